@@ -1,0 +1,250 @@
+//! Names that come from outside, and what is derived from them.
+//!
+//! They end up in file names, kernel names and element comments, so each is a type that
+//! cannot hold anything unsafe.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
+
+/// One interface of one container on one network.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Attachment {
+    /// The network's `name`.
+    pub network: NetworkName,
+    /// `CNI_CONTAINERID`.
+    pub container: ContainerId,
+    /// `CNI_IFNAME`.
+    pub interface: InterfaceName,
+}
+
+/// An attachment as GC lists it, where the network is understood.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AttachmentId {
+    /// `containerID`.
+    pub container: ContainerId,
+    /// `ifname`.
+    pub interface: InterfaceName,
+}
+
+impl Attachment {
+    /// The tag by which everything that belongs to this attachment is found again:
+    /// `cni:<network>/<container ID>/<interface>`.
+    ///
+    /// At most 200 bytes, which is what both an interface alias and an `nf_tables` comment
+    /// hold; where the names do not fit, network and container ID are replaced by their
+    /// SHA-256.
+    pub fn owner(&self) -> String {
+        let clear = owner_tag(
+            self.network.as_str(),
+            self.container.as_str(),
+            &self.interface,
+        );
+        if clear.len() <= OWNER_LIMIT {
+            return clear;
+        }
+        let network = sha256(&[self.network.as_str()]);
+        let container = sha256(&[self.container.as_str()]);
+        owner_tag(&hex(&network), &hex(&container), &self.interface)
+    }
+
+    /// The tag `owner` belongs to some attachment of `network`.
+    pub fn is_owner_in(owner: &str, network: &NetworkName) -> bool {
+        let hashed = hex(&sha256(&[network.as_str()]));
+        let rest = owner
+            .strip_prefix("cni:")
+            .and_then(|names| names.split_once('/'));
+        rest.is_some_and(|(name, _)| name == network.as_str() || name == hashed)
+    }
+
+    /// SHA-256 of the three names, from which kernel names and addresses are derived.
+    pub fn digest(&self) -> [u8; 32] {
+        sha256(&[
+            self.network.as_str(),
+            self.container.as_str(),
+            self.interface.as_str(),
+        ])
+    }
+
+    /// The first `digits` hexadecimal digits of [`Self::digest`], at most 64.
+    pub fn digest_hex(&self, digits: usize) -> String {
+        let mut text = hex(&self.digest());
+        text.truncate(digits);
+        text
+    }
+}
+
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "container {} interface {} on network {}",
+            self.container, self.interface, self.network
+        )
+    }
+}
+
+const OWNER_LIMIT: usize = 200;
+
+fn owner_tag(network: &str, container: &str, interface: &InterfaceName) -> String {
+    format!("cni:{network}/{container}/{interface}")
+}
+
+fn sha256(parts: &[&str]) -> [u8; 32] {
+    // No name can hold a slash, so the joined text is unambiguous.
+    Sha256::digest(parts.join("/")).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16);
+    let digits = bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]);
+    digits.flatten().collect()
+}
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is no valid {what}: {rule}")]
+pub struct InvalidName {
+    name: String,
+    what: &'static str,
+    rule: &'static str,
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $rule:literal, $valid:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(String);
+
+        impl $type {
+            /// The name as it was given.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = InvalidName;
+
+            fn from_str(name: &str) -> Result<Self, InvalidName> {
+                if $valid(name) {
+                    return Ok(Self(name.to_owned()));
+                }
+                Err(InvalidName { name: name.to_owned(), what: $what, rule: $rule })
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name_type!(
+    /// A container ID: safe as part of a path.
+    ContainerId,
+    "container ID",
+    "it starts with a letter or digit and holds letters, digits, '_', '.' and '-'",
+    is_identifier
+);
+name_type!(
+    /// A network's name: safe as part of a path.
+    NetworkName,
+    "network name",
+    "it starts with a letter or digit and holds letters, digits, '_', '.' and '-'",
+    is_identifier
+);
+name_type!(
+    /// A Linux interface name: 1 to 15 bytes, safe as part of a path.
+    InterfaceName,
+    "interface name",
+    "it has 1 to 15 bytes, is not '.' or '..', and holds no '/', ':' or white space",
+    is_interface_name
+);
+
+fn is_identifier(name: &str) -> bool {
+    let body = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(body)
+}
+
+/// As `dev_valid_name()` in net/core/dev.c.
+fn is_interface_name(name: &str) -> bool {
+    let forbidden = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
+    (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.contains(forbidden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attachment(network: &str, container: &str) -> Attachment {
+        Attachment {
+            network: network.parse().unwrap(),
+            container: container.parse().unwrap(),
+            interface: "eth0".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn names_that_could_leave_a_directory_are_refused() {
+        for name in ["", ".", "..", "../x", "a/b", "a\0b", "-a", "_a", "ä", "a b"] {
+            assert!(name.parse::<ContainerId>().is_err(), "{name:?}");
+            assert!(name.parse::<NetworkName>().is_err(), "{name:?}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a:b",
+            "a b",
+            "a\tb",
+            "a\0b",
+            "sixteen-letters.",
+        ] {
+            assert!(name.parse::<InterfaceName>().is_err(), "{name:?}");
+        }
+        assert!("0_a.b-c".parse::<ContainerId>().is_ok());
+        assert!("fifteen-letters".parse::<InterfaceName>().is_ok());
+    }
+
+    #[test]
+    fn owner_names_the_three_in_clear_while_they_fit() {
+        assert_eq!(attachment("pods", "c1").owner(), "cni:pods/c1/eth0");
+        let long = attachment(&"n".repeat(150), &"c".repeat(64)).owner();
+        assert_eq!(long.len(), 4 + 64 + 1 + 64 + 5);
+        assert!(long.starts_with("cni:") && long.ends_with("/eth0"));
+    }
+
+    #[test]
+    fn owner_tells_its_network_in_clear_and_hashed() {
+        let long = "n".repeat(150);
+        for network in ["pods", long.as_str()] {
+            let owner = attachment(network, &"c".repeat(64)).owner();
+            assert!(
+                Attachment::is_owner_in(&owner, &network.parse().unwrap()),
+                "{owner}"
+            );
+            assert!(
+                !Attachment::is_owner_in(&owner, &"pod".parse().unwrap()),
+                "{owner}"
+            );
+        }
+        assert!(!Attachment::is_owner_in(
+            "uplink of pods/",
+            &"pods".parse().unwrap()
+        ));
+    }
+
+    #[test]
+    fn digest_depends_on_where_one_name_ends() {
+        let digest = |network, container| attachment(network, container).digest_hex(11);
+        assert_ne!(digest("ab", "c"), digest("a", "bc"));
+        assert_eq!(digest("ab", "c").len(), 11);
+    }
+}

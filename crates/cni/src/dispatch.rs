@@ -1,0 +1,212 @@
+//! From the process's inputs to a plugin's verb, and back to its outputs.
+
+use std::io::{self, Read as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::environment::{Environment, SearchPath, Verb};
+use crate::error::{Error, ErrorObject, UNSPECIFIED};
+use crate::network::{self, Network};
+use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
+use crate::result::AddResult;
+use crate::stderr::note;
+use crate::version::SpecVersion;
+
+/// What a plugin says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// The CNI `type`, which is the file name of the executable.
+    pub name: &'static str,
+    /// The plugin's own version, without a leading `v`.
+    pub version: &'static str,
+    /// The versions of the specification that it speaks.
+    pub spec_versions: &'static [SpecVersion],
+}
+
+/// The verbs. None has a default: what a plugin does not do, it says.
+pub trait Plugin {
+    /// What a plugin says of itself.
+    fn about(&self) -> About;
+
+    /// Attaches a sandbox.
+    ///
+    /// # Errors
+    /// Whatever stands in the way; all that was done is undone by then.
+    fn add(&self, request: &AddRequest) -> anyhow::Result<AddResult>;
+
+    /// Detaches a sandbox.
+    ///
+    /// # Errors
+    /// What could not be removed. What is not there is removed.
+    fn del(&self, request: &DelRequest) -> anyhow::Result<()>;
+
+    /// Compares a sandbox with what ADD left.
+    ///
+    /// # Errors
+    /// What differs.
+    fn check(&self, request: &CheckRequest) -> anyhow::Result<()>;
+
+    /// Says whether an ADD could succeed.
+    ///
+    /// # Errors
+    /// Why none would.
+    fn status(&self, request: &StatusRequest) -> anyhow::Result<()>;
+
+    /// Removes what belongs to no listed attachment.
+    ///
+    /// # Errors
+    /// What could not be removed; everything else is.
+    fn gc(&self, request: &GcRequest) -> anyhow::Result<()>;
+}
+
+/// Runs one verb of `plugin` as the environment and standard input ask, and writes the
+/// result or the error object to standard output.
+pub fn run(plugin: &impl Plugin) -> ExitCode {
+    let about = plugin.about();
+    print_panics_as_errors();
+    let environment = match Environment::read(|name| std::env::var_os(name)) {
+        Ok(Some(environment)) => environment,
+        Ok(None) => return by_hand(about),
+        Err(error) => return refuse(&error.into(), SpecVersion::CURRENT),
+    };
+    if environment.verb == Verb::Version {
+        return print_versions(about);
+    }
+    match accept(&environment, about) {
+        Ok(network) => {
+            let version = network.version;
+            match dispatch(plugin, environment, network) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => refuse(&error, version),
+            }
+        }
+        Err(error) => refuse(&error.into(), SpecVersion::CURRENT),
+    }
+}
+
+fn accept(environment: &Environment, about: About) -> Result<Network, Error> {
+    let stdin = read_stdin()?;
+    let path: SearchPath = environment.path.clone();
+    let network = network::parse(stdin, path, about.spec_versions)?;
+    let (verb, version) = (environment.verb, network.version);
+    if version < verb.since() {
+        return Err(Error::VerbTooNew {
+            verb,
+            version,
+            since: verb.since(),
+        });
+    }
+    Ok(network)
+}
+
+fn dispatch(
+    plugin: &impl Plugin,
+    environment: Environment,
+    network: Network,
+) -> anyhow::Result<()> {
+    match environment.verb {
+        Verb::Add => add(plugin, environment, network),
+        Verb::Del => plugin.del(&DelRequest::parse(environment, network)?),
+        Verb::Check => plugin.check(&CheckRequest::parse(environment, network)?),
+        Verb::Status => plugin.status(&StatusRequest { network }),
+        Verb::Gc => plugin.gc(&GcRequest::parse(network)?),
+        Verb::Version => Ok(()),
+    }
+}
+
+/// A result that nobody can read is no result: where printing fails, the sandbox is
+/// detached again.
+fn add(plugin: &impl Plugin, environment: Environment, network: Network) -> anyhow::Result<()> {
+    let request = AddRequest::parse(environment, network)?;
+    let result = plugin.add(&request)?;
+    let Err(unprinted) = print(&result.to_json(request.network.version)) else {
+        return Ok(());
+    };
+    let undone = plugin.del(&DelRequest {
+        attachment: request.attachment,
+        netns: Some(request.netns),
+        network: request.network,
+        prev_result: Some(result),
+    });
+    undone.with_context(|| format!("undo an ADD after this: {unprinted}"))?;
+    Err(unprinted.into())
+}
+
+/// What whoever runs the executable by hand sees; nerdctl reads the first line, too.
+fn by_hand(about: About) -> ExitCode {
+    note(format_args!("CNI {} plugin v{}", about.name, about.version));
+    let versions = SpecVersion::list(about.spec_versions);
+    note(format_args!("CNI protocol versions supported: {versions}"));
+    ExitCode::SUCCESS
+}
+
+fn print_versions(about: About) -> ExitCode {
+    let versions: Vec<_> = about.spec_versions.iter().map(|it| it.as_str()).collect();
+    let answer = json!({
+        "cniVersion": SpecVersion::CURRENT.as_str(),
+        "supportedVersions": versions,
+    });
+    match print(&answer) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse(&error.into(), SpecVersion::CURRENT),
+    }
+}
+
+fn refuse(error: &anyhow::Error, version: SpecVersion) -> ExitCode {
+    let object = ErrorObject::new(error, version);
+    if let Err(unprinted) = print(&json!(object)) {
+        note(format_args!("{error:#}; {unprinted}"));
+    }
+    ExitCode::FAILURE
+}
+
+fn read_stdin() -> Result<Vec<u8>, Error> {
+    let mut stdin = Vec::new();
+    let failed = |source| Error::Io {
+        action: "read stdin".into(),
+        source,
+    };
+    io::stdin()
+        .lock()
+        .take(STDIN_LIMIT + 1)
+        .read_to_end(&mut stdin)
+        .map_err(failed)?;
+    if stdin.len() as u64 > STDIN_LIMIT {
+        let reason = format!("the request is larger than {} MiB", STDIN_LIMIT >> 20);
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, reason)));
+    }
+    Ok(stdin)
+}
+
+/// The one place that writes standard output.
+fn print(value: &Value) -> Result<(), Error> {
+    let mut line = value.to_string();
+    line.push('\n');
+    let mut stdout = io::stdout().lock();
+    let written = stdout
+        .write_all(line.as_bytes())
+        .and_then(|()| stdout.flush());
+    written.map_err(|source| Error::Io {
+        action: "write the result to stdout".into(),
+        source,
+    })
+}
+
+/// A panic is a bug, but the runtime waits for an object all the same.
+fn print_panics_as_errors() {
+    std::panic::set_hook(Box::new(|panic| {
+        let object = ErrorObject {
+            cni_version: SpecVersion::CURRENT.to_string(),
+            code: UNSPECIFIED,
+            msg: "internal error, please report it".into(),
+            details: panic.to_string(),
+        };
+        note(panic);
+        drop(print(&json!(object)));
+    }));
+}
+
+/// A request is a configuration and one result: a few KiB, a few hundred at the most.
+const STDIN_LIMIT: u64 = 4 << 20;

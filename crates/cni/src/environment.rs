@@ -1,0 +1,280 @@
+//! The `CNI_` variables: which verb, for which sandbox.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::args::{CniArgs, is_true};
+use crate::attachment::{ContainerId, InterfaceName};
+use crate::error::Error;
+use crate::version::SpecVersion;
+
+/// An operation of the specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Attach a sandbox.
+    Add,
+    /// Detach it again, whatever is left of it.
+    Del,
+    /// Compare what is with what ADD left.
+    Check,
+    /// Could an ADD succeed?
+    Status,
+    /// Remove what belongs to no listed attachment.
+    Gc,
+    /// Which versions are spoken?
+    Version,
+}
+
+impl Verb {
+    const ALL: [Self; 6] = [
+        Self::Add,
+        Self::Del,
+        Self::Check,
+        Self::Status,
+        Self::Gc,
+        Self::Version,
+    ];
+
+    /// The verb as `CNI_COMMAND` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+            Self::Check => "CHECK",
+            Self::Status => "STATUS",
+            Self::Gc => "GC",
+            Self::Version => "VERSION",
+        }
+    }
+
+    /// The first version of the specification that has this verb.
+    pub fn since(self) -> SpecVersion {
+        match self {
+            Self::Add | Self::Del | Self::Version => SpecVersion::V0_1_0,
+            Self::Check => SpecVersion::V0_4_0,
+            Self::Status | Self::Gc => SpecVersion::V1_1_0,
+        }
+    }
+
+    /// The variables without which the verb means nothing.
+    fn required(self) -> &'static [&'static str] {
+        match self {
+            Self::Add | Self::Check => &[CONTAINER_ID, NETNS, IFNAME],
+            Self::Del => &[CONTAINER_ID, IFNAME],
+            Self::Gc => &[PATH],
+            Self::Status | Self::Version => &[],
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Verb {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let known = Self::ALL.into_iter().find(|verb| verb.as_str() == text);
+        known.ok_or_else(|| Error::Environment {
+            problem: format!(
+                "CNI_COMMAND {text:?} is none of ADD, DEL, CHECK, STATUS, GC, VERSION"
+            ),
+        })
+    }
+}
+
+/// `CNI_PATH`: the directories in which delegates are looked for, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SearchPath(Vec<PathBuf>);
+
+impl SearchPath {
+    /// Splits the text of the variable at colons; empty entries are dropped.
+    pub fn parse(text: &str) -> Self {
+        let entries = std::env::split_paths(text);
+        Self(
+            entries
+                .filter(|entry| !entry.as_os_str().is_empty())
+                .collect(),
+        )
+    }
+
+    /// The first executable regular file called `name`.
+    pub fn find(&self, name: &str) -> Option<PathBuf> {
+        let candidates = self.0.iter().map(|directory| directory.join(name));
+        candidates.into_iter().find(|path| is_executable_file(path))
+    }
+}
+
+impl fmt::Display for SearchPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries: Vec<_> = self.0.iter().map(|path| path.to_string_lossy()).collect();
+        f.write_str(&entries.join(":"))
+    }
+}
+
+fn is_executable_file(path: &Path) -> bool {
+    use nix::unistd::{AccessFlags, access};
+    path.is_file() && access(path, AccessFlags::X_OK).is_ok()
+}
+
+/// The variables of one invocation; what the verb requires is there and well formed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Environment {
+    pub verb: Verb,
+    pub container: Option<ContainerId>,
+    pub interface: Option<InterfaceName>,
+    pub netns: Option<PathBuf>,
+    pub own_namespace_allowed: bool,
+    pub args: String,
+    pub path: SearchPath,
+}
+
+impl Environment {
+    /// Reads the variables by `lookup`; `None` where no verb is asked for, as when the
+    /// plugin is run by hand.
+    ///
+    /// # Errors
+    /// [`Error::Environment`]: an invalid value, before all missing names at once.
+    pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
+        let variable = |name: &str| text(name, lookup(name));
+        let command = variable(COMMAND)?;
+        if command.is_empty() {
+            return Ok(None);
+        }
+        let verb: Verb = command.parse()?;
+        let addressed = matches!(verb, Verb::Add | Verb::Check | Verb::Del);
+        let identified = |name: &str| {
+            if addressed {
+                variable(name)
+            } else {
+                Ok(String::new())
+            }
+        };
+        let container = parsed(CONTAINER_ID, &identified(CONTAINER_ID)?)?;
+        let interface = parsed(IFNAME, &identified(IFNAME)?)?;
+        let absent = |name: &&str| lookup(name).is_none_or(|value| value.is_empty());
+        let missing: Vec<_> = verb.required().iter().copied().filter(absent).collect();
+        if !missing.is_empty() {
+            return Err(Error::Environment {
+                problem: format!("{verb} needs {}", missing.join(", ")),
+            });
+        }
+        let netns = lookup(NETNS).filter(|path| addressed && !path.is_empty());
+        Ok(Some(Self {
+            verb,
+            container,
+            interface,
+            netns: netns.map(PathBuf::from),
+            own_namespace_allowed: is_true(&variable(NETNS_OVERRIDE)?),
+            args: variable(ARGS)?,
+            path: SearchPath::parse(&variable(PATH)?),
+        }))
+    }
+
+    /// The arguments, for the verbs that act on them.
+    pub fn cni_args(&self) -> Result<CniArgs, Error> {
+        CniArgs::parse(&self.args)
+    }
+
+    /// `CNI_NETNS` is the namespace that this process runs in, and nobody said that it
+    /// may be. Namespace files that are the same namespace are the same inode.
+    pub fn is_in_own_namespace(&self) -> bool {
+        let identity = |path: &Path| {
+            let file = std::fs::metadata(path).ok()?;
+            Some((file.dev(), file.ino()))
+        };
+        let sandbox = self.netns.as_deref().and_then(identity);
+        let is_own = sandbox.is_some() && sandbox == identity(Path::new("/proc/self/ns/net"));
+        is_own && !self.own_namespace_allowed
+    }
+}
+
+fn text(name: &str, value: Option<OsString>) -> Result<String, Error> {
+    let value = value.unwrap_or_default();
+    value.into_string().map_err(|value| Error::Environment {
+        problem: format!("{name} {} is not UTF-8", value.display()),
+    })
+}
+
+fn parsed<T: FromStr<Err: fmt::Display>>(name: &str, value: &str) -> Result<Option<T>, Error> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let parsed = value.parse().map_err(|reason| Error::Environment {
+        problem: format!("{name}: {reason}"),
+    });
+    parsed.map(Some)
+}
+
+pub(crate) const COMMAND: &str = "CNI_COMMAND";
+const CONTAINER_ID: &str = "CNI_CONTAINERID";
+const NETNS: &str = "CNI_NETNS";
+const IFNAME: &str = "CNI_IFNAME";
+const ARGS: &str = "CNI_ARGS";
+const PATH: &str = "CNI_PATH";
+const NETNS_OVERRIDE: &str = "CNI_NETNS_OVERRIDE";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Option<Environment>, Error> {
+        Environment::read(|name| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    fn refusal(variables: &[(&str, &str)]) -> String {
+        let error = read(variables).unwrap_err();
+        assert_eq!(error.code(), 4);
+        error.to_string()
+    }
+
+    #[test]
+    fn all_missing_variables_are_named_at_once() {
+        let text = refusal(&[(COMMAND, "ADD"), (IFNAME, "")]);
+        assert_eq!(text, "ADD needs CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME");
+        assert_eq!(refusal(&[(COMMAND, "GC")]), "GC needs CNI_PATH");
+    }
+
+    #[test]
+    fn invalid_value_is_told_before_missing_ones() {
+        let text = refusal(&[(COMMAND, "ADD"), (CONTAINER_ID, "../etc")]);
+        assert!(text.starts_with("CNI_CONTAINERID"), "{text}");
+        assert!(refusal(&[(COMMAND, "add")]).contains("CNI_COMMAND"));
+    }
+
+    #[test]
+    fn verbs_without_a_sandbox_do_not_look_at_its_variables() {
+        let dummy = [(CONTAINER_ID, ""), (NETNS, "dummy"), (IFNAME, "not/a/name")];
+        for verb in ["VERSION", "STATUS"] {
+            let variables = [&[(COMMAND, verb)], &dummy[..]].concat();
+            let environment = read(&variables).unwrap().unwrap();
+            assert_eq!((environment.netns, environment.interface), (None, None));
+        }
+    }
+
+    #[test]
+    fn no_command_means_run_by_hand() {
+        assert_eq!(read(&[]).unwrap(), None);
+        assert_eq!(read(&[(COMMAND, "")]).unwrap(), None);
+    }
+
+    #[test]
+    fn del_needs_no_sandbox() {
+        let environment = read(&[
+            (COMMAND, "DEL"),
+            (CONTAINER_ID, "c"),
+            (IFNAME, "eth0"),
+            (NETNS, ""),
+        ]);
+        assert_eq!(environment.unwrap().unwrap().netns, None);
+    }
+}

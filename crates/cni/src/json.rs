@@ -1,0 +1,355 @@
+//! Reading JSON as the field writes it: keys match in any case.
+//!
+//! The reference reads keys without regard to case and runtimes rely on it: containerd
+//! sends `HostPort`, CRI-O `hostPort`. A `null` means that the key is absent.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+};
+use serde::forward_to_deserialize_any;
+use serde_json::{Map, Value};
+
+use crate::error::Error;
+
+/// What was read, and the keys that nothing was waiting for.
+#[derive(Debug)]
+pub struct Read<T> {
+    /// The value.
+    pub value: T,
+    /// Unknown keys, each with its parents: `ipam.ranges[0][1].subnetz`.
+    pub unknown: Vec<String>,
+}
+
+/// Reads `value`, which stands under the key `at` (empty for the whole document), as `T`.
+///
+/// `T` derives `Deserialize` with the canonical spelling of its keys and without
+/// `flatten`. Keys of maps keep their case, since they are data.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+pub fn read<T: DeserializeOwned>(value: &Value, at: &str) -> Result<Read<T>, Error> {
+    let unknown = RefCell::default();
+    let node = Node {
+        value,
+        at: at.to_owned(),
+        unknown: &unknown,
+    };
+    match T::deserialize(node) {
+        Ok(value) => Ok(Read {
+            value,
+            unknown: unknown.into_inner(),
+        }),
+        Err(mismatch) => {
+            let key = mismatch.at.filter(|key| !key.is_empty());
+            Err(Error::invalid(
+                key.unwrap_or_else(|| "configuration".into()),
+                mismatch.reason,
+            ))
+        }
+    }
+}
+
+/// The value of `key` in any case; the exact spelling wins, `null` counts as absent.
+pub fn value<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    let folded = || {
+        object
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(key))
+    };
+    let found = object.get(key).or_else(|| folded().map(|(_, value)| value));
+    found.filter(|value| !value.is_null())
+}
+
+/// Takes the value of `key` out of `object`, found as by [`value`].
+pub fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
+    let folded = |name: &&String| name.eq_ignore_ascii_case(key);
+    let name = if object.contains_key(key) {
+        key.to_owned()
+    } else {
+        object.keys().find(folded)?.clone()
+    };
+    object.remove(&name).filter(|value| !value.is_null())
+}
+
+/// A JSON value with the place where it was found.
+struct Node<'a> {
+    value: &'a Value,
+    at: String,
+    unknown: &'a RefCell<Vec<String>>,
+}
+
+impl<'a> Node<'a> {
+    fn key(&self, name: &str, value: &'a Value) -> Self {
+        let at = match self.at.as_str() {
+            "" => name.to_owned(),
+            parent => format!("{parent}.{name}"),
+        };
+        Self { value, at, ..*self }
+    }
+
+    fn element(&self, index: usize, value: &'a Value) -> Self {
+        let at = format!("{}[{index}]", self.at);
+        Self { value, at, ..*self }
+    }
+}
+
+impl<'de> de::Deserializer<'de> for Node<'de> {
+    type Error = Mismatch;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
+        let read = match self.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::String(value) => visitor.visit_str(value),
+            Value::Number(number) => {
+                let read = de::Deserializer::deserialize_any(number, visitor);
+                read.map_err(|error| Mismatch::new(error.to_string()))
+            }
+            Value::Array(values) => visitor.visit_seq(Elements {
+                node: &self,
+                rest: values.iter().enumerate(),
+            }),
+            Value::Object(object) => {
+                let entries = object
+                    .iter()
+                    .map(|(key, value)| (key.as_str(), value))
+                    .collect();
+                visitor.visit_map(Entries::new(&self, entries))
+            }
+        };
+        read.map_err(|mismatch| mismatch.inside(&self.at))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mismatch> {
+        let Value::Object(object) = self.value else {
+            return Err(
+                Mismatch::new(format!("expected an object, found {}", self.value)).inside(&self.at),
+            );
+        };
+        let known = fields
+            .iter()
+            .filter_map(|field| Some((*field, value(object, field)?)));
+        let entries = known.collect();
+        for key in object.keys() {
+            if !fields.iter().any(|field| field.eq_ignore_ascii_case(key)) {
+                self.unknown.borrow_mut().push(self.key(key, self.value).at);
+            }
+        }
+        let read = visitor.visit_map(Entries::new(&self, entries));
+        read.map_err(|mismatch| mismatch.inside(&self.at))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
+        match self.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Mismatch> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mismatch> {
+        let read = de::Deserializer::deserialize_enum(self.value, name, variants, visitor);
+        read.map_err(|error| Mismatch::new(error.to_string()).inside(&self.at))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        unit unit_struct seq tuple tuple_struct map identifier ignored_any
+    }
+}
+
+struct Elements<'n, 'a> {
+    node: &'n Node<'a>,
+    rest: std::iter::Enumerate<std::slice::Iter<'a, Value>>,
+}
+
+impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
+    type Error = Mismatch;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Mismatch> {
+        let next = self.rest.next();
+        let element = next.map(|(index, value)| seed.deserialize(self.node.element(index, value)));
+        element.transpose()
+    }
+}
+
+struct Entries<'n, 'a> {
+    node: &'n Node<'a>,
+    rest: std::vec::IntoIter<(&'a str, &'a Value)>,
+    value: Option<Node<'a>>,
+}
+
+impl<'n, 'a> Entries<'n, 'a> {
+    fn new(node: &'n Node<'a>, entries: Vec<(&'a str, &'a Value)>) -> Self {
+        Self {
+            node,
+            rest: entries.into_iter(),
+            value: None,
+        }
+    }
+}
+
+impl<'de> MapAccess<'de> for Entries<'_, 'de> {
+    type Error = Mismatch;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Mismatch> {
+        let Some((key, value)) = self.rest.next() else {
+            return Ok(None);
+        };
+        self.value = Some(self.node.key(key, value));
+        seed.deserialize(key.into_deserializer()).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mismatch> {
+        match self.value.take() {
+            Some(node) => seed.deserialize(node),
+            None => Err(de::Error::custom("a value was asked for before its key")),
+        }
+    }
+}
+
+/// A value of the wrong type, and where it stands once that is known.
+#[derive(Debug)]
+struct Mismatch {
+    at: Option<String>,
+    reason: String,
+}
+
+impl Mismatch {
+    fn new(reason: String) -> Self {
+        Self { at: None, reason }
+    }
+
+    /// The innermost place is the one worth telling.
+    fn inside(mut self, at: &str) -> Self {
+        self.at.get_or_insert_with(|| at.to_owned());
+        self
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+impl de::Error for Mismatch {
+    fn custom<T: fmt::Display>(reason: T) -> Self {
+        Self::new(reason.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Mapping {
+        host_port: u16,
+        labels: BTreeMap<String, String>,
+    }
+
+    impl Default for Mapping {
+        fn default() -> Self {
+            Self {
+                host_port: 1,
+                labels: BTreeMap::new(),
+            }
+        }
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Config {
+        mappings: Vec<Vec<Mapping>>,
+    }
+
+    #[test]
+    fn keys_match_in_any_case_and_keys_of_maps_keep_theirs() {
+        let document =
+            json!({"MAPPINGS": [[{"HostPort": 80, "Labels": {"Aa": "b"}}, {"hostport": null}]]});
+        let config = read::<Config>(&document, "").unwrap();
+        let mapping = &config.value.mappings[0][0];
+        assert_eq!(
+            (mapping.host_port, mapping.labels["Aa"].as_str()),
+            (80, "b")
+        );
+        assert_eq!(config.value.mappings[0][1], Mapping::default());
+        assert!(config.unknown.is_empty());
+    }
+
+    #[test]
+    fn exact_spelling_wins_over_another_case() {
+        let document = json!({"HostPort": 1, "hostPort": 2, "hostport": 3});
+        assert_eq!(read::<Mapping>(&document, "").unwrap().value.host_port, 2);
+    }
+
+    #[test]
+    fn unknown_keys_are_told_with_their_parents() {
+        let document = json!({"mappings": [[{"hostPrt": 80}]], "other": {}});
+        let unknown = read::<Config>(&document, "args").unwrap().unknown;
+        assert_eq!(unknown, ["args.other", "args.mappings[0][0].hostPrt"]);
+    }
+
+    #[test]
+    fn wrong_type_names_the_key() {
+        for (document, key) in [
+            (
+                json!({"mappings": [[{"hostPort": "80"}]]}),
+                "mappings[0][0].hostPort: ",
+            ),
+            (json!({"mappings": [{"hostPort": 80}]}), "mappings[0]: "),
+            (
+                json!({"mappings": [[{"hostPort": 70000}]]}),
+                "mappings[0][0].hostPort: ",
+            ),
+            (json!({}), "configuration: missing field"),
+            (json!([1]), "configuration: "),
+        ] {
+            let error = read::<Config>(&document, "").unwrap_err();
+            assert_eq!(error.code(), 7);
+            assert!(error.to_string().starts_with(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn taking_a_key_leaves_the_others() {
+        let mut object = json!({"IPs": [], "x": 1}).as_object().unwrap().clone();
+        assert_eq!(take(&mut object, "ips"), Some(json!([])));
+        assert_eq!(take(&mut object, "ips"), None);
+        assert_eq!(object.len(), 1);
+    }
+}

@@ -1,0 +1,36 @@
+//! The CNI protocol: a request in, a result or an error out.
+//!
+//! A plugin implements [`Plugin`] and hands itself to [`run`], which reads the
+//! environment and standard input, calls one verb and writes what came of it.
+//! [`delegate`] is the other side of the same protocol: calling a plugin.
+//!
+//! This crate does not know what an interface, a route or a namespace is: paths,
+//! names and addresses pass through it as the specification spells them.
+//!
+//! Source: CNI specification 1.1.0, SPEC.md and CONVENTIONS.md.
+
+mod args;
+mod attachment;
+pub mod delegate;
+mod dispatch;
+mod environment;
+mod error;
+pub mod json;
+mod network;
+mod request;
+pub mod result;
+mod stderr;
+mod undo;
+mod version;
+
+pub use args::CniArgs;
+pub use attachment::{Attachment, AttachmentId, ContainerId, InterfaceName, NetworkName};
+pub use dispatch::{About, Plugin, run};
+pub use environment::{SearchPath, Verb};
+pub use error::{Error, ErrorObject};
+pub use network::Network;
+pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
+pub use result::AddResult;
+pub use stderr::note;
+pub use undo::Undo;
+pub use version::SpecVersion;

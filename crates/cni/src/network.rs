@@ -1,0 +1,214 @@
+//! The network configuration as it comes on standard input.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::attachment::NetworkName;
+use crate::environment::SearchPath;
+use crate::error::Error;
+use crate::json;
+use crate::stderr::note;
+use crate::version::{SpecVersion, UnknownVersion};
+
+/// One plugin's configuration, with the keys that every plugin has already understood.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// `name`.
+    pub name: NetworkName,
+    /// `cniVersion`: what the result is printed in.
+    pub version: SpecVersion,
+    /// `CNI_PATH`: where delegates are found.
+    pub path: SearchPath,
+    config: Value,
+    stdin: Vec<u8>,
+}
+
+impl Network {
+    /// The plugin's own keys. Keys that neither `T` nor the protocol has are ignored,
+    /// with one line on standard error that names them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+    pub fn config<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        let read = json::read(&self.config, "")?;
+        let is_common = |key: &str| COMMON.iter().any(|common| common.eq_ignore_ascii_case(key));
+        self.tell_unknown(read.unknown.iter().filter(|key| !is_common(key)));
+        Ok(read.value)
+    }
+
+    /// Some of the plugin's keys, for verbs that look at nothing else.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+    pub fn quiet_config<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        Ok(json::read(&self.config, "")?.value)
+    }
+
+    /// The keys of the `ipam` section, for the plugin that it is meant for.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`]: no such section, or a value of the wrong type.
+    pub fn ipam<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        let section = self.top("ipam");
+        let section = section.ok_or_else(|| Error::invalid("ipam", "this section is missing"))?;
+        let read = json::read(section, "ipam")?;
+        self.tell_unknown(read.unknown.iter().filter(|key| *key != "ipam.type"));
+        Ok(read.value)
+    }
+
+    /// `ipam.type`, the delegate's file name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] where it is no bare file name, since it becomes part of a
+    /// path (CVE-2021-20206).
+    pub fn ipam_type(&self) -> Result<Option<String>, Error> {
+        #[derive(Deserialize)]
+        struct Ipam {
+            #[serde(default)]
+            r#type: String,
+        }
+        let Some(section) = self.top("ipam") else {
+            return Ok(None);
+        };
+        let name = json::read::<Ipam>(section, "ipam")?.value.r#type;
+        if name.contains(['/', '\0']) || name == "." || name == ".." {
+            return Err(Error::invalid(
+                "ipam.type",
+                format!("{name:?} is no bare file name"),
+            ));
+        }
+        Ok(Some(name).filter(|name| !name.is_empty()))
+    }
+
+    /// What the runtime passes for the capabilities that the configuration declares.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+    pub fn runtime_config<T: DeserializeOwned + Default>(&self) -> Result<T, Error> {
+        section(self.top("runtimeConfig"), "runtimeConfig")
+    }
+
+    /// `args.cni`, the conventional arguments inside the configuration.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+    pub fn args_cni<T: DeserializeOwned + Default>(&self) -> Result<T, Error> {
+        let args = self.top("args").and_then(Value::as_object);
+        section(args.and_then(|args| json::value(args, "cni")), "args.cni")
+    }
+
+    /// The document as it was read, which is what a delegate is given.
+    pub(crate) fn stdin(&self) -> &[u8] {
+        &self.stdin
+    }
+
+    /// The value of a key at the top, in any case; `null` counts as absent.
+    pub(crate) fn top(&self, key: &str) -> Option<&Value> {
+        self.config
+            .as_object()
+            .and_then(|config| json::value(config, key))
+    }
+
+    /// The key is there, be it `null`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        let keys = self.config.as_object().into_iter().flat_map(Map::keys);
+        keys.into_iter().any(|name| name.eq_ignore_ascii_case(key))
+    }
+
+    fn tell_unknown<'a>(&self, keys: impl Iterator<Item = &'a String>) {
+        let keys: Vec<_> = keys.map(String::as_str).collect();
+        if !keys.is_empty() {
+            note(format_args!(
+                "network {}: unknown keys ignored: {}",
+                self.name,
+                keys.join(", ")
+            ));
+        }
+    }
+}
+
+/// The parts of a request by which an answer is addressed: even a request that is refused
+/// gets its error in the version that it speaks.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Head {
+    cni_version: String,
+    name: String,
+}
+
+/// Reads standard input's document.
+///
+/// # Errors
+/// [`Error::Decode`]: no JSON object, or `name` and `cniVersion` of the wrong type;
+/// [`Error::InvalidConfig`]: `name` missing or invalid.
+/// [`Error::IncompatibleVersion`]: `cniVersion` is not among `supported`.
+pub(crate) fn parse(
+    stdin: Vec<u8>,
+    path: SearchPath,
+    supported: &'static [SpecVersion],
+) -> Result<Network, Error> {
+    let undecodable = |reason: String| Error::Decode {
+        what: "network configuration".into(),
+        reason,
+    };
+    let config: Value = match serde_json::from_slice(&stdin) {
+        Ok(config @ Value::Object(_)) => config,
+        Ok(other) => return Err(undecodable(format!("expected an object, found {other}"))),
+        Err(error) => return Err(undecodable(error.to_string())),
+    };
+    let head: Head = match json::read(&config, "") {
+        Ok(read) => read.value,
+        Err(error) => return Err(undecodable(error.to_string())),
+    };
+    let name = name(&head.name)?;
+    let version = match head.cni_version.parse() {
+        Ok(version) if supported.contains(&version) => version,
+        Ok(_) | Err(UnknownVersion(_)) => {
+            return Err(Error::IncompatibleVersion {
+                requested: head.cni_version,
+                supported,
+            });
+        }
+    };
+    Ok(Network {
+        name,
+        version,
+        path,
+        config,
+        stdin,
+    })
+}
+
+fn name(name: &str) -> Result<NetworkName, Error> {
+    if name.is_empty() {
+        return Err(Error::invalid("name", "the network's name is missing"));
+    }
+    name.parse()
+        .map_err(|reason| Error::invalid("name", format!("{reason}")))
+}
+
+fn section<T: DeserializeOwned + Default>(value: Option<&Value>, at: &str) -> Result<T, Error> {
+    match value {
+        Some(value) => Ok(json::read(value, at)?.value),
+        None => Ok(T::default()),
+    }
+}
+
+/// Keys that the specification or libcni gives every plugin's configuration.
+const COMMON: &[&str] = &[
+    "cniVersion",
+    "cniVersions",
+    "name",
+    "type",
+    "args",
+    "capabilities",
+    "disableCheck",
+    "disableGC",
+    "dns",
+    "ipam",
+    "prevResult",
+    "runtimeConfig",
+    "cni.dev/attachments",
+    "cni.dev/valid-attachments",
+];

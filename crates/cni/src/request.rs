@@ -1,0 +1,177 @@
+//! What each verb is asked with.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::args::CniArgs;
+use crate::attachment::{Attachment, AttachmentId, ContainerId, InterfaceName};
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::json;
+use crate::network::Network;
+use crate::result::{self, AddResult};
+use crate::stderr::note;
+
+/// Attach a sandbox.
+#[derive(Debug, Clone)]
+pub struct AddRequest {
+    /// Whom it is for.
+    pub attachment: Attachment,
+    /// `CNI_NETNS`. Nothing but opening it is promised; it is not the plugin's own
+    /// namespace, unless `CNI_NETNS_OVERRIDE` allows that.
+    pub netns: PathBuf,
+    /// `CNI_ARGS`.
+    pub args: CniArgs,
+    /// The configuration.
+    pub network: Network,
+    /// What the plugins before this one did; `None` for the first of a chain.
+    pub prev_result: Option<AddResult>,
+}
+
+/// Compare a sandbox with what ADD left, which is `prev_result`.
+pub type CheckRequest = AddRequest;
+
+/// Detach a sandbox of which nothing may be left.
+#[derive(Debug, Clone)]
+pub struct DelRequest {
+    /// Whose it was.
+    pub attachment: Attachment,
+    /// `CNI_NETNS`, where the runtime still has it and it is not the plugin's own
+    /// namespace, which a process ID that was used again makes it.
+    pub netns: Option<PathBuf>,
+    /// The configuration.
+    pub network: Network,
+    /// The last result, where the runtime still has it and it can be read.
+    pub prev_result: Option<AddResult>,
+}
+
+/// Remove what belongs to no attachment in `valid`.
+#[derive(Debug, Clone)]
+pub struct GcRequest {
+    /// The configuration.
+    pub network: Network,
+    /// Every attachment of the network that is still in use. Empty: none is.
+    pub valid: Vec<AttachmentId>,
+}
+
+impl GcRequest {
+    /// The listed attachments with the network's name to them.
+    pub fn valid_attachments(&self) -> impl Iterator<Item = Attachment> {
+        self.valid.iter().map(|id| Attachment {
+            network: self.network.name.clone(),
+            container: id.container.clone(),
+            interface: id.interface.clone(),
+        })
+    }
+}
+
+/// Could an ADD succeed?
+#[derive(Debug, Clone)]
+pub struct StatusRequest {
+    /// The configuration.
+    pub network: Network,
+}
+
+impl AddRequest {
+    pub(crate) fn parse(environment: Environment, network: Network) -> Result<Self, Error> {
+        let args = environment.cni_args()?;
+        let prev_result = prev_result(&network)?;
+        if environment.is_in_own_namespace() {
+            let path = environment.netns.unwrap_or_default();
+            return Err(Error::OwnNamespace { path });
+        }
+        Ok(Self {
+            attachment: attachment(&environment, &network)?,
+            netns: environment.netns.unwrap_or_default(),
+            args,
+            network,
+            prev_result,
+        })
+    }
+}
+
+impl DelRequest {
+    /// DEL must not fail for what it does not need: a `prevResult` that cannot be read is
+    /// told and left out, and `CNI_ARGS` is not looked at.
+    pub(crate) fn parse(environment: Environment, network: Network) -> Result<Self, Error> {
+        let prev_result = prev_result(&network).unwrap_or_else(|error| {
+            note(format_args!("{error}; going on without it"));
+            None
+        });
+        let is_gone = environment.is_in_own_namespace();
+        if is_gone {
+            note("CNI_NETNS is the plugin's own network namespace, so the sandbox is gone");
+        }
+        Ok(Self {
+            attachment: attachment(&environment, &network)?,
+            netns: environment.netns.filter(|_| !is_gone),
+            network,
+            prev_result,
+        })
+    }
+}
+
+impl GcRequest {
+    pub(crate) fn parse(network: Network) -> Result<Self, Error> {
+        // CRI-O still sends the older name beside the newer one.
+        let known = [VALID_ATTACHMENTS, "cni.dev/attachments"];
+        let key = known
+            .into_iter()
+            .find(|key| network.has(key))
+            .ok_or_else(|| {
+                Error::invalid(
+                    VALID_ATTACHMENTS,
+                    "missing; GC removes whatever it does not list, so it must be there, if empty",
+                )
+            })?;
+        let valid = match network.top(key) {
+            Some(list) => attachments(list, key)?,
+            None => Vec::new(),
+        };
+        Ok(Self { network, valid })
+    }
+}
+
+fn prev_result(network: &Network) -> Result<Option<AddResult>, Error> {
+    let value = network.top("prevResult").cloned();
+    let read = value.map(|value| result::read(value, network.version, "prevResult"));
+    read.transpose()
+}
+
+/// The environment is checked before anything else, so the two names are there.
+fn attachment(environment: &Environment, network: &Network) -> Result<Attachment, Error> {
+    match (&environment.container, &environment.interface) {
+        (Some(container), Some(interface)) => Ok(Attachment {
+            network: network.name.clone(),
+            container: container.clone(),
+            interface: interface.clone(),
+        }),
+        _ => Err(Error::Environment {
+            problem: format!("{} needs CNI_CONTAINERID, CNI_IFNAME", environment.verb),
+        }),
+    }
+}
+
+fn attachments(list: &Value, key: &str) -> Result<Vec<AttachmentId>, Error> {
+    #[derive(Deserialize)]
+    struct Entry {
+        #[serde(rename = "containerID")]
+        container: String,
+        ifname: String,
+    }
+    let entries: Vec<Entry> = json::read(list, key)?.value;
+    let parsed = entries.into_iter().enumerate().map(|(index, entry)| {
+        let invalid = |reason| Error::invalid(format!("{key}[{index}]"), format!("{reason}"));
+        let container: Result<ContainerId, _> = entry.container.parse();
+        let interface: Result<InterfaceName, _> = entry.ifname.parse();
+        Ok(AttachmentId {
+            container: container.map_err(invalid)?,
+            interface: interface.map_err(invalid)?,
+        })
+    });
+    parsed.collect()
+}
+
+const VALID_ATTACHMENTS: &str = "cni.dev/valid-attachments";

@@ -1,0 +1,147 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::version::SpecVersion;
+
+fn dual_stack() -> Value {
+    json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [
+            {"name": "cni0", "mac": "0a:58:0a:01:00:01", "mtu": 1500},
+            {"name": "eth0", "mac": "0a:58:0a:01:00:02", "sandbox": "/run/netns/a",
+             "mtu": 1500, "pciID": "0000:00:1f.6", "socketPath": "/run/s", "vendor": {"a": 1}},
+        ],
+        "ips": [
+            {"interface": 1, "address": "10.1.0.2/24", "gateway": "10.1.0.1"},
+            {"interface": 1, "address": "fd00::2/64", "gateway": "fd00::1"},
+            {"interface": 1, "address": "10.2.0.2/24"},
+        ],
+        "routes": [
+            {"dst": "0.0.0.0/0", "mtu": 1400, "advmss": 1360, "priority": 7, "table": 100, "scope": 0},
+            {"dst": "::/0", "gw": "fd00::1"},
+        ],
+        "dns": {"nameservers": ["10.1.0.1"], "domain": "test", "search": ["a"], "options": ["ndots:5"]},
+        "vendor.example/id": "kept",
+    })
+}
+
+fn parse(value: Value) -> AddResult {
+    read(value, SpecVersion::CURRENT, "prevResult").unwrap()
+}
+
+#[test]
+fn newest_form_is_printed_as_it_was_read() {
+    assert_eq!(
+        parse(dual_stack()).to_json(SpecVersion::V1_1_0),
+        dual_stack()
+    );
+}
+
+#[test]
+fn result_in_every_version() {
+    let result = parse(dual_stack());
+    for version in SpecVersion::ALL {
+        insta::assert_json_snapshot!(format!("result_{version}"), result.to_json(*version));
+    }
+}
+
+#[test]
+fn what_an_older_form_holds_is_kept_on_the_way_there_and_back() {
+    for version in SpecVersion::ALL {
+        let printed = parse(dual_stack()).to_json(*version);
+        assert_eq!(
+            parse(printed.clone()).to_json(*version),
+            printed,
+            "{version}"
+        );
+    }
+}
+
+#[test]
+fn keys_match_in_any_case_and_null_lists_are_empty() {
+    let result = parse(json!({
+        "CNIVersion": "1.0.0",
+        "Interfaces": [{"Name": "eth0", "Mac": "", "Sandbox": "/run/netns/a"}],
+        "IPs": [{"Address": "10.1.0.2/24", "Version": "4", "Interface": 0}],
+        "routes": null,
+    }));
+    assert_eq!(result.interfaces[0].mac, None);
+    assert_eq!(result.ips[0].interface, Some(0));
+    assert!(result.routes.is_empty());
+}
+
+#[test]
+fn result_without_version_takes_the_one_of_the_configuration() {
+    let value = json!({"ip4": {"ip": "10.1.0.2/24", "routes": [{"dst": "0.0.0.0/0"}]}});
+    let result = read(value, SpecVersion::V0_2_0, "prevResult").unwrap();
+    assert_eq!(result.ips[0].address, "10.1.0.2/24".parse().unwrap());
+    assert_eq!(result.routes.len(), 1);
+}
+
+#[test]
+fn nonsense_is_refused_with_its_place() {
+    for (value, place) in [
+        (json!([]), "expected an object"),
+        (json!({"cniVersion": "9.9.9"}), "cniVersion"),
+        (
+            json!({"ips": [{"address": "10.1.0.2/33"}]}),
+            "ips[0].address",
+        ),
+        (json!({"ips": [{}]}), "ips[0].address is missing"),
+        (
+            json!({"ips": [{"address": "10.1.0.2/24", "interface": 1}]}),
+            "ips[0].interface",
+        ),
+        (json!({"interfaces": ["eth0"]}), "interfaces[0]"),
+        (
+            json!({"routes": [{"dst": "0.0.0.0/0", "gw": "x"}]}),
+            "routes[0].gw",
+        ),
+    ] {
+        let error = read(value, SpecVersion::CURRENT, "prevResult").unwrap_err();
+        assert_eq!(error.code(), 6);
+        assert!(
+            error
+                .to_string()
+                .starts_with(&format!("decode prevResult: {place}")),
+            "{error}"
+        );
+    }
+}
+
+fn any_address() -> impl Strategy<Value = IpNetwork> {
+    let v4 =
+        (any::<[u8; 4]>(), 0u8..=32).prop_map(|(ip, prefix)| IpNetwork::new(ip.into(), prefix));
+    let v6 =
+        (any::<[u8; 16]>(), 0u8..=128).prop_map(|(ip, prefix)| IpNetwork::new(ip.into(), prefix));
+    prop_oneof![v4, v6].prop_map(Result::unwrap)
+}
+
+proptest! {
+    #[test]
+    fn any_result_survives_print_and_read(
+        addresses in prop::collection::vec((any_address(), any::<Option<[u8; 4]>>()), 0..4),
+        routes in prop::collection::vec((any_address(), any::<Option<u32>>()), 0..4),
+        names in prop::collection::vec("[a-z]{1,15}", 1..4),
+        version in prop::sample::select(SpecVersion::ALL),
+    ) {
+        let result = AddResult {
+            interfaces: names.into_iter().map(|name| Interface { name, ..Interface::default() }).collect(),
+            ips: addresses.into_iter().map(|(address, gateway)| IpConfig {
+                interface: Some(0),
+                address,
+                gateway: gateway.map(IpAddr::from),
+                extra: Map::new(),
+            }).collect(),
+            routes: routes.into_iter().map(|(dst, mtu)| Route { mtu, ..Route::to(dst) }).collect(),
+            ..AddResult::default()
+        };
+        let printed = result.to_json(version);
+        let read_back = read(printed.clone(), version, "result").unwrap();
+        prop_assert_eq!(read_back.to_json(version), printed);
+        if version == SpecVersion::V1_1_0 {
+            prop_assert_eq!(read_back, result);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Versions of the specification and what each of them has.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A released version of the CNI specification, ordered by age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SpecVersion {
+    /// 0.1.0, also what an absent `cniVersion` means.
+    V0_1_0,
+    /// 0.2.0.
+    V0_2_0,
+    /// 0.3.0, the first that can chain plugins and list interfaces.
+    V0_3_0,
+    /// 0.3.1.
+    V0_3_1,
+    /// 0.4.0, which brought CHECK.
+    V0_4_0,
+    /// 1.0.0.
+    V1_0_0,
+    /// 1.1.0, which brought GC and STATUS.
+    V1_1_0,
+}
+
+impl SpecVersion {
+    /// Every version, oldest first.
+    pub const ALL: &'static [Self] = &[
+        Self::V0_1_0,
+        Self::V0_2_0,
+        Self::V0_3_0,
+        Self::V0_3_1,
+        Self::V0_4_0,
+        Self::V1_0_0,
+        Self::V1_1_0,
+    ];
+
+    /// The newest version, in which results are held in memory.
+    pub const CURRENT: Self = Self::V1_1_0;
+
+    /// The version as configurations spell it, such as `1.0.0`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V0_1_0 => "0.1.0",
+            Self::V0_2_0 => "0.2.0",
+            Self::V0_3_0 => "0.3.0",
+            Self::V0_3_1 => "0.3.1",
+            Self::V0_4_0 => "0.4.0",
+            Self::V1_0_0 => "1.0.0",
+            Self::V1_1_0 => "1.1.0",
+        }
+    }
+
+    /// Joins versions as the by-hand output lists them: `0.4.0, 1.0.0`.
+    pub(crate) fn list(versions: &[Self]) -> String {
+        let names: Vec<_> = versions.iter().map(|version| version.as_str()).collect();
+        names.join(", ")
+    }
+}
+
+impl fmt::Display for SpecVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for SpecVersion {
+    type Err = UnknownVersion;
+
+    /// Matches exactly, as the reference does: `1.0` is no version.
+    fn from_str(text: &str) -> Result<Self, UnknownVersion> {
+        if text.is_empty() {
+            return Ok(Self::V0_1_0);
+        }
+        let known = Self::ALL.iter().find(|version| version.as_str() == text);
+        known
+            .copied()
+            .ok_or_else(|| UnknownVersion(text.to_owned()))
+    }
+}
+
+/// A `cniVersion` that no released specification bears.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown CNI version {0:?}")]
+pub struct UnknownVersion(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_by_age_and_matched_exactly() {
+        assert!(SpecVersion::ALL.is_sorted());
+        for version in SpecVersion::ALL {
+            assert_eq!(version.as_str().parse(), Ok(*version));
+        }
+        assert_eq!("".parse(), Ok(SpecVersion::V0_1_0));
+        assert_eq!(
+            "1.0".parse::<SpecVersion>(),
+            Err(UnknownVersion("1.0".into()))
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! Addresses of links.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnetwork::IpNetwork;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+
+/// An address that a link bears.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Index of the link.
+    pub link: u32,
+    /// The address, with the length of its network's prefix.
+    pub address: IpNetwork,
+    /// Duplicate address detection has not ended; nothing is sent from it yet.
+    pub is_tentative: bool,
+    /// Somebody else on the link has it.
+    pub is_duplicate: bool,
+    /// An IPv6 address that is valid on this link only.
+    pub is_link_local: bool,
+}
+
+/// Duplicate address detection of a new IPv6 address (RFC 4862); IPv4 has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dad {
+    /// The address is tentative for one to two seconds.
+    Perform,
+    /// The address works at once.
+    Skip,
+}
+
+impl Address {
+    pub(crate) fn from_message(message: &AddressMessage) -> Option<Self> {
+        let local = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                AddressAttribute::Local(address) => Some(*address),
+                _ => None,
+            });
+        let address = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                AddressAttribute::Address(address) => Some(*address),
+                _ => None,
+            });
+        let flags = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                AddressAttribute::Flags(flags) => Some(*flags),
+                _ => None,
+            });
+        let flags = flags.unwrap_or(AddressFlags::empty());
+        let network = IpNetwork::new(local.or(address)?, message.header.prefix_len).ok()?;
+        Some(Self {
+            link: message.header.index,
+            address: network,
+            is_tentative: flags.contains(AddressFlags::Tentative),
+            is_duplicate: flags.contains(AddressFlags::Dadfailed),
+            is_link_local: network.is_ipv6() && message.header.scope == AddressScope::Link,
+        })
+    }
+}
+
+/// The message that adds or deletes `address`, without a broadcast address, as `ip
+/// address add` has it.
+pub(crate) fn message(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.index = link;
+    message.header.prefix_len = address.prefix();
+    message.header.family = family(address.ip());
+    message
+        .attributes
+        .push(AddressAttribute::Local(address.ip()));
+    message
+        .attributes
+        .push(AddressAttribute::Address(address.ip()));
+    if dad == Dad::Skip && address.is_ipv6() {
+        message.header.flags = AddressHeaderFlags::Nodad;
+    }
+    message
+}
+
+pub(crate) fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+/// What an absent destination stands for.
+pub(crate) fn unspecified(family: AddressFamily) -> IpAddr {
+    match family {
+        AddressFamily::Inet6 => IpAddr::from([0; 16]),
+        _ => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+    }
+}

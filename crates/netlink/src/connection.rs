@@ -1,0 +1,246 @@
+//! A connection to the kernel of one namespace.
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::AddressMessage;
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::route::{RouteHeader, RouteMessage, RouteType};
+use netns::Netns;
+use rtnetlink::MulticastGroup;
+
+use crate::address::Address;
+use crate::error::Error;
+use crate::link::Link;
+use crate::mac::MacAddress;
+use crate::request::Request;
+use crate::route::Route;
+use crate::transport::Transport;
+use crate::veth::VethPair;
+
+/// What a connection is told without asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Events {
+    /// Nothing.
+    None,
+    /// Changes of links and of IPv6 addresses, to wait for.
+    LinksAndAddresses,
+}
+
+/// A netlink socket in the namespace in which it was opened.
+pub struct Connection {
+    pub(crate) transport: Transport,
+}
+
+impl Connection {
+    /// Opens a socket in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open(events: Events) -> Result<Self, Error> {
+        let groups: &[_] = match events {
+            Events::None => &[],
+            Events::LinksAndAddresses => &[MulticastGroup::Link, MulticastGroup::Ipv6Ifaddr],
+        };
+        let transport = Transport::open(groups)?;
+        Ok(Self { transport })
+    }
+
+    /// Opens a socket in `namespace`; it stays there.
+    ///
+    /// # Errors
+    /// [`Error::Open`] and [`Error::Namespace`].
+    pub fn open_in(namespace: &Netns, events: Events) -> Result<Self, Error> {
+        namespace.run(|| Self::open(events))?
+    }
+
+    /// Sends all `requests` back to back and waits until each is carried out or refused.
+    ///
+    /// # Errors
+    /// The first refusal. The others are carried out all the same: they are no
+    /// transaction.
+    pub fn execute(&self, requests: Vec<Request>) -> Result<(), Error> {
+        self.transport.execute(requests).map(drop)
+    }
+
+    /// The link called `name`. As `ip link show`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], for which [`Error::is_not_found`] holds where there is none.
+    pub fn link(&self, name: &str) -> Result<Link, Error> {
+        let mut message = LinkMessage::default();
+        message
+            .attributes
+            .push(LinkAttribute::IfName(name.to_owned()));
+        self.one_link(format!("read link {name}"), message)
+    }
+
+    /// The link called `name`, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::link`], but for a link that does not exist.
+    pub fn find_link(&self, name: &str) -> Result<Option<Link>, Error> {
+        match self.link(name) {
+            Ok(link) => Ok(Some(link)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The link with this index.
+    ///
+    /// # Errors
+    /// As [`Self::link`].
+    pub fn link_by_index(&self, index: u32) -> Result<Link, Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.one_link(format!("read link number {index}"), message)
+    }
+
+    /// Every link. As `ip link show`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn links(&self) -> Result<Vec<Link>, Error> {
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let reply = self.all("read links", request)?;
+        Ok(reply.iter().filter_map(link).collect())
+    }
+
+    /// Makes a bridge, down and without ports. As `ip link add NAME address MAC mtu MTU
+    /// type bridge`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], for which [`Error::is_already_exists`] holds where the name is
+    /// taken.
+    pub fn add_bridge(&self, name: &str, mac: MacAddress, mtu: u32) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::Address(mac.0.to_vec()),
+            LinkAttribute::Mtu(mtu),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
+        ];
+        let message = RouteNetlinkMessage::NewLink(message);
+        let operation = format!("create bridge {name}");
+        self.execute(vec![Request::change(
+            operation,
+            message,
+            NLM_F_CREATE | NLM_F_EXCL,
+        )])
+    }
+
+    /// Makes both ends of a pair where they belong, and `changes` right behind.
+    ///
+    /// As `ip link add … type veth peer … netns …`, with `master` and `up`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: a name is taken, the bridge is full, …
+    pub fn add_veth(&self, pair: &VethPair<'_>, changes: Vec<Request>) -> Result<Link, Error> {
+        let mut requests = pair.requests();
+        requests.extend(changes);
+        let mut message = LinkMessage::default();
+        message
+            .attributes
+            .push(LinkAttribute::IfName(pair.host.name.to_owned()));
+        requests.push(read_link(format!("read link {}", pair.host.name), message));
+        let replies = self.transport.execute(requests)?;
+        let made = replies
+            .last()
+            .and_then(|reply| reply.first())
+            .and_then(link);
+        made.ok_or_else(|| Error::Unanswered {
+            operation: format!("read link {}", pair.host.name),
+            reason: "no link in the answer",
+        })
+    }
+
+    /// Deletes the link with this index. As `ip link delete`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], for which [`Error::is_not_found`] holds where it is gone.
+    pub fn delete_link(&self, link: &Link) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = link.index;
+        let message = RouteNetlinkMessage::DelLink(message);
+        self.execute(vec![Request::change(
+            format!("delete link {}", link.name),
+            message,
+            0,
+        )])
+    }
+
+    /// The addresses of the link with this index. As `ip address show dev`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn addresses(&self, link: u32) -> Result<Vec<Address>, Error> {
+        let mut message = AddressMessage::default();
+        message.header.index = link;
+        let reply = self.all("read addresses", RouteNetlinkMessage::GetAddress(message))?;
+        let addresses = reply.iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewAddress(message) => Address::from_message(message),
+            _ => None,
+        });
+        Ok(addresses.filter(|address| address.link == link).collect())
+    }
+
+    /// Unicast routes of both families and all tables. As `ip route show table all`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn routes(&self) -> Result<Vec<Route>, Error> {
+        let families = [AddressFamily::Inet, AddressFamily::Inet6];
+        let requests = families.map(|address_family| {
+            let mut message = RouteMessage::default();
+            message.header = RouteHeader {
+                address_family,
+                kind: RouteType::Unspec,
+                ..RouteHeader::default()
+            };
+            Request::read_all("read routes", RouteNetlinkMessage::GetRoute(message))
+        });
+        let replies = self.transport.execute(requests.into())?;
+        let routes = replies
+            .iter()
+            .flatten()
+            .filter_map(|message| match message {
+                RouteNetlinkMessage::NewRoute(message) => Route::from_message(message),
+                _ => None,
+            });
+        Ok(routes.collect())
+    }
+
+    fn all(
+        &self,
+        operation: &str,
+        message: RouteNetlinkMessage,
+    ) -> Result<Vec<RouteNetlinkMessage>, Error> {
+        let replies = self
+            .transport
+            .execute(vec![Request::read_all(operation, message)])?;
+        Ok(replies.into_iter().flatten().collect())
+    }
+
+    fn one_link(&self, operation: String, message: LinkMessage) -> Result<Link, Error> {
+        let replies = self
+            .transport
+            .execute(vec![read_link(operation.clone(), message)])?;
+        let found = replies.iter().flatten().find_map(link);
+        found.ok_or(Error::Unanswered {
+            operation,
+            reason: "no link in the answer",
+        })
+    }
+}
+
+fn read_link(operation: String, message: LinkMessage) -> Request {
+    Request::new(operation, RouteNetlinkMessage::GetLink(message), 0)
+}
+
+fn link(message: &RouteNetlinkMessage) -> Option<Link> {
+    match message {
+        RouteNetlinkMessage::NewLink(message) => Some(Link::from_message(message)),
+        _ => None,
+    }
+}

@@ -1,0 +1,81 @@
+//! What the kernel refuses, told so that a person can act on it.
+
+use std::io;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+/// A failed operation, with what was being done to what.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No socket could be had.
+    #[error("open a netlink socket")]
+    Open {
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The namespace to open a socket in cannot be entered.
+    #[error(transparent)]
+    Namespace(#[from] netns::Error),
+    /// The kernel refused a request.
+    #[error("{operation}: {}{}", reason(*errno), extended(message.as_ref()))]
+    Refused {
+        /// The operation and its object: `create veth vethab12`.
+        operation: String,
+        /// The kernel's error number.
+        errno: Errno,
+        /// The kernel's own words, where it has any (extended acknowledgement).
+        message: Option<String>,
+    },
+    /// The kernel did not answer, or not with what was asked for.
+    #[error("{operation}: {reason}")]
+    Unanswered {
+        /// The operation and its object.
+        operation: String,
+        /// What came instead.
+        reason: &'static str,
+    },
+    /// An event did not come.
+    #[error("waited {} s for {what}", after.as_secs_f32())]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        after: Duration,
+    },
+}
+
+impl Error {
+    /// The kernel's error number, where it gave one.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Refused { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// What was named does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(
+            self.errno(),
+            Some(Errno::ENODEV | Errno::ENOENT | Errno::ESRCH | Errno::EADDRNOTAVAIL)
+        )
+    }
+
+    /// What was to be made exists.
+    pub fn is_already_exists(&self) -> bool {
+        self.errno() == Some(Errno::EEXIST)
+    }
+}
+
+fn reason(errno: Errno) -> String {
+    errno.desc().to_lowercase()
+}
+
+fn extended(message: Option<&String>) -> String {
+    message
+        .map(|message| format!(" ({message})"))
+        .unwrap_or_default()
+}

@@ -1,0 +1,164 @@
+//! Links as the kernel describes them.
+
+use netlink_packet_route::link::{
+    BridgePortState, InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo,
+    LinkLayerType, LinkMessage, State,
+};
+
+use crate::mac::MacAddress;
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The number by which requests name it; unique in its namespace.
+    pub index: u32,
+    /// The name; unique in its namespace.
+    pub name: String,
+    /// What it is.
+    pub kind: LinkKind,
+    /// The Ethernet address, where it has one.
+    pub mac: Option<MacAddress>,
+    /// In bytes.
+    pub mtu: u32,
+    /// Administratively up.
+    pub is_up: bool,
+    /// Operationally up: it passes traffic (RFC 2863).
+    pub is_operational: bool,
+    /// It was told to receive everything.
+    pub is_promiscuous: bool,
+    /// Index of the bridge or bond that it is a port of.
+    pub master: Option<u32>,
+    /// Index of the link below it or, for a veth, of its peer, which may be in another
+    /// namespace.
+    pub peer: Option<u32>,
+    /// The text that somebody left on it.
+    pub alias: Option<String>,
+    /// What its bridge says of it.
+    pub port: Option<BridgePort>,
+}
+
+/// What a link is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkKind {
+    /// A device driver's: a network card, real or emulated.
+    Physical,
+    /// `lo`.
+    Loopback,
+    /// A Linux bridge.
+    Bridge,
+    /// One end of a pair.
+    Veth,
+    /// An intermediate functional block.
+    Ifb,
+    /// Any other virtual link, as `ip -details link` names it.
+    Other(String),
+}
+
+/// A link's side of the bridge that it is a port of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BridgePort {
+    /// Whether it passes frames.
+    pub state: PortState,
+    /// Frames may leave by the port that they came in by.
+    pub hairpin: bool,
+}
+
+/// The state of a port in the spanning tree protocol (IEEE 802.1D).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PortState {
+    /// The link is down.
+    Disabled,
+    /// Frames are dropped, none are learnt from.
+    Listening,
+    /// Frames are dropped and learnt from.
+    Learning,
+    /// Frames pass.
+    Forwarding,
+    /// Frames are dropped to break a loop.
+    Blocking,
+}
+
+impl Link {
+    pub(crate) fn from_message(message: &LinkMessage) -> Self {
+        let flags = message.header.flags;
+        let mut link = Self {
+            index: message.header.index,
+            name: String::new(),
+            kind: match message.header.link_layer_type {
+                LinkLayerType::Loopback => LinkKind::Loopback,
+                _ => LinkKind::Physical,
+            },
+            mac: None,
+            mtu: 0,
+            is_up: flags.contains(LinkFlags::Up),
+            is_operational: false,
+            is_promiscuous: flags.contains(LinkFlags::Promisc),
+            master: None,
+            peer: None,
+            alias: None,
+            port: None,
+        };
+        for attribute in &message.attributes {
+            link.read(attribute);
+        }
+        link
+    }
+
+    fn read(&mut self, attribute: &LinkAttribute) {
+        match attribute {
+            LinkAttribute::IfName(name) => self.name.clone_from(name),
+            LinkAttribute::Address(bytes) => self.mac = MacAddress::from_bytes(bytes),
+            LinkAttribute::Mtu(mtu) => self.mtu = *mtu,
+            LinkAttribute::OperState(state) => self.is_operational = *state == State::Up,
+            LinkAttribute::Controller(index) => self.master = Some(*index),
+            LinkAttribute::Link(index) => self.peer = Some(*index),
+            LinkAttribute::IfAlias(alias) => self.alias = Some(alias.clone()),
+            LinkAttribute::LinkInfo(parts) => parts.iter().for_each(|part| self.read_info(part)),
+            _ => {}
+        }
+    }
+
+    fn read_info(&mut self, part: &LinkInfo) {
+        match part {
+            LinkInfo::Kind(kind) => {
+                self.kind = match kind {
+                    InfoKind::Bridge => LinkKind::Bridge,
+                    InfoKind::Veth => LinkKind::Veth,
+                    InfoKind::Ifb => LinkKind::Ifb,
+                    other => LinkKind::Other(other.to_string()),
+                }
+            }
+            LinkInfo::PortData(InfoPortData::BridgePort(attributes)) => {
+                self.port = Some(BridgePort::read(attributes));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl BridgePort {
+    fn read(attributes: &[InfoBridgePort]) -> Self {
+        let mut port = Self {
+            state: PortState::Disabled,
+            hairpin: false,
+        };
+        for attribute in attributes {
+            match attribute {
+                InfoBridgePort::HairpinMode(hairpin) => port.hairpin = *hairpin,
+                InfoBridgePort::State(state) => {
+                    port.state = match state {
+                        BridgePortState::Listening => PortState::Listening,
+                        BridgePortState::Learning => PortState::Learning,
+                        BridgePortState::Forwarding => PortState::Forwarding,
+                        BridgePortState::Blocking => PortState::Blocking,
+                        _ => PortState::Disabled,
+                    }
+                }
+                _ => {}
+            }
+        }
+        port
+    }
+}

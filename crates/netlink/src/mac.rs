@@ -1,0 +1,84 @@
+//! Hardware addresses.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// One interface can have it: it is no group address and not all zeros.
+    pub fn is_unicast(self) -> bool {
+        let [first, ..] = self.0;
+        first & 1 == 0 && self.0 != [0; 6]
+    }
+
+    /// The bytes of a link-layer attribute, where they are an Ethernet address.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = self.0.map(|byte| format!("{byte:02x}"));
+        f.write_str(&pairs.join(":"))
+    }
+}
+
+impl FromStr for MacAddress {
+    type Err = InvalidMac;
+
+    /// Six pairs of hexadecimal digits, separated by colons or by hyphens.
+    fn from_str(text: &str) -> Result<Self, InvalidMac> {
+        let separator = if text.contains('-') { '-' } else { ':' };
+        let bytes = text.split(separator).map(|pair| {
+            let is_pair = pair.len() == 2 && pair.bytes().all(|digit| digit.is_ascii_hexdigit());
+            u8::from_str_radix(pair, 16).ok().filter(|_| is_pair)
+        });
+        let bytes: Option<Vec<u8>> = bytes.collect();
+        bytes
+            .and_then(|bytes| Self::from_bytes(&bytes))
+            .ok_or(InvalidMac)
+    }
+}
+
+/// A text that is no Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no MAC address of the form 0a:58:0a:01:00:02")]
+pub struct InvalidMac;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_printed() {
+        for text in ["0a:58:0a:01:00:ff", "0A-58-0A-01-00-FF"] {
+            let mac: MacAddress = text.parse().unwrap();
+            assert_eq!(mac.to_string(), "0a:58:0a:01:00:ff");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in [
+            "",
+            "0a:58:0a:01:00",
+            "0a:58:0a:01:00:02:03",
+            "0a:58:0a:01:00:+2",
+            "a:5:0:1:0:2",
+            "0a:58-0a:01-00:02",
+        ] {
+            assert_eq!(text.parse::<MacAddress>(), Err(InvalidMac), "{text}");
+        }
+    }
+
+    #[test]
+    fn group_addresses_and_zero_are_not_unicast() {
+        assert!(MacAddress([2, 0, 0, 0, 0, 0]).is_unicast());
+        assert!(!MacAddress([1, 0, 0, 0, 0, 0]).is_unicast());
+        assert!(!MacAddress([0; 6]).is_unicast());
+    }
+}

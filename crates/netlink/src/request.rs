@@ -1,0 +1,144 @@
+//! What can be asked of the kernel, each with the words for its refusal.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    InfoBridgePort, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+
+use crate::address::{self, Dad};
+use crate::mac::MacAddress;
+use crate::route::NewRoute;
+
+/// One request, to be sent alone or with others by [`crate::Connection::execute`].
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub(crate) operation: String,
+    pub(crate) message: NetlinkMessage<RouteNetlinkMessage>,
+}
+
+/// A change to a link that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkChange<'a> {
+    /// As `ip link set … up`.
+    Up,
+    /// As `ip link set … down`.
+    Down,
+    /// As `ip link set … promisc on`.
+    Promiscuous,
+    /// In bytes. As `ip link set … mtu`.
+    Mtu(u32),
+    /// As `ip link set … address`. Setting the same address again makes the kernel
+    /// announce the link's addresses, where `arp_notify` and `ndisc_notify` are set
+    /// (`NETDEV_CHANGEADDR` in net/ipv4/devinet.c and net/ipv6/ndisc.c).
+    Mac(MacAddress),
+    /// Up to 255 bytes. As `ip link set … alias`.
+    Alias(&'a str),
+    /// Frames may leave by the port that they came in by. As `bridge link set dev …
+    /// hairpin on`.
+    Hairpin,
+}
+
+impl Request {
+    /// Changes the link called `name`.
+    pub fn change_link(name: &str, change: &LinkChange<'_>) -> Self {
+        let mut message = LinkMessage::default();
+        message
+            .attributes
+            .push(LinkAttribute::IfName(name.to_owned()));
+        let words = change.apply(&mut message);
+        let operation = format!("{words} {name}");
+        // Not RTM_SETLINK, which says yes to a port's attributes and does nothing.
+        Self::change(operation, RouteNetlinkMessage::NewLink(message), 0)
+    }
+
+    /// Adds `address` to the link with this index, which must not bear it yet. As `ip
+    /// address add`.
+    pub fn add_address(link: u32, address: IpNetwork, dad: Dad) -> Self {
+        let message = RouteNetlinkMessage::NewAddress(address::message(link, address, dad));
+        Self::change(
+            format!("add address {address}"),
+            message,
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
+    /// Takes `address` from the link with this index. As `ip address delete`.
+    pub fn delete_address(link: u32, address: IpNetwork) -> Self {
+        let message =
+            RouteNetlinkMessage::DelAddress(address::message(link, address, Dad::Perform));
+        Self::change(format!("delete address {address}"), message, 0)
+    }
+
+    /// Adds a route, of which there must be none like it. As `ip route add`.
+    pub fn add_route(route: &NewRoute) -> Self {
+        let via = |gateway: IpAddr| format!(" via {gateway}");
+        let via = route.gateway.map(via).unwrap_or_default();
+        let operation = format!("add route {}{via}", route.destination);
+        let message = RouteNetlinkMessage::NewRoute(route.message());
+        Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    pub(crate) fn change(operation: String, message: RouteNetlinkMessage, flags: u16) -> Self {
+        Self::new(operation, message, NLM_F_ACK | flags)
+    }
+
+    pub(crate) fn read_all(operation: &str, message: RouteNetlinkMessage) -> Self {
+        Self::new(operation.to_owned(), message, NLM_F_DUMP)
+    }
+
+    pub(crate) fn new(operation: String, message: RouteNetlinkMessage, flags: u16) -> Self {
+        let mut message = NetlinkMessage::from(message);
+        message.header.flags = NLM_F_REQUEST | flags;
+        debug_assert!(matches!(message.payload, NetlinkPayload::InnerMessage(_)));
+        Self { operation, message }
+    }
+}
+
+impl LinkChange<'_> {
+    /// Puts the change into `message` and says what it does.
+    fn apply(&self, message: &mut LinkMessage) -> &'static str {
+        let mut flags = |on: LinkFlags, of: LinkFlags| {
+            message.header.flags = on;
+            message.header.change_mask = of;
+        };
+        match self {
+            Self::Up => flags(LinkFlags::Up, LinkFlags::Up),
+            Self::Down => flags(LinkFlags::empty(), LinkFlags::Up),
+            Self::Promiscuous => flags(LinkFlags::Promisc, LinkFlags::Promisc),
+            Self::Mtu(mtu) => message.attributes.push(LinkAttribute::Mtu(*mtu)),
+            Self::Mac(mac) => message
+                .attributes
+                .push(LinkAttribute::Address(mac.0.to_vec())),
+            Self::Alias(alias) => {
+                message
+                    .attributes
+                    .push(LinkAttribute::IfAlias((*alias).to_owned()));
+            }
+            Self::Hairpin => message.attributes.push(LinkAttribute::LinkInfo(vec![
+                LinkInfo::PortKind(InfoPortKind::Bridge),
+                LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(
+                    true,
+                )])),
+            ])),
+        }
+        self.words()
+    }
+
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Up => "set up",
+            Self::Down => "set down",
+            Self::Promiscuous => "set promiscuous",
+            Self::Mtu(_) => "set the MTU of",
+            Self::Mac(_) => "set the MAC of",
+            Self::Alias(_) => "set the alias of",
+            Self::Hairpin => "set hairpin mode of port",
+        }
+    }
+}

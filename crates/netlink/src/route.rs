@@ -1,0 +1,160 @@
+//! Unicast routes.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
+    RouteScope, RouteType,
+};
+
+use crate::address::{family, unspecified};
+
+/// A route that the kernel has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The destination; a prefix of length 0 is the default route.
+    pub destination: IpNetwork,
+    /// The next hop, where there is one and no more.
+    pub gateway: Option<IpAddr>,
+    /// The routing table; 254 is `main`.
+    pub table: u32,
+    /// The metric.
+    pub priority: Option<u32>,
+    /// It was learnt from a router advertisement.
+    pub is_from_router_advertisement: bool,
+    link: Option<u32>,
+    next_hop_links: Vec<u32>,
+}
+
+/// A route to be added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRoute {
+    /// The destination.
+    pub destination: IpNetwork,
+    /// The next hop; on the link itself where it is absent.
+    pub gateway: Option<IpAddr>,
+    /// Index of the link.
+    pub link: u32,
+    /// Bytes.
+    pub mtu: Option<u32>,
+    /// Bytes of TCP payload.
+    pub advmss: Option<u32>,
+    /// The metric; the kernel's default where it is absent.
+    pub priority: Option<u32>,
+    /// The routing table; `main` where it is absent.
+    pub table: Option<u32>,
+    /// As in rtnetlink(7); `link` without a gateway and `universe` with one where it is
+    /// absent.
+    pub scope: Option<u8>,
+}
+
+impl Route {
+    /// It leads wherever no other route does.
+    pub fn is_default(&self) -> bool {
+        self.destination.prefix() == 0
+    }
+
+    /// Indexes of the links by which it leads; several for a multipath route.
+    pub fn links(&self) -> impl Iterator<Item = u32> {
+        self.link.iter().chain(&self.next_hop_links).copied()
+    }
+
+    pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
+        if message.header.kind != RouteType::Unicast {
+            return None;
+        }
+        let mut destination = unspecified(message.header.address_family);
+        let mut route = Self {
+            destination: IpNetwork::from(destination),
+            gateway: None,
+            table: u32::from(message.header.table),
+            priority: None,
+            is_from_router_advertisement: message.header.protocol == RouteProtocol::Ra,
+            link: None,
+            next_hop_links: Vec::new(),
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                RouteAttribute::Destination(address) => destination = ip(address)?,
+                RouteAttribute::Gateway(address) => route.gateway = ip(address),
+                RouteAttribute::Oif(index) => route.link = Some(*index),
+                RouteAttribute::Table(table) => route.table = *table,
+                RouteAttribute::Priority(priority) => route.priority = Some(*priority),
+                RouteAttribute::MultiPath(hops) => {
+                    route.next_hop_links = hops.iter().map(|hop| hop.interface_index).collect();
+                }
+                _ => {}
+            }
+        }
+        let prefix = message.header.destination_prefix_length;
+        route.destination = IpNetwork::new(destination, prefix).ok()?;
+        Some(route)
+    }
+}
+
+impl NewRoute {
+    pub(crate) fn message(&self) -> RouteMessage {
+        let mut message = RouteMessage::default();
+        message.header = RouteHeader {
+            address_family: family(self.destination.ip()),
+            destination_prefix_length: self.destination.prefix(),
+            table: self
+                .table
+                .and_then(|table| u8::try_from(table).ok())
+                .unwrap_or(if self.table.is_some() {
+                    RouteHeader::RT_TABLE_UNSPEC
+                } else {
+                    RouteHeader::RT_TABLE_MAIN
+                }),
+            protocol: RouteProtocol::Boot,
+            scope: self
+                .scope
+                .map_or_else(|| self.default_scope(), RouteScope::from),
+            kind: RouteType::Unicast,
+            ..RouteHeader::default()
+        };
+        let attributes = &mut message.attributes;
+        attributes.push(RouteAttribute::Destination(address(
+            self.destination.network(),
+        )));
+        attributes.push(RouteAttribute::Oif(self.link));
+        attributes.extend(
+            self.gateway
+                .map(|gateway| RouteAttribute::Gateway(address(gateway))),
+        );
+        attributes.extend(self.priority.map(RouteAttribute::Priority));
+        attributes.extend(self.table.map(RouteAttribute::Table));
+        let metrics = [
+            self.mtu.map(RouteMetric::Mtu),
+            self.advmss.map(RouteMetric::Advmss),
+        ];
+        let metrics: Vec<_> = metrics.into_iter().flatten().collect();
+        if !metrics.is_empty() {
+            attributes.push(RouteAttribute::Metrics(metrics));
+        }
+        message
+    }
+
+    fn default_scope(&self) -> RouteScope {
+        match self.gateway {
+            None if self.destination.is_ipv4() => RouteScope::Link,
+            _ => RouteScope::Universe,
+        }
+    }
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+fn address(ip: IpAddr) -> RouteAddress {
+    match ip {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    }
+}

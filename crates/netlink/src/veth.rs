@@ -1,0 +1,83 @@
+//! Pairs of virtual Ethernet links, made in place.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netns::Netns;
+
+use crate::mac::MacAddress;
+use crate::request::{LinkChange, Request};
+
+/// One end of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VethEnd<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its address; one that the kernel chose would be rewritten by udev.
+    pub mac: MacAddress,
+}
+
+/// A pair with one end on the host and the other in a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct VethPair<'a> {
+    /// The end on the host, which comes up at once.
+    pub host: VethEnd<'a>,
+    /// The end in the sandbox, which stays down.
+    pub container: VethEnd<'a>,
+    /// Of both ends, in bytes.
+    pub mtu: u32,
+    /// Index of the bridge that the host's end is a port of.
+    pub master: u32,
+    /// Whose it is: the alias of the host's end.
+    pub alias: &'a str,
+    /// Where the other end is made; moving it there afterwards would cost 15 ms or more.
+    pub sandbox: &'a Netns,
+}
+
+impl VethPair<'_> {
+    /// One message makes both ends; the alias, which the kernel ignores there, takes a
+    /// second one.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        let create = Request::change(
+            format!(
+                "create veth {} with peer {}",
+                self.host.name, self.container.name
+            ),
+            RouteNetlinkMessage::NewLink(self.message()),
+            NLM_F_CREATE | NLM_F_EXCL,
+        );
+        let alias = Request::change_link(self.host.name, &LinkChange::Alias(self.alias));
+        vec![create, alias]
+    }
+
+    fn message(&self) -> LinkMessage {
+        let mut peer = LinkMessage::default();
+        peer.attributes = self.attributes(self.container);
+        let sandbox = self.sandbox.as_fd().as_raw_fd();
+        peer.attributes.push(LinkAttribute::NetNsFd(sandbox));
+        let mut message = LinkMessage::default();
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        message.attributes = self.attributes(self.host);
+        message
+            .attributes
+            .push(LinkAttribute::Controller(self.master));
+        message.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]));
+        message
+    }
+
+    fn attributes(&self, end: VethEnd<'_>) -> Vec<LinkAttribute> {
+        vec![
+            LinkAttribute::IfName(end.name.to_owned()),
+            LinkAttribute::Mtu(self.mtu),
+            LinkAttribute::Address(end.mac.0.to_vec()),
+        ]
+    }
+}

@@ -1,0 +1,233 @@
+//! Links, addresses and routes of the real kernel; needs root or `unshare -Urnm`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends at the first surprise"
+)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use netlink::{
+    Connection, Dad, Events, LinkChange, LinkKind, MacAddress, NewRoute, PortState, Request,
+    VethEnd, VethPair, Wait,
+};
+use netns::Netns;
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+
+/// Moves the test's own thread into a new namespace.
+fn enter_new_namespace() -> Netns {
+    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
+    Netns::open(Path::new("/proc/thread-self/ns/net")).unwrap()
+}
+
+fn other_namespace() -> Netns {
+    std::thread::spawn(enter_new_namespace).join().unwrap()
+}
+
+const BRIDGE_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+const HOST_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+const CONTAINER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 3]);
+
+struct Pair {
+    host: Connection,
+    container: Connection,
+    sandbox: Netns,
+    bridge: u32,
+}
+
+/// A bridge that is up, and connections to both sides of a pair to come.
+fn bridge_and_sandbox() -> Pair {
+    enter_new_namespace();
+    let sandbox = other_namespace();
+    let host = Connection::open(Events::LinksAndAddresses).unwrap();
+    let container = Connection::open_in(&sandbox, Events::LinksAndAddresses).unwrap();
+    host.add_bridge("br0", BRIDGE_MAC, 1400).unwrap();
+    host.execute(vec![Request::change_link("br0", &LinkChange::Up)])
+        .unwrap();
+    let bridge = host.link("br0").unwrap().index;
+    Pair {
+        host,
+        container,
+        sandbox,
+        bridge,
+    }
+}
+
+impl Pair {
+    fn make(&self) -> netlink::Link {
+        let pair = VethPair {
+            host: VethEnd {
+                name: "vethx",
+                mac: HOST_MAC,
+            },
+            container: VethEnd {
+                name: "eth0",
+                mac: CONTAINER_MAC,
+            },
+            mtu: 1400,
+            master: self.bridge,
+            alias: "cni:pods/c1/eth0",
+            sandbox: &self.sandbox,
+        };
+        let hairpin = Request::change_link("vethx", &LinkChange::Hairpin);
+        self.host.add_veth(&pair, vec![hairpin]).unwrap()
+    }
+}
+
+#[test]
+fn pair_is_made_in_place_with_all_that_was_asked() {
+    let pair = bridge_and_sandbox();
+    let host = pair.make();
+    let container = pair.container.link("eth0").unwrap();
+    assert_eq!(
+        (&host.kind, host.mac, host.mtu),
+        (&LinkKind::Veth, Some(HOST_MAC), 1400)
+    );
+    assert_eq!((host.master, host.is_up), (Some(pair.bridge), true));
+    assert_eq!(host.alias.as_deref(), Some("cni:pods/c1/eth0"));
+    assert!(host.port.unwrap().hairpin, "hairpin is read back");
+    assert_eq!(
+        (container.mac, container.mtu, container.is_up),
+        (Some(CONTAINER_MAC), 1400, false)
+    );
+    assert_eq!(
+        (host.peer, container.peer),
+        (Some(container.index), Some(host.index))
+    );
+    assert_eq!(pair.host.link("br0").unwrap().mac, Some(BRIDGE_MAC));
+}
+
+#[test]
+fn port_is_waited_for_by_event() {
+    let mut pair = bridge_and_sandbox();
+    let host = pair.make();
+    pair.container
+        .execute(vec![Request::change_link("eth0", &LinkChange::Up)])
+        .unwrap();
+    let wait = Wait {
+        link: host.index,
+        what: "vethx to forward",
+        deadline: Duration::from_secs(5),
+    };
+    let forwarding = |link: &netlink::Link| {
+        link.port
+            .is_some_and(|port| port.state == PortState::Forwarding)
+            && link.is_operational
+    };
+    pair.host.wait_for_link(&wait, forwarding).unwrap();
+    let never = Wait {
+        deadline: Duration::from_millis(20),
+        ..wait
+    };
+    let error = pair.host.wait_for_link(&never, |_| false).unwrap_err();
+    assert_eq!(error.to_string(), "waited 0.02 s for vethx to forward");
+}
+
+#[test]
+fn kernel_refusal_names_operation_object_and_the_kernels_words() {
+    let pair = bridge_and_sandbox();
+    let error = pair.host.add_bridge("br0", BRIDGE_MAC, 1500).unwrap_err();
+    assert!(error.is_already_exists());
+    assert!(
+        error
+            .to_string()
+            .starts_with("create bridge br0: file exists"),
+        "{error}"
+    );
+    let address = "10.1.0.1/24".parse().unwrap();
+    let error = pair
+        .host
+        .execute(vec![Request::add_address(4711, address, Dad::Skip)]);
+    let error = error.unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::ENODEV));
+    let too_small = Request::change_link("br0", &LinkChange::Mtu(1));
+    let error = pair.host.execute(vec![too_small]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "set the MTU of br0: invalid argument (mtu less than device minimum)"
+    );
+    assert!(pair.host.link("none").unwrap_err().is_not_found());
+    assert_eq!(pair.host.find_link("none").unwrap(), None);
+}
+
+#[test]
+fn first_refusal_of_a_batch_is_told_and_the_rest_is_carried_out() {
+    let pair = bridge_and_sandbox();
+    let address = |text: &str| Request::add_address(pair.bridge, text.parse().unwrap(), Dad::Skip);
+    let batch = vec![
+        address("10.1.0.1/24"),
+        address("10.1.0.1/24"),
+        address("fd00::1/64"),
+    ];
+    let error = pair.host.execute(batch).unwrap_err();
+    assert!(error.is_already_exists() && error.to_string().starts_with("add address 10.1.0.1/24"));
+    let addresses = pair.host.addresses(pair.bridge).unwrap();
+    let global: Vec<_> = addresses.iter().filter(|it| !it.is_link_local).collect();
+    assert_eq!(global.len(), 2);
+    assert!(
+        global.iter().all(|it| !it.is_tentative),
+        "detection is skipped"
+    );
+}
+
+fn network(text: &str) -> ipnetwork::IpNetwork {
+    text.parse().unwrap()
+}
+
+fn route(destination: &str, gateway: Option<&str>) -> NewRoute {
+    NewRoute {
+        destination: network(destination),
+        gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+        link: 0,
+        mtu: None,
+        advmss: None,
+        priority: None,
+        table: None,
+        scope: None,
+    }
+}
+
+#[test]
+fn routes_keep_their_attributes() {
+    let pair = bridge_and_sandbox();
+    pair.make();
+    let link = pair.container.link("eth0").unwrap().index;
+    let route = |destination: &str, gateway: Option<&str>| NewRoute {
+        link,
+        ..route(destination, gateway)
+    };
+    let special = NewRoute {
+        mtu: Some(1300),
+        advmss: Some(1260),
+        priority: Some(77),
+        table: Some(1000),
+        ..route("10.9.0.0/16", Some("10.1.0.1"))
+    };
+    pair.container
+        .execute(vec![
+            Request::add_address(link, network("10.1.0.2/24"), Dad::Skip),
+            Request::add_address(link, network("fd00::2/64"), Dad::Skip),
+            Request::change_link("eth0", &LinkChange::Up),
+            Request::add_route(&route("0.0.0.0/0", Some("10.1.0.1"))),
+            Request::add_route(&route("::/0", Some("fd00::1"))),
+            Request::add_route(&route("10.8.0.0/16", None)),
+            Request::add_route(&special),
+        ])
+        .unwrap();
+    let routes = pair.container.routes().unwrap();
+    let defaults: Vec<_> = routes
+        .iter()
+        .filter(|it| it.is_default() && it.table == 254)
+        .collect();
+    assert_eq!(defaults.len(), 2, "{routes:?}");
+    assert!(defaults.iter().all(|it| it.links().eq([link])));
+    let found = routes.iter().find(|it| it.table == 1000).unwrap();
+    assert_eq!(
+        (found.destination, found.priority),
+        (network("10.9.0.0/16"), Some(77))
+    );
+    assert_eq!(found.gateway, Some("10.1.0.1".parse().unwrap()));
+}

@@ -1,0 +1,69 @@
+//! What can go wrong with a namespace or a sysctl.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A namespace that cannot be entered, or a sysctl that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such file, or it may not be opened.
+    #[error("open network namespace {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A file, but of no namespace.
+    #[error("{} is no network namespace", path.display())]
+    NotANamespace {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The kernel does not let this process in.
+    #[error("enter network namespace {}", path.display())]
+    Enter {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason: `EINVAL` where it is a namespace of another kind.
+        #[source]
+        source: io::Error,
+    },
+    /// A sysctl could not be read.
+    #[error("read sysctl {key}")]
+    Read {
+        /// As sysctl(8) spells it.
+        key: String,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A sysctl has another value and could not be changed.
+    #[error("set sysctl {key} from {was} to {value}")]
+    Write {
+        /// As sysctl(8) spells it.
+        key: String,
+        /// The value that was there.
+        was: String,
+        /// The value that was wanted.
+        value: String,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What was looked for does not exist.
+    pub fn is_not_found(&self) -> bool {
+        match self {
+            Self::Open { source, .. }
+            | Self::Enter { source, .. }
+            | Self::Read { source, .. }
+            | Self::Write { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::NotANamespace { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! An open network namespace.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::fcntl::OFlag;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::statfs::{FsType, fstatfs};
+
+use crate::error::Error;
+
+/// A network namespace that stays open, and so alive, as long as this value.
+#[derive(Debug)]
+pub struct Netns {
+    file: File,
+    path: PathBuf,
+}
+
+impl Netns {
+    /// Opens the namespace that `path` names, such as `/run/netns/blue` or
+    /// `/proc/123/ns/net`.
+    ///
+    /// # Errors
+    /// [`Error::Open`] and [`Error::NotANamespace`]. A pipe or a device does not block.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlag::O_NONBLOCK.bits())
+            .open(path)
+            .map_err(|source| Error::Open {
+                path: path.to_owned(),
+                source,
+            })?;
+        let path = path.to_owned();
+        match fstatfs(&file) {
+            Ok(found) if found.filesystem_type() == NSFS_MAGIC => Ok(Self { file, path }),
+            Ok(_) => Err(Error::NotANamespace { path }),
+            Err(errno) => Err(Error::Open {
+                path,
+                source: errno.into(),
+            }),
+        }
+    }
+
+    /// Opens the namespace that `path` names, unless nothing is left of it: the file is
+    /// gone, or it is an ordinary file on which a namespace was once mounted.
+    ///
+    /// # Errors
+    /// [`Error::Open`] for any other reason.
+    pub fn open_existing(path: &Path) -> Result<Option<Self>, Error> {
+        match Self::open(path) {
+            Ok(namespace) => Ok(Some(namespace)),
+            Err(Error::NotANamespace { .. }) => Ok(None),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `work` inside the namespace, on a thread of its own, and hands back what it
+    /// returned; the calling thread stays where it is.
+    ///
+    /// As `nsenter --net=PATH`. A panic inside goes on outside.
+    ///
+    /// # Errors
+    /// [`Error::Enter`]: no privilege (`CAP_SYS_ADMIN` in both namespaces' owners), a
+    /// namespace of another kind, or no thread.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let refused = |source| Error::Enter {
+            path: self.path.clone(),
+            source,
+        };
+        let inside = || -> io::Result<T> {
+            enter(self.as_fd())?;
+            Ok(work())
+        };
+        thread::scope(|scope| {
+            let thread = thread::Builder::new()
+                .spawn_scoped(scope, inside)
+                .map_err(refused)?;
+            match thread.join() {
+                Ok(outcome) => outcome.map_err(refused),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the door that the ban points to"
+)]
+fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(setns(namespace, CloneFlags::CLONE_NEWNET)?)
+}
+
+/// `NSFS_MAGIC` in include/uapi/linux/magic.h.
+const NSFS_MAGIC: FsType = FsType(0x6e73_6673);

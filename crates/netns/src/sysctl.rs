@@ -1,0 +1,104 @@
+//! Kernel parameters of the calling thread's namespace.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::error::Error;
+
+/// A parameter below `/proc/sys`.
+///
+/// Which namespace it belongs to depends on the thread that reads or writes it: inside
+/// [`crate::Netns::run`] it is that namespace's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sysctl {
+    parts: Vec<String>,
+}
+
+/// What [`Sysctl::ensure`] had to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The value was right.
+    Unchanged,
+    /// The value was written.
+    Changed,
+}
+
+impl Sysctl {
+    /// The parameter with these parts: `["net", "ipv4", "ip_forward"]`. An interface's
+    /// name is one part, whatever dots it has.
+    pub fn new(parts: &[&str]) -> Self {
+        let parts = parts.iter().map(|part| (*part).to_owned()).collect();
+        Self { parts }
+    }
+
+    /// `net.ipv4.conf.INTERFACE.NAME`, Documentation/networking/ip-sysctl.rst.
+    pub fn ipv4(interface: &str, name: &str) -> Self {
+        Self::new(&["net", "ipv4", "conf", interface, name])
+    }
+
+    /// `net.ipv6.conf.INTERFACE.NAME`, Documentation/networking/ip-sysctl.rst.
+    pub fn ipv6(interface: &str, name: &str) -> Self {
+        Self::new(&["net", "ipv6", "conf", interface, name])
+    }
+
+    /// The value without its line end. As `sysctl -n`.
+    ///
+    /// # Errors
+    /// [`Error::Read`], for which [`Error::is_not_found`] holds where the kernel has no
+    /// such parameter.
+    pub fn read(&self) -> Result<String, Error> {
+        let read = fs::read_to_string(self.path());
+        let value = read.map_err(|source| Error::Read {
+            key: self.key(),
+            source,
+        })?;
+        Ok(value.trim_end().to_owned())
+    }
+
+    /// Writes `value` unless it is there already, so that a read-only `/proc/sys` that is
+    /// right is no error. As `sysctl -w`.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; [`Error::Write`] where the value differs and cannot be changed.
+    pub fn ensure(&self, value: &str) -> Result<Outcome, Error> {
+        let was = self.read()?;
+        if was == value {
+            return Ok(Outcome::Unchanged);
+        }
+        fs::write(self.path(), value).map_err(|source| Error::Write {
+            key: self.key(),
+            was,
+            value: value.to_owned(),
+            source,
+        })?;
+        Ok(Outcome::Changed)
+    }
+
+    /// As [`Self::ensure`], where a kernel without the parameter needs nothing done: one
+    /// without IPv6, or without a module that is not loaded.
+    ///
+    /// # Errors
+    /// As [`Self::ensure`], but for a parameter that does not exist.
+    pub fn ensure_if_present(&self, value: &str) -> Result<Outcome, Error> {
+        match self.ensure(value) {
+            Err(error) if error.is_not_found() => Ok(Outcome::Unchanged),
+            outcome => outcome,
+        }
+    }
+
+    /// The parameter as sysctl(8) spells it; dots inside a part become slashes.
+    pub fn key(&self) -> String {
+        let parts: Vec<_> = self
+            .parts
+            .iter()
+            .map(|part| part.replace('.', "/"))
+            .collect();
+        parts.join(".")
+    }
+
+    fn path(&self) -> PathBuf {
+        let mut path = PathBuf::from("/proc/sys");
+        path.extend(&self.parts);
+        path
+    }
+}

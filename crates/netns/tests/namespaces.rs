@@ -1,0 +1,85 @@
+//! Namespaces and sysctls of the real kernel; needs root or `unshare -Urnm`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends at the first surprise"
+)]
+
+use std::fs;
+use std::path::Path;
+
+use netns::{Error, Netns, Outcome, Sysctl};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::Mode;
+
+/// The namespace of a thread that made one for itself.
+fn new_namespace() -> Netns {
+    let made = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
+        Netns::open(Path::new("/proc/thread-self/ns/net")).unwrap()
+    });
+    made.join().unwrap()
+}
+
+fn own_inode() -> String {
+    fs::read_link("/proc/thread-self/ns/net")
+        .unwrap()
+        .display()
+        .to_string()
+}
+
+#[test]
+fn work_runs_inside_and_the_caller_stays_outside() {
+    let namespace = new_namespace();
+    let outside = own_inode();
+    let inside = namespace.run(own_inode).unwrap();
+    assert_ne!(inside, outside);
+    assert_eq!(own_inode(), outside);
+    assert_eq!(namespace.run(own_inode).unwrap(), inside, "it stays alive");
+}
+
+#[test]
+fn what_is_no_network_namespace_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let pipe = directory.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    for path in [&file, &pipe] {
+        assert!(
+            matches!(Netns::open(path), Err(Error::NotANamespace { .. })),
+            "{path:?}"
+        );
+        assert!(Netns::open_existing(path).unwrap().is_none());
+    }
+    let missing = directory.path().join("missing");
+    assert!(Netns::open(&missing).unwrap_err().is_not_found());
+    assert!(Netns::open_existing(&missing).unwrap().is_none());
+    let other = Netns::open(Path::new("/proc/self/ns/uts")).unwrap();
+    assert!(matches!(other.run(|| ()), Err(Error::Enter { .. })));
+}
+
+#[test]
+fn sysctl_is_written_only_where_it_differs() {
+    let namespace = new_namespace();
+    let notify = Sysctl::ipv4("lo", "arp_notify");
+    let outcomes = namespace.run(|| [notify.ensure("1"), notify.ensure("1"), notify.ensure("0")]);
+    let outcomes = outcomes.unwrap().map(Result::unwrap);
+    assert_eq!(
+        outcomes,
+        [Outcome::Changed, Outcome::Unchanged, Outcome::Changed]
+    );
+}
+
+#[test]
+fn sysctl_that_the_kernel_lacks_is_told_apart() {
+    let missing = Sysctl::ipv6("no.such", "accept_ra");
+    let error = missing.ensure("0").unwrap_err();
+    assert!(error.is_not_found());
+    assert_eq!(
+        error.to_string(),
+        "read sysctl net.ipv6.conf.no/such.accept_ra"
+    );
+    assert_eq!(missing.ensure_if_present("0").unwrap(), Outcome::Unchanged);
+}
