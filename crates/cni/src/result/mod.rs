@@ -60,6 +60,18 @@ pub struct IpConfig {
     pub extra: Map<String, Value>,
 }
 
+impl IpConfig {
+    /// An address of the interface with this index.
+    pub fn on(interface: usize, address: IpNetwork) -> Self {
+        Self {
+            interface: Some(interface),
+            address,
+            gateway: None,
+            extra: Map::new(),
+        }
+    }
+}
+
 /// A route, with the attributes of specification 1.1.0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {

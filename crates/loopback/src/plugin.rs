@@ -1,0 +1,106 @@
+//! The verbs. The interface is always `lo`, whatever `CNI_IFNAME` says.
+
+use anyhow::{Context as _, bail, ensure};
+use cni::result::{AddResult, Interface, IpConfig};
+use cni::{
+    About, AddRequest, CheckRequest, DelRequest, Error, GcRequest, Network, SpecVersion,
+    StatusRequest,
+};
+use netlink::{Address, Connection, Events, Link, LinkChange, Request};
+use netns::Netns;
+use serde::Deserialize;
+
+/// The plugin.
+pub(crate) struct Loopback;
+
+impl cni::Plugin for Loopback {
+    fn about(&self) -> About {
+        About {
+            name: "loopback",
+            version: env!("CARGO_PKG_VERSION"),
+            spec_versions: SpecVersion::ALL,
+        }
+    }
+
+    /// Brings `lo` up and reports its addresses, or what the plugins before it did.
+    fn add(&self, request: &AddRequest) -> anyhow::Result<AddResult> {
+        expect_no_keys(&request.network)?;
+        let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
+        let connection = Connection::open_in(&sandbox, Events::None)?;
+        let link = connection.link(LO)?;
+        let before = connection.addresses(link.index)?;
+        if let Some(alien) = before.iter().find(|it| !it.address.ip().is_loopback()) {
+            bail!("{LO} bears {}, which is no loopback address", alien.address);
+        }
+        set(&connection, &LinkChange::Up)?;
+        let addresses = connection.addresses(link.index)?;
+        let sandbox = request.netns.to_string_lossy().into_owned();
+        let prev_result = request.prev_result.clone();
+        Ok(prev_result.unwrap_or_else(|| result(&link, sandbox, &addresses)))
+    }
+
+    /// Takes `lo` down, where there still is one.
+    fn del(&self, request: &DelRequest) -> anyhow::Result<()> {
+        let Some(path) = &request.netns else {
+            return Ok(());
+        };
+        let Some(sandbox) = Netns::open_existing(path)? else {
+            return Ok(());
+        };
+        set(
+            &Connection::open_in(&sandbox, Events::None)?,
+            &LinkChange::Down,
+        )
+    }
+
+    /// Finds `lo` up; needs no `prevResult`.
+    fn check(&self, request: &CheckRequest) -> anyhow::Result<()> {
+        expect_no_keys(&request.network)?;
+        let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
+        let link = Connection::open_in(&sandbox, Events::None)?.link(LO)?;
+        ensure!(link.is_up, "{LO} is down");
+        Ok(())
+    }
+
+    /// Every kernel has a loopback interface: nothing can stand in the way.
+    fn status(&self, request: &StatusRequest) -> anyhow::Result<()> {
+        Ok(expect_no_keys(&request.network)?)
+    }
+
+    /// Nothing of an attachment is left once its namespace is gone.
+    fn gc(&self, _request: &GcRequest) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// The plugin has no keys of its own; reading them tells the user of any that he set.
+fn expect_no_keys(network: &Network) -> Result<(), Error> {
+    #[derive(Deserialize)]
+    struct NoKeys {}
+    let NoKeys {} = network.config()?;
+    Ok(())
+}
+
+fn set(connection: &Connection, change: &LinkChange<'_>) -> anyhow::Result<()> {
+    let request = Request::change_link(LO, change);
+    connection
+        .execute(vec![request])
+        .context("change the sandbox's loopback interface")
+}
+
+fn result(link: &Link, sandbox: String, addresses: &[Address]) -> AddResult {
+    let interface = Interface {
+        name: link.name.clone(),
+        mac: link.mac.map(|mac| mac.to_string()),
+        sandbox: Some(sandbox),
+        ..Interface::default()
+    };
+    let ips = addresses.iter().map(|it| IpConfig::on(0, it.address));
+    AddResult {
+        interfaces: vec![interface],
+        ips: ips.collect(),
+        ..AddResult::default()
+    }
+}
+
+const LO: &str = "lo";
