@@ -1,0 +1,224 @@
+//! ADD: lease, bridge, pair, sandbox, and the way back.
+
+use anyhow::Context as _;
+use cni::delegate::Delegate;
+use cni::result::Interface;
+use cni::{AddRequest, AddResult, Error, Undo, Verb};
+use netlink::{
+    Connection, Events, Link, LinkChange, MacAddress, PortState, Request, VethEnd, VethPair, Wait,
+};
+use netns::Netns;
+
+use crate::config::{Config, PortMode};
+use crate::del;
+use crate::host::{self, Bridge};
+use crate::plan::{self, Plan};
+use crate::sandbox::{DEADLINE, Sandbox};
+
+/// Joins the sandbox to the bridge and reports what was made.
+///
+/// # Errors
+/// Whatever stands in the way. The pair and the lease are gone again by then; the bridge
+/// stays, since others may use it already.
+pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
+    let config = Config::parse(&request.network, &request.args)?;
+    let delegate = Delegate::ipam(&request.network)?.context("ipam.type is missing")?;
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    let host = Connection::open(Events::None)?;
+    let mut attach = Attach {
+        request,
+        config: &config,
+        namespace: &namespace,
+        host: &host,
+        sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
+        host_name: plan::host_link_name(&request.attachment),
+    };
+    attach.expect_nothing_there()?;
+    let mut undo = Undo::default();
+    undo.push("release the lease", || Ok(delegate.call(Verb::Del)?));
+    undo.push("delete the host link", || {
+        del::delete_host_link(&host, &request.attachment)
+    });
+    let result = if SANDBOX_BLIND.contains(&delegate.name()) {
+        attach.lease_first(&delegate)
+    } else {
+        attach.link_first(&delegate)
+    }?;
+    undo.keep();
+    Ok(result)
+}
+
+/// Delegates that are known not to look into the sandbox: they may run before there is
+/// anything in it.
+const SANDBOX_BLIND: &[&str] = &["host-local", "static"];
+
+/// One attachment in the making.
+struct Attach<'a> {
+    request: &'a AddRequest,
+    config: &'a Config,
+    namespace: &'a Netns,
+    host: &'a Connection,
+    sandbox: Sandbox<'a>,
+    host_name: String,
+}
+
+/// Both ends of the pair, and the socket that hears when it comes up.
+struct Pair {
+    host: Link,
+    container: Link,
+    events: Connection,
+}
+
+impl Attach<'_> {
+    /// Before anything is done, so that a second ADD leaves the first one's work alone.
+    fn expect_nothing_there(&self) -> anyhow::Result<()> {
+        let attachment = &self.request.attachment;
+        if self.host.find_link(&self.host_name)?.is_some() {
+            anyhow::bail!(
+                "{attachment} is attached already by {}; DEL it first",
+                self.host_name
+            );
+        }
+        if let Some(link) = self.sandbox.find_link()? {
+            anyhow::bail!("the sandbox has an interface {} already", link.name);
+        }
+        Ok(())
+    }
+
+    /// The lease decides the MAC: the delegate runs while the bridge is ensured, then the
+    /// pair is made.
+    fn lease_first(&mut self, delegate: &Delegate<'_>) -> anyhow::Result<AddResult> {
+        let running = delegate.start(Verb::Add)?;
+        let bridge = host::ensure_bridge(self.host, self.config);
+        let lease = running.result();
+        let (bridge, lease) = (bridge?, lease?);
+        let plan = Plan::new(self.config, &lease, bridge.mtu)?;
+        let derived = plan::derived_mac(&plan.ips, &self.request.attachment);
+        let pair = self.make_pair(&bridge, derived)?;
+        self.configure(&bridge, pair, (plan, lease))
+    }
+
+    /// The delegate finds the link up in the sandbox, with the MAC that it keeps.
+    fn link_first(&mut self, delegate: &Delegate<'_>) -> anyhow::Result<AddResult> {
+        let bridge = host::ensure_bridge(self.host, self.config)?;
+        let mac = plan::early_mac(&self.request.attachment);
+        let mut pair = self.make_pair(&bridge, mac)?;
+        self.sandbox.bring_up()?;
+        wait_for_port(&mut pair)?;
+        let lease = delegate.start(Verb::Add)?.result()?;
+        let plan = Plan::new(self.config, &lease, bridge.mtu)?;
+        self.configure(&bridge, pair, (plan, lease))
+    }
+
+    fn make_pair(&self, bridge: &Bridge, mac: MacAddress) -> anyhow::Result<Pair> {
+        let attachment = &self.request.attachment;
+        let events = Connection::open(Events::LinksAndAddresses)?;
+        let pair = VethPair {
+            host: VethEnd {
+                name: &self.host_name,
+                mac: plan::host_mac(attachment),
+            },
+            container: VethEnd {
+                name: attachment.interface.as_str(),
+                mac: self.config.mac.unwrap_or(mac),
+            },
+            mtu: bridge.mtu,
+            master: bridge.link.index,
+            alias: &attachment.owner(),
+            sandbox: self.namespace,
+        };
+        let hairpin = Request::change_link(&self.host_name, &LinkChange::Hairpin);
+        let changes = match self.config.port_mode {
+            PortMode::Hairpin => vec![hairpin],
+            PortMode::Plain | PortMode::Promiscuous => vec![],
+        };
+        let host = self.host.add_veth(&pair, changes)?;
+        let container = self
+            .sandbox
+            .find_link()?
+            .context("the container's link is gone")?;
+        self.sandbox.prepare(self.config.dad)?;
+        Ok(Pair {
+            host,
+            container,
+            events,
+        })
+    }
+
+    fn configure(
+        &mut self,
+        bridge: &Bridge,
+        mut pair: Pair,
+        (plan, lease): (Plan, AddResult),
+    ) -> anyhow::Result<AddResult> {
+        let config = self.config;
+        host::ensure_gateways(
+            self.host,
+            &bridge.link,
+            &plan.gateways,
+            config.other_address,
+        )?;
+        self.sandbox.configure(&pair.container, &plan, config.dad)?;
+        pair.host = wait_for_port(&mut pair)?;
+        pair.container = self.sandbox.wait_until_ready(&pair.container, config.dad)?;
+        if let Some(mac) = pair.container.mac
+            && plan::must_announce(&plan.ips, mac)
+        {
+            self.sandbox.announce(mac)?;
+        }
+        Ok(self.result(bridge, &pair, (plan, lease)))
+    }
+
+    fn result(&self, bridge: &Bridge, pair: &Pair, (plan, lease): (Plan, AddResult)) -> AddResult {
+        let mut container = interface(&pair.container);
+        container.sandbox = Some(self.request.netns.to_string_lossy().into_owned());
+        let interfaces = vec![interface(&bridge.link), interface(&pair.host), container];
+        let container = interfaces.len().saturating_sub(1);
+        let ips = plan.ips.into_iter().map(|mut ip| {
+            ip.interface = Some(container);
+            ip
+        });
+        AddResult {
+            ips: ips.collect(),
+            interfaces,
+            routes: plan.routes,
+            dns: if self.config.dns.is_empty() {
+                lease.dns
+            } else {
+                self.config.dns.clone()
+            },
+            extra: lease.extra,
+        }
+    }
+}
+
+/// Waits until the bridge takes the pair for a port that works. Without the spanning tree
+/// protocol it forwards from then on; with it that takes another 30 s, which nobody
+/// waits for.
+fn wait_for_port(pair: &mut Pair) -> anyhow::Result<Link> {
+    let what = format!("port {} to come up", pair.host.name);
+    let wait = Wait {
+        link: pair.host.index,
+        what: &what,
+        deadline: DEADLINE,
+    };
+    let works = |link: &Link| {
+        let state = link.port.map(|port| port.state);
+        let works = [
+            PortState::Forwarding,
+            PortState::Learning,
+            PortState::Listening,
+        ];
+        link.is_operational && state.is_some_and(|state| works.contains(&state))
+    };
+    Ok(pair.events.wait_for_link(&wait, works)?)
+}
+
+fn interface(link: &Link) -> Interface {
+    Interface {
+        name: link.name.clone(),
+        mac: link.mac.map(|mac| mac.to_string()),
+        mtu: Some(link.mtu),
+        ..Interface::default()
+    }
+}

@@ -1,0 +1,228 @@
+//! CHECK: what is, against what ADD reported.
+
+use anyhow::bail;
+use cni::result::Interface;
+use cni::{AddResult, CheckRequest, Error, Verb};
+use netlink::{Connection, Events, Link, LinkKind};
+use netns::{Netns, Sysctl};
+
+use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, PortMode};
+use crate::plan::Plan;
+use crate::sandbox::Sandbox;
+use crate::{del, plan};
+
+/// Asks the delegate first, then compares links, addresses, routes and sysctls.
+///
+/// # Errors
+/// All that differs, in one error; code 7 where there is no `prevResult` to compare with.
+pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
+    let config = Config::parse(&request.network, &request.args)?;
+    let Some(expected) = &request.prev_result else {
+        bail!(Error::invalid(
+            "prevResult",
+            "missing; CHECK compares with it"
+        ));
+    };
+    del::forward(&request.network, Verb::Check)?;
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    let check = Check {
+        request,
+        config: &config,
+        expected,
+        host: Connection::open(Events::None)?,
+        sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
+    };
+    let differences = check.differences()?;
+    if differences.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{} is not as ADD left it: {}",
+        request.attachment,
+        differences.join("; ")
+    )
+}
+
+struct Check<'a> {
+    request: &'a CheckRequest,
+    config: &'a Config,
+    expected: &'a AddResult,
+    host: Connection,
+    sandbox: Sandbox<'a>,
+}
+
+impl Check<'_> {
+    fn differences(&self) -> anyhow::Result<Vec<String>> {
+        let bridge = self.host.find_link(self.config.bridge.as_str())?;
+        let container = self.sandbox.find_link()?;
+        let (Some(bridge), Some(container)) = (&bridge, &container) else {
+            let bridge = bridge
+                .is_none()
+                .then(|| format!("bridge {} is gone", self.config.bridge));
+            let link = &self.request.attachment.interface;
+            let container = container
+                .is_none()
+                .then(|| format!("{link} in the sandbox is gone"));
+            return Ok(bridge.into_iter().chain(container).collect());
+        };
+        let mut found = Differences::default();
+        found.unless(bridge.kind == LinkKind::Bridge, || {
+            format!("{} is no bridge", bridge.name)
+        });
+        found.unless(bridge.is_up, || format!("bridge {} is down", bridge.name));
+        let promiscuous = self.config.port_mode == PortMode::Promiscuous;
+        found.unless(!promiscuous || bridge.is_promiscuous, || {
+            format!("bridge {} is not promiscuous", bridge.name)
+        });
+        found.compare_with_report(bridge, self.reported(|it| it.name == bridge.name));
+        found.unless(container.kind == LinkKind::Veth, || {
+            format!("{} is no veth", container.name)
+        });
+        found.unless(container.is_up, || format!("{} is down", container.name));
+        let interface = self.request.attachment.interface.as_str();
+        found.compare_with_report(
+            container,
+            self.reported(|it| it.sandbox.is_some() && it.name == interface),
+        );
+        self.port(bridge, container, &mut found)?;
+        self.addresses(bridge, container, &mut found)?;
+        self.sysctls(&mut found)?;
+        Ok(found.0)
+    }
+
+    fn reported(&self, is_it: impl Fn(&Interface) -> bool) -> Option<&Interface> {
+        self.expected
+            .interfaces
+            .iter()
+            .find(|interface| is_it(interface))
+    }
+
+    /// The host's end is found from the container's, so that an attachment of the
+    /// reference is checked as well.
+    fn port(&self, bridge: &Link, container: &Link, found: &mut Differences) -> anyhow::Result<()> {
+        let Some(port) = del::other_end(&self.host, container)? else {
+            found.0.push(format!(
+                "the other end of {} is not on this host",
+                container.name
+            ));
+            return Ok(());
+        };
+        let name = &port.name;
+        found.unless(port.is_up, || format!("{name} is down"));
+        found.unless(port.master == Some(bridge.index), || {
+            format!("{name} is no port of {}", bridge.name)
+        });
+        found.unless(port.mtu == container.mtu, || {
+            format!(
+                "{name} has MTU {}, {} has {}",
+                port.mtu, container.name, container.mtu
+            )
+        });
+        if let MtuChoice::Asked(mtu) = self.config.mtu {
+            found.unless(port.mtu == mtu, || {
+                format!("{name} has MTU {}, not {mtu}", port.mtu)
+            });
+        }
+        let hairpin = self.config.port_mode == PortMode::Hairpin;
+        found.unless(port.port.is_some_and(|it| it.hairpin == hairpin), || {
+            format!("hairpin mode of {name} is not {hairpin}")
+        });
+        let is_ours = *name == plan::host_link_name(&self.request.attachment);
+        let owner = self.request.attachment.owner();
+        found.unless(!is_ours || port.alias.as_ref() == Some(&owner), || {
+            format!("the alias of {name} is not {owner}")
+        });
+        found.compare_with_report(
+            &port,
+            self.reported(|it| it.sandbox.is_none() && it.name == *name),
+        );
+        Ok(())
+    }
+
+    fn addresses(
+        &self,
+        bridge: &Link,
+        container: &Link,
+        found: &mut Differences,
+    ) -> anyhow::Result<()> {
+        let plan = Plan::new(self.config, self.expected, container.mtu)?;
+        found.0.extend(self.sandbox.differences(container, &plan)?);
+        if plan.gateways.is_empty() {
+            return Ok(());
+        }
+        let addresses = self.host.addresses(bridge.index)?;
+        for gateway in &plan.gateways {
+            let bears = addresses.iter().any(|it| it.address == *gateway);
+            found.unless(bears, || {
+                format!("bridge {} lacks address {gateway}", bridge.name)
+            });
+        }
+        Ok(())
+    }
+
+    fn sysctls(&self, found: &mut Differences) -> anyhow::Result<()> {
+        let mut wanted = Vec::new();
+        let has = |is_family: fn(&ipnetwork::IpNetwork) -> bool| {
+            self.expected.ips.iter().any(|ip| is_family(&ip.address))
+                && self.config.gateway != Gateway::None
+        };
+        if has(ipnetwork::IpNetwork::is_ipv4) {
+            wanted.push(Sysctl::new(&["net", "ipv4", "ip_forward"]));
+        }
+        if has(ipnetwork::IpNetwork::is_ipv6) {
+            wanted.push(Sysctl::ipv6("all", "forwarding"));
+        }
+        if self.config.bridge_nf_call == BridgeNfCall::Enable {
+            let names = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];
+            wanted.extend(names.map(|name| Sysctl::new(&["net", "bridge", name])));
+        }
+        for sysctl in wanted {
+            match sysctl.read() {
+                Ok(value) => found.unless(value == "1", || {
+                    format!("sysctl {} is {value}, not 1", sysctl.key())
+                }),
+                // Without the module there is nothing that ADD could have set.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Differences(Vec<String>);
+
+impl Differences {
+    fn unless(&mut self, holds: bool, difference: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push(difference());
+        }
+    }
+
+    /// The MAC, and the MTU where the result's version has one.
+    fn compare_with_report(&mut self, link: &Link, reported: Option<&Interface>) {
+        let Some(reported) = reported else {
+            self.0
+                .push(format!("prevResult does not mention {}", link.name));
+            return;
+        };
+        let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+        let same_mac = reported
+            .mac
+            .as_ref()
+            .is_none_or(|it| it.eq_ignore_ascii_case(&mac));
+        self.unless(same_mac, || {
+            format!(
+                "{} has MAC {mac}, not {}",
+                link.name,
+                reported.mac.clone().unwrap_or_default()
+            )
+        });
+        if let Some(mtu) = reported.mtu {
+            self.unless(link.mtu == mtu, || {
+                format!("{} has MTU {}, not {mtu}", link.name, link.mtu)
+            });
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What was asked: the configuration's keys, and what they mean together.
+
+use cni::result::Dns;
+use cni::{CniArgs, Error, InterfaceName, Network};
+use netlink::MacAddress;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What the keys of the configuration mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// The bridge's name.
+    pub bridge: InterfaceName,
+    /// What the bridge is to the containers.
+    pub gateway: Gateway,
+    /// Whether another address of the bridge gives way to the gateway's.
+    pub other_address: OtherAddress,
+    /// The MTU of the pair and of a bridge that is made.
+    pub mtu: MtuChoice,
+    /// How a frame finds its way back to the port that it came from.
+    pub port_mode: PortMode,
+    /// Duplicate address detection for IPv6 inside the sandbox.
+    pub dad: netlink::Dad,
+    /// `net.bridge.bridge-nf-call-*`.
+    pub bridge_nf_call: BridgeNfCall,
+    /// Overrides what the delegate says, where it says anything.
+    pub dns: Dns,
+    /// The MAC that was asked for the container's end.
+    pub mac: Option<MacAddress>,
+}
+
+/// What the bridge is to the containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gateway {
+    /// A switch, no more.
+    None,
+    /// It bears the gateway addresses.
+    Bridge,
+    /// And the containers' default routes lead there.
+    DefaultRoute,
+}
+
+/// What to do with an address on the bridge that is in the gateway's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OtherAddress {
+    /// ADD fails.
+    Refuse,
+    /// `forceAddress`: it is replaced.
+    Replace,
+}
+
+/// Where the MTU comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MtuChoice {
+    /// In bytes, 68 to 65,535.
+    Asked(u32),
+    /// From the host's uplinks, less `overhead` bytes.
+    Detect {
+        /// Bytes that an encapsulation takes.
+        overhead: u32,
+    },
+}
+
+/// How a frame finds its way back to the port that it came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PortMode {
+    /// It does not.
+    Plain,
+    /// `hairpinMode`: the port reflects.
+    Hairpin,
+    /// `promiscMode`: the bridge receives everything and the host answers.
+    Promiscuous,
+}
+
+/// Whether bridged traffic passes through netfilter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BridgeNfCall {
+    /// As Kubernetes requires of bridge plugins.
+    Enable,
+    /// As it is.
+    Leave,
+}
+
+#[cfg(test)]
+impl Default for Config {
+    /// What a configuration without any key means.
+    fn default() -> Self {
+        let ipam = Ipam {
+            r#type: "host-local".to_owned(),
+        };
+        Self::try_from(RawConfig {
+            ipam,
+            ..RawConfig::default()
+        })
+        .unwrap()
+    }
+}
+
+impl Config {
+    /// Reads the configuration and `CNI_ARGS`.
+    ///
+    /// # Errors
+    /// Codes 2, 4 and 7 of the protocol, naming key and value.
+    pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
+        args.expect_only(KNOWN_ARGS)?;
+        let config = Self::of_network(network)?;
+        let mac = asked_mac(network, args)?;
+        Ok(Self { mac, ..config })
+    }
+
+    /// Reads what does not depend on one attachment.
+    ///
+    /// # Errors
+    /// Codes 2 and 7 of the protocol, naming key and value.
+    pub fn of_network(network: &Network) -> Result<Self, Error> {
+        Self::try_from(network.config::<RawConfig>()?)
+    }
+}
+
+/// The bridge's name alone: DEL and GC must not fail for keys that they do not need.
+///
+/// # Errors
+/// Code 7: the name is no interface name.
+pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
+    #[derive(Deserialize)]
+    struct Name {
+        bridge: Option<String>,
+    }
+    named(network.quiet_config::<Name>()?.bridge)
+}
+
+/// The configuration as it is written; see the README for each key.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "it mirrors the JSON")]
+struct RawConfig {
+    bridge: Option<String>,
+    is_gateway: bool,
+    is_default_gateway: bool,
+    force_address: bool,
+    mtu: u32,
+    mtu_overhead: u32,
+    hairpin_mode: bool,
+    promisc_mode: bool,
+    enabledad: bool,
+    bridge_nf_call: Option<bool>,
+    dns: RawDns,
+    ip_masq: bool,
+    ip_masq_backend: Option<String>,
+    vlan: u32,
+    vlan_trunk: Vec<Value>,
+    preserve_default_vlan: Option<bool>,
+    macspoofchk: bool,
+    port_isolation: bool,
+    disable_container_interface: bool,
+    ipam: Ipam,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawDns {
+    nameservers: Vec<String>,
+    domain: Option<String>,
+    search: Vec<String>,
+    options: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Ipam {
+    r#type: String,
+}
+
+/// The section is the delegate's: nothing but its type is looked at.
+impl<'de> Deserialize<'de> for Ipam {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let section = serde_json::Map::<String, Value>::deserialize(deserializer)?;
+        let name = cni::json::value(&section, "type").and_then(Value::as_str);
+        Ok(Self {
+            r#type: name.unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+impl TryFrom<RawConfig> for Config {
+    type Error = Error;
+
+    fn try_from(raw: RawConfig) -> Result<Self, Error> {
+        refuse_unsupported(&raw)?;
+        Ok(Self {
+            gateway: gateway(&raw),
+            other_address: if raw.force_address {
+                OtherAddress::Replace
+            } else {
+                OtherAddress::Refuse
+            },
+            mtu: mtu(&raw)?,
+            port_mode: port_mode(&raw)?,
+            dad: if raw.enabledad {
+                netlink::Dad::Perform
+            } else {
+                netlink::Dad::Skip
+            },
+            bridge_nf_call: match raw.bridge_nf_call {
+                Some(false) => BridgeNfCall::Leave,
+                Some(true) | None => BridgeNfCall::Enable,
+            },
+            bridge: named(raw.bridge)?,
+            dns: Dns {
+                nameservers: raw.dns.nameservers,
+                domain: raw.dns.domain,
+                search: raw.dns.search,
+                options: raw.dns.options,
+                ..Dns::default()
+            },
+            mac: None,
+        })
+    }
+}
+
+/// Keys of the reference that are understood and cannot be done: none is ignored.
+fn refuse_unsupported(raw: &RawConfig) -> Result<(), Error> {
+    let asked = [
+        ("ipMasq", raw.ip_masq, "true".to_owned()),
+        ("vlan", raw.vlan != 0, raw.vlan.to_string()),
+        (
+            "vlanTrunk",
+            !raw.vlan_trunk.is_empty(),
+            Value::from(raw.vlan_trunk.clone()).to_string(),
+        ),
+        (
+            "preserveDefaultVlan",
+            raw.preserve_default_vlan == Some(false),
+            "false".to_owned(),
+        ),
+        ("macspoofchk", raw.macspoofchk, "true".to_owned()),
+        ("portIsolation", raw.port_isolation, "true".to_owned()),
+        (
+            "disableContainerInterface",
+            raw.disable_container_interface,
+            "true".to_owned(),
+        ),
+    ];
+    if let Some((key, _, value)) = asked.into_iter().find(|(_, is_asked, _)| *is_asked) {
+        return Err(unsupported(
+            key,
+            value,
+            "this version of the plugin cannot do it yet; remove the key",
+        ));
+    }
+    if raw.ipam.r#type.is_empty() {
+        let reason = "a bridge without addresses (layer 2) cannot be done yet; name a plugin such as host-local";
+        return Err(unsupported("ipam.type", "\"\"".to_owned(), reason));
+    }
+    Ok(())
+}
+
+fn unsupported(key: &str, value: String, reason: &str) -> Error {
+    Error::UnsupportedField {
+        key: key.to_owned(),
+        value,
+        reason: reason.to_owned(),
+    }
+}
+
+fn named(bridge: Option<String>) -> Result<InterfaceName, Error> {
+    let name = bridge
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| DEFAULT_BRIDGE.to_owned());
+    name.parse()
+        .map_err(|reason| Error::invalid("bridge", format!("{reason}")))
+}
+
+fn gateway(raw: &RawConfig) -> Gateway {
+    match (raw.is_default_gateway, raw.is_gateway) {
+        (true, _) => Gateway::DefaultRoute,
+        (false, true) => Gateway::Bridge,
+        (false, false) => Gateway::None,
+    }
+}
+
+fn mtu(raw: &RawConfig) -> Result<MtuChoice, Error> {
+    match (raw.mtu, raw.mtu_overhead) {
+        (0, overhead) => Ok(MtuChoice::Detect { overhead }),
+        (mtu, _) if !MTU_RANGE.contains(&mtu) => Err(Error::invalid(
+            "mtu",
+            format!("{mtu} is not within 68 to 65535 bytes; 0 detects it"),
+        )),
+        (mtu, 0) => Ok(MtuChoice::Asked(mtu)),
+        (mtu, overhead) => Err(Error::invalid(
+            "mtuOverhead",
+            format!(
+                "{overhead} is subtracted from a detected MTU, but mtu asks for {mtu}; remove one of them"
+            ),
+        )),
+    }
+}
+
+fn port_mode(raw: &RawConfig) -> Result<PortMode, Error> {
+    match (raw.hairpin_mode, raw.promisc_mode) {
+        (true, true) => Err(Error::invalid(
+            "promiscMode",
+            "true excludes hairpinMode: true; choose one of them",
+        )),
+        (true, false) => Ok(PortMode::Hairpin),
+        (false, true) => Ok(PortMode::Promiscuous),
+        (false, false) => Ok(PortMode::Plain),
+    }
+}
+
+/// The MAC asked for by the runtime, else by `args.cni`, else by `CNI_ARGS`.
+fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>, Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Section {
+        mac: String,
+    }
+    let runtime = network.runtime_config::<Section>()?.mac;
+    let conventional = network.args_cni::<Section>()?.mac;
+    let argument = args.value("MAC").unwrap_or_default().to_owned();
+    let asked = [
+        ("runtimeConfig.mac", runtime),
+        ("args.cni.mac", conventional),
+        ("CNI_ARGS MAC", argument),
+    ];
+    let Some((key, text)) = asked.into_iter().find(|(_, text)| !text.is_empty()) else {
+        return Ok(None);
+    };
+    match text.parse::<MacAddress>() {
+        Ok(mac) if mac.is_unicast() => Ok(Some(mac)),
+        Ok(mac) => Err(Error::invalid(key, format!("{mac} is no unicast address"))),
+        Err(reason) => Err(Error::invalid(key, format!("{text:?}: {reason}"))),
+    }
+}
+
+const DEFAULT_BRIDGE: &str = "cni0";
+
+/// From what IPv4 needs (RFC 791) to what an Ethernet link may have.
+const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=65_535;
+
+/// `IP` and `GATEWAY` are for the delegate, which gets the same environment.
+const KNOWN_ARGS: &[&str] = &[
+    "MAC",
+    "IP",
+    "GATEWAY",
+    "K8S_POD_NAMESPACE",
+    "K8S_POD_NAME",
+    "K8S_POD_INFRA_CONTAINER_ID",
+    "K8S_POD_UID",
+];
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

@@ -1,0 +1,106 @@
+use serde_json::json;
+
+use super::*;
+
+/// Reads a configuration that names a delegate besides `keys`.
+fn config(keys: &Value) -> Result<Config, Error> {
+    let mut document = json!({"ipam": {"type": "host-local"}});
+    for (key, value) in keys.as_object().unwrap() {
+        document[key] = value.clone();
+    }
+    Config::try_from(cni::json::read::<RawConfig>(&document, "")?.value)
+}
+
+#[test]
+fn defaults_are_those_of_the_reference() {
+    let config = config(&json!({})).unwrap();
+    assert_eq!(config, Config::default());
+    assert_eq!(config.bridge.as_str(), "cni0");
+    assert_eq!(
+        (config.gateway, config.port_mode),
+        (Gateway::None, PortMode::Plain)
+    );
+    assert_eq!(config.mtu, MtuChoice::Detect { overhead: 0 });
+    assert_eq!(
+        (config.dad, config.other_address),
+        (netlink::Dad::Skip, OtherAddress::Refuse)
+    );
+    assert_eq!(config.bridge_nf_call, BridgeNfCall::Enable);
+}
+
+#[test]
+fn keys_mean_what_they_say() {
+    let config = config(&json!({
+        "BRIDGE": "br1", "IsGateway": true, "isDefaultGateway": true, "forceAddress": true,
+        "mtu": 1400, "hairpinMode": true, "enabledad": true, "bridgeNfCall": false,
+        "dns": {"nameservers": ["10.1.0.1"], "search": ["a"]},
+    }));
+    let config = config.unwrap();
+    assert_eq!(config.bridge.as_str(), "br1");
+    assert_eq!(
+        (config.gateway, config.port_mode),
+        (Gateway::DefaultRoute, PortMode::Hairpin)
+    );
+    assert_eq!(config.mtu, MtuChoice::Asked(1400));
+    assert_eq!(
+        (config.dad, config.other_address),
+        (netlink::Dad::Perform, OtherAddress::Replace)
+    );
+    assert_eq!(config.bridge_nf_call, BridgeNfCall::Leave);
+    assert_eq!(config.dns.nameservers, ["10.1.0.1"]);
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused_with_their_key() {
+    for (keys, key) in [
+        (json!({"bridge": "a/b"}), "bridge"),
+        (json!({"bridge": "sixteen-letters."}), "bridge"),
+        (json!({"mtu": 67}), "mtu"),
+        (json!({"mtu": 65536}), "mtu"),
+        (json!({"mtu": -1}), "mtu"),
+        (json!({"mtu": "1500"}), "mtu"),
+        (json!({"mtu": 1500, "mtuOverhead": 50}), "mtuOverhead"),
+        (
+            json!({"hairpinMode": true, "promiscMode": true}),
+            "promiscMode",
+        ),
+        (json!({"isGateway": "yes"}), "isGateway"),
+    ] {
+        let error = config(&keys).unwrap_err();
+        assert_eq!(error.code(), 7, "{keys}");
+        assert!(
+            error.to_string().starts_with(&format!("{key}: ")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn keys_that_cannot_be_done_yet_are_refused_where_they_ask_for_something() {
+    for (keys, key) in [
+        (json!({"ipMasq": true}), "ipMasq"),
+        (json!({"vlan": 5}), "vlan"),
+        (json!({"vlanTrunk": [{"id": 5}]}), "vlanTrunk"),
+        (json!({"preserveDefaultVlan": false}), "preserveDefaultVlan"),
+        (json!({"macspoofchk": true}), "macspoofchk"),
+        (json!({"portIsolation": true}), "portIsolation"),
+        (
+            json!({"disableContainerInterface": true}),
+            "disableContainerInterface",
+        ),
+        (json!({"ipam": {}}), "ipam.type"),
+    ] {
+        let error = config(&keys).unwrap_err();
+        assert_eq!(error.code(), 2, "{keys}");
+        assert!(
+            error.to_string().starts_with(&format!("{key}: ")),
+            "{error}"
+        );
+    }
+    let nothing = json!({
+        "ipMasq": false, "ipMasqBackend": "iptables", "vlan": 0, "vlanTrunk": [],
+        "preserveDefaultVlan": true, "macspoofchk": false, "portIsolation": false,
+        "disableContainerInterface": false,
+    });
+    assert_eq!(config(&nothing).unwrap(), Config::default());
+}

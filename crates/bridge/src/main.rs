@@ -1,0 +1,19 @@
+//! CNI plugin `bridge`: joins a sandbox to a Linux bridge by a veth pair.
+
+use std::process::ExitCode;
+
+mod add;
+mod check;
+mod config;
+mod del;
+mod gc;
+mod host;
+mod mtu;
+mod plan;
+mod plugin;
+mod sandbox;
+mod status;
+
+fn main() -> ExitCode {
+    cni::run(&plugin::Bridge)
+}

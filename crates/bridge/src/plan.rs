@@ -1,0 +1,203 @@
+//! What will be done: pure functions from a request and a lease to names, addresses and
+//! routes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use cni::result::{AddResult, IpConfig, Route};
+use cni::{Attachment, Error};
+use ipnetwork::IpNetwork;
+use netlink::MacAddress;
+use sha2::{Digest as _, Sha256};
+
+use crate::config::{Config, Gateway};
+
+/// What a lease turns into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The container's addresses, each with its gateway.
+    pub ips: Vec<IpConfig>,
+    /// The container's routes, as the result reports them.
+    pub routes: Vec<Route>,
+    /// What the bridge must bear.
+    pub gateways: Vec<IpNetwork>,
+}
+
+impl Plan {
+    /// Decides addresses, gateways and routes from what the delegate leased.
+    ///
+    /// # Errors
+    /// Code 7: no address at all, a network without room for a gateway, a default route
+    /// that contradicts `isDefaultGateway`, or an MTU too small for IPv6.
+    pub fn new(config: &Config, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
+        if lease.ips.is_empty() {
+            return Err(Error::invalid("ipam", "the plugin leased no address"));
+        }
+        let has_ipv6 = lease.ips.iter().any(|ip| ip.address.is_ipv6());
+        if has_ipv6 && mtu < IPV6_MINIMUM_MTU {
+            let reason = format!("{mtu} is under {IPV6_MINIMUM_MTU} bytes, which IPv6 needs");
+            return Err(Error::invalid("mtu", reason));
+        }
+        let ips = lease.ips.iter().map(|ip| with_gateway(ip, config.gateway));
+        let ips = ips.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            routes: routes(&ips, &lease.routes, config.gateway)?,
+            gateways: gateways(&ips, config.gateway)?,
+            ips,
+        })
+    }
+}
+
+fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {
+    let mut ip = ip.clone();
+    if ip.gateway.is_none() && mode != Gateway::None {
+        let gateway = first_host(ip.address).ok_or_else(|| {
+            let reason = format!(
+                "{} has no room for a gateway beside the container",
+                ip.address
+            );
+            Error::invalid("isGateway", reason)
+        })?;
+        ip.gateway = Some(gateway);
+    }
+    Ok(ip)
+}
+
+/// The gateway addresses with their networks' prefixes, each once.
+fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
+    let mut gateways = Vec::new();
+    if mode == Gateway::None {
+        return Ok(gateways);
+    }
+    for ip in ips {
+        let Some(gateway) = ip.gateway else { continue };
+        let address = IpNetwork::new(gateway, ip.address.prefix());
+        let address = address
+            .map_err(|error| Error::invalid("ipam", format!("gateway {gateway}: {error}")))?;
+        if !gateways.contains(&address) {
+            gateways.push(address);
+        }
+    }
+    Ok(gateways)
+}
+
+/// The lease's routes, and the default ones where the bridge is to be the way out.
+fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route>, Error> {
+    let mut routes = leased.to_vec();
+    if mode != Gateway::DefaultRoute {
+        return Ok(routes);
+    }
+    for gateway in ips.iter().filter_map(|ip| ip.gateway) {
+        let dst = default_route(gateway)?;
+        match routes.iter_mut().find(|route| route.dst == dst) {
+            Some(route) if route.gw.is_none_or(|asked| asked == gateway) => {
+                route.gw = Some(gateway);
+            }
+            Some(route) if mentions(ips, route.gw) => {}
+            Some(Route {
+                gw: Some(asked), ..
+            }) => {
+                let reason = format!(
+                    "true contradicts the default route by {asked} that ipam sets; the gateway is {gateway}"
+                );
+                return Err(Error::invalid("isDefaultGateway", reason));
+            }
+            _ => routes.push(Route {
+                gw: Some(gateway),
+                ..Route::to(dst)
+            }),
+        }
+    }
+    Ok(routes)
+}
+
+fn mentions(ips: &[IpConfig], gateway: Option<IpAddr>) -> bool {
+    ips.iter().any(|ip| ip.gateway == gateway)
+}
+
+/// The next hop of `route`: its own, else the gateway of the first address of its family.
+pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
+    let family = |gateway: &IpAddr| gateway.is_ipv4() == route.dst.is_ipv4();
+    route
+        .gw
+        .or_else(|| ips.iter().filter_map(|ip| ip.gateway).find(family))
+}
+
+/// The first address of the network after the network's own.
+fn first_host(address: IpNetwork) -> Option<IpAddr> {
+    let gateway = match address.network() {
+        IpAddr::V4(network) => IpAddr::from(Ipv4Addr::from(u32::from(network).checked_add(1)?)),
+        IpAddr::V6(network) => IpAddr::from(Ipv6Addr::from(u128::from(network).checked_add(1)?)),
+    };
+    (address.contains(gateway) && gateway != address.ip()).then_some(gateway)
+}
+
+fn default_route(gateway: IpAddr) -> Result<IpNetwork, Error> {
+    let unspecified = match gateway {
+        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    IpNetwork::new(unspecified, 0).map_err(|error| Error::invalid("ipam", error.to_string()))
+}
+
+/// The name of the host's end: `veth` and 11 digits of the attachment's hash, so that DEL
+/// finds it without being told anything else.
+pub(crate) fn host_link_name(attachment: &Attachment) -> String {
+    format!("veth{}", attachment.digest_hex(11))
+}
+
+/// The MAC of the host's end, also from the hash: locally administered, and never the
+/// one of a container.
+pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
+    hashed_mac(0xfe, attachment)
+}
+
+/// The MAC of the container's end before there is an address to derive it from.
+pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
+    hashed_mac(0x06, attachment)
+}
+
+fn hashed_mac(first: u8, attachment: &Attachment) -> MacAddress {
+    mac(&[first], &attachment.digest())
+}
+
+/// The MAC that follows from the first address, IPv4 before IPv6, so that no neighbour's
+/// entry goes stale when the address is leased again.
+pub(crate) fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
+    let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
+    match v4.or(ips.first()) {
+        Some(ip) => mac_of(ip.address.ip()),
+        None => early_mac(attachment),
+    }
+}
+
+/// For IPv4 `0a:58` and the four bytes, as kubenet had it; for IPv6 `0e` and five bytes
+/// of the address's SHA-256.
+fn mac_of(address: IpAddr) -> MacAddress {
+    match address {
+        IpAddr::V4(address) => mac(&[0x0a, 0x58], &address.octets()),
+        IpAddr::V6(address) => mac(&[0x0e], &Sha256::digest(address.octets())),
+    }
+}
+
+/// The address that starts with `prefix` and goes on with as much of `rest` as it holds.
+fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
+    let mut bytes = [0; 6];
+    let source = prefix.iter().chain(rest);
+    bytes
+        .iter_mut()
+        .zip(source)
+        .for_each(|(byte, source)| *byte = *source);
+    MacAddress(bytes)
+}
+
+/// Some address does not follow from `mac`, so that neighbours must be told.
+pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
+    ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
+}
+
+/// What every IPv6 link must carry (RFC 8200).
+const IPV6_MINIMUM_MTU: u32 = 1280;
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,193 @@
+//! The container's end of the pair, inside the sandbox.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use cni::InterfaceName;
+use cni::result::Route;
+use netlink::{
+    Address, Connection, Dad, Events, Link, LinkChange, MacAddress, NewRoute, Request, Wait,
+};
+use netns::{Netns, Sysctl};
+
+use crate::plan::{self, Plan};
+
+/// The sandbox, and the name of the link that is made there.
+pub(crate) struct Sandbox<'a> {
+    namespace: &'a Netns,
+    connection: Connection,
+    interface: &'a str,
+}
+
+impl<'a> Sandbox<'a> {
+    /// Opens a connection into the sandbox.
+    pub fn open(namespace: &'a Netns, interface: &'a InterfaceName) -> anyhow::Result<Self> {
+        Ok(Self {
+            namespace,
+            connection: Connection::open_in(namespace, Events::LinksAndAddresses)?,
+            interface: interface.as_str(),
+        })
+    }
+
+    /// The link, if there is one.
+    pub fn find_link(&self) -> anyhow::Result<Option<Link>> {
+        Ok(self.connection.find_link(self.interface)?)
+    }
+
+    /// Sets what must be set while the link is down.
+    ///
+    /// `arp_notify` and `ndisc_notify` make the kernel announce addresses when the MAC is
+    /// set; `keep_addr_on_down` keeps IPv6 addresses through a link that flaps.
+    pub fn prepare(&self, dad: Dad) -> anyhow::Result<()> {
+        let accept_dad = match dad {
+            Dad::Perform => "1",
+            Dad::Skip => "0",
+        };
+        let settings = [
+            (Sysctl::ipv4(self.interface, "arp_notify"), "1"),
+            (Sysctl::ipv6(self.interface, "ndisc_notify"), "1"),
+            (Sysctl::ipv6(self.interface, "keep_addr_on_down"), "1"),
+            (Sysctl::ipv6(self.interface, "accept_dad"), accept_dad),
+        ];
+        self.set(&settings)
+    }
+
+    /// Brings the link up before it has an address.
+    pub fn bring_up(&self) -> anyhow::Result<()> {
+        let request = Request::change_link(self.interface, &LinkChange::Up);
+        self.connection
+            .execute(vec![request])
+            .context("bring up the container's link")
+    }
+
+    /// Gives the link its addresses and routes and brings it up.
+    pub fn configure(&self, link: &Link, plan: &Plan, dad: Dad) -> anyhow::Result<()> {
+        if plan.ips.iter().any(|ip| ip.address.is_ipv6()) {
+            let enabled =
+                ["lo", self.interface].map(|name| (Sysctl::ipv6(name, "disable_ipv6"), "0"));
+            self.set(&enabled)?;
+        }
+        let addresses = plan
+            .ips
+            .iter()
+            .map(|ip| Request::add_address(link.index, ip.address, dad));
+        let up = Request::change_link(self.interface, &LinkChange::Up);
+        let routes = plan
+            .routes
+            .iter()
+            .map(|route| Request::add_route(&new_route(route, plan, link)));
+        let requests = addresses.chain([up]).chain(routes).collect();
+        self.connection
+            .execute(requests)
+            .context("configure the container's link")
+    }
+
+    /// Waits until the link passes traffic and has its IPv6 addresses, the link-local one
+    /// included, unless IPv6 is off; returns the link as it is then.
+    pub fn wait_until_ready(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
+        let up = format!("the container's {} to come up", self.interface);
+        let wait = Wait {
+            link: link.index,
+            what: &up,
+            deadline: DEADLINE,
+        };
+        let link = self
+            .connection
+            .wait_for_link(&wait, |link| link.is_operational)?;
+        if !self.has_ipv6()? {
+            return Ok(link);
+        }
+        let settled = format!("the IPv6 addresses of the container's {}", self.interface);
+        let wait = Wait {
+            what: &settled,
+            ..wait
+        };
+        let is_settled = |addresses: &[Address]| {
+            let is_pending =
+                |it: &Address| it.is_tentative && dad == Dad::Perform && !it.is_duplicate;
+            addresses.iter().any(|it| it.is_link_local) && !addresses.iter().any(is_pending)
+        };
+        let addresses = self.connection.wait_for_addresses(&wait, is_settled)?;
+        let duplicate = addresses.iter().find(|it| it.is_duplicate);
+        if let Some(Address { address, .. }) = duplicate {
+            anyhow::bail!("{address} is in use by another host on the network");
+        }
+        Ok(link)
+    }
+
+    /// Tells the neighbours which MAC the addresses have now, by gratuitous ARP and by
+    /// unsolicited neighbour advertisements.
+    pub fn announce(&self, mac: MacAddress) -> anyhow::Result<()> {
+        let request = Request::change_link(self.interface, &LinkChange::Mac(mac));
+        self.connection
+            .execute(vec![request])
+            .context("announce the container's addresses")
+    }
+
+    fn has_ipv6(&self) -> anyhow::Result<bool> {
+        let disabled = Sysctl::ipv6(self.interface, "disable_ipv6");
+        match self.namespace.run(|| disabled.read())? {
+            Ok(value) => Ok(value == "0"),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set(&self, settings: &[(Sysctl, &str)]) -> anyhow::Result<()> {
+        let set = || {
+            settings
+                .iter()
+                .try_for_each(|(sysctl, value)| sysctl.ensure_if_present(value).map(drop))
+        };
+        self.namespace
+            .run(set)?
+            .context("set the sandbox's sysctls")
+    }
+
+    /// What `plan` wants and the sandbox does not have, in words.
+    pub fn differences(&self, link: &Link, plan: &Plan) -> anyhow::Result<Vec<String>> {
+        let name = &link.name;
+        let addresses = self.connection.addresses(link.index)?;
+        let missing = plan
+            .ips
+            .iter()
+            .filter(|ip| !addresses.iter().any(|it| it.address == ip.address));
+        let mut differences: Vec<_> = missing
+            .map(|ip| format!("{name} lacks address {}", ip.address))
+            .collect();
+        let routes = self.connection.routes()?;
+        for wanted in &plan.routes {
+            let wanted = new_route(wanted, plan, link);
+            let is_there = routes.iter().any(|it| {
+                it.destination == wanted.destination
+                    && it.gateway == wanted.gateway
+                    && it.links().any(|index| index == link.index)
+                    && wanted.table.is_none_or(|table| it.table == table)
+                    && wanted
+                        .priority
+                        .is_none_or(|priority| it.priority == Some(priority))
+            });
+            if !is_there {
+                differences.push(format!("{name} lacks the route to {}", wanted.destination));
+            }
+        }
+        Ok(differences)
+    }
+}
+
+fn new_route(route: &Route, plan: &Plan, link: &Link) -> NewRoute {
+    NewRoute {
+        destination: route.dst,
+        gateway: plan::next_hop(route, &plan.ips),
+        link: link.index,
+        mtu: route.mtu,
+        advmss: route.advmss,
+        priority: route.priority,
+        table: route.table,
+        scope: route.scope,
+    }
+}
+
+/// The kernel takes a millisecond or two to bring a pair up, duplicate address detection
+/// one to two seconds.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
