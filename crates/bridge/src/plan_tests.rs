@@ -3,10 +3,8 @@ use crate::config::Config;
 
 fn ip(address: &str, gateway: Option<&str>) -> IpConfig {
     IpConfig {
-        interface: None,
-        address: address.parse().unwrap(),
         gateway: gateway.map(|gateway| gateway.parse().unwrap()),
-        extra: serde_json::Map::new(),
+        ..IpConfig::of(address.parse().unwrap())
     }
 }
 

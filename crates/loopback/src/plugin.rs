@@ -95,7 +95,10 @@ fn result(link: &Link, sandbox: String, addresses: &[Address]) -> AddResult {
         sandbox: Some(sandbox),
         ..Interface::default()
     };
-    let ips = addresses.iter().map(|it| IpConfig::on(0, it.address));
+    let ips = addresses.iter().map(|it| IpConfig {
+        interface: Some(0),
+        ..IpConfig::of(it.address)
+    });
     AddResult {
         interfaces: vec![interface],
         ips: ips.collect(),

@@ -61,10 +61,10 @@ pub struct IpConfig {
 }
 
 impl IpConfig {
-    /// An address of the interface with this index.
-    pub fn on(interface: usize, address: IpNetwork) -> Self {
+    /// An address of an interface that is not known yet.
+    pub fn of(address: IpNetwork) -> Self {
         Self {
-            interface: Some(interface),
+            interface: None,
             address,
             gateway: None,
             extra: Map::new(),

@@ -1,0 +1,148 @@
+//! Which address is next: a pure function of the ranges, the last one and the taken ones.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use crate::range::{RangeSet, address, number};
+
+/// The first address after `last`, round robin through the ranges of `set`, that is
+/// neither taken nor a gateway; `None` where there is none.
+///
+/// A `last` that lies in no range starts at the beginning.
+pub(crate) fn next_free(
+    set: &RangeSet,
+    last: Option<IpAddr>,
+    is_taken: impl Fn(IpAddr) -> bool,
+) -> Option<IpAddr> {
+    let candidates = rotated(set, last).into_iter().flat_map(|span| {
+        let addresses = span.first..=span.last;
+        addresses.map(move |number| address(number, span.subnet))
+    });
+    let is_free = |candidate: &IpAddr| !set.is_gateway(*candidate) && !is_taken(*candidate);
+    candidates.into_iter().find(is_free)
+}
+
+/// Part of a range, as numbers.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    subnet: IpNetwork,
+    first: u128,
+    last: u128,
+}
+
+/// All addresses of the set once, beginning behind `last`.
+fn rotated(set: &RangeSet, last: Option<IpAddr>) -> Vec<Span> {
+    let spans = set.ranges().iter().map(|range| Span {
+        subnet: range.subnet,
+        first: number(range.first),
+        last: number(range.last),
+    });
+    let mut spans: Vec<_> = spans.collect();
+    let holds = |last: IpAddr| set.ranges().iter().position(|range| range.contains(last));
+    let Some((last, position)) = last.and_then(|last| Some((number(last), holds(last)?))) else {
+        return spans;
+    };
+    spans.rotate_left(position);
+    let Some(split) = spans.first().copied() else {
+        return spans;
+    };
+    let behind = last.checked_add(1).map(|first| Span { first, ..split });
+    let up_to = Span { last, ..split };
+    let others = spans.split_off(1);
+    behind.into_iter().chain(others).chain([up_to]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::range::{Range, RawRange};
+
+    fn range(subnet: &str, start: &str, end: &str) -> Range {
+        let raw = RawRange {
+            subnet: subnet.into(),
+            range_start: start.into(),
+            range_end: end.into(),
+            gateway: String::new(),
+        };
+        Range::parse(&raw, "").unwrap()
+    }
+
+    fn set(ranges: Vec<Range>) -> RangeSet {
+        RangeSet::new(ranges, "").unwrap()
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn addresses_follow_each_other_through_all_ranges_and_around() {
+        let set = set(vec![
+            range("10.1.0.0/24", "10.1.0.1", "10.1.0.2"),
+            range("10.1.0.0/24", "10.1.0.10", "10.1.0.11"),
+        ]);
+        let mut last = None;
+        let order = std::iter::repeat_with(|| {
+            last = next_free(&set, last, |_| false);
+            last.unwrap().to_string()
+        });
+        let order: Vec<_> = order.take(5).collect();
+        assert_eq!(
+            order,
+            [
+                "10.1.0.2",
+                "10.1.0.10",
+                "10.1.0.11",
+                "10.1.0.2",
+                "10.1.0.10"
+            ]
+        );
+    }
+
+    #[test]
+    fn last_address_of_all_is_no_end() {
+        let set = set(vec![range(
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc/126",
+            "",
+            "",
+        )]);
+        let last = ip("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+        let first = next_free(&set, Some(last), |_| false);
+        assert_eq!(first, Some(ip("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe")));
+    }
+
+    #[test]
+    fn last_address_outside_starts_at_the_beginning() {
+        let set = set(vec![range("10.1.0.0/24", "10.1.0.5", "10.1.0.9")]);
+        for last in [None, Some(ip("10.9.0.1")), Some(ip("fd00::1"))] {
+            assert_eq!(next_free(&set, last, |_| false), Some(ip("10.1.0.5")));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn one_is_found_whenever_one_is_free_and_never_a_wrong_one(
+            first in 1u8..60,
+            length in 0u8..20,
+            second in 100u8..200,
+            last in any::<Option<u8>>(),
+            taken in prop::collection::btree_set(any::<u8>(), 0..256),
+        ) {
+            let at = |byte: u8| IpAddr::from([10, 1, 0, byte]);
+            let bounds = |start: u8| range("10.1.0.0/24", &at(start).to_string(), &at(start + length).to_string());
+            let set = set(vec![bounds(first), bounds(second)]);
+            let taken: BTreeSet<_> = taken.into_iter().map(at).collect();
+            let free: BTreeSet<_> = (0..=255).map(at).filter(|it| {
+                set.range_of(*it).is_some() && !set.is_gateway(*it) && !taken.contains(it)
+            }).collect();
+            let found = next_free(&set, last.map(at), |it| taken.contains(&it));
+            prop_assert_eq!(found.is_some(), !free.is_empty());
+            prop_assert!(found.is_none_or(|it| free.contains(&it)));
+        }
+    }
+}

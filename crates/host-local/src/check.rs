@@ -1,0 +1,42 @@
+//! CHECK: the attachment holds what ADD reported.
+
+use anyhow::bail;
+use cni::CheckRequest;
+
+use crate::config::Config;
+use crate::store::Store;
+
+/// Finds a lease of the attachment for every address of `prevResult` that is in a range
+/// of this network, and one at least.
+///
+/// # Errors
+/// What is not leased to the attachment.
+pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
+    let config = Config::parse(&request.network)?;
+    let held = match Store::open_existing(&config.data_dir, &request.network.name)? {
+        Some(store) => store.leases_of(&request.attachment)?,
+        None => Vec::new(),
+    };
+    if held.is_empty() {
+        bail!("{} holds no address", request.attachment);
+    }
+    let reported = request
+        .prev_result
+        .iter()
+        .flat_map(|result| &result.ips)
+        .map(|ip| ip.address.ip());
+    let is_ours = |address: &_| {
+        config
+            .sets
+            .iter()
+            .any(|set| set.range_of(*address).is_some())
+    };
+    let lost = reported
+        .filter(is_ours)
+        .filter(|address| !held.contains(address));
+    let lost: Vec<_> = lost.map(|address| address.to_string()).collect();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    bail!("{} does not hold {}", request.attachment, lost.join(", "))
+}

@@ -1,0 +1,317 @@
+//! What was asked: the `ipam` section, and what its keys mean together.
+
+use std::path::{Path, PathBuf};
+
+use cni::result::{Dns, Route};
+use cni::{Error, Network, SpecVersion};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::range::{Range, RangeSet, RawRange};
+use crate::resolv_conf;
+
+/// What the keys mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// A container gets one address of each.
+    pub sets: Vec<RangeSet>,
+    /// Handed on to whoever makes routes.
+    pub routes: Vec<Route>,
+    /// A file in the format of resolv.conf(5), to be handed on.
+    pub resolv_conf: Option<PathBuf>,
+    /// Where the leases of all networks lie.
+    pub data_dir: PathBuf,
+}
+
+/// The section as it is written; see the README for each key.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawConfig {
+    ranges: Vec<Vec<RawRange>>,
+    subnet: String,
+    range_start: String,
+    range_end: String,
+    gateway: String,
+    routes: Vec<RawRoute>,
+    resolv_conf: String,
+    data_dir: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct RawRoute {
+    dst: String,
+    #[serde(default)]
+    gw: String,
+    mtu: Option<u32>,
+    advmss: Option<u32>,
+    priority: Option<u32>,
+    table: Option<u32>,
+    scope: Option<u8>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawRuntimeConfig {
+    ip_ranges: Value,
+}
+
+impl Config {
+    /// Reads the `ipam` section and what the runtime adds to it.
+    ///
+    /// # Errors
+    /// Code 7, naming key and value.
+    pub fn parse(network: &Network) -> Result<Self, Error> {
+        let raw: RawConfig = network.ipam()?;
+        let runtime: RawRuntimeConfig = network.runtime_config()?;
+        let mut sets = runtime_sets(&runtime.ip_ranges)?;
+        sets.extend(raw.flat_set()?);
+        for (index, set) in raw.ranges.iter().enumerate() {
+            sets.push(range_set(set, &format!("ipam.ranges[{index}]"))?);
+        }
+        expect_usable(&sets)?;
+        expect_one_a_family(&sets, network.version)?;
+        Ok(Self {
+            sets,
+            routes: routes(raw.routes)?,
+            resolv_conf: Some(raw.resolv_conf)
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
+            data_dir: data_dir(&raw.data_dir)?,
+        })
+    }
+
+    /// The name resolution that `resolvConf` holds.
+    pub fn dns(&self) -> anyhow::Result<Dns> {
+        self.resolv_conf
+            .as_deref()
+            .map_or_else(|| Ok(Dns::default()), resolv_conf::read)
+    }
+}
+
+/// Where the leases lie: DEL and GC need no range, and must not fail for one.
+///
+/// # Errors
+/// Code 7: the path is not absolute.
+pub(crate) fn data_dir_of(network: &Network) -> Result<PathBuf, Error> {
+    data_dir(&network.ipam::<RawConfig>()?.data_dir)
+}
+
+impl RawConfig {
+    /// The set that the old keys make, which stand in the section itself.
+    fn flat_set(&self) -> Result<Option<RangeSet>, Error> {
+        let range = RawRange {
+            subnet: self.subnet.clone(),
+            range_start: self.range_start.clone(),
+            range_end: self.range_end.clone(),
+            gateway: self.gateway.clone(),
+        };
+        let keys = [
+            &range.subnet,
+            &range.range_start,
+            &range.range_end,
+            &range.gateway,
+        ];
+        if keys.iter().all(|value| value.is_empty()) {
+            return Ok(None);
+        }
+        let range = Range::parse(&range, "ipam")?;
+        RangeSet::new(vec![range], "ipam").map(Some)
+    }
+}
+
+/// `ipRanges` is a list of sets or, as one library sends it, a list of ranges, which then
+/// make a set for each family.
+fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
+    let at = "runtimeConfig.ipRanges";
+    let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    if elements.iter().any(Value::is_object) {
+        let raw: Vec<RawRange> = cni::json::read(value, at)?.value;
+        let (v4, v6) = raw
+            .into_iter()
+            .partition(|range| !range.subnet.contains(':'));
+        let families: [Vec<RawRange>; 2] = [v4, v6];
+        let sets = families.iter().filter(|family| !family.is_empty());
+        return sets.map(|family| range_set(family, at)).collect();
+    }
+    if value.is_null() {
+        return Ok(Vec::new());
+    }
+    let raw: Vec<Vec<RawRange>> = cni::json::read(value, at)?.value;
+    let sets = raw
+        .iter()
+        .enumerate()
+        .map(|(index, set)| range_set(set, &format!("{at}[{index}]")));
+    sets.collect()
+}
+
+fn range_set(raw: &[RawRange], at: &str) -> Result<RangeSet, Error> {
+    let ranges = raw
+        .iter()
+        .enumerate()
+        .map(|(index, raw)| Range::parse(raw, &format!("{at}[{index}]")));
+    RangeSet::new(ranges.collect::<Result<_, _>>()?, at)
+}
+
+fn expect_usable(sets: &[RangeSet]) -> Result<(), Error> {
+    if sets.is_empty() {
+        let reason = "no range to lease from; name one by ranges or subnet, or have the runtime send ipRanges";
+        return Err(Error::invalid("ipam.ranges", reason));
+    }
+    for (index, set) in sets.iter().enumerate() {
+        let others = sets.iter().skip(index + 1);
+        if let Some((range, other)) = others.into_iter().find_map(|other| set.overlap(other)) {
+            return Err(Error::invalid(
+                "ipam.ranges",
+                format!("{range} overlaps {other} of another set"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Results before 0.3.0 hold one address of each family.
+fn expect_one_a_family(sets: &[RangeSet], version: SpecVersion) -> Result<(), Error> {
+    let is_ipv4 = |set: &&RangeSet| set.ranges().iter().any(|range| range.subnet.is_ipv4());
+    let ipv4 = sets.iter().filter(is_ipv4).count();
+    if version < SpecVersion::V0_3_0 && (ipv4 > 1 || sets.len() - ipv4 > 1) {
+        let reason = format!(
+            "several range sets of one family need cniVersion 0.3.0 or later, not {version}"
+        );
+        return Err(Error::invalid("ipam.ranges", reason));
+    }
+    Ok(())
+}
+
+fn routes(raw: Vec<RawRoute>) -> Result<Vec<Route>, Error> {
+    let routes = raw.into_iter().enumerate().map(|(index, raw)| {
+        let invalid = |key: &str, value: &str, reason: String| {
+            Error::invalid(
+                format!("ipam.routes[{index}].{key}"),
+                format!("{value:?}: {reason}"),
+            )
+        };
+        let dst = raw.dst.parse();
+        let gw = match raw.gw.as_str() {
+            "" => None,
+            text => Some(text.parse().map_err(|error: std::net::AddrParseError| {
+                invalid("gw", text, error.to_string())
+            })?),
+        };
+        Ok(Route {
+            gw,
+            mtu: raw.mtu,
+            advmss: raw.advmss,
+            priority: raw.priority,
+            table: raw.table,
+            scope: raw.scope,
+            ..Route::to(dst.map_err(|error: ipnetwork::IpNetworkError| {
+                invalid("dst", &raw.dst, error.to_string())
+            })?)
+        })
+    });
+    routes.collect()
+}
+
+fn data_dir(text: &str) -> Result<PathBuf, Error> {
+    let path = if text.is_empty() {
+        DEFAULT_DATA_DIR
+    } else {
+        text
+    };
+    if Path::new(path).is_absolute() {
+        return Ok(path.into());
+    }
+    Err(Error::invalid(
+        "ipam.dataDir",
+        format!("{path:?} is no absolute path"),
+    ))
+}
+
+const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sets(value: &Value) -> Vec<String> {
+        let sets = runtime_sets(value).unwrap();
+        sets.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn runtime_ranges_are_read_in_both_shapes() {
+        let nested = json!([[{"Subnet": "10.1.0.0/24"}, {"subnet": "10.2.0.0/24"}], [{"subnet": "fd00::/120"}]]);
+        assert_eq!(
+            sets(&nested),
+            [
+                "10.1.0.1-10.1.0.254,10.2.0.1-10.2.0.254",
+                "fd00::1-fd00::ff"
+            ]
+        );
+        let flat =
+            json!([{"subnet": "fd00::/120"}, {"Subnet": "10.1.0.0/24"}, {"subnet": "10.2.0.0/24"}]);
+        assert_eq!(
+            sets(&flat),
+            [
+                "10.1.0.1-10.1.0.254,10.2.0.1-10.2.0.254",
+                "fd00::1-fd00::ff"
+            ]
+        );
+        assert!(sets(&Value::Null).is_empty());
+        assert!(sets(&json!([])).is_empty());
+    }
+
+    #[test]
+    fn wrong_runtime_ranges_are_refused_with_their_place() {
+        for (value, key) in [
+            (
+                json!([[{"subnet": "10.1.0.9/24"}]]),
+                "runtimeConfig.ipRanges[0][0].subnet",
+            ),
+            (json!([[]]), "runtimeConfig.ipRanges[0]"),
+            (json!({"subnet": "10.1.0.0/24"}), "runtimeConfig.ipRanges"),
+        ] {
+            let error = runtime_sets(&value).unwrap_err();
+            assert!(
+                error.to_string().starts_with(&format!("{key}: ")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn sets_must_not_overlap_and_old_results_hold_one_of_a_family() {
+        let set = |subnet: &str| {
+            let raw = RawRange {
+                subnet: subnet.into(),
+                ..RawRange::default()
+            };
+            range_set(&[raw], "").unwrap()
+        };
+        assert_eq!(expect_usable(&[]).unwrap_err().code(), 7);
+        assert_eq!(
+            expect_usable(&[set("10.1.0.0/16"), set("10.1.2.0/24")])
+                .unwrap_err()
+                .code(),
+            7
+        );
+        let two = [set("10.1.0.0/24"), set("10.2.0.0/24"), set("fd00::/64")];
+        expect_usable(&two).unwrap();
+        assert_eq!(
+            expect_one_a_family(&two, SpecVersion::V0_2_0)
+                .unwrap_err()
+                .code(),
+            7
+        );
+        expect_one_a_family(&two, SpecVersion::V0_3_0).unwrap();
+        expect_one_a_family(&two[1..], SpecVersion::V0_2_0).unwrap();
+    }
+
+    #[test]
+    fn data_directory_is_absolute() {
+        assert_eq!(data_dir("").unwrap(), Path::new(DEFAULT_DATA_DIR));
+        assert_eq!(data_dir("networks").unwrap_err().code(), 7);
+    }
+}

@@ -1,0 +1,22 @@
+//! DEL: what the attachment holds, whatever the ranges are now.
+
+use cni::DelRequest;
+
+use crate::config;
+use crate::store::Store;
+
+/// Gives back every address that the attachment holds; holding none is success.
+///
+/// # Errors
+/// The files cannot be read or removed.
+pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
+    let data_dir = config::data_dir_of(&request.network)?;
+    let Some(store) = Store::open_existing(&data_dir, &request.network.name)? else {
+        return Ok(());
+    };
+    let mut outcome = Ok(());
+    for address in store.leases_of(&request.attachment)? {
+        outcome = outcome.and(store.release(address));
+    }
+    outcome
+}

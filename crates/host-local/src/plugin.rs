@@ -1,0 +1,40 @@
+//! The verbs, and the executable's name.
+
+use cni::{
+    About, AddRequest, AddResult, CheckRequest, DelRequest, GcRequest, SpecVersion, StatusRequest,
+};
+
+use crate::{add, check, del, gc, status};
+
+/// The plugin. It never opens `CNI_NETNS`: what runs it relies on that.
+pub(crate) struct HostLocal;
+
+impl cni::Plugin for HostLocal {
+    fn about(&self) -> About {
+        About {
+            name: "host-local",
+            version: env!("CARGO_PKG_VERSION"),
+            spec_versions: SpecVersion::ALL,
+        }
+    }
+
+    fn add(&self, request: &AddRequest) -> anyhow::Result<AddResult> {
+        add::add(request)
+    }
+
+    fn del(&self, request: &DelRequest) -> anyhow::Result<()> {
+        del::del(request)
+    }
+
+    fn check(&self, request: &CheckRequest) -> anyhow::Result<()> {
+        check::check(request)
+    }
+
+    fn status(&self, request: &StatusRequest) -> anyhow::Result<()> {
+        status::status(request)
+    }
+
+    fn gc(&self, request: &GcRequest) -> anyhow::Result<()> {
+        gc::gc(request)
+    }
+}

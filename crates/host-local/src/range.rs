@@ -1,0 +1,248 @@
+//! Ranges of addresses, and sets of them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use cni::Error;
+use ipnetwork::IpNetwork;
+use serde::Deserialize;
+
+/// A range as it is written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct RawRange {
+    pub subnet: String,
+    pub range_start: String,
+    pub range_end: String,
+    pub gateway: String,
+}
+
+/// Consecutive addresses of one subnet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// The subnet, without host bits.
+    pub subnet: IpNetwork,
+    /// The first address that may be leased.
+    pub first: IpAddr,
+    /// The last address that may be leased.
+    pub last: IpAddr,
+    /// What the container is told; it may lie outside the subnet, and is never leased.
+    pub gateway: IpAddr,
+}
+
+/// Ranges of one family that stand in for each other: a container gets one address of a
+/// set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RangeSet {
+    ranges: Vec<Range>,
+}
+
+impl Range {
+    /// Reads what stands under the key `at`.
+    ///
+    /// # Errors
+    /// Code 7, naming the key and its value.
+    pub fn parse(raw: &RawRange, at: &str) -> Result<Self, Error> {
+        let subnet = parse_subnet(&raw.subnet, &format!("{at}.subnet"))?;
+        let (lowest, highest) = bounds(subnet);
+        let inside = |text: &str, key: &str, default: u128| -> Result<IpAddr, Error> {
+            let key = format!("{at}.{key}");
+            let address = parse_address(text, &key)?.unwrap_or_else(|| address(default, subnet));
+            if subnet.contains(address) {
+                return Ok(address);
+            }
+            Err(Error::invalid(
+                key,
+                format!("{address} is not in subnet {subnet}"),
+            ))
+        };
+        let broadcast = u128::from(subnet.is_ipv4());
+        let first = inside(&raw.range_start, "rangeStart", lowest.saturating_add(1))?;
+        let last = inside(
+            &raw.range_end,
+            "rangeEnd",
+            highest.saturating_sub(broadcast),
+        )?;
+        if number(first) > number(last) {
+            let reason = format!("{first} is after rangeEnd {last}");
+            return Err(Error::invalid(format!("{at}.rangeStart"), reason));
+        }
+        let key = format!("{at}.gateway");
+        let gateway = parse_address(&raw.gateway, &key)?;
+        let gateway = gateway.unwrap_or_else(|| address(lowest.saturating_add(1), subnet));
+        if gateway.is_ipv4() != subnet.is_ipv4() {
+            return Err(Error::invalid(
+                key,
+                format!("{gateway} is not of the family of {subnet}"),
+            ));
+        }
+        Ok(Self {
+            subnet,
+            first,
+            last,
+            gateway,
+        })
+    }
+
+    /// `address` may be leased from this range, the gateway aside.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let span = number(self.first)..=number(self.last);
+        address.is_ipv4() == self.first.is_ipv4() && span.contains(&number(address))
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.contains(other.first) || other.contains(self.first)
+    }
+}
+
+impl RangeSet {
+    /// Joins the ranges under the key `at` to a set.
+    ///
+    /// # Errors
+    /// Code 7: no range, families mixed, or ranges that overlap.
+    pub fn new(ranges: Vec<Range>, at: &str) -> Result<Self, Error> {
+        let Some(first) = ranges.first() else {
+            return Err(Error::invalid(at, "a range set needs at least one range"));
+        };
+        let is_mixed = ranges
+            .iter()
+            .any(|it| it.subnet.is_ipv4() != first.subnet.is_ipv4());
+        if is_mixed {
+            let reason = "IPv4 and IPv6 in one range set; a container gets one address of each set, so split it";
+            return Err(Error::invalid(at, reason));
+        }
+        for (index, range) in ranges.iter().enumerate() {
+            if let Some(other) = ranges
+                .iter()
+                .skip(index + 1)
+                .find(|other| other.overlaps(range))
+            {
+                return Err(Error::invalid(at, format!("{range} overlaps {other}")));
+            }
+        }
+        Ok(Self { ranges })
+    }
+
+    /// The ranges, in the order in which they are used.
+    pub fn ranges(&self) -> &[Range] {
+        &self.ranges
+    }
+
+    /// The range that `address` may be leased from.
+    pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
+        self.ranges.iter().find(|range| range.contains(address))
+    }
+
+    /// `address` is told to containers as their gateway.
+    pub fn is_gateway(&self, address: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.gateway == address)
+    }
+
+    /// How many addresses can be leased.
+    pub fn size(&self) -> u128 {
+        let size = |range: &Range| {
+            number(range.last)
+                .saturating_sub(number(range.first))
+                .saturating_add(1)
+        };
+        let gateways = self
+            .ranges
+            .iter()
+            .filter(|it| self.range_of(it.gateway).is_some());
+        let mut gateways: Vec<_> = gateways.map(|range| range.gateway).collect();
+        gateways.sort_unstable();
+        gateways.dedup();
+        let sum = self.ranges.iter().map(size).fold(0, u128::saturating_add);
+        sum.saturating_sub(gateways.len() as u128)
+    }
+
+    /// A range of each set that have an address in common.
+    pub fn overlap(&self, other: &Self) -> Option<(Range, Range)> {
+        let pairs = self
+            .ranges
+            .iter()
+            .flat_map(|a| other.ranges.iter().map(move |b| (*a, *b)));
+        pairs.into_iter().find(|(a, b)| a.overlaps(b))
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+impl fmt::Display for RangeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranges: Vec<_> = self.ranges.iter().map(ToString::to_string).collect();
+        f.write_str(&ranges.join(","))
+    }
+}
+
+/// An address as a number, so that addresses can be counted.
+pub(crate) fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+/// The address of the family of `like` with this number.
+pub(crate) fn address(number: u128, like: IpNetwork) -> IpAddr {
+    match like {
+        IpNetwork::V4(_) => Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX)).into(),
+        IpNetwork::V6(_) => Ipv6Addr::from(number).into(),
+    }
+}
+
+fn bounds(subnet: IpNetwork) -> (u128, u128) {
+    match subnet {
+        IpNetwork::V4(subnet) => (
+            u32::from(subnet.network()).into(),
+            u32::from(subnet.broadcast()).into(),
+        ),
+        IpNetwork::V6(subnet) => (subnet.network().into(), subnet.broadcast().into()),
+    }
+}
+
+fn parse_subnet(text: &str, key: &str) -> Result<IpNetwork, Error> {
+    let invalid = |reason: String| Error::invalid(key, reason);
+    if text.is_empty() {
+        return Err(invalid(
+            "missing; every range lies in a subnet, such as 10.1.0.0/16".into(),
+        ));
+    }
+    let subnet: IpNetwork = match text.parse() {
+        Ok(subnet) if text.contains('/') => subnet,
+        Ok(_) => return Err(invalid(format!("{text:?} lacks the length of its prefix"))),
+        Err(error) => return Err(invalid(format!("{text:?}: {error}"))),
+    };
+    if subnet.network() != subnet.ip() {
+        let (network, prefix) = (subnet.network(), subnet.prefix());
+        return Err(invalid(format!(
+            "{text} has host bits set; the network is {network}/{prefix}"
+        )));
+    }
+    let bits = if subnet.is_ipv4() { 32 } else { 128 };
+    if subnet.prefix() > bits - 2 {
+        return Err(invalid(format!(
+            "{text} is too small; the longest prefix is /{}",
+            bits - 2
+        )));
+    }
+    Ok(subnet)
+}
+
+fn parse_address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let parsed = text
+        .parse()
+        .map_err(|error| Error::invalid(key, format!("{text:?}: {error}")));
+    parsed.map(Some)
+}
+
+#[cfg(test)]
+#[path = "range_tests.rs"]
+mod tests;

@@ -1,0 +1,117 @@
+use super::*;
+
+fn range(subnet: &str, start: &str, end: &str, gateway: &str) -> Result<Range, Error> {
+    let raw = RawRange {
+        subnet: subnet.into(),
+        range_start: start.into(),
+        range_end: end.into(),
+        gateway: gateway.into(),
+    };
+    Range::parse(&raw, "ipam.ranges[0][0]")
+}
+
+fn refusal(range: Result<Range, Error>) -> String {
+    let error = range.unwrap_err();
+    assert_eq!(error.code(), 7);
+    error.to_string()
+}
+
+#[test]
+fn range_of_a_subnet_spares_network_and_broadcast_address() {
+    let v4 = range("10.1.0.0/24", "", "", "").unwrap();
+    assert_eq!(
+        (v4.to_string().as_str(), v4.gateway.to_string().as_str()),
+        ("10.1.0.1-10.1.0.254", "10.1.0.1")
+    );
+    let v6 = range("fd00::/120", "", "", "").unwrap();
+    assert_eq!(
+        (v6.to_string().as_str(), v6.gateway.to_string().as_str()),
+        ("fd00::1-fd00::ff", "fd00::1")
+    );
+}
+
+#[test]
+fn explicit_bounds_are_used_as_given() {
+    let explicit = range("10.1.0.0/23", "10.1.0.0", "10.1.0.255", "192.0.2.1").unwrap();
+    assert_eq!(explicit.to_string(), "10.1.0.0-10.1.0.255");
+    assert_eq!(
+        explicit.gateway.to_string(),
+        "192.0.2.1",
+        "it may lie outside"
+    );
+}
+
+#[test]
+fn nonsense_is_refused_with_key_and_value() {
+    for (range, expected) in [
+        (range("", "", "", ""), ".subnet: missing"),
+        (range("10.1.0.0", "", "", ""), ".subnet: \"10.1.0.0\" lacks"),
+        (range("10.1.0.0/33", "", "", ""), ".subnet: \"10.1.0.0/33\""),
+        (
+            range("10.1.0.5/24", "", "", ""),
+            ".subnet: 10.1.0.5/24 has host bits set; the network is 10.1.0.0/24",
+        ),
+        (
+            range("10.1.0.0/31", "", "", ""),
+            ".subnet: 10.1.0.0/31 is too small; the longest prefix is /30",
+        ),
+        (
+            range("fd00::/127", "", "", ""),
+            ".subnet: fd00::/127 is too small",
+        ),
+        (
+            range("10.1.0.0/24", "10.2.0.1", "", ""),
+            ".rangeStart: 10.2.0.1 is not in subnet",
+        ),
+        (range("10.1.0.0/24", "x", "", ""), ".rangeStart: \"x\""),
+        (
+            range("10.1.0.0/24", "", "fd00::1", ""),
+            ".rangeEnd: fd00::1 is not in subnet",
+        ),
+        (
+            range("10.1.0.0/24", "10.1.0.9", "10.1.0.8", ""),
+            ".rangeStart: 10.1.0.9 is after rangeEnd 10.1.0.8",
+        ),
+        (
+            range("10.1.0.0/24", "", "", "fd00::1"),
+            ".gateway: fd00::1 is not of the family",
+        ),
+    ] {
+        let text = refusal(range);
+        assert!(
+            text.starts_with(&format!("ipam.ranges[0][0]{expected}")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn set_is_of_one_family_and_without_overlap() {
+    let v4 = range("10.1.0.0/24", "", "", "").unwrap();
+    let v6 = range("fd00::/64", "", "", "").unwrap();
+    let inside = range("10.1.0.0/24", "10.1.0.9", "10.1.0.9", "").unwrap();
+    for ranges in [vec![], vec![v4, v6], vec![v4, inside], vec![inside, v4]] {
+        assert_eq!(
+            RangeSet::new(ranges, "ipam.ranges[0]").unwrap_err().code(),
+            7
+        );
+    }
+    let set = RangeSet::new(vec![v4], "ipam.ranges[0]").unwrap();
+    let other = RangeSet::new(vec![inside], "ipam.ranges[1]").unwrap();
+    assert_eq!(set.overlap(&other), Some((v4, inside)));
+}
+
+#[test]
+fn size_counts_what_can_be_leased() {
+    let set = |ranges| RangeSet::new(ranges, "").unwrap().size();
+    assert_eq!(set(vec![range("10.1.0.0/29", "", "", "").unwrap()]), 5);
+    assert_eq!(
+        set(vec![range("10.1.0.0/29", "10.1.0.3", "", "").unwrap()]),
+        4
+    );
+    let both = vec![
+        range("10.1.0.0/24", "10.1.0.1", "10.1.0.3", "").unwrap(),
+        range("10.1.0.0/24", "10.1.0.10", "10.1.0.11", "").unwrap(),
+    ];
+    assert_eq!(set(both), 4);
+}

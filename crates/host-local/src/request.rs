@@ -1,0 +1,148 @@
+//! Addresses that somebody asks for by name.
+
+use std::net::IpAddr;
+
+use cni::{AddRequest, Error};
+use ipnetwork::IpNetwork;
+use serde::Deserialize;
+
+use crate::range::RangeSet;
+
+/// The addresses asked for in `CNI_ARGS`, by `args.cni` and by the runtime, each once.
+///
+/// # Errors
+/// Code 4 or 7, naming where it was asked for and the text that is no address.
+pub(crate) fn requested(request: &AddRequest) -> Result<Vec<IpAddr>, Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Section {
+        ips: Vec<String>,
+    }
+    request.args.expect_only(KNOWN_ARGS)?;
+    let argument = request.args.value("IP").unwrap_or_default();
+    let argument: Vec<_> = argument
+        .split(',')
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let conventional = request.network.args_cni::<Section>()?.ips;
+    let runtime = request.network.runtime_config::<Section>()?.ips;
+    let mut addresses = Vec::new();
+    let sources = [
+        ("CNI_ARGS IP", argument),
+        ("args.cni.ips", conventional),
+        ("runtimeConfig.ips", runtime),
+    ];
+    for (key, texts) in sources {
+        for text in texts {
+            let address = parse(&text)
+                .ok_or_else(|| Error::invalid(key, format!("{text:?} is no address")))?;
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+/// Which of the addresses asked for each range set has to give.
+///
+/// # Errors
+/// Code 7: an address that no set holds, a gateway, or two for one set.
+pub(crate) fn assign(
+    sets: &[RangeSet],
+    requested: &[IpAddr],
+) -> Result<Vec<Option<IpAddr>>, Error> {
+    let mut assigned = vec![None; sets.len()];
+    for address in requested {
+        let slots = assigned.iter_mut().zip(sets);
+        let Some((slot, set)) = slots
+            .into_iter()
+            .find(|(_, set)| set.range_of(*address).is_some())
+        else {
+            let ranges: Vec<_> = sets.iter().map(ToString::to_string).collect();
+            return Err(refused(
+                *address,
+                &format!("no range holds it; there are {}", ranges.join(", ")),
+            ));
+        };
+        if set.is_gateway(*address) {
+            return Err(refused(*address, "it is the gateway"));
+        }
+        if let Some(other) = slot.replace(*address) {
+            let reason = format!(
+                "{other} of the same range set is asked for, too, and a container gets one of each"
+            );
+            return Err(refused(*address, &reason));
+        }
+    }
+    Ok(assigned)
+}
+
+fn refused(address: IpAddr, reason: &str) -> Error {
+    Error::invalid("requested address", format!("{address}: {reason}"))
+}
+
+/// An address with or without the length of a prefix, which the range knows better.
+fn parse(text: &str) -> Option<IpAddr> {
+    text.trim()
+        .parse::<IpNetwork>()
+        .ok()
+        .map(|network| network.ip())
+}
+
+/// `MAC` is for the plugin that calls this one with its own environment.
+const KNOWN_ARGS: &[&str] = &[
+    "IP",
+    "GATEWAY",
+    "MAC",
+    "K8S_POD_NAMESPACE",
+    "K8S_POD_NAME",
+    "K8S_POD_INFRA_CONTAINER_ID",
+    "K8S_POD_UID",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::range::{Range, RawRange};
+
+    fn set(subnet: &str) -> RangeSet {
+        let raw = RawRange {
+            subnet: subnet.into(),
+            ..RawRange::default()
+        };
+        RangeSet::new(vec![Range::parse(&raw, "").unwrap()], "").unwrap()
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        parse(text).unwrap()
+    }
+
+    #[test]
+    fn asked_for_addresses_find_their_sets() {
+        let sets = [set("10.1.0.0/24"), set("fd00::/64")];
+        let assigned = assign(&sets, &[ip("fd00::7/64")]).unwrap();
+        assert_eq!(assigned, [None, Some(ip("fd00::7"))]);
+    }
+
+    #[test]
+    fn what_no_set_can_give_is_refused() {
+        let sets = [set("10.1.0.0/24")];
+        for asked in [
+            &["10.2.0.1"][..],
+            &["10.1.0.1"],
+            &["10.1.0.5", "10.1.0.6"],
+            &["fd00::1"],
+        ] {
+            let asked: Vec<_> = asked.iter().map(|text| ip(text)).collect();
+            assert_eq!(assign(&sets, &asked).unwrap_err().code(), 7, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn prefix_is_optional() {
+        assert_eq!(parse("10.1.0.5/16"), parse("10.1.0.5"));
+        assert_eq!(parse("10.1.0"), None);
+    }
+}

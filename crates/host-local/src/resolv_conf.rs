@@ -1,0 +1,60 @@
+//! resolv.conf(5).
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use cni::result::Dns;
+
+/// Reads the file that `resolvConf` names.
+///
+/// # Errors
+/// It cannot be read, or is no text.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Dns> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("read resolvConf {}", path.display()))?;
+    Ok(parse(&text))
+}
+
+/// Of `domain` and `search` the last line counts, name servers and options add up.
+/// Unknown keywords are passed over, as every resolver does.
+fn parse(text: &str) -> Dns {
+    let mut dns = Dns::default();
+    for line in text.lines() {
+        let line = line.split(['#', ';']).next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let keyword = words.next();
+        let mut values = words.map(str::to_owned);
+        match keyword {
+            Some("nameserver") => dns.nameservers.extend(values.next()),
+            Some("domain") => dns.domain = values.next(),
+            Some("search") => dns.search = values.collect(),
+            Some("options") => dns.options.extend(values),
+            _ => {}
+        }
+    }
+    dns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_keywords_are_read() {
+        let dns = parse(
+            "# made by hand\nnameserver 10.1.0.1 # first\nnameserver\tfd00::1\ndomain example.test\n\
+             search old\nsearch a.test b.test\noptions ndots:5 rotate\noptions edns0\nsortlist 1.2.3.4\n;x\n",
+        );
+        assert_eq!(dns.nameservers, ["10.1.0.1", "fd00::1"]);
+        assert_eq!(dns.domain.as_deref(), Some("example.test"));
+        assert_eq!(dns.search, ["a.test", "b.test"]);
+        assert_eq!(dns.options, ["ndots:5", "rotate", "edns0"]);
+    }
+
+    #[test]
+    fn empty_file_says_nothing() {
+        assert!(parse("").is_empty());
+        assert!(parse("nameserver\ndomain\nsearch\n").is_empty());
+    }
+}

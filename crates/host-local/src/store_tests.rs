@@ -1,0 +1,103 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+fn attachment(container: &str) -> Attachment {
+    Attachment {
+        network: "pods".parse().unwrap(),
+        container: container.parse().unwrap(),
+        interface: "eth0".parse().unwrap(),
+    }
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn open(data_dir: &Path) -> Store {
+    Store::open(data_dir, &"pods".parse().unwrap()).unwrap()
+}
+
+#[test]
+fn lease_is_a_file_as_the_reference_writes_it() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let store = open(data_dir.path());
+    for address in ["10.1.0.2", "fd00::2"] {
+        assert_eq!(
+            store.reserve(ip(address), &attachment("c1")).unwrap(),
+            Reservation::Made
+        );
+        let path = data_dir.path().join("pods").join(address);
+        assert_eq!(fs::read(&path).unwrap(), b"c1\r\neth0");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    store.set_last_reserved(0, ip("10.1.0.2")).unwrap();
+    let mut names: Vec<_> = fs::read_dir(data_dir.path().join("pods"))
+        .unwrap()
+        .map(|it| it.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["10.1.0.2", "fd00::2", "last_reserved_ip.0", "lock"]);
+    assert_eq!(store.last_reserved(0), Some(ip("10.1.0.2")));
+    assert_eq!(
+        fs::read_dir(data_dir.path().join(SCRATCH)).unwrap().count(),
+        0
+    );
+}
+
+#[test]
+fn taken_address_keeps_its_holder() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let store = open(data_dir.path());
+    let address = ip("10.1.0.2");
+    store.reserve(address, &attachment("c1")).unwrap();
+    assert_eq!(
+        store.reserve(address, &attachment("c2")).unwrap(),
+        Reservation::Taken
+    );
+    assert!(
+        store
+            .holder(address)
+            .unwrap()
+            .unwrap()
+            .is(&attachment("c1"))
+    );
+    assert_eq!(
+        store.leases_of(&attachment("c2")).unwrap(),
+        [] as [IpAddr; 0]
+    );
+}
+
+#[test]
+fn old_entries_count_only_where_there_are_no_own_ones() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let store = open(data_dir.path());
+    fs::write(data_dir.path().join("pods/10.1.0.7"), "c1").unwrap();
+    fs::write(data_dir.path().join("pods/notes"), "c1").unwrap();
+    assert_eq!(
+        store.leases_of(&attachment("c1")).unwrap(),
+        [ip("10.1.0.7")]
+    );
+    store.reserve(ip("10.1.0.2"), &attachment("c1")).unwrap();
+    assert_eq!(
+        store.leases_of(&attachment("c1")).unwrap(),
+        [ip("10.1.0.2")]
+    );
+}
+
+#[test]
+fn releasing_twice_is_no_error_and_a_missing_store_is_not_made() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let network = "pods".parse().unwrap();
+    assert!(
+        Store::open_existing(data_dir.path(), &network)
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(fs::read_dir(data_dir.path()).unwrap().count(), 0);
+    let store = open(data_dir.path());
+    store.reserve(ip("10.1.0.2"), &attachment("c1")).unwrap();
+    store.release(ip("10.1.0.2")).unwrap();
+    store.release(ip("10.1.0.2")).unwrap();
+    assert_eq!(store.leases().unwrap(), []);
+}
