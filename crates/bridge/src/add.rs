@@ -5,7 +5,7 @@ use cni::delegate::Delegate;
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Error, Undo, Verb};
 use netlink::{
-    Connection, Events, Link, LinkChange, MacAddress, PortState, Request, VethEnd, VethPair, Wait,
+    Connection, Link, LinkChange, MacAddress, Monitor, PortState, Request, VethEnd, VethPair, Wait,
 };
 use netns::Netns;
 
@@ -24,7 +24,7 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     let config = Config::parse(&request.network, &request.args)?;
     let delegate = Delegate::ipam(&request.network)?.context("ipam.type is missing")?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
-    let host = Connection::open(Events::None)?;
+    let host = Connection::open()?;
     let mut attach = Attach {
         request,
         config: &config,
@@ -66,7 +66,7 @@ struct Attach<'a> {
 struct Pair {
     host: Link,
     container: Link,
-    events: Connection,
+    monitor: Monitor,
 }
 
 impl Attach<'_> {
@@ -104,7 +104,7 @@ impl Attach<'_> {
         let mac = plan::early_mac(&self.request.attachment);
         let mut pair = self.make_pair(&bridge, mac)?;
         self.sandbox.bring_up()?;
-        wait_for_port(&mut pair)?;
+        self.wait_for_port(&mut pair)?;
         let lease = delegate.start(Verb::Add)?.result()?;
         let plan = Plan::new(self.config, &lease, bridge.mtu)?;
         self.configure(&bridge, pair, (plan, lease))
@@ -112,7 +112,7 @@ impl Attach<'_> {
 
     fn make_pair(&self, bridge: &Bridge, mac: MacAddress) -> anyhow::Result<Pair> {
         let attachment = &self.request.attachment;
-        let events = Connection::open(Events::LinksAndAddresses)?;
+        let monitor = Monitor::open()?;
         let pair = VethPair {
             host: VethEnd {
                 name: &self.host_name,
@@ -138,11 +138,23 @@ impl Attach<'_> {
             .find_link()?
             .context("the container's link is gone")?;
         self.sandbox.prepare(self.config.dad)?;
+        self.keep_mac_of(&bridge.link)?;
         Ok(Pair {
             host,
             container,
-            events,
+            monitor,
         })
+    }
+
+    /// A bridge that somebody made without a MAC takes one of its ports': setting the one
+    /// that it had keeps it for good, so that no neighbour's entry goes stale.
+    fn keep_mac_of(&self, bridge: &Link) -> anyhow::Result<()> {
+        let Some(mac) = bridge.mac else { return Ok(()) };
+        if self.host.link_by_index(bridge.index)?.mac != bridge.mac {
+            let keep = Request::change_link(&bridge.name, &LinkChange::Mac(mac));
+            self.host.execute(vec![keep])?;
+        }
+        Ok(())
     }
 
     fn configure(
@@ -159,7 +171,7 @@ impl Attach<'_> {
             config.other_address,
         )?;
         self.sandbox.configure(&pair.container, &plan, config.dad)?;
-        pair.host = wait_for_port(&mut pair)?;
+        pair.host = self.wait_for_port(&mut pair)?;
         pair.container = self.sandbox.wait_until_ready(&pair.container, config.dad)?;
         if let Some(mac) = pair.container.mac
             && plan::must_announce(&plan.ips, mac)
@@ -167,6 +179,28 @@ impl Attach<'_> {
             self.sandbox.announce(mac)?;
         }
         Ok(self.result(bridge, &pair, (plan, lease)))
+    }
+
+    /// Waits until the bridge takes the pair for a port that works. Without the spanning tree
+    /// protocol it forwards from then on; with it that takes another 30 s, which nobody
+    /// waits for.
+    fn wait_for_port(&self, pair: &mut Pair) -> anyhow::Result<Link> {
+        let what = format!("port {} to come up", pair.host.name);
+        let wait = Wait {
+            link: pair.host.index,
+            what: &what,
+            deadline: DEADLINE,
+        };
+        let works = |link: &Link| {
+            let state = link.port.map(|port| port.state);
+            let works = [
+                PortState::Forwarding,
+                PortState::Learning,
+                PortState::Listening,
+            ];
+            link.is_operational && state.is_some_and(|state| works.contains(&state))
+        };
+        Ok(pair.monitor.wait_for_link(self.host, &wait, works)?)
     }
 
     fn result(&self, bridge: &Bridge, pair: &Pair, (plan, lease): (Plan, AddResult)) -> AddResult {
@@ -190,28 +224,6 @@ impl Attach<'_> {
             extra: lease.extra,
         }
     }
-}
-
-/// Waits until the bridge takes the pair for a port that works. Without the spanning tree
-/// protocol it forwards from then on; with it that takes another 30 s, which nobody
-/// waits for.
-fn wait_for_port(pair: &mut Pair) -> anyhow::Result<Link> {
-    let what = format!("port {} to come up", pair.host.name);
-    let wait = Wait {
-        link: pair.host.index,
-        what: &what,
-        deadline: DEADLINE,
-    };
-    let works = |link: &Link| {
-        let state = link.port.map(|port| port.state);
-        let works = [
-            PortState::Forwarding,
-            PortState::Learning,
-            PortState::Listening,
-        ];
-        link.is_operational && state.is_some_and(|state| works.contains(&state))
-    };
-    Ok(pair.events.wait_for_link(&wait, works)?)
 }
 
 fn interface(link: &Link) -> Interface {

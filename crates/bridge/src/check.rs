@@ -3,10 +3,11 @@
 use anyhow::bail;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error, Verb};
-use netlink::{Connection, Events, Link, LinkKind};
+use netlink::{Connection, Link, LinkKind};
 use netns::{Netns, Sysctl};
 
 use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, PortMode};
+use crate::host::BRIDGE_NF_CALL;
 use crate::plan::Plan;
 use crate::sandbox::Sandbox;
 use crate::{del, plan};
@@ -29,7 +30,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         request,
         config: &config,
         expected,
-        host: Connection::open(Events::None)?,
+        host: Connection::open()?,
         sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
     };
     let differences = check.differences()?;
@@ -173,8 +174,7 @@ impl Check<'_> {
             wanted.push(Sysctl::ipv6("all", "forwarding"));
         }
         if self.config.bridge_nf_call == BridgeNfCall::Enable {
-            let names = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];
-            wanted.extend(names.map(|name| Sysctl::new(&["net", "bridge", name])));
+            wanted.extend(BRIDGE_NF_CALL.map(|name| Sysctl::new(&["net", "bridge", name])));
         }
         for sysctl in wanted {
             match sysctl.read() {

@@ -85,14 +85,7 @@ pub(crate) enum BridgeNfCall {
 impl Default for Config {
     /// What a configuration without any key means.
     fn default() -> Self {
-        let ipam = Ipam {
-            r#type: "host-local".to_owned(),
-        };
-        Self::try_from(RawConfig {
-            ipam,
-            ..RawConfig::default()
-        })
-        .unwrap()
+        Self::try_from(RawConfig::default()).unwrap()
     }
 }
 
@@ -113,6 +106,10 @@ impl Config {
     /// # Errors
     /// Codes 2 and 7 of the protocol, naming key and value.
     pub fn of_network(network: &Network) -> Result<Self, Error> {
+        if network.ipam_type()?.is_none() {
+            let reason = "a bridge without addresses (layer 2) cannot be done yet; name a plugin such as host-local";
+            return Err(unsupported("ipam.type", "\"\"".to_owned(), reason));
+        }
         Self::try_from(network.config::<RawConfig>()?)
     }
 }
@@ -153,7 +150,6 @@ struct RawConfig {
     macspoofchk: bool,
     port_isolation: bool,
     disable_container_interface: bool,
-    ipam: Ipam,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -163,22 +159,6 @@ struct RawDns {
     domain: Option<String>,
     search: Vec<String>,
     options: Vec<String>,
-}
-
-#[derive(Debug, Default)]
-struct Ipam {
-    r#type: String,
-}
-
-/// The section is the delegate's: nothing but its type is looked at.
-impl<'de> Deserialize<'de> for Ipam {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let section = serde_json::Map::<String, Value>::deserialize(deserializer)?;
-        let name = cni::json::value(&section, "type").and_then(Value::as_str);
-        Ok(Self {
-            r#type: name.unwrap_or_default().to_owned(),
-        })
-    }
 }
 
 impl TryFrom<RawConfig> for Config {
@@ -246,10 +226,6 @@ fn refuse_unsupported(raw: &RawConfig) -> Result<(), Error> {
             value,
             "this version of the plugin cannot do it yet; remove the key",
         ));
-    }
-    if raw.ipam.r#type.is_empty() {
-        let reason = "a bridge without addresses (layer 2) cannot be done yet; name a plugin such as host-local";
-        return Err(unsupported("ipam.type", "\"\"".to_owned(), reason));
     }
     Ok(())
 }

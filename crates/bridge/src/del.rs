@@ -2,8 +2,7 @@
 
 use cni::delegate::Delegate;
 use cni::{Attachment, DelRequest, Network, Verb, note};
-use netlink::{Connection, Events, Link, LinkKind};
-use netns::Netns;
+use netlink::{Connection, Link, LinkKind};
 
 use crate::config;
 use crate::plan;
@@ -13,7 +12,7 @@ use crate::plan;
 /// # Errors
 /// All that went wrong; every step is tried.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
-    let host = Connection::open(Events::None)?;
+    let host = Connection::open()?;
     let attachment = &request.attachment;
     all([
         delete_host_link(&host, attachment),
@@ -73,10 +72,9 @@ fn delete_container_link(host: &Connection, request: &DelRequest) -> anyhow::Res
     let Some(path) = &request.netns else {
         return Ok(());
     };
-    let Some(namespace) = Netns::open_existing(path)? else {
+    let Some(sandbox) = Connection::open_if_present(path)? else {
         return Ok(());
     };
-    let sandbox = Connection::open_in(&namespace, Events::None)?;
     let Some(container) = sandbox.find_link(request.attachment.interface.as_str())? else {
         return Ok(());
     };

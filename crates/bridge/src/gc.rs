@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use cni::{Attachment, GcRequest, Verb, note};
-use netlink::{Connection, Events};
+use netlink::Connection;
 
 use crate::del;
 
@@ -12,7 +12,7 @@ use crate::del;
 /// # Errors
 /// All that went wrong; every step is tried.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let host = Connection::open(Events::None)?;
+    let host = Connection::open()?;
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
     let mut outcomes = Vec::new();

@@ -135,17 +135,24 @@ fn detect_mtu(host: &Connection) -> anyhow::Result<Option<mtu::Detected>> {
 /// Kubernetes requires it of bridge plugins: otherwise traffic between pods of one node
 /// passes by the rules that make Services.
 fn enable_bridge_nf_call() -> anyhow::Result<()> {
-    for name in ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"] {
+    for name in BRIDGE_NF_CALL {
         match Sysctl::new(&["net", "bridge", name]).ensure("1") {
-            Err(error) if error.is_not_found() => note(format_args!(
-                "the kernel module br_netfilter is not loaded, so Services and hostPorts do not work between \
-                 pods of this node; mend it by: modprobe br_netfilter"
-            )),
+            Err(error) if error.is_not_found() => {
+                note(
+                    "the kernel module br_netfilter is not loaded, so Services and hostPorts do not work \
+                     between pods of this node; mend it by: modprobe br_netfilter",
+                );
+                break;
+            }
             outcome => drop(outcome?),
         }
     }
     Ok(())
 }
+
+/// Below `net.bridge`; there only with the module `br_netfilter`.
+pub(crate) const BRIDGE_NF_CALL: [&str; 2] =
+    ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];
 
 /// Gives the bridge the gateways' addresses and lets the host forward for them.
 ///

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cni::InterfaceName;
 use cni::result::Route;
+use cni::{Error, InterfaceName, note};
 use netlink::{
-    Address, Connection, Dad, Events, Link, LinkChange, MacAddress, NewRoute, Request, Wait,
+    Address, Connection, Dad, Link, LinkChange, MacAddress, Monitor, NewRoute, Request, Wait,
 };
 use netns::{Netns, Sysctl};
 
@@ -16,15 +16,26 @@ use crate::plan::{self, Plan};
 pub(crate) struct Sandbox<'a> {
     namespace: &'a Netns,
     connection: Connection,
+    monitor: Monitor,
     interface: &'a str,
 }
 
 impl<'a> Sandbox<'a> {
     /// Opens a connection into the sandbox.
-    pub fn open(namespace: &'a Netns, interface: &'a InterfaceName) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// Code 4: it cannot be entered.
+    pub fn open(namespace: &'a Netns, interface: &'a InterfaceName) -> Result<Self, Error> {
+        let open = || Ok((Connection::open()?, Monitor::open()?));
+        let opened = namespace
+            .run(open)
+            .map_err(netlink::Error::from)
+            .and_then(|it| it);
+        let (connection, monitor) = opened.map_err(Error::sandbox)?;
         Ok(Self {
             namespace,
-            connection: Connection::open_in(namespace, Events::LinksAndAddresses)?,
+            connection,
+            monitor,
             interface: interface.as_str(),
         })
     }
@@ -34,10 +45,11 @@ impl<'a> Sandbox<'a> {
         Ok(self.connection.find_link(self.interface)?)
     }
 
-    /// Sets what must be set while the link is down.
+    /// Sets what must be set while the link is down, or says what cannot be.
     ///
     /// `arp_notify` and `ndisc_notify` make the kernel announce addresses when the MAC is
-    /// set; `keep_addr_on_down` keeps IPv6 addresses through a link that flaps.
+    /// set; `keep_addr_on_down` keeps IPv6 addresses through a link that flaps. None of
+    /// them is worth a container without network.
     pub fn prepare(&self, dad: Dad) -> anyhow::Result<()> {
         let accept_dad = match dad {
             Dad::Perform => "1",
@@ -49,7 +61,15 @@ impl<'a> Sandbox<'a> {
             (Sysctl::ipv6(self.interface, "keep_addr_on_down"), "1"),
             (Sysctl::ipv6(self.interface, "accept_dad"), accept_dad),
         ];
-        self.set(&settings)
+        let set = |(sysctl, value): &(Sysctl, &str)| sysctl.ensure_if_present(value).err();
+        let refused = self.namespace.run(|| settings.iter().find_map(set))?;
+        if let Some(error) = refused {
+            note(format_args!(
+                "in the sandbox: {:#}",
+                anyhow::Error::from(error)
+            ));
+        }
+        Ok(())
     }
 
     /// Brings the link up before it has an address.
@@ -63,9 +83,11 @@ impl<'a> Sandbox<'a> {
     /// Gives the link its addresses and routes and brings it up.
     pub fn configure(&self, link: &Link, plan: &Plan, dad: Dad) -> anyhow::Result<()> {
         if plan.ips.iter().any(|ip| ip.address.is_ipv6()) {
-            let enabled =
-                ["lo", self.interface].map(|name| (Sysctl::ipv6(name, "disable_ipv6"), "0"));
-            self.set(&enabled)?;
+            let enable = |name| Sysctl::ipv6(name, "disable_ipv6").ensure("0").map(drop);
+            let enabled = self
+                .namespace
+                .run(|| ["lo", self.interface].into_iter().try_for_each(enable))?;
+            enabled.context("enable IPv6 in the sandbox")?;
         }
         let addresses = plan
             .ips
@@ -92,8 +114,8 @@ impl<'a> Sandbox<'a> {
             deadline: DEADLINE,
         };
         let link = self
-            .connection
-            .wait_for_link(&wait, |link| link.is_operational)?;
+            .monitor
+            .wait_for_link(&self.connection, &wait, |link| link.is_operational)?;
         if !self.has_ipv6()? {
             return Ok(link);
         }
@@ -107,7 +129,9 @@ impl<'a> Sandbox<'a> {
                 |it: &Address| it.is_tentative && dad == Dad::Perform && !it.is_duplicate;
             addresses.iter().any(|it| it.is_link_local) && !addresses.iter().any(is_pending)
         };
-        let addresses = self.connection.wait_for_addresses(&wait, is_settled)?;
+        let addresses = self
+            .monitor
+            .wait_for_addresses(&self.connection, &wait, is_settled)?;
         let duplicate = addresses.iter().find(|it| it.is_duplicate);
         if let Some(Address { address, .. }) = duplicate {
             anyhow::bail!("{address} is in use by another host on the network");
@@ -131,17 +155,6 @@ impl<'a> Sandbox<'a> {
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn set(&self, settings: &[(Sysctl, &str)]) -> anyhow::Result<()> {
-        let set = || {
-            settings
-                .iter()
-                .try_for_each(|(sysctl, value)| sysctl.ensure_if_present(value).map(drop))
-        };
-        self.namespace
-            .run(set)?
-            .context("set the sandbox's sysctls")
     }
 
     /// What `plan` wants and the sandbox does not have, in words.

@@ -1,7 +1,7 @@
 //! STATUS: could an ADD succeed?
 
 use cni::{Error, StatusRequest, Verb};
-use netlink::{Connection, Events};
+use netlink::Connection;
 
 use crate::config::Config;
 use crate::{del, host};
@@ -12,7 +12,7 @@ use crate::{del, host};
 /// The configuration makes no sense; code 50: the bridge's name belongs to something else.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::of_network(&request.network)?;
-    let connection = Connection::open(Events::None)?;
+    let connection = Connection::open()?;
     if let Some(link) = connection.find_link(config.bridge.as_str())? {
         let unavailable = |error: Error| Error::Unavailable {
             reason: error.to_string(),

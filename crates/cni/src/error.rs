@@ -123,9 +123,9 @@ impl Error {
     }
 
     /// The sandbox that `CNI_NETNS` names cannot be entered.
-    pub fn sandbox(reason: impl std::fmt::Display) -> Self {
+    pub fn sandbox(reason: impl Into<anyhow::Error>) -> Self {
         Self::Environment {
-            problem: format!("CNI_NETNS: {reason}"),
+            problem: format!("CNI_NETNS: {:#}", reason.into()),
         }
     }
 

@@ -1,12 +1,14 @@
 //! The verbs. The interface is always `lo`, whatever `CNI_IFNAME` says.
 
+use std::path::Path;
+
 use anyhow::{Context as _, bail, ensure};
 use cni::result::{AddResult, Interface, IpConfig};
 use cni::{
     About, AddRequest, CheckRequest, DelRequest, Error, GcRequest, Network, SpecVersion,
     StatusRequest,
 };
-use netlink::{Address, Connection, Events, Link, LinkChange, Request};
+use netlink::{Address, Connection, Link, LinkChange, Request};
 use netns::Netns;
 use serde::Deserialize;
 
@@ -25,8 +27,7 @@ impl cni::Plugin for Loopback {
     /// Brings `lo` up and reports its addresses, or what the plugins before it did.
     fn add(&self, request: &AddRequest) -> anyhow::Result<AddResult> {
         expect_no_keys(&request.network)?;
-        let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
-        let connection = Connection::open_in(&sandbox, Events::None)?;
+        let connection = connect(&request.netns)?;
         let link = connection.link(LO)?;
         let before = connection.addresses(link.index)?;
         if let Some(alien) = before.iter().find(|it| !it.address.ip().is_loopback()) {
@@ -44,20 +45,16 @@ impl cni::Plugin for Loopback {
         let Some(path) = &request.netns else {
             return Ok(());
         };
-        let Some(sandbox) = Netns::open_existing(path)? else {
-            return Ok(());
-        };
-        set(
-            &Connection::open_in(&sandbox, Events::None)?,
-            &LinkChange::Down,
-        )
+        match Connection::open_if_present(path)? {
+            Some(connection) => set(&connection, &LinkChange::Down),
+            None => Ok(()),
+        }
     }
 
     /// Finds `lo` up; needs no `prevResult`.
     fn check(&self, request: &CheckRequest) -> anyhow::Result<()> {
         expect_no_keys(&request.network)?;
-        let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
-        let link = Connection::open_in(&sandbox, Events::None)?.link(LO)?;
+        let link = connect(&request.netns)?.link(LO)?;
         ensure!(link.is_up, "{LO} is down");
         Ok(())
     }
@@ -79,6 +76,12 @@ fn expect_no_keys(network: &Network) -> Result<(), Error> {
     struct NoKeys {}
     let NoKeys {} = network.config()?;
     Ok(())
+}
+
+fn connect(netns: &Path) -> Result<Connection, Error> {
+    let namespace = Netns::open(netns).map_err(netlink::Error::from);
+    let connection = namespace.and_then(|namespace| Connection::open_in(&namespace));
+    connection.map_err(Error::sandbox)
 }
 
 fn set(connection: &Connection, change: &LinkChange<'_>) -> anyhow::Result<()> {

@@ -1,5 +1,7 @@
 //! A connection to the kernel of one namespace.
 
+use std::path::Path;
+
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -7,7 +9,6 @@ use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteHeader, RouteMessage, RouteType};
 use netns::Netns;
-use rtnetlink::MulticastGroup;
 
 use crate::address::Address;
 use crate::error::Error;
@@ -18,18 +19,9 @@ use crate::route::Route;
 use crate::transport::Transport;
 use crate::veth::VethPair;
 
-/// What a connection is told without asking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Events {
-    /// Nothing.
-    None,
-    /// Changes of links and of IPv6 addresses, to wait for.
-    LinksAndAddresses,
-}
-
-/// A netlink socket in the namespace in which it was opened.
+/// A netlink socket in the namespace in which it was opened, for requests.
 pub struct Connection {
-    pub(crate) transport: Transport,
+    transport: Transport,
 }
 
 impl Connection {
@@ -37,12 +29,8 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Open`].
-    pub fn open(events: Events) -> Result<Self, Error> {
-        let groups: &[_] = match events {
-            Events::None => &[],
-            Events::LinksAndAddresses => &[MulticastGroup::Link, MulticastGroup::Ipv6Ifaddr],
-        };
-        let transport = Transport::open(groups)?;
+    pub fn open() -> Result<Self, Error> {
+        let transport = Transport::open(&[])?;
         Ok(Self { transport })
     }
 
@@ -50,8 +38,25 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Open`] and [`Error::Namespace`].
-    pub fn open_in(namespace: &Netns, events: Events) -> Result<Self, Error> {
-        namespace.run(|| Self::open(events))?
+    pub fn open_in(namespace: &Netns) -> Result<Self, Error> {
+        namespace.run(Self::open)?
+    }
+
+    /// Opens the namespace that `path` names and a socket in it; `None` where nothing is
+    /// left of the namespace.
+    ///
+    /// # Errors
+    /// As [`Self::open_in`].
+    pub fn open_if_present(path: &Path) -> Result<Option<Self>, Error> {
+        let namespace = Netns::open(path);
+        match namespace
+            .map_err(Error::from)
+            .and_then(|namespace| Self::open_in(&namespace))
+        {
+            Ok(connection) => Ok(Some(connection)),
+            Err(Error::Namespace(error)) if error.is_no_namespace() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends all `requests` back to back and waits until each is carried out or refused.

@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] belongs to the namespace that it was opened in. Its methods block
 //! until the kernel has answered; what can take longer is waited for by event, with a
-//! deadline, on a connection that [`Events`] come in on. Nothing here polls or sleeps.
+//! deadline, by a [`Monitor`]. Nothing here polls or sleeps.
 //!
 //! This crate does not know what a container or an attachment is, and it makes no
 //! decisions: it says what the kernel has, and does what it is told.
@@ -12,18 +12,18 @@ mod connection;
 mod error;
 mod link;
 mod mac;
+mod monitor;
 mod request;
 mod route;
 mod transport;
 mod veth;
-mod wait;
 
 pub use address::{Address, Dad};
-pub use connection::{Connection, Events};
+pub use connection::Connection;
 pub use error::Error;
 pub use link::{BridgePort, Link, LinkKind, PortState};
 pub use mac::{InvalidMac, MacAddress};
+pub use monitor::{Monitor, Wait};
 pub use request::{LinkChange, Request};
 pub use route::{NewRoute, Route};
 pub use veth::{VethEnd, VethPair};
-pub use wait::Wait;

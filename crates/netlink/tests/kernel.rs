@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use netlink::{
-    Connection, Dad, Events, LinkChange, LinkKind, MacAddress, NewRoute, PortState, Request,
+    Connection, Dad, LinkChange, LinkKind, MacAddress, Monitor, NewRoute, PortState, Request,
     VethEnd, VethPair, Wait,
 };
 use netns::Netns;
@@ -42,8 +42,8 @@ struct Pair {
 fn bridge_and_sandbox() -> Pair {
     enter_new_namespace();
     let sandbox = other_namespace();
-    let host = Connection::open(Events::LinksAndAddresses).unwrap();
-    let container = Connection::open_in(&sandbox, Events::LinksAndAddresses).unwrap();
+    let host = Connection::open().unwrap();
+    let container = Connection::open_in(&sandbox).unwrap();
     host.add_bridge("br0", BRIDGE_MAC, 1400).unwrap();
     host.execute(vec![Request::change_link("br0", &LinkChange::Up)])
         .unwrap();
@@ -102,7 +102,8 @@ fn pair_is_made_in_place_with_all_that_was_asked() {
 
 #[test]
 fn port_is_waited_for_by_event() {
-    let mut pair = bridge_and_sandbox();
+    let pair = bridge_and_sandbox();
+    let mut monitor = Monitor::open().unwrap();
     let host = pair.make();
     pair.container
         .execute(vec![Request::change_link("eth0", &LinkChange::Up)])
@@ -117,12 +118,16 @@ fn port_is_waited_for_by_event() {
             .is_some_and(|port| port.state == PortState::Forwarding)
             && link.is_operational
     };
-    pair.host.wait_for_link(&wait, forwarding).unwrap();
+    monitor
+        .wait_for_link(&pair.host, &wait, forwarding)
+        .unwrap();
     let never = Wait {
         deadline: Duration::from_millis(20),
         ..wait
     };
-    let error = pair.host.wait_for_link(&never, |_| false).unwrap_err();
+    let error = monitor
+        .wait_for_link(&pair.host, &never, |_| false)
+        .unwrap_err();
     assert_eq!(error.to_string(), "waited 0.02 s for vethx to forward");
 }
 

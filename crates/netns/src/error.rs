@@ -16,7 +16,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// A file, but of no namespace.
+    /// A file, but of no network namespace.
     #[error("{} is no network namespace", path.display())]
     NotANamespace {
         /// The file.
@@ -27,7 +27,7 @@ pub enum Error {
     Enter {
         /// The file.
         path: PathBuf,
-        /// The kernel's reason: `EINVAL` where it is a namespace of another kind.
+        /// The kernel's reason.
         #[source]
         source: io::Error,
     },
@@ -56,6 +56,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// There is no network namespace where one was: the file is gone, or it is another.
+    pub fn is_no_namespace(&self) -> bool {
+        matches!(self, Self::NotANamespace { .. }) || self.is_not_found()
+    }
+
     /// What was looked for does not exist.
     pub fn is_not_found(&self) -> bool {
         match self {

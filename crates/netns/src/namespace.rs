@@ -46,32 +46,21 @@ impl Netns {
         }
     }
 
-    /// Opens the namespace that `path` names, unless nothing is left of it: the file is
-    /// gone, or it is an ordinary file on which a namespace was once mounted.
-    ///
-    /// # Errors
-    /// [`Error::Open`] for any other reason.
-    pub fn open_existing(path: &Path) -> Result<Option<Self>, Error> {
-        match Self::open(path) {
-            Ok(namespace) => Ok(Some(namespace)),
-            Err(Error::NotANamespace { .. }) => Ok(None),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Runs `work` inside the namespace, on a thread of its own, and hands back what it
     /// returned; the calling thread stays where it is.
     ///
     /// As `nsenter --net=PATH`. A panic inside goes on outside.
     ///
     /// # Errors
-    /// [`Error::Enter`]: no privilege (`CAP_SYS_ADMIN` in both namespaces' owners), a
-    /// namespace of another kind, or no thread.
+    /// [`Error::NotANamespace`]: a namespace of another kind; [`Error::Enter`]: no
+    /// privilege (`CAP_SYS_ADMIN` in both namespaces' owners), or no thread.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        let refused = |source| Error::Enter {
-            path: self.path.clone(),
-            source,
+        let refused = |source: io::Error| {
+            let path = self.path.clone();
+            match source.kind() {
+                io::ErrorKind::InvalidInput => Error::NotANamespace { path },
+                _ => Error::Enter { path, source },
+            }
         };
         let inside = || -> io::Result<T> {
             enter(self.as_fd())?;

@@ -3,12 +3,21 @@
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
+use rtnetlink::MulticastGroup;
 
 use crate::address::Address;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::Link;
-use crate::transport::Event;
+use crate::transport::{Event, Transport};
+
+/// A socket that hears of changes to links and IPv6 addresses in its namespace.
+///
+/// It asks nothing: on a busy host the events of others overrun it, and what is lost then
+/// would be an answer as well. So a [`Connection`] to the same namespace asks.
+pub struct Monitor {
+    transport: Transport,
+}
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy)]
@@ -21,36 +30,46 @@ pub struct Wait<'a> {
     pub deadline: Duration,
 }
 
-impl Connection {
-    /// Waits until the link with this index is as `condition` wants it, and returns it.
+impl Monitor {
+    /// Listens in the calling thread's namespace. Opened before a change is asked for, it
+    /// misses nothing of it.
     ///
-    /// The connection must have been opened with [`crate::Events::LinksAndAddresses`]
-    /// before the change was asked for, so that no event is missed.
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open() -> Result<Self, Error> {
+        let groups = [MulticastGroup::Link, MulticastGroup::Ipv6Ifaddr];
+        let transport = Transport::open(&groups)?;
+        Ok(Self { transport })
+    }
+
+    /// Waits until the link is as `condition` wants it, and returns it.
     ///
     /// # Errors
     /// [`Error::Timeout`] in the words of `wait`; whatever reading the link says.
     pub fn wait_for_link(
         &mut self,
+        connection: &Connection,
         wait: &Wait<'_>,
         condition: impl Fn(&Link) -> bool,
     ) -> Result<Link, Error> {
-        self.wait(wait, |connection| {
+        self.wait(wait, || {
             let link = connection.link_by_index(wait.link)?;
             Ok(condition(&link).then_some(link))
         })
     }
 
-    /// Waits until the addresses of the link with this index are as `condition` wants
-    /// them, and returns them.
+    /// Waits until the addresses of the link are as `condition` wants them, and returns
+    /// them.
     ///
     /// # Errors
     /// As [`Self::wait_for_link`].
     pub fn wait_for_addresses(
         &mut self,
+        connection: &Connection,
         wait: &Wait<'_>,
         condition: impl Fn(&[Address]) -> bool,
     ) -> Result<Vec<Address>, Error> {
-        self.wait(wait, |connection| {
+        self.wait(wait, || {
             let addresses = connection.addresses(wait.link)?;
             Ok(condition(&addresses).then_some(addresses))
         })
@@ -60,11 +79,11 @@ impl Connection {
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,
-        ask: impl Fn(&Self) -> Result<Option<T>, Error>,
+        ask: impl Fn() -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
         let end = Instant::now() + wait.deadline;
         loop {
-            if let Some(found) = ask(self)? {
+            if let Some(found) = ask()? {
                 return Ok(found);
             }
             loop {
