@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::{bail, ensure};
 use cni::result::IpConfig;
-use cni::{AddRequest, AddResult, Undo};
+use cni::{AddRequest, AddResult, Attachment, Undo, note};
 use nix::unistd::getppid;
 
 use crate::allocate;
@@ -32,7 +32,7 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
         "the process that asked for the lease is gone"
     );
     let leases = store.leases()?;
-    expect_none_held(request, &leases)?;
+    expect_none_held(&request.attachment, &leases)?;
     let mut taken: HashSet<_> = leases.into_iter().map(|lease| lease.address).collect();
     let mut undo = Undo::default();
     let mut ips = Vec::with_capacity(config.sets.len());
@@ -48,6 +48,7 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
         };
         let released = &store;
         undo.push("release the lease", move || released.release(address));
+        remember(&store, index, address);
         ips.extend(ip_config(set, address));
     }
     undo.keep();
@@ -59,17 +60,23 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     })
 }
 
-fn expect_none_held(request: &AddRequest, leases: &[Lease]) -> anyhow::Result<()> {
-    let held = leases
-        .iter()
-        .filter(|lease| lease.holder.is(&request.attachment));
+/// An asked-for address counts for the round robin, too, as it does in the reference.
+///
+/// Without it only the next turn is lost, which is no reason to refuse an address.
+fn remember(store: &Store, set: usize, address: IpAddr) {
+    if let Err(error) = store.set_last_reserved(set, address) {
+        note(format_args!("{error:#}; going on without it"));
+    }
+}
+
+fn expect_none_held(attachment: &Attachment, leases: &[Lease]) -> anyhow::Result<()> {
+    let held = leases.iter().filter(|it| it.holder.may_be(attachment));
     let held: Vec<_> = held.map(|lease| lease.address.to_string()).collect();
     if held.is_empty() {
         return Ok(());
     }
     bail!(
-        "{} holds {} already; DEL it first",
-        request.attachment,
+        "{attachment} holds {} already; DEL it first",
         held.join(", ")
     )
 }
@@ -86,11 +93,9 @@ impl Choice<'_> {
         match self.store.reserve(address, &request.attachment)? {
             Reservation::Made => Ok(address),
             Reservation::Taken => {
-                let holder = self.store.holder(address)?.map(|holder| holder.container);
-                bail!(
-                    "requested address {address} is held by container {}",
-                    holder.unwrap_or_default()
-                )
+                let holder = self.store.holder(address)?;
+                let holder = holder.map_or_else(|| "nobody".into(), |it| it.to_string());
+                bail!("requested address {address} is held by {holder}")
             }
         }
     }
@@ -100,7 +105,6 @@ impl Choice<'_> {
         while let Some(address) = allocate::next_free(self.set, last, |it| self.taken.contains(&it))
         {
             if self.store.reserve(address, &request.attachment)? == Reservation::Made {
-                self.store.set_last_reserved(index, address)?;
                 return Ok(address);
             }
             // Something that is no lease bears its name.
@@ -123,4 +127,32 @@ fn ip_config(set: &RangeSet, address: IpAddr) -> Option<IpConfig> {
         gateway: Some(range.gateway),
         ..IpConfig::of(address)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Holder;
+
+    #[test]
+    fn attachment_that_holds_an_address_gets_no_other() {
+        let attachment = Attachment {
+            network: "pods".parse().unwrap(),
+            container: "c1".parse().unwrap(),
+            interface: "eth0".parse().unwrap(),
+        };
+        let leases = |content: &str| {
+            [Lease {
+                address: "10.1.0.2".parse().unwrap(),
+                holder: Holder::parse(content),
+            }]
+        };
+        for held in ["c1\r\neth0", "c1"] {
+            let error = expect_none_held(&attachment, &leases(held)).unwrap_err();
+            assert!(error.to_string().contains("holds 10.1.0.2 already"));
+        }
+        for other in ["c1\r\neth1", "c2\r\neth0", ""] {
+            expect_none_held(&attachment, &leases(other)).unwrap();
+        }
+    }
 }

@@ -126,6 +126,24 @@ mod tests {
 
     proptest! {
         #[test]
+        fn every_address_is_found_once_before_there_is_none(
+            subnet in prop::sample::select(vec!["10.1.0.0/27", "fd00::/123", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffe0/123"]),
+            last in any::<Option<u8>>(),
+        ) {
+            let set = set(vec![range(subnet, "", "")]);
+            let lowest = number(subnet.parse::<IpNetwork>().unwrap().network());
+            let number_of = |offset: u8| lowest.saturating_add(u128::from(offset));
+            let mut last = last.map(|offset| address(number_of(offset), subnet.parse().unwrap()));
+            let mut taken = BTreeSet::new();
+            while let Some(found) = next_free(&set, last, |it| taken.contains(&it)) {
+                prop_assert!(set.range_of(found).is_some() && !set.is_gateway(found));
+                prop_assert!(taken.insert(found));
+                last = Some(found);
+            }
+            prop_assert_eq!(taken.len() as u128, set.size());
+        }
+
+        #[test]
         fn one_is_found_whenever_one_is_free_and_never_a_wrong_one(
             first in 1u8..60,
             length in 0u8..20,

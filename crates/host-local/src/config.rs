@@ -55,28 +55,24 @@ struct RawRuntimeConfig {
     ip_ranges: Value,
 }
 
+/// All that decides a configuration.
+#[derive(Debug)]
+struct Written {
+    ipam: RawConfig,
+    runtime: RawRuntimeConfig,
+    version: SpecVersion,
+}
+
 impl Config {
     /// Reads the `ipam` section and what the runtime adds to it.
     ///
     /// # Errors
     /// Code 7, naming key and value.
     pub fn parse(network: &Network) -> Result<Self, Error> {
-        let raw: RawConfig = network.ipam()?;
-        let runtime: RawRuntimeConfig = network.runtime_config()?;
-        let mut sets = runtime_sets(&runtime.ip_ranges)?;
-        sets.extend(raw.flat_set()?);
-        for (index, set) in raw.ranges.iter().enumerate() {
-            sets.push(range_set(set, &format!("ipam.ranges[{index}]"))?);
-        }
-        expect_usable(&sets)?;
-        expect_one_a_family(&sets, network.version)?;
-        Ok(Self {
-            sets,
-            routes: routes(raw.routes)?,
-            resolv_conf: Some(raw.resolv_conf)
-                .filter(|path| !path.is_empty())
-                .map(PathBuf::from),
-            data_dir: data_dir(&raw.data_dir)?,
+        Self::try_from(Written {
+            ipam: network.ipam()?,
+            runtime: network.runtime_config()?,
+            version: network.version,
         })
     }
 
@@ -88,12 +84,50 @@ impl Config {
     }
 }
 
-/// Where the leases lie: DEL and GC need no range, and must not fail for one.
+impl TryFrom<Written> for Config {
+    type Error = Error;
+
+    fn try_from(
+        Written {
+            ipam,
+            runtime,
+            version,
+        }: Written,
+    ) -> Result<Self, Error> {
+        let mut sets = runtime_sets(&runtime.ip_ranges)?;
+        sets.extend(ipam.flat_set()?);
+        for (index, set) in ipam.ranges.iter().enumerate() {
+            sets.push(range_set(set, &format!("ipam.ranges[{index}]"))?);
+        }
+        expect_usable(&sets)?;
+        expect_one_a_family(&sets, version)?;
+        let resolv_conf = Some(ipam.resolv_conf).filter(|path| !path.is_empty());
+        Ok(Self {
+            sets,
+            routes: routes(ipam.routes)?,
+            resolv_conf: resolv_conf.map(PathBuf::from),
+            data_dir: data_dir(&ipam.data_dir)?,
+        })
+    }
+}
+
+/// Where the leases lie: DEL and GC need no other key, and must not fail for one.
 ///
 /// # Errors
-/// Code 7: the path is not absolute.
+/// Code 7: there is no `ipam` section, or the path is not absolute.
 pub(crate) fn data_dir_of(network: &Network) -> Result<PathBuf, Error> {
-    data_dir(&network.ipam::<RawConfig>()?.data_dir)
+    #[derive(Deserialize)]
+    struct Document {
+        ipam: Option<Section>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Section {
+        data_dir: Option<String>,
+    }
+    let section = network.quiet_config::<Document>()?.ipam;
+    let section = section.ok_or_else(|| Error::invalid("ipam", "this section is missing"))?;
+    data_dir(&section.data_dir.unwrap_or_default())
 }
 
 impl RawConfig {
@@ -126,12 +160,10 @@ fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
     let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
     if elements.iter().any(Value::is_object) {
         let raw: Vec<RawRange> = cni::json::read(value, at)?.value;
-        let (v4, v6) = raw
-            .into_iter()
-            .partition(|range| !range.subnet.contains(':'));
-        let families: [Vec<RawRange>; 2] = [v4, v6];
-        let sets = families.iter().filter(|family| !family.is_empty());
-        return sets.map(|family| range_set(family, at)).collect();
+        let all = ranges(&raw, at)?.into_iter();
+        let (v4, v6): (Vec<_>, Vec<_>) = all.partition(|range| range.subnet.is_ipv4());
+        let families = [v4, v6].into_iter().filter(|family| !family.is_empty());
+        return families.map(|family| RangeSet::new(family, at)).collect();
     }
     if value.is_null() {
         return Ok(Vec::new());
@@ -145,11 +177,15 @@ fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
 }
 
 fn range_set(raw: &[RawRange], at: &str) -> Result<RangeSet, Error> {
+    RangeSet::new(ranges(raw, at)?, at)
+}
+
+fn ranges(raw: &[RawRange], at: &str) -> Result<Vec<Range>, Error> {
     let ranges = raw
         .iter()
         .enumerate()
         .map(|(index, raw)| Range::parse(raw, &format!("{at}[{index}]")));
-    RangeSet::new(ranges.collect::<Result<_, _>>()?, at)
+    ranges.collect()
 }
 
 fn expect_usable(sets: &[RangeSet]) -> Result<(), Error> {
@@ -162,7 +198,7 @@ fn expect_usable(sets: &[RangeSet]) -> Result<(), Error> {
         if let Some((range, other)) = others.into_iter().find_map(|other| set.overlap(other)) {
             return Err(Error::invalid(
                 "ipam.ranges",
-                format!("{range} overlaps {other} of another set"),
+                format!("{}, another set", range.overlap_with(&other)),
             ));
         }
     }
@@ -230,88 +266,5 @@ fn data_dir(text: &str) -> Result<PathBuf, Error> {
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn sets(value: &Value) -> Vec<String> {
-        let sets = runtime_sets(value).unwrap();
-        sets.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn runtime_ranges_are_read_in_both_shapes() {
-        let nested = json!([[{"Subnet": "10.1.0.0/24"}, {"subnet": "10.2.0.0/24"}], [{"subnet": "fd00::/120"}]]);
-        assert_eq!(
-            sets(&nested),
-            [
-                "10.1.0.1-10.1.0.254,10.2.0.1-10.2.0.254",
-                "fd00::1-fd00::ff"
-            ]
-        );
-        let flat =
-            json!([{"subnet": "fd00::/120"}, {"Subnet": "10.1.0.0/24"}, {"subnet": "10.2.0.0/24"}]);
-        assert_eq!(
-            sets(&flat),
-            [
-                "10.1.0.1-10.1.0.254,10.2.0.1-10.2.0.254",
-                "fd00::1-fd00::ff"
-            ]
-        );
-        assert!(sets(&Value::Null).is_empty());
-        assert!(sets(&json!([])).is_empty());
-    }
-
-    #[test]
-    fn wrong_runtime_ranges_are_refused_with_their_place() {
-        for (value, key) in [
-            (
-                json!([[{"subnet": "10.1.0.9/24"}]]),
-                "runtimeConfig.ipRanges[0][0].subnet",
-            ),
-            (json!([[]]), "runtimeConfig.ipRanges[0]"),
-            (json!({"subnet": "10.1.0.0/24"}), "runtimeConfig.ipRanges"),
-        ] {
-            let error = runtime_sets(&value).unwrap_err();
-            assert!(
-                error.to_string().starts_with(&format!("{key}: ")),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn sets_must_not_overlap_and_old_results_hold_one_of_a_family() {
-        let set = |subnet: &str| {
-            let raw = RawRange {
-                subnet: subnet.into(),
-                ..RawRange::default()
-            };
-            range_set(&[raw], "").unwrap()
-        };
-        assert_eq!(expect_usable(&[]).unwrap_err().code(), 7);
-        assert_eq!(
-            expect_usable(&[set("10.1.0.0/16"), set("10.1.2.0/24")])
-                .unwrap_err()
-                .code(),
-            7
-        );
-        let two = [set("10.1.0.0/24"), set("10.2.0.0/24"), set("fd00::/64")];
-        expect_usable(&two).unwrap();
-        assert_eq!(
-            expect_one_a_family(&two, SpecVersion::V0_2_0)
-                .unwrap_err()
-                .code(),
-            7
-        );
-        expect_one_a_family(&two, SpecVersion::V0_3_0).unwrap();
-        expect_one_a_family(&two[1..], SpecVersion::V0_2_0).unwrap();
-    }
-
-    #[test]
-    fn data_directory_is_absolute() {
-        assert_eq!(data_dir("").unwrap(), Path::new(DEFAULT_DATA_DIR));
-        assert_eq!(data_dir("networks").unwrap_err().code(), 7);
-    }
-}
+#[path = "config_tests.rs"]
+mod tests;

@@ -14,9 +14,5 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let Some(store) = Store::open_existing(&data_dir, &request.network.name)? else {
         return Ok(());
     };
-    let mut outcome = Ok(());
-    for address in store.leases_of(&request.attachment)? {
-        outcome = outcome.and(store.release(address));
-    }
-    outcome
+    store.release_all(store.leases_of(&request.attachment)?)
 }

@@ -4,7 +4,7 @@ use cni::{GcRequest, note};
 
 use crate::config;
 use crate::lease::Holder;
-use crate::store::Store;
+use crate::store::{Lease, Store};
 
 /// Gives back every address of the network whose holder is not listed.
 ///
@@ -16,30 +16,13 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         return Ok(());
     };
     let valid: Vec<_> = request.valid_attachments().collect();
-    let is_listed = |holder: &Holder| {
-        valid
-            .iter()
-            .any(|it| holder.is(it) || holder.is_old_entry_of(it))
-    };
-    let mut failures = Vec::new();
-    for lease in store.leases()? {
-        if is_listed(&lease.holder) {
-            continue;
-        }
-        let container = &lease.holder.container;
+    let is_listed = |holder: &Holder| valid.iter().any(|it| holder.may_be(it));
+    let mut stale = store.leases()?;
+    stale.retain(|lease| !is_listed(&lease.holder));
+    for Lease { address, holder } in &stale {
         note(format_args!(
-            "{} of container {container} is listed no more: released",
-            lease.address
+            "release {address} of {holder}, listed no more"
         ));
-        failures.extend(
-            store
-                .release(lease.address)
-                .err()
-                .map(|error| format!("{error:#}")),
-        );
     }
-    if failures.is_empty() {
-        return Ok(());
-    }
-    anyhow::bail!("{}", failures.join("; "))
+    store.release_all(stale.iter().map(|lease| lease.address))
 }

@@ -1,5 +1,7 @@
 //! Who holds an address: the content of a lease's file, as the reference writes it.
 
+use std::fmt;
+
 use cni::Attachment;
 
 /// The holder of a lease.
@@ -37,8 +39,25 @@ impl Holder {
         self.is_container_of(attachment) && self.interface.is_none()
     }
 
+    /// The lease is this attachment's, as far as anybody can tell.
+    pub fn may_be(&self, attachment: &Attachment) -> bool {
+        self.is(attachment) || self.is_old_entry_of(attachment)
+    }
+
     fn is_container_of(&self, attachment: &Attachment) -> bool {
         self.container == attachment.container.as_str()
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.container.as_str(), &self.interface) {
+            ("", _) => f.write_str("nobody"),
+            (container, None) => write!(f, "container {container}"),
+            (container, Some(interface)) => {
+                write!(f, "container {container} interface {interface}")
+            }
+        }
     }
 }
 
@@ -71,8 +90,26 @@ mod tests {
     }
 
     #[test]
+    fn holder_is_told_as_far_as_it_is_known() {
+        for (text, expected) in [
+            ("c1\r\neth0", "container c1 interface eth0"),
+            ("c1", "container c1"),
+            ("", "nobody"),
+        ] {
+            assert_eq!(Holder::parse(text).to_string(), expected);
+        }
+    }
+
+    #[test]
     fn old_entry_names_the_container_alone() {
         assert!(Holder::parse("c1\n").is_old_entry_of(&attachment()));
         assert!(!Holder::parse("c1\r\neth0").is_old_entry_of(&attachment()));
+        for (text, expected) in [("c1", true), ("c1\r\neth0", true), ("c1\r\neth1", false)] {
+            assert_eq!(
+                Holder::parse(text).may_be(&attachment()),
+                expected,
+                "{text:?}"
+            );
+        }
     }
 }

@@ -90,6 +90,12 @@ impl Range {
         address.is_ipv4() == self.first.is_ipv4() && span.contains(&number(address))
     }
 
+    /// The words for an overlap.
+    pub fn overlap_with(&self, other: &Self) -> String {
+        let (subnet, others) = (self.subnet, other.subnet);
+        format!("{self} of {subnet} overlaps {other} of {others}")
+    }
+
     fn overlaps(&self, other: &Self) -> bool {
         self.contains(other.first) || other.contains(self.first)
     }
@@ -104,11 +110,12 @@ impl RangeSet {
         let Some(first) = ranges.first() else {
             return Err(Error::invalid(at, "a range set needs at least one range"));
         };
-        let is_mixed = ranges
-            .iter()
-            .any(|it| it.subnet.is_ipv4() != first.subnet.is_ipv4());
-        if is_mixed {
-            let reason = "IPv4 and IPv6 in one range set; a container gets one address of each set, so split it";
+        let is_other = |it: &&Range| it.subnet.is_ipv4() != first.subnet.is_ipv4();
+        if let Some(other) = ranges.iter().find(is_other) {
+            let reason = format!(
+                "{} and {} are not of one family; a container gets one address of each set, so split it",
+                first.subnet, other.subnet
+            );
             return Err(Error::invalid(at, reason));
         }
         for (index, range) in ranges.iter().enumerate() {
@@ -117,7 +124,7 @@ impl RangeSet {
                 .skip(index + 1)
                 .find(|other| other.overlaps(range))
             {
-                return Err(Error::invalid(at, format!("{range} overlaps {other}")));
+                return Err(Error::invalid(at, range.overlap_with(other)));
             }
         }
         Ok(Self { ranges })

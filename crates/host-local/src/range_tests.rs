@@ -90,11 +90,24 @@ fn set_is_of_one_family_and_without_overlap() {
     let v4 = range("10.1.0.0/24", "", "", "").unwrap();
     let v6 = range("fd00::/64", "", "", "").unwrap();
     let inside = range("10.1.0.0/24", "10.1.0.9", "10.1.0.9", "").unwrap();
-    for ranges in [vec![], vec![v4, v6], vec![v4, inside], vec![inside, v4]] {
-        assert_eq!(
-            RangeSet::new(ranges, "ipam.ranges[0]").unwrap_err().code(),
-            7
-        );
+    for (ranges, expected) in [
+        (vec![], "at least one range"),
+        (
+            vec![v4, v6],
+            "10.1.0.0/24 and fd00::/64 are not of one family",
+        ),
+        (
+            vec![v4, inside],
+            "10.1.0.1-10.1.0.254 of 10.1.0.0/24 overlaps 10.1.0.9-10.1.0.9",
+        ),
+        (
+            vec![inside, v4],
+            "10.1.0.9-10.1.0.9 of 10.1.0.0/24 overlaps 10.1.0.1-10.1.0.254",
+        ),
+    ] {
+        let error = RangeSet::new(ranges, "ipam.ranges[0]").unwrap_err();
+        assert_eq!(error.code(), 7);
+        assert!(error.to_string().contains(expected), "{error}");
     }
     let set = RangeSet::new(vec![v4], "ipam.ranges[0]").unwrap();
     let other = RangeSet::new(vec![inside], "ipam.ranges[1]").unwrap();

@@ -34,13 +34,26 @@ pub(crate) fn requested(request: &AddRequest) -> Result<Vec<IpAddr>, Error> {
         ("runtimeConfig.ips", runtime),
     ];
     for (key, texts) in sources {
-        for text in texts {
-            let address = parse(&text)
-                .ok_or_else(|| Error::invalid(key, format!("{text:?} is no address")))?;
+        for address in listed(key, &texts)? {
             if !addresses.contains(&address) {
                 addresses.push(address);
             }
         }
+    }
+    Ok(addresses)
+}
+
+/// The addresses of one list. Two lists may name the same one, since runtimes ask in more
+/// than one way; a list that names it twice is a mistake.
+fn listed(key: &str, texts: &[String]) -> Result<Vec<IpAddr>, Error> {
+    let mut addresses = Vec::new();
+    for text in texts {
+        let invalid = |reason: &str| Error::invalid(key, format!("{text:?} {reason}"));
+        let address = parse(text).ok_or_else(|| invalid("is no address"))?;
+        if addresses.contains(&address) {
+            return Err(invalid("is asked for twice"));
+        }
+        addresses.push(address);
     }
     Ok(addresses)
 }
@@ -137,6 +150,28 @@ mod tests {
         ] {
             let asked: Vec<_> = asked.iter().map(|text| ip(text)).collect();
             assert_eq!(assign(&sets, &asked).unwrap_err().code(), 7, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn list_that_makes_no_sense_is_refused_with_the_word() {
+        let list = |texts: &[&str]| {
+            let texts: Vec<_> = texts.iter().map(ToString::to_string).collect();
+            listed("runtimeConfig.ips", &texts)
+        };
+        let both = list(&["10.1.0.5", "fd00::5/64"]).unwrap();
+        assert_eq!(both, [ip("10.1.0.5"), ip("fd00::5")]);
+        for (texts, expected) in [
+            (&["10.1.0"][..], "\"10.1.0\" is no address"),
+            (&[""], "\"\" is no address"),
+            (
+                &["10.1.0.5", "10.1.0.5/24"],
+                "\"10.1.0.5/24\" is asked for twice",
+            ),
+        ] {
+            let error = list(texts).unwrap_err();
+            assert_eq!(error.code(), 7);
+            assert_eq!(error.to_string(), format!("runtimeConfig.ips: {expected}"));
         }
     }
 

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use cni::{Attachment, NetworkName};
+use anyhow::{Context as _, ensure};
+use cni::{Attachment, NetworkName, note};
 use nix::fcntl::{Flock, FlockArg};
 use tempfile::NamedTempFile;
 
@@ -47,8 +47,7 @@ pub(crate) enum Reservation {
 impl Store {
     /// Locks the leases of `network`, making the directories where they are missing.
     pub fn open(data_dir: &Path, network: &NetworkName) -> anyhow::Result<Self> {
-        let directory = directory(data_dir, network);
-        let scratch = data_dir.join(SCRATCH);
+        let [directory, scratch] = directories(data_dir, network);
         for path in [&directory, &scratch] {
             let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
             made.with_context(|| format!("create directory {}", path.display()))?;
@@ -58,14 +57,14 @@ impl Store {
 
     /// Locks the leases of `network`, if it ever had any.
     pub fn open_existing(data_dir: &Path, network: &NetworkName) -> anyhow::Result<Option<Self>> {
-        let directory = directory(data_dir, network);
+        let [directory, scratch] = directories(data_dir, network);
         if !directory
             .try_exists()
             .with_context(|| format!("look for {}", directory.display()))?
         {
             return Ok(None);
         }
-        Self::lock(directory, data_dir.join(SCRATCH)).map(Some)
+        Self::lock(directory, scratch).map(Some)
     }
 
     fn lock(directory: PathBuf, scratch: PathBuf) -> anyhow::Result<Self> {
@@ -88,6 +87,9 @@ impl Store {
     }
 
     /// Every lease. Reads the whole directory.
+    ///
+    /// What bears the name of an address but cannot be read is told and left out, so that
+    /// one of it does not keep all others from their addresses.
     pub fn leases(&self) -> anyhow::Result<Vec<Lease>> {
         let action = || format!("read directory {}", self.directory.display());
         let mut leases = Vec::new();
@@ -96,8 +98,10 @@ impl Store {
             let Some(address) = name.to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            if let Some(holder) = self.holder(address)? {
-                leases.push(Lease { address, holder });
+            match self.holder(address) {
+                Ok(Some(holder)) => leases.push(Lease { address, holder }),
+                Ok(None) => {}
+                Err(error) => note(format_args!("{error:#}; it is left as it is")),
             }
         }
         Ok(leases)
@@ -156,6 +160,18 @@ impl Store {
         }
     }
 
+    /// Gives all of `addresses` back; one that cannot be does not keep the others.
+    ///
+    /// # Errors
+    /// Every one that could not be given back.
+    pub fn release_all(&self, addresses: impl IntoIterator<Item = IpAddr>) -> anyhow::Result<()> {
+        let outcomes = addresses.into_iter().map(|address| self.release(address));
+        let failures: Vec<_> = outcomes.filter_map(Result::err).collect();
+        let failures: Vec<_> = failures.iter().map(|error| format!("{error:#}")).collect();
+        ensure!(failures.is_empty(), "{}", failures.join("; "));
+        Ok(())
+    }
+
     /// The address that range set `set` gave last; `None` where that is unknown.
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         let text = fs::read_to_string(self.last_reserved_file(set)).ok()?;
@@ -188,9 +204,9 @@ impl Store {
     }
 }
 
-/// Where the leases of `network` lie.
-pub(crate) fn directory(data_dir: &Path, network: &NetworkName) -> PathBuf {
-    data_dir.join(network.as_str())
+/// Where the leases of `network` lie, and where they stand until they are whole.
+pub(crate) fn directories(data_dir: &Path, network: &NetworkName) -> [PathBuf; 2] {
+    [data_dir.join(network.as_str()), data_dir.join(SCRATCH)]
 }
 
 const LOCK: &str = "lock";

@@ -101,3 +101,50 @@ fn releasing_twice_is_no_error_and_a_missing_store_is_not_made() {
     store.release(ip("10.1.0.2")).unwrap();
     assert_eq!(store.leases().unwrap(), []);
 }
+
+#[test]
+fn what_cannot_be_read_keeps_nobody_from_their_lease() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let store = open(data_dir.path());
+    fs::create_dir(data_dir.path().join("pods/10.1.0.2")).unwrap();
+    let taken = store.reserve(ip("10.1.0.2"), &attachment("c1")).unwrap();
+    assert_eq!(taken, Reservation::Taken);
+    store.reserve(ip("10.1.0.3"), &attachment("c1")).unwrap();
+    let leases = store.leases().unwrap();
+    let addresses: Vec<_> = leases.into_iter().map(|lease| lease.address).collect();
+    assert_eq!(addresses, [ip("10.1.0.3")]);
+}
+
+#[test]
+fn round_robin_starts_anew_where_the_last_address_is_lost_or_garbled() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let store = open(data_dir.path());
+    assert_eq!(store.last_reserved(0), None);
+    let path = data_dir.path().join("pods/last_reserved_ip.0");
+    for (text, expected) in [
+        ("", None),
+        ("x", None),
+        ("10.1.0.7\n", Some(ip("10.1.0.7"))),
+    ] {
+        fs::write(&path, text).unwrap();
+        assert_eq!(store.last_reserved(0), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn one_lease_that_cannot_be_removed_does_not_keep_the_others() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let store = open(data_dir.path());
+    for stuck in ["10.1.0.2", "10.1.0.4"] {
+        fs::create_dir(data_dir.path().join("pods").join(stuck)).unwrap();
+    }
+    store.reserve(ip("10.1.0.3"), &attachment("c1")).unwrap();
+    let addresses = ["10.1.0.2", "10.1.0.3", "10.1.0.4"].map(ip);
+    let error = store.release_all(addresses).unwrap_err().to_string();
+    assert!(
+        error.contains("10.1.0.2") && error.contains("10.1.0.4"),
+        "{error}"
+    );
+    assert!(!error.contains("10.1.0.3"), "{error}");
+    assert_eq!(store.leases().unwrap(), []);
+}

@@ -1,0 +1,207 @@
+use serde_json::json;
+
+use super::*;
+
+fn sets(value: &Value) -> Vec<String> {
+    let sets = runtime_sets(value).unwrap();
+    sets.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn runtime_ranges_are_read_in_both_shapes() {
+    let nested =
+        json!([[{"Subnet": "10.1.0.0/24"}, {"subnet": "10.2.0.0/24"}], [{"subnet": "fd00::/120"}]]);
+    assert_eq!(
+        sets(&nested),
+        [
+            "10.1.0.1-10.1.0.254,10.2.0.1-10.2.0.254",
+            "fd00::1-fd00::ff"
+        ]
+    );
+    let flat =
+        json!([{"subnet": "fd00::/120"}, {"Subnet": "10.1.0.0/24"}, {"subnet": "10.2.0.0/24"}]);
+    assert_eq!(
+        sets(&flat),
+        [
+            "10.1.0.1-10.1.0.254,10.2.0.1-10.2.0.254",
+            "fd00::1-fd00::ff"
+        ]
+    );
+    assert!(sets(&Value::Null).is_empty());
+    assert!(sets(&json!([])).is_empty());
+}
+
+#[test]
+fn wrong_runtime_ranges_are_refused_with_their_place() {
+    for (value, key) in [
+        (
+            json!([[{"subnet": "10.1.0.9/24"}]]),
+            "runtimeConfig.ipRanges[0][0].subnet",
+        ),
+        (json!([[]]), "runtimeConfig.ipRanges[0]"),
+        (json!({"subnet": "10.1.0.0/24"}), "runtimeConfig.ipRanges"),
+        (
+            json!([{"subnet": "10.1.0.0/24"}, {"subnet": "fd00::1/64"}]),
+            "runtimeConfig.ipRanges[1].subnet",
+        ),
+    ] {
+        let error = runtime_sets(&value).unwrap_err();
+        assert!(
+            error.to_string().starts_with(&format!("{key}: ")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn sets_must_not_overlap_and_old_results_hold_one_of_a_family() {
+    let set = |subnet: &str| {
+        let raw = RawRange {
+            subnet: subnet.into(),
+            ..RawRange::default()
+        };
+        range_set(&[raw], "").unwrap()
+    };
+    assert_eq!(expect_usable(&[]).unwrap_err().code(), 7);
+    assert_eq!(
+        expect_usable(&[set("10.1.0.0/16"), set("10.1.2.0/24")])
+            .unwrap_err()
+            .code(),
+        7
+    );
+    let two = [set("10.1.0.0/24"), set("10.2.0.0/24"), set("fd00::/64")];
+    expect_usable(&two).unwrap();
+    assert_eq!(
+        expect_one_a_family(&two, SpecVersion::V0_2_0)
+            .unwrap_err()
+            .code(),
+        7
+    );
+    expect_one_a_family(&two, SpecVersion::V0_3_0).unwrap();
+    expect_one_a_family(&two[1..], SpecVersion::V0_2_0).unwrap();
+}
+
+#[test]
+fn data_directory_is_absolute() {
+    assert_eq!(data_dir("").unwrap(), Path::new(DEFAULT_DATA_DIR));
+    assert_eq!(data_dir("networks").unwrap_err().code(), 7);
+}
+
+/// Reads an `ipam` section with what the runtime adds to it.
+fn config(ipam: &Value, runtime: &Value) -> Result<Config, Error> {
+    Config::try_from(Written {
+        ipam: cni::json::read(ipam, "ipam")?.value,
+        runtime: cni::json::read(runtime, "runtimeConfig")?.value,
+        version: SpecVersion::CURRENT,
+    })
+}
+
+#[test]
+fn sets_come_from_the_runtime_then_the_flat_keys_then_ranges() {
+    let ipam = json!({
+        "Ranges": [[{"subnet": "10.3.0.0/24"}]],
+        "subnet": "10.2.0.0/24", "rangeStart": "10.2.0.5", "rangeEnd": "10.2.0.6", "gateway": "192.0.2.1",
+    });
+    let runtime = json!({"IPRanges": [[{"subnet": "10.1.0.0/24"}]]});
+    let sets = config(&ipam, &runtime).unwrap().sets;
+    let names: Vec<_> = sets.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        names,
+        [
+            "10.1.0.1-10.1.0.254",
+            "10.2.0.5-10.2.0.6",
+            "10.3.0.1-10.3.0.254"
+        ]
+    );
+}
+
+#[test]
+fn route_keeps_every_attribute() {
+    let route = json!({"dst": "0.0.0.0/0", "gw": "10.1.0.9", "mtu": 1400, "advmss": 1360, "priority": 7, "table": 100, "scope": 253});
+    let ipam = json!({"subnet": "10.1.0.0/24", "routes": [route, {"dst": "fd00::/8"}]});
+    let routes = config(&ipam, &json!({})).unwrap().routes;
+    let expected = Route {
+        gw: Some("10.1.0.9".parse().unwrap()),
+        mtu: Some(1400),
+        advmss: Some(1360),
+        priority: Some(7),
+        table: Some(100),
+        scope: Some(253),
+        ..Route::to("0.0.0.0/0".parse().unwrap())
+    };
+    assert_eq!(routes, [expected, Route::to("fd00::/8".parse().unwrap())]);
+}
+
+#[test]
+fn ranges_that_make_no_sense_are_refused_with_key_and_value() {
+    expect_refused([
+        (json!({}), "ipam.ranges: no range to lease from"),
+        (json!({"ranges": [[]]}), "ipam.ranges[0]: a range set needs"),
+        (
+            json!({"ranges": [{"subnet": "10.1.0.0/24"}]}),
+            "ipam.ranges[0]: ",
+        ),
+        (json!({"ranges": "10.1.0.0/24"}), "ipam.ranges: "),
+        (
+            json!({"ranges": [[{"subnet": 10}]]}),
+            "ipam.ranges[0][0].subnet: ",
+        ),
+        (json!({"rangeStart": "10.1.0.5"}), "ipam.subnet: missing"),
+        (
+            json!({"subnet": "10.1.0.5/24"}),
+            "ipam.subnet: 10.1.0.5/24 has host bits",
+        ),
+    ]);
+}
+
+#[test]
+fn other_keys_that_make_no_sense_are_refused_with_key_and_value() {
+    let with =
+        |key: &str, value: Value| json!({"ranges": [[{"subnet": "10.1.0.0/24"}]], key: value});
+    expect_refused([
+        (
+            with("subnet", json!("10.1.0.0/25")),
+            "ipam.ranges: 10.1.0.1-10.1.0.126 of 10.1.0.0/25 overlaps 10.1.0.1-10.1.0.254 of 10.1.0.0/24, another set",
+        ),
+        (
+            with("routes", json!([{"dst": "10.9.0.0/33"}])),
+            "ipam.routes[0].dst: \"10.9.0.0/33\"",
+        ),
+        (
+            with("routes", json!([{"gw": "10.1.0.1"}])),
+            "ipam.routes[0]: missing field `dst`",
+        ),
+        (
+            with("routes", json!([{"dst": "::/0", "gw": "x"}])),
+            "ipam.routes[0].gw: \"x\"",
+        ),
+        (
+            with("routes", json!([{"dst": "::/0", "scope": 256}])),
+            "ipam.routes[0].scope: ",
+        ),
+        (
+            with("dataDir", json!("leases")),
+            "ipam.dataDir: \"leases\" is no absolute path",
+        ),
+        (with("resolvConf", json!(true)), "ipam.resolvConf: "),
+    ]);
+}
+
+/// Each of these sections is refused with code 7, in words that start so.
+fn expect_refused<const N: usize>(cases: [(Value, &str); N]) {
+    for (ipam, expected) in cases {
+        let error = config(&ipam, &json!({})).unwrap_err();
+        assert_eq!(error.code(), 7, "{error}");
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn missing_resolv_conf_is_named() {
+    let ipam = json!({"subnet": "10.1.0.0/24", "resolvConf": "/nowhere/resolv.conf"});
+    let error = config(&ipam, &json!({})).unwrap().dns().unwrap_err();
+    assert!(
+        error.to_string().contains("/nowhere/resolv.conf"),
+        "{error}"
+    );
+}
