@@ -103,7 +103,7 @@ impl Attach<'_> {
         let bridge = host::ensure_bridge(self.host, self.config)?;
         let mac = plan::early_mac(&self.request.attachment);
         let mut pair = self.make_pair(&bridge, mac)?;
-        self.sandbox.bring_up()?;
+        self.sandbox.bring_up(self.config.dad)?;
         self.wait_for_port(&mut pair)?;
         let lease = delegate.start(Verb::Add)?.result()?;
         let plan = Plan::new(self.config, &lease, bridge.mtu)?;
@@ -137,7 +137,6 @@ impl Attach<'_> {
             .sandbox
             .find_link()?
             .context("the container's link is gone")?;
-        self.sandbox.prepare(self.config.dad)?;
         self.keep_mac_of(&bridge.link)?;
         Ok(Pair {
             host,
@@ -170,9 +169,11 @@ impl Attach<'_> {
             &plan.gateways,
             config.other_address,
         )?;
-        self.sandbox.configure(&pair.container, &plan, config.dad)?;
+        let ipv6 = self.sandbox.configure(&pair.container, &plan, config.dad)?;
         pair.host = self.wait_for_port(&mut pair)?;
-        pair.container = self.sandbox.wait_until_ready(&pair.container, config.dad)?;
+        pair.container = self
+            .sandbox
+            .wait_until_ready(&pair.container, config.dad, ipv6)?;
         if let Some(mac) = pair.container.mac
             && plan::must_announce(&plan.ips, mac)
         {

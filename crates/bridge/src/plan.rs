@@ -22,6 +22,15 @@ pub(crate) struct Plan {
     pub gateways: Vec<IpNetwork>,
 }
 
+/// IPv6 inside the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ipv6 {
+    /// It works.
+    On,
+    /// The kernel has none, or it is disabled.
+    Off,
+}
+
 impl Plan {
     /// Decides addresses, gateways and routes from what the delegate leased.
     ///
@@ -32,8 +41,7 @@ impl Plan {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
         }
-        let has_ipv6 = lease.ips.iter().any(|ip| ip.address.is_ipv6());
-        if has_ipv6 && mtu < IPV6_MINIMUM_MTU {
+        if ipv6(&lease.ips) == Ipv6::On && mtu < IPV6_MINIMUM_MTU {
             let reason = format!("{mtu} is under {IPV6_MINIMUM_MTU} bytes, which IPv6 needs");
             return Err(Error::invalid("mtu", reason));
         }
@@ -45,6 +53,18 @@ impl Plan {
             ips,
         })
     }
+
+    /// What the addresses need.
+    pub fn ipv6(&self) -> Ipv6 {
+        ipv6(&self.ips)
+    }
+}
+
+fn ipv6(ips: &[IpConfig]) -> Ipv6 {
+    if ips.iter().any(|ip| ip.address.is_ipv6()) {
+        return Ipv6::On;
+    }
+    Ipv6::Off
 }
 
 fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {

@@ -10,7 +10,7 @@ use netlink::{
 };
 use netns::{Netns, Sysctl};
 
-use crate::plan::{self, Plan};
+use crate::plan::{self, Ipv6, Plan};
 
 /// The sandbox, and the name of the link that is made there.
 pub(crate) struct Sandbox<'a> {
@@ -45,50 +45,19 @@ impl<'a> Sandbox<'a> {
         Ok(self.connection.find_link(self.interface)?)
     }
 
-    /// Sets what must be set while the link is down, or says what cannot be.
-    ///
-    /// `arp_notify` and `ndisc_notify` make the kernel announce addresses when the MAC is
-    /// set; `keep_addr_on_down` keeps IPv6 addresses through a link that flaps. None of
-    /// them is worth a container without network.
-    pub fn prepare(&self, dad: Dad) -> anyhow::Result<()> {
-        let accept_dad = match dad {
-            Dad::Perform => "1",
-            Dad::Skip => "0",
-        };
-        let settings = [
-            (Sysctl::ipv4(self.interface, "arp_notify"), "1"),
-            (Sysctl::ipv6(self.interface, "ndisc_notify"), "1"),
-            (Sysctl::ipv6(self.interface, "keep_addr_on_down"), "1"),
-            (Sysctl::ipv6(self.interface, "accept_dad"), accept_dad),
-        ];
-        let set = |(sysctl, value): &(Sysctl, &str)| sysctl.ensure_if_present(value).err();
-        let refused = self.namespace.run(|| settings.iter().find_map(set))?;
-        if let Some(error) = refused {
-            note(format_args!(
-                "in the sandbox: {:#}",
-                anyhow::Error::from(error)
-            ));
-        }
-        Ok(())
-    }
-
     /// Brings the link up before it has an address.
-    pub fn bring_up(&self) -> anyhow::Result<()> {
+    pub fn bring_up(&self, dad: Dad) -> anyhow::Result<()> {
+        self.set_sysctls(dad, Ipv6::Off)?;
         let request = Request::change_link(self.interface, &LinkChange::Up);
         self.connection
             .execute(vec![request])
             .context("bring up the container's link")
     }
 
-    /// Gives the link its addresses and routes and brings it up.
-    pub fn configure(&self, link: &Link, plan: &Plan, dad: Dad) -> anyhow::Result<()> {
-        if plan.ips.iter().any(|ip| ip.address.is_ipv6()) {
-            let enable = |name| Sysctl::ipv6(name, "disable_ipv6").ensure("0").map(drop);
-            let enabled = self
-                .namespace
-                .run(|| ["lo", self.interface].into_iter().try_for_each(enable))?;
-            enabled.context("enable IPv6 in the sandbox")?;
-        }
+    /// Gives the link its addresses and routes and brings it up; says whether it has IPv6,
+    /// which it may have without an address of the plan.
+    pub fn configure(&self, link: &Link, plan: &Plan, dad: Dad) -> anyhow::Result<Ipv6> {
+        let ipv6 = self.set_sysctls(dad, plan.ipv6())?;
         let addresses = plan
             .ips
             .iter()
@@ -99,14 +68,53 @@ impl<'a> Sandbox<'a> {
             .iter()
             .map(|route| Request::add_route(&new_route(route, plan, link)));
         let requests = addresses.chain([up]).chain(routes).collect();
-        self.connection
-            .execute(requests)
-            .context("configure the container's link")
+        let configured = self.connection.execute(requests);
+        configured.context("configure the container's link")?;
+        Ok(ipv6)
+    }
+
+    /// Sets what must be set while the link is down, and IPv6 where it is needed.
+    ///
+    /// `arp_notify` and `ndisc_notify` make the kernel announce addresses when the MAC is
+    /// set; `keep_addr_on_down` keeps IPv6 addresses through a link that flaps. None of
+    /// them is worth a container without network: what cannot be set is told.
+    fn set_sysctls(&self, dad: Dad, needed: Ipv6) -> anyhow::Result<Ipv6> {
+        let accept_dad = match dad {
+            Dad::Perform => "1",
+            Dad::Skip => "0",
+        };
+        let wishes = [
+            (Sysctl::ipv4(self.interface, "arp_notify"), "1"),
+            (Sysctl::ipv6(self.interface, "ndisc_notify"), "1"),
+            (Sysctl::ipv6(self.interface, "keep_addr_on_down"), "1"),
+            (Sysctl::ipv6(self.interface, "accept_dad"), accept_dad),
+        ];
+        self.namespace.run(|| {
+            for (sysctl, value) in &wishes {
+                if let Err(error) = sysctl.ensure_if_present(value) {
+                    note(format_args!(
+                        "in the sandbox: {:#}",
+                        anyhow::Error::from(error)
+                    ));
+                }
+            }
+            let disabled = Sysctl::ipv6(self.interface, "disable_ipv6");
+            if needed == Ipv6::On {
+                Sysctl::ipv6("lo", "disable_ipv6").ensure("0")?;
+                disabled.ensure("0")?;
+                return Ok(Ipv6::On);
+            }
+            match disabled.read() {
+                Ok(value) if value == "0" => Ok(Ipv6::On),
+                Err(error) if !error.is_not_found() => Err(error.into()),
+                _ => Ok(Ipv6::Off),
+            }
+        })?
     }
 
     /// Waits until the link passes traffic and has its IPv6 addresses, the link-local one
     /// included, unless IPv6 is off; returns the link as it is then.
-    pub fn wait_until_ready(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
+    pub fn wait_until_ready(&mut self, link: &Link, dad: Dad, ipv6: Ipv6) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
         let wait = Wait {
             link: link.index,
@@ -116,7 +124,7 @@ impl<'a> Sandbox<'a> {
         let link = self
             .monitor
             .wait_for_link(&self.connection, &wait, |link| link.is_operational)?;
-        if !self.has_ipv6()? {
+        if ipv6 == Ipv6::Off {
             return Ok(link);
         }
         let settled = format!("the IPv6 addresses of the container's {}", self.interface);
@@ -146,15 +154,6 @@ impl<'a> Sandbox<'a> {
         self.connection
             .execute(vec![request])
             .context("announce the container's addresses")
-    }
-
-    fn has_ipv6(&self) -> anyhow::Result<bool> {
-        let disabled = Sysctl::ipv6(self.interface, "disable_ipv6");
-        match self.namespace.run(|| disabled.read())? {
-            Ok(value) => Ok(value == "0"),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// What `plan` wants and the sandbox does not have, in words.

@@ -3,6 +3,7 @@
 //! The only place that is asynchronous. Everything above it blocks.
 
 use std::io;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -19,9 +20,9 @@ use crate::request::Request;
 
 type Message = NetlinkMessage<RouteNetlinkMessage>;
 
-/// A socket in one namespace, and the runtime that drives it while a call blocks.
+/// A socket in one namespace, driven while a call blocks.
 pub(crate) struct Transport {
-    runtime: Runtime,
+    runtime: &'static Runtime,
     handle: rtnetlink::Handle,
     events: UnboundedReceiver<(Message, SocketAddr)>,
 }
@@ -38,10 +39,7 @@ impl Transport {
     /// Opens a socket in the calling thread's namespace that listens to `groups`.
     pub fn open(groups: &[MulticastGroup]) -> Result<Self, Error> {
         let open = || -> io::Result<Self> {
-            let runtime = Builder::new_current_thread()
-                .enable_io()
-                .enable_time()
-                .build()?;
+            let runtime = runtime()?;
             let entered = runtime.enter();
             let (mut connection, handle, events) = rtnetlink::new_multicast_connection(groups)?;
             let socket = connection.socket_mut().socket_mut();
@@ -118,6 +116,18 @@ impl Transport {
     }
 }
 
+/// One runtime serves all sockets of the process.
+fn runtime() -> io::Result<&'static Runtime> {
+    static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
+        Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+    });
+    let runtime = RUNTIME.as_ref();
+    runtime.map_err(|error| io::Error::new(error.kind(), error.to_string()))
+}
+
 async fn read(
     operation: &str,
     answers: &mut (impl futures::Stream<Item = Message> + Unpin),
@@ -165,4 +175,4 @@ fn extended_message(mut attributes: &[u8]) -> Option<String> {
 
 /// The kernel answers when the work is done; what takes longest is freeing a link under
 /// load.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
+const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
