@@ -1,0 +1,364 @@
+//! The results of ADD, kept on disk until DEL.
+//!
+//! Files and their form are libcni's (`cachedInfo` in libcni/api.go), so that a runtime and
+//! this tool find each other's.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use cni::{Attachment, AttachmentId, NetworkName, SpecVersion};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::conflist::Conflist;
+use crate::sandbox::{Arguments, Sandbox};
+
+/// A directory of results.
+#[derive(Debug)]
+pub struct Cache {
+    results: PathBuf,
+}
+
+/// What is remembered of one attachment.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    kind: String,
+    container_id: String,
+    /// The list, in base 64.
+    config: Option<String>,
+    if_name: String,
+    network_name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    netns: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cni_args: Option<Vec<[String; 2]>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    capability_args: Option<Map<String, Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    result: Option<Value>,
+}
+
+impl Cache {
+    /// The results below `directory`, which need not exist.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            results: directory.join("results"),
+        }
+    }
+
+    /// What is remembered of `attachment`.
+    pub fn read(&self, attachment: &Attachment) -> anyhow::Result<Option<Entry>> {
+        let path = self.path(attachment);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let entry = serde_json::from_slice(&bytes).and_then(Entry::from_json);
+                entry
+                    .map(Some)
+                    .with_context(|| format!("decode {}", path.display()))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+        }
+    }
+
+    /// The arguments of the ADD that is remembered, if one is and can be read.
+    pub fn arguments(&self, attachment: &Attachment) -> Option<Arguments> {
+        let entry = self.read(attachment).ok().flatten();
+        entry.map(|entry| entry.arguments())
+    }
+
+    /// Remembers what ADD came to.
+    pub fn write(
+        &self,
+        network: &Conflist,
+        sandbox: &Sandbox,
+        result: Value,
+    ) -> anyhow::Result<()> {
+        let path = self.path(&sandbox.attachment);
+        let entry = Entry::new(network, sandbox, result);
+        let write = || {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&self.results)?;
+            let mut options = fs::OpenOptions::new();
+            let file = options
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&path)?;
+            serde_json::to_writer(file, &entry).map_err(std::io::Error::from)
+        };
+        write().with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Forgets `attachment`.
+    pub fn remove(&self, attachment: &Attachment) -> anyhow::Result<()> {
+        let path = self.path(attachment);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("remove {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Every attachment of `network` that is remembered, with its entry.
+    pub fn of_network(&self, network: &NetworkName) -> anyhow::Result<Vec<(Attachment, Entry)>> {
+        let reading = || format!("read {}", self.results.display());
+        let files = match fs::read_dir(&self.results) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            files => files.with_context(reading)?,
+        };
+        let mut found = Vec::new();
+        for file in files {
+            // Files that are no entries are not ours to judge.
+            let bytes = fs::read(file.with_context(reading)?.path()).unwrap_or_default();
+            let entry = serde_json::from_slice::<Entry>(&bytes).ok();
+            let entry =
+                entry.filter(|entry| entry.kind == KIND && entry.network_name == network.as_str());
+            found.extend(entry.and_then(|entry| Some((entry.attachment(network)?, entry))));
+        }
+        found.sort_by_key(|(attachment, _)| attachment.owner());
+        Ok(found)
+    }
+
+    fn path(&self, attachment: &Attachment) -> PathBuf {
+        let Attachment {
+            network,
+            container,
+            interface,
+        } = attachment;
+        self.results
+            .join(format!("{network}-{container}-{interface}"))
+    }
+}
+
+impl Entry {
+    fn new(network: &Conflist, sandbox: &Sandbox, result: Value) -> Self {
+        let Attachment {
+            network: name,
+            container,
+            interface,
+        } = &sandbox.attachment;
+        let Arguments { cni, capabilities } = sandbox.arguments.clone();
+        Self {
+            kind: KIND.into(),
+            container_id: container.to_string(),
+            config: Some(base64(&network.bytes)),
+            if_name: interface.to_string(),
+            network_name: name.to_string(),
+            netns: sandbox.netns.to_string_lossy().into_owned(),
+            cni_args: Some(cni).filter(|args| !args.is_empty()),
+            capability_args: Some(capabilities).filter(|args| !args.is_empty()),
+            result: Some(result),
+        }
+    }
+
+    /// Old versions of libcni stored nothing but the result.
+    fn from_json(value: Value) -> serde_json::Result<Self> {
+        if value.get("kind").is_some_and(|kind| kind == KIND) {
+            return serde_json::from_value(value);
+        }
+        Ok(Self {
+            kind: KIND.into(),
+            container_id: String::new(),
+            config: None,
+            if_name: String::new(),
+            network_name: String::new(),
+            netns: String::new(),
+            cni_args: None,
+            capability_args: None,
+            result: Some(value),
+        })
+    }
+
+    fn attachment(&self, network: &NetworkName) -> Option<Attachment> {
+        Some(Attachment {
+            network: network.clone(),
+            container: self.container_id.parse().ok()?,
+            interface: self.if_name.parse().ok()?,
+        })
+    }
+
+    /// The path of the sandbox's namespace; empty in entries of old versions of libcni.
+    pub fn netns(&self) -> &Path {
+        Path::new(&self.netns)
+    }
+
+    /// With what ADD was called.
+    pub fn arguments(&self) -> Arguments {
+        Arguments {
+            cni: self.cni_args.clone().unwrap_or_default(),
+            capabilities: self.capability_args.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The result in `version`, in which it may not have been stored if the list has changed.
+    pub fn result(&self, version: SpecVersion) -> anyhow::Result<Option<Value>> {
+        let Some(result) = &self.result else {
+            return Ok(None);
+        };
+        let stored = result.get("cniVersion").and_then(Value::as_str);
+        if stored == Some(version.as_str()) {
+            return Ok(Some(result.clone()));
+        }
+        let read = cni::result::read(result.clone(), version, "cached result")?;
+        Ok(Some(read.to_json(version)))
+    }
+}
+
+/// The container and interface of `attachment`, as GC lists them.
+pub fn id(attachment: &Attachment) -> AttachmentId {
+    AttachmentId {
+        container: attachment.container.clone(),
+        interface: attachment.interface.clone(),
+    }
+}
+
+/// RFC 4648, section 4, which is how Go writes bytes in JSON.
+fn base64(bytes: &[u8]) -> String {
+    let encode = |chunk: &[u8]| {
+        let bits = chunk
+            .iter()
+            .fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+        let bits = bits << (8 * (3 - chunk.len()));
+        [18, 12, 6, 0]
+            .into_iter()
+            .enumerate()
+            .map(move |(index, shift)| {
+                let digit = usize::try_from(bits >> shift & 63)
+                    .ok()
+                    .and_then(|digit| BASE64.get(digit));
+                let digit = digit.filter(|_| index <= chunk.len());
+                char::from(*digit.unwrap_or(&b'='))
+            })
+            .collect::<String>()
+    };
+    bytes.chunks(3).map(encode).collect()
+}
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+const KIND: &str = "cniCacheV1";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn network() -> Conflist {
+        let list = json!({"name": "pods", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}]});
+        Conflist::parse(list.to_string().into_bytes()).unwrap()
+    }
+
+    fn sandbox(container: &str) -> Sandbox {
+        Sandbox {
+            attachment: Attachment {
+                network: "pods".parse().unwrap(),
+                container: container.parse().unwrap(),
+                interface: "eth0".parse().unwrap(),
+            },
+            netns: "/run/netns/a".into(),
+            arguments: Arguments {
+                cni: vec![["IP".into(), "192.0.2.7".into()]],
+                capabilities: Map::new(),
+            },
+        }
+    }
+
+    /// The object is what libcni 1.3 writes for this attachment.
+    #[test]
+    fn file_is_the_one_of_libcni() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::new(directory.path());
+        cache
+            .write(
+                &network(),
+                &sandbox("c1"),
+                json!({"cniVersion": "1.0.0", "dns": {}}),
+            )
+            .unwrap();
+        let bytes = fs::read(directory.path().join("results/pods-c1-eth0")).unwrap();
+        let expected = json!({
+            "kind": "cniCacheV1",
+            "containerId": "c1",
+            "config": base64(&network().bytes),
+            "ifName": "eth0",
+            "networkName": "pods",
+            "netns": "/run/netns/a",
+            "cniArgs": [["IP", "192.0.2.7"]],
+            "result": {"cniVersion": "1.0.0", "dns": {}},
+        });
+        assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_was_written_is_read_listed_and_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::new(directory.path());
+        let [a, b] = ["c1", "c1-x"].map(sandbox);
+        assert!(cache.read(&a.attachment).unwrap().is_none());
+        assert!(cache.of_network(&network().name).unwrap().is_empty());
+        for it in [&a, &b] {
+            cache
+                .write(&network(), it, json!({"cniVersion": "1.0.0"}))
+                .unwrap();
+        }
+        fs::write(directory.path().join("results/pods-c2-eth0"), "{").unwrap();
+        let entry = cache.read(&a.attachment).unwrap().unwrap();
+        assert_eq!(entry.arguments(), a.arguments);
+        let listed = cache.of_network(&network().name).unwrap();
+        let listed: Vec<_> = listed
+            .into_iter()
+            .map(|(attachment, _)| attachment)
+            .collect();
+        assert_eq!(listed, [b.attachment.clone(), a.attachment.clone()]);
+        for _ in 0..2 {
+            cache.remove(&a.attachment).unwrap();
+        }
+        assert!(
+            cache
+                .of_network(&"other".parse().unwrap())
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(cache.of_network(&network().name).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn result_is_converted_to_the_version_of_the_list() {
+        let stored = json!({"cniVersion": "1.0.0", "ips": [{"address": "192.0.2.7/24"}], "x": 1});
+        let same = Entry::new(&network(), &sandbox("c1"), stored.clone());
+        assert_eq!(
+            same.result(SpecVersion::V1_0_0).unwrap(),
+            Some(stored.clone())
+        );
+        let older = same.result(SpecVersion::V0_3_1).unwrap().unwrap();
+        assert_eq!(older["ips"][0]["version"], "4");
+        let bare = Entry::from_json(stored.clone()).unwrap();
+        assert_eq!(bare.result(SpecVersion::V1_0_0).unwrap(), Some(stored));
+    }
+
+    #[test]
+    fn base64_is_the_one_of_the_rfc() {
+        for (text, encoded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(text.as_bytes()), encoded);
+        }
+        assert_eq!(base64(&[0xfb, 0xff, 0xfe]), "+//+");
+    }
+}

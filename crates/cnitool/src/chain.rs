@@ -1,0 +1,293 @@
+//! The verbs, each run through the plugins of a network as libcni runs it.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use cni::{AttachmentId, SearchPath, Verb, delegate, note};
+use nix::sys::statfs::{NSFS_MAGIC, statfs};
+use serde_json::{Map, Value, json};
+
+use crate::cache::{self, Cache, Entry};
+use crate::conflist::{Conflist, PluginConfig};
+use crate::sandbox::Sandbox;
+
+/// A network whose plugins can be called.
+#[derive(Debug)]
+pub struct Chain<'a> {
+    /// The network.
+    pub network: &'a Conflist,
+    /// Where its plugins are.
+    pub path: &'a SearchPath,
+    /// Where results are kept.
+    pub cache: &'a Cache,
+}
+
+/// What GC leaves alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Valid {
+    /// Cached attachments whose sandbox still exists.
+    Existing,
+    /// These and no others.
+    Listed(Vec<AttachmentId>),
+}
+
+impl Chain<'_> {
+    /// Attaches `sandbox` and remembers the result of the last plugin.
+    pub fn add(&self, sandbox: &Sandbox) -> anyhow::Result<Value> {
+        let mut result = None;
+        for plugin in &self.network.plugins {
+            let request = self.request(plugin, sandbox, result.as_ref());
+            let printed = self.call(plugin, &Call::on(sandbox, Verb::Add, request))?;
+            result = Some(self.read_result(plugin, &printed)?);
+        }
+        let result = result.context("the network has no plugins")?;
+        self.cache.write(self.network, sandbox, result.clone())?;
+        Ok(result)
+    }
+
+    /// Compares `sandbox` with what ADD left.
+    pub fn check(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
+        self.require(Verb::Check)?;
+        if self.network.disable_check {
+            note("nothing is checked: disableCheck is set");
+            return Ok(());
+        }
+        let entry = self.cache.read(&sandbox.attachment)?;
+        let result = self.prev_result(entry.as_ref())?;
+        for plugin in &self.network.plugins {
+            let request = self.request(plugin, sandbox, result.as_ref());
+            self.call(plugin, &Call::on(sandbox, Verb::Check, request))?;
+        }
+        Ok(())
+    }
+
+    /// Detaches `sandbox`, last plugin first, up to the first that fails.
+    ///
+    /// Unlike libcni, which leaves cached results of versions before 0.4.0 behind, this
+    /// forgets the result in any case.
+    pub fn del(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
+        let entry = self.cache.read(&sandbox.attachment);
+        let result = entry.and_then(|entry| self.prev_result(entry.as_ref()));
+        let result = result.unwrap_or_else(|error| {
+            note(format_args!("{error:#}; going on without it"));
+            None
+        });
+        for plugin in self.network.plugins.iter().rev() {
+            let request = self.request(plugin, sandbox, result.as_ref());
+            self.call(plugin, &Call::on(sandbox, Verb::Del, request))?;
+        }
+        self.cache.remove(&sandbox.attachment)
+    }
+
+    /// Detaches cached attachments that are not `valid`, then has every plugin remove what
+    /// belongs to none. Every step is tried.
+    pub fn gc(&self, valid: &Valid) -> anyhow::Result<()> {
+        if self.network.disable_gc {
+            note("nothing is collected: disableGC is set");
+            return Ok(());
+        }
+        let mut errors = Vec::new();
+        let mut kept = match valid {
+            Valid::Existing => Vec::new(),
+            Valid::Listed(ids) => ids.clone(),
+        };
+        for (attachment, entry) in self.cache.of_network(&self.network.name)? {
+            let id = cache::id(&attachment);
+            if kept.contains(&id) {
+                continue;
+            }
+            if *valid == Valid::Existing && may_exist(entry.netns()) {
+                kept.push(id);
+                continue;
+            }
+            note(format_args!("DEL {attachment}"));
+            let netns = entry.netns().to_owned();
+            let arguments = entry.arguments();
+            let deleted = self.del(&Sandbox {
+                attachment,
+                netns,
+                arguments,
+            });
+            errors.extend(deleted.err());
+        }
+        if self.network.version < Verb::Gc.since() {
+            note(self.too_old(Verb::Gc));
+        } else {
+            errors.extend(self.gc_plugins(&kept));
+        }
+        all(&errors)
+    }
+
+    fn gc_plugins(&self, valid: &[AttachmentId]) -> Vec<anyhow::Error> {
+        let valid: Vec<_> = valid
+            .iter()
+            .map(
+                |id| json!({"containerID": id.container.as_str(), "ifname": id.interface.as_str()}),
+            )
+            .collect();
+        // The second is the name that the key had before.
+        let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+        let keys: Map<_, _> = keys
+            .map(|key| (key.to_owned(), json!(valid)))
+            .into_iter()
+            .collect();
+        let plugins = self.network.plugins.iter();
+        let called = plugins.map(|plugin| {
+            let request = plugin.request(self.network, keys.clone());
+            self.call(plugin, &Call::without_sandbox(Verb::Gc, request))
+        });
+        called.filter_map(Result::err).collect()
+    }
+
+    /// Asks every plugin whether an ADD could succeed, up to the first that says no.
+    pub fn status(&self) -> anyhow::Result<()> {
+        if self.network.version < Verb::Status.since() {
+            note(self.too_old(Verb::Status));
+            return Ok(());
+        }
+        for plugin in &self.network.plugins {
+            let request = plugin.request(self.network, Map::new());
+            self.call(plugin, &Call::without_sandbox(Verb::Status, request))?;
+        }
+        Ok(())
+    }
+
+    fn require(&self, verb: Verb) -> anyhow::Result<()> {
+        ensure!(self.network.version >= verb.since(), self.too_old(verb));
+        Ok(())
+    }
+
+    fn too_old(&self, verb: Verb) -> String {
+        let (name, version, since) = (&self.network.name, self.network.version, verb.since());
+        format!(
+            "no plugin was asked: {verb} needs cniVersion {since}, network {name} says {version}"
+        )
+    }
+
+    /// CHECK and DEL are given the result since 0.4.0.
+    fn prev_result(&self, entry: Option<&Entry>) -> anyhow::Result<Option<Value>> {
+        let entry = entry.filter(|_| self.network.version >= Verb::Check.since());
+        let result = entry.map(|entry| entry.result(self.network.version));
+        Ok(result.transpose()?.flatten())
+    }
+
+    fn request(&self, plugin: &PluginConfig, sandbox: &Sandbox, result: Option<&Value>) -> Vec<u8> {
+        let mut keys = Map::new();
+        if let Some(result) = result {
+            keys.insert("prevResult".into(), result.clone());
+        }
+        let runtime_config = sandbox.arguments.runtime_config(&plugin.capabilities);
+        if !runtime_config.is_empty() {
+            keys.insert("runtimeConfig".into(), Value::Object(runtime_config));
+        }
+        plugin.request(self.network, keys)
+    }
+
+    /// A result without version is in the version that was asked for.
+    fn read_result(&self, plugin: &PluginConfig, printed: &[u8]) -> anyhow::Result<Value> {
+        let what = || format!("plugin {}: decode its result", plugin.program);
+        let mut result: Map<String, Value> = serde_json::from_slice(printed).with_context(what)?;
+        let version = result.entry("cniVersion").or_insert(Value::Null);
+        if version.as_str().unwrap_or_default().is_empty() {
+            *version = json!(self.network.version.as_str());
+        }
+        let result = Value::Object(result);
+        cni::result::read(result.clone(), self.network.version, &plugin.program)
+            .with_context(what)?;
+        Ok(result)
+    }
+
+    fn call(&self, plugin: &PluginConfig, call: &Call) -> anyhow::Result<Vec<u8>> {
+        let name = &plugin.program;
+        let program = self.path.find(name);
+        let program = program.with_context(|| format!("plugin {name} is not in {}", self.path))?;
+        let mut command = Command::new(program);
+        command.envs(call.environment(self.path));
+        delegate::run(name, &mut command, &call.request).map_err(|error| match error {
+            cni::Error::Delegate { plugin, object } => {
+                let details = match object.details.as_str() {
+                    "" => String::new(),
+                    details => format!(": {details}"),
+                };
+                anyhow!(
+                    "plugin {plugin}: {}{details} (code {})",
+                    object.msg,
+                    object.code
+                )
+            }
+            other => anyhow!(other),
+        })
+    }
+}
+
+/// One verb for one plugin.
+#[derive(Debug)]
+struct Call<'a> {
+    verb: Verb,
+    sandbox: Option<&'a Sandbox>,
+    /// What the plugin gets on standard input.
+    request: Vec<u8>,
+}
+
+impl<'a> Call<'a> {
+    fn on(sandbox: &'a Sandbox, verb: Verb, request: Vec<u8>) -> Self {
+        Self {
+            verb,
+            sandbox: Some(sandbox),
+            request,
+        }
+    }
+
+    fn without_sandbox(verb: Verb, request: Vec<u8>) -> Self {
+        Self {
+            verb,
+            sandbox: None,
+            request,
+        }
+    }
+
+    /// Every variable of the protocol is set, if to nothing, lest one that this tool was
+    /// started with goes through.
+    fn environment(&self, path: &SearchPath) -> [(&'static str, OsString); 6] {
+        let of = |text: fn(&Sandbox) -> OsString| self.sandbox.map(text).unwrap_or_default();
+        [
+            ("CNI_COMMAND", self.verb.as_str().into()),
+            (
+                "CNI_CONTAINERID",
+                of(|it| it.attachment.container.as_str().into()),
+            ),
+            ("CNI_NETNS", of(|it| it.netns.clone().into())),
+            (
+                "CNI_IFNAME",
+                of(|it| it.attachment.interface.as_str().into()),
+            ),
+            ("CNI_ARGS", of(|it| it.arguments.cni_text().into())),
+            ("CNI_PATH", path.to_string().into()),
+        ]
+    }
+}
+
+/// The sandbox at `netns` is there, or it cannot be told.
+fn may_exist(netns: &Path) -> bool {
+    if netns.as_os_str().is_empty() {
+        return true;
+    }
+    match statfs(netns) {
+        Ok(found) => found.filesystem_type() == NSFS_MAGIC,
+        Err(error) => error != nix::Error::ENOENT,
+    }
+}
+
+fn all(errors: &[anyhow::Error]) -> anyhow::Result<()> {
+    let texts: Vec<_> = errors.iter().map(|error| format!("{error:#}")).collect();
+    if !texts.is_empty() {
+        bail!("{}", texts.join("; "));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "chain_tests.rs"]
+mod tests;

@@ -1,0 +1,267 @@
+//! The command line, and the one place that writes to standard output.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Parser, Subcommand};
+use cni::{Attachment, AttachmentId, InterfaceName, note};
+use serde_json::Value;
+
+use crate::cache::Cache;
+use crate::chain::{Chain, Valid};
+use crate::conflist::Conflist;
+use crate::sandbox::{self, Arguments, Sandbox};
+use crate::settings::Settings;
+
+/// Runs a network configuration list against a sandbox, as a container runtime does.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    long_version = LONG_VERSION,
+    help_template = TEMPLATE,
+    after_help = VARIABLES,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// The interface in the sandbox [default: `CNI_IFNAME`, or eth0]
+    #[arg(short, long, global = true)]
+    ifname: Option<InterfaceName>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Attach a sandbox and print the result
+    Add(Target),
+    /// Compare a sandbox with what `add` left
+    Check(Target),
+    /// Detach a sandbox, which may be gone
+    Del(Target),
+    /// Remove what belongs to sandboxes that are gone
+    ///
+    /// Attachments whose result is cached and whose sandbox exists stay. An attachment that
+    /// some runtime cached elsewhere is unknown here, and is removed.
+    Gc(Collect),
+    /// Ask the plugins whether a sandbox could be attached
+    Status(Network),
+}
+
+#[derive(Debug, Args)]
+struct Target {
+    /// The network's name
+    network: String,
+    /// The path of the sandbox's network namespace, such as /run/netns/a
+    netns: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Network {
+    /// The network's name
+    network: String,
+    /// Not looked at: the upstream tool wants it
+    #[arg(hide = true)]
+    netns: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Collect {
+    #[command(flatten)]
+    network: Network,
+    /// Keep this attachment and others so listed, but no more, whatever exists
+    #[arg(long, value_name = "CONTAINERID/IFNAME", value_parser = attachment_id)]
+    valid: Vec<AttachmentId>,
+    /// Keep no attachment at all
+    #[arg(long, conflicts_with = "valid")]
+    all: bool,
+}
+
+/// Does what the command line asks for.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            drop(error.print());
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+        }
+    };
+    match execute(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            note(format_args!("cnitool: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(cli: &Cli) -> anyhow::Result<()> {
+    let settings = Settings::read(|name| std::env::var_os(name))?;
+    let cache = Cache::new(&settings.cache_directory);
+    let network = Conflist::find(&settings.conf_directory, cli.command.network())?;
+    let chain = Chain {
+        network: &network,
+        path: &settings.path,
+        cache: &cache,
+    };
+    let interface = cli.ifname.as_ref().unwrap_or(&settings.interface);
+    match &cli.command {
+        Command::Add(target) => {
+            let sandbox = target.sandbox(&network, interface, settings.arguments(None))?;
+            let result = chain.add(&sandbox);
+            print(&result.map_err(|error| add_error(&error, &sandbox))?)
+        }
+        Command::Check(target) | Command::Del(target) => {
+            let mut sandbox = target.sandbox(&network, interface, Arguments::default())?;
+            let cached = cache.arguments(&sandbox.attachment);
+            sandbox.arguments = settings.arguments(cached);
+            match cli.command {
+                Command::Check(_) => chain.check(&sandbox),
+                _ => chain.del(&sandbox),
+            }
+        }
+        Command::Gc(collect) => chain.gc(&collect.valid()),
+        Command::Status(_) => chain.status(),
+    }
+}
+
+impl Command {
+    fn network(&self) -> &str {
+        match self {
+            Self::Add(target) | Self::Check(target) | Self::Del(target) => &target.network,
+            Self::Gc(collect) => &collect.network.network,
+            Self::Status(network) => &network.network,
+        }
+    }
+}
+
+impl Target {
+    fn sandbox(
+        &self,
+        network: &Conflist,
+        interface: &InterfaceName,
+        arguments: Arguments,
+    ) -> anyhow::Result<Sandbox> {
+        let netns = sandbox::absolute(&self.netns)?;
+        Ok(Sandbox {
+            attachment: Attachment {
+                network: network.name.clone(),
+                container: sandbox::container_id(&netns)?,
+                interface: interface.clone(),
+            },
+            netns,
+            arguments,
+        })
+    }
+}
+
+impl Collect {
+    fn valid(&self) -> Valid {
+        if self.valid.is_empty() && !self.all {
+            return Valid::Existing;
+        }
+        Valid::Listed(self.valid.clone())
+    }
+}
+
+/// A failed ADD may have left something behind, which a runtime removes by a DEL.
+fn add_error(error: &anyhow::Error, sandbox: &Sandbox) -> anyhow::Error {
+    let Attachment {
+        network, interface, ..
+    } = &sandbox.attachment;
+    let netns = sandbox.netns.display();
+    anyhow!(
+        "{error:#}\nto remove what this or an earlier add left: cnitool del {network} {netns} --ifname {interface}"
+    )
+}
+
+fn attachment_id(text: &str) -> anyhow::Result<AttachmentId> {
+    let parts = text
+        .split_once('/')
+        .context("it is not of the form CONTAINERID/IFNAME")?;
+    Ok(AttachmentId {
+        container: parts.0.parse()?,
+        interface: parts.1.parse()?,
+    })
+}
+
+fn print(result: &Value) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{result:#}").context("write the result to stdout")
+}
+
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\nCNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
+);
+
+const TEMPLATE: &str = "\
+{name} {version}
+{about-with-newline}
+{usage-heading} {usage}
+
+{all-args}{after-help}";
+
+const VARIABLES: &str = "\
+Environment:
+  NETCONFPATH    Directory of network configurations [default: /etc/cni/net.d]
+  CNI_PATH       Directories of plugins, separated by colons [default: /opt/cni/bin]
+  CNI_ARGS       Arguments for the plugins: KEY=value;KEY=value
+  CAP_ARGS       Values of capabilities, a JSON object: {\"mac\": \"02:00:00:00:00:01\"}
+  CNI_IFNAME     The interface in the sandbox [default: eth0]
+  CNI_CACHE_DIR  Where results are kept, in `results` [default: /var/lib/cni]
+
+`check` and `del` take the arguments of `add` where CNI_ARGS or CAP_ARGS is not set.";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use cni::SpecVersion;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_lists_every_version() {
+        for version in SpecVersion::ALL {
+            assert!(LONG_VERSION.contains(version.as_str()), "{version}");
+        }
+    }
+
+    #[test]
+    fn namespace_is_left_out_where_it_means_nothing() {
+        assert!(parse("cnitool status pods").is_ok());
+        assert!(parse("cnitool gc pods /run/netns/a").is_ok());
+        for line in ["cnitool add pods", "cnitool del pods", "cnitool check pods"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn gc_keeps_what_exists_unless_it_is_told_what_to_keep() {
+        let valid = |line: &str| match parse(line).unwrap().command {
+            Command::Gc(collect) => collect.valid(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(valid("cnitool gc pods"), Valid::Existing);
+        assert_eq!(valid("cnitool gc pods --all"), Valid::Listed(Vec::new()));
+        let listed = vec![attachment_id("c1/eth0").unwrap()];
+        assert_eq!(
+            valid("cnitool gc pods --valid c1/eth0"),
+            Valid::Listed(listed)
+        );
+        for line in ["--valid c1", "--valid ../x/eth0", "--all --valid c1/eth0"] {
+            assert!(parse(&format!("cnitool gc pods {line}")).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Network configuration lists: where they are found and what they mean.
+//!
+//! Knows nothing of sandboxes: what is asked of a plugin is put in by the caller.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use cni::{NetworkName, SpecVersion, json, note};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// A network: plugins that are called one after the other.
+#[derive(Debug, Clone)]
+pub struct Conflist {
+    /// `name`.
+    pub name: NetworkName,
+    /// The highest of `cniVersion` and `cniVersions`.
+    pub version: SpecVersion,
+    /// `disableCheck`: CHECK does nothing.
+    pub disable_check: bool,
+    /// `disableGC`: GC does nothing.
+    pub disable_gc: bool,
+    /// In the order in which ADD calls them; never empty.
+    pub plugins: Vec<PluginConfig>,
+    /// The document.
+    pub bytes: Vec<u8>,
+}
+
+/// One plugin of a list.
+#[derive(Debug, Clone)]
+pub struct PluginConfig {
+    /// `type`, a bare file name.
+    pub program: String,
+    /// Capabilities that it declares and has not switched off.
+    pub capabilities: Vec<String>,
+    config: Map<String, Value>,
+}
+
+impl Conflist {
+    /// The network called `name` among the files of `directory`: first `*.conflist`, then
+    /// `*.conf` and `*.json`, each sorted by name.
+    ///
+    /// A file that makes no sense is told on standard error and passed over.
+    pub fn find(directory: &Path, name: &str) -> anyhow::Result<Self> {
+        let mut others = Vec::new();
+        for path in candidates(directory)? {
+            match std::fs::read(&path)
+                .map_err(Into::into)
+                .and_then(Self::parse)
+            {
+                Ok(list) if list.name.as_str() == name => return Ok(list),
+                Ok(list) => others.push(list.name.to_string()),
+                Err(error) => note(format_args!("{}: {error:#}", path.display())),
+            }
+        }
+        let others = match others.as_slice() {
+            [] => "no network".to_owned(),
+            names => format!("only {}", names.join(", ")),
+        };
+        bail!("no network {name:?} in {}: {others}", directory.display())
+    }
+
+    /// Reads a list, or a single plugin's configuration as a list of one.
+    pub fn parse(bytes: Vec<u8>) -> anyhow::Result<Self> {
+        let document: Value = serde_json::from_slice(&bytes).context("decode")?;
+        let is_list = document
+            .as_object()
+            .is_some_and(|object| json::value(object, "plugins").is_some());
+        if is_list {
+            return Self::of_list(&document, bytes);
+        }
+        let single: Single = json::read(&document, "")?.value;
+        let list = json!({
+            "name": single.name,
+            "cniVersion": single.cni_version,
+            "plugins": [document],
+        });
+        let bytes = serde_json::to_vec(&list)?;
+        Self::of_list(&list, bytes)
+    }
+
+    fn of_list(document: &Value, bytes: Vec<u8>) -> anyhow::Result<Self> {
+        let raw: RawConflist = json::read(document, "")?.value;
+        ensure!(!raw.plugins.is_empty(), "plugins: the list is empty");
+        let plugins = raw.plugins.into_iter().enumerate();
+        let plugins = plugins.map(|(index, config)| {
+            PluginConfig::parse(config).with_context(|| format!("plugins[{index}]"))
+        });
+        Ok(Self {
+            name: raw.name.parse().context("name")?,
+            version: newest(&raw.cni_version, &raw.cni_versions)?,
+            disable_check: switch(raw.disable_check.as_ref()).context("disableCheck")?,
+            disable_gc: switch(raw.disable_gc.as_ref()).context("disableGC")?,
+            plugins: plugins.collect::<anyhow::Result<_>>()?,
+            bytes,
+        })
+    }
+}
+
+impl PluginConfig {
+    fn parse(config: Value) -> anyhow::Result<Self> {
+        let raw: RawPlugin = json::read(&config, "")?.value;
+        let is_bare = !raw.r#type.is_empty() && !raw.r#type.contains(['/', '\0']);
+        ensure!(is_bare, "type: {:?} is no bare file name", raw.r#type);
+        let Value::Object(config) = config else {
+            bail!("expected an object, found {config}");
+        };
+        let declared = raw.capabilities.into_iter().filter(|(_, is_on)| *is_on);
+        Ok(Self {
+            program: raw.r#type,
+            capabilities: declared.map(|(name, _)| name).collect(),
+            config,
+        })
+    }
+
+    /// What the plugin gets on standard input: its own configuration with the network's
+    /// name and version, and with `keys`.
+    pub fn request(&self, network: &Conflist, keys: Map<String, Value>) -> Vec<u8> {
+        let mut request = self.config.clone();
+        request.insert("name".into(), json!(network.name.as_str()));
+        request.insert("cniVersion".into(), json!(network.version.as_str()));
+        request.extend(keys);
+        Value::Object(request).to_string().into_bytes()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawConflist {
+    name: String,
+    #[serde(default)]
+    cni_version: String,
+    #[serde(default)]
+    cni_versions: Vec<String>,
+    disable_check: Option<Value>,
+    #[serde(rename = "disableGC")]
+    disable_gc: Option<Value>,
+    plugins: Vec<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Single {
+    name: String,
+    #[serde(default)]
+    cni_version: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct RawPlugin {
+    #[serde(default)]
+    r#type: String,
+    #[serde(default)]
+    capabilities: BTreeMap<String, bool>,
+}
+
+fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let reading = || format!("read {}", directory.display());
+    let entries = std::fs::read_dir(directory).with_context(reading)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths: Vec<_> = paths.collect::<Result<_, _>>().with_context(reading)?;
+    let rank = |path: &PathBuf| {
+        let known = path.extension().and_then(|extension| extension.to_str());
+        match known {
+            Some("conflist") => Some(0),
+            Some("conf" | "json") => Some(1),
+            _ => None,
+        }
+    };
+    paths.retain(|path| rank(path).is_some() && path.is_file());
+    paths.sort_by_key(|path| (rank(path), path.clone()));
+    Ok(paths)
+}
+
+/// The highest version that is understood. Among several, later ones than that are passed
+/// over: the list is written for newer runtimes, too.
+fn newest(single: &str, several: &[String]) -> anyhow::Result<SpecVersion> {
+    if several.is_empty() {
+        return single.parse().context("cniVersion");
+    }
+    let mut newest = None;
+    for text in several.iter().map(String::as_str).chain([single]) {
+        let is_numbers = text.split('.').all(|part| part.parse::<u32>().is_ok());
+        match text.parse::<SpecVersion>() {
+            Ok(version) => newest = newest.max(Some(version)),
+            Err(_) if is_numbers => {}
+            Err(error) => return Err(error).context("cniVersions"),
+        }
+    }
+    newest.context("cniVersions: none of these versions is known")
+}
+
+/// A boolean, which may also be written as a text.
+fn switch(value: Option<&Value>) -> anyhow::Result<bool> {
+    match value {
+        None => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(Value::String(text)) => Ok(text.to_lowercase().parse()?),
+        Some(other) => bail!("expected true or false, found {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(document: &Value) -> anyhow::Result<Conflist> {
+        Conflist::parse(document.to_string().into_bytes())
+    }
+
+    fn refusal(document: &Value) -> String {
+        format!("{:#}", parse(document).unwrap_err())
+    }
+
+    #[test]
+    fn single_plugin_becomes_a_list_of_one() {
+        let single = json!({"name": "pods", "cniVersion": "0.4.0", "type": "bridge", "mtu": 1400});
+        let list = parse(&single).unwrap();
+        assert_eq!(list.version, SpecVersion::V0_4_0);
+        let request = list.plugins[0].request(&list, Map::new());
+        assert_eq!(serde_json::from_slice::<Value>(&request).unwrap(), single);
+        let cached: Value = serde_json::from_slice(&list.bytes).unwrap();
+        assert_eq!(cached["plugins"][0], single);
+    }
+
+    #[test]
+    fn highest_version_wins_and_unknown_later_ones_are_passed_over() {
+        let version = |single: &str, several: Value| {
+            let plugins = json!([{"type": "bridge"}]);
+            parse(
+                &json!({"name": "pods", "cniVersion": single, "cniVersions": several,
+                "plugins": plugins}),
+            )
+            .map(|list| list.version)
+        };
+        let cases = [
+            (
+                "1.0.0",
+                json!(["0.3.1", "1.1.0", "9.9.9"]),
+                Some(SpecVersion::V1_1_0),
+            ),
+            ("1.0.0", json!(["0.3.1"]), Some(SpecVersion::V1_0_0)),
+            ("", json!(["0.3.1"]), Some(SpecVersion::V0_3_1)),
+            ("0.4.0", json!([]), Some(SpecVersion::V0_4_0)),
+            ("", json!([]), Some(SpecVersion::V0_1_0)),
+            ("1.0", json!([]), None),
+            ("1.0.0", json!(["one"]), None),
+        ];
+        for (single, several, expected) in cases {
+            let found = version(single, several.clone()).ok();
+            assert_eq!(found, expected, "{single:?} {several}");
+        }
+    }
+
+    #[test]
+    fn capabilities_that_are_off_are_not_declared() {
+        let plugin =
+            json!({"type": "portmap", "Capabilities": {"portMappings": true, "mac": false}});
+        let list = parse(&json!({"name": "pods", "plugins": [plugin]})).unwrap();
+        assert_eq!(list.plugins[0].capabilities, ["portMappings"]);
+    }
+
+    #[test]
+    fn refusals_name_the_key() {
+        let list = |plugins: Value| json!({"name": "pods", "plugins": plugins});
+        for (document, key) in [
+            (list(json!([])), "plugins: "),
+            (list(json!([{}])), "plugins[0]: type: "),
+            (list(json!([{"type": "../sh"}])), "plugins[0]: type: "),
+            (list(json!([{"type": "a"}, 1])), "plugins[1]: "),
+            (
+                json!({"plugins": [{"type": "a"}]}),
+                "configuration: missing field `name`",
+            ),
+            (
+                json!({"name": "../a", "plugins": [{"type": "a"}]}),
+                "name: ",
+            ),
+            (
+                json!({"name": "a", "plugins": [{"type": "a"}], "disableCheck": 1}),
+                "disableCheck: ",
+            ),
+        ] {
+            let refusal = refusal(&document);
+            assert!(refusal.starts_with(key), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn lists_come_before_single_plugins_and_broken_files_are_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| std::fs::write(directory.path().join(file), text);
+        write("00-broken.conflist", "{").unwrap();
+        write("05-old.conf", r#"{"name": "pods", "type": "old"}"#).unwrap();
+        write(
+            "10-new.conflist",
+            r#"{"name": "pods", "plugins": [{"type": "new"}]}"#,
+        )
+        .unwrap();
+        write(
+            "20-later.conflist",
+            r#"{"name": "pods", "plugins": [{"type": "later"}]}"#,
+        )
+        .unwrap();
+        write("30-old.json", r#"{"name": "single", "type": "old"}"#).unwrap();
+        let program = |name: &str| {
+            let list = Conflist::find(directory.path(), name);
+            list.map(|list| list.plugins[0].program.clone())
+        };
+        assert_eq!(program("pods").unwrap(), "new");
+        assert_eq!(program("single").unwrap(), "old");
+        let error = program("pod").unwrap_err().to_string();
+        assert!(error.ends_with("only pods, pods, pods, single"), "{error}");
+    }
+}

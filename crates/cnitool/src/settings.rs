@@ -1,0 +1,114 @@
+//! The environment variables that steer the tool; an empty one counts as absent.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use cni::{InterfaceName, SearchPath};
+use serde_json::{Map, Value};
+
+use crate::sandbox::Arguments;
+
+/// What the environment says.
+#[derive(Debug)]
+pub struct Settings {
+    /// `NETCONFPATH`: the directory of network configurations.
+    pub conf_directory: PathBuf,
+    /// `CNI_PATH`: the directories of plugins.
+    pub path: SearchPath,
+    /// `CNI_CACHE_DIR`: the directory of which `results` holds cached results.
+    pub cache_directory: PathBuf,
+    /// `CNI_IFNAME`.
+    pub interface: InterfaceName,
+    /// `CNI_ARGS`.
+    pub cni_args: Option<Vec<[String; 2]>>,
+    /// `CAP_ARGS`.
+    pub capability_args: Option<Map<String, Value>>,
+}
+
+impl Settings {
+    /// Reads the variables by `lookup`.
+    pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Self> {
+        let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let path =
+            |name: &str, or: &str| set(name).map_or_else(|| PathBuf::from(or), PathBuf::from);
+        let text = |name: &'static str| {
+            let text = set(name).map(OsString::into_string).transpose();
+            text.map_err(|value| anyhow::anyhow!("{name} {} is not UTF-8", value.display()))
+        };
+        let cni_args = text("CNI_ARGS")?.map(|text| Arguments::pairs(&text).context("CNI_ARGS"));
+        let capability_args = text("CAP_ARGS")?
+            .map(|text| serde_json::from_str(&text).context("CAP_ARGS: expected a JSON object"));
+        let interface = text("CNI_IFNAME")?.unwrap_or_else(|| "eth0".into());
+        Ok(Self {
+            conf_directory: path("NETCONFPATH", "/etc/cni/net.d"),
+            path: SearchPath::parse(&text("CNI_PATH")?.unwrap_or_else(|| "/opt/cni/bin".into())),
+            cache_directory: path("CNI_CACHE_DIR", "/var/lib/cni"),
+            interface: interface.parse().context("CNI_IFNAME")?,
+            cni_args: cni_args.transpose()?,
+            capability_args: capability_args.transpose()?,
+        })
+    }
+
+    /// The arguments that the environment gives, and otherwise those of `cached`.
+    pub fn arguments(&self, cached: Option<Arguments>) -> Arguments {
+        let cached = cached.unwrap_or_default();
+        Arguments {
+            cni: self.cni_args.clone().unwrap_or(cached.cni),
+            capabilities: self.capability_args.clone().unwrap_or(cached.capabilities),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> anyhow::Result<Settings> {
+        Settings::read(|name| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn empty_variables_count_as_absent() {
+        let empty = [
+            ("NETCONFPATH", ""),
+            ("CNI_PATH", ""),
+            ("CNI_ARGS", ""),
+            ("CAP_ARGS", ""),
+        ];
+        let settings = read(&empty).unwrap();
+        assert_eq!(settings.conf_directory, PathBuf::from("/etc/cni/net.d"));
+        assert_eq!(settings.path.to_string(), "/opt/cni/bin");
+        assert_eq!(settings.cache_directory, PathBuf::from("/var/lib/cni"));
+        assert_eq!(settings.interface.as_str(), "eth0");
+        assert_eq!((settings.cni_args, settings.capability_args), (None, None));
+    }
+
+    #[test]
+    fn cached_arguments_serve_where_the_environment_has_none() {
+        let cached = Arguments {
+            cni: vec![["IP".into(), "192.0.2.7".into()]],
+            capabilities: serde_json::from_str(r#"{"mac": "a"}"#).unwrap(),
+        };
+        let settings = read(&[("CNI_ARGS", "IP=192.0.2.8")]).unwrap();
+        let arguments = settings.arguments(Some(cached.clone()));
+        assert_eq!(arguments.cni_text(), "IP=192.0.2.8");
+        assert_eq!(arguments.capabilities, cached.capabilities);
+    }
+
+    #[test]
+    fn refusals_name_the_variable() {
+        for (name, value) in [
+            ("CNI_IFNAME", "a/b"),
+            ("CNI_ARGS", "IP"),
+            ("CAP_ARGS", "[]"),
+            ("CAP_ARGS", "{"),
+        ] {
+            let error = read(&[(name, value)]).unwrap_err();
+            assert!(format!("{error:#}").starts_with(name), "{error:#}");
+        }
+    }
+}
