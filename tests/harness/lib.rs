@@ -1,0 +1,57 @@
+//! What the black-box tests stand on: a host and sandboxes of their own, the executables
+//! run as a runtime runs them, and readers of what the kernel then holds.
+//!
+//! ```no_run
+//! use tests::{Host, Place as _};
+//!
+//! let host = Host::new();
+//! let a = host.sandbox("a");
+//! let network = host.bridge();
+//! let result = network.add(&a);
+//! assert_eq!(result["interfaces"][2]["name"], "eth0");
+//! assert_eq!(a.addresses("eth0"), ["10.1.0.2/24", "fd00:1::2/64"]);
+//! assert!(a.pings("10.1.0.1"));
+//! ```
+//!
+//! The executables are those of the directory `PLUGINS_UNDER_TEST`, else those that
+//! `cargo build --workspace --bins` put beside the tests. Nothing here links them.
+
+mod capture;
+mod dnsmasq;
+mod host;
+mod network;
+mod place;
+mod plugin;
+mod sandbox;
+mod snapshot;
+pub mod traffic;
+
+pub use capture::{Capture, Frame, Saying};
+pub use dnsmasq::Dnsmasq;
+pub use host::Host;
+pub use network::Network;
+pub use place::{Place, run};
+pub use plugin::{Invocation, Outcome, Refusal};
+pub use sandbox::Sandbox;
+pub use snapshot::Snapshot;
+
+/// Where the reference's executables are: Debian's containernetworking-plugins.
+pub const REFERENCE: &str = "/usr/lib/cni";
+
+/// How long anything that happens in the background may take.
+pub const DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Asks again until `condition` holds or [`DEADLINE`] is over. Every question is an
+/// exec or a read, so there is nothing to be gained by a pause in between.
+pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    let start = std::time::Instant::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        if start.elapsed() > DEADLINE {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading and changing what a namespace holds, on the host and in a sandbox alike.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde_json::Value;
+
+/// Somewhere with a network of its own.
+pub trait Place {
+    /// Runs `work` there: its sockets, sysctls and child processes are of that network.
+    fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T;
+
+    /// Runs a command there, which has to succeed, and hands back what it printed.
+    fn run(&self, program: &str, arguments: &[&str]) -> String {
+        self.enter(|| run(program, arguments))
+    }
+
+    /// `ip ARGUMENTS`, split at white space; it has to succeed.
+    fn ip(&self, arguments: &str) -> String {
+        let arguments: Vec<_> = arguments.split_whitespace().collect();
+        self.run("ip", &arguments)
+    }
+
+    /// What `ip -json -details ARGUMENTS` lists.
+    fn ip_json(&self, arguments: &str) -> Vec<Value> {
+        let text = self.ip(&format!("-json -details {arguments}"));
+        let listed: Vec<Value> = match text.trim() {
+            "" => Vec::new(),
+            text => serde_json::from_str(text).unwrap(),
+        };
+        // iproute2 prints empty objects for what it filtered out.
+        let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+        listed
+            .into_iter()
+            .filter(|value| !is_empty(value))
+            .collect()
+    }
+
+    /// Names of all links, sorted.
+    fn links(&self) -> Vec<String> {
+        let links = self.ip_json("link show");
+        let mut names: Vec<_> = links.iter().map(|link| text(&link["ifname"])).collect();
+        names.sort();
+        names
+    }
+
+    /// One link, as `ip -json -details link` shows it; it has to be there.
+    fn link(&self, name: &str) -> Value {
+        self.ip_json(&format!("link show dev {name}")).remove(0)
+    }
+
+    /// There is a link of that name.
+    fn has_link(&self, name: &str) -> bool {
+        self.links().iter().any(|link| link == name)
+    }
+
+    /// The hardware address of a link.
+    fn mac(&self, name: &str) -> String {
+        text(&self.link(name)["address"])
+    }
+
+    /// The addresses of a link with their prefix lengths, without link-local ones; IPv4
+    /// first, then in the order of `ip`.
+    fn addresses(&self, name: &str) -> Vec<String> {
+        let scope = |address: &&Value| address["scope"] != "link";
+        address_list(&self.ip_json(&format!("address show dev {name}")), scope)
+    }
+
+    /// The IPv6 link-local addresses of a link.
+    fn link_local_addresses(&self, name: &str) -> Vec<String> {
+        let scope = |address: &&Value| address["scope"] == "link" && address["family"] == "inet6";
+        address_list(&self.ip_json(&format!("address show dev {name}")), scope)
+    }
+
+    /// Routes of the main table and of both families, without those that the kernel makes
+    /// of addresses by itself.
+    fn routes(&self) -> Vec<Value> {
+        let mut routes = self.ip_json("-4 route show");
+        routes.extend(self.ip_json("-6 route show"));
+        routes.retain(|route| route["protocol"] != "kernel");
+        routes
+    }
+
+    /// The gateways of the default routes, IPv4 first.
+    fn default_gateways(&self) -> Vec<String> {
+        let routes = self.routes();
+        let default = routes.iter().filter(|route| route["dst"] == "default");
+        default.map(|route| text(&route["gateway"])).collect()
+    }
+
+    /// The value of a sysctl by its path below /proc/sys, if the kernel has it.
+    fn sysctl(&self, key: &str) -> Option<String> {
+        let read = self.enter(|| fs::read_to_string(sysctl_path(key)));
+        read.ok().map(|value| value.trim_end().to_owned())
+    }
+
+    /// Sets a sysctl, which has to be there.
+    fn set_sysctl(&self, key: &str, value: &str) {
+        let written = self.enter(|| fs::write(sysctl_path(key), value));
+        written.unwrap_or_else(|error| panic!("sysctl {key}={value}: {error}"));
+    }
+
+    /// `addr_assign_type` of a link: 1 where the kernel chose its MAC, 3 where whoever made
+    /// it did. sysfs shows the links of the namespace that it was mounted in.
+    fn addr_assign_type(&self, link: &str) -> String {
+        self.enter(|| {
+            let (sys, none) = ("/run/test/sys", MsFlags::empty());
+            fs::create_dir_all(sys).unwrap();
+            mount(Some("sysfs"), sys, Some("sysfs"), none, None::<&str>).unwrap();
+            let read = fs::read_to_string(format!("{sys}/class/net/{link}/addr_assign_type"));
+            umount2(sys, MntFlags::MNT_DETACH).unwrap();
+            read.unwrap().trim_end().to_owned()
+        })
+    }
+
+    /// One echo request to `address` is answered within two seconds.
+    fn pings(&self, address: &str) -> bool {
+        self.enter(|| {
+            let mut ping = Command::new("ping");
+            ping.args(["-n", "-c", "1", "-W", "2", address]);
+            ping.stdout(Stdio::null()).stderr(Stdio::null());
+            ping.status().expect("ping: install iputils-ping").success()
+        })
+    }
+}
+
+/// Runs a command, which has to succeed, and hands back what it printed.
+pub fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("run {program}: {error}"));
+    assert!(
+        output.status.success(),
+        "{program} {}: {}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn address_list(links: &[Value], wanted: impl Fn(&&Value) -> bool) -> Vec<String> {
+    let addresses = links.iter().filter_map(|link| link["addr_info"].as_array());
+    let wanted = addresses.flatten().filter(wanted);
+    wanted
+        .map(|address| format!("{}/{}", text(&address["local"]), address["prefixlen"]))
+        .collect()
+}
+
+fn sysctl_path(key: &str) -> PathBuf {
+    PathBuf::from("/proc/sys").join(key)
+}

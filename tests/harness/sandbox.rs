@@ -1,0 +1,80 @@
+//! A network namespace with a name, as runtimes make one for each pod.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::place::Place;
+
+/// A namespace at /run/netns/NAME. It ends with the host, or by [`Self::remove`].
+#[derive(Debug)]
+pub struct Sandbox {
+    name: String,
+    path: PathBuf,
+}
+
+impl Sandbox {
+    /// As `ip netns add NAME`.
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new("/run/netns").join(name);
+        File::create_new(&path).unwrap();
+        let made = thread::scope(|scope| {
+            let make = || {
+                unshare(CloneFlags::CLONE_NEWNET)?;
+                let nothing = None::<&str>;
+                let own = Some("/proc/thread-self/ns/net");
+                mount(own, &path, nothing, MsFlags::MS_BIND, nothing)
+            };
+            scope.spawn(make).join().unwrap()
+        });
+        made.unwrap();
+        Self {
+            name: name.to_owned(),
+            path,
+        }
+    }
+
+    /// Its name, which also serves as container ID.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `CNI_NETNS`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// As `ip netns delete`: the namespace ends, and so do its links, a little later.
+    pub fn remove(&self) {
+        self.unmount();
+        fs::remove_file(&self.path).unwrap();
+    }
+
+    /// The namespace ends, but the file it was mounted on stays, as after a crash.
+    pub fn unmount(&self) {
+        umount2(&self.path, MntFlags::MNT_DETACH).unwrap();
+    }
+}
+
+impl Place for Sandbox {
+    fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let inside = || {
+            set_namespace(&self.path);
+            work()
+        };
+        let joined = thread::scope(|scope| scope.spawn(inside).join());
+        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the tests link no crate of the workspace, so this is their only door"
+)]
+fn set_namespace(path: &Path) {
+    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    setns(file, CloneFlags::CLONE_NEWNET).unwrap();
+}

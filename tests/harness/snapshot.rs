@@ -1,0 +1,116 @@
+//! All that an attachment could leave behind on a host, to be compared before and after.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::place::{Place, text};
+
+/// Links, addresses, routes, rules, sysctls and leases at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot(BTreeMap<String, String>);
+
+impl Snapshot {
+    pub(crate) fn take(host: &Host) -> Self {
+        let mut facts = Self(BTreeMap::new());
+        facts.add_links(host);
+        facts.add_text("routes 4", &host.ip("-4 route show table all"));
+        facts.add_text("routes 6", &host.ip("-6 route show table all"));
+        facts.add_text("rules", &host.run("nft", &["list", "ruleset"]));
+        for dir in [host.lease_dir(), "/var/lib/cni".into()] {
+            facts.add_files(&dir);
+        }
+        for family in ["ipv4", "ipv6"] {
+            facts.add_sysctls(host, family);
+        }
+        facts
+    }
+
+    /// What is there now is what was there `before`.
+    #[track_caller]
+    pub fn assert_same_as(&self, before: &Self) {
+        let differences = self.differences(before);
+        assert!(differences.is_empty(), "{differences:#?}");
+    }
+
+    fn differences(&self, before: &Self) -> Vec<String> {
+        let of = |facts: &Self, key: &str| facts.0.get(key).cloned().unwrap_or_default();
+        let keys = self.0.keys().chain(before.0.keys());
+        let mut changed: Vec<_> = keys
+            .filter(|key| self.0.get(*key) != before.0.get(*key))
+            .map(|key| format!("{key}: was {:?}, is {:?}", of(before, key), of(self, key)))
+            .collect();
+        changed.sort();
+        changed.dedup();
+        changed
+    }
+
+    fn add(&mut self, key: String, value: String) {
+        self.0.insert(key, value);
+    }
+
+    fn add_text(&mut self, what: &str, text: &str) {
+        // Link-local addresses come and go with a carrier, of which the test knows nothing.
+        let lines = text.lines().filter(|line| !line.contains("fe80:"));
+        for line in lines {
+            // Whether a link has a carrier changes by itself.
+            let line = line.replace(" linkdown", "").replace(" dead", "");
+            self.add(format!("{what}: {}", line.trim_end()), "there".into());
+        }
+    }
+
+    fn add_links(&mut self, host: &Host) {
+        for link in host.ip_json("address show") {
+            let name = text(&link["ifname"]);
+            let is_up = link["flags"]
+                .as_array()
+                .is_some_and(|flags| flags.contains(&"UP".into()));
+            let known = ["address", "mtu", "master", "ifalias", "promiscuity"];
+            for key in known {
+                self.add(format!("link {name} {key}"), link[key].to_string());
+            }
+            self.add(format!("link {name} up"), is_up.to_string());
+            let addresses = link["addr_info"].as_array().into_iter().flatten();
+            for address in addresses.filter(|address| address["scope"] != "link") {
+                self.add(address_key(&name, address), "there".into());
+            }
+        }
+    }
+
+    fn add_sysctls(&mut self, host: &Host, family: &str) {
+        let conf = format!("net/{family}/conf");
+        for (interface, key) in [
+            ("all", "forwarding"),
+            ("default", "forwarding"),
+            ("default", "accept_ra"),
+        ] {
+            let key = format!("{conf}/{interface}/{key}");
+            let value = host.sysctl(&key).unwrap_or_default();
+            self.add(format!("sysctl {key}"), value);
+        }
+    }
+
+    /// `last_reserved_ip` and the lock stay, as does whatever says no address.
+    fn add_files(&mut self, dir: &Path) {
+        let Ok(networks) = fs::read_dir(dir) else {
+            return;
+        };
+        for network in networks {
+            let path = network.unwrap().path();
+            for (address, content) in crate::host::leases_in(&path) {
+                self.add(format!("lease {}/{address}", path.display()), content);
+            }
+        }
+    }
+}
+
+fn address_key(link: &str, address: &Value) -> String {
+    format!(
+        "address {link} {}/{}",
+        text(&address["local"]),
+        address["prefixlen"]
+    )
+}

@@ -1,0 +1,205 @@
+//! bridge: what is refused, with which code, and that nothing is left of it.
+
+use serde_json::{Value, json};
+use tests::{Host, Network, Place as _, Sandbox};
+
+/// ADD is refused with `code`, naming these words, and leaves nothing.
+#[track_caller]
+fn refused(host: &Host, network: &Network<'_>, sandbox: &Sandbox, expected: (u64, &[&str])) {
+    let before = host.snapshot();
+    network
+        .on("ADD", sandbox)
+        .error()
+        .expect(expected.0, expected.1);
+    host.snapshot().assert_same_as(&before);
+    assert_eq!(sandbox.links(), ["lo"]);
+}
+
+#[test]
+fn code_2_for_what_cannot_be_done_yet_with_key_and_value() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for (key, value) in [
+        ("ipMasq", json!(true)),
+        ("vlan", json!(100)),
+        ("vlanTrunk", json!([{"id": 100}])),
+        ("macspoofchk", json!(true)),
+        ("portIsolation", json!(true)),
+        ("disableContainerInterface", json!(true)),
+    ] {
+        let word = value.to_string();
+        let network = host.bridge().with(key, value);
+        refused(&host, &network, &a, (2, &[key, &word]));
+        let other_case = host
+            .bridge()
+            .with(&key.to_uppercase(), network.config()[key].clone());
+        refused(&host, &other_case, &a, (2, &[key]));
+    }
+}
+
+#[test]
+fn code_2_for_a_bridge_without_addresses() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for ipam in [Value::Null, json!({}), json!({"type": ""})] {
+        refused(&host, &host.bridge().with("ipam", ipam), &a, (2, &["ipam"]));
+    }
+    refused(&host, &host.bridge().without("ipam"), &a, (2, &["ipam"]));
+}
+
+#[test]
+fn a_key_that_asks_for_nothing_passes() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let mut network = host.bridge();
+    for (key, value) in [
+        ("ipMasq", json!(false)),
+        ("vlan", json!(0)),
+        ("vlanTrunk", json!([])),
+        ("macspoofchk", json!(false)),
+        ("portIsolation", json!(false)),
+        ("disableContainerInterface", json!(false)),
+    ] {
+        network = network.with(key, value);
+    }
+    network.add(&a);
+    assert!(a.pings("10.1.0.1"));
+}
+
+#[test]
+fn del_succeeds_under_a_configuration_that_add_refuses() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for (key, value) in [
+        ("ipMasq", json!(true)),
+        ("vlan", json!(100)),
+        ("mtu", json!(70_000)),
+        ("promiscMode", json!(true)),
+    ] {
+        let network = host.bridge().with("hairpinMode", true);
+        network.add(&a);
+        network.with(key, value).del(&a);
+        assert!(
+            !a.has_link("eth0") && host.leases("pods").is_empty(),
+            "{key}"
+        );
+        assert_eq!(host.links(), ["cni0", "lo"]);
+    }
+}
+
+#[test]
+fn code_7_for_keys_that_exclude_each_other() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host
+        .bridge()
+        .with("hairpinMode", true)
+        .with("promiscMode", true);
+    refused(&host, &network, &a, (7, &["hairpinMode", "promiscMode"]));
+}
+
+#[test]
+fn code_7_for_a_value_of_the_wrong_type() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for (key, value) in [
+        ("isGateway", json!("true")),
+        ("bridge", json!(7)),
+        ("hairpinMode", json!(1)),
+        ("dns", json!([])),
+        ("ipam", json!("host-local")),
+        ("vlan", json!("100")),
+        ("bridgeNfCall", json!("no")),
+    ] {
+        refused(&host, &host.bridge().with(key, value), &a, (7, &[key]));
+    }
+}
+
+#[test]
+fn code_7_for_a_bridge_that_cannot_be_called_so() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for name in ["sixteen-letters.", "a/b", ".", "a b", "a:b"] {
+        refused(
+            &host,
+            &host.bridge().with("bridge", name),
+            &a,
+            (7, &["bridge", name]),
+        );
+    }
+}
+
+#[test]
+fn a_delegate_is_a_bare_file_name() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for name in ["../host-local", "/usr/lib/cni/host-local", "a/b", "..", "."] {
+        refused(
+            &host,
+            &host.bridge().with("ipam.type", name),
+            &a,
+            (7, &["ipam.type", name]),
+        );
+    }
+    refused(
+        &host,
+        &host.bridge().with("ipam.type", 1),
+        &a,
+        (7, &["ipam"]),
+    );
+}
+
+#[test]
+fn a_delegate_that_is_nowhere_is_named_with_the_directories() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.bridge().with("ipam.type", "plugh");
+    let add = network.on("ADD", &a).env("CNI_PATH", "/nowhere:/run/test");
+    add.error().expect(7, &["plugh", "/nowhere", "/run/test"]);
+}
+
+#[test]
+fn a_link_that_is_no_bridge_is_not_taken_for_one() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    host.ip("link add cni0 type veth peer name cni0-peer");
+    let before = host.snapshot();
+    let refusal = host.bridge().on("ADD", &a).error();
+    assert!(refusal.mentions("cni0"), "{refusal:?}");
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn a_bridge_with_another_address_is_kept_unless_forced() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    host.bridge_v4().add(&a);
+    let moved = host.bridge_v4().with("name", "moved");
+    let moved = moved.with(
+        "ipam.ranges",
+        json!([[{"subnet": "10.1.0.0/16", "gateway": "10.1.7.1"}]]),
+    );
+    let before = host.snapshot();
+    let refusal = moved.on("ADD", &b).error();
+    assert!(refusal.mentions("10.1.0.1/24"), "{refusal:?}");
+    host.snapshot().assert_same_as(&before);
+    moved.with("forceAddress", true).add(&b);
+    assert_eq!(host.addresses("cni0"), ["10.1.7.1/16"]);
+    assert!(b.pings("10.1.7.1"));
+}
+
+#[test]
+fn a_bridge_that_was_there_keeps_its_mac_mtu_and_other_addresses() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    host.ip("link add cni0 address 02:00:00:00:00:77 mtu 1400 type bridge");
+    host.ip("link set cni0 up");
+    host.ip("address add 2001:db8::1/64 dev cni0");
+    host.bridge().with("mtu", 1300).add(&a);
+    assert_eq!(host.mac("cni0"), "02:00:00:00:00:77");
+    assert!(
+        host.addresses("cni0")
+            .contains(&"2001:db8::1/64".to_owned())
+    );
+    assert!(a.pings("10.1.0.1") && a.pings("fd00:1::1"));
+}

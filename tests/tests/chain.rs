@@ -1,0 +1,190 @@
+//! cnitool: a conflist run as a runtime runs it.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tests::{Host, Invocation, Outcome, Place as _, Sandbox};
+
+/// The network `pods` in a directory of its own: bridge, then a plugin that writes down its
+/// verbs and requests and otherwise is loopback.
+fn host_with_chain() -> Host {
+    let host = Host::new();
+    let log = host.dir().join("calls");
+    let log = log.display();
+    host.script(
+        "witness",
+        &format!(
+            "echo $CNI_COMMAND >> {log}\nPATH=$CNI_PATH:$PATH\ntee {log}.$CNI_COMMAND | loopback"
+        ),
+    );
+    let mut bridge = host.bridge().config().clone();
+    for key in ["name", "cniVersion"] {
+        bridge.as_object_mut().unwrap().remove(key);
+    }
+    bridge["capabilities"] = json!({"mac": true, "ips": true});
+    let witness = json!({"type": "witness", "capabilities": {"portMappings": true, "mac": false}});
+    write_conflist(
+        &host,
+        &json!({
+            "cniVersion": "0.4.0", "cniVersions": ["0.4.0", "1.0.0", "1.1.0"],
+            "name": "pods", "plugins": [bridge, witness],
+        }),
+    );
+    host
+}
+
+fn write_conflist(host: &Host, list: &Value) {
+    let directory = host.dir().join("net.d");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("10-pods.conflist"), list.to_string()).unwrap();
+}
+
+fn cnitool(host: &Host, words: &[&str]) -> Invocation {
+    let tool = host
+        .plugin("cnitool")
+        .env("NETCONFPATH", host.dir().join("net.d"));
+    words.iter().fold(tool, Invocation::argument)
+}
+
+fn on(host: &Host, verb: &str, sandbox: &Sandbox) -> Invocation {
+    cnitool(host, &[verb, "pods", sandbox.path().to_str().unwrap()])
+}
+
+/// What the witness was last asked by `verb`.
+fn request(host: &Host, verb: &str) -> Value {
+    let text = fs::read_to_string(host.dir().join(format!("calls.{verb}"))).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn calls(host: &Host) -> String {
+    let text = fs::read_to_string(host.dir().join("calls")).unwrap_or_default();
+    text.replace('\n', " ").trim().to_owned()
+}
+
+#[track_caller]
+fn fails(outcome: &Outcome, word: &str) {
+    assert!(
+        !outcome.status.success() && outcome.stderr.contains(word),
+        "{outcome:#?}"
+    );
+}
+
+#[test]
+fn a_chain_is_attached_checked_and_detached() {
+    let host = host_with_chain();
+    let a = host.sandbox("a");
+    let result = on(&host, "add", &a).ok();
+    assert_eq!(result["cniVersion"], "1.1.0", "the highest of cniVersions");
+    assert_eq!(a.addresses("eth0"), ["10.1.0.2/24", "fd00:1::2/64"]);
+    assert!(a.pings("10.1.0.1") && a.pings("fd00:1::1") && a.pings("127.0.0.1"));
+    on(&host, "check", &a).ok();
+    cnitool(&host, &["status", "pods"]).ok();
+    on(&host, "del", &a).ok();
+    assert_eq!(calls(&host), "ADD CHECK STATUS DEL");
+    assert_eq!(a.links(), ["lo"]);
+    assert!(host.leases("pods").is_empty());
+    on(&host, "del", &a).ok();
+}
+
+#[test]
+fn each_plugin_gets_what_runtimes_give_it() {
+    let host = host_with_chain();
+    let a = host.sandbox("a");
+    let capabilities = json!({
+        "mac": "02:00:00:00:00:07", "ips": ["10.1.0.77"],
+        "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
+    });
+    let add = on(&host, "add", &a).env("CAP_ARGS", capabilities.to_string());
+    let result = add.env("CNI_ARGS", "IgnoreUnknown=1;POD=web").ok();
+    assert_eq!(a.mac("eth0"), "02:00:00:00:00:07");
+    assert_eq!(a.addresses("eth0")[0], "10.1.0.77/24");
+    let asked = request(&host, "ADD");
+    assert_eq!(asked["name"], "pods");
+    assert_eq!(asked["cniVersion"], "1.1.0");
+    assert_eq!(
+        asked["prevResult"], result,
+        "the witness adds nothing to it"
+    );
+    let only_declared = json!({"portMappings": capabilities["portMappings"]});
+    assert_eq!(asked["runtimeConfig"], only_declared);
+    on(&host, "del", &a).ok();
+    assert_eq!(
+        request(&host, "DEL")["prevResult"],
+        result,
+        "it was remembered"
+    );
+    assert_eq!(request(&host, "DEL")["runtimeConfig"], only_declared);
+}
+
+#[test]
+fn the_interface_has_the_name_that_was_asked_for() {
+    let host = host_with_chain();
+    let a = host.sandbox("a");
+    on(&host, "add", &a).ok();
+    on(&host, "add", &a).env("CNI_IFNAME", "net1").ok();
+    assert_eq!(a.links(), ["eth0", "lo", "net1"]);
+    on(&host, "del", &a).env("CNI_IFNAME", "net1").ok();
+    assert_eq!(a.links(), ["eth0", "lo"]);
+}
+
+#[test]
+fn check_tells_what_changed() {
+    let host = host_with_chain();
+    let a = host.sandbox("a");
+    on(&host, "add", &a).ok();
+    a.ip("address delete 10.1.0.2/24 dev eth0");
+    fails(&on(&host, "check", &a).run(), "10.1.0.2");
+}
+
+#[test]
+fn an_error_is_for_people() {
+    let host = host_with_chain();
+    let a = host.sandbox("a");
+    on(&host, "add", &a).ok();
+    let outcome = on(&host, "add", &a).run();
+    fails(&outcome, "eth0");
+    assert!(outcome.stdout.is_empty(), "{outcome:#?}");
+    fails(
+        &cnitool(&host, &["add", "plugh", "/run/netns/a"]).run(),
+        "plugh",
+    );
+    assert!(a.pings("10.1.0.1"));
+}
+
+#[test]
+fn del_detaches_a_sandbox_that_is_gone() {
+    let host = host_with_chain();
+    let a = host.sandbox("a");
+    on(&host, "add", &a).ok();
+    a.remove();
+    on(&host, "del", &a).ok();
+    assert_eq!(host.links(), ["cni0", "lo"]);
+    assert!(host.leases("pods").is_empty());
+}
+
+#[test]
+fn del_cleans_up_after_a_chain_that_failed_half_way() {
+    let host = host_with_chain();
+    let a = host.sandbox("a");
+    host.script(
+        "witness",
+        "[ $CNI_COMMAND = ADD ] || exit 0\necho '{\"code\": 117, \"msg\": \"no luck\"}'; exit 1",
+    );
+    fails(&on(&host, "add", &a).run(), "no luck");
+    on(&host, "del", &a).ok();
+    assert_eq!(a.links(), ["lo"]);
+    assert!(host.leases("pods").is_empty());
+}
+
+#[test]
+fn gc_removes_attachments_whose_sandbox_is_gone() {
+    let host = host_with_chain();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    on(&host, "add", &a).ok();
+    on(&host, "add", &b).ok();
+    a.remove();
+    cnitool(&host, &["gc", "pods"]).ok();
+    assert!(b.pings("10.1.0.1"));
+    assert_eq!(host.leases("pods").len(), 2);
+    assert_eq!(host.links().len(), 3);
+}

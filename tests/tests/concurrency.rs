@@ -1,0 +1,85 @@
+//! Many sandboxes at once, as a node starts them.
+
+use std::collections::BTreeSet;
+use std::thread;
+
+use serde_json::Value;
+use tests::{Host, Place as _, Sandbox};
+
+fn sandboxes(host: &Host, count: usize) -> Vec<Sandbox> {
+    (0..count)
+        .map(|number| host.sandbox(&format!("p{number}")))
+        .collect()
+}
+
+/// Runs `work` for all of them at once.
+fn at_once<T: Send>(sandboxes: &[Sandbox], work: impl Fn(&Sandbox) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> = sandboxes
+            .iter()
+            .map(|it| scope.spawn(move || work(it)))
+            .collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
+#[test]
+fn twenty_first_adds_share_one_bridge_that_did_not_exist() {
+    let host = Host::new();
+    let pods = sandboxes(&host, 20);
+    let network = host.bridge();
+    let results: Vec<Value> = at_once(&pods, |pod| network.add(pod));
+    let all = |pointer: &str| -> BTreeSet<String> {
+        let texts = results
+            .iter()
+            .map(|result| result.pointer(pointer).unwrap().to_string());
+        texts.collect()
+    };
+    assert_eq!(all("/ips/0/address").len(), 20);
+    assert_eq!(all("/ips/1/address").len(), 20);
+    assert_eq!(all("/interfaces/1/name").len(), 20);
+    assert_eq!(all("/interfaces/0/mac").len(), 1, "one bridge with one MAC");
+    assert_eq!(host.addresses("cni0"), ["10.1.0.1/24", "fd00:1::1/64"]);
+    let last = results[19]["ips"][0]["address"].as_str().unwrap();
+    let last = last.split('/').next().unwrap();
+    let reached = at_once(&pods[..19], |pod| pod.pings(last) && pod.pings("fd00:1::1"));
+    assert!(reached.into_iter().all(|reached| reached));
+    at_once(&pods, |pod| network.del(pod));
+    assert_eq!(host.links(), ["cni0", "lo"]);
+    assert!(host.leases("pods").is_empty());
+}
+
+#[test]
+fn loopback_and_bridge_of_one_sandbox_run_side_by_side() {
+    let host = Host::new();
+    let pods = sandboxes(&host, 4);
+    at_once(&pods, |pod| {
+        thread::scope(|scope| {
+            scope.spawn(|| host.loopback().on("ADD", pod).ifname("lo").ok());
+            scope.spawn(|| host.bridge().add(pod));
+        });
+    });
+    for pod in &pods {
+        assert!(pod.pings("127.0.0.1") && pod.pings("10.1.0.1"));
+    }
+}
+
+#[test]
+fn adds_and_dels_of_different_sandboxes_do_not_disturb_each_other() {
+    let host = Host::new();
+    let pods = sandboxes(&host, 6);
+    at_once(&pods, |pod| {
+        for _ in 0..4 {
+            let result = host.bridge().add(pod);
+            assert!(pod.pings("10.1.0.1"));
+            host.bridge().check(pod, &result).ok();
+            host.bridge().del(pod);
+        }
+    });
+    assert_eq!(host.links(), ["cni0", "lo"]);
+    assert!(host.leases("pods").is_empty());
+}

@@ -1,0 +1,238 @@
+//! What runtimes really send, replayed: recorded calls of real pods, one a line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tests::{Host, Invocation, Place as _, Sandbox};
+
+/// One recorded call.
+#[derive(Debug, Clone)]
+struct Call {
+    plugin: String,
+    environment: BTreeMap<String, String>,
+    stdin: Value,
+}
+
+impl Call {
+    fn variable(&self, name: &str) -> &str {
+        self.environment.get(name).map_or("", String::as_str)
+    }
+
+    fn verb(&self) -> &str {
+        self.variable("CNI_COMMAND")
+    }
+
+    /// The network's name, which VERSION is not told.
+    fn network(&self) -> &str {
+        self.stdin["name"].as_str().unwrap_or_default()
+    }
+
+    /// The call as it was, but for the sandbox and the directory of leases.
+    fn invocation(&self, host: &Host, sandbox: &Sandbox) -> Invocation {
+        let mut stdin = self.stdin.clone();
+        if stdin["ipam"].is_object() {
+            stdin["ipam"]["dataDir"] = json!(host.lease_dir());
+        }
+        let mut invocation = host.plugin(&self.plugin).config(&stdin);
+        for (name, value) in &self.environment {
+            invocation = match name.as_str() {
+                "CNI_PATH" => invocation,
+                "CNI_NETNS" if value.starts_with('/') => invocation.netns(sandbox.path()),
+                _ => invocation.env(name, value),
+            };
+        }
+        invocation
+    }
+
+    /// Masquerading is refused until it works.
+    fn without_masquerade(mut self) -> Self {
+        if self.stdin["ipMasq"] == true {
+            self.stdin["ipMasq"] = json!(false);
+        }
+        self
+    }
+}
+
+fn recorded(runtime: &str) -> Vec<Call> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let text = fs::read_to_string(directory.join(format!("{runtime}.jsonl"))).unwrap();
+    let calls = text.lines().map(|line| {
+        let call: Value = serde_json::from_str(line).unwrap();
+        let environment = call["env"].as_object().unwrap().iter();
+        let environment =
+            environment.map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()));
+        Call {
+            plugin: call["plugin"].as_str().unwrap().to_owned(),
+            environment: environment.collect(),
+            stdin: call["stdin"].clone(),
+        }
+    });
+    calls.collect()
+}
+
+/// A host on which calls are replayed, with what is remembered of earlier ones.
+struct Replay {
+    host: Host,
+    sandboxes: BTreeMap<String, Sandbox>,
+    /// The result of the last ADD of a plugin for a container.
+    results: BTreeMap<(String, String), Value>,
+}
+
+impl Replay {
+    fn new() -> Self {
+        Self {
+            host: Host::new(),
+            sandboxes: BTreeMap::new(),
+            results: BTreeMap::new(),
+        }
+    }
+
+    fn run(&mut self, call: &Call) {
+        let mut call = call.clone().without_masquerade();
+        let container = call.variable("CNI_CONTAINERID").to_owned();
+        let key = (call.plugin.clone(), container.clone());
+        if call.stdin["prevResult"].is_object()
+            && let Some(result) = self.results.get(&key)
+        {
+            call.stdin["prevResult"] = result.clone();
+        }
+        let name = format!("netns-{container}");
+        let sandboxes = self.sandboxes.entry(name.clone());
+        let sandbox = sandboxes.or_insert_with(|| self.host.sandbox(&name));
+        let outcome = call.invocation(&self.host, sandbox).run();
+        let result = outcome.ok();
+        match (call.verb(), call.plugin.as_str()) {
+            ("ADD", "bridge") => attached(&self.host, sandbox, &call),
+            ("DEL", "bridge") => detached(&self.host, sandbox, &call),
+            ("DEL", "host-local") => assert!(leases(&self.host, &call).is_empty()),
+            ("VERSION", _) => assert!(result["supportedVersions"].is_array()),
+            _ => {}
+        }
+        if call.verb() == "ADD" {
+            assert_eq!(result["cniVersion"], call.stdin["cniVersion"]);
+            self.results.insert(key, result);
+        }
+    }
+}
+
+/// The pod's link works, and is as the call asked for it.
+fn attached(host: &Host, sandbox: &Sandbox, call: &Call) {
+    let addresses = sandbox.addresses("eth0");
+    assert_eq!(
+        addresses.len(),
+        call.stdin["ipam"]["ranges"].as_array().unwrap().len()
+    );
+    for gateway in sandbox.default_gateways() {
+        assert!(sandbox.pings(&gateway), "{gateway}: {call:#?}");
+    }
+    let bridge = call.stdin["bridge"].as_str().unwrap();
+    assert!(!host.addresses(bridge).is_empty());
+    let args = call
+        .variable("CNI_ARGS")
+        .split(';')
+        .filter_map(|pair| pair.split_once('='));
+    for (key, value) in args {
+        match key {
+            "MAC" => assert_eq!(sandbox.mac("eth0"), value),
+            "IP" => assert!(addresses[0].starts_with(&format!("{value}/"))),
+            _ => {}
+        }
+    }
+    let asked = call.stdin["runtimeConfig"]["ips"].as_array();
+    for ip in asked.into_iter().flatten() {
+        let prefix = format!("{}/", ip.as_str().unwrap());
+        assert!(
+            addresses.iter().any(|address| address.starts_with(&prefix)),
+            "{ip}"
+        );
+    }
+}
+
+fn detached(host: &Host, sandbox: &Sandbox, call: &Call) {
+    assert!(!sandbox.has_link("eth0"));
+    assert!(!host.links().iter().any(|link| link.starts_with("veth")));
+    assert!(leases(host, call).is_empty());
+}
+
+/// The leases of the call's container.
+fn leases(host: &Host, call: &Call) -> Vec<String> {
+    let holder = call.variable("CNI_CONTAINERID");
+    let leases = host.leases(call.network());
+    leases
+        .into_values()
+        .filter(|lease| lease.starts_with(holder))
+        .collect()
+}
+
+/// Replays what a runtime sent to these plugins, each network on a host of its own: some
+/// were recorded one after the other and share a subnet.
+fn replay(runtime: &str, plugins: &[&str]) {
+    let mut calls = recorded(runtime);
+    calls.retain(|call| plugins.contains(&call.plugin.as_str()));
+    let networks: BTreeSet<_> = calls.iter().map(Call::network).collect();
+    for network in networks {
+        let mut replay = Replay::new();
+        let of_network = calls.iter().filter(|call| call.network() == network);
+        of_network.for_each(|call| replay.run(call));
+    }
+}
+
+const RUNTIMES: [&str; 4] = [
+    "containerd-1.6",
+    "containerd-2.3",
+    "cri-o-1.36",
+    "podman-4.3",
+];
+
+#[test]
+fn calls_of_containerd_1_6() {
+    replay("containerd-1.6", &["bridge", "loopback"]);
+}
+
+#[test]
+fn calls_of_containerd_2_3() {
+    replay("containerd-2.3", &["bridge", "loopback"]);
+}
+
+#[test]
+fn calls_of_cri_o_1_36() {
+    replay("cri-o-1.36", &["bridge", "loopback"]);
+}
+
+#[test]
+fn calls_of_podman_4_3() {
+    replay("podman-4.3", &["bridge"]);
+}
+
+#[test]
+fn calls_that_the_delegate_got_from_the_references_bridge() {
+    for runtime in RUNTIMES {
+        replay(runtime, &["host-local"]);
+    }
+}
+
+#[test]
+fn masquerading_is_refused_on_add_and_does_not_stand_in_the_way_of_del() {
+    for runtime in RUNTIMES {
+        let calls = recorded(runtime);
+        let host = Host::new();
+        let a = host.sandbox("a");
+        let before = host.snapshot();
+        for call in calls
+            .iter()
+            .filter(|call| call.plugin == "bridge" && call.stdin["ipMasq"] == true)
+        {
+            match call.verb() {
+                "ADD" => call
+                    .invocation(&host, &a)
+                    .error()
+                    .expect(2, &["ipMasq", "true"]),
+                "DEL" => assert_eq!(call.invocation(&host, &a).ok(), Value::Null),
+                _ => {}
+            }
+            host.snapshot().assert_same_as(&before);
+        }
+    }
+}
