@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Times our plugins beside the reference's, in turns and in one run, in a private network:
+# VERSION, loopback ADD, bridge ADD and DEL with host-local, each from the start of the
+# process to its end.
+#
+#     scripts/bench.sh [--reference DIR] [--rounds N]     /usr/lib/cni and 200 by default
+#
+# Needs Rust and an idle machine; works as root and as an ordinary user who may make user
+# namespaces. Installs ip and the reference (Debian's containernetworking-plugins) where
+# they are missing, for which it has to be root or to have sudo.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/machine.sh
+source scripts/machine.sh
+
+main() {
+    local reference=/usr/lib/cni rounds=200
+    while (($# > 0)); do
+        (($# > 1)) || die "$1 needs a value"
+        case $1 in
+            --reference) reference=$(realpath "$2") ;;
+            --rounds) rounds=$2 ;;
+            *) die "unknown option $1" ;;
+        esac
+        shift 2
+    done
+    need_rust
+    need ip iproute2
+    need unshare util-linux
+    need "$reference/bridge" containernetworking-plugins
+
+    say "building static executables"
+    local executables
+    executables=$(static_executables)
+    local bench=(cargo bench --quiet --locked --package tests --bench attach)
+    "${bench[@]}" --no-run
+
+    say "timing"
+    printf 'ours       %s: %s\n' "$executables" "$(version "$executables")"
+    printf 'reference  %s: %s\n' "$reference" "$(version "$reference")"
+    printf 'machine    %s processors, Linux %s, load %s\n' \
+        "$(nproc)" "$(uname -r)" "$(cut -d' ' -f1-3 /proc/loadavg)"
+    in_private_network "${bench[@]}" --offline -- \
+        --ours "$executables" --reference "$reference" --rounds "$rounds"
+}
+
+# What the bridge in a directory says of itself, and the package that it comes from.
+version() {
+    local file
+    file=$(realpath "$1/bridge")
+    "$file" </dev/null 2>&1 | sed -n 1p
+    # shellcheck disable=SC2016 # for dpkg-query to expand
+    dpkg-query --search "$file" 2>/dev/null | cut -d: -f1 |
+        xargs -r dpkg-query --show --showformat='           package ${Package} ${Version}\n'
+}
+
+main "$@"

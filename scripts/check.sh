@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Looks at everything that can be judged without running it: format, lints, documentation,
+# dependencies and their direction, length of files, shell scripts.
+#
+# Needs Rust. Installs shellcheck, rustfmt, clippy and cargo-deny where they are missing;
+# for packages it has to be root or to have sudo.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/machine.sh
+source scripts/machine.sh
+
+readonly LINES_OF_A_FILE=400
+
+main() {
+    need_rust
+    need shellcheck shellcheck
+    cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+    cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+
+    step "format" cargo fmt --all --check
+    step "length of files" short_files
+    step "shell scripts" shellcheck --external-sources scripts/*.sh .ci/run crates/*/src/*.sh
+    step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
+    RUSTDOCFLAGS="-D warnings" step "documentation" \
+        cargo doc --workspace --no-deps --document-private-items --locked
+    step "dependencies" dependencies
+    finish
+}
+
+failed=()
+
+# Every step is taken, whatever became of the one before.
+step() {
+    local name=$1
+    shift
+    say "$name"
+    "$@" || failed+=("$name")
+}
+
+finish() {
+    ((${#failed[@]} == 0)) || die "failed: $(printf '%s; ' "${failed[@]}")"
+    say "all checks passed"
+}
+
+short_files() {
+    local long
+    long=$(find crates tests -name '*.rs' -exec wc -l {} + |
+        awk -v limit="$LINES_OF_A_FILE" '$2 != "total" && $1 > limit')
+    [[ -z $long ]] || { printf 'over %s lines:\n%s\n' "$LINES_OF_A_FILE" "$long" && false; }
+}
+
+# Who may use what is checked wherever this runs; known vulnerabilities only where the
+# database of them can be fetched.
+dependencies() {
+    cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+    cargo deny check --hide-inclusion-graph -A unused-wrapper bans licenses sources || return
+    if cargo deny fetch db >/dev/null 2>&1; then
+        cargo deny check --disable-fetch advisories
+    else
+        echo "advisories: not checked, since their database cannot be fetched from here"
+    fi
+}
+
+main "$@"

@@ -1,0 +1,65 @@
+# shellcheck shell=bash
+# What the other scripts ask of the machine: programs, and a network of their own.
+# Sourced, never run.
+
+export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
+
+say() { printf '\n==> %s\n' "$*"; }
+
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+# need PROGRAM PACKAGE... installs the Debian packages if PROGRAM is not there.
+need() {
+    local program=$1
+    shift
+    [[ -e $program ]] || command -v "$program" >/dev/null || install_packages "$@"
+}
+
+install_packages() {
+    local as_root=()
+    command -v apt-get >/dev/null || die "install these packages first: $*"
+    if ((EUID != 0)); then
+        command -v sudo >/dev/null || die "as root, first: apt-get install $*"
+        as_root=(sudo)
+    fi
+    say "installing $*"
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120)
+    "${as_root[@]}" "${apt[@]}" install --no-install-recommends -y "$@" >/dev/null 2>&1 && return
+    # A package list that is missing or too old is mended once.
+    "${as_root[@]}" "${apt[@]}" update
+    "${as_root[@]}" "${apt[@]}" install --no-install-recommends -y "$@"
+}
+
+need_rust() {
+    command -v cargo >/dev/null || die "install Rust first, as https://rustup.rs says"
+    need cc gcc libc6-dev
+}
+
+# Runs a command as root of network and mount namespaces of its own, where nothing is
+# left of /run and /var/lib: whatever it does there ends with it.
+in_private_network() {
+    local enter=(unshare --net --mount)
+    if ((EUID != 0)); then
+        enter=(unshare --user --map-root-user --net --mount)
+        "${enter[@]}" true || die "ordinary users may not make user namespaces here: run this" \
+            "as root, or first: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+        # With subordinate IDs, tcpdump can drop the groups that it need not have.
+        ! "${enter[@]}" --map-auto true 2>/dev/null || enter+=(--map-auto)
+    fi
+    # shellcheck disable=SC2016 # expanded inside
+    "${enter[@]}" bash -euc '
+        mount -t tmpfs tmpfs /run
+        mount -t tmpfs tmpfs /var/lib
+        mkdir -p /run/netns /var/lib/cni
+        ip link set lo up
+        exec "$@"' in_private_network "$@"
+}
+
+# Builds executables that run on any distribution, and prints the directory they are in.
+static_executables() {
+    cargo static >&2 || return
+    echo "$(realpath "${CARGO_TARGET_DIR:-target}")/$(rustc --print host-tuple)/release"
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds the executables and runs every test in a private network: this machine's own
+# links, addresses and files stay as they are. Arguments go to the test runner:
+#
+#     scripts/test.sh                           everything
+#     scripts/test.sh -E 'package(bridge)'      some of it, with cargo-nextest
+#     PLUGINS_UNDER_TEST=/opt/cni/bin scripts/test.sh
+#
+# Needs Rust; works as root and as an ordinary user who may make user namespaces. Installs
+# ip, nft, ping, tcpdump, dnsmasq and the reference plugins where they are missing, for which it has
+# to be root or to have sudo. cargo-nextest is used if it is there.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/machine.sh
+source scripts/machine.sh
+
+main() {
+    need_rust
+    need ip iproute2
+    need unshare util-linux
+    need ping iputils-ping
+    need nft nftables
+    need tcpdump tcpdump
+    need dnsmasq dnsmasq-base
+    ((EUID == 0)) || need newuidmap uidmap
+    # The reference, for the tests in which it is the other side.
+    need /usr/lib/cni/bridge containernetworking-plugins
+
+    # Outside, where crates can be fetched. Inside nothing is left to build.
+    say "building"
+    cargo build --workspace --locked --bins
+    cargo test --workspace --locked --no-run
+
+    say "testing"
+    # A snapshot that differs fails; it is written down where INSTA_UPDATE=new asks for it.
+    export INSTA_UPDATE=${INSTA_UPDATE:-no}
+    if cargo nextest --version >/dev/null 2>&1; then
+        in_private_network cargo nextest run --workspace --offline --locked "$@"
+        cargo test --workspace --offline --locked --quiet --doc
+    else
+        in_private_network cargo test --workspace --offline --locked --no-fail-fast "$@"
+    fi
+    say "all tests passed"
+}
+
+main "$@"
