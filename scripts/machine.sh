@@ -46,8 +46,6 @@ in_private_network() {
         enter=(unshare --user --map-root-user --net --mount)
         "${enter[@]}" true || die "ordinary users may not make user namespaces here: run this" \
             "as root, or first: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-        # With subordinate IDs, tcpdump can drop the groups that it need not have.
-        ! "${enter[@]}" --map-auto true 2>/dev/null || enter+=(--map-auto)
     fi
     # shellcheck disable=SC2016 # expanded inside
     "${enter[@]}" bash -euc '

@@ -7,8 +7,8 @@
 #     PLUGINS_UNDER_TEST=/opt/cni/bin scripts/test.sh
 #
 # Needs Rust; works as root and as an ordinary user who may make user namespaces. Installs
-# ip, nft, ping, tcpdump, dnsmasq and the reference plugins where they are missing, for which it has
-# to be root or to have sudo. cargo-nextest is used if it is there.
+# ip, nft, ping, dnsmasq and the reference plugins where they are missing, for which it
+# has to be root or to have sudo. cargo-nextest is used if it is there.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +21,6 @@ main() {
     need unshare util-linux
     need ping iputils-ping
     need nft nftables
-    need tcpdump tcpdump
     need dnsmasq dnsmasq-base
     ((EUID == 0)) || need newuidmap uidmap
     # The reference, for the tests in which it is the other side.
