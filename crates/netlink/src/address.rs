@@ -34,35 +34,24 @@ pub enum Dad {
 
 impl Address {
     pub(crate) fn from_message(message: &AddressMessage) -> Option<Self> {
-        let local = message
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                AddressAttribute::Local(address) => Some(*address),
-                _ => None,
-            });
-        let address = message
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                AddressAttribute::Address(address) => Some(*address),
-                _ => None,
-            });
-        let flags = message
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                AddressAttribute::Flags(flags) => Some(*flags),
-                _ => None,
-            });
-        let flags = flags.unwrap_or(AddressFlags::empty());
-        let network = IpNetwork::new(local.or(address)?, message.header.prefix_len).ok()?;
+        let (mut local, mut remote) = (None, None);
+        let mut flags = AddressFlags::empty();
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Local(address) => local = Some(*address),
+                AddressAttribute::Address(address) => remote = Some(*address),
+                AddressAttribute::Flags(found) => flags = *found,
+                _ => {}
+            }
+        }
+        // IPv6 has no local address but on a point-to-point link.
+        let address = IpNetwork::new(local.or(remote)?, message.header.prefix_len).ok()?;
         Some(Self {
             link: message.header.index,
-            address: network,
+            address,
             is_tentative: flags.contains(AddressFlags::Tentative),
             is_duplicate: flags.contains(AddressFlags::Dadfailed),
-            is_link_local: network.is_ipv6() && message.header.scope == AddressScope::Link,
+            is_link_local: address.is_ipv6() && message.header.scope == AddressScope::Link,
         })
     }
 }
