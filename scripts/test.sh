@@ -22,7 +22,6 @@ main() {
     need ping iputils-ping
     need nft nftables
     need dnsmasq dnsmasq-base
-    ((EUID == 0)) || need newuidmap uidmap
     # The reference, for the tests in which it is the other side.
     need /usr/lib/cni/bridge containernetworking-plugins
 

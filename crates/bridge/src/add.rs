@@ -62,11 +62,10 @@ struct Attach<'a> {
     host_name: String,
 }
 
-/// Both ends of the pair, and the socket that hears when it comes up.
+/// Both ends of the pair.
 struct Pair {
     host: Link,
     container: Link,
-    monitor: Monitor,
 }
 
 impl Attach<'_> {
@@ -102,9 +101,9 @@ impl Attach<'_> {
     fn link_first(&mut self, delegate: &Delegate<'_>) -> anyhow::Result<AddResult> {
         let bridge = host::ensure_bridge(self.host, self.config)?;
         let mac = plan::early_mac(&self.request.attachment);
-        let mut pair = self.make_pair(&bridge, mac)?;
+        let pair = self.make_pair(&bridge, mac)?;
         self.sandbox.bring_up(self.config.dad)?;
-        self.wait_for_port(&mut pair)?;
+        self.wait_for_port(&pair)?;
         let lease = delegate.start(Verb::Add)?.result()?;
         let plan = Plan::new(self.config, &lease, bridge.mtu)?;
         self.configure(&bridge, pair, (plan, lease))
@@ -112,7 +111,6 @@ impl Attach<'_> {
 
     fn make_pair(&self, bridge: &Bridge, mac: MacAddress) -> anyhow::Result<Pair> {
         let attachment = &self.request.attachment;
-        let monitor = Monitor::open()?;
         let pair = VethPair {
             host: VethEnd {
                 name: &self.host_name,
@@ -132,25 +130,22 @@ impl Attach<'_> {
             PortMode::Hairpin => vec![hairpin],
             PortMode::Plain | PortMode::Promiscuous => vec![],
         };
-        let host = self.host.add_veth(&pair, changes)?;
+        let (host, joined) = self.host.add_veth(&pair, changes)?;
         let container = self
             .sandbox
             .find_link()?
             .context("the container's link is gone")?;
-        self.keep_mac_of(&bridge.link)?;
-        Ok(Pair {
-            host,
-            container,
-            monitor,
-        })
+        self.keep_mac(&bridge.link, &joined)?;
+        Ok(Pair { host, container })
     }
 
     /// A bridge that somebody made without a MAC takes one of its ports': setting the one
     /// that it had keeps it for good, so that no neighbour's entry goes stale.
-    fn keep_mac_of(&self, bridge: &Link) -> anyhow::Result<()> {
-        let Some(mac) = bridge.mac else { return Ok(()) };
-        if self.host.link_by_index(bridge.index)?.mac != bridge.mac {
-            let keep = Request::change_link(&bridge.name, &LinkChange::Mac(mac));
+    fn keep_mac(&self, before: &Link, joined: &Link) -> anyhow::Result<()> {
+        if let Some(mac) = before.mac
+            && joined.mac != before.mac
+        {
+            let keep = Request::change_link(&before.name, &LinkChange::Mac(mac));
             self.host.execute(vec![keep])?;
         }
         Ok(())
@@ -163,14 +158,9 @@ impl Attach<'_> {
         (plan, lease): (Plan, AddResult),
     ) -> anyhow::Result<AddResult> {
         let config = self.config;
-        host::ensure_gateways(
-            self.host,
-            &bridge.link,
-            &plan.gateways,
-            config.other_address,
-        )?;
+        host::ensure_gateways(self.host, bridge, &plan.gateways, config.other_address)?;
         let ipv6 = self.sandbox.configure(&pair.container, &plan, config.dad)?;
-        pair.host = self.wait_for_port(&mut pair)?;
+        pair.host = self.wait_for_port(&pair)?;
         pair.container = self
             .sandbox
             .wait_until_ready(&pair.container, config.dad, ipv6)?;
@@ -185,7 +175,7 @@ impl Attach<'_> {
     /// Waits until the bridge takes the pair for a port that works. Without the spanning tree
     /// protocol it forwards from then on; with it that takes another 30 s, which nobody
     /// waits for.
-    fn wait_for_port(&self, pair: &mut Pair) -> anyhow::Result<Link> {
+    fn wait_for_port(&self, pair: &Pair) -> anyhow::Result<Link> {
         let what = format!("port {} to come up", pair.host.name);
         let wait = Wait {
             link: pair.host.index,
@@ -201,7 +191,7 @@ impl Attach<'_> {
             ];
             link.is_operational && state.is_some_and(|state| works.contains(&state))
         };
-        Ok(pair.monitor.wait_for_link(self.host, &wait, works)?)
+        Ok(Monitor::new().wait_for_link(self.host, &wait, works)?)
     }
 
     fn result(&self, bridge: &Bridge, pair: &Pair, (plan, lease): (Plan, AddResult)) -> AddResult {

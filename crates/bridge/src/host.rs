@@ -19,6 +19,7 @@ pub(crate) struct Bridge {
     pub link: Link,
     /// In bytes.
     pub mtu: u32,
+    addresses: Vec<Address>,
 }
 
 /// Finds the bridge, or makes it, and brings it up.
@@ -50,7 +51,11 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
         .map(|change| Request::change_link(name, change))
         .collect();
     host.execute(requests)?;
-    Ok(Bridge { link, mtu })
+    Ok(Bridge {
+        addresses: host.addresses(link.index)?,
+        link,
+        mtu,
+    })
 }
 
 /// The name of the bridge belongs to a bridge.
@@ -160,7 +165,7 @@ pub(crate) const BRIDGE_NF_CALL: [&str; 2] =
 /// Code 7: another address is in the way; whatever the kernel refuses.
 pub(crate) fn ensure_gateways(
     host: &Connection,
-    bridge: &Link,
+    bridge: &Bridge,
     gateways: &[IpNetwork],
     other: OtherAddress,
 ) -> anyhow::Result<()> {
@@ -168,39 +173,40 @@ pub(crate) fn ensure_gateways(
         return Ok(());
     }
     if gateways.iter().any(IpNetwork::is_ipv6) {
-        Sysctl::ipv6(&bridge.name, "disable_ipv6").ensure("0")?;
+        Sysctl::ipv6(&bridge.link.name, "disable_ipv6").ensure("0")?;
         enable_ipv6_forwarding(host)?;
     }
     if gateways.iter().any(IpNetwork::is_ipv4) {
         Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
     }
-    let addresses = host.addresses(bridge.index)?;
     for gateway in gateways {
-        ensure_gateway(host, bridge, &addresses, (*gateway, other))?;
+        ensure_gateway(host, bridge, *gateway, other)?;
     }
     Ok(())
 }
 
 fn ensure_gateway(
     host: &Connection,
-    bridge: &Link,
-    addresses: &[Address],
-    (gateway, other): (IpNetwork, OtherAddress),
+    bridge: &Bridge,
+    gateway: IpNetwork,
+    other: OtherAddress,
 ) -> anyhow::Result<()> {
+    let Bridge {
+        link, addresses, ..
+    } = bridge;
     if addresses.iter().any(|it| it.address == gateway) {
         return Ok(());
     }
+    let name = &link.name;
     for Address { address, .. } in addresses.iter().filter(|it| is_in_the_way(it, gateway)) {
         match other {
             OtherAddress::Replace => {
                 note(format_args!(
-                    "forceAddress: {} loses {address} to {gateway}",
-                    bridge.name
+                    "forceAddress: {name} loses {address} to {gateway}"
                 ));
-                host.execute(vec![Request::delete_address(bridge.index, *address)])?;
+                host.execute(vec![Request::delete_address(link.index, *address)])?;
             }
             OtherAddress::Refuse => {
-                let name = &bridge.name;
                 let reason = format!(
                     "{name} bears {address}, not {gateway}; remove it, or replace it by forceAddress: true"
                 );
@@ -208,7 +214,7 @@ fn ensure_gateway(
             }
         }
     }
-    match host.execute(vec![Request::add_address(bridge.index, gateway, Dad::Skip)]) {
+    match host.execute(vec![Request::add_address(link.index, gateway, Dad::Skip)]) {
         Err(error) if !error.is_already_exists() => Err(error.into()),
         _ => Ok(()),
     }

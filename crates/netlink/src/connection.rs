@@ -6,7 +6,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteHeader, RouteMessage, RouteType};
 use netns::Netns;
 
@@ -107,8 +107,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn links(&self) -> Result<Vec<Link>, Error> {
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let reply = self.all("read links", request)?;
+        let request = without_statistics(LinkMessage::default());
+        let reply = self.all("read links", RouteNetlinkMessage::GetLink(request))?;
         Ok(reply.iter().filter_map(link).collect())
     }
 
@@ -135,29 +135,35 @@ impl Connection {
         )])
     }
 
-    /// Makes both ends of a pair where they belong, and `changes` right behind.
+    /// Makes both ends of a pair where they belong, then `changes`, and returns the host's
+    /// end and the bridge that it has become a port of.
     ///
     /// As `ip link add … type veth peer … netns …`, with `master` and `up`.
     ///
     /// # Errors
     /// [`Error::Refused`]: a name is taken, the bridge is full, …
-    pub fn add_veth(&self, pair: &VethPair<'_>, changes: Vec<Request>) -> Result<Link, Error> {
+    pub fn add_veth(
+        &self,
+        pair: &VethPair<'_>,
+        changes: Vec<Request>,
+    ) -> Result<(Link, Link), Error> {
         let mut requests = pair.requests();
         requests.extend(changes);
-        let mut message = LinkMessage::default();
-        message
-            .attributes
+        let operation = format!("read link {}", pair.host.name);
+        let (mut host, mut bridge) = (LinkMessage::default(), LinkMessage::default());
+        host.attributes
             .push(LinkAttribute::IfName(pair.host.name.to_owned()));
-        requests.push(read_link(format!("read link {}", pair.host.name), message));
+        bridge.header.index = pair.master;
+        requests.extend([host, bridge].map(|message| read_link(operation.clone(), message)));
         let replies = self.transport.execute(requests)?;
-        let made = replies
-            .last()
-            .and_then(|reply| reply.first())
-            .and_then(link);
-        made.ok_or_else(|| Error::Unanswered {
-            operation: format!("read link {}", pair.host.name),
-            reason: "no link in the answer",
-        })
+        let mut links = replies.iter().flatten().filter_map(link);
+        match (links.next(), links.next()) {
+            (Some(host), Some(bridge)) => Ok((host, bridge)),
+            _ => Err(Error::Unanswered {
+                operation,
+                reason: "no link in the answer",
+            }),
+        }
     }
 
     /// Deletes the link with this index. As `ip link delete`.
@@ -240,7 +246,15 @@ impl Connection {
 }
 
 fn read_link(operation: String, message: LinkMessage) -> Request {
-    Request::new(operation, RouteNetlinkMessage::GetLink(message), 0)
+    let message = RouteNetlinkMessage::GetLink(without_statistics(message));
+    Request::new(operation, message, 0)
+}
+
+/// Counters make up most of a link's description, and nobody looks at them.
+fn without_statistics(mut message: LinkMessage) -> LinkMessage {
+    let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
+    message.attributes.push(mask);
+    message
 }
 
 fn link(message: &RouteNetlinkMessage) -> Option<Link> {

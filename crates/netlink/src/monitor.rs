@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
+use netns::Netns;
 use rtnetlink::MulticastGroup;
 
 use crate::address::Address;
@@ -11,12 +12,15 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::transport::{Event, Transport};
 
-/// A socket that hears of changes to links and IPv6 addresses in its namespace.
+/// Hears of changes to links and IPv6 addresses in one namespace.
 ///
-/// It asks nothing: on a busy host the events of others overrun it, and what is lost then
-/// would be an answer as well. So a [`Connection`] to the same namespace asks.
-pub struct Monitor {
-    transport: Transport,
+/// It asks nothing: on a busy host the events of others overrun its socket, and what is
+/// lost then would be an answer as well. So a [`Connection`] to the same namespace asks.
+/// The socket is opened when an answer is not yet the one that is waited for, which with
+/// a pair of links is seldom.
+pub struct Monitor<'a> {
+    namespace: Option<&'a Netns>,
+    transport: Option<Transport>,
 }
 
 /// What is waited for.
@@ -30,16 +34,21 @@ pub struct Wait<'a> {
     pub deadline: Duration,
 }
 
-impl Monitor {
-    /// Listens in the calling thread's namespace. Opened before a change is asked for, it
-    /// misses nothing of it.
-    ///
-    /// # Errors
-    /// [`Error::Open`].
-    pub fn open() -> Result<Self, Error> {
-        let groups = [MulticastGroup::Link, MulticastGroup::Ipv6Ifaddr];
-        let transport = Transport::open(&groups)?;
-        Ok(Self { transport })
+impl<'a> Monitor<'a> {
+    /// Hears of the calling thread's namespace.
+    pub fn new() -> Self {
+        Self {
+            namespace: None,
+            transport: None,
+        }
+    }
+
+    /// Hears of `namespace`.
+    pub fn new_in(namespace: &'a Netns) -> Self {
+        Self {
+            namespace: Some(namespace),
+            transport: None,
+        }
     }
 
     /// Waits until the link is as `condition` wants it, and returns it.
@@ -75,32 +84,58 @@ impl Monitor {
         })
     }
 
-    /// Asks once, and again after every event that concerns the link or that was lost.
+    /// Asks, again once it listens, and again after every event that concerns the link or
+    /// that was lost.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,
         ask: impl Fn() -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
+        if let Some(found) = ask()? {
+            return Ok(found);
+        }
         let end = Instant::now() + wait.deadline;
+        let transport = self.listen()?;
+        let mut may_have_changed = true;
         loop {
-            if let Some(found) = ask()? {
+            if may_have_changed && let Some(found) = ask()? {
                 return Ok(found);
             }
-            loop {
-                let rest = end.saturating_duration_since(Instant::now());
-                match self.transport.next_event(rest) {
-                    Some(event) if concerns(&event, wait.link) => break,
-                    Some(_) => {}
-                    None => {
-                        return Err(Error::Timeout {
-                            what: wait.what.to_owned(),
-                            after: wait.deadline,
-                        });
-                    }
-                }
-            }
+            let rest = end.saturating_duration_since(Instant::now());
+            let event = transport.next_event(rest).ok_or_else(|| wait.timeout())?;
+            may_have_changed = concerns(&event, wait.link);
         }
     }
+
+    fn listen(&mut self) -> Result<&mut Transport, Error> {
+        let transport = match self.transport.take() {
+            Some(transport) => transport,
+            None => match self.namespace {
+                Some(namespace) => namespace.run(open)??,
+                None => open()?,
+            },
+        };
+        Ok(self.transport.insert(transport))
+    }
+}
+
+impl Default for Monitor<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Wait<'_> {
+    fn timeout(&self) -> Error {
+        Error::Timeout {
+            what: self.what.to_owned(),
+            after: self.deadline,
+        }
+    }
+}
+
+fn open() -> Result<Transport, Error> {
+    Transport::open(&[MulticastGroup::Link, MulticastGroup::Ipv6Ifaddr])
 }
 
 fn concerns(event: &Event, link: u32) -> bool {

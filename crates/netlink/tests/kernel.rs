@@ -73,7 +73,7 @@ impl Pair {
             sandbox: &self.sandbox,
         };
         let hairpin = Request::change_link("vethx", &LinkChange::Hairpin);
-        self.host.add_veth(&pair, vec![hairpin]).unwrap()
+        self.host.add_veth(&pair, vec![hairpin]).unwrap().0
     }
 }
 
@@ -103,7 +103,7 @@ fn pair_is_made_in_place_with_all_that_was_asked() {
 #[test]
 fn port_is_waited_for_by_event() {
     let pair = bridge_and_sandbox();
-    let mut monitor = Monitor::open().unwrap();
+    let mut monitor = Monitor::new();
     let host = pair.make();
     pair.container
         .execute(vec![Request::change_link("eth0", &LinkChange::Up)])
