@@ -18,12 +18,7 @@ use crate::{del, plan};
 /// All that differs, in one error; code 7 where there is no `prevResult` to compare with.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &request.args)?;
-    let Some(expected) = &request.prev_result else {
-        bail!(Error::invalid(
-            "prevResult",
-            "missing; CHECK compares with it"
-        ));
-    };
+    let expected = request.chained()?;
     del::forward(&request.network, Verb::Check)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     let check = Check {

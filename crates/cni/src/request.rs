@@ -75,6 +75,18 @@ pub struct StatusRequest {
 }
 
 impl AddRequest {
+    /// What the plugins before this one did, for a plugin that cannot be the first, and
+    /// for CHECK.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] where there is no `prevResult`.
+    pub fn chained(&self) -> Result<&AddResult, Error> {
+        let reason = "missing; the plugin needs the result of those before it in the chain";
+        self.prev_result
+            .as_ref()
+            .ok_or_else(|| Error::invalid("prevResult", reason))
+    }
+
     pub(crate) fn parse(environment: Environment, network: Network) -> Result<Self, Error> {
         let args = environment.cni_args()?;
         let prev_result = prev_result(&network)?;

@@ -34,6 +34,15 @@ impl SpecVersion {
         Self::V1_1_0,
     ];
 
+    /// The versions that can chain plugins, for a plugin that only works behind another.
+    pub const CHAINED: &'static [Self] = &[
+        Self::V0_3_0,
+        Self::V0_3_1,
+        Self::V0_4_0,
+        Self::V1_0_0,
+        Self::V1_1_0,
+    ];
+
     /// The newest version, in which results are held in memory.
     pub const CURRENT: Self = Self::V1_1_0;
 

@@ -1,0 +1,142 @@
+//! portmap and bandwidth: what passes through the chain, and what is refused.
+
+use serde_json::{Value, json};
+use tests::{Host, Invocation, Sandbox};
+
+fn result() -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "interfaces": [{"name": "eth0", "sandbox": "/run/netns/a", "vendor": 1}],
+        "ips": [{"address": "10.1.0.2/24", "interface": 0}],
+        "dns": {"nameservers": ["10.1.0.1"]},
+        "vendor.example/id": {"kept": true},
+    })
+}
+
+fn config(plugin: &str) -> Value {
+    json!({"cniVersion": "1.0.0", "name": "pods", "type": plugin, "prevResult": result()})
+}
+
+fn run(host: &Host, verb: &str, sandbox: &Sandbox, config: &Value) -> Invocation {
+    let name = config["type"].as_str().unwrap();
+    host.plugin(name).verb(verb).config(config).sandbox(sandbox)
+}
+
+/// A configuration that asks for nothing, each as a runtime writes it.
+fn idle() -> [Value; 4] {
+    let mut mapped = config("portmap");
+    mapped["runtimeConfig"] = json!({"portMappings": []});
+    mapped["snat"] = json!(true);
+    let mut zeros = config("bandwidth");
+    zeros["runtimeConfig"] = json!({"bandwidth": {
+        "ingressRate": 0, "ingressBurst": 34_359_738_359_u64, "egressRate": 0, "egressBurst": 0,
+    }});
+    [config("portmap"), mapped, config("bandwidth"), zeros]
+}
+
+/// A configuration that asks for something, and the key that says so.
+fn busy() -> Vec<(Value, &'static str)> {
+    let runtime = |plugin: &str, runtime_config: Value| {
+        let mut config = config(plugin);
+        config["runtimeConfig"] = runtime_config;
+        config
+    };
+    let mapping = json!([{"HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": ""}]);
+    let mut own = config("bandwidth");
+    own["egressRate"] = json!(1_000_000);
+    vec![
+        (
+            runtime("portmap", json!({"portMappings": mapping})),
+            "runtimeConfig.portMappings",
+        ),
+        (own, "egressRate"),
+        (
+            runtime(
+                "bandwidth",
+                json!({"bandwidth": {"IngressRate": 1000, "IngressBurst": 1000}}),
+            ),
+            "runtimeConfig.bandwidth.ingressRate",
+        ),
+        (
+            runtime(
+                "bandwidth",
+                json!({"io.kubernetes.cri.pod-annotations": {
+                    "kubernetes.io/ingress-bandwidth": "10M",
+                }}),
+            ),
+            "kubernetes.io/ingress-bandwidth",
+        ),
+    ]
+}
+
+#[test]
+fn where_nothing_is_asked_for_the_result_passes_through_unchanged() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for config in idle() {
+        assert_eq!(run(&host, "ADD", &a, &config).ok(), result(), "{config}");
+        assert_eq!(run(&host, "CHECK", &a, &config).ok(), Value::Null);
+        assert_eq!(run(&host, "DEL", &a, &config).ok(), Value::Null);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_yet_is_refused_with_its_key() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for (config, key) in busy() {
+        for verb in ["ADD", "CHECK"] {
+            run(&host, verb, &a, &config).error().expect(2, &[key]);
+        }
+        assert_eq!(run(&host, "DEL", &a, &config).ok(), Value::Null);
+    }
+}
+
+#[test]
+fn neither_can_be_the_first_of_a_chain() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for plugin in ["portmap", "bandwidth"] {
+        let mut config = config(plugin);
+        config.as_object_mut().unwrap().remove("prevResult");
+        run(&host, "ADD", &a, &config)
+            .error()
+            .expect(7, &["prevResult", "chain"]);
+        config["cniVersion"] = json!("0.2.0");
+        run(&host, "ADD", &a, &config).error().expect(1, &["0.2.0"]);
+    }
+}
+
+#[test]
+fn status_and_gc_have_nothing_to_do() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for plugin in ["portmap", "bandwidth"] {
+        let mut config = config(plugin);
+        config["cniVersion"] = json!("1.1.0");
+        config["cni.dev/valid-attachments"] = json!([]);
+        for verb in ["STATUS", "GC"] {
+            assert_eq!(run(&host, verb, &a, &config).ok(), Value::Null);
+        }
+    }
+}
+
+#[test]
+fn both_speak_the_versions_that_can_chain() {
+    let host = Host::new();
+    let versions = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+    for plugin in ["portmap", "bandwidth"] {
+        let answer = host.plugin(plugin).verb("VERSION").ok();
+        assert_eq!(answer["supportedVersions"], json!(versions));
+        let by_hand = host.plugin(plugin).run().stderr;
+        let mut lines = by_hand.lines();
+        assert!(
+            lines
+                .next()
+                .unwrap()
+                .starts_with(&format!("CNI {plugin} plugin v"))
+        );
+        let supported = format!("CNI protocol versions supported: {}", versions.join(", "));
+        assert_eq!(lines.next(), Some(supported.as_str()));
+    }
+}
