@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use cni::result::{Dns, Route};
 use cni::{Error, Network, SpecVersion};
+use ipnetwork::IpNetwork;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::pod_cidr;
 use crate::range::{Range, RangeSet, RawRange};
 use crate::resolv_conf;
 
@@ -32,6 +34,7 @@ struct RawConfig {
     range_start: String,
     range_end: String,
     gateway: String,
+    pod_cidr_file: String,
     routes: Vec<RawRoute>,
     resolv_conf: String,
     data_dir: String,
@@ -60,6 +63,7 @@ struct RawRuntimeConfig {
 struct Written {
     ipam: RawConfig,
     runtime: RawRuntimeConfig,
+    pod_cidrs: Vec<IpNetwork>,
     version: SpecVersion,
 }
 
@@ -67,10 +71,12 @@ impl Config {
     /// Reads the `ipam` section and what the runtime adds to it.
     ///
     /// # Errors
-    /// Code 7, naming key and value.
+    /// Code 7, naming key and value; code 11: the node's pod CIDRs are not known yet.
     pub fn parse(network: &Network) -> Result<Self, Error> {
+        let ipam: RawConfig = network.ipam()?;
         Self::try_from(Written {
-            ipam: network.ipam()?,
+            pod_cidrs: ipam.pod_cidrs()?,
+            ipam,
             runtime: network.runtime_config()?,
             version: network.version,
         })
@@ -91,11 +97,12 @@ impl TryFrom<Written> for Config {
         Written {
             ipam,
             runtime,
+            pod_cidrs,
             version,
         }: Written,
     ) -> Result<Self, Error> {
         let mut sets = runtime_sets(&runtime.ip_ranges)?;
-        sets.extend(ipam.flat_set()?);
+        sets.extend(ipam.flat_sets(pod_cidrs)?);
         for (index, set) in ipam.ranges.iter().enumerate() {
             sets.push(range_set(set, &format!("ipam.ranges[{index}]"))?);
         }
@@ -131,26 +138,64 @@ pub(crate) fn data_dir_of(network: &Network) -> Result<PathBuf, Error> {
 }
 
 impl RawConfig {
-    /// The set that the old keys make, which stand in the section itself.
-    fn flat_set(&self) -> Result<Option<RangeSet>, Error> {
+    /// The node's pod CIDRs, where `subnet` asks for them.
+    fn pod_cidrs(&self) -> Result<Vec<IpNetwork>, Error> {
+        let file = Some(self.pod_cidr_file.as_str()).filter(|path| !path.is_empty());
+        if self.subnet == USE_POD_CIDR {
+            return pod_cidr::read(Path::new(file.unwrap_or(DEFAULT_POD_CIDR_FILE)));
+        }
+        match file {
+            None => Ok(Vec::new()),
+            Some(path) => Err(Error::invalid(
+                "ipam.podCidrFile",
+                format!("{path:?} is read where subnet is {USE_POD_CIDR:?}, which it is not"),
+            )),
+        }
+    }
+
+    /// The sets that the old keys make, which stand in the section itself: one, or one for
+    /// each family of the node's pod CIDRs.
+    fn flat_sets(&self, pod_cidrs: Vec<IpNetwork>) -> Result<Vec<RangeSet>, Error> {
         let range = RawRange {
             subnet: self.subnet.clone(),
             range_start: self.range_start.clone(),
             range_end: self.range_end.clone(),
             gateway: self.gateway.clone(),
         };
-        let keys = [
-            &range.subnet,
-            &range.range_start,
-            &range.range_end,
-            &range.gateway,
-        ];
-        if keys.iter().all(|value| value.is_empty()) {
-            return Ok(None);
+        let bounds = [&range.range_start, &range.range_end, &range.gateway];
+        let is_bounded = bounds.iter().any(|value| !value.is_empty());
+        match (range.subnet.as_str(), is_bounded) {
+            ("", false) => Ok(Vec::new()),
+            (USE_POD_CIDR, false) => pod_cidr_sets(pod_cidrs),
+            (USE_POD_CIDR, true) => Err(Error::invalid(
+                "ipam.subnet",
+                format!(
+                    "{USE_POD_CIDR:?} takes neither rangeStart, rangeEnd nor gateway: they follow from the node"
+                ),
+            )),
+            _ => Ok(vec![RangeSet::new(
+                vec![Range::parse(&range, "ipam")?],
+                "ipam",
+            )?]),
         }
-        let range = Range::parse(&range, "ipam")?;
-        RangeSet::new(vec![range], "ipam").map(Some)
     }
+}
+
+fn pod_cidr_sets(pod_cidrs: Vec<IpNetwork>) -> Result<Vec<RangeSet>, Error> {
+    let at = format!("ipam (subnet {USE_POD_CIDR})");
+    let raw = pod_cidrs.into_iter().map(|cidr| RawRange {
+        subnet: cidr.to_string(),
+        ..RawRange::default()
+    });
+    let raw: Vec<_> = raw.collect();
+    set_per_family(ranges(&raw, &at)?, &at)
+}
+
+fn set_per_family(ranges: Vec<Range>, at: &str) -> Result<Vec<RangeSet>, Error> {
+    let is_ipv4 = |range: &Range| range.subnet.is_ipv4();
+    let (v4, v6): (Vec<_>, Vec<_>) = ranges.into_iter().partition(is_ipv4);
+    let families = [v4, v6].into_iter().filter(|family| !family.is_empty());
+    families.map(|family| RangeSet::new(family, at)).collect()
 }
 
 /// `ipRanges` is a list of sets or, as one library sends it, a list of ranges, which then
@@ -160,10 +205,7 @@ fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
     let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
     if elements.iter().any(Value::is_object) {
         let raw: Vec<RawRange> = cni::json::read(value, at)?.value;
-        let all = ranges(&raw, at)?.into_iter();
-        let (v4, v6): (Vec<_>, Vec<_>) = all.partition(|range| range.subnet.is_ipv4());
-        let families = [v4, v6].into_iter().filter(|family| !family.is_empty());
-        return families.map(|family| RangeSet::new(family, at)).collect();
+        return set_per_family(ranges(&raw, at)?, at);
     }
     if value.is_null() {
         return Ok(Vec::new());
@@ -262,6 +304,12 @@ fn data_dir(text: &str) -> Result<PathBuf, Error> {
         format!("{path:?} is no absolute path"),
     ))
 }
+
+/// As the `subnet` of the Kubernetes documentation's example.
+const USE_POD_CIDR: &str = "usePodCidr";
+
+/// Where flannel writes what it was given.
+const DEFAULT_POD_CIDR_FILE: &str = "/run/flannel/subnet.env";
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 

@@ -92,8 +92,30 @@ fn config(ipam: &Value, runtime: &Value) -> Result<Config, Error> {
     Config::try_from(Written {
         ipam: cni::json::read(ipam, "ipam")?.value,
         runtime: cni::json::read(runtime, "runtimeConfig")?.value,
+        pod_cidrs: ["10.244.1.0/24", "fd00:244:1::/64"]
+            .map(|it| it.parse().unwrap())
+            .to_vec(),
         version: SpecVersion::CURRENT,
     })
+}
+
+#[test]
+fn pod_cidrs_make_a_set_for_each_family_before_the_configured_ones() {
+    let ipam = json!({"subnet": "usePodCidr", "ranges": [[{"subnet": "10.9.0.0/30"}]]});
+    let read = config(&ipam, &json!({})).unwrap();
+    let sets: Vec<_> = read.sets.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        sets,
+        [
+            "10.244.1.1-10.244.1.254",
+            "fd00:244:1::1-fd00:244:1:0:ffff:ffff:ffff:ffff",
+            "10.9.0.1-10.9.0.2"
+        ]
+    );
+    for key in ["rangeStart", "rangeEnd", "gateway"] {
+        let ipam = json!({"subnet": "usePodCidr", key: "10.244.1.9"});
+        assert_eq!(config(&ipam, &json!({})).unwrap_err().code(), 7);
+    }
 }
 
 #[test]

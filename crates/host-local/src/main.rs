@@ -10,6 +10,7 @@ mod del;
 mod gc;
 mod lease;
 mod plugin;
+mod pod_cidr;
 mod range;
 mod request;
 mod resolv_conf;

@@ -12,10 +12,13 @@ use crate::store;
 /// Says whether leases can be written; touches none.
 ///
 /// # Errors
-/// The configuration makes no sense; code 50: `resolvConf` cannot be read, or the data
-/// directory cannot be written.
+/// The configuration makes no sense; code 50: the node's pod CIDRs are not known yet,
+/// `resolvConf` cannot be read, or the data directory cannot be written.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
-    let config = Config::parse(&request.network)?;
+    let config = match Config::parse(&request.network) {
+        Err(Error::TryAgain { reason }) => Err(Error::Unavailable { reason }),
+        config => config,
+    }?;
     config.dns().map_err(|error| Error::Unavailable {
         reason: format!("{error:#}"),
     })?;

@@ -1,0 +1,113 @@
+//! The node's pod CIDRs, from a file that something else on the node writes.
+
+use std::fs;
+use std::path::Path;
+
+use cni::Error;
+use ipnetwork::IpNetwork;
+
+/// Reads the CIDRs that `path` holds: separated by white space or commas, or the
+/// `FLANNEL_SUBNET` and `FLANNEL_IPV6_SUBNET` of flannel's `subnet.env`, which name the
+/// node's own address and are masked to its network.
+///
+/// # Errors
+/// Code 11: the file cannot be read, since whatever writes it may not have started yet.
+/// Code 7: it holds no CIDR, or something else.
+pub(crate) fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
+    let text = fs::read_to_string(path).map_err(|error| Error::TryAgain {
+        reason: format!(
+            "read podCidrFile {}, which should hold the node's pod CIDRs or flannel's FLANNEL_SUBNET: {error}",
+            path.display()
+        ),
+    })?;
+    parse(&text).map_err(|reason| {
+        Error::invalid("ipam.podCidrFile", format!("{}: {reason}", path.display()))
+    })
+}
+
+fn parse(text: &str) -> Result<Vec<IpNetwork>, String> {
+    let is_environment = text.lines().any(|line| line.contains('='));
+    let words: Vec<&str> = if is_environment {
+        text.lines()
+            .filter_map(subnet_of_flannel)
+            .flat_map(|value| value.split(','))
+            .collect()
+    } else {
+        text.split(|c: char| c.is_whitespace() || c == ',')
+            .collect()
+    };
+    let words = words
+        .into_iter()
+        .map(str::trim)
+        .filter(|word| !word.is_empty());
+    let networks = words.map(network).collect::<Result<Vec<_>, _>>()?;
+    match (networks.is_empty(), is_environment) {
+        (false, _) => Ok(networks),
+        (true, true) => Err("neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET is set".to_owned()),
+        (true, false) => Err("it is empty; it should hold CIDRs such as 10.244.1.0/24".to_owned()),
+    }
+}
+
+fn subnet_of_flannel(line: &str) -> Option<&str> {
+    let (key, value) = line.trim().split_once('=')?;
+    let is_subnet = ["FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"].contains(&key.trim());
+    is_subnet.then_some(value)
+}
+
+fn network(word: &str) -> Result<IpNetwork, String> {
+    let parsed = word
+        .parse::<IpNetwork>()
+        .ok()
+        .filter(|_| word.contains('/'));
+    let masked = parsed.and_then(|it| IpNetwork::new(it.network(), it.prefix()).ok());
+    masked.ok_or_else(|| format!("{word:?} is no CIDR"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cidrs(text: &str) -> Vec<String> {
+        parse(text)
+            .unwrap()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn plain_lists_and_flannels_environment_are_read() {
+        let both = ["10.244.1.0/24", "fd00:244:1::/64"];
+        assert_eq!(cidrs("10.244.1.0/24,fd00:244:1::/64\n"), both);
+        assert_eq!(cidrs(" 10.244.1.0/24\n\nfd00:244:1::/64"), both);
+        let flannel = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\n\
+                       FLANNEL_IPV6_NETWORK=fd00:244::/48\nFLANNEL_IPV6_SUBNET=fd00:244:1::1/64\n\
+                       FLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+        assert_eq!(cidrs(flannel), both);
+    }
+
+    #[test]
+    fn file_without_cidr_says_what_it_should_hold() {
+        for (text, reason) in [
+            ("", "it is empty"),
+            ("10.244.1.0", "\"10.244.1.0\" is no CIDR"),
+            ("10.244.1.0/24 x", "\"x\" is no CIDR"),
+            ("FLANNEL_MTU=1450\n", "neither FLANNEL_SUBNET"),
+            ("FLANNEL_SUBNET=", "neither FLANNEL_SUBNET"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn missing_file_is_named_and_may_come() {
+        let error = read(Path::new("/nonexistent/subnet.env")).unwrap_err();
+        assert_eq!(error.code(), 11);
+        let text = error.to_string();
+        assert!(
+            text.contains("/nonexistent/subnet.env") && text.contains("FLANNEL_SUBNET"),
+            "{text}"
+        );
+    }
+}
