@@ -345,3 +345,18 @@ fn twenty_at_once_get_twenty_addresses() {
     assert_eq!(leased.len(), 20);
     assert_eq!(host.leases("pods").len(), 20);
 }
+
+#[test]
+fn excluded_addresses_are_leased_to_nobody_who_does_not_ask_for_them() {
+    let host = Host::new();
+    let range = json!({"subnet": "10.5.0.0/28", "exclude": ["10.5.0.4/30", "10.5.0.3"]});
+    let network = host.host_local().with("ipam.ranges", json!([[range]]));
+    let pods = ["a", "b", "c"].map(|name| host.sandbox(name));
+    let leased = pods
+        .each_ref()
+        .map(|pod| network.add(pod)["ips"][0]["address"].clone());
+    assert_eq!(leased, ["10.5.0.2/28", "10.5.0.8/28", "10.5.0.9/28"]);
+    let asked = host.sandbox("d");
+    let asking = network.with("runtimeConfig", json!({"ips": ["10.5.0.5"]}));
+    assert_eq!(asking.add(&asked)["ips"][0]["address"], "10.5.0.5/28");
+}

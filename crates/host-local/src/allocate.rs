@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use crate::range::{RangeSet, address, number};
 
 /// The first address after `last`, round robin through the ranges of `set`, that is
-/// neither taken nor a gateway; `None` where there is none.
+/// neither taken, excluded nor a gateway; `None` where there is none.
 ///
 /// A `last` that lies in no range starts at the beginning.
 pub(crate) fn next_free(
@@ -15,12 +15,18 @@ pub(crate) fn next_free(
     last: Option<IpAddr>,
     is_taken: impl Fn(IpAddr) -> bool,
 ) -> Option<IpAddr> {
-    let candidates = rotated(set, last).into_iter().flat_map(|span| {
-        let addresses = span.first..=span.last;
-        addresses.map(move |number| address(number, span.subnet))
-    });
-    let is_free = |candidate: &IpAddr| !set.is_gateway(*candidate) && !is_taken(*candidate);
-    candidates.into_iter().find(is_free)
+    for span in rotated(set, last) {
+        let mut next = Some(span.first);
+        while let Some(number) = next.filter(|number| *number <= span.last) {
+            let candidate = address(number, span.subnet);
+            let excluded_to = set.end_of_exclusion(candidate);
+            if excluded_to.is_none() && !set.is_gateway(candidate) && !is_taken(candidate) {
+                return Some(candidate);
+            }
+            next = excluded_to.unwrap_or(number).checked_add(1);
+        }
+    }
+    None
 }
 
 /// Part of a range, as numbers.
@@ -67,7 +73,7 @@ mod tests {
             subnet: subnet.into(),
             range_start: start.into(),
             range_end: end.into(),
-            gateway: String::new(),
+            ..RawRange::default()
         };
         Range::parse(&raw, "").unwrap()
     }
@@ -114,6 +120,25 @@ mod tests {
         let last = ip("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
         let first = next_free(&set, Some(last), |_| false);
         assert_eq!(first, Some(ip("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe")));
+    }
+
+    #[test]
+    fn excluded_parts_are_stepped_over_however_large() {
+        let mut half = range("fd00::/64", "", "");
+        half.exclude = vec![
+            "fd00::/65".parse().unwrap(),
+            "fd00::8000:0:0:0".parse().unwrap(),
+        ];
+        let set = set(vec![half]);
+        assert_eq!(
+            next_free(&set, None, |_| false),
+            Some(ip("fd00::8000:0:0:1"))
+        );
+        let last = Some(ip("fd00::ffff:ffff:ffff:ffff"));
+        assert_eq!(
+            next_free(&set, last, |_| false),
+            Some(ip("fd00::8000:0:0:1"))
+        );
     }
 
     #[test]

@@ -34,6 +34,7 @@ struct RawConfig {
     range_start: String,
     range_end: String,
     gateway: String,
+    exclude: Vec<String>,
     pod_cidr_file: String,
     routes: Vec<RawRoute>,
     resolv_conf: String,
@@ -161,16 +162,17 @@ impl RawConfig {
             range_start: self.range_start.clone(),
             range_end: self.range_end.clone(),
             gateway: self.gateway.clone(),
+            exclude: self.exclude.clone(),
         };
         let bounds = [&range.range_start, &range.range_end, &range.gateway];
-        let is_bounded = bounds.iter().any(|value| !value.is_empty());
+        let is_bounded = bounds.iter().any(|value| !value.is_empty()) || !range.exclude.is_empty();
         match (range.subnet.as_str(), is_bounded) {
             ("", false) => Ok(Vec::new()),
             (USE_POD_CIDR, false) => pod_cidr_sets(pod_cidrs),
             (USE_POD_CIDR, true) => Err(Error::invalid(
                 "ipam.subnet",
                 format!(
-                    "{USE_POD_CIDR:?} takes neither rangeStart, rangeEnd nor gateway: they follow from the node"
+                    "{USE_POD_CIDR:?} takes none of rangeStart, rangeEnd, gateway and exclude, since it differs between nodes"
                 ),
             )),
             _ => Ok(vec![RangeSet::new(
@@ -240,7 +242,7 @@ fn expect_usable(sets: &[RangeSet]) -> Result<(), Error> {
         if let Some((range, other)) = others.into_iter().find_map(|other| set.overlap(other)) {
             return Err(Error::invalid(
                 "ipam.ranges",
-                format!("{}, another set", range.overlap_with(&other)),
+                format!("{}, another set", range.overlap_with(other)),
             ));
         }
     }

@@ -15,10 +15,11 @@ pub(crate) struct RawRange {
     pub range_start: String,
     pub range_end: String,
     pub gateway: String,
+    pub exclude: Vec<String>,
 }
 
 /// Consecutive addresses of one subnet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Range {
     /// The subnet, without host bits.
     pub subnet: IpNetwork,
@@ -28,6 +29,8 @@ pub(crate) struct Range {
     pub last: IpAddr,
     /// What the container is told; it may lie outside the subnet, and is never leased.
     pub gateway: IpAddr,
+    /// Parts of the subnet that are leased to nobody who does not ask for them.
+    pub exclude: Vec<IpNetwork>,
 }
 
 /// Ranges of one family that stand in for each other: a container gets one address of a
@@ -81,6 +84,7 @@ impl Range {
             first,
             last,
             gateway,
+            exclude: parse_exclude(&raw.exclude, subnet, &format!("{at}.exclude"))?,
         })
     }
 
@@ -145,30 +149,39 @@ impl RangeSet {
         self.ranges.iter().any(|range| range.gateway == address)
     }
 
-    /// How many addresses can be leased.
+    /// Where the part that is excluded with `address` ends, if it is.
+    pub fn end_of_exclusion(&self, address: IpAddr) -> Option<u128> {
+        let excluded = self.ranges.iter().flat_map(|range| &range.exclude);
+        let around = excluded.filter(|network| network.contains(address));
+        around.map(|network| bounds(*network).1).max()
+    }
+
+    /// How many addresses can be leased to those who ask for none.
     pub fn size(&self) -> u128 {
-        let size = |range: &Range| {
-            number(range.last)
-                .saturating_sub(number(range.first))
-                .saturating_add(1)
+        let free = |range: &Range| {
+            let count = |first: u128, last: u128| last.saturating_sub(first).saturating_add(1);
+            let (first, last) = (number(range.first), number(range.last));
+            let excluded = disjoint(&range.exclude).into_iter().map(bounds);
+            let excluded = excluded.filter(|(low, high)| *low <= last && *high >= first);
+            let excluded = excluded.map(|(low, high)| count(low.max(first), high.min(last)));
+            count(first, last).saturating_sub(excluded.fold(0, u128::saturating_add))
         };
-        let gateways = self
-            .ranges
-            .iter()
-            .filter(|it| self.range_of(it.gateway).is_some());
-        let mut gateways: Vec<_> = gateways.map(|range| range.gateway).collect();
+        let gateways = self.ranges.iter().map(|range| range.gateway);
+        let is_counted =
+            |it: &IpAddr| self.range_of(*it).is_some() && self.end_of_exclusion(*it).is_none();
+        let mut gateways: Vec<_> = gateways.filter(is_counted).collect();
         gateways.sort_unstable();
         gateways.dedup();
-        let sum = self.ranges.iter().map(size).fold(0, u128::saturating_add);
+        let sum = self.ranges.iter().map(free).fold(0, u128::saturating_add);
         sum.saturating_sub(gateways.len() as u128)
     }
 
     /// A range of each set that have an address in common.
-    pub fn overlap(&self, other: &Self) -> Option<(Range, Range)> {
+    pub fn overlap<'a>(&'a self, other: &'a Self) -> Option<(&'a Range, &'a Range)> {
         let pairs = self
             .ranges
             .iter()
-            .flat_map(|a| other.ranges.iter().map(move |b| (*a, *b)));
+            .flat_map(|a| other.ranges.iter().map(move |b| (a, b)));
         pairs.into_iter().find(|(a, b)| a.overlaps(b))
     }
 }
@@ -238,6 +251,37 @@ fn parse_subnet(text: &str, key: &str) -> Result<IpNetwork, Error> {
         )));
     }
     Ok(subnet)
+}
+
+/// Addresses and CIDRs, all within `subnet`.
+fn parse_exclude(texts: &[String], subnet: IpNetwork, key: &str) -> Result<Vec<IpNetwork>, Error> {
+    let networks = texts.iter().enumerate().map(|(index, text)| {
+        let invalid =
+            |reason: &str| Error::invalid(format!("{key}[{index}]"), format!("{text:?}{reason}"));
+        let network: IpNetwork = text
+            .parse()
+            .map_err(|_| invalid(" is neither an address nor a CIDR"))?;
+        let (low, high) = bounds(network);
+        let ends = [address(low, network), address(high, network)];
+        if ends.iter().all(|end| subnet.contains(*end)) {
+            return Ok(network);
+        }
+        Err(invalid(&format!(" is not within subnet {subnet}")))
+    });
+    networks.collect()
+}
+
+/// `networks` without those that lie in another: two CIDRs never overlap in part.
+fn disjoint(networks: &[IpNetwork]) -> Vec<IpNetwork> {
+    let mut networks = networks.to_vec();
+    networks.sort_unstable_by_key(IpNetwork::prefix);
+    let mut disjoint: Vec<IpNetwork> = Vec::with_capacity(networks.len());
+    for network in networks {
+        if !disjoint.iter().any(|larger| larger.contains(network.ip())) {
+            disjoint.push(network);
+        }
+    }
+    disjoint
 }
 
 fn parse_address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {

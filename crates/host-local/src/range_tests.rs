@@ -6,6 +6,7 @@ fn range(subnet: &str, start: &str, end: &str, gateway: &str) -> Result<Range, E
         range_start: start.into(),
         range_end: end.into(),
         gateway: gateway.into(),
+        ..RawRange::default()
     };
     Range::parse(&raw, "ipam.ranges[0][0]")
 }
@@ -93,15 +94,15 @@ fn set_is_of_one_family_and_without_overlap() {
     for (ranges, expected) in [
         (vec![], "at least one range"),
         (
-            vec![v4, v6],
+            vec![v4.clone(), v6],
             "10.1.0.0/24 and fd00::/64 are not of one family",
         ),
         (
-            vec![v4, inside],
+            vec![v4.clone(), inside.clone()],
             "10.1.0.1-10.1.0.254 of 10.1.0.0/24 overlaps 10.1.0.9-10.1.0.9",
         ),
         (
-            vec![inside, v4],
+            vec![inside.clone(), v4.clone()],
             "10.1.0.9-10.1.0.9 of 10.1.0.0/24 overlaps 10.1.0.1-10.1.0.254",
         ),
     ] {
@@ -111,7 +112,10 @@ fn set_is_of_one_family_and_without_overlap() {
     }
     let set = RangeSet::new(vec![v4], "ipam.ranges[0]").unwrap();
     let other = RangeSet::new(vec![inside], "ipam.ranges[1]").unwrap();
-    assert_eq!(set.overlap(&other), Some((v4, inside)));
+    let overlap = set
+        .overlap(&other)
+        .map(|(one, other)| one.overlap_with(other));
+    assert!(overlap.unwrap().contains("10.1.0.9-10.1.0.9"));
 }
 
 #[test]
@@ -127,4 +131,41 @@ fn size_counts_what_can_be_leased() {
         range("10.1.0.0/24", "10.1.0.10", "10.1.0.11", "").unwrap(),
     ];
     assert_eq!(set(both), 4);
+}
+
+fn excluding(subnet: &str, exclude: &[&str]) -> Result<Range, Error> {
+    let raw = RawRange {
+        subnet: subnet.into(),
+        exclude: exclude.iter().map(|text| (*text).to_owned()).collect(),
+        ..RawRange::default()
+    };
+    Range::parse(&raw, "ipam.ranges[0][0]")
+}
+
+#[test]
+fn exclusions_are_addresses_and_cidrs_within_the_subnet() {
+    let range = excluding("10.1.0.0/24", &["10.1.0.7", "10.1.0.128/25", "10.1.0.129"]).unwrap();
+    let set = RangeSet::new(vec![range], "").unwrap();
+    assert_eq!(set.size(), 254 - 1 - 1 - 127);
+    let end = |text: &str| set.end_of_exclusion(text.parse().unwrap());
+    assert_eq!(
+        end("10.1.0.129"),
+        Some(number("10.1.0.255".parse().unwrap()))
+    );
+    assert_eq!(end("10.1.0.8"), None);
+    for (exclude, expected) in [
+        ("x", "exclude[0]: \"x\" is neither"),
+        (
+            "10.2.0.1",
+            "exclude[0]: \"10.2.0.1\" is not within subnet 10.1.0.0/24",
+        ),
+        ("10.1.0.0/16", "exclude[0]: \"10.1.0.0/16\" is not within"),
+        ("fd00::1", "exclude[0]: \"fd00::1\" is not within"),
+    ] {
+        let text = refusal(excluding("10.1.0.0/24", &[exclude]));
+        assert!(
+            text.starts_with(&format!("ipam.ranges[0][0].{expected}")),
+            "{text}"
+        );
+    }
 }
