@@ -24,7 +24,7 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     let config = Config::parse(&request.network)?;
     let requested = request::assign(&config.sets, &request::requested(request)?)?;
     let dns = config.dns()?;
-    let store = Store::open(&config.data_dir, &request.network.name)?;
+    let store = Store::open(&config.place, &request.network.name)?;
     // Whoever called may have been killed while this process waited for the lock; then
     // nobody would ever give the addresses back.
     ensure!(

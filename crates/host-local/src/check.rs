@@ -13,7 +13,7 @@ use crate::store::Store;
 /// What is not leased to the attachment.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
-    let held = match Store::open_existing(&config.data_dir, &request.network.name)? {
+    let held = match Store::open_existing(&config.place, &request.network.name)? {
         Some(store) => store.leases_of(&request.attachment)?,
         None => Vec::new(),
     };

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::pod_cidr;
 use crate::range::{Range, RangeSet, RawRange};
 use crate::resolv_conf;
+use crate::store::Place;
 
 /// What the keys mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +22,8 @@ pub(crate) struct Config {
     pub routes: Vec<Route>,
     /// A file in the format of resolv.conf(5), to be handed on.
     pub resolv_conf: Option<PathBuf>,
-    /// Where the leases of all networks lie.
-    pub data_dir: PathBuf,
+    /// Where the leases lie.
+    pub place: Place,
 }
 
 /// The section as it is written; see the README for each key.
@@ -39,6 +40,7 @@ struct RawConfig {
     routes: Vec<RawRoute>,
     resolv_conf: String,
     data_dir: String,
+    lock_timeout: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,16 +116,16 @@ impl TryFrom<Written> for Config {
             sets,
             routes: routes(ipam.routes)?,
             resolv_conf: resolv_conf.map(PathBuf::from),
-            data_dir: data_dir(&ipam.data_dir)?,
+            place: place(&ipam.data_dir, &ipam.lock_timeout)?,
         })
     }
 }
 
-/// Where the leases lie: DEL and GC need no other key, and must not fail for one.
+/// Where the leases lie: DEL and GC need no other keys, and must not fail for one.
 ///
 /// # Errors
-/// Code 7: there is no `ipam` section, or the path is not absolute.
-pub(crate) fn data_dir_of(network: &Network) -> Result<PathBuf, Error> {
+/// Code 7: there is no `ipam` section, the path is not absolute, or the time is none.
+pub(crate) fn place_of(network: &Network) -> Result<Place, Error> {
     #[derive(Deserialize)]
     struct Document {
         ipam: Option<Section>,
@@ -132,10 +134,14 @@ pub(crate) fn data_dir_of(network: &Network) -> Result<PathBuf, Error> {
     #[serde(rename_all = "camelCase")]
     struct Section {
         data_dir: Option<String>,
+        lock_timeout: Option<String>,
     }
     let section = network.quiet_config::<Document>()?.ipam;
     let section = section.ok_or_else(|| Error::invalid("ipam", "this section is missing"))?;
-    data_dir(&section.data_dir.unwrap_or_default())
+    place(
+        &section.data_dir.unwrap_or_default(),
+        &section.lock_timeout.unwrap_or_default(),
+    )
 }
 
 impl RawConfig {
@@ -292,19 +298,20 @@ fn routes(raw: Vec<RawRoute>) -> Result<Vec<Route>, Error> {
     routes.collect()
 }
 
-fn data_dir(text: &str) -> Result<PathBuf, Error> {
-    let path = if text.is_empty() {
-        DEFAULT_DATA_DIR
-    } else {
-        text
-    };
-    if Path::new(path).is_absolute() {
-        return Ok(path.into());
+fn place(data_dir: &str, lock_timeout: &str) -> Result<Place, Error> {
+    let or = |text: &str, default: &str| if text.is_empty() { default } else { text }.to_owned();
+    let data_dir = PathBuf::from(or(data_dir, DEFAULT_DATA_DIR));
+    if !data_dir.is_absolute() {
+        let reason = format!("\"{}\" is no absolute path", data_dir.display());
+        return Err(Error::invalid("ipam.dataDir", reason));
     }
-    Err(Error::invalid(
-        "ipam.dataDir",
-        format!("{path:?} is no absolute path"),
-    ))
+    let text = or(lock_timeout, DEFAULT_LOCK_TIMEOUT);
+    let timeout = humantime::parse_duration(&text);
+    let invalid = |error| Error::invalid("ipam.lockTimeout", format!("{text:?}: {error}"));
+    Ok(Place {
+        data_dir,
+        lock_timeout: timeout.map_err(invalid)?,
+    })
 }
 
 /// As the `subnet` of the Kubernetes documentation's example.
@@ -312,6 +319,9 @@ const USE_POD_CIDR: &str = "usePodCidr";
 
 /// Where flannel writes what it was given.
 const DEFAULT_POD_CIDR_FILE: &str = "/run/flannel/subnet.env";
+
+/// Shorter than any runtime's patience with a request.
+const DEFAULT_LOCK_TIMEOUT: &str = "30s";
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 

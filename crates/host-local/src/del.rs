@@ -10,8 +10,8 @@ use crate::store::Store;
 /// # Errors
 /// The files cannot be read or removed.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
-    let data_dir = config::data_dir_of(&request.network)?;
-    let Some(store) = Store::open_existing(&data_dir, &request.network.name)? else {
+    let place = config::place_of(&request.network)?;
+    let Some(store) = Store::open_existing(&place, &request.network.name)? else {
         return Ok(());
     };
     store.release_all(store.leases_of(&request.attachment)?)

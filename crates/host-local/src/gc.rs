@@ -11,8 +11,8 @@ use crate::store::{Lease, Store};
 /// # Errors
 /// All files that could not be removed; the others are.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let data_dir = config::data_dir_of(&request.network)?;
-    let Some(store) = Store::open_existing(&data_dir, &request.network.name)? else {
+    let place = config::place_of(&request.network)?;
+    let Some(store) = Store::open_existing(&place, &request.network.name)? else {
         return Ok(());
     };
     let valid: Vec<_> = request.valid_attachments().collect();

@@ -22,7 +22,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     config.dns().map_err(|error| Error::Unavailable {
         reason: format!("{error:#}"),
     })?;
-    let directories = store::directories(&config.data_dir, &request.network.name);
+    let directories = store::directories(&config.place.data_dir, &request.network.name);
     directories
         .iter()
         .try_for_each(|path| expect_writable(path))

@@ -10,9 +10,13 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use cni::{Attachment, NetworkName, note};
+use cni::{Attachment, Error, NetworkName, note};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use tempfile::NamedTempFile;
 
@@ -24,6 +28,15 @@ pub(crate) struct Store {
     directory: PathBuf,
     scratch: PathBuf,
     _lock: Flock<File>,
+}
+
+/// Where leases lie, and how patiently they are waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Where the leases of all networks lie.
+    pub data_dir: PathBuf,
+    /// How long somebody else may keep the lock.
+    pub lock_timeout: Duration,
 }
 
 /// An address and who holds it.
@@ -46,28 +59,28 @@ pub(crate) enum Reservation {
 
 impl Store {
     /// Locks the leases of `network`, making the directories where they are missing.
-    pub fn open(data_dir: &Path, network: &NetworkName) -> anyhow::Result<Self> {
-        let [directory, scratch] = directories(data_dir, network);
+    pub fn open(place: &Place, network: &NetworkName) -> anyhow::Result<Self> {
+        let [directory, scratch] = directories(&place.data_dir, network);
         for path in [&directory, &scratch] {
             let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
             made.with_context(|| format!("create directory {}", path.display()))?;
         }
-        Self::lock(directory, scratch)
+        Self::lock(directory, scratch, place.lock_timeout)
     }
 
     /// Locks the leases of `network`, if it ever had any.
-    pub fn open_existing(data_dir: &Path, network: &NetworkName) -> anyhow::Result<Option<Self>> {
-        let [directory, scratch] = directories(data_dir, network);
+    pub fn open_existing(place: &Place, network: &NetworkName) -> anyhow::Result<Option<Self>> {
+        let [directory, scratch] = directories(&place.data_dir, network);
         if !directory
             .try_exists()
             .with_context(|| format!("look for {}", directory.display()))?
         {
             return Ok(None);
         }
-        Self::lock(directory, scratch).map(Some)
+        Self::lock(directory, scratch, place.lock_timeout).map(Some)
     }
 
-    fn lock(directory: PathBuf, scratch: PathBuf) -> anyhow::Result<Self> {
+    fn lock(directory: PathBuf, scratch: PathBuf, timeout: Duration) -> anyhow::Result<Self> {
         let path = directory.join(LOCK);
         let action = || format!("lock {}", path.display());
         let mut options = OpenOptions::new();
@@ -77,8 +90,7 @@ impl Store {
             .create(true)
             .truncate(false)
             .open(&path);
-        let lock = Flock::lock(file.with_context(action)?, FlockArg::LockExclusive);
-        let lock = lock.map_err(|(_, errno)| errno).with_context(action)?;
+        let lock = lock_within(file.with_context(action)?, timeout).with_context(action)?;
         Ok(Self {
             directory,
             scratch,
@@ -201,6 +213,30 @@ impl Store {
 
     fn last_reserved_file(&self, set: usize) -> PathBuf {
         self.directory.join(format!("last_reserved_ip.{set}"))
+    }
+}
+
+/// Takes the lock at once or, on a thread that keeps its turn, within `timeout`.
+///
+/// The reference takes the same lock, by flock(2). A thread that is too late ends with the
+/// process.
+fn lock_within(file: File, timeout: Duration) -> anyhow::Result<Flock<File>> {
+    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => return Ok(lock),
+        Err((file, Errno::EWOULDBLOCK)) => file,
+        Err((_, errno)) => return Err(errno.into()),
+    };
+    let (turn, ours) = mpsc::channel();
+    thread::spawn(move || drop(turn.send(Flock::lock(file, FlockArg::LockExclusive))));
+    match ours.recv_timeout(timeout) {
+        Ok(lock) => lock.map_err(|(_, errno)| errno.into()),
+        Err(_) => Err(Error::TryAgain {
+            reason: format!(
+                "somebody else keeps the lock for more than {}",
+                humantime::format_duration(timeout)
+            ),
+        }
+        .into()),
     }
 }
 

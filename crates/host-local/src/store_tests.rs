@@ -14,8 +14,15 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+fn place(data_dir: &Path) -> Place {
+    Place {
+        data_dir: data_dir.to_owned(),
+        lock_timeout: Duration::from_millis(50),
+    }
+}
+
 fn open(data_dir: &Path) -> Store {
-    Store::open(data_dir, &"pods".parse().unwrap()).unwrap()
+    Store::open(&place(data_dir), &"pods".parse().unwrap()).unwrap()
 }
 
 #[test]
@@ -90,7 +97,7 @@ fn releasing_twice_is_no_error_and_a_missing_store_is_not_made() {
     let data_dir = tempfile::tempdir().unwrap();
     let network = "pods".parse().unwrap();
     assert!(
-        Store::open_existing(data_dir.path(), &network)
+        Store::open_existing(&place(data_dir.path()), &network)
             .unwrap()
             .is_none()
     );
@@ -147,4 +154,21 @@ fn one_lease_that_cannot_be_removed_does_not_keep_the_others() {
     );
     assert!(!error.contains("10.1.0.3"), "{error}");
     assert_eq!(store.leases().unwrap(), []);
+}
+
+#[test]
+fn lock_that_somebody_keeps_is_waited_for_no_longer_than_asked() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let kept = open(data_dir.path());
+    let network = "pods".parse().unwrap();
+    let error = Store::open(&place(data_dir.path()), &network).unwrap_err();
+    let code = error.downcast_ref::<Error>().map(Error::code);
+    assert_eq!(code, Some(11), "{error:#}");
+    let patient = Place {
+        lock_timeout: Duration::from_secs(20),
+        ..place(data_dir.path())
+    };
+    let waiting = thread::spawn(move || Store::open(&patient, &network).map(drop));
+    drop(kept);
+    waiting.join().unwrap().unwrap();
 }
