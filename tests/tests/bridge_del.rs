@@ -201,3 +201,21 @@ fn the_reference_shares_a_bridge_with_us() {
         .is_empty()));
     assert!(a.pings("10.1.0.3") && b.pings("fd00:1::2") && b.pings("fd00:1::1"));
 }
+
+/// The victim's pair was made by the reference, so that no alias protects it.
+#[test]
+fn sandbox_that_copies_the_numbers_of_anothers_pair_cannot_have_it_deleted() {
+    let host = Host::new();
+    let (victim, evil) = (host.sandbox("a"), host.sandbox("b"));
+    let result = host.bridge().by_reference().add(&victim);
+    let port = result["interfaces"][1]["name"].as_str().unwrap();
+    let inside = &victim.link("eth0")["ifindex"];
+    let outside = &host.link(port)["ifindex"];
+    evil.ip(&format!(
+        "link add eth0 index {inside} type veth peer name p index {outside}"
+    ));
+    host.bridge().del(&evil);
+    assert!(victim.pings("10.1.0.1"));
+    host.bridge().del(&victim);
+    assert!(!host.links().contains(&port.to_owned()));
+}

@@ -26,6 +26,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         config: &config,
         expected,
         host: Connection::open()?,
+        namespace: &namespace,
         sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
     };
     let differences = check.differences()?;
@@ -44,6 +45,7 @@ struct Check<'a> {
     config: &'a Config,
     expected: &'a AddResult,
     host: Connection,
+    namespace: &'a Netns,
     sandbox: Sandbox<'a>,
 }
 
@@ -96,7 +98,7 @@ impl Check<'_> {
     /// The host's end is found from the container's, so that an attachment of the
     /// reference is checked as well.
     fn port(&self, bridge: &Link, container: &Link, found: &mut Differences) -> anyhow::Result<()> {
-        let Some(port) = del::other_end(&self.host, container)? else {
+        let Some(port) = del::other_end(&self.host, container, self.namespace)? else {
             found.0.push(format!(
                 "the other end of {} is not on this host",
                 container.name

@@ -3,6 +3,7 @@
 use cni::delegate::Delegate;
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use netlink::{Connection, Link, LinkKind};
+use netns::Netns;
 
 use crate::config;
 use crate::plan;
@@ -72,38 +73,50 @@ fn delete_container_link(host: &Connection, request: &DelRequest) -> anyhow::Res
     let Some(path) = &request.netns else {
         return Ok(());
     };
-    let Some(sandbox) = Connection::open_if_present(path)? else {
+    let Some((namespace, sandbox)) = Connection::open_if_present(path)? else {
         return Ok(());
     };
     let Some(container) = sandbox.find_link(request.attachment.interface.as_str())? else {
         return Ok(());
     };
     let bridge = host.find_link(config::bridge_name(&request.network)?.as_str())?;
-    match (other_end(host, &container)?, bridge) {
-        (Some(peer), Some(bridge)) if peer.master == Some(bridge.index) => delete(host, &peer),
-        _ => {
-            note(format_args!(
-                "{} in the sandbox is no end of a pair with a port of the bridge: left alone",
-                container.name
-            ));
-            Ok(())
-        }
+    let peer = other_end(host, &container, &namespace)?;
+    let owner = request.attachment.owner();
+    let is_ours = |peer: &Link| {
+        let is_port = bridge.is_some() && peer.master == bridge.as_ref().map(|it| it.index);
+        is_port && peer.alias.as_ref().is_none_or(|alias| *alias == owner)
+    };
+    if let Some(peer) = peer.filter(is_ours) {
+        return delete(host, &peer);
     }
+    note(format_args!(
+        "{} in the sandbox is no end of a pair with a port of the bridge: left alone",
+        container.name
+    ));
+    Ok(())
 }
 
-/// The host's end of a pair, where both ends name each other.
-pub(crate) fn other_end(host: &Connection, container: &Link) -> anyhow::Result<Option<Link>> {
+/// The host's end of the pair that `container` in `namespace` belongs to.
+///
+/// A sandbox can make links with any number and name, so what its own link says is not
+/// enough: the host's must lead back to that very namespace.
+pub(crate) fn other_end(
+    host: &Connection,
+    container: &Link,
+    namespace: &Netns,
+) -> anyhow::Result<Option<Link>> {
     let Some(index) = container.peer.filter(|_| container.kind == LinkKind::Veth) else {
         return Ok(None);
     };
-    match host.link_by_index(index) {
-        Ok(peer) if peer.kind == LinkKind::Veth && peer.peer == Some(container.index) => {
-            Ok(Some(peer))
-        }
-        Ok(_) => Ok(None),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let peer = match host.link_by_index(index) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        peer => peer?,
+    };
+    let leads_back = peer.kind == LinkKind::Veth
+        && peer.peer == Some(container.index)
+        && peer.peer_namespace.is_some()
+        && peer.peer_namespace == host.namespace_id(namespace)?;
+    Ok(Some(peer).filter(|_| leads_back))
 }
 
 pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<()> {

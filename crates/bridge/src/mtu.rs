@@ -61,6 +61,7 @@ mod tests {
             is_promiscuous: false,
             master: None,
             peer: None,
+            peer_namespace: None,
             alias: None,
             port: None,
         }

@@ -46,7 +46,7 @@ impl cni::Plugin for Loopback {
             return Ok(());
         };
         match Connection::open_if_present(path)? {
-            Some(connection) => set(&connection, &LinkChange::Down),
+            Some((_, connection)) => set(&connection, &LinkChange::Down),
             None => Ok(()),
         }
     }

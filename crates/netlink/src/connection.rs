@@ -1,5 +1,6 @@
 //! A connection to the kernel of one namespace.
 
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
@@ -7,6 +8,7 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage};
+use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use netlink_packet_route::route::{RouteHeader, RouteMessage, RouteType};
 use netns::Netns;
 
@@ -47,16 +49,36 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Self::open_in`].
-    pub fn open_if_present(path: &Path) -> Result<Option<Self>, Error> {
-        let namespace = Netns::open(path);
-        match namespace
-            .map_err(Error::from)
-            .and_then(|namespace| Self::open_in(&namespace))
-        {
-            Ok(connection) => Ok(Some(connection)),
+    pub fn open_if_present(path: &Path) -> Result<Option<(Netns, Self)>, Error> {
+        let open = |namespace: Netns| {
+            let connection = Self::open_in(&namespace)?;
+            Ok((namespace, connection))
+        };
+        match Netns::open(path).map_err(Error::from).and_then(open) {
+            Ok(opened) => Ok(Some(opened)),
             Err(Error::Namespace(error)) if error.is_no_namespace() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The number by which this namespace knows `other`, as in [`Link::peer_namespace`];
+    /// `None` where it knows none. As `ip netns list-id`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn namespace_id(&self, other: &Netns) -> Result<Option<i32>, Error> {
+        let mut message = NsidMessage::default();
+        let file = other.as_fd().as_raw_fd();
+        let file = u32::try_from(file).unwrap_or(u32::MAX);
+        message.attributes.push(NsidAttribute::Fd(file));
+        let message = RouteNetlinkMessage::GetNsId(message);
+        let request = Request::new("read a namespace's number".to_owned(), message, 0);
+        let replies = self.transport.execute(vec![request])?;
+        let id = replies.iter().flatten().find_map(|reply| match reply {
+            RouteNetlinkMessage::NewNsId(reply) => reply.attributes.iter().find_map(nsid),
+            _ => None,
+        });
+        Ok(id)
     }
 
     /// Sends all `requests` back to back and waits until each is carried out or refused.
@@ -255,6 +277,14 @@ fn without_statistics(mut message: LinkMessage) -> LinkMessage {
     let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
     message.attributes.push(mask);
     message
+}
+
+/// `NETNSA_NSID_NOT_ASSIGNED` is -1.
+fn nsid(attribute: &NsidAttribute) -> Option<i32> {
+    match attribute {
+        NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
+        _ => None,
+    }
 }
 
 fn link(message: &RouteNetlinkMessage) -> Option<Link> {

@@ -31,6 +31,9 @@ pub struct Link {
     /// Index of the link below it or, for a veth, of its peer, which may be in another
     /// namespace.
     pub peer: Option<u32>,
+    /// The namespace that `peer` is in, by the number that this one knows it by; `None`
+    /// for this one.
+    pub peer_namespace: Option<i32>,
     /// The text that somebody left on it.
     pub alias: Option<String>,
     /// What its bridge says of it.
@@ -97,6 +100,7 @@ impl Link {
             is_promiscuous: flags.contains(LinkFlags::Promisc),
             master: None,
             peer: None,
+            peer_namespace: None,
             alias: None,
             port: None,
         };
@@ -114,6 +118,7 @@ impl Link {
             LinkAttribute::OperState(state) => self.is_operational = *state == State::Up,
             LinkAttribute::Controller(index) => self.master = Some(*index),
             LinkAttribute::Link(index) => self.peer = Some(*index),
+            LinkAttribute::LinkNetNsId(id) => self.peer_namespace = Some(*id),
             LinkAttribute::IfAlias(alias) => self.alias = Some(alias.clone()),
             LinkAttribute::LinkInfo(parts) => parts.iter().for_each(|part| self.read_info(part)),
             _ => {}

@@ -97,6 +97,9 @@ fn pair_is_made_in_place_with_all_that_was_asked() {
         (host.peer, container.peer),
         (Some(container.index), Some(host.index))
     );
+    let sandbox = pair.host.namespace_id(&pair.sandbox).unwrap();
+    assert!(sandbox.is_some() && host.peer_namespace == sandbox);
+    assert_eq!(pair.host.namespace_id(&other_namespace()).unwrap(), None);
     assert_eq!(pair.host.link("br0").unwrap().mac, Some(BRIDGE_MAC));
 }
 
