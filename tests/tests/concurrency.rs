@@ -83,3 +83,26 @@ fn adds_and_dels_of_different_sandboxes_do_not_disturb_each_other() {
     assert_eq!(host.links(), ["cni0", "lo"]);
     assert!(host.leases("pods").is_empty());
 }
+
+#[test]
+fn one_of_several_adds_for_one_interface_wins_and_the_others_leave_it_alone() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.bridge();
+    for _ in 0..5 {
+        let outcomes = thread::scope(|scope| {
+            let adds = [(); 6].map(|()| scope.spawn(|| network.on("ADD", &a).run()));
+            adds.map(|add| add.join().unwrap())
+        });
+        let (won, lost): (Vec<_>, Vec<_>) = outcomes.iter().partition(|it| it.status.success());
+        assert_eq!((won.len(), lost.len()), (1, 5), "{outcomes:#?}");
+        for outcome in lost {
+            outcome.error().expect(100, &["already"]);
+        }
+        assert!(a.pings("10.1.0.1") && a.pings("fd00:1::1"));
+        assert_eq!(host.leases("pods").len(), 2);
+        network.check(&a, &won[0].ok()).ok();
+        network.del(&a);
+        assert!(host.leases("pods").is_empty());
+    }
+}

@@ -24,6 +24,8 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     let config = Config::parse(&request.network, &request.args)?;
     let delegate = Delegate::ipam(&request.network)?.context("ipam.type is missing")?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    // Two ADDs of one attachment at once would undo each other's work.
+    let _lock = namespace.lock().map_err(Error::sandbox)?;
     let host = Connection::open()?;
     let mut attach = Attach {
         request,

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::{FsType, fstatfs};
 
@@ -46,6 +46,22 @@ impl Netns {
         }
     }
 
+    /// Keeps every other process that asks for it out of the lock on this namespace's file
+    /// (flock(2)), as long as the returned value lives.
+    ///
+    /// # Errors
+    /// [`Error::Open`]: the kernel has no room for another lock.
+    pub fn lock(&self) -> Result<NetnsLock, Error> {
+        let locked = self.file.try_clone().and_then(|file| {
+            let lock = Flock::lock(file, FlockArg::LockExclusive);
+            lock.map_err(|(_, errno)| errno.into())
+        });
+        let path = self.path.clone();
+        locked
+            .map(NetnsLock)
+            .map_err(|source| Error::Open { path, source })
+    }
+
     /// Runs `work` inside the namespace, on a thread of its own, and hands back what it
     /// returned; the calling thread stays where it is.
     ///
@@ -77,6 +93,10 @@ impl Netns {
         })
     }
 }
+
+/// The lock on a namespace; given back when this is dropped, and when the process ends.
+#[derive(Debug)]
+pub struct NetnsLock(#[expect(dead_code, reason = "it is kept, never looked at")] Flock<File>);
 
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
