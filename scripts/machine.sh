@@ -34,7 +34,7 @@ install_packages() {
 }
 
 need_rust() {
-    command -v cargo >/dev/null || die "install Rust first, as https://rustup.rs says"
+    command -v cargo >/dev/null || die "install Rust first, by rustup"
     need cc gcc libc6-dev
 }
 
