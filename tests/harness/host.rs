@@ -158,8 +158,21 @@ impl Host {
 
     /// Hides what is below `dir` behind an empty directory.
     pub fn hide(&self, dir: impl AsRef<Path>) {
+        self.tmpfs(dir, "");
+    }
+
+    /// Puts an empty file system on `dir`, made with `options`: `size=64k`.
+    pub fn tmpfs(&self, dir: impl AsRef<Path>, options: &str) {
         let (none, tmpfs) = (MsFlags::empty(), Some("tmpfs"));
-        mount(tmpfs, dir.as_ref(), tmpfs, none, None::<&str>).unwrap();
+        mount(tmpfs, dir.as_ref(), tmpfs, none, Some(options)).unwrap();
+    }
+
+    /// From now on the machine was started anew, as far as its boot ID tells.
+    pub fn reboot(&self, boot_id: &str) {
+        let file = self.dir.join(format!("boot-{boot_id}"));
+        fs::write(&file, format!("{boot_id}\n")).unwrap();
+        let (known_by, nothing) = ("/proc/sys/kernel/random/boot_id", None::<&str>);
+        mount(Some(&file), known_by, nothing, MsFlags::MS_BIND, nothing).unwrap();
     }
 
     /// Everything that an attachment may have left behind.

@@ -175,13 +175,21 @@ mod tests {
             second in 100u8..200,
             last in any::<Option<u8>>(),
             taken in prop::collection::btree_set(any::<u8>(), 0..256),
+            excluded in prop::collection::vec((any::<u8>(), 27u8..=32), 0..4),
         ) {
             let at = |byte: u8| IpAddr::from([10, 1, 0, byte]);
             let bounds = |start: u8| range("10.1.0.0/24", &at(start).to_string(), &at(start + length).to_string());
-            let set = set(vec![bounds(first), bounds(second)]);
+            let mut ranges = vec![bounds(first), bounds(second)];
+            let excluded = excluded.into_iter().map(|(byte, length)| IpNetwork::new(at(byte), length).unwrap());
+            ranges[1].exclude = excluded.collect();
+            let is_excluded = {
+                let excluded = ranges[1].exclude.clone();
+                move |it: IpAddr| excluded.iter().any(|network| network.contains(it))
+            };
+            let set = set(ranges);
             let taken: BTreeSet<_> = taken.into_iter().map(at).collect();
             let free: BTreeSet<_> = (0..=255).map(at).filter(|it| {
-                set.range_of(*it).is_some() && !set.is_gateway(*it) && !taken.contains(it)
+                set.range_of(*it).is_some() && !set.is_gateway(*it) && !is_excluded(*it) && !taken.contains(it)
             }).collect();
             let found = next_free(&set, last.map(at), |it| taken.contains(&it));
             prop_assert_eq!(found.is_some(), !free.is_empty());

@@ -13,10 +13,11 @@ use crate::store::Store;
 /// What is not leased to the attachment.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
-    let held = match Store::open_existing(&config.place, &request.network.name)? {
+    let leases = match Store::inspect(&config.storage, &request.network.name)? {
         Some(store) => store.leases_of(&request.attachment)?,
         None => Vec::new(),
     };
+    let held: Vec<_> = leases.iter().map(|lease| lease.address).collect();
     if held.is_empty() {
         bail!("{} holds no address", request.attachment);
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::pod_cidr;
 use crate::range::{Range, RangeSet, RawRange};
 use crate::resolv_conf;
-use crate::store::Place;
+use crate::storage::{RawStorage, Storage};
 
 /// What the keys mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +22,21 @@ pub(crate) struct Config {
     pub routes: Vec<Route>,
     /// A file in the format of resolv.conf(5), to be handed on.
     pub resolv_conf: Option<PathBuf>,
-    /// Where the leases lie.
-    pub place: Place,
+    /// Where the leases lie, and how they are kept.
+    pub storage: Storage,
+    /// What STATUS says of a range set without a free address.
+    pub when_full: WhenFull,
+}
+
+/// What STATUS says of a range set without a free address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WhenFull {
+    /// A line on standard error: a node that is not ready loses the pods that run.
+    #[default]
+    Warn,
+    /// Code 50.
+    Fail,
 }
 
 /// The section as it is written; see the README for each key.
@@ -39,8 +52,11 @@ struct RawConfig {
     pod_cidr_file: String,
     routes: Vec<RawRoute>,
     resolv_conf: String,
+    status_when_full: WhenFull,
     data_dir: String,
     lock_timeout: String,
+    reuse_delay: String,
+    reclaim_on_boot: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -116,32 +132,15 @@ impl TryFrom<Written> for Config {
             sets,
             routes: routes(ipam.routes)?,
             resolv_conf: resolv_conf.map(PathBuf::from),
-            place: place(&ipam.data_dir, &ipam.lock_timeout)?,
+            when_full: ipam.status_when_full,
+            storage: Storage::try_from(RawStorage {
+                data_dir: ipam.data_dir,
+                lock_timeout: ipam.lock_timeout,
+                reuse_delay: ipam.reuse_delay,
+                reclaim_on_boot: ipam.reclaim_on_boot,
+            })?,
         })
     }
-}
-
-/// Where the leases lie: DEL and GC need no other keys, and must not fail for one.
-///
-/// # Errors
-/// Code 7: there is no `ipam` section, the path is not absolute, or the time is none.
-pub(crate) fn place_of(network: &Network) -> Result<Place, Error> {
-    #[derive(Deserialize)]
-    struct Document {
-        ipam: Option<Section>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Section {
-        data_dir: Option<String>,
-        lock_timeout: Option<String>,
-    }
-    let section = network.quiet_config::<Document>()?.ipam;
-    let section = section.ok_or_else(|| Error::invalid("ipam", "this section is missing"))?;
-    place(
-        &section.data_dir.unwrap_or_default(),
-        &section.lock_timeout.unwrap_or_default(),
-    )
 }
 
 impl RawConfig {
@@ -298,32 +297,11 @@ fn routes(raw: Vec<RawRoute>) -> Result<Vec<Route>, Error> {
     routes.collect()
 }
 
-fn place(data_dir: &str, lock_timeout: &str) -> Result<Place, Error> {
-    let or = |text: &str, default: &str| if text.is_empty() { default } else { text }.to_owned();
-    let data_dir = PathBuf::from(or(data_dir, DEFAULT_DATA_DIR));
-    if !data_dir.is_absolute() {
-        let reason = format!("\"{}\" is no absolute path", data_dir.display());
-        return Err(Error::invalid("ipam.dataDir", reason));
-    }
-    let text = or(lock_timeout, DEFAULT_LOCK_TIMEOUT);
-    let timeout = humantime::parse_duration(&text);
-    let invalid = |error| Error::invalid("ipam.lockTimeout", format!("{text:?}: {error}"));
-    Ok(Place {
-        data_dir,
-        lock_timeout: timeout.map_err(invalid)?,
-    })
-}
-
 /// As the `subnet` of the Kubernetes documentation's example.
 const USE_POD_CIDR: &str = "usePodCidr";
 
 /// Where flannel writes what it was given.
 const DEFAULT_POD_CIDR_FILE: &str = "/run/flannel/subnet.env";
-
-/// Shorter than any runtime's patience with a request.
-const DEFAULT_LOCK_TIMEOUT: &str = "30s";
-
-const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
 #[cfg(test)]
 #[path = "config_tests.rs"]

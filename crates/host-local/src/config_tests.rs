@@ -81,17 +81,6 @@ fn sets_must_not_overlap_and_old_results_hold_one_of_a_family() {
     expect_one_a_family(&two[1..], SpecVersion::V0_2_0).unwrap();
 }
 
-#[test]
-fn data_directory_is_absolute_and_the_lock_waited_for_half_a_minute() {
-    let default = place("", "").unwrap();
-    assert_eq!(default.data_dir, Path::new(DEFAULT_DATA_DIR));
-    assert_eq!(default.lock_timeout.as_secs(), 30);
-    assert_eq!(place("", "250ms").unwrap().lock_timeout.as_millis(), 250);
-    for (data_dir, timeout) in [("networks", ""), ("", "30"), ("", "-1s"), ("", "soon")] {
-        assert_eq!(place(data_dir, timeout).unwrap_err().code(), 7);
-    }
-}
-
 /// Reads an `ipam` section with what the runtime adds to it.
 fn config(ipam: &Value, runtime: &Value) -> Result<Config, Error> {
     Config::try_from(Written {

@@ -2,7 +2,7 @@
 
 use cni::DelRequest;
 
-use crate::config;
+use crate::storage::Storage;
 use crate::store::Store;
 
 /// Gives back every address that the attachment holds; holding none is success.
@@ -10,9 +10,9 @@ use crate::store::Store;
 /// # Errors
 /// The files cannot be read or removed.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
-    let place = config::place_of(&request.network)?;
-    let Some(store) = Store::open_existing(&place, &request.network.name)? else {
+    let storage = Storage::of(&request.network)?;
+    let Some(store) = Store::open_existing(&storage, &request.network.name)? else {
         return Ok(());
     };
-    store.release_all(store.leases_of(&request.attachment)?)
+    store.release_all(&store.leases_of(&request.attachment)?)
 }

@@ -2,27 +2,27 @@
 
 use cni::{GcRequest, note};
 
-use crate::config;
-use crate::lease::Holder;
-use crate::store::{Lease, Store};
+use crate::lease::{Holder, Lease};
+use crate::storage::Storage;
+use crate::store::Store;
 
 /// Gives back every address of the network whose holder is not listed.
 ///
 /// # Errors
 /// All files that could not be removed; the others are.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let place = config::place_of(&request.network)?;
-    let Some(store) = Store::open_existing(&place, &request.network.name)? else {
+    let storage = Storage::of(&request.network)?;
+    let Some(store) = Store::open_existing(&storage, &request.network.name)? else {
         return Ok(());
     };
     let valid: Vec<_> = request.valid_attachments().collect();
-    let is_listed = |holder: &Holder| valid.iter().any(|it| holder.may_be(it));
-    let mut stale = store.leases()?;
-    stale.retain(|lease| !is_listed(&lease.holder));
+    let own = valid.iter().map(Holder::of);
+    let listed = own.chain(valid.iter().map(Holder::old_entry_of)).collect();
+    let stale = store.leases_except(&listed)?;
     for Lease { address, holder } in &stale {
         note(format_args!(
             "release {address} of {holder}, listed no more"
         ));
     }
-    store.release_all(stale.iter().map(|lease| lease.address))
+    store.release_all(&stale)
 }

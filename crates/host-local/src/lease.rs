@@ -1,69 +1,80 @@
 //! Who holds an address: the content of a lease's file, as the reference writes it.
 
 use std::fmt;
+use std::net::IpAddr;
 
-use cni::Attachment;
+use cni::{Attachment, ContainerId, InterfaceName};
+
+/// An address and who holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lease {
+    /// The address.
+    pub address: IpAddr,
+    /// Its holder.
+    pub holder: Holder,
+}
 
 /// The holder of a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Holder {
     /// The container ID.
-    pub container: String,
+    pub container: ContainerId,
     /// The interface; old versions of the reference did not write it.
-    pub interface: Option<String>,
+    pub interface: Option<InterfaceName>,
 }
 
 impl Holder {
     /// Reads a file's content; white space around the two lines does not count.
-    pub fn parse(content: &str) -> Self {
-        let mut lines = content.trim().lines().map(str::trim);
-        let container = lines.next().unwrap_or_default().to_owned();
-        let interface = lines
-            .next()
-            .filter(|line| !line.is_empty())
-            .map(str::to_owned);
-        Self {
+    ///
+    /// `None` where no DEL could ever name that holder: the file is empty or garbled.
+    pub fn parse(content: &[u8]) -> Option<Self> {
+        let text = str::from_utf8(content).ok()?;
+        let mut lines = text.lines().map(str::trim);
+        let container = lines.next()?.parse().ok()?;
+        let interface = match lines.next() {
+            None | Some("") => None,
+            Some(line) => Some(line.parse().ok()?),
+        };
+        Some(Self {
             container,
             interface,
+        })
+    }
+
+    /// The holder of the leases of this attachment.
+    pub fn of(attachment: &Attachment) -> Self {
+        Self {
+            container: attachment.container.clone(),
+            interface: Some(attachment.interface.clone()),
         }
     }
 
-    /// The lease was made for this attachment.
-    pub fn is(&self, attachment: &Attachment) -> bool {
-        self.is_container_of(attachment)
-            && self.interface.as_deref() == Some(attachment.interface.as_str())
+    /// The holder of the leases that an old version of the reference made for the
+    /// attachment's container.
+    pub fn old_entry_of(attachment: &Attachment) -> Self {
+        Self {
+            container: attachment.container.clone(),
+            interface: None,
+        }
     }
 
-    /// The lease was made by an old version of the reference for this container.
-    pub fn is_old_entry_of(&self, attachment: &Attachment) -> bool {
-        self.is_container_of(attachment) && self.interface.is_none()
-    }
-
-    /// The lease is this attachment's, as far as anybody can tell.
-    pub fn may_be(&self, attachment: &Attachment) -> bool {
-        self.is(attachment) || self.is_old_entry_of(attachment)
-    }
-
-    fn is_container_of(&self, attachment: &Attachment) -> bool {
-        self.container == attachment.container.as_str()
+    /// The content of the file of a lease.
+    pub fn content(&self) -> String {
+        match &self.interface {
+            Some(interface) => format!("{}\r\n{interface}", self.container),
+            None => self.container.to_string(),
+        }
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.container.as_str(), &self.interface) {
-            ("", _) => f.write_str("nobody"),
-            (container, None) => write!(f, "container {container}"),
-            (container, Some(interface)) => {
-                write!(f, "container {container} interface {interface}")
-            }
+        write!(f, "container {}", self.container)?;
+        match &self.interface {
+            Some(interface) => write!(f, " interface {interface}"),
+            None => Ok(()),
         }
     }
-}
-
-/// The content of the file of a lease for `attachment`.
-pub(crate) fn content(attachment: &Attachment) -> String {
-    format!("{}\r\n{}", attachment.container, attachment.interface)
 }
 
 #[cfg(test)]
@@ -80,12 +91,33 @@ mod tests {
 
     #[test]
     fn content_is_read_back() {
-        assert_eq!(content(&attachment()), "c1\r\neth0");
+        let holder = Holder::of(&attachment());
+        assert_eq!(holder.content(), "c1\r\neth0");
         for text in ["c1\r\neth0", "c1\neth0\n", " c1 \r\n eth0 \r\n"] {
-            assert!(Holder::parse(text).is(&attachment()), "{text:?}");
+            assert_eq!(Holder::parse(text.as_bytes()), Some(holder.clone()));
         }
-        for text in ["c1\r\neth1", "c2\r\neth0", "c1", "", "\r\neth0"] {
-            assert!(!Holder::parse(text).is(&attachment()), "{text:?}");
+        for text in ["c1\r\neth1", "c2\r\neth0", "c1"] {
+            assert_ne!(Holder::parse(text.as_bytes()), Some(holder.clone()));
+        }
+    }
+
+    #[test]
+    fn old_entry_names_the_container_alone() {
+        let old = Holder::old_entry_of(&attachment());
+        assert_eq!(Holder::parse(b"c1\n"), Some(old.clone()));
+        assert_eq!(old.content(), "c1");
+    }
+
+    #[test]
+    fn what_no_del_could_name_is_no_holder() {
+        for content in [
+            &b""[..],
+            b"\r\neth0",
+            b"\0\0\0",
+            b"c1\r\nin/valid",
+            b"\xff\xfe",
+        ] {
+            assert_eq!(Holder::parse(content), None, "{content:?}");
         }
     }
 
@@ -94,22 +126,9 @@ mod tests {
         for (text, expected) in [
             ("c1\r\neth0", "container c1 interface eth0"),
             ("c1", "container c1"),
-            ("", "nobody"),
         ] {
-            assert_eq!(Holder::parse(text).to_string(), expected);
-        }
-    }
-
-    #[test]
-    fn old_entry_names_the_container_alone() {
-        assert!(Holder::parse("c1\n").is_old_entry_of(&attachment()));
-        assert!(!Holder::parse("c1\r\neth0").is_old_entry_of(&attachment()));
-        for (text, expected) in [("c1", true), ("c1\r\neth0", true), ("c1\r\neth1", false)] {
-            assert_eq!(
-                Holder::parse(text).may_be(&attachment()),
-                expected,
-                "{text:?}"
-            );
+            let holder = Holder::parse(text.as_bytes()).unwrap();
+            assert_eq!(holder.to_string(), expected);
         }
     }
 }

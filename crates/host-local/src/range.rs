@@ -149,6 +149,13 @@ impl RangeSet {
         self.ranges.iter().any(|range| range.gateway == address)
     }
 
+    /// `address` may be leased to somebody who asks for none.
+    pub fn is_leasable(&self, address: IpAddr) -> bool {
+        self.range_of(address).is_some()
+            && !self.is_gateway(address)
+            && self.end_of_exclusion(address).is_none()
+    }
+
     /// Where the part that is excluded with `address` ends, if it is.
     pub fn end_of_exclusion(&self, address: IpAddr) -> Option<u128> {
         let excluded = self.ranges.iter().flat_map(|range| &range.exclude);

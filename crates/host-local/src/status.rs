@@ -3,17 +3,19 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use cni::{Error, StatusRequest};
+use cni::{Error, NetworkName, StatusRequest, note};
 use nix::unistd::{AccessFlags, access};
 
-use crate::config::Config;
-use crate::store;
+use crate::config::{Config, WhenFull};
+use crate::vacancy::Vacancy;
 
-/// Says whether leases can be written; touches none.
+/// Says whether leases can be written and addresses are to be had; touches nothing, and
+/// waits for nobody.
 ///
 /// # Errors
 /// The configuration makes no sense; code 50: the node's pod CIDRs are not known yet,
-/// `resolvConf` cannot be read, or the data directory cannot be written.
+/// `resolvConf` cannot be read, the data directory cannot be written, or a range set has no
+/// free address where `statusWhenFull` is "fail".
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = match Config::parse(&request.network) {
         Err(Error::TryAgain { reason }) => Err(Error::Unavailable { reason }),
@@ -22,10 +24,30 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     config.dns().map_err(|error| Error::Unavailable {
         reason: format!("{error:#}"),
     })?;
-    let directories = store::directories(&config.place.data_dir, &request.network.name);
+    let directories = config.storage.directories(&request.network.name);
     directories
         .iter()
-        .try_for_each(|path| expect_writable(path))
+        .try_for_each(|path| expect_writable(path))?;
+    expect_vacant(&config, &request.network.name)
+}
+
+fn expect_vacant(config: &Config, network: &NetworkName) -> anyhow::Result<()> {
+    let (leases, index, rest) = config.storage.parts(network);
+    if !leases.path.exists() {
+        return Ok(());
+    }
+    let vacancy = Vacancy::new(&leases, &index, &rest)?;
+    for set in &config.sets {
+        if vacancy.next(set, None).is_some() {
+            continue;
+        }
+        let reason = format!("no free address in {set}");
+        match config.when_full {
+            WhenFull::Warn => note(reason),
+            WhenFull::Fail => return Err(Error::Unavailable { reason })?,
+        }
+    }
+    Ok(())
 }
 
 /// What is missing will be made, below the nearest directory that is there.

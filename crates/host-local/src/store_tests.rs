@@ -1,4 +1,6 @@
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::*;
 
@@ -10,132 +12,223 @@ fn attachment(container: &str) -> Attachment {
     }
 }
 
-fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
-
-fn place(data_dir: &Path) -> Place {
-    Place {
+fn storage(data_dir: &Path) -> Storage {
+    Storage {
         data_dir: data_dir.to_owned(),
-        lock_timeout: Duration::from_millis(50),
+        lock_timeout: Duration::from_secs(5),
+        reuse_delay: Duration::ZERO,
+        earlier_boot: EarlierBoot::Release,
     }
 }
 
 fn open(data_dir: &Path) -> Store {
-    Store::open(&place(data_dir), &"pods".parse().unwrap()).unwrap()
+    Store::open(&storage(data_dir), &"pods".parse().unwrap()).unwrap()
+}
+
+fn lease(address: &str, container: &str) -> Lease {
+    Lease {
+        address: address.parse().unwrap(),
+        holder: Holder::of(&attachment(container)),
+    }
+}
+
+fn addresses(leases: &[Lease]) -> Vec<String> {
+    leases
+        .iter()
+        .map(|lease| lease.address.to_string())
+        .collect()
+}
+
+fn held(store: &Store, container: &str) -> Vec<String> {
+    addresses(&store.leases_of(&attachment(container)).unwrap())
+}
+
+/// Everything that a store leaves, but for times.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let below = |path: PathBuf| {
+        if path.is_dir() {
+            files(&path)
+        } else {
+            vec![path]
+        }
+    };
+    entries.flat_map(below).collect()
 }
 
 #[test]
-fn lease_is_a_file_as_the_reference_writes_it() {
+fn lease_is_found_by_its_holder_now_and_by_the_next_process() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
     for address in ["10.1.0.2", "fd00::2"] {
-        assert_eq!(
-            store.reserve(ip(address), &attachment("c1")).unwrap(),
-            Reservation::Made
-        );
-        let path = data_dir.path().join("pods").join(address);
-        assert_eq!(fs::read(&path).unwrap(), b"c1\r\neth0");
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let made = store.reserve(&lease(address, "c1")).unwrap();
+        assert_eq!(made, Reservation::Made);
     }
-    store.set_last_reserved(0, ip("10.1.0.2")).unwrap();
-    let mut names: Vec<_> = fs::read_dir(data_dir.path().join("pods"))
-        .unwrap()
-        .map(|it| it.unwrap().file_name())
-        .collect();
-    names.sort();
-    assert_eq!(names, ["10.1.0.2", "fd00::2", "last_reserved_ip.0", "lock"]);
-    assert_eq!(store.last_reserved(0), Some(ip("10.1.0.2")));
-    assert_eq!(
-        fs::read_dir(data_dir.path().join(SCRATCH)).unwrap().count(),
-        0
-    );
+    store.reserve(&lease("10.1.0.3", "c2")).unwrap();
+    assert_eq!(held(&store, "c1"), ["10.1.0.2", "fd00::2"]);
+    drop(store);
+    let store = open(data_dir.path());
+    assert!(store.index.is_trusted());
+    assert_eq!(held(&store, "c1"), ["10.1.0.2", "fd00::2"]);
+    assert_eq!(held(&store, "c3"), [] as [&str; 0]);
 }
 
 #[test]
-fn taken_address_keeps_its_holder() {
+fn what_others_did_meanwhile_is_noticed() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let network = data_dir.path().join("pods");
+    let store = open(data_dir.path());
+    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    drop(store);
+    fs::write(network.join("10.1.0.3"), "c2\r\neth0").unwrap();
+    assert_eq!(held(&open(data_dir.path()), "c2"), ["10.1.0.3"]);
+    fs::remove_file(network.join("10.1.0.2")).unwrap();
+    assert_eq!(held(&open(data_dir.path()), "c1"), [] as [&str; 0]);
+    fs::remove_file(network.join("10.1.0.3")).unwrap();
+    fs::write(network.join("10.1.0.3"), "c1\r\neth0").unwrap();
+    let store = open(data_dir.path());
+    assert_eq!(held(&store, "c1"), ["10.1.0.3"]);
+    assert_eq!(held(&store, "c2"), [] as [&str; 0]);
+}
+
+#[test]
+fn file_that_was_written_over_is_believed_and_not_the_index() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
-    let address = ip("10.1.0.2");
-    store.reserve(address, &attachment("c1")).unwrap();
-    assert_eq!(
-        store.reserve(address, &attachment("c2")).unwrap(),
-        Reservation::Taken
-    );
-    assert!(
-        store
-            .holder(address)
-            .unwrap()
-            .unwrap()
-            .is(&attachment("c1"))
-    );
-    assert_eq!(
-        store.leases_of(&attachment("c2")).unwrap(),
-        [] as [IpAddr; 0]
-    );
+    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    drop(store);
+    // No name comes or goes, so the directory looks as before.
+    fs::write(data_dir.path().join("pods/10.1.0.2"), "c2\r\neth0").unwrap();
+    let store = open(data_dir.path());
+    assert!(store.index.is_trusted());
+    assert_eq!(held(&store, "c1"), [] as [&str; 0]);
+    assert!(!store.index.is_trusted());
+    assert_eq!(held(&store, "c2"), ["10.1.0.2"]);
+}
+
+#[test]
+fn lost_or_torn_index_is_made_anew() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let index = data_dir.path().join(".host-local/pods");
+    let store = open(data_dir.path());
+    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    drop(store);
+    let damages: [&dyn Fn(); 5] = [
+        &|| fs::remove_dir_all(&index).unwrap(),
+        &|| fs::remove_dir_all(index.join("records")).unwrap(),
+        &|| fs::write(index.join("records/c1:eth0"), "[{").unwrap(),
+        &|| fs::write(index.join("records/c1:eth0"), "[]").unwrap(),
+        &|| fs::write(index.join("state"), "").unwrap(),
+    ];
+    for (number, damage) in damages.iter().enumerate() {
+        damage();
+        if number == 3 {
+            fs::remove_file(index.join("state")).unwrap();
+        }
+        assert_eq!(held(&open(data_dir.path()), "c1"), ["10.1.0.2"], "{number}");
+        let store = open(data_dir.path());
+        assert!(store.index.is_trusted(), "{number}");
+        assert_eq!(held(&store, "c1"), ["10.1.0.2"], "{number}");
+    }
+}
+
+#[test]
+fn store_works_where_its_index_cannot_be_written() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let store = open(data_dir.path());
+    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    drop(store);
+    let index = data_dir.path().join(".host-local/pods");
+    fs::remove_dir_all(&index).unwrap();
+    fs::write(&index, "in the way").unwrap();
+    let network = "pods".parse().unwrap();
+    let storage = storage(data_dir.path());
+    let store = Store::open_existing(&storage, &network).unwrap().unwrap();
+    assert!(!store.index.is_trusted());
+    let leases = store.leases_of(&attachment("c1")).unwrap();
+    assert_eq!(addresses(&leases), ["10.1.0.2"]);
+    store.release_all(&leases).unwrap();
+    assert_eq!(held(&store, "c1"), [] as [&str; 0]);
 }
 
 #[test]
 fn old_entries_count_only_where_there_are_no_own_ones() {
     let data_dir = tempfile::tempdir().unwrap();
-    let store = open(data_dir.path());
+    drop(open(data_dir.path()));
     fs::write(data_dir.path().join("pods/10.1.0.7"), "c1").unwrap();
     fs::write(data_dir.path().join("pods/notes"), "c1").unwrap();
-    assert_eq!(
-        store.leases_of(&attachment("c1")).unwrap(),
-        [ip("10.1.0.7")]
-    );
-    store.reserve(ip("10.1.0.2"), &attachment("c1")).unwrap();
-    assert_eq!(
-        store.leases_of(&attachment("c1")).unwrap(),
-        [ip("10.1.0.2")]
-    );
+    let store = open(data_dir.path());
+    assert_eq!(held(&store, "c1"), ["10.1.0.7"]);
+    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    assert_eq!(held(&store, "c1"), ["10.1.0.2"]);
 }
 
 #[test]
-fn releasing_twice_is_no_error_and_a_missing_store_is_not_made() {
+fn who_is_not_listed_is_told_with_all_they_hold() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let store = open(data_dir.path());
+    for (address, container) in [("10.1.0.2", "c1"), ("10.1.0.3", "c2"), ("fd00::3", "c2")] {
+        store.reserve(&lease(address, container)).unwrap();
+    }
+    let listed = HashSet::from([Holder::of(&attachment("c1"))]);
+    for _ in 0..2 {
+        let stale = store.leases_except(&listed).unwrap();
+        assert_eq!(addresses(&stale), ["10.1.0.3", "fd00::3"]);
+        store.index.distrust();
+    }
+}
+
+#[test]
+fn releasing_twice_is_no_error_and_leaves_nothing() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let before = {
+        drop(open(data_dir.path()));
+        files(data_dir.path())
+    };
+    let store = open(data_dir.path());
+    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    store.release(&lease("10.1.0.2", "c1")).unwrap();
+    store.release(&lease("10.1.0.2", "c1")).unwrap();
+    assert_eq!(held(&store, "c1"), [] as [&str; 0]);
+    drop(store);
+    drop(open(data_dir.path()));
+    assert_eq!(files(data_dir.path()), before);
+}
+
+#[test]
+fn missing_store_is_not_made() {
     let data_dir = tempfile::tempdir().unwrap();
     let network = "pods".parse().unwrap();
-    assert!(
-        Store::open_existing(&place(data_dir.path()), &network)
-            .unwrap()
-            .is_none()
-    );
+    let store = Store::open_existing(&storage(data_dir.path()), &network);
+    assert!(store.unwrap().is_none());
     assert_eq!(fs::read_dir(data_dir.path()).unwrap().count(), 0);
-    let store = open(data_dir.path());
-    store.reserve(ip("10.1.0.2"), &attachment("c1")).unwrap();
-    store.release(ip("10.1.0.2")).unwrap();
-    store.release(ip("10.1.0.2")).unwrap();
-    assert_eq!(store.leases().unwrap(), []);
+}
+
+#[test]
+fn who_inspects_changes_nothing() {
+    let data_dir = tempfile::tempdir().unwrap();
+    fs::create_dir(data_dir.path().join("pods")).unwrap();
+    fs::write(data_dir.path().join("pods/lock"), "").unwrap();
+    fs::write(data_dir.path().join("pods/10.1.0.2"), "c1\r\neth0").unwrap();
+    let before = files(data_dir.path());
+    let network = "pods".parse().unwrap();
+    let store = Store::inspect(&storage(data_dir.path()), &network);
+    assert_eq!(held(&store.unwrap().unwrap(), "c1"), ["10.1.0.2"]);
+    assert_eq!(files(data_dir.path()), before);
 }
 
 #[test]
 fn what_cannot_be_read_keeps_nobody_from_their_lease() {
     let data_dir = tempfile::tempdir().unwrap();
-    let store = open(data_dir.path());
+    drop(open(data_dir.path()));
     fs::create_dir(data_dir.path().join("pods/10.1.0.2")).unwrap();
-    let taken = store.reserve(ip("10.1.0.2"), &attachment("c1")).unwrap();
-    assert_eq!(taken, Reservation::Taken);
-    store.reserve(ip("10.1.0.3"), &attachment("c1")).unwrap();
-    let leases = store.leases().unwrap();
-    let addresses: Vec<_> = leases.into_iter().map(|lease| lease.address).collect();
-    assert_eq!(addresses, [ip("10.1.0.3")]);
-}
-
-#[test]
-fn round_robin_starts_anew_where_the_last_address_is_lost_or_garbled() {
-    let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
-    assert_eq!(store.last_reserved(0), None);
-    let path = data_dir.path().join("pods/last_reserved_ip.0");
-    for (text, expected) in [
-        ("", None),
-        ("x", None),
-        ("10.1.0.7\n", Some(ip("10.1.0.7"))),
-    ] {
-        fs::write(&path, text).unwrap();
-        assert_eq!(store.last_reserved(0), expected, "{text:?}");
-    }
+    let taken = store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    assert_eq!(taken, Reservation::Taken);
+    store.reserve(&lease("10.1.0.3", "c1")).unwrap();
+    assert_eq!(held(&store, "c1"), ["10.1.0.3"]);
 }
 
 #[test]
@@ -145,30 +238,13 @@ fn one_lease_that_cannot_be_removed_does_not_keep_the_others() {
     for stuck in ["10.1.0.2", "10.1.0.4"] {
         fs::create_dir(data_dir.path().join("pods").join(stuck)).unwrap();
     }
-    store.reserve(ip("10.1.0.3"), &attachment("c1")).unwrap();
-    let addresses = ["10.1.0.2", "10.1.0.3", "10.1.0.4"].map(ip);
-    let error = store.release_all(addresses).unwrap_err().to_string();
+    store.reserve(&lease("10.1.0.3", "c1")).unwrap();
+    let leases = ["10.1.0.2", "10.1.0.3", "10.1.0.4"].map(|address| lease(address, "c1"));
+    let error = store.release_all(&leases).unwrap_err().to_string();
     assert!(
         error.contains("10.1.0.2") && error.contains("10.1.0.4"),
         "{error}"
     );
     assert!(!error.contains("10.1.0.3"), "{error}");
-    assert_eq!(store.leases().unwrap(), []);
-}
-
-#[test]
-fn lock_that_somebody_keeps_is_waited_for_no_longer_than_asked() {
-    let data_dir = tempfile::tempdir().unwrap();
-    let kept = open(data_dir.path());
-    let network = "pods".parse().unwrap();
-    let error = Store::open(&place(data_dir.path()), &network).unwrap_err();
-    let code = error.downcast_ref::<Error>().map(Error::code);
-    assert_eq!(code, Some(11), "{error:#}");
-    let patient = Place {
-        lock_timeout: Duration::from_secs(20),
-        ..place(data_dir.path())
-    };
-    let waiting = thread::spawn(move || Store::open(&patient, &network).map(drop));
-    drop(kept);
-    waiting.join().unwrap().unwrap();
+    assert_eq!(held(&store, "c1"), [] as [&str; 0]);
 }

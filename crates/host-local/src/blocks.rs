@@ -1,0 +1,127 @@
+//! Arrays on disk with a slot for every address, in one file for each 65,536 of them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use crate::scratch::make_directory;
+
+/// The files of one array, each named after its first address.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    /// Where they lie.
+    pub directory: PathBuf,
+    read: RefCell<HashMap<IpAddr, Vec<u8>>>,
+}
+
+impl Blocks {
+    /// The array in this directory, which need not be there yet.
+    pub fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            read: RefCell::default(),
+        }
+    }
+
+    /// Hands the block that starts at `first` to `look`; it is empty where none was written.
+    pub fn look<T>(&self, first: IpAddr, look: impl FnOnce(&[u8]) -> T) -> T {
+        let mut read = self.read.borrow_mut();
+        let block = read.entry(first);
+        look(block.or_insert_with(|| fs::read(self.file(first)).unwrap_or_default()))
+    }
+
+    /// Writes `bytes` at `offset` of the block that starts at `first`.
+    pub fn write(&self, first: IpAddr, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        self.read.borrow_mut().remove(&first);
+        make_directory(&self.directory)?;
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(self.file(first))?;
+        file.write_all_at(bytes, offset as u64)
+    }
+
+    /// Removes all blocks.
+    pub fn remove_all(&self) -> io::Result<()> {
+        self.read.borrow_mut().clear();
+        match fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the blocks that were last written before `time`.
+    pub fn remove_older(&self, time: SystemTime) -> io::Result<()> {
+        self.read.borrow_mut().clear();
+        let files = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            files => files?,
+        };
+        for file in files {
+            let file = file?;
+            if file.metadata()?.modified()? < time {
+                fs::remove_file(file.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self, first: IpAddr) -> PathBuf {
+        self.directory.join(first.to_string())
+    }
+}
+
+/// The first address of the block that holds `address`, and how far behind it that is.
+pub(crate) fn locate(address: IpAddr) -> (IpAddr, usize) {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            let offset = u16::from_be_bytes([c, d]);
+            ([a, b, 0, 0].into(), offset.into())
+        }
+        IpAddr::V6(address) => {
+            let mut segments = address.segments();
+            let [.., last] = &mut segments;
+            let offset = std::mem::take(last);
+            (segments.into(), offset.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn block_holds_the_addresses_that_differ_in_the_last_two_bytes() {
+        for (address, first, offset) in [
+            ("10.1.2.3", "10.1.0.0", 0x0203),
+            ("10.1.255.255", "10.1.0.0", 0xffff),
+            ("fd00:1::2:7", "fd00:1::2:0", 7),
+        ] {
+            let first: IpAddr = first.parse().unwrap();
+            assert_eq!(locate(address.parse().unwrap()), (first, offset));
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_the_rest_is_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let blocks = Blocks::new(directory.path().join("blocks"));
+        let first = "10.1.0.0".parse().unwrap();
+        assert!(blocks.look(first, <[u8]>::is_empty));
+        blocks.write(first, 3, &[7, 8]).unwrap();
+        assert_eq!(blocks.look(first, <[u8]>::to_vec), [0, 0, 0, 7, 8]);
+        blocks.remove_older(SystemTime::UNIX_EPOCH).unwrap();
+        assert!(!blocks.look(first, <[u8]>::is_empty));
+        let later = SystemTime::now() + Duration::from_secs(1);
+        blocks.remove_older(later).unwrap();
+        assert!(blocks.look(first, <[u8]>::is_empty));
+    }
+}

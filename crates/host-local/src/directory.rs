@@ -1,0 +1,178 @@
+//! The leases of one network on disk, in the format of the reference.
+//!
+//! `<dataDir>/<network>/<address>` says who holds an address and `last_reserved_ip.<n>`
+//! which one range set `n` gave last. Nothing else may lie there, since the reference reads
+//! every file: what is being written stands elsewhere until it is whole. Knows nothing of
+//! locks; every change is made by whoever holds the one of the directory.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::lease::{Holder, Lease};
+use crate::scratch::Scratch;
+
+/// The directory of a network's leases.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Where its files are written.
+    pub scratch: Scratch,
+}
+
+/// Whether an address was still to be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reservation {
+    /// It is ours now.
+    Made,
+    /// Somebody else was quicker.
+    Taken,
+}
+
+/// What a lease's file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Who holds the address.
+    Holder(Holder),
+    /// Nothing: whoever made the file was killed before they wrote it.
+    Empty,
+    /// Something that names no holder.
+    Garbled,
+}
+
+/// A point in time as the file system keeps it: seconds and nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Stamp(i64, i64);
+
+/// What tells a file from another one that bears its name later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    inode: u64,
+    ctime: Stamp,
+}
+
+impl Directory {
+    /// Every address that a file is named after, whatever it holds.
+    pub fn addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
+        let action = || format!("read directory {}", self.path.display());
+        let mut addresses = Vec::new();
+        for entry in fs::read_dir(&self.path).with_context(action)? {
+            let name = entry.with_context(action)?.file_name();
+            addresses.extend(name.to_str().and_then(|name| name.parse::<IpAddr>().ok()));
+        }
+        Ok(addresses)
+    }
+
+    /// What the file of `address` says, if there is one.
+    pub fn content(&self, address: IpAddr) -> anyhow::Result<Option<Content>> {
+        let path = self.file(address);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.with_context(|| format!("read lease {}", path.display()))?,
+        };
+        Ok(Some(match Holder::parse(&bytes) {
+            Some(holder) => Content::Holder(holder),
+            None if bytes.trim_ascii().is_empty() => Content::Empty,
+            None => Content::Garbled,
+        }))
+    }
+
+    /// The lease of `address`, if there is one that names its holder.
+    pub fn lease(&self, address: IpAddr) -> anyhow::Result<Option<Lease>> {
+        Ok(match self.content(address)? {
+            Some(Content::Holder(holder)) => Some(Lease { address, holder }),
+            _ => None,
+        })
+    }
+
+    /// Writes the file of `lease`, unless there is one. It is whole or absent, whatever
+    /// happens meanwhile.
+    pub fn create(&self, lease: &Lease) -> anyhow::Result<Reservation> {
+        let path = self.file(lease.address);
+        let action = || format!("write lease {}", path.display());
+        let content = lease.holder.content();
+        let file = self.scratch.write(&content).with_context(action)?;
+        match file.persist_noclobber(&path) {
+            Ok(_) => Ok(Reservation::Made),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(Reservation::Taken)
+            }
+            Err(error) => Err(error.error).with_context(action),
+        }
+    }
+
+    /// Removes the file of `address`; it may be gone already.
+    pub fn remove(&self, address: IpAddr) -> anyhow::Result<()> {
+        let path = self.file(address);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("remove lease {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Which file bears the name of `address`.
+    pub fn identity(&self, address: IpAddr) -> io::Result<Identity> {
+        let metadata = fs::symlink_metadata(self.file(address))?;
+        Ok(Identity {
+            inode: metadata.ino(),
+            ctime: Stamp(metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+
+    /// The address that range set `set` gave last; `None` where that is unknown.
+    pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
+        let text = fs::read_to_string(self.last_reserved_file(set)).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// Remembers the address that range set `set` gave last.
+    pub fn set_last_reserved(&self, set: usize, address: IpAddr) -> anyhow::Result<()> {
+        let path = self.last_reserved_file(set);
+        let written = self.scratch.replace(&path, &address.to_string());
+        written.with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Dates the directory back, and says to when.
+    ///
+    /// Whoever adds or removes a file moves its time of modification to the present, so as
+    /// long as the directory bears this stamp nobody did. The present itself would prove
+    /// nothing: the kernel's clock stands still for milliseconds, in which others write, too.
+    pub fn stamp(&self) -> io::Result<Stamp> {
+        let past = SystemTime::now().checked_sub(BACK);
+        let past = past.unwrap_or(SystemTime::UNIX_EPOCH);
+        let directory = File::open(&self.path)?;
+        directory.set_modified(past)?;
+        Ok(Stamp::of(&directory.metadata()?))
+    }
+
+    fn file(&self, address: IpAddr) -> PathBuf {
+        self.path.join(address.to_string())
+    }
+
+    fn last_reserved_file(&self, set: usize) -> PathBuf {
+        self.path.join(format!("last_reserved_ip.{set}"))
+    }
+}
+
+impl Stamp {
+    /// When the file or directory was modified.
+    pub fn of(metadata: &fs::Metadata) -> Self {
+        Self(metadata.mtime(), metadata.mtime_nsec())
+    }
+}
+
+/// Longer than any clock stands still, and than the two seconds of the coarsest file system.
+const BACK: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+#[path = "directory_tests.rs"]
+mod tests;

@@ -1,0 +1,143 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+struct Fixture {
+    root: tempfile::TempDir,
+    leases: Directory,
+}
+
+fn fixture() -> Fixture {
+    let root = tempfile::tempdir().unwrap();
+    let [path, scratch] = ["pods", "scratch"].map(|name| root.path().join(name));
+    for directory in [&path, &scratch] {
+        fs::create_dir(directory).unwrap();
+    }
+    let scratch = Scratch(scratch);
+    Fixture {
+        leases: Directory { path, scratch },
+        root,
+    }
+}
+
+fn lease(address: &str, content: &str) -> Lease {
+    Lease {
+        address: address.parse().unwrap(),
+        holder: Holder::parse(content.as_bytes()).unwrap(),
+    }
+}
+
+#[test]
+fn lease_is_a_file_as_the_reference_writes_it() {
+    let Fixture { root, leases } = fixture();
+    for address in ["10.1.0.2", "fd00::2"] {
+        let made = leases.create(&lease(address, "c1\r\neth0")).unwrap();
+        assert_eq!(made, Reservation::Made);
+        let path = leases.path.join(address);
+        assert_eq!(fs::read(&path).unwrap(), b"c1\r\neth0");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let last = "10.1.0.2".parse().unwrap();
+    leases.set_last_reserved(0, last).unwrap();
+    let names = fs::read_dir(&leases.path).unwrap();
+    let mut names: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["10.1.0.2", "fd00::2", "last_reserved_ip.0"]);
+    assert_eq!(leases.last_reserved(0), Some(last));
+    let aside = fs::read_dir(root.path().join("scratch")).unwrap();
+    assert_eq!(aside.count(), 0);
+}
+
+#[test]
+fn taken_address_keeps_its_holder() {
+    let Fixture {
+        leases,
+        root: _root,
+    } = fixture();
+    let first = lease("10.1.0.2", "c1\r\neth0");
+    leases.create(&first).unwrap();
+    let second = leases.create(&lease("10.1.0.2", "c2\r\neth0")).unwrap();
+    assert_eq!(second, Reservation::Taken);
+    assert_eq!(leases.lease(first.address).unwrap(), Some(first));
+}
+
+#[test]
+fn file_says_who_holds_its_address_or_that_nobody_does() {
+    let Fixture {
+        leases,
+        root: _root,
+    } = fixture();
+    let address = "10.1.0.2".parse().unwrap();
+    assert_eq!(leases.content(address).unwrap(), None);
+    for (bytes, expected) in [
+        ("", Content::Empty),
+        ("\r\n", Content::Empty),
+        ("\0", Content::Garbled),
+    ] {
+        fs::write(leases.path.join("10.1.0.2"), bytes).unwrap();
+        assert_eq!(leases.content(address).unwrap(), Some(expected));
+        assert_eq!(leases.lease(address).unwrap(), None);
+    }
+    fs::write(leases.path.join("notes"), "c1").unwrap();
+    assert_eq!(leases.addresses().unwrap(), [address]);
+}
+
+#[test]
+fn round_robin_starts_anew_where_the_last_address_is_lost_or_garbled() {
+    let Fixture {
+        leases,
+        root: _root,
+    } = fixture();
+    assert_eq!(leases.last_reserved(0), None);
+    let path = leases.path.join("last_reserved_ip.0");
+    for (text, expected) in [("", None), ("x", None), ("10.1.0.7\n", Some("10.1.0.7"))] {
+        fs::write(&path, text).unwrap();
+        let expected = expected.map(|text| text.parse().unwrap());
+        assert_eq!(leases.last_reserved(0), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn stamp_lasts_until_a_file_comes_or_goes() {
+    let Fixture {
+        leases,
+        root: _root,
+    } = fixture();
+    let now = || Stamp::of(&leases.path.metadata().unwrap());
+    let first = lease("10.1.0.2", "c1\r\neth0");
+    let mut stamp = leases.stamp().unwrap();
+    for _ in 0..20 {
+        leases.content(first.address).unwrap();
+        leases.last_reserved(0);
+        assert_eq!(now(), stamp);
+        leases.create(&first).unwrap();
+        assert_ne!(now(), stamp);
+        stamp = leases.stamp().unwrap();
+        assert_eq!(now(), stamp);
+        leases.remove(first.address).unwrap();
+        assert_ne!(now(), stamp);
+        stamp = leases.stamp().unwrap();
+    }
+}
+
+#[test]
+fn another_file_of_the_same_name_has_another_identity() {
+    let Fixture {
+        leases,
+        root: _root,
+    } = fixture();
+    let first = lease("10.1.0.2", "c1\r\neth0");
+    leases.create(&first).unwrap();
+    let identity = leases.identity(first.address).unwrap();
+    assert_eq!(leases.identity(first.address).unwrap(), identity);
+    leases.remove(first.address).unwrap();
+    leases.create(&first).unwrap();
+    // The inode may be the same; the kernel's clock has moved on after a few milliseconds.
+    fs::write(leases.path.join("10.1.0.2"), "c1").unwrap();
+    let beginning = SystemTime::now();
+    while beginning.elapsed().unwrap() < Duration::from_millis(20) {
+        std::hint::spin_loop();
+    }
+    fs::write(leases.path.join("10.1.0.2"), "c2").unwrap();
+    assert_ne!(leases.identity(first.address).unwrap(), identity);
+}

@@ -1,0 +1,328 @@
+//! What makes leases quick to find: who holds which address, and which are taken.
+//!
+//! `<dataDir>/.host-local/<network>` holds a record for each holder (`records`), a bit for
+//! each address (`taken`) and what the leases looked like when both were right (`state`).
+//! All of it is a hint and never the truth: where anybody else changed a lease since, where
+//! a change was cut short, or after a reboot, the state does not fit and the index is not
+//! trusted until it is made anew.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use cni::note;
+use serde::{Deserialize, Serialize};
+
+use crate::blocks::{Blocks, locate};
+use crate::directory::{Directory, Identity, Stamp};
+use crate::lease::{Holder, Lease};
+use crate::scratch::{Scratch, make_directory};
+
+/// The index of one network's leases.
+#[derive(Debug)]
+pub(crate) struct Index {
+    directory: PathBuf,
+    scratch: Scratch,
+    taken: Blocks,
+    standing: Cell<Standing>,
+}
+
+/// What is known of a lease: which file it was, and in which boot of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The address.
+    pub address: IpAddr,
+    /// The file.
+    pub identity: Identity,
+    /// The boot.
+    pub boot: BootId,
+}
+
+/// One run of the machine, from its start to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BootId(String);
+
+/// The records of every holder.
+pub(crate) type Records = BTreeMap<Holder, Vec<Record>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It says what the files say, and so does its state.
+    Settled,
+    /// It says what the files say.
+    Unsettled,
+    /// Nobody knows what it says.
+    Distrusted,
+}
+
+/// What leases and records looked like when they agreed.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    boot: BootId,
+    leases: Stamp,
+    records: Stamp,
+}
+
+impl Index {
+    /// The index in `directory`, trusted if nothing happened to `leases` without it.
+    pub fn open(directory: PathBuf, leases: &Directory) -> Self {
+        let index = Self {
+            scratch: Scratch(directory.clone()),
+            taken: Blocks::new(directory.join("taken")),
+            standing: Cell::new(Standing::Distrusted),
+            directory,
+        };
+        if index.is_current(leases).unwrap_or_default() {
+            index.standing.set(Standing::Settled);
+        }
+        index
+    }
+
+    /// What it says can be relied on.
+    pub fn is_trusted(&self) -> bool {
+        self.standing.get() != Standing::Distrusted
+    }
+
+    /// It was found wrong: nobody shall rely on it until it is made anew.
+    pub fn distrust(&self) {
+        self.standing.set(Standing::Distrusted);
+        match fs::remove_file(self.state_file()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                note(format_args!(
+                    "remove {}: {error}",
+                    self.state_file().display()
+                ));
+            }
+            _ => {}
+        }
+    }
+
+    /// The records of `holder`.
+    pub fn records_of(&self, holder: &Holder) -> anyhow::Result<Vec<Record>> {
+        let path = self.record_file(holder);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text.with_context(|| format!("read {}", path.display()))?,
+        };
+        serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
+    }
+
+    /// Everybody who holds an address.
+    pub fn holders(&self) -> anyhow::Result<Vec<Holder>> {
+        let names = record_names(&self.records())?;
+        let holders = names.iter().map(|name| {
+            parse_name(name).with_context(|| format!("no record bears the name {name:?}"))
+        });
+        holders.collect()
+    }
+
+    /// Some file bears the name of `address`.
+    pub fn is_taken(&self, address: IpAddr) -> bool {
+        let (byte, bit) = bit_of(address);
+        let (first, _) = locate(address);
+        self.taken.look(first, |block| {
+            block.get(byte).is_some_and(|byte| byte & bit != 0)
+        })
+    }
+
+    /// Takes up a lease that was made.
+    pub fn insert(&self, lease: &Lease, leases: &Directory) {
+        self.change(|| {
+            let mut records = self.records_of(&lease.holder)?;
+            records.push(Record {
+                address: lease.address,
+                identity: leases.identity(lease.address)?,
+                boot: BootId::current()?,
+            });
+            self.write_records(&lease.holder, &records)?;
+            self.write_taken(lease.address, |byte, bit| byte | bit)
+        });
+    }
+
+    /// Drops a lease that was given back.
+    pub fn remove(&self, lease: &Lease) {
+        self.change(|| {
+            let mut records = self.records_of(&lease.holder)?;
+            records.retain(|record| record.address != lease.address);
+            self.write_records(&lease.holder, &records)?;
+            self.write_taken(lease.address, |byte, bit| byte & !bit)
+        });
+    }
+
+    /// Every record that can be read; those that cannot are removed.
+    pub fn read_all(&self) -> anyhow::Result<Records> {
+        let directory = self.records();
+        make_directory(&directory)
+            .with_context(|| format!("create directory {}", directory.display()))?;
+        let mut all = Records::new();
+        for name in record_names(&directory)? {
+            let holder = parse_name(&name);
+            match holder.and_then(|it| self.records_of(&it).ok().map(|records| (it, records))) {
+                Some((holder, records)) => drop(all.insert(holder, records)),
+                None => fs::remove_file(directory.join(&name))
+                    .with_context(|| format!("remove record {name:?}"))?,
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes it anew: `old` is what [`Self::read_all`] found, `new` what shall be there.
+    pub fn replace(&self, old: &Records, new: &Records, taken: &[IpAddr]) -> anyhow::Result<()> {
+        for holder in old.keys().filter(|holder| !new.contains_key(holder)) {
+            self.write_records(holder, &[])?;
+        }
+        for (holder, records) in new {
+            if old.get(holder) != Some(records) {
+                self.write_records(holder, records)?;
+            }
+        }
+        let mut blocks: HashMap<IpAddr, Vec<u8>> = HashMap::new();
+        for address in taken {
+            let (byte, bit) = bit_of(*address);
+            let block = blocks.entry(locate(*address).0);
+            let block = block.or_insert_with(|| vec![0; BLOCK_BYTES]);
+            if let Some(byte) = block.get_mut(byte) {
+                *byte |= bit;
+            }
+        }
+        self.taken.remove_all().context("remove the old bitmaps")?;
+        for (first, block) in blocks {
+            self.taken
+                .write(first, 0, &block)
+                .context("write a bitmap")?;
+        }
+        self.standing.set(Standing::Unsettled);
+        Ok(())
+    }
+
+    /// Remembers that it says what `leases` say, if it does and that is new.
+    pub fn settle(&self, leases: &Directory) {
+        if self.standing.get() != Standing::Unsettled {
+            return;
+        }
+        let written = self.state(leases.stamp()).and_then(|state| {
+            let text = serde_json::to_string(&state)?;
+            Ok(self.scratch.replace(&self.state_file(), &text)?)
+        });
+        match written {
+            Ok(()) => self.standing.set(Standing::Settled),
+            Err(error) => note(format_args!("remember the state of the leases: {error:#}")),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce() -> anyhow::Result<()>) {
+        if !self.is_trusted() {
+            return;
+        }
+        self.standing.set(Standing::Unsettled);
+        if let Err(error) = change() {
+            note(format_args!(
+                "index of leases: {error:#}; it will be made anew"
+            ));
+            self.distrust();
+        }
+    }
+
+    fn is_current(&self, leases: &Directory) -> anyhow::Result<bool> {
+        let state: State = serde_json::from_slice(&fs::read(self.state_file())?)?;
+        let stamp = fs::metadata(&leases.path).map(|metadata| Stamp::of(&metadata));
+        Ok(state == self.state(stamp)?)
+    }
+
+    fn state(&self, leases: io::Result<Stamp>) -> anyhow::Result<State> {
+        Ok(State {
+            boot: BootId::current()?,
+            leases: leases?,
+            records: Stamp::of(&fs::metadata(self.records())?),
+        })
+    }
+
+    fn write_records(&self, holder: &Holder, records: &[Record]) -> anyhow::Result<()> {
+        let path = self.record_file(holder);
+        let written = if records.is_empty() {
+            fs::remove_file(&path)
+        } else {
+            self.scratch
+                .replace(&path, &serde_json::to_string(records)?)
+        };
+        written.with_context(|| format!("write {}", path.display()))
+    }
+
+    fn write_taken(&self, address: IpAddr, change: impl Fn(u8, u8) -> u8) -> anyhow::Result<()> {
+        let (byte, bit) = bit_of(address);
+        let (first, _) = locate(address);
+        let old = self.taken.look(first, |block| block.get(byte).copied());
+        let new = change(old.unwrap_or_default(), bit);
+        self.taken
+            .write(first, byte, &[new])
+            .context("write a bitmap")
+    }
+
+    fn record_file(&self, holder: &Holder) -> PathBuf {
+        self.records().join(name_of(holder))
+    }
+
+    fn records(&self) -> PathBuf {
+        self.directory.join("records")
+    }
+
+    fn state_file(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+}
+
+impl BootId {
+    /// The present one, as random(4) tells it.
+    pub fn current() -> anyhow::Result<Self> {
+        let text = fs::read_to_string(BOOT_ID).with_context(|| format!("read {BOOT_ID}"))?;
+        Ok(Self(text.trim().to_owned()))
+    }
+}
+
+fn record_names(directory: &Path) -> anyhow::Result<Vec<String>> {
+    let action = || format!("read directory {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(action)?;
+    let names = entries.map(|entry| {
+        let name = entry.with_context(action)?.file_name();
+        Ok(name.to_string_lossy().into_owned())
+    });
+    names.collect()
+}
+
+/// No container ID or interface name holds a colon.
+fn name_of(holder: &Holder) -> String {
+    match &holder.interface {
+        Some(interface) => format!("{}:{interface}", holder.container),
+        None => holder.container.to_string(),
+    }
+}
+
+fn parse_name(name: &str) -> Option<Holder> {
+    let (container, interface) = match name.split_once(':') {
+        Some((container, interface)) => (container, Some(interface.parse().ok()?)),
+        None => (name, None),
+    };
+    Some(Holder {
+        container: container.parse().ok()?,
+        interface,
+    })
+}
+
+/// The byte of its block in which the bit of an address is, and the bit.
+fn bit_of(address: IpAddr) -> (usize, u8) {
+    let (_, offset) = locate(address);
+    (offset / 8, 1 << (offset % 8))
+}
+
+/// A bit for each of 65,536 addresses.
+const BLOCK_BYTES: usize = 65_536 / 8;
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

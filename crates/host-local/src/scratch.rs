@@ -1,0 +1,65 @@
+//! Files that are whole or absent: each is written aside and then given its name.
+//!
+//! No file is synced: no sandbox survives the crash of the machine that could lose one.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use tempfile::{Builder, NamedTempFile};
+
+/// A directory where a file stands until it is whole; one writer at a time uses it.
+#[derive(Debug, Clone)]
+pub(crate) struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// A file with this content, to be given a name on the same file system.
+    ///
+    /// What somebody left who was killed while they wrote makes room.
+    pub fn write(&self, content: &str) -> io::Result<NamedTempFile> {
+        match fs::remove_file(self.0.join(NEW)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = Builder::new()
+            .prefix(NEW)
+            .rand_bytes(0)
+            .tempfile_in(&self.0)?;
+        file.write_all(content.as_bytes())?;
+        Ok(file)
+    }
+
+    /// Puts a file with this content in the place of the one at `path`, if there is one.
+    pub fn replace(&self, path: &Path, content: &str) -> io::Result<()> {
+        self.write(content)?
+            .persist(path)
+            .map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+/// Makes a directory, and those above it, where they are missing.
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+const NEW: &str = "new";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftover_of_a_killed_writer_makes_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = Scratch(directory.path().to_owned());
+        fs::write(directory.path().join(NEW), "half a").unwrap();
+        let target = directory.path().join("target");
+        for content in ["one", "two"] {
+            scratch.replace(&target, content).unwrap();
+            assert_eq!(fs::read_to_string(&target).unwrap(), content);
+        }
+        assert!(!directory.path().join(NEW).exists());
+    }
+}

@@ -1,0 +1,158 @@
+//! Where leases lie and how they are kept: the keys that every verb needs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cni::{Error, Network, NetworkName};
+use serde::Deserialize;
+
+use crate::directory::Directory;
+use crate::index::Index;
+use crate::rebuild::EarlierBoot;
+use crate::rest::Rest;
+use crate::scratch::Scratch;
+
+/// Where leases lie, and how they are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Storage {
+    /// Where the leases of all networks lie.
+    pub data_dir: PathBuf,
+    /// How long somebody else may keep the lock.
+    pub lock_timeout: Duration,
+    /// How long an address rests before it is leased again.
+    pub reuse_delay: Duration,
+    /// What becomes of the leases of an earlier boot.
+    pub earlier_boot: EarlierBoot,
+}
+
+/// The keys as they are written; see the README for each.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct RawStorage {
+    pub data_dir: String,
+    pub lock_timeout: String,
+    pub reuse_delay: String,
+    pub reclaim_on_boot: Option<bool>,
+}
+
+impl Storage {
+    /// How leases are kept: DEL and GC need no other keys, and must not fail for one.
+    ///
+    /// # Errors
+    /// Code 7: there is no `ipam` section, the path is not absolute, or a time is none.
+    pub fn of(network: &Network) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct Document {
+            ipam: Option<RawStorage>,
+        }
+        let section = network.quiet_config::<Document>()?.ipam;
+        let section = section.ok_or_else(|| Error::invalid("ipam", "this section is missing"))?;
+        section.try_into()
+    }
+
+    /// Where the leases of `network` lie, and where what we know of them.
+    pub fn directories(&self, network: &NetworkName) -> [PathBuf; 2] {
+        let ours = self.data_dir.join(OURS);
+        [
+            self.data_dir.join(network.as_str()),
+            ours.join(network.as_str()),
+        ]
+    }
+
+    /// The leases of `network`, what makes them quick to find, and what rests.
+    pub fn parts(&self, network: &NetworkName) -> (Directory, Index, Rest) {
+        let [path, beside] = self.directories(network);
+        let scratch = Scratch(beside.clone());
+        let rest = Rest::new(beside.join("released"), self.reuse_delay);
+        let leases = Directory { path, scratch };
+        let index = Index::open(beside, &leases);
+        (leases, index, rest)
+    }
+}
+
+impl TryFrom<RawStorage> for Storage {
+    type Error = Error;
+
+    fn try_from(raw: RawStorage) -> Result<Self, Error> {
+        let or = |text: String, default: &str| match text.as_str() {
+            "" => default.to_owned(),
+            _ => text,
+        };
+        let data_dir = PathBuf::from(or(raw.data_dir, DEFAULT_DATA_DIR));
+        if !data_dir.is_absolute() {
+            let reason = format!("\"{}\" is no absolute path", data_dir.display());
+            return Err(Error::invalid("ipam.dataDir", reason));
+        }
+        let earlier_boot = match raw.reclaim_on_boot {
+            None | Some(true) => EarlierBoot::Release,
+            Some(false) => EarlierBoot::Keep,
+        };
+        Ok(Self {
+            data_dir,
+            lock_timeout: duration("lockTimeout", &or(raw.lock_timeout, DEFAULT_LOCK_TIMEOUT))?,
+            reuse_delay: duration("reuseDelay", &or(raw.reuse_delay, DEFAULT_REUSE_DELAY))?,
+            earlier_boot,
+        })
+    }
+}
+
+fn duration(key: &str, text: &str) -> Result<Duration, Error> {
+    let invalid = |error| Error::invalid(format!("ipam.{key}"), format!("{text:?}: {error}"));
+    humantime::parse_duration(text).map_err(invalid)
+}
+
+/// Shorter than any runtime's patience with a request.
+const DEFAULT_LOCK_TIMEOUT: &str = "30s";
+
+/// As the reference: round robin alone decides when an address is leased again.
+const DEFAULT_REUSE_DELAY: &str = "0s";
+
+const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// No network can have this name, since none starts with a dot.
+const OURS: &str = ".host-local";
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn storage(keys: &[(&str, &str)]) -> Result<Storage, Error> {
+        let keys = keys
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).into()));
+        let keys = serde_json::Value::Object(keys.collect());
+        serde_json::from_value::<RawStorage>(keys)
+            .unwrap()
+            .try_into()
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_reference_and_half_a_minute_for_the_lock() {
+        let default = storage(&[]).unwrap();
+        assert_eq!(default.data_dir, Path::new(DEFAULT_DATA_DIR));
+        assert_eq!(default.lock_timeout.as_secs(), 30);
+        assert_eq!(default.reuse_delay, Duration::ZERO);
+        assert_eq!(default.earlier_boot, EarlierBoot::Release);
+        let keys = [("lockTimeout", "250ms"), ("reuseDelay", "5m")];
+        let chosen = storage(&keys).unwrap();
+        assert_eq!(chosen.lock_timeout.as_millis(), 250);
+        assert_eq!(chosen.reuse_delay.as_secs(), 300);
+    }
+
+    #[test]
+    fn what_is_no_path_or_no_duration_is_refused_with_its_key() {
+        for (key, value) in [
+            ("dataDir", "networks"),
+            ("lockTimeout", "30"),
+            ("lockTimeout", "-1s"),
+            ("reuseDelay", "soon"),
+        ] {
+            let error = storage(&[(key, value)]).unwrap_err();
+            assert_eq!(error.code(), 7);
+            let text = error.to_string();
+            assert!(text.contains(key) && text.contains(value), "{text}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! host-local: what the leases go through, from reboots to ranges that are nearly full.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tests::{Host, Invocation, Network};
+
+fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
+    let call = network.call(verb).container(container).ifname("eth0");
+    call.netns("/run/netns/never-was")
+}
+
+fn lease(network: &Network<'_>, container: &str) -> String {
+    let result = call(network, "ADD", container).ok();
+    result["ips"][0]["address"].as_str().unwrap().to_owned()
+}
+
+fn one_range<'h>(host: &'h Host, range: &Value) -> Network<'h> {
+    host.host_local().with("ipam.ranges", json!([[range]]))
+}
+
+/// A network with so many addresses, the first of which is 10.1.0.2.
+fn small(host: &Host, addresses: u8) -> Network<'_> {
+    let last = format!("10.1.0.{}", addresses + 1);
+    one_range(host, &json!({"subnet": "10.1.0.0/24", "rangeEnd": last}))
+}
+
+fn holders(host: &Host) -> Vec<String> {
+    host.leases("pods").into_values().collect()
+}
+
+fn status(network: &Network<'_>) -> Invocation {
+    network.clone().with("cniVersion", "1.1.0").call("STATUS")
+}
+
+fn index(host: &Host) -> PathBuf {
+    host.lease_dir().join(".host-local/pods")
+}
+
+fn write_lease(host: &Host, address: &str, content: &str) {
+    let directory = host.lease_dir().join("pods");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join(address), content).unwrap();
+}
+
+#[test]
+fn leases_of_an_earlier_boot_are_released() {
+    let host = Host::new();
+    let network = small(&host, 2);
+    host.reboot("a");
+    lease(&network, "c1");
+    lease(&network, "c2");
+    call(&network, "ADD", "c3").error();
+    host.reboot("b");
+    let outcome = call(&network, "ADD", "c3").run();
+    outcome.ok();
+    assert!(
+        outcome.stderr.contains("release 10.1.0.2: container c1"),
+        "{outcome:?}"
+    );
+    assert_eq!(holders(&host), ["c3\r\neth0"]);
+}
+
+#[test]
+fn any_verb_that_changes_leases_releases_those_of_an_earlier_boot() {
+    let host = Host::new();
+    let network = host.host_local();
+    for (number, verb) in ["DEL", "GC"].into_iter().enumerate() {
+        host.reboot(&format!("before-{number}"));
+        lease(&network, "dead");
+        host.reboot(&format!("after-{number}"));
+        match verb {
+            "GC" => network.gc(&[&host.sandbox("dead")]).ok(),
+            _ => call(&network, "DEL", "somebody-else").ok(),
+        };
+        assert_eq!(holders(&host), [] as [&str; 0], "{verb}");
+    }
+}
+
+#[test]
+fn leases_of_an_earlier_boot_stay_where_that_is_asked_for() {
+    let host = Host::new();
+    let network = host.host_local().with("ipam.reclaimOnBoot", false);
+    host.reboot("a");
+    lease(&network, "c1");
+    host.reboot("b");
+    lease(&network, "c2");
+    assert_eq!(holders(&host), ["c1\r\neth0", "c2\r\neth0"]);
+    // What was known of them is still known on the day when it is asked for.
+    host.reboot("c");
+    lease(&network.with("ipam.reclaimOnBoot", true), "c3");
+    assert_eq!(holders(&host), ["c3\r\neth0"]);
+}
+
+#[test]
+fn leases_that_were_there_before_the_first_run_stay_until_the_next_boot() {
+    let host = Host::new();
+    let network = host.host_local();
+    host.reboot("a");
+    lease(&network.by_reference(), "c1");
+    host.reboot("b");
+    lease(&network, "c2");
+    assert_eq!(holders(&host), ["c1\r\neth0", "c2\r\neth0"]);
+    host.reboot("c");
+    lease(&network, "c3");
+    assert_eq!(holders(&host), ["c3\r\neth0"]);
+}
+
+#[test]
+fn lost_index_releases_nothing() {
+    let host = Host::new();
+    let network = host.host_local();
+    host.reboot("a");
+    lease(&network, "c1");
+    fs::remove_dir_all(index(&host)).unwrap();
+    host.reboot("b");
+    lease(&network, "c2");
+    assert_eq!(holders(&host), ["c1\r\neth0", "c2\r\neth0"]);
+}
+
+#[test]
+fn lease_that_the_reference_made_anew_is_not_the_one_of_the_record() {
+    let host = Host::new();
+    let network = small(&host, 2);
+    let reference = network.by_reference();
+    host.reboot("a");
+    assert_eq!(lease(&network, "c1"), "10.1.0.2/24");
+    lease(&reference, "c2");
+    host.reboot("b");
+    call(&reference, "DEL", "c1").ok();
+    assert_eq!(lease(&reference, "c3"), "10.1.0.2/24");
+    let refusal = call(&network, "ADD", "c4").error();
+    assert!(refusal.mentions("2 of 2"), "{refusal:?}");
+    assert_eq!(holders(&host), ["c3\r\neth0", "c2\r\neth0"]);
+}
+
+#[test]
+fn files_that_name_nobody_are_removed_and_told() {
+    let host = Host::new();
+    let network = small(&host, 2);
+    for (content, word) in [("", "empty"), ("\0\0\0\0", "names no container")] {
+        write_lease(&host, "10.1.0.2", content);
+        write_lease(&host, "10.1.0.3", content);
+        let outcome = call(&network, "ADD", "c1").run();
+        outcome.ok();
+        for address in ["10.1.0.2", "10.1.0.3"] {
+            let line = outcome.stderr.lines().find(|line| line.contains(address));
+            assert!(line.is_some_and(|it| it.contains(word)), "{outcome:?}");
+        }
+        assert_eq!(holders(&host), ["c1\r\neth0"]);
+        call(&network, "DEL", "c1").ok();
+    }
+}
+
+#[test]
+fn released_addresses_rest_while_others_are_free() {
+    let host = Host::new();
+    let network = small(&host, 3).with("ipam.reuseDelay", "1h");
+    for container in ["c1", "c2"] {
+        lease(&network, container);
+        call(&network, "DEL", container).ok();
+    }
+    assert_eq!(lease(&network, "c3"), "10.1.0.4/24");
+    call(&network, "ADD", "c4")
+        .error()
+        .expect(11, &["1 of 3", "2 were released", "1h", "reuseDelay"]);
+    assert_eq!(holders(&host), ["c3\r\neth0"]);
+    let asking = network
+        .clone()
+        .with("runtimeConfig", json!({"ips": ["10.1.0.3"]}));
+    assert_eq!(lease(&asking, "c4"), "10.1.0.3/24");
+    let impatient = network.with("ipam.reuseDelay", "1ms");
+    assert_eq!(lease(&impatient, "c5"), "10.1.0.2/24");
+}
+
+#[test]
+fn address_that_an_add_gave_back_by_itself_needs_no_rest() {
+    let host = Host::new();
+    let sets = json!([
+        [{"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.2"}],
+        [{"subnet": "10.2.0.0/24", "rangeEnd": "10.2.0.2"}],
+    ]);
+    let network = host.host_local().with("ipam.ranges", sets);
+    let network = network.with("ipam.reuseDelay", "1h");
+    write_lease(&host, "10.2.0.2", "other\r\neth0");
+    let refusal = call(&network, "ADD", "c1").error();
+    assert!(refusal.mentions("10.2.0.1-10.2.0.2"), "{refusal:?}");
+    fs::remove_file(host.lease_dir().join("pods/10.2.0.2")).unwrap();
+    assert_eq!(lease(&network, "c1"), "10.1.0.2/24");
+}
+
+#[test]
+fn status_tells_a_full_set_and_fails_only_where_asked_to() {
+    let host = Host::new();
+    let network = small(&host, 2);
+    let failing = network.clone().with("ipam.statusWhenFull", "fail");
+    lease(&network, "c1");
+    let before = status(&failing).run();
+    before.ok();
+    assert_eq!(before.stderr, "");
+    lease(&network, "c2");
+    let snapshot = host.snapshot();
+    let warning = status(&network).run();
+    warning.ok();
+    assert!(warning.stderr.contains("10.1.0.1-10.1.0.3"), "{warning:?}");
+    status(&failing)
+        .error()
+        .expect(50, &["10.1.0.1-10.1.0.3", "no free address"]);
+    host.snapshot().assert_same_as(&snapshot);
+    status(&network.with("ipam.statusWhenFull", "maybe"))
+        .error()
+        .expect(7, &["statusWhenFull"]);
+}
+
+#[test]
+fn the_only_free_address_of_a_large_range_is_found() {
+    let host = Host::new();
+    let network = one_range(&host, &json!({"subnet": "10.1.0.0/16"}));
+    let directory = host.lease_dir().join("pods");
+    fs::create_dir_all(&directory).unwrap();
+    let free = 0x1234;
+    for low in (2..0xffff_u16).filter(|low| *low != free) {
+        let [c, d] = low.to_be_bytes();
+        fs::write(directory.join(format!("10.1.{c}.{d}")), "other\r\neth0").unwrap();
+    }
+    fs::write(directory.join("last_reserved_ip.0"), "10.1.18.53").unwrap();
+    for container in ["c1", "c2"] {
+        assert_eq!(lease(&network, container), "10.1.18.52/16");
+        let refusal = call(&network, "ADD", "c3").error();
+        assert!(refusal.mentions("65533 of 65533"), "{refusal:?}");
+        call(&network, "DEL", container).ok();
+    }
+}
+
+#[test]
+fn leases_scattered_over_a_wide_range_are_stepped_over() {
+    let host = Host::new();
+    let network = one_range(&host, &json!({"subnet": "fd00:1::/64"}));
+    for last in ["2", "3", "1:2", "ffff:0:0:7"] {
+        let address: std::net::Ipv6Addr = format!("fd00:1::{last}").parse().unwrap();
+        write_lease(&host, &address.to_string(), "other\r\neth0");
+    }
+    for (last_reserved, expected) in [
+        ("", "fd00:1::4/64"),
+        ("fd00:1::1:1", "fd00:1::1:3/64"),
+        ("fd00:1::ffff:0:0:6", "fd00:1::ffff:0:0:8/64"),
+    ] {
+        write_lease(&host, "last_reserved_ip.0", last_reserved);
+        assert_eq!(lease(&network, "c1"), expected);
+        call(&network, "DEL", "c1").ok();
+    }
+}
+
+#[test]
+fn full_disk_leaves_no_lease_and_del_works_on_it() {
+    let host = Host::new();
+    host.tmpfs(host.lease_dir(), "size=64k");
+    let network = host.host_local();
+    lease(&network, "c1");
+    fs::write(host.lease_dir().join("ballast"), vec![0; 1 << 20]).unwrap_err();
+    let refusal = call(&network, "ADD", "c2").error();
+    assert!(refusal.mentions("No space left"), "{refusal:?}");
+    assert_eq!(holders(&host), ["c1\r\neth0"]);
+    call(&network, "DEL", "c1").ok();
+    assert_eq!(holders(&host), [] as [&str; 0]);
+}
