@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# Times our plugins beside the reference's, in turns and in one run, in a private network:
-# VERSION, loopback ADD, bridge ADD and DEL with host-local, each from the start of the
-# process to its end.
+# Times our plugins beside the reference's, in turns and in one run, in a private network,
+# each from the start of the process to its end.
 #
-#     scripts/bench.sh [--reference DIR] [--rounds N]     /usr/lib/cni and 200 by default
+#     scripts/bench.sh [--reference DIR] [--rounds N] [CASE...]
+#
+# DIR is /usr/lib/cni by default, N 200, and every case is run:
+#
+#     attach   VERSION, loopback ADD, bridge ADD and DEL with host-local
+#     leases   host-local ADD and DEL at 1, 1,000, 10,000 and 60,000 leases
 #
 # Needs Rust and an idle machine; works as root and as an ordinary user who may make user
 # namespaces. Installs ip and the reference (Debian's containernetworking-plugins) where
@@ -15,15 +19,18 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local reference=/usr/lib/cni rounds=200
+    local reference=/usr/lib/cni rounds=200 cases=()
     while (($# > 0)); do
-        (($# > 1)) || die "$1 needs a value"
         case $1 in
-            --reference) reference=$(realpath "$2") ;;
-            --rounds) rounds=$2 ;;
-            *) die "unknown option $1" ;;
+            --reference | --rounds)
+                (($# > 1)) || die "$1 needs a value"
+                if [[ $1 == --rounds ]]; then rounds=$2; else reference=$(realpath "$2"); fi
+                shift
+                ;;
+            attach | leases) cases+=("$1") ;;
+            *) die "unknown option or case $1" ;;
         esac
-        shift 2
+        shift
     done
     need_rust
     need ip iproute2
@@ -33,7 +40,7 @@ main() {
     say "building static executables"
     local executables
     executables=$(static_executables)
-    local bench=(cargo bench --quiet --locked --package tests --bench attach)
+    local bench=(cargo bench --quiet --locked --package tests --bench plugins)
     "${bench[@]}" --no-run
 
     say "timing"
@@ -42,7 +49,7 @@ main() {
     printf 'machine    %s processors, Linux %s, load %s\n' \
         "$(nproc)" "$(uname -r)" "$(cut -d' ' -f1-3 /proc/loadavg)"
     in_private_network "${bench[@]}" --offline -- \
-        --ours "$executables" --reference "$reference" --rounds "$rounds"
+        --ours "$executables" --reference "$reference" --rounds "$rounds" "${cases[@]}"
 }
 
 # What the bridge in a directory says of itself, and the package that it comes from.

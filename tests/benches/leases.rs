@@ -1,0 +1,83 @@
+//! host-local where many addresses are held already.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tests::Host;
+
+use crate::timing::{Call, Side, print_table};
+
+/// How many leases there are before the one that is timed.
+const SIZES: [u32; 4] = [1, 1_000, 10_000, 60_000];
+
+/// The reference needs a second for what is timed here at the largest size.
+const ROUNDS: u32 = 20;
+
+/// So many of ours for one of the reference's, which spread less.
+const TIMES_OURS: u32 = 10;
+
+/// ADD and DEL at every size. The directories are written before the clock runs, and ours
+/// has made its index.
+pub fn run(host: &Host, mut sides: [Side; 2]) {
+    for held in SIZES {
+        for side in &sides {
+            fill(&directory(host, side, held).join("pods"), held);
+        }
+        for side in &mut sides {
+            round(host, side, held);
+            side.forget();
+        }
+    }
+    // The sizes take turns, too: whatever else the machine does hits all of them.
+    for _ in 0..ROUNDS {
+        for (side, times) in sides.iter_mut().zip([TIMES_OURS, 1]) {
+            for held in SIZES.repeat(times as usize) {
+                round(host, side, held);
+            }
+        }
+    }
+    let title = format!(
+        "host-local by leases held, {} rounds of ours and {ROUNDS} of the reference in turns",
+        ROUNDS * TIMES_OURS
+    );
+    print_table(&title, &sides);
+}
+
+fn round(host: &Host, side: &mut Side, held: u32) {
+    let request = request(&directory(host, side, held));
+    for verb in ["ADD", "DEL"] {
+        let call = Call {
+            plugin: "host-local",
+            verb,
+            container: "one-more",
+            netns: Path::new("/run/netns/never-was"),
+        };
+        side.time(&format!("{held} leases, {verb}"), &call, &request);
+    }
+}
+
+fn request(data_dir: &Path) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "type": "host-local",
+        "ipam": {"type": "host-local", "dataDir": data_dir, "ranges": [[{"subnet": "10.200.0.0/16"}]]},
+    })
+}
+
+fn directory(host: &Host, side: &Side, held: u32) -> PathBuf {
+    host.dir().join(format!("{}-{held}", side.name))
+}
+
+/// As the reference leaves them after so many ADDs.
+fn fill(directory: &Path, held: u32) {
+    fs::create_dir_all(directory).unwrap();
+    let first = u32::from(Ipv4Addr::new(10, 200, 0, 2));
+    for number in 0..held {
+        let address = Ipv4Addr::from(first + number).to_string();
+        fs::write(directory.join(&address), format!("{number:064x}\r\neth0")).unwrap();
+        fs::write(directory.join("last_reserved_ip.0"), &address).unwrap();
+    }
+}
