@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -123,6 +124,23 @@ impl Invocation {
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
+    }
+
+    /// Starts it and kills it so long after, wherever it is then; it may have ended before.
+    pub fn kill_after(&self, time: Duration) {
+        let mut command = self.command();
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        // A pipe holds more than a request has.
+        child.stdin.take().unwrap().write_all(&self.stdin).unwrap();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "any instant is as good as another"
+        )]
+        thread::sleep(time);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     /// Runs it; it has to succeed. Hands back its result, or null where it printed none.
