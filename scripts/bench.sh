@@ -7,7 +7,7 @@
 # DIR is /usr/lib/cni by default, N 200, and every case is run:
 #
 #     attach   VERSION, loopback ADD, bridge ADD and DEL with host-local
-#     leases   host-local ADD and DEL at 1, 1,000, 10,000 and 60,000 leases
+#     leases   host-local at 1, 1,000, 10,000 and 60,000 leases
 #
 # Needs Rust and an idle machine; works as root and as an ordinary user who may make user
 # namespaces. Installs ip and the reference (Debian's containernetworking-plugins) where

@@ -1,4 +1,6 @@
 //! host-local where many addresses are held already.
+//!
+//! STATUS and GC are ours alone: the reference has them from 1.5.0 on.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -38,6 +40,10 @@ pub fn run(host: &Host, mut sides: [Side; 2]) {
             }
         }
     }
+    let [ours, _] = &mut sides;
+    for held in SIZES.repeat(ROUNDS as usize) {
+        status_and_gc(host, ours, held);
+    }
     let title = format!(
         "host-local by leases held, {} rounds of ours and {ROUNDS} of the reference in turns",
         ROUNDS * TIMES_OURS
@@ -46,16 +52,40 @@ pub fn run(host: &Host, mut sides: [Side; 2]) {
 }
 
 fn round(host: &Host, side: &mut Side, held: u32) {
-    let request = request(&directory(host, side, held));
-    for verb in ["ADD", "DEL"] {
+    let mut request = request(&directory(host, side, held));
+    let mut time = |verb: &str, request: &Value| {
         let call = Call {
             plugin: "host-local",
             verb,
             container: "one-more",
             netns: Path::new("/run/netns/never-was"),
         };
-        side.time(&format!("{held} leases, {verb}"), &call, &request);
-    }
+        side.time(&format!("{held} leases, {verb}"), &call, request)
+    };
+    let result = time("ADD", &request);
+    request["prevResult"] = serde_json::from_slice(&result).unwrap();
+    time("CHECK", &request);
+    time("DEL", &request);
+}
+
+/// STATUS of a set that is full, and GC that finds everybody listed.
+fn status_and_gc(host: &Host, side: &mut Side, held: u32) {
+    let mut request = request(&directory(host, side, held));
+    request["cniVersion"] = "1.1.0".into();
+    request["ipam"]["ranges"][0][0]["rangeEnd"] = address(held - 1).into();
+    let mut time = |verb: &str, request: &Value| {
+        let call = Call {
+            plugin: "host-local",
+            verb,
+            container: "",
+            netns: Path::new(""),
+        };
+        side.time(&format!("{held} leases, {verb}"), &call, request);
+    };
+    time("STATUS", &request);
+    let listed = (0..held).map(|number| json!({"containerID": id(number), "ifname": "eth0"}));
+    request["cni.dev/valid-attachments"] = listed.collect();
+    time("GC", &request);
 }
 
 fn request(data_dir: &Path) -> Value {
@@ -74,10 +104,20 @@ fn directory(host: &Host, side: &Side, held: u32) -> PathBuf {
 /// As the reference leaves them after so many ADDs.
 fn fill(directory: &Path, held: u32) {
     fs::create_dir_all(directory).unwrap();
-    let first = u32::from(Ipv4Addr::new(10, 200, 0, 2));
     for number in 0..held {
-        let address = Ipv4Addr::from(first + number).to_string();
-        fs::write(directory.join(&address), format!("{number:064x}\r\neth0")).unwrap();
+        let address = address(number);
+        fs::write(directory.join(&address), format!("{}\r\neth0", id(number))).unwrap();
         fs::write(directory.join("last_reserved_ip.0"), &address).unwrap();
     }
+}
+
+/// The address of a lease.
+fn address(number: u32) -> String {
+    let first = u32::from(Ipv4Addr::new(10, 200, 0, 2));
+    Ipv4Addr::from(first + number).to_string()
+}
+
+/// The container ID of its holder, as long as a runtime's.
+fn id(number: u32) -> String {
+    format!("{number:064x}")
 }

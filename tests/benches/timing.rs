@@ -89,12 +89,14 @@ pub fn print_table(title: &str, sides: &[Side; 2]) {
     let columns = "   median     p95     min     max ";
     println!("{:24}{columns}{columns}{:>8}", "", "ratio");
     for (label, ours) in &ours.times {
-        let reference = reference.times.iter().find(|(other, _)| other == label);
-        let Some((_, reference)) = reference else {
-            panic!("{label} was timed on one side alone");
-        };
-        let ratio = reference.median() / ours.median();
-        println!("{label:24}{ours}{reference}{ratio:>7.1}x");
+        let mut times = reference.times.iter();
+        match times.find(|(other, _)| other == label) {
+            Some((_, reference)) => {
+                let ratio = reference.median() / ours.median();
+                println!("{label:24}{ours}{reference}{ratio:>7.1}x");
+            }
+            None => println!("{label:24}{ours}{:>9}", "-"),
+        }
     }
 }
 

@@ -208,5 +208,6 @@ fn print_panics_as_errors() {
     }));
 }
 
-/// A request is a configuration and one result: a few KiB, a few hundred at the most.
-const STDIN_LIMIT: u64 = 4 << 20;
+/// A configuration and one result take a few KiB; what GC lists takes a hundred bytes for
+/// each attachment, of which a network of 65,536 addresses holds no more.
+const STDIN_LIMIT: u64 = 8 << 20;
