@@ -1,6 +1,6 @@
 //! bridge: what is refused, with which code, and that nothing is left of it.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tests::{Host, Network, Place as _, Sandbox};
 
 /// ADD is refused with `code`, naming these words, and leaves nothing.
@@ -24,8 +24,6 @@ fn code_2_for_what_cannot_be_done_yet_with_key_and_value() {
         ("vlan", json!(100)),
         ("vlanTrunk", json!([{"id": 100}])),
         ("macspoofchk", json!(true)),
-        ("portIsolation", json!(true)),
-        ("disableContainerInterface", json!(true)),
     ] {
         let word = value.to_string();
         let network = host.bridge().with(key, value);
@@ -35,16 +33,6 @@ fn code_2_for_what_cannot_be_done_yet_with_key_and_value() {
             .with(&key.to_uppercase(), network.config()[key].clone());
         refused(&host, &other_case, &a, (2, &[key]));
     }
-}
-
-#[test]
-fn code_2_for_a_bridge_without_addresses() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    for ipam in [Value::Null, json!({}), json!({"type": ""})] {
-        refused(&host, &host.bridge().with("ipam", ipam), &a, (2, &["ipam"]));
-    }
-    refused(&host, &host.bridge().without("ipam"), &a, (2, &["ipam"]));
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use anyhow::Context as _;
 use cni::delegate::Delegate;
 use cni::result::Interface;
-use cni::{AddRequest, AddResult, Error, Undo, Verb};
+use cni::{AddRequest, AddResult, Error, Undo, Verb, note};
 use netlink::{
     Connection, Link, LinkChange, MacAddress, Monitor, PortState, Request, VethEnd, VethPair, Wait,
 };
 use netns::Netns;
 
-use crate::config::{Config, PortMode};
+use crate::config::{Config, ContainerLink, Gateway, Isolation, PortMode};
 use crate::del;
 use crate::host::{self, Bridge};
 use crate::plan::{self, Plan};
@@ -22,7 +22,8 @@ use crate::sandbox::{DEADLINE, Sandbox};
 /// stays, since others may use it already.
 pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     let config = Config::parse(&request.network, &request.args)?;
-    let delegate = Delegate::ipam(&request.network)?.context("ipam.type is missing")?;
+    expect_first_of_chain(request)?;
+    let delegate = Delegate::ipam(&request.network)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     // Two ADDs of one attachment at once would undo each other's work.
     let _lock = namespace.lock().map_err(Error::sandbox)?;
@@ -37,17 +38,33 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     };
     attach.expect_nothing_there()?;
     let mut undo = Undo::default();
-    undo.push("release the lease", || Ok(delegate.call(Verb::Del)?));
+    undo.push("release the lease", || {
+        del::forward(&request.network, Verb::Del)
+    });
     undo.push("delete the host link", || {
         del::delete_host_link(&host, &request.attachment)
     });
-    let result = if SANDBOX_BLIND.contains(&delegate.name()) {
-        attach.lease_first(&delegate)
-    } else {
-        attach.link_first(&delegate)
+    let result = match &delegate {
+        None => attach.without_lease(),
+        Some(delegate) if SANDBOX_BLIND.contains(&delegate.name()) => attach.lease_first(delegate),
+        Some(delegate) => attach.link_first(delegate),
     }?;
     undo.keep();
     Ok(result)
+}
+
+/// Before this plugin there is no interface, but for `lo`, which is no network's.
+fn expect_first_of_chain(request: &AddRequest) -> Result<(), Error> {
+    let made = request.prev_result.iter().flat_map(|it| &it.interfaces);
+    match made.into_iter().find(|interface| interface.name != "lo") {
+        None => Ok(()),
+        Some(Interface { name, .. }) => Err(Error::invalid(
+            "prevResult",
+            format!(
+                "a plugin before this one made {name}; bridge makes an interface of its own and must be the first of its chain"
+            ),
+        )),
+    }
 }
 
 /// Delegates that are known not to look into the sandbox: they may run before there is
@@ -99,6 +116,19 @@ impl Attach<'_> {
         self.configure(&bridge, pair, (plan, lease))
     }
 
+    /// Nobody leases addresses: the link is the container's to configure.
+    fn without_lease(&mut self) -> anyhow::Result<AddResult> {
+        if self.config.gateway != Gateway::None {
+            note(
+                "isGateway and isDefaultGateway do nothing without ipam, which leases the addresses",
+            );
+        }
+        let bridge = host::ensure_bridge(self.host, self.config)?;
+        let mac = plan::early_mac(&self.request.attachment);
+        let pair = self.make_pair(&bridge, mac)?;
+        self.configure(&bridge, pair, (Plan::default(), AddResult::default()))
+    }
+
     /// The delegate finds the link up in the sandbox, with the MAC that it keeps.
     fn link_first(&mut self, delegate: &Delegate<'_>) -> anyhow::Result<AddResult> {
         let bridge = host::ensure_bridge(self.host, self.config)?;
@@ -127,18 +157,28 @@ impl Attach<'_> {
             alias: &attachment.owner(),
             sandbox: self.namespace,
         };
-        let hairpin = Request::change_link(&self.host_name, &LinkChange::Hairpin);
-        let changes = match self.config.port_mode {
-            PortMode::Hairpin => vec![hairpin],
-            PortMode::Plain | PortMode::Promiscuous => vec![],
-        };
-        let (host, joined) = self.host.add_veth(&pair, changes)?;
+        let made = self.host.add_veth(&pair, self.port_changes());
+        let (host, joined) = made.map_err(|error| {
+            if error.is_bridge_full() {
+                return host::no_port_left(&bridge.link).context(error);
+            }
+            error.into()
+        })?;
         let container = self
             .sandbox
             .find_link()?
             .context("the container's link is gone")?;
         self.keep_mac(&bridge.link, &joined)?;
         Ok(Pair { host, container })
+    }
+
+    fn port_changes(&self) -> Vec<Request> {
+        let hairpin = (self.config.port_mode == PortMode::Hairpin).then_some(LinkChange::Hairpin);
+        let isolated = (self.config.isolation == Isolation::Port).then_some(LinkChange::Isolated);
+        let changes = hairpin.into_iter().chain(isolated);
+        changes
+            .map(|change| Request::change_link(&self.host_name, &change))
+            .collect()
     }
 
     /// A bridge that somebody made without a MAC takes one of its ports': setting the one
@@ -160,6 +200,9 @@ impl Attach<'_> {
         (plan, lease): (Plan, AddResult),
     ) -> anyhow::Result<AddResult> {
         let config = self.config;
+        if config.container_link == ContainerLink::Down {
+            return Ok(self.result(bridge, &pair, (plan, lease)));
+        }
         host::ensure_gateways(self.host, bridge, &plan.gateways, config.other_address)?;
         let ipv6 = self.sandbox.configure(&pair.container, &plan, config.dad)?;
         pair.host = self.wait_for_port(&pair)?;

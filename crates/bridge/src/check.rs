@@ -6,7 +6,7 @@ use cni::{AddResult, CheckRequest, Error, Verb};
 use netlink::{Connection, Link, LinkKind};
 use netns::{Netns, Sysctl};
 
-use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, PortMode};
+use crate::config::{BridgeNfCall, Config, ContainerLink, Gateway, Isolation, MtuChoice, PortMode};
 use crate::host::BRIDGE_NF_CALL;
 use crate::plan::Plan;
 use crate::sandbox::Sandbox;
@@ -76,7 +76,11 @@ impl Check<'_> {
         found.unless(container.kind == LinkKind::Veth, || {
             format!("{} is no veth", container.name)
         });
-        found.unless(container.is_up, || format!("{} is down", container.name));
+        let is_down = self.config.container_link == ContainerLink::Down;
+        found.unless(container.is_up != is_down, || {
+            let state = if is_down { "up" } else { "down" };
+            format!("{} is {state}", container.name)
+        });
         let interface = self.request.attachment.interface.as_str();
         found.compare_with_report(
             container,
@@ -121,10 +125,7 @@ impl Check<'_> {
                 format!("{name} has MTU {}, not {mtu}", port.mtu)
             });
         }
-        let hairpin = self.config.port_mode == PortMode::Hairpin;
-        found.unless(port.port.is_some_and(|it| it.hairpin == hairpin), || {
-            format!("hairpin mode of {name} is not {hairpin}")
-        });
+        self.port_flags(&port, found);
         let is_ours = *name == plan::host_link_name(&self.request.attachment);
         let owner = self.request.attachment.owner();
         found.unless(!is_ours || port.alias.as_ref() == Some(&owner), || {
@@ -137,13 +138,28 @@ impl Check<'_> {
         Ok(())
     }
 
+    fn port_flags(&self, port: &Link, found: &mut Differences) {
+        let name = &port.name;
+        let hairpin = self.config.port_mode == PortMode::Hairpin;
+        found.unless(port.port.is_some_and(|it| it.hairpin == hairpin), || {
+            format!("hairpin mode of {name} is not {hairpin}")
+        });
+        let isolated = self.config.isolation == Isolation::Port;
+        found.unless(port.port.is_some_and(|it| it.isolated == isolated), || {
+            format!("isolation of {name} is not {isolated}")
+        });
+    }
+
     fn addresses(
         &self,
         bridge: &Link,
         container: &Link,
         found: &mut Differences,
     ) -> anyhow::Result<()> {
-        let plan = Plan::new(self.config, self.expected, container.mtu)?;
+        let plan = match self.config.container_link {
+            ContainerLink::Addressed => Plan::new(self.config, self.expected, container.mtu)?,
+            ContainerLink::Up | ContainerLink::Down => Plan::default(),
+        };
         found.0.extend(self.sandbox.differences(container, &plan)?);
         if plan.gateways.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! What was asked: the configuration's keys, and what they mean together.
 
 use cni::result::Dns;
-use cni::{CniArgs, Error, InterfaceName, Network};
+use cni::{CniArgs, Error, InterfaceName, Network, WhenFull};
 use netlink::MacAddress;
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,6 +19,10 @@ pub(crate) struct Config {
     pub mtu: MtuChoice,
     /// How a frame finds its way back to the port that it came from.
     pub port_mode: PortMode,
+    /// What the port exchanges frames with.
+    pub isolation: Isolation,
+    /// What becomes of the container's end.
+    pub container_link: ContainerLink,
     /// Duplicate address detection for IPv6 inside the sandbox.
     pub dad: netlink::Dad,
     /// `net.bridge.bridge-nf-call-*`.
@@ -27,6 +31,8 @@ pub(crate) struct Config {
     pub dns: Dns,
     /// The MAC that was asked for the container's end.
     pub mac: Option<MacAddress>,
+    /// What STATUS says where the bridge has no port left.
+    pub when_full: WhenFull,
 }
 
 /// What the bridge is to the containers.
@@ -72,6 +78,26 @@ pub(crate) enum PortMode {
     Promiscuous,
 }
 
+/// What a port exchanges frames with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Isolation {
+    /// Every other port, and the bridge itself.
+    None,
+    /// `portIsolation`: ports that are not isolated, and the bridge itself.
+    Port,
+}
+
+/// What becomes of the container's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ContainerLink {
+    /// It is up and bears the addresses that a plugin leases.
+    Addressed,
+    /// Without `ipam` it is up, and the rest is the container's.
+    Up,
+    /// `disableContainerInterface`: it is down.
+    Down,
+}
+
 /// Whether bridged traffic passes through netfilter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BridgeNfCall {
@@ -85,7 +111,9 @@ pub(crate) enum BridgeNfCall {
 impl Default for Config {
     /// What a configuration without any key means.
     fn default() -> Self {
-        Self::try_from(RawConfig::default()).unwrap()
+        let raw = RawConfig::default();
+        let ipam = Ipam::Plugin;
+        Self::try_from(Written { raw, ipam }).unwrap()
     }
 }
 
@@ -106,11 +134,12 @@ impl Config {
     /// # Errors
     /// Codes 2 and 7 of the protocol, naming key and value.
     pub fn of_network(network: &Network) -> Result<Self, Error> {
-        if network.ipam_type()?.is_none() {
-            let reason = "a bridge without addresses (layer 2) cannot be done yet; name a plugin such as host-local";
-            return Err(unsupported("ipam.type", "\"\"".to_owned(), reason));
-        }
-        Self::try_from(network.config::<RawConfig>()?)
+        let ipam = match network.ipam_type()? {
+            Some(_) => Ipam::Plugin,
+            None => Ipam::None,
+        };
+        let raw = network.config()?;
+        Self::try_from(Written { raw, ipam })
     }
 }
 
@@ -150,6 +179,23 @@ struct RawConfig {
     macspoofchk: bool,
     port_isolation: bool,
     disable_container_interface: bool,
+    status_when_full: WhenFull,
+}
+
+/// All that decides a configuration.
+#[derive(Debug)]
+struct Written {
+    raw: RawConfig,
+    ipam: Ipam,
+}
+
+/// Who leases addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ipam {
+    /// Nobody does: layer 2.
+    None,
+    /// The plugin that `ipam.type` names.
+    Plugin,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -161,10 +207,10 @@ struct RawDns {
     options: Vec<String>,
 }
 
-impl TryFrom<RawConfig> for Config {
+impl TryFrom<Written> for Config {
     type Error = Error;
 
-    fn try_from(raw: RawConfig) -> Result<Self, Error> {
+    fn try_from(Written { raw, ipam }: Written) -> Result<Self, Error> {
         refuse_unsupported(&raw)?;
         Ok(Self {
             gateway: gateway(&raw),
@@ -175,6 +221,12 @@ impl TryFrom<RawConfig> for Config {
             },
             mtu: mtu(&raw)?,
             port_mode: port_mode(&raw)?,
+            isolation: if raw.port_isolation {
+                Isolation::Port
+            } else {
+                Isolation::None
+            },
+            container_link: container_link(&raw, ipam)?,
             dad: if raw.enabledad {
                 netlink::Dad::Perform
             } else {
@@ -193,6 +245,7 @@ impl TryFrom<RawConfig> for Config {
                 ..Dns::default()
             },
             mac: None,
+            when_full: raw.status_when_full,
         })
     }
 }
@@ -213,12 +266,6 @@ fn refuse_unsupported(raw: &RawConfig) -> Result<(), Error> {
             "false".to_owned(),
         ),
         ("macspoofchk", raw.macspoofchk, "true".to_owned()),
-        ("portIsolation", raw.port_isolation, "true".to_owned()),
-        (
-            "disableContainerInterface",
-            raw.disable_container_interface,
-            "true".to_owned(),
-        ),
     ];
     if let Some((key, _, value)) = asked.into_iter().find(|(_, is_asked, _)| *is_asked) {
         return Err(unsupported(
@@ -280,6 +327,18 @@ fn port_mode(raw: &RawConfig) -> Result<PortMode, Error> {
         (true, false) => Ok(PortMode::Hairpin),
         (false, true) => Ok(PortMode::Promiscuous),
         (false, false) => Ok(PortMode::Plain),
+    }
+}
+
+fn container_link(raw: &RawConfig, ipam: Ipam) -> Result<ContainerLink, Error> {
+    match (raw.disable_container_interface, ipam) {
+        (false, Ipam::Plugin) => Ok(ContainerLink::Addressed),
+        (false, Ipam::None) => Ok(ContainerLink::Up),
+        (true, Ipam::None) => Ok(ContainerLink::Down),
+        (true, Ipam::Plugin) => Err(Error::invalid(
+            "disableContainerInterface",
+            "true leaves the interface down, where the addresses of ipam are of no use; remove one of them",
+        )),
     }
 }
 

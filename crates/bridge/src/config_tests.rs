@@ -3,7 +3,9 @@ use serde_json::json;
 use super::*;
 
 fn config(keys: &Value) -> Result<Config, Error> {
-    Config::try_from(cni::json::read::<RawConfig>(keys, "")?.value)
+    let raw = cni::json::read(keys, "")?.value;
+    let ipam = Ipam::Plugin;
+    Config::try_from(Written { raw, ipam })
 }
 
 #[test]
@@ -71,6 +73,21 @@ fn values_that_make_no_sense_are_refused_with_their_key() {
 }
 
 #[test]
+fn link_without_addresses_may_be_down_and_one_with_them_may_not() {
+    let link = |disabled: bool, ipam| {
+        let raw = RawConfig {
+            disable_container_interface: disabled,
+            ..RawConfig::default()
+        };
+        Config::try_from(Written { raw, ipam }).map(|config| config.container_link)
+    };
+    assert_eq!(link(false, Ipam::Plugin).unwrap(), ContainerLink::Addressed);
+    assert_eq!(link(false, Ipam::None).unwrap(), ContainerLink::Up);
+    assert_eq!(link(true, Ipam::None).unwrap(), ContainerLink::Down);
+    assert_eq!(link(true, Ipam::Plugin).unwrap_err().code(), 7);
+}
+
+#[test]
 fn keys_that_cannot_be_done_yet_are_refused_where_they_ask_for_something() {
     for (keys, key) in [
         (json!({"ipMasq": true}), "ipMasq"),
@@ -78,11 +95,6 @@ fn keys_that_cannot_be_done_yet_are_refused_where_they_ask_for_something() {
         (json!({"vlanTrunk": [{"id": 5}]}), "vlanTrunk"),
         (json!({"preserveDefaultVlan": false}), "preserveDefaultVlan"),
         (json!({"macspoofchk": true}), "macspoofchk"),
-        (json!({"portIsolation": true}), "portIsolation"),
-        (
-            json!({"disableContainerInterface": true}),
-            "disableContainerInterface",
-        ),
     ] {
         let error = config(&keys).unwrap_err();
         assert_eq!(error.code(), 2, "{keys}");
@@ -93,8 +105,7 @@ fn keys_that_cannot_be_done_yet_are_refused_where_they_ask_for_something() {
     }
     let nothing = json!({
         "ipMasq": false, "ipMasqBackend": "iptables", "vlan": 0, "vlanTrunk": [],
-        "preserveDefaultVlan": true, "macspoofchk": false, "portIsolation": false,
-        "disableContainerInterface": false,
+        "preserveDefaultVlan": true, "macspoofchk": false,
     });
     assert_eq!(config(&nothing).unwrap(), Config::default());
 }

@@ -73,6 +73,19 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
     Err(Error::invalid("bridge", reason))
 }
 
+/// How many ports a bridge holds: `BR_MAX_PORTS` in `net/bridge/br_private.h`, less the bridge
+/// itself.
+pub(crate) const MOST_PORTS: usize = 1023;
+
+/// The words for a bridge that is full.
+pub(crate) fn no_port_left(bridge: &Link) -> anyhow::Error {
+    anyhow::anyhow!(
+        "bridge {} has {MOST_PORTS} ports, and a Linux bridge holds no more; run fewer containers on this \
+         host, or give some a network with another bridge",
+        bridge.name
+    )
+}
+
 /// Several first ADDs may come at once: the one that is late takes what is there.
 fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> {
     match host.add_bridge(name, random_mac()?, mtu) {

@@ -12,7 +12,9 @@ use sha2::{Digest as _, Sha256};
 use crate::config::{Config, Gateway};
 
 /// What a lease turns into.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Without a lease (layer 2) it is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The container's addresses, each with its gateway.
     pub ips: Vec<IpConfig>,

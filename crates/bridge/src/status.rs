@@ -1,6 +1,6 @@
 //! STATUS: could an ADD succeed?
 
-use cni::{Error, StatusRequest, Verb};
+use cni::{Error, StatusRequest, Verb, note};
 use netlink::Connection;
 
 use crate::config::Config;
@@ -9,7 +9,8 @@ use crate::{del, host};
 /// Says whether an ADD could succeed, and asks the delegate the same.
 ///
 /// # Errors
-/// The configuration makes no sense; code 50: the bridge's name belongs to something else.
+/// The configuration makes no sense; code 50: the bridge's name belongs to something else,
+/// or it has no port left where `statusWhenFull` is "fail".
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::of_network(&request.network)?;
     let connection = Connection::open()?;
@@ -18,6 +19,20 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
             reason: error.to_string(),
         };
         host::expect_bridge(&link).map_err(unavailable)?;
+        let ports = connection.ports(link.index)?.len();
+        if ports >= host::MOST_PORTS {
+            let reason = host::no_port_left(&link).to_string();
+            config.when_full.report(reason)?;
+        } else if ports >= NEARLY_FULL {
+            let most = host::MOST_PORTS;
+            note(format_args!(
+                "bridge {} has {ports} ports of the {most} that it holds",
+                link.name
+            ));
+        }
     }
     del::forward(&request.network, Verb::Status)
 }
+
+/// Nine of ten.
+const NEARLY_FULL: usize = host::MOST_PORTS * 9 / 10;

@@ -22,6 +22,7 @@ pub mod result;
 mod stderr;
 mod undo;
 mod version;
+mod when_full;
 
 pub use args::CniArgs;
 pub use attachment::{Attachment, AttachmentId, ContainerId, InterfaceName, NetworkName};
@@ -34,3 +35,4 @@ pub use result::AddResult;
 pub use stderr::note;
 pub use undo::Undo;
 pub use version::SpecVersion;
+pub use when_full::WhenFull;

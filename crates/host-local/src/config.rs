@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cni::result::{Dns, Route};
-use cni::{Error, Network, SpecVersion};
+use cni::{Error, Network, SpecVersion, WhenFull};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 use serde_json::Value;
@@ -26,17 +26,6 @@ pub(crate) struct Config {
     pub storage: Storage,
     /// What STATUS says of a range set without a free address.
     pub when_full: WhenFull,
-}
-
-/// What STATUS says of a range set without a free address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum WhenFull {
-    /// A line on standard error: a node that is not ready loses the pods that run.
-    #[default]
-    Warn,
-    /// Code 50.
-    Fail,
 }
 
 /// The section as it is written; see the README for each key.

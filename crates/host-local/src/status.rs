@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use cni::{Error, NetworkName, StatusRequest, note};
+use cni::{Error, NetworkName, StatusRequest};
 use nix::unistd::{AccessFlags, access};
 
-use crate::config::{Config, WhenFull};
+use crate::config::Config;
 use crate::vacancy::Vacancy;
 
 /// Says whether leases can be written and addresses are to be had; touches nothing, and
@@ -41,11 +41,9 @@ fn expect_vacant(config: &Config, network: &NetworkName) -> anyhow::Result<()> {
         if vacancy.next(set, None).is_some() {
             continue;
         }
-        let reason = format!("no free address in {set}");
-        match config.when_full {
-            WhenFull::Warn => note(reason),
-            WhenFull::Fail => return Err(Error::Unavailable { reason })?,
-        }
+        config
+            .when_full
+            .report(format!("no free address in {set}"))?;
     }
     Ok(())
 }

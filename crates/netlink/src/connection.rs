@@ -134,6 +134,18 @@ impl Connection {
         Ok(reply.iter().filter_map(link).collect())
     }
 
+    /// Every port of the bridge with this index. As `ip link show master`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn ports(&self, bridge: u32) -> Result<Vec<Link>, Error> {
+        let mut request = without_statistics(LinkMessage::default());
+        request.attributes.push(LinkAttribute::Controller(bridge));
+        let reply = self.all("read ports", RouteNetlinkMessage::GetLink(request))?;
+        let ports = reply.iter().filter_map(link);
+        Ok(ports.filter(|port| port.master == Some(bridge)).collect())
+    }
+
     /// Makes a bridge, down and without ports. As `ip link add NAME address MAC mtu MTU
     /// type bridge`.
     ///

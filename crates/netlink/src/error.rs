@@ -64,6 +64,11 @@ impl Error {
         )
     }
 
+    /// The bridge has as many ports as it can hold.
+    pub fn is_bridge_full(&self) -> bool {
+        self.errno() == Some(Errno::EXFULL)
+    }
+
     /// What was to be made exists.
     pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)

@@ -65,6 +65,8 @@ pub struct BridgePort {
     pub state: PortState,
     /// Frames may leave by the port that they came in by.
     pub hairpin: bool,
+    /// It exchanges frames with ports that are not isolated, and with the bridge itself.
+    pub isolated: bool,
 }
 
 /// The state of a port in the spanning tree protocol (IEEE 802.1D).
@@ -148,10 +150,12 @@ impl BridgePort {
         let mut port = Self {
             state: PortState::Disabled,
             hairpin: false,
+            isolated: false,
         };
         for attribute in attributes {
             match attribute {
                 InfoBridgePort::HairpinMode(hairpin) => port.hairpin = *hairpin,
+                InfoBridgePort::Isolated(isolated) => port.isolated = *isolated,
                 InfoBridgePort::State(state) => {
                     port.state = match state {
                         BridgePortState::Listening => PortState::Listening,

@@ -42,6 +42,9 @@ pub enum LinkChange<'a> {
     /// Frames may leave by the port that they came in by. As `bridge link set dev …
     /// hairpin on`.
     Hairpin,
+    /// Frames pass between the port and ports that are not isolated, and no others. As
+    /// `bridge link set dev … isolated on`.
+    Isolated,
 }
 
 impl Request {
@@ -120,12 +123,12 @@ impl LinkChange<'_> {
                     .attributes
                     .push(LinkAttribute::IfAlias((*alias).to_owned()));
             }
-            Self::Hairpin => message.attributes.push(LinkAttribute::LinkInfo(vec![
-                LinkInfo::PortKind(InfoPortKind::Bridge),
-                LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(
-                    true,
-                )])),
-            ])),
+            Self::Hairpin => message
+                .attributes
+                .push(port(InfoBridgePort::HairpinMode(true))),
+            Self::Isolated => message
+                .attributes
+                .push(port(InfoBridgePort::Isolated(true))),
         }
         self.words()
     }
@@ -139,6 +142,14 @@ impl LinkChange<'_> {
             Self::Mac(_) => "set the MAC of",
             Self::Alias(_) => "set the alias of",
             Self::Hairpin => "set hairpin mode of port",
+            Self::Isolated => "isolate port",
         }
     }
+}
+
+fn port(attribute: InfoBridgePort) -> LinkAttribute {
+    LinkAttribute::LinkInfo(vec![
+        LinkInfo::PortKind(InfoPortKind::Bridge),
+        LinkInfo::PortData(InfoPortData::BridgePort(vec![attribute])),
+    ])
 }
