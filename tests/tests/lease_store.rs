@@ -265,3 +265,115 @@ fn full_disk_leaves_no_lease_and_del_works_on_it() {
     call(&network, "DEL", "c1").ok();
     assert_eq!(holders(&host), [] as [&str; 0]);
 }
+
+#[test]
+fn status_counts_nobody_who_is_dead_since_the_reboot() {
+    let host = Host::new();
+    let network = small(&host, 1).with("ipam.statusWhenFull", "fail");
+    host.reboot("a");
+    lease(&network, "c1");
+    status(&network).error().expect(50, &["1 of 1"]);
+    host.reboot("b");
+    let before = host.snapshot();
+    status(&network).ok();
+    host.snapshot().assert_same_as(&before);
+    lease(&network, "c2");
+    status(&network).error().expect(50, &["1 of 1"]);
+}
+
+#[test]
+fn del_needs_no_room_and_no_directory_where_nothing_is_held() {
+    let host = Host::new();
+    for inodes in 2..6 {
+        host.tmpfs(host.lease_dir(), &format!("nr_inodes={inodes}"));
+        let network = host.host_local();
+        call(&network, "ADD", "c1").error();
+        assert_eq!(holders(&host), [] as [&str; 0]);
+        assert_eq!(call(&network, "DEL", "c1").ok(), Value::Null, "{inodes}");
+    }
+    let file = host.dir().join("file");
+    fs::write(&file, "").unwrap();
+    let below = file.join("leases");
+    let network = host.host_local().with("ipam.dataDir", below.to_str());
+    assert_eq!(call(&network, "DEL", "c1").ok(), Value::Null);
+}
+
+#[test]
+fn del_under_keys_that_add_refuses_releases_all_the_same() {
+    let host = Host::new();
+    let network = host.host_local();
+    for (key, value) in [
+        ("ipam.reuseDelay", json!("soon")),
+        ("ipam.reclaimOnBoot", json!("yes")),
+        ("ipam.lockTimeout", json!(30)),
+    ] {
+        lease(&network, "c1");
+        let odd = network.clone().with(key, value);
+        call(&odd, "ADD", "c2").error().expect(7, &[key]);
+        let outcome = call(&odd, "DEL", "c1").run();
+        outcome.ok();
+        assert!(outcome.stderr.contains(key), "{outcome:?}");
+        assert_eq!(holders(&host), [] as [&str; 0]);
+    }
+}
+
+#[test]
+fn addresses_rest_even_if_somebody_else_knows_of_no_delay() {
+    let host = Host::new();
+    let network = small(&host, 1);
+    let resting = network.clone().with("ipam.reuseDelay", "1h");
+    lease(&resting, "c1");
+    call(&resting, "DEL", "c1").ok();
+    // The index is out of step now, so the next call makes it anew.
+    write_lease(&host, "10.1.0.77", "other\r\neth0");
+    call(&network, "DEL", "c2").ok();
+    call(&resting, "ADD", "c3").error().expect(11, &["0 of 1"]);
+}
+
+#[test]
+fn exclusion_of_one_range_counts_for_the_whole_set() {
+    let host = Host::new();
+    let set = json!([[
+        {"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.3", "exclude": ["10.1.0.10"]},
+        {"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.10"},
+    ]]);
+    let network = host.host_local().with("ipam.ranges", set);
+    for container in ["c1", "c2"] {
+        lease(&network, container);
+    }
+    let refusal = call(&network, "ADD", "c3").error();
+    refusal.expect(100, &["2 of 2"]);
+}
+
+#[test]
+fn leases_may_lie_on_another_file_system_than_the_index() {
+    let host = Host::new();
+    let elsewhere = host.dir().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    host.tmpfs(&elsewhere, "");
+    std::os::unix::fs::symlink(&elsewhere, host.lease_dir().join("pods")).unwrap();
+    let network = host.host_local();
+    lease(&network, "c1");
+    lease(&network, "c2");
+    call(&network, "DEL", "c1").ok();
+    assert_eq!(holders(&host), ["c2\r\neth0"]);
+    let names = fs::read_dir(&elsewhere).unwrap();
+    let mut names: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["10.1.0.3", "last_reserved_ip.0", "lock"]);
+}
+
+#[test]
+fn what_does_not_belong_into_the_index_does_no_harm() {
+    let host = Host::new();
+    let network = host.host_local();
+    host.reboot("a");
+    lease(&network, "c1");
+    fs::create_dir(index(&host).join("records/x")).unwrap();
+    fs::write(index(&host).join("records/c1:eth0:old"), "?").unwrap();
+    host.reboot("b");
+    lease(&network, "c2");
+    assert_eq!(holders(&host), ["c2\r\neth0"]);
+    let records = fs::read_dir(index(&host).join("records")).unwrap();
+    assert_eq!(records.count(), 1);
+}

@@ -45,12 +45,12 @@ impl Blocks {
         file.write_all_at(bytes, offset as u64)
     }
 
-    /// Removes all blocks.
-    pub fn remove_all(&self) -> io::Result<()> {
+    /// Leaves an empty directory.
+    pub fn replace_all(&self) -> io::Result<()> {
         self.read.borrow_mut().clear();
         match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            _ => make_directory(&self.directory),
         }
     }
 

@@ -5,11 +5,12 @@
 //! every file: what is being written stands elsewhere until it is whole. Knows nothing of
 //! locks; every change is made by whoever holds the one of the directory.
 
-use std::fs::{self, File};
-use std::io;
+use std::cell::Cell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
@@ -21,10 +22,25 @@ use crate::scratch::Scratch;
 /// The directory of a network's leases.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// Where it is.
-    pub path: PathBuf,
-    /// Where its files are written.
-    pub scratch: Scratch,
+    path: PathBuf,
+    scratch: Scratch,
+    watch: Cell<Watch>,
+}
+
+/// What is known of changes by others.
+///
+/// Whoever adds or removes a file moves the directory's time of modification to the
+/// present. After each change of ours it is dated back, so as long as it bears that date
+/// nobody else changed anything. The present itself would prove nothing: the kernel's clock
+/// stands still for milliseconds, in which others write, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    /// Nobody looked.
+    Off,
+    /// The date that the directory bore after our last change, or when the watch began.
+    Since(Stamp),
+    /// Somebody else changed something, or the directory could not be dated.
+    Disturbed,
 }
 
 /// Whether an address was still to be had.
@@ -59,6 +75,26 @@ pub(crate) struct Identity {
 }
 
 impl Directory {
+    /// The directory at `path`, whose files stand in `scratch` until they are whole, or
+    /// beside the others where that is another file system.
+    pub fn new(path: PathBuf, scratch: Scratch) -> Self {
+        let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+        let scratch = match (device(&path), device(&scratch.0)) {
+            (Some(own), Some(aside)) if own != aside => Scratch(path.clone()),
+            _ => scratch,
+        };
+        Self {
+            path,
+            scratch,
+            watch: Cell::new(Watch::Off),
+        }
+    }
+
+    /// It is there, whether or not it can be looked into.
+    pub fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
     /// Every address that a file is named after, whatever it holds.
     pub fn addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
         let action = || format!("read directory {}", self.path.display());
@@ -73,7 +109,7 @@ impl Directory {
     /// What the file of `address` says, if there is one.
     pub fn content(&self, address: IpAddr) -> anyhow::Result<Option<Content>> {
         let path = self.file(address);
-        let bytes = match fs::read(&path) {
+        let bytes = match read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             bytes => bytes.with_context(|| format!("read lease {}", path.display()))?,
         };
@@ -99,7 +135,7 @@ impl Directory {
         let action = || format!("write lease {}", path.display());
         let content = lease.holder.content();
         let file = self.scratch.write(&content).with_context(action)?;
-        match file.persist_noclobber(&path) {
+        match self.change(|| file.persist_noclobber(&path)) {
             Ok(_) => Ok(Reservation::Made),
             Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
                 Ok(Reservation::Taken)
@@ -111,7 +147,7 @@ impl Directory {
     /// Removes the file of `address`; it may be gone already.
     pub fn remove(&self, address: IpAddr) -> anyhow::Result<()> {
         let path = self.file(address);
-        match fs::remove_file(&path) {
+        match self.change(|| fs::remove_file(&path)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("remove lease {}", path.display()))
             }
@@ -119,13 +155,17 @@ impl Directory {
         }
     }
 
-    /// Which file bears the name of `address`.
-    pub fn identity(&self, address: IpAddr) -> io::Result<Identity> {
-        let metadata = fs::symlink_metadata(self.file(address))?;
-        Ok(Identity {
-            inode: metadata.ino(),
-            ctime: Stamp(metadata.ctime(), metadata.ctime_nsec()),
-        })
+    /// Which file bears the name of `address`, if one does.
+    pub fn identity(&self, address: IpAddr) -> anyhow::Result<Option<Identity>> {
+        let path = self.file(address);
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) => Ok(Some(Identity {
+                inode: metadata.ino(),
+                ctime: Stamp(metadata.ctime(), metadata.ctime_nsec()),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("look at lease {}", path.display())),
+        }
     }
 
     /// The address that range set `set` gave last; `None` where that is unknown.
@@ -137,16 +177,51 @@ impl Directory {
     /// Remembers the address that range set `set` gave last.
     pub fn set_last_reserved(&self, set: usize, address: IpAddr) -> anyhow::Result<()> {
         let path = self.last_reserved_file(set);
-        let written = self.scratch.replace(&path, &address.to_string());
+        let replace = || self.scratch.replace(&path, &address.to_string());
+        let written = self.change(replace);
         written.with_context(|| format!("write {}", path.display()))
     }
 
-    /// Dates the directory back, and says to when.
-    ///
-    /// Whoever adds or removes a file moves its time of modification to the present, so as
-    /// long as the directory bears this stamp nobody did. The present itself would prove
-    /// nothing: the kernel's clock stands still for milliseconds, in which others write, too.
-    pub fn stamp(&self) -> io::Result<Stamp> {
+    /// From now on changes by others are noticed.
+    pub fn watch(&self) {
+        let date = self.date_back();
+        self.watch.set(date.map_or(Watch::Disturbed, Watch::Since));
+    }
+
+    /// Takes the watch up where it was left, with this date; says whether nobody changed
+    /// anything meanwhile.
+    pub fn resume_watch(&self, date: Stamp) -> bool {
+        let is_undisturbed = self.date().is_ok_and(|now| now == date);
+        if is_undisturbed {
+            self.watch.set(Watch::Since(date));
+        }
+        is_undisturbed
+    }
+
+    /// The date by which changes by others will be noticed, if there were none so far.
+    pub fn undisturbed_since(&self) -> Option<Stamp> {
+        let Watch::Since(date) = self.watch.get() else {
+            return None;
+        };
+        self.date().ok().filter(|now| *now == date)
+    }
+
+    /// Makes a change, and dates the directory back so that those of others show.
+    fn change<T>(&self, change: impl FnOnce() -> T) -> T {
+        let before = self.undisturbed_since();
+        let outcome = change();
+        if self.watch.get() != Watch::Off {
+            let date = before.and_then(|_| self.date_back().ok());
+            self.watch.set(date.map_or(Watch::Disturbed, Watch::Since));
+        }
+        outcome
+    }
+
+    fn date(&self) -> io::Result<Stamp> {
+        fs::metadata(&self.path).map(|metadata| Stamp::of(&metadata))
+    }
+
+    fn date_back(&self) -> io::Result<Stamp> {
         let past = SystemTime::now().checked_sub(BACK);
         let past = past.unwrap_or(SystemTime::UNIX_EPOCH);
         let directory = File::open(&self.path)?;
@@ -168,6 +243,18 @@ impl Stamp {
     pub fn of(metadata: &fs::Metadata) -> Self {
         Self(metadata.mtime(), metadata.mtime_nsec())
     }
+}
+
+/// Whoever has put a pipe there waits for nobody.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Longer than any clock stands still, and than the two seconds of the coarsest file system.

@@ -13,9 +13,8 @@ fn fixture() -> Fixture {
     for directory in [&path, &scratch] {
         fs::create_dir(directory).unwrap();
     }
-    let scratch = Scratch(scratch);
     Fixture {
-        leases: Directory { path, scratch },
+        leases: Directory::new(path, Scratch(scratch)),
         root,
     }
 }
@@ -98,26 +97,34 @@ fn round_robin_starts_anew_where_the_last_address_is_lost_or_garbled() {
 }
 
 #[test]
-fn stamp_lasts_until_a_file_comes_or_goes() {
+fn changes_by_others_are_noticed_and_our_own_are_not() {
     let Fixture {
         leases,
         root: _root,
     } = fixture();
-    let now = || Stamp::of(&leases.path.metadata().unwrap());
+    assert_eq!(leases.undisturbed_since(), None);
+    leases.watch();
     let first = lease("10.1.0.2", "c1\r\neth0");
-    let mut stamp = leases.stamp().unwrap();
+    // Far more than fit into one tick of the kernel's clock.
     for _ in 0..20 {
-        leases.content(first.address).unwrap();
-        leases.last_reserved(0);
-        assert_eq!(now(), stamp);
         leases.create(&first).unwrap();
-        assert_ne!(now(), stamp);
-        stamp = leases.stamp().unwrap();
-        assert_eq!(now(), stamp);
+        leases.content(first.address).unwrap();
+        let date = leases.undisturbed_since().unwrap();
         leases.remove(first.address).unwrap();
-        assert_ne!(now(), stamp);
-        stamp = leases.stamp().unwrap();
+        assert_ne!(leases.undisturbed_since(), Some(date));
+        let date = leases.undisturbed_since().unwrap();
+        assert!(leases.resume_watch(date));
     }
+    let others = leases.path.join("10.1.0.3");
+    fs::write(&others, "c2\r\neth0").unwrap();
+    assert_eq!(leases.undisturbed_since(), None);
+    // What others did before a change of ours is not forgotten by it.
+    leases.create(&first).unwrap();
+    assert_eq!(leases.undisturbed_since(), None);
+    leases.watch();
+    let date = leases.undisturbed_since().unwrap();
+    fs::remove_file(&others).unwrap();
+    assert!(!leases.resume_watch(date));
 }
 
 #[test]

@@ -65,10 +65,12 @@ struct State {
     boot: BootId,
     leases: Stamp,
     records: Stamp,
+    taken: Stamp,
 }
 
 impl Index {
-    /// The index in `directory`, trusted if nothing happened to `leases` without it.
+    /// The index in `directory`, trusted if nobody changed `leases` without it; from then on
+    /// they are watched.
     pub fn open(directory: PathBuf, leases: &Directory) -> Self {
         let index = Self {
             scratch: Scratch(directory.clone()),
@@ -87,9 +89,14 @@ impl Index {
         self.standing.get() != Standing::Distrusted
     }
 
-    /// It was found wrong: nobody shall rely on it until it is made anew.
+    /// It was found wrong.
     pub fn distrust(&self) {
         self.standing.set(Standing::Distrusted);
+    }
+
+    /// Nobody shall rely on it until it is made anew.
+    pub fn invalidate(&self) {
+        self.distrust();
         match fs::remove_file(self.state_file()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 note(format_args!(
@@ -135,7 +142,9 @@ impl Index {
             let mut records = self.records_of(&lease.holder)?;
             records.push(Record {
                 address: lease.address,
-                identity: leases.identity(lease.address)?,
+                identity: leases
+                    .identity(lease.address)?
+                    .context("the lease is gone already")?,
                 boot: BootId::current()?,
             });
             self.write_records(&lease.holder, &records)?;
@@ -153,33 +162,38 @@ impl Index {
         });
     }
 
-    /// Every record that can be read; those that cannot are removed.
+    /// Every record that can be read.
     pub fn read_all(&self) -> anyhow::Result<Records> {
+        if !self.records().exists() {
+            return Ok(Records::new());
+        }
+        let names = record_names(&self.records())?;
+        let holders = names.iter().filter_map(|name| parse_name(name));
+        let records = holders.filter_map(|it| {
+            let records = self.records_of(&it).ok()?;
+            Some((it, records))
+        });
+        Ok(records.collect())
+    }
+
+    /// Makes it anew, and trusts it if all of it could be written: `old` is what
+    /// [`Self::read_all`] found, `new` what shall be there.
+    pub fn replace(&self, old: &Records, new: &Records, taken: &[IpAddr]) -> anyhow::Result<()> {
         let directory = self.records();
         make_directory(&directory)
             .with_context(|| format!("create directory {}", directory.display()))?;
-        let mut all = Records::new();
         for name in record_names(&directory)? {
-            let holder = parse_name(&name);
-            match holder.and_then(|it| self.records_of(&it).ok().map(|records| (it, records))) {
-                Some((holder, records)) => drop(all.insert(holder, records)),
-                None => fs::remove_file(directory.join(&name))
-                    .with_context(|| format!("remove record {name:?}"))?,
+            if parse_name(&name).is_none_or(|holder| !new.contains_key(&holder)) {
+                remove_any(&directory.join(name));
             }
         }
-        Ok(all)
-    }
-
-    /// Makes it anew: `old` is what [`Self::read_all`] found, `new` what shall be there.
-    pub fn replace(&self, old: &Records, new: &Records, taken: &[IpAddr]) -> anyhow::Result<()> {
-        for holder in old.keys().filter(|holder| !new.contains_key(holder)) {
-            self.write_records(holder, &[])?;
-        }
-        for (holder, records) in new {
-            if old.get(holder) != Some(records) {
-                self.write_records(holder, records)?;
-            }
-        }
+        let changed = new
+            .iter()
+            .filter(|(holder, records)| old.get(holder) != Some(records));
+        let written = changed.map(|(holder, records)| self.write_records(holder, records));
+        // One that fails keeps none of the others: each is a proof by itself.
+        let written: Vec<_> = written.collect();
+        written.into_iter().collect::<Result<(), _>>()?;
         let mut blocks: HashMap<IpAddr, Vec<u8>> = HashMap::new();
         for address in taken {
             let (byte, bit) = bit_of(*address);
@@ -189,7 +203,7 @@ impl Index {
                 *byte |= bit;
             }
         }
-        self.taken.remove_all().context("remove the old bitmaps")?;
+        self.taken.replace_all().context("remove the old bitmaps")?;
         for (first, block) in blocks {
             self.taken
                 .write(first, 0, &block)
@@ -204,7 +218,11 @@ impl Index {
         if self.standing.get() != Standing::Unsettled {
             return;
         }
-        let written = self.state(leases.stamp()).and_then(|state| {
+        // Otherwise the old state stays, which the changes that were made belie.
+        let Some(date) = leases.undisturbed_since() else {
+            return;
+        };
+        let written = self.state(date).and_then(|state| {
             let text = serde_json::to_string(&state)?;
             Ok(self.scratch.replace(&self.state_file(), &text)?)
         });
@@ -229,15 +247,16 @@ impl Index {
 
     fn is_current(&self, leases: &Directory) -> anyhow::Result<bool> {
         let state: State = serde_json::from_slice(&fs::read(self.state_file())?)?;
-        let stamp = fs::metadata(&leases.path).map(|metadata| Stamp::of(&metadata));
-        Ok(state == self.state(stamp)?)
+        let is_same = state == self.state(state.leases)?;
+        Ok(is_same && leases.resume_watch(state.leases))
     }
 
-    fn state(&self, leases: io::Result<Stamp>) -> anyhow::Result<State> {
+    fn state(&self, leases: Stamp) -> anyhow::Result<State> {
         Ok(State {
             boot: BootId::current()?,
-            leases: leases?,
+            leases,
             records: Stamp::of(&fs::metadata(self.records())?),
+            taken: Stamp::of(&fs::metadata(&self.taken.directory)?),
         })
     }
 
@@ -280,6 +299,17 @@ impl BootId {
     pub fn current() -> anyhow::Result<Self> {
         let text = fs::read_to_string(BOOT_ID).with_context(|| format!("read {BOOT_ID}"))?;
         Ok(Self(text.trim().to_owned()))
+    }
+}
+
+fn remove_any(path: &Path) {
+    let removed = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    if let Err(error) = removed {
+        note(format_args!("remove record {}: {error}", path.display()));
     }
 }
 

@@ -1,11 +1,11 @@
 //! The lock on a network's leases, which the reference takes, too.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use cni::Error;
@@ -19,45 +19,56 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock by flock(2), waiting no longer than `timeout`.
+    /// Takes the lock by flock(2), making its file where it is missing, and waits no longer
+    /// than `timeout`.
     ///
     /// # Errors
     /// Code 11: somebody else keeps it; 100: the file cannot be made.
     pub fn take(path: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let action = || format!("lock {}", path.display());
-        let mut options = OpenOptions::new();
-        let options = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600);
-        let file = options.open(path).with_context(action)?;
-        let file = take_within(file, timeout).with_context(action)?;
-        Ok(Self { _file: file })
+        let deadline = Instant::now() + timeout;
+        loop {
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create(true).truncate(false);
+            let file = options.mode(0o600).open(path).with_context(action)?;
+            let taken = take_until(file, deadline).with_context(action)?;
+            let lock = taken.ok_or_else(|| is_kept(timeout)).with_context(action)?;
+            // Who waited for a file that was removed meanwhile keeps nobody out.
+            if is_still_at(&lock, path) {
+                return Ok(Self { _file: lock });
+            }
+        }
     }
 }
 
-/// Takes the lock at once or, on a thread that keeps its turn, within `timeout`.
+fn is_kept(timeout: Duration) -> Error {
+    let timeout = humantime::format_duration(timeout);
+    Error::TryAgain {
+        reason: format!("somebody else keeps the lock for more than {timeout}"),
+    }
+}
+
+fn is_still_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let (held, found) = (file.metadata(), fs::metadata(path));
+    held.map(identity).ok() == found.map(identity).ok()
+}
+
+/// Takes the lock at once or, on a thread that keeps its turn, until `deadline`.
 ///
 /// A thread that is too late ends with the process.
-fn take_within(file: File, timeout: Duration) -> anyhow::Result<Flock<File>> {
+fn take_until(file: File, deadline: Instant) -> Result<Option<Flock<File>>, Errno> {
     let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => return Ok(lock),
+        Ok(lock) => return Ok(Some(lock)),
         Err((file, Errno::EWOULDBLOCK)) => file,
-        Err((_, errno)) => return Err(errno.into()),
+        Err((_, errno)) => return Err(errno),
     };
     let (turn, ours) = mpsc::channel();
     thread::spawn(move || drop(turn.send(Flock::lock(file, FlockArg::LockExclusive))));
-    match ours.recv_timeout(timeout) {
-        Ok(lock) => lock.map_err(|(_, errno)| errno.into()),
-        Err(_) => Err(Error::TryAgain {
-            reason: format!(
-                "somebody else keeps the lock for more than {}",
-                humantime::format_duration(timeout)
-            ),
-        }
-        .into()),
+    let left = deadline.saturating_duration_since(Instant::now());
+    match ours.recv_timeout(left) {
+        Ok(lock) => lock.map(Some).map_err(|(_, errno)| errno),
+        Err(_) => Ok(None),
     }
 }
 
@@ -76,5 +87,25 @@ mod tests {
         let waiting = thread::spawn(move || Lock::take(&path, Duration::from_secs(20)).map(drop));
         drop(kept);
         waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn lock_on_a_file_that_was_removed_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let (old, patience) = (
+            Lock::take(&path, Duration::ZERO).unwrap(),
+            Duration::from_secs(20),
+        );
+        let waiting = {
+            let path = path.clone();
+            thread::spawn(move || Lock::take(&path, patience).unwrap())
+        };
+        fs::remove_file(&path).unwrap();
+        drop(old);
+        let taken = waiting.join().unwrap();
+        Lock::take(&path, Duration::ZERO).unwrap_err();
+        drop(taken);
+        Lock::take(&path, Duration::ZERO).unwrap();
     }
 }

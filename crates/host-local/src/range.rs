@@ -149,38 +149,11 @@ impl RangeSet {
         self.ranges.iter().any(|range| range.gateway == address)
     }
 
-    /// `address` may be leased to somebody who asks for none.
-    pub fn is_leasable(&self, address: IpAddr) -> bool {
-        self.range_of(address).is_some()
-            && !self.is_gateway(address)
-            && self.end_of_exclusion(address).is_none()
-    }
-
     /// Where the part that is excluded with `address` ends, if it is.
     pub fn end_of_exclusion(&self, address: IpAddr) -> Option<u128> {
         let excluded = self.ranges.iter().flat_map(|range| &range.exclude);
         let around = excluded.filter(|network| network.contains(address));
         around.map(|network| bounds(*network).1).max()
-    }
-
-    /// How many addresses can be leased to those who ask for none.
-    pub fn size(&self) -> u128 {
-        let free = |range: &Range| {
-            let count = |first: u128, last: u128| last.saturating_sub(first).saturating_add(1);
-            let (first, last) = (number(range.first), number(range.last));
-            let excluded = disjoint(&range.exclude).into_iter().map(bounds);
-            let excluded = excluded.filter(|(low, high)| *low <= last && *high >= first);
-            let excluded = excluded.map(|(low, high)| count(low.max(first), high.min(last)));
-            count(first, last).saturating_sub(excluded.fold(0, u128::saturating_add))
-        };
-        let gateways = self.ranges.iter().map(|range| range.gateway);
-        let is_counted =
-            |it: &IpAddr| self.range_of(*it).is_some() && self.end_of_exclusion(*it).is_none();
-        let mut gateways: Vec<_> = gateways.filter(is_counted).collect();
-        gateways.sort_unstable();
-        gateways.dedup();
-        let sum = self.ranges.iter().map(free).fold(0, u128::saturating_add);
-        sum.saturating_sub(gateways.len() as u128)
     }
 
     /// A range of each set that have an address in common.
@@ -276,19 +249,6 @@ fn parse_exclude(texts: &[String], subnet: IpNetwork, key: &str) -> Result<Vec<I
         Err(invalid(&format!(" is not within subnet {subnet}")))
     });
     networks.collect()
-}
-
-/// `networks` without those that lie in another: two CIDRs never overlap in part.
-fn disjoint(networks: &[IpNetwork]) -> Vec<IpNetwork> {
-    let mut networks = networks.to_vec();
-    networks.sort_unstable_by_key(IpNetwork::prefix);
-    let mut disjoint: Vec<IpNetwork> = Vec::with_capacity(networks.len());
-    for network in networks {
-        if !disjoint.iter().any(|larger| larger.contains(network.ip())) {
-            disjoint.push(network);
-        }
-    }
-    disjoint
 }
 
 fn parse_address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {

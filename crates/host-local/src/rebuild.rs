@@ -1,9 +1,7 @@
 //! Makes the index anew from the files, and gives back what nobody else ever would.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
-use anyhow::Context as _;
 use cni::note;
 
 use crate::directory::{Content, Directory, Identity};
@@ -32,52 +30,76 @@ pub(crate) fn rebuild(
     index: &Index,
     earlier: EarlierBoot,
 ) -> anyhow::Result<()> {
-    index.distrust();
-    let boot = BootId::current()?;
+    index.invalidate();
+    leases.watch();
     let old = index.read_all()?;
-    let known = Known::of(&old);
-    let mut new = Records::new();
-    let mut taken = Vec::new();
-    for address in leases.addresses()? {
-        let verdict = examine(leases, address, &known).map(|found| judge(found, &boot, earlier));
-        match verdict {
-            Ok(Verdict::Keep(holder, record)) => {
-                new.entry(holder).or_default().push(record);
-                taken.push(address);
-            }
-            Ok(Verdict::Release(reason)) => {
-                note(format_args!("release {address}: {reason}"));
-                leases.remove(address)?;
-            }
-            Ok(Verdict::Gone) => {}
-            Err(error) => {
-                note(format_args!("{error:#}; it is left as it is"));
-                taken.push(address);
-            }
+    let Findings {
+        kept,
+        mut taken,
+        dead,
+    } = Findings::of(leases, &old, earlier)?;
+    for (address, reason) in dead {
+        note(format_args!("release {address}: {reason}"));
+        if let Err(error) = leases.remove(address) {
+            note(format_args!("{error:#}"));
+            taken.push(address);
         }
     }
-    for records in new.values_mut() {
-        records.sort_unstable_by_key(|record| record.address);
-    }
-    index.replace(&old, &new, &taken)?;
+    index.replace(&old, &kept, &taken)?;
     index.settle(leases);
     Ok(())
 }
 
-/// Records by the file that they are about.
-struct Known<'a>(HashMap<(IpAddr, Identity), (&'a Holder, &'a BootId)>);
+/// The addresses that would still be taken after [`rebuild`]; changes nothing.
+///
+/// # Errors
+/// The leases cannot be read.
+pub(crate) fn survivors(
+    leases: &Directory,
+    index: &Index,
+    earlier: EarlierBoot,
+) -> anyhow::Result<Vec<IpAddr>> {
+    Ok(Findings::of(leases, &index.read_all()?, earlier)?.taken)
+}
 
-impl<'a> Known<'a> {
-    fn of(records: &'a Records) -> Self {
-        let all = records.iter().flat_map(|(holder, records)| {
-            let of_holder = records.iter();
-            of_holder.map(move |it| ((it.address, it.identity), (holder, &it.boot)))
-        });
-        Self(all.collect())
+/// What the leases are, and what is to become of them.
+#[derive(Debug, Default)]
+struct Findings {
+    /// Who holds what from now on.
+    kept: Records,
+    /// Every address that goes on bearing a file.
+    taken: Vec<IpAddr>,
+    /// What is to be released, and why.
+    dead: Vec<(IpAddr, String)>,
+}
+
+impl Findings {
+    fn of(leases: &Directory, known: &Records, earlier: EarlierBoot) -> anyhow::Result<Self> {
+        let boot = BootId::current()?;
+        let mut findings = Self::default();
+        for address in leases.addresses()? {
+            match examine(leases, address, known).map(|found| judge(found, &boot, earlier)) {
+                Ok(Verdict::Keep(holder, record)) => {
+                    findings.kept.entry(holder).or_default().push(record);
+                    findings.taken.push(address);
+                }
+                Ok(Verdict::Release(reason)) => findings.dead.push((address, reason)),
+                Ok(Verdict::Gone) => {}
+                Err(error) => {
+                    note(format_args!("{error:#}; it is left as it is"));
+                    findings.taken.push(address);
+                }
+            }
+        }
+        for records in findings.kept.values_mut() {
+            records.sort_unstable_by_key(|record| record.address);
+        }
+        Ok(findings)
     }
 }
 
 /// The file of an address, and what is recorded of this very file.
+#[derive(Debug)]
 struct Found {
     content: Content,
     address: IpAddr,
@@ -85,27 +107,26 @@ struct Found {
     boot: Option<BootId>,
 }
 
-/// A file that is the one of its record says what it said then, and is not read again.
-fn examine(
-    leases: &Directory,
-    address: IpAddr,
-    known: &Known<'_>,
-) -> anyhow::Result<Option<Found>> {
-    let identity = leases
-        .identity(address)
-        .with_context(|| format!("look at the lease of {address}"))?;
-    let found = |content, boot| Found {
+/// Reads the file, even one that has a record: where clocks are coarse, another one may have
+/// the same inode and time of change.
+fn examine(leases: &Directory, address: IpAddr, known: &Records) -> anyhow::Result<Option<Found>> {
+    let Some(identity) = leases.identity(address)? else {
+        return Ok(None);
+    };
+    let Some(content) = leases.content(address)? else {
+        return Ok(None);
+    };
+    let records = match &content {
+        Content::Holder(holder) => known.get(holder).map(Vec::as_slice).unwrap_or_default(),
+        Content::Empty | Content::Garbled => &[],
+    };
+    let is_about = |it: &&Record| it.address == address && it.identity == identity;
+    Ok(Some(Found {
+        boot: records.iter().find(is_about).map(|it| it.boot.clone()),
         content,
         address,
         identity,
-        boot,
-    };
-    if let Some((holder, boot)) = known.0.get(&(address, identity)) {
-        let content = Content::Holder((*holder).clone());
-        return Ok(Some(found(content, Some((*boot).clone()))));
-    }
-    let content = leases.content(address)?;
-    Ok(content.map(|content| found(content, None)))
+    }))
 }
 
 #[derive(Debug, PartialEq, Eq)]

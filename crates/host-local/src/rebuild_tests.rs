@@ -1,4 +1,5 @@
 use super::*;
+use crate::scratch::Scratch;
 
 fn boot(name: &str) -> BootId {
     serde_json::from_value(name.into()).unwrap()
@@ -61,16 +62,24 @@ fn file_that_names_nobody_is_removed_whatever_the_boot() {
 }
 
 #[test]
-fn record_is_about_one_file_and_no_later_one() {
-    let holder = Holder::parse(b"c1\r\neth0").unwrap();
+fn record_is_about_one_file_of_one_holder() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().to_owned();
+    let leases = Directory::new(path.clone(), Scratch(path.clone()));
+    std::fs::write(path.join("10.1.0.2"), "c1\r\neth0").unwrap();
     let address = "10.1.0.2".parse().unwrap();
-    let record = Record {
-        address,
-        identity: identity(1),
-        boot: boot("before"),
+    let identity_now = leases.identity(address).unwrap().unwrap();
+    let recorded = |content: &str, identity| {
+        let holder = Holder::parse(content.as_bytes()).unwrap();
+        let record = Record {
+            address,
+            identity,
+            boot: boot("before"),
+        };
+        let known = Records::from([(holder, vec![record])]);
+        examine(&leases, address, &known).unwrap().unwrap().boot
     };
-    let records = Records::from([(holder, vec![record])]);
-    let known = Known::of(&records);
-    assert!(known.0.contains_key(&(address, identity(1))));
-    assert!(!known.0.contains_key(&(address, identity(2))));
+    assert_eq!(recorded("c1\r\neth0", identity_now), Some(boot("before")));
+    assert_eq!(recorded("c1\r\neth0", identity(1)), None);
+    assert_eq!(recorded("c2\r\neth0", identity_now), None);
 }

@@ -7,6 +7,8 @@ use cni::{Error, NetworkName, StatusRequest};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Config;
+use crate::range::RangeSet;
+use crate::rebuild::survivors;
 use crate::vacancy::Vacancy;
 
 /// Says whether leases can be written and addresses are to be had; touches nothing, and
@@ -24,26 +26,27 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     config.dns().map_err(|error| Error::Unavailable {
         reason: format!("{error:#}"),
     })?;
-    let directories = config.storage.directories(&request.network.name);
-    directories
-        .iter()
-        .try_for_each(|path| expect_writable(path))?;
-    expect_vacant(&config, &request.network.name)
+    let network = &request.network.name;
+    expect_writable(&config.storage.lease_directory(network))?;
+    expect_writable(&config.storage.index_directory(network))?;
+    expect_vacant(&config, network)
 }
 
 fn expect_vacant(config: &Config, network: &NetworkName) -> anyhow::Result<()> {
     let (leases, index, rest) = config.storage.parts(network);
-    if !leases.path.exists() {
+    if !leases.exists() {
         return Ok(());
     }
-    let vacancy = Vacancy::new(&leases, &index, &rest)?;
-    for set in &config.sets {
-        if vacancy.next(set, None).is_some() {
-            continue;
-        }
-        config
-            .when_full
-            .report(format!("no free address in {set}"))?;
+    let mut vacancy = Vacancy::new(&leases, &index, &rest)?;
+    let is_full = |set: &&RangeSet| vacancy.next(set, None).is_none();
+    if config.sets.iter().any(|set| is_full(&set)) && !index.is_trusted() {
+        // An ADD would first release what nobody can hold any more.
+        vacancy = vacancy.holding(survivors(&leases, &index, config.storage.earlier_boot)?);
+    }
+    let is_full = |set: &&RangeSet| vacancy.next(set, None).is_none();
+    for set in config.sets.iter().filter(is_full) {
+        let reason = vacancy.exhaustion(set);
+        config.when_full.report(format!("{reason:#}"))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cni::{Error, Network, NetworkName};
+use cni::{Error, Network, NetworkName, note};
 use serde::Deserialize;
 
 use crate::directory::Directory;
@@ -36,35 +36,52 @@ pub(crate) struct RawStorage {
 }
 
 impl Storage {
-    /// How leases are kept: DEL and GC need no other keys, and must not fail for one.
+    /// How leases are kept, for DEL and GC, which must not fail for a key that only ADD
+    /// needs: such a one is told.
     ///
     /// # Errors
-    /// Code 7: there is no `ipam` section, the path is not absolute, or a time is none.
+    /// Code 7: there is no `ipam` section, or `dataDir` is no absolute path.
     pub fn of(network: &Network) -> Result<Self, Error> {
         #[derive(Deserialize)]
-        struct Document {
-            ipam: Option<RawStorage>,
+        struct Document<T> {
+            ipam: Option<T>,
         }
-        let section = network.quiet_config::<Document>()?.ipam;
-        let section = section.ok_or_else(|| Error::invalid("ipam", "this section is missing"))?;
-        section.try_into()
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Necessary {
+            data_dir: String,
+        }
+        let missing = || Error::invalid("ipam", "this section is missing");
+        let all = network.quiet_config::<Document<RawStorage>>();
+        let all = all.and_then(|it| it.ipam.ok_or_else(missing));
+        all.and_then(Self::try_from).or_else(|error| {
+            let necessary: Document<Necessary> = network.quiet_config()?;
+            let data_dir = necessary.ipam.ok_or_else(missing)?.data_dir;
+            let storage = Self::try_from(RawStorage {
+                data_dir,
+                ..RawStorage::default()
+            })?;
+            note(format_args!("{error}; going on without it"));
+            Ok(storage)
+        })
     }
 
-    /// Where the leases of `network` lie, and where what we know of them.
-    pub fn directories(&self, network: &NetworkName) -> [PathBuf; 2] {
-        let ours = self.data_dir.join(OURS);
-        [
-            self.data_dir.join(network.as_str()),
-            ours.join(network.as_str()),
-        ]
+    /// Where the leases of `network` lie.
+    pub fn lease_directory(&self, network: &NetworkName) -> PathBuf {
+        self.data_dir.join(network.as_str())
+    }
+
+    /// Where that lies which makes them quick to find.
+    pub fn index_directory(&self, network: &NetworkName) -> PathBuf {
+        self.data_dir.join(OURS).join(network.as_str())
     }
 
     /// The leases of `network`, what makes them quick to find, and what rests.
     pub fn parts(&self, network: &NetworkName) -> (Directory, Index, Rest) {
-        let [path, beside] = self.directories(network);
+        let beside = self.index_directory(network);
         let scratch = Scratch(beside.clone());
+        let leases = Directory::new(self.lease_directory(network), scratch);
         let rest = Rest::new(beside.join("released"), self.reuse_delay);
-        let leases = Directory { path, scratch };
         let index = Index::open(beside, &leases);
         (leases, index, rest)
     }

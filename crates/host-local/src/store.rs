@@ -1,10 +1,11 @@
 //! The leases of one network: found, made and given back, by one process at a time.
 //!
-//! The files are the truth. What the index says of them is compared with them before
-//! anything is done about it; where they differ, or where there is no index to trust, the
-//! files are read instead, one and all.
+//! The files are the truth. As long as nobody else changed any, the index tells which to
+//! look at, and each is looked at before anything is done about it; where they differ, or
+//! where there is no index to trust, the files are read instead, one and all.
 
 use std::collections::HashSet;
+use std::io;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, ensure};
@@ -26,14 +27,25 @@ pub(crate) struct Store {
     leases: Directory,
     index: Index,
     rest: Rest,
+    access: Access,
     // The last field: the lock is given back after everything else.
     _lock: Lock,
+}
+
+/// What a store is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Change,
+    Inspect,
 }
 
 impl Store {
     /// Locks the leases of `network`, making the directories where they are missing.
     pub fn open(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
-        for path in storage.directories(network) {
+        for path in [
+            storage.lease_directory(network),
+            storage.index_directory(network),
+        ] {
             make_directory(&path)
                 .with_context(|| format!("create directory {}", path.display()))?;
         }
@@ -48,28 +60,39 @@ impl Store {
 
     /// As [`Self::open_existing`], for who changes nothing: neither leases nor the index.
     pub fn inspect(storage: &Storage, network: &NetworkName) -> anyhow::Result<Option<Self>> {
-        let [directory, _] = storage.directories(network);
-        let is_there = directory.try_exists();
-        if !is_there.with_context(|| format!("look for {}", directory.display()))? {
+        let directory = storage.lease_directory(network);
+        match directory.try_exists() {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+            Err(error) => {
+                return Err(error).with_context(|| format!("look for {}", directory.display()));
+            }
+        }
+        // Nobody leases an address without a lock, for which there may be no room.
+        let (leases, ..) = storage.parts(network);
+        if !directory.join(LOCK).exists() && leases.addresses()?.is_empty() {
             return Ok(None);
         }
         Self::lock(storage, network).map(Some)
     }
 
     fn lock(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
-        let [directory, _] = storage.directories(network);
-        let lock = Lock::take(&directory.join("lock"), storage.lock_timeout)?;
+        let file = storage.lease_directory(network).join(LOCK);
+        let lock = Lock::take(&file, storage.lock_timeout)?;
         let (leases, index, rest) = storage.parts(network);
         Ok(Self {
             leases,
             index,
             rest,
+            access: Access::Inspect,
             _lock: lock,
         })
     }
 
     /// Makes the index anew where it is out of step. Where it cannot be, the files are read.
-    fn in_step(self, earlier: EarlierBoot) -> Self {
+    fn in_step(mut self, earlier: EarlierBoot) -> Self {
+        self.access = Access::Change;
         if !self.index.is_trusted() {
             self.rest.tidy();
             if let Err(error) = rebuild(&self.leases, &self.index, earlier) {
@@ -128,9 +151,9 @@ impl Store {
 
     /// Gives `lease` back; it may be free already. Its address rests from now on.
     pub fn release(&self, lease: &Lease) -> anyhow::Result<()> {
-        self.cancel(lease)?;
+        // First: an address that is still held may rest, and one that is not must.
         self.rest.begin(lease.address);
-        Ok(())
+        self.cancel(lease)
     }
 
     /// Gives a lease back that nobody has used.
@@ -201,9 +224,16 @@ impl Store {
     }
 }
 
+/// Beside the leases, since the reference takes it, too.
+const LOCK: &str = "lock";
+
 impl Drop for Store {
     fn drop(&mut self) {
-        self.index.settle(&self.leases);
+        match self.access {
+            Access::Inspect => {}
+            Access::Change if self.index.is_trusted() => self.index.settle(&self.leases),
+            Access::Change => self.index.invalidate(),
+        }
     }
 }
 

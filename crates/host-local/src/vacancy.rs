@@ -40,11 +40,17 @@ impl<'a> Vacancy<'a> {
         Ok(vacancy)
     }
 
+    /// Believes neither the directory nor the index, but that these addresses are held.
+    pub fn holding(self, held: impl IntoIterator<Item = IpAddr>) -> Self {
+        let held = Some(held.into_iter().collect());
+        Self { held, ..self }
+    }
+
     /// The first address of `set` after `last` that can be had, as far as is known without
     /// reading the directory.
     pub fn next(&self, set: &RangeSet, last: Option<IpAddr>) -> Option<IpAddr> {
-        let is_free = |address| !self.is_held(address) && !self.rest.holds(address, self.now);
-        allocate::next_free(set, last, |address| !is_free(address))
+        let is_free = |it: &IpAddr| !self.is_held(*it) && !self.rest.holds(*it, self.now);
+        allocate::leasable(set, last).find(is_free)
     }
 
     /// As [`Self::next`], but before it says that there is none it reads the directory.
@@ -53,13 +59,16 @@ impl<'a> Vacancy<'a> {
         set: &RangeSet,
         last: Option<IpAddr>,
     ) -> anyhow::Result<Option<IpAddr>> {
-        match self.next(set, last) {
-            None if self.held.is_none() => {
-                self.read()?;
-                Ok(self.next(set, last))
-            }
-            next => Ok(next),
+        let next = self.next(set, last);
+        if next.is_some() || self.held.is_some() {
+            return Ok(next);
         }
+        self.read()?;
+        let next = self.next(set, last);
+        if next.is_some() {
+            self.index.distrust();
+        }
+        Ok(next)
     }
 
     /// `address` was found taken, against expectation: the directory is read.
@@ -72,19 +81,18 @@ impl<'a> Vacancy<'a> {
         Ok(())
     }
 
-    /// Why `set` has nothing to give, once that is sure: what is not held rests.
+    /// Why `set` has nothing to give: code 11 where that is for addresses that rest.
     pub fn exhaustion(&self, set: &RangeSet) -> anyhow::Error {
-        let leasable = |address: &&IpAddr| set.is_leasable(**address);
-        let held = self.held.iter().flatten().filter(leasable).count() as u128;
-        let size = set.size();
-        if held >= size {
-            return anyhow!("no free address in {set}: {held} of {size} are held");
+        let all: Vec<_> = allocate::leasable(set, None).collect();
+        let held = all.iter().filter(|it| self.is_held(**it)).count();
+        let (size, resting) = (all.len(), all.len() - held);
+        let reason = format!("no free address in {set}: {held} of {size} are held");
+        if resting == 0 {
+            return anyhow!(reason);
         }
         let delay = humantime::format_duration(self.rest.delay());
-        let resting = size - held;
-        let reason = format!(
-            "no free address in {set}: {held} of {size} are held and {resting} were released less than {delay} ago (reuseDelay)"
-        );
+        let reason =
+            format!("{reason} and {resting} were released less than {delay} ago (reuseDelay)");
         Error::TryAgain { reason }.into()
     }
 
