@@ -192,10 +192,10 @@ fn status_is_the_delegates() {
 fn status_refuses_a_configuration_that_add_would_refuse() {
     let host = Host::new();
     network(&host)
-        .with("vlan", 100)
+        .with("macspoofchk", true)
         .call("STATUS")
         .error()
-        .expect(2, &["vlan"]);
+        .expect(2, &["macspoofchk"]);
     network(&host)
         .with("ipam.type", "plugh")
         .call("STATUS")

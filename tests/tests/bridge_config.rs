@@ -1,5 +1,7 @@
 //! bridge: what is refused, with which code, and that nothing is left of it.
 
+use std::process::Command;
+
 use serde_json::json;
 use tests::{Host, Network, Place as _, Sandbox};
 
@@ -19,12 +21,7 @@ fn refused(host: &Host, network: &Network<'_>, sandbox: &Sandbox, expected: (u64
 fn code_2_for_what_cannot_be_done_yet_with_key_and_value() {
     let host = Host::new();
     let a = host.sandbox("a");
-    for (key, value) in [
-        ("ipMasq", json!(true)),
-        ("vlan", json!(100)),
-        ("vlanTrunk", json!([{"id": 100}])),
-        ("macspoofchk", json!(true)),
-    ] {
+    for (key, value) in [("ipMasq", json!(true)), ("macspoofchk", json!(true))] {
         let word = value.to_string();
         let network = host.bridge().with(key, value);
         refused(&host, &network, &a, (2, &[key, &word]));
@@ -52,6 +49,45 @@ fn a_key_that_asks_for_nothing_passes() {
     }
     network.add(&a);
     assert!(a.pings("10.1.0.1"));
+}
+
+#[test]
+fn code_7_for_what_is_no_vlan() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for (key, value, word) in [
+        ("vlan", json!(4095), "vlan"),
+        ("vlan", json!(-1), "vlan"),
+        ("vlanTrunk", json!([{"id": 0}]), "vlanTrunk[0].id"),
+        ("vlanTrunk", json!([{"minID": 5}]), "vlanTrunk[0]"),
+    ] {
+        refused(&host, &host.bridge().with(key, value), &a, (7, &[word]));
+    }
+    let both = host.bridge().with("vlan", 5);
+    let both = both.with("vlanTrunk", json!([{"id": 7}]));
+    refused(&host, &both, &a, (7, &["vlanTrunk", "vlan: 5"]));
+    let long = host
+        .bridge()
+        .with("bridge", "a-long-bridge")
+        .with("vlan", 100);
+    refused(&host, &long, &a, (7, &["a-long-bridge.100"]));
+}
+
+#[test]
+fn vlan_that_the_kernel_cannot_do_is_refused_and_says_why() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let probe = "link add probe type bridge vlan_filtering 1";
+    let made = Command::new("ip").args(probe.split(' ')).output().unwrap();
+    let filters = made.status.success();
+    let outcome = host.bridge().with("vlan", 100).on("ADD", &a).run();
+    if filters {
+        outcome.ok();
+        return;
+    }
+    let words = &["vlan", "CONFIG_BRIDGE_VLAN_FILTERING"];
+    outcome.error().expect(2, words);
+    assert!(!a.has_link("eth0") && host.leases("pods").is_empty());
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::del;
 use crate::host::{self, Bridge};
 use crate::plan::{self, Plan};
 use crate::sandbox::{DEADLINE, Sandbox};
+use crate::vlan::{self, DefaultVlan, Vlans};
 
 /// Joins the sandbox to the bridge and reports what was made.
 ///
@@ -23,6 +24,7 @@ use crate::sandbox::{DEADLINE, Sandbox};
 pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     let config = Config::parse(&request.network, &request.args)?;
     expect_first_of_chain(request)?;
+    note_idle_keys(&config);
     let delegate = Delegate::ipam(&request.network)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     // Two ADDs of one attachment at once would undo each other's work.
@@ -51,6 +53,16 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     }?;
     undo.keep();
     Ok(result)
+}
+
+/// The reference takes them without a word, so they are no error.
+fn note_idle_keys(config: &Config) {
+    if config.gateway != Gateway::None && config.container_link != ContainerLink::Addressed {
+        note("isGateway and isDefaultGateway do nothing without ipam, which leases the addresses");
+    }
+    if config.default_vlan == DefaultVlan::Leave && config.vlans == Vlans::None {
+        note("preserveDefaultVlan: false does nothing without vlan or vlanTrunk");
+    }
 }
 
 /// Before this plugin there is no interface, but for `lo`, which is no network's.
@@ -118,11 +130,6 @@ impl Attach<'_> {
 
     /// Nobody leases addresses: the link is the container's to configure.
     fn without_lease(&mut self) -> anyhow::Result<AddResult> {
-        if self.config.gateway != Gateway::None {
-            note(
-                "isGateway and isDefaultGateway do nothing without ipam, which leases the addresses",
-            );
-        }
         let bridge = host::ensure_bridge(self.host, self.config)?;
         let mac = plan::early_mac(&self.request.attachment);
         let pair = self.make_pair(&bridge, mac)?;
@@ -164,6 +171,9 @@ impl Attach<'_> {
             }
             error.into()
         })?;
+        let config = self.config;
+        let vlans = vlan::port_requests((&joined, &host), &config.vlans, config.default_vlan);
+        self.host.execute(vlans)?;
         let container = self
             .sandbox
             .find_link()?
@@ -242,8 +252,9 @@ impl Attach<'_> {
     fn result(&self, bridge: &Bridge, pair: &Pair, (plan, lease): (Plan, AddResult)) -> AddResult {
         let mut container = interface(&pair.container);
         container.sandbox = Some(self.request.netns.to_string_lossy().into_owned());
-        let interfaces = vec![interface(&bridge.link), interface(&pair.host), container];
+        let mut interfaces = vec![interface(&bridge.link), interface(&pair.host), container];
         let container = interfaces.len().saturating_sub(1);
+        interfaces.extend(bridge.vlan_link.as_ref().map(interface));
         let ips = plan.ips.into_iter().map(|mut ip| {
             ip.interface = Some(container);
             ip

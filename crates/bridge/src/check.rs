@@ -10,6 +10,7 @@ use crate::config::{BridgeNfCall, Config, ContainerLink, Gateway, Isolation, Mtu
 use crate::host::BRIDGE_NF_CALL;
 use crate::plan::Plan;
 use crate::sandbox::Sandbox;
+use crate::vlan::{self, DefaultVlan, Vlans};
 use crate::{del, plan};
 
 /// Asks the delegate first, then compares links, addresses, routes and sysctls.
@@ -126,6 +127,7 @@ impl Check<'_> {
             });
         }
         self.port_flags(&port, found);
+        self.port_vlans(bridge, &port, found)?;
         let is_ours = *name == plan::host_link_name(&self.request.attachment);
         let owner = self.request.attachment.owner();
         found.unless(!is_ours || port.alias.as_ref() == Some(&owner), || {
@@ -135,6 +137,41 @@ impl Check<'_> {
             &port,
             self.reported(|it| it.sandbox.is_none() && it.name == *name),
         );
+        Ok(())
+    }
+
+    fn port_vlans(
+        &self,
+        bridge: &Link,
+        port: &Link,
+        found: &mut Differences,
+    ) -> anyhow::Result<()> {
+        let Config {
+            vlans,
+            default_vlan,
+            ..
+        } = self.config;
+        if *vlans == Vlans::None {
+            return Ok(());
+        }
+        found.unless(vlan::is_filtering(bridge), || {
+            format!("bridge {} does not filter VLANs", bridge.name)
+        });
+        let (name, carried) = (&port.name, self.host.port_vlans(port.index)?);
+        for wanted in vlans.of_port() {
+            found.unless(wanted.is_carried(&carried), || {
+                format!("{name} does not carry {wanted}")
+            });
+        }
+        let left = vlan::default_vlan(bridge).filter(|_| *default_vlan == DefaultVlan::Leave);
+        let left = left.filter(|left| !vlans.of_port().contains(left));
+        if let Some(left) = left {
+            let mut ranges = carried.iter().map(|it| it.first..=it.last);
+            let stays = ranges.any(|range| range.contains(&left.first));
+            found.unless(!stays, || {
+                format!("{name} carries {left}, the bridge's default")
+            });
+        }
         Ok(())
     }
 
@@ -164,11 +201,22 @@ impl Check<'_> {
         if plan.gateways.is_empty() {
             return Ok(());
         }
-        let addresses = self.host.addresses(bridge.index)?;
+        let bears = match &self.config.vlans {
+            Vlans::Access { gateway_link, .. } => self.host.find_link(gateway_link.as_str())?,
+            Vlans::None | Vlans::Trunk(_) => Some(bridge.clone()),
+        };
+        let Some(bears) = bears else {
+            found
+                .0
+                .push("the host's end of the VLAN is gone".to_owned());
+            return Ok(());
+        };
+        found.unless(bears.is_up, || format!("{} is down", bears.name));
+        let addresses = self.host.addresses(bears.index)?;
         for gateway in &plan.gateways {
-            let bears = addresses.iter().any(|it| it.address == *gateway);
-            found.unless(bears, || {
-                format!("bridge {} lacks address {gateway}", bridge.name)
+            let is_there = addresses.iter().any(|it| it.address == *gateway);
+            found.unless(is_there, || {
+                format!("{} lacks address {gateway}", bears.name)
             });
         }
         Ok(())

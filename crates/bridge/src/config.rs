@@ -4,7 +4,8 @@ use cni::result::Dns;
 use cni::{CniArgs, Error, InterfaceName, Network, WhenFull};
 use netlink::MacAddress;
 use serde::Deserialize;
-use serde_json::Value;
+
+use crate::vlan::{DefaultVlan, RawTrunk, RawVlans, Vlans};
 
 /// What the keys of the configuration mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,10 @@ pub(crate) struct Config {
     pub mtu: MtuChoice,
     /// How a frame finds its way back to the port that it came from.
     pub port_mode: PortMode,
+    /// The VLANs that the port carries.
+    pub vlans: Vlans,
+    /// Whether it carries the bridge's default VLAN, too.
+    pub default_vlan: DefaultVlan,
     /// What the port exchanges frames with.
     pub isolation: Isolation,
     /// What becomes of the container's end.
@@ -152,7 +157,7 @@ pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
     struct Name {
         bridge: Option<String>,
     }
-    named(network.quiet_config::<Name>()?.bridge)
+    named(network.quiet_config::<Name>()?.bridge.as_deref())
 }
 
 /// The configuration as it is written; see the README for each key.
@@ -173,8 +178,8 @@ struct RawConfig {
     dns: RawDns,
     ip_masq: bool,
     ip_masq_backend: Option<String>,
-    vlan: u32,
-    vlan_trunk: Vec<Value>,
+    vlan: i64,
+    vlan_trunk: Vec<RawTrunk>,
     preserve_default_vlan: Option<bool>,
     macspoofchk: bool,
     port_isolation: bool,
@@ -212,31 +217,29 @@ impl TryFrom<Written> for Config {
 
     fn try_from(Written { raw, ipam }: Written) -> Result<Self, Error> {
         refuse_unsupported(&raw)?;
+        let bridge = named(raw.bridge.as_deref())?;
+        let vlans = RawVlans {
+            vlan: raw.vlan,
+            trunk: raw.vlan_trunk.clone(),
+        };
+        let leaves_default_vlan = raw.preserve_default_vlan == Some(false);
+        let leaves_nf_call = raw.bridge_nf_call == Some(false);
         Ok(Self {
+            vlans: Vlans::parse(&vlans, &bridge)?,
+            default_vlan: choose(leaves_default_vlan, DefaultVlan::Leave, DefaultVlan::Keep),
             gateway: gateway(&raw),
-            other_address: if raw.force_address {
-                OtherAddress::Replace
-            } else {
-                OtherAddress::Refuse
-            },
+            other_address: choose(
+                raw.force_address,
+                OtherAddress::Replace,
+                OtherAddress::Refuse,
+            ),
             mtu: mtu(&raw)?,
             port_mode: port_mode(&raw)?,
-            isolation: if raw.port_isolation {
-                Isolation::Port
-            } else {
-                Isolation::None
-            },
+            isolation: choose(raw.port_isolation, Isolation::Port, Isolation::None),
             container_link: container_link(&raw, ipam)?,
-            dad: if raw.enabledad {
-                netlink::Dad::Perform
-            } else {
-                netlink::Dad::Skip
-            },
-            bridge_nf_call: match raw.bridge_nf_call {
-                Some(false) => BridgeNfCall::Leave,
-                Some(true) | None => BridgeNfCall::Enable,
-            },
-            bridge: named(raw.bridge)?,
+            dad: choose(raw.enabledad, netlink::Dad::Perform, netlink::Dad::Skip),
+            bridge_nf_call: choose(leaves_nf_call, BridgeNfCall::Leave, BridgeNfCall::Enable),
+            bridge,
             dns: Dns {
                 nameservers: raw.dns.nameservers,
                 domain: raw.dns.domain,
@@ -250,21 +253,15 @@ impl TryFrom<Written> for Config {
     }
 }
 
+/// What a key that says yes or no means.
+fn choose<T>(is_asked: bool, yes: T, no: T) -> T {
+    if is_asked { yes } else { no }
+}
+
 /// Keys of the reference that are understood and cannot be done: none is ignored.
 fn refuse_unsupported(raw: &RawConfig) -> Result<(), Error> {
     let asked = [
         ("ipMasq", raw.ip_masq, "true".to_owned()),
-        ("vlan", raw.vlan != 0, raw.vlan.to_string()),
-        (
-            "vlanTrunk",
-            !raw.vlan_trunk.is_empty(),
-            Value::from(raw.vlan_trunk.clone()).to_string(),
-        ),
-        (
-            "preserveDefaultVlan",
-            raw.preserve_default_vlan == Some(false),
-            "false".to_owned(),
-        ),
         ("macspoofchk", raw.macspoofchk, "true".to_owned()),
     ];
     if let Some((key, _, value)) = asked.into_iter().find(|(_, is_asked, _)| *is_asked) {
@@ -285,11 +282,10 @@ fn unsupported(key: &str, value: String, reason: &str) -> Error {
     }
 }
 
-fn named(bridge: Option<String>) -> Result<InterfaceName, Error> {
-    let name = bridge
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| DEFAULT_BRIDGE.to_owned());
-    name.parse()
+fn named(bridge: Option<&str>) -> Result<InterfaceName, Error> {
+    let name = bridge.filter(|name| !name.is_empty());
+    name.unwrap_or(DEFAULT_BRIDGE)
+        .parse()
         .map_err(|reason| Error::invalid("bridge", format!("{reason}")))
 }
 

@@ -9,17 +9,28 @@ use ipnetwork::IpNetwork;
 use netlink::{Address, Connection, Dad, Link, LinkChange, LinkKind, MacAddress, Request, Route};
 use netns::Sysctl;
 
-use crate::config::{BridgeNfCall, Config, MtuChoice, OtherAddress, PortMode};
+use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, OtherAddress, PortMode};
 use crate::mtu;
+use crate::vlan::{self, Vlans};
 
 /// The bridge, up, and the MTU of pairs that are joined to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Bridge {
     /// As it was found or made.
     pub link: Link,
+    /// The host's end of the VLAN that the gateway stands in, where it stands in one.
+    pub vlan_link: Option<Link>,
     /// In bytes.
     pub mtu: u32,
+    /// Of the link that bears the gateway's.
     addresses: Vec<Address>,
+}
+
+impl Bridge {
+    /// What bears the gateway's addresses.
+    pub fn gateway_link(&self) -> &Link {
+        self.vlan_link.as_ref().unwrap_or(&self.link)
+    }
 }
 
 /// Finds the bridge, or makes it, and brings it up.
@@ -34,6 +45,7 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
         None => make_bridge(host, name, mtu)?,
     };
     expect_bridge(&link)?;
+    let link = vlan::ensure_filtering(host, link, &config.vlans)?;
     // Once up it would take any sandbox's router advertisements (CVE-2020-10749).
     Sysctl::ipv6(name, "accept_ra").ensure_if_present("0")?;
     if config.bridge_nf_call == BridgeNfCall::Enable {
@@ -51,9 +63,17 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
         .map(|change| Request::change_link(name, change))
         .collect();
     host.execute(requests)?;
+    let vlan_link = match &config.vlans {
+        Vlans::Access { vlan, gateway_link } if config.gateway != Gateway::None => Some(
+            vlan::ensure_gateway_link(host, &link, (*vlan, gateway_link))?,
+        ),
+        _ => None,
+    };
+    let bears = vlan_link.as_ref().unwrap_or(&link).index;
     Ok(Bridge {
-        addresses: host.addresses(link.index)?,
+        addresses: host.addresses(bears)?,
         link,
+        vlan_link,
         mtu,
     })
 }
@@ -186,7 +206,7 @@ pub(crate) fn ensure_gateways(
         return Ok(());
     }
     if gateways.iter().any(IpNetwork::is_ipv6) {
-        Sysctl::ipv6(&bridge.link.name, "disable_ipv6").ensure("0")?;
+        Sysctl::ipv6(&bridge.gateway_link().name, "disable_ipv6").ensure("0")?;
         enable_ipv6_forwarding(host)?;
     }
     if gateways.iter().any(IpNetwork::is_ipv4) {
@@ -204,9 +224,7 @@ fn ensure_gateway(
     gateway: IpNetwork,
     other: OtherAddress,
 ) -> anyhow::Result<()> {
-    let Bridge {
-        link, addresses, ..
-    } = bridge;
+    let (link, addresses) = (bridge.gateway_link(), &bridge.addresses);
     if addresses.iter().any(|it| it.address == gateway) {
         return Ok(());
     }

@@ -13,6 +13,7 @@ mod plan;
 mod plugin;
 mod sandbox;
 mod status;
+mod vlan;
 
 fn main() -> ExitCode {
     cni::run(&plugin::Bridge)

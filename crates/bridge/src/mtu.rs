@@ -64,6 +64,7 @@ mod tests {
             peer_namespace: None,
             alias: None,
             port: None,
+            bridge_vlans: None,
         }
     }
 

@@ -20,6 +20,7 @@ use crate::request::Request;
 use crate::route::Route;
 use crate::transport::Transport;
 use crate::veth::VethPair;
+use crate::vlan::PortVlans;
 
 /// A netlink socket in the namespace in which it was opened, for requests.
 pub struct Connection {
@@ -144,6 +145,25 @@ impl Connection {
         let reply = self.all("read ports", RouteNetlinkMessage::GetLink(request))?;
         let ports = reply.iter().filter_map(link);
         Ok(ports.filter(|port| port.master == Some(bridge)).collect())
+    }
+
+    /// The VLANs that the port with this index carries. As `bridge vlan show dev`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn port_vlans(&self, port: u32) -> Result<Vec<PortVlans>, Error> {
+        let mut request = LinkMessage::default();
+        request.header.interface_family = AddressFamily::Bridge;
+        let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]);
+        request.attributes.push(mask);
+        let reply = self.all("read VLANs", RouteNetlinkMessage::GetLink(request))?;
+        let vlans = reply.iter().map(|message| match message {
+            RouteNetlinkMessage::NewLink(message) if message.header.index == port => {
+                PortVlans::from_message(message)
+            }
+            _ => Vec::new(),
+        });
+        Ok(vlans.flatten().collect())
     }
 
     /// Makes a bridge, down and without ports. As `ip link add NAME address MAC mtu MTU

@@ -69,6 +69,11 @@ impl Error {
         self.errno() == Some(Errno::EXFULL)
     }
 
+    /// The kernel was built without what it takes.
+    pub fn is_not_supported(&self) -> bool {
+        self.errno() == Some(Errno::EOPNOTSUPP)
+    }
+
     /// What was to be made exists.
     pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)

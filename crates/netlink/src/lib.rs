@@ -17,13 +17,15 @@ mod request;
 mod route;
 mod transport;
 mod veth;
+mod vlan;
 
 pub use address::{Address, Dad};
 pub use connection::Connection;
 pub use error::Error;
-pub use link::{BridgePort, Link, LinkKind, PortState};
+pub use link::{BridgePort, BridgeVlans, Link, LinkKind, PortState};
 pub use mac::{InvalidMac, MacAddress};
 pub use monitor::{Monitor, Wait};
 pub use request::{LinkChange, Request};
 pub use route::{NewRoute, Route};
 pub use veth::{VethEnd, VethPair};
+pub use vlan::{PortVlans, Tagging, VlanLink};

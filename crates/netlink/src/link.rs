@@ -1,8 +1,8 @@
 //! Links as the kernel describes them.
 
 use netlink_packet_route::link::{
-    BridgePortState, InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo,
-    LinkLayerType, LinkMessage, State,
+    BridgePortState, InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVlan,
+    LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
 };
 
 use crate::mac::MacAddress;
@@ -38,6 +38,8 @@ pub struct Link {
     pub alias: Option<String>,
     /// What its bridge says of it.
     pub port: Option<BridgePort>,
+    /// How it treats VLANs, where it is a bridge.
+    pub bridge_vlans: Option<BridgeVlans>,
 }
 
 /// What a link is.
@@ -54,8 +56,19 @@ pub enum LinkKind {
     Veth,
     /// An intermediate functional block.
     Ifb,
+    /// The host's end of the VLAN with this number, on the link that is its `peer`.
+    Vlan(u16),
     /// Any other virtual link, as `ip -details link` names it.
     Other(String),
+}
+
+/// How a bridge treats VLANs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BridgeVlans {
+    /// Each port passes the VLANs that it carries, and no others.
+    pub filtering: bool,
+    /// The one that ports without tag are in at first; 0 for none.
+    pub default: u16,
 }
 
 /// A link's side of the bridge that it is a port of.
@@ -105,6 +118,7 @@ impl Link {
             peer_namespace: None,
             alias: None,
             port: None,
+            bridge_vlans: None,
         };
         for attribute in &message.attributes {
             link.read(attribute);
@@ -134,7 +148,19 @@ impl Link {
                     InfoKind::Bridge => LinkKind::Bridge,
                     InfoKind::Veth => LinkKind::Veth,
                     InfoKind::Ifb => LinkKind::Ifb,
+                    // The number follows.
+                    InfoKind::Vlan => LinkKind::Vlan(0),
                     other => LinkKind::Other(other.to_string()),
+                }
+            }
+            LinkInfo::Data(InfoData::Bridge(attributes)) => {
+                self.bridge_vlans = Some(BridgeVlans::read(attributes));
+            }
+            LinkInfo::Data(InfoData::Vlan(attributes)) => {
+                for attribute in attributes {
+                    if let InfoVlan::Id(vlan) = attribute {
+                        self.kind = LinkKind::Vlan(*vlan);
+                    }
                 }
             }
             LinkInfo::PortData(InfoPortData::BridgePort(attributes)) => {
@@ -142,6 +168,20 @@ impl Link {
             }
             _ => {}
         }
+    }
+}
+
+impl BridgeVlans {
+    fn read(attributes: &[InfoBridge]) -> Self {
+        let mut vlans = Self::default();
+        for attribute in attributes {
+            match attribute {
+                InfoBridge::VlanFiltering(filtering) => vlans.filtering = *filtering,
+                InfoBridge::VlanDefaultPvid(default) => vlans.default = *default,
+                _ => {}
+            }
+        }
+        vlans
     }
 }
 

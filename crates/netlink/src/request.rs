@@ -8,7 +8,8 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoBridgePort, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
 };
 
 use crate::address::{self, Dad};
@@ -45,6 +46,9 @@ pub enum LinkChange<'a> {
     /// Frames pass between the port and ports that are not isolated, and no others. As
     /// `bridge link set dev … isolated on`.
     Isolated,
+    /// Each port of the bridge passes the VLANs that it carries, and no others. As `ip link
+    /// set … type bridge vlan_filtering 1`.
+    VlanFiltering,
 }
 
 impl Request {
@@ -106,31 +110,30 @@ impl Request {
 impl LinkChange<'_> {
     /// Puts the change into `message` and says what it does.
     fn apply(&self, message: &mut LinkMessage) -> &'static str {
-        let mut flags = |on: LinkFlags, of: LinkFlags| {
-            message.header.flags = on;
-            message.header.change_mask = of;
+        let flags = match self {
+            Self::Up => (LinkFlags::Up, LinkFlags::Up),
+            Self::Down => (LinkFlags::empty(), LinkFlags::Up),
+            Self::Promiscuous => (LinkFlags::Promisc, LinkFlags::Promisc),
+            _ => (LinkFlags::empty(), LinkFlags::empty()),
         };
-        match self {
-            Self::Up => flags(LinkFlags::Up, LinkFlags::Up),
-            Self::Down => flags(LinkFlags::empty(), LinkFlags::Up),
-            Self::Promiscuous => flags(LinkFlags::Promisc, LinkFlags::Promisc),
-            Self::Mtu(mtu) => message.attributes.push(LinkAttribute::Mtu(*mtu)),
-            Self::Mac(mac) => message
-                .attributes
-                .push(LinkAttribute::Address(mac.0.to_vec())),
-            Self::Alias(alias) => {
-                message
-                    .attributes
-                    .push(LinkAttribute::IfAlias((*alias).to_owned()));
-            }
-            Self::Hairpin => message
-                .attributes
-                .push(port(InfoBridgePort::HairpinMode(true))),
-            Self::Isolated => message
-                .attributes
-                .push(port(InfoBridgePort::Isolated(true))),
-        }
+        (message.header.flags, message.header.change_mask) = flags;
+        message.attributes.extend(self.attribute());
         self.words()
+    }
+
+    fn attribute(&self) -> Option<LinkAttribute> {
+        Some(match self {
+            Self::Up | Self::Down | Self::Promiscuous => return None,
+            Self::Mtu(mtu) => LinkAttribute::Mtu(*mtu),
+            Self::Mac(mac) => LinkAttribute::Address(mac.0.to_vec()),
+            Self::Alias(alias) => LinkAttribute::IfAlias((*alias).to_owned()),
+            Self::Hairpin => of_port(InfoBridgePort::HairpinMode(true)),
+            Self::Isolated => of_port(InfoBridgePort::Isolated(true)),
+            Self::VlanFiltering => LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Bridge),
+                LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)])),
+            ]),
+        })
     }
 
     fn words(&self) -> &'static str {
@@ -143,11 +146,12 @@ impl LinkChange<'_> {
             Self::Alias(_) => "set the alias of",
             Self::Hairpin => "set hairpin mode of port",
             Self::Isolated => "isolate port",
+            Self::VlanFiltering => "filter VLANs on bridge",
         }
     }
 }
 
-fn port(attribute: InfoBridgePort) -> LinkAttribute {
+fn of_port(attribute: InfoBridgePort) -> LinkAttribute {
     LinkAttribute::LinkInfo(vec![
         LinkInfo::PortKind(InfoPortKind::Bridge),
         LinkInfo::PortData(InfoPortData::BridgePort(vec![attribute])),

@@ -1,0 +1,232 @@
+//! VLANs: which ones a bridge's ports carry, and links that are the host's end of one.
+
+use std::fmt;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::link::{
+    AfSpecBridge, BridgeFlag, BridgeVlanInfo, BridgeVlanInfoFlags, InfoData, InfoKind, InfoVlan,
+    LinkAttribute, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::mac::MacAddress;
+use crate::request::Request;
+
+/// VLANs that a port carries, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortVlans {
+    /// The first, 1 to 4094.
+    pub first: u16,
+    /// The last; equal to `first` for one.
+    pub last: u16,
+    /// How frames look at the port.
+    pub tagging: Tagging,
+}
+
+/// How the frames of a VLAN look at a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tagging {
+    /// They bear its tag, in both directions.
+    Tagged,
+    /// They leave without tag.
+    Untagged,
+    /// They leave without tag, and those that arrive without one are of this VLAN (PVID).
+    Access,
+}
+
+/// The host's end of a VLAN on a bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VlanLink<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its address.
+    pub mac: MacAddress,
+    /// The VLAN, 1 to 4094.
+    pub vlan: u16,
+    /// Index of the bridge that it stands on.
+    pub lower: u32,
+}
+
+impl Request {
+    /// Lets the port with this index carry `vlans`. As `bridge vlan add dev … vid …`.
+    pub fn add_port_vlans(port: u32, vlans: PortVlans) -> Self {
+        let message = RouteNetlinkMessage::SetLink(vlans.message(port, Object::Port));
+        Self::change(format!("add {vlans} to port number {port}"), message, 0)
+    }
+
+    /// Lets the bridge with this index receive the frames of `vlans` itself. As `bridge vlan
+    /// add dev … vid … self`.
+    pub fn add_bridge_vlans(bridge: u32, vlans: PortVlans) -> Self {
+        let message = RouteNetlinkMessage::SetLink(vlans.message(bridge, Object::Bridge));
+        Self::change(format!("add {vlans} to bridge number {bridge}"), message, 0)
+    }
+
+    /// The port with this index carries `vlans` no more. As `bridge vlan delete dev … vid …`.
+    pub fn delete_port_vlans(port: u32, vlans: PortVlans) -> Self {
+        let message = RouteNetlinkMessage::DelLink(vlans.message(port, Object::Port));
+        Self::change(
+            format!("delete {vlans} from port number {port}"),
+            message,
+            0,
+        )
+    }
+
+    /// Makes the host's end of a VLAN, down. As `ip link add link BRIDGE name NAME type vlan
+    /// id VLAN`.
+    pub fn add_vlan_link(link: &VlanLink<'_>) -> Self {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(link.name.to_owned()),
+            LinkAttribute::Link(link.lower),
+            LinkAttribute::Address(link.mac.0.to_vec()),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Vlan),
+                LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(link.vlan)])),
+            ]),
+        ];
+        let operation = format!("create VLAN link {}", link.name);
+        let message = RouteNetlinkMessage::NewLink(message);
+        Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+}
+
+/// What VLANs are added to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Object {
+    Port,
+    Bridge,
+}
+
+impl PortVlans {
+    /// The VLANs of a port or bridge, from its description in the bridge family.
+    pub(crate) fn from_message(message: &LinkMessage) -> Vec<Self> {
+        let specifications = message
+            .attributes
+            .iter()
+            .filter_map(|attribute| match attribute {
+                LinkAttribute::AfSpecBridge(specification) => Some(specification),
+                _ => None,
+            });
+        let infos = specifications.flatten().filter_map(|it| match it {
+            AfSpecBridge::VlanInfo(info) => Some(*info),
+            _ => None,
+        });
+        infos.map(Self::of_one).collect()
+    }
+
+    fn of_one(info: BridgeVlanInfo) -> Self {
+        let tagging = if info.flags.contains(BridgeVlanInfoFlags::Pvid) {
+            Tagging::Access
+        } else if info.flags.contains(BridgeVlanInfoFlags::Untagged) {
+            Tagging::Untagged
+        } else {
+            Tagging::Tagged
+        };
+        Self {
+            first: info.vid,
+            last: info.vid,
+            tagging,
+        }
+    }
+
+    /// These VLANs are among `carried`, with the same tagging.
+    pub fn is_carried(self, carried: &[Self]) -> bool {
+        (self.first..=self.last).all(|vlan| {
+            let same =
+                |it: &Self| it.first <= vlan && vlan <= it.last && it.tagging == self.tagging;
+            carried.iter().any(same)
+        })
+    }
+
+    fn message(self, index: u32, object: Object) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.interface_family = AddressFamily::Bridge;
+        message.header.index = index;
+        let mut specification: Vec<_> = self.infos().map(AfSpecBridge::VlanInfo).collect();
+        if object == Object::Bridge {
+            specification.insert(0, AfSpecBridge::Flags(BridgeFlag::LowerDev));
+        }
+        let specification = LinkAttribute::AfSpecBridge(specification);
+        message.attributes.push(specification);
+        message
+    }
+
+    fn infos(self) -> impl Iterator<Item = BridgeVlanInfo> {
+        let flags = match self.tagging {
+            Tagging::Tagged => BridgeVlanInfoFlags::empty(),
+            Tagging::Untagged => BridgeVlanInfoFlags::Untagged,
+            Tagging::Access => BridgeVlanInfoFlags::Untagged | BridgeVlanInfoFlags::Pvid,
+        };
+        let info = move |vid, bound| BridgeVlanInfo {
+            vid,
+            flags: flags | bound,
+        };
+        let infos = if self.first == self.last {
+            vec![info(self.first, BridgeVlanInfoFlags::empty())]
+        } else {
+            vec![
+                info(self.first, BridgeVlanInfoFlags::RangeBegin),
+                info(self.last, BridgeVlanInfoFlags::RangeEnd),
+            ]
+        };
+        infos.into_iter()
+    }
+}
+
+impl fmt::Display for PortVlans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            return write!(f, "VLAN {}", self.first);
+        }
+        write!(f, "VLANs {} to {}", self.first, self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vlans(first: u16, last: u16, tagging: Tagging) -> PortVlans {
+        PortVlans {
+            first,
+            last,
+            tagging,
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_what_is_read() {
+        for tagging in [Tagging::Tagged, Tagging::Untagged, Tagging::Access] {
+            let asked = vlans(100, 100, tagging);
+            assert_eq!(
+                PortVlans::from_message(&asked.message(7, Object::Port)),
+                [asked]
+            );
+        }
+    }
+
+    #[test]
+    fn range_is_two_entries_with_its_bounds() {
+        let infos: Vec<_> = vlans(200, 299, Tagging::Tagged).infos().collect();
+        let bounds: Vec<_> = infos.iter().map(|info| (info.vid, info.flags)).collect();
+        assert_eq!(
+            bounds,
+            [
+                (200, BridgeVlanInfoFlags::RangeBegin),
+                (299, BridgeVlanInfoFlags::RangeEnd)
+            ]
+        );
+    }
+
+    #[test]
+    fn carried_is_every_vlan_with_its_tagging() {
+        let carried = [
+            vlans(1, 1, Tagging::Access),
+            vlans(200, 250, Tagging::Tagged),
+            vlans(251, 299, Tagging::Tagged),
+        ];
+        assert!(vlans(200, 299, Tagging::Tagged).is_carried(&carried));
+        assert!(!vlans(200, 300, Tagging::Tagged).is_carried(&carried));
+        assert!(!vlans(1, 1, Tagging::Untagged).is_carried(&carried));
+    }
+}

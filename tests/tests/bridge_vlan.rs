@@ -1,0 +1,197 @@
+//! bridge: VLANs. Needs a kernel with VLAN filtering and 802.1q.
+
+use std::thread;
+
+use serde_json::{Value, json};
+use tests::{Capture, Host, Network, Place as _, Sandbox};
+
+/// The network `pods` in VLAN 100, with its gateway.
+fn access(host: &Host) -> Network<'_> {
+    host.bridge().with("vlan", 100)
+}
+
+/// Another network, of which a container has a second address for each test of its own.
+fn other(host: &Host, vlan: u16) -> Network<'_> {
+    let ranges = json!([[{"subnet": "10.2.0.0/24"}]]);
+    let network = host.bridge_v4().with("ipam.ranges", ranges);
+    network.with("name", "other").with("vlan", vlan)
+}
+
+/// Gives eth0 an address of a network without router, so that only frames decide.
+fn join_lan(sandbox: &Sandbox, link: &str, number: u8) {
+    sandbox.ip(&format!("address add 192.0.2.{number}/24 dev {link}"));
+}
+
+/// `bridge vlan show`: what the port carries, as "100 PVID Egress Untagged".
+fn carried(host: &Host, port: &Value) -> Vec<String> {
+    let shown = host.run("bridge", &["vlan", "show", "dev", port.as_str().unwrap()]);
+    let lines = shown.lines().skip(1).map(|line| {
+        let words = line.split_whitespace();
+        let words: Vec<_> = words.filter(|word| Some(*word) != port.as_str()).collect();
+        words.join(" ")
+    });
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn gateway_of_a_vlan_stands_on_its_link_and_the_result_tells_it() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = access(&host);
+    let result = network.add(&a);
+    network.add(&b);
+    let names = result["interfaces"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!((names[0], names[2], names[3]), ("cni0", "eth0", "cni0.100"));
+    assert_eq!(result["ips"][0]["interface"], 2);
+    assert_eq!(host.addresses("cni0.100"), ["10.1.0.1/24", "fd00:1::1/64"]);
+    assert_eq!(host.addresses("cni0"), [] as [&str; 0]);
+    for address in ["10.1.0.1", "fd00:1::1", "10.1.0.3", "fd00:1::3"] {
+        assert!(a.pings(address), "{address}");
+    }
+    assert!(host.pings("10.1.0.2"));
+    assert_eq!(network.check(&a, &result).ok(), Value::Null);
+    assert_eq!(
+        host.sysctl("net/ipv6/conf/cni0.100/accept_ra").unwrap(),
+        "0"
+    );
+    for sandbox in [&a, &b] {
+        network.del(sandbox);
+    }
+    assert_eq!(host.links(), ["cni0", "cni0.100", "lo"]);
+}
+
+#[test]
+fn containers_of_different_vlans_do_not_hear_each_other() {
+    let host = Host::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    access(&host).add(&a);
+    other(&host, 200).add(&b);
+    let third = other(&host, 100).with("name", "third");
+    third.with("isGateway", false).add(&c);
+    for (sandbox, number) in [(&a, 1), (&b, 2), (&c, 3)] {
+        join_lan(sandbox, "eth0", number);
+    }
+    assert!(!a.pings("192.0.2.2"), "VLAN 100 to 200");
+    assert!(a.pings("192.0.2.3"), "VLAN 100 to 100");
+}
+
+#[test]
+fn trunk_carries_what_it_names_with_tags() {
+    let host = Host::new();
+    let [trunk, a] = ["trunk", "a"].map(|name| host.sandbox(name));
+    let entries = json!([{"id": 100}, {"minID": 200, "maxID": 202}]);
+    let network = host.bridge().without("ipam").with("isGateway", false);
+    let network = network.with("vlanTrunk", entries);
+    let result = network.add(&trunk);
+    access(&host).add(&a);
+    join_lan(&a, "eth0", 1);
+    // Otherwise every link of the sandbox answers for all of its addresses.
+    trunk.set_sysctl("net/ipv4/conf/all/arp_ignore", "1");
+    for (vlan, number) in [(100, 2), (300, 3)] {
+        trunk.ip(&format!(
+            "link add link eth0 name eth0.{vlan} type vlan id {vlan}"
+        ));
+        trunk.ip(&format!("link set eth0.{vlan} up"));
+        join_lan(&trunk, &format!("eth0.{vlan}"), number);
+    }
+    assert!(a.pings("192.0.2.2"));
+    assert!(!a.pings("192.0.2.3"));
+    let port = &result["interfaces"][1]["name"];
+    let carried = carried(&host, port).join(",");
+    for vlan in ["100", "200", "201", "202"] {
+        assert!(carried.contains(vlan), "{carried}");
+    }
+    assert_eq!(network.check(&trunk, &result).ok(), Value::Null);
+    let port = port.as_str().unwrap();
+    host.run("bridge", &["vlan", "delete", "dev", port, "vid", "201"]);
+    let refusal = network.check(&trunk, &result).error();
+    assert!(refusal.mentions("VLANs 200 to 202"), "{refusal:?}");
+}
+
+#[test]
+fn port_stays_in_the_default_vlan_unless_it_shall_leave_it() {
+    let host = Host::new();
+    let [keeps, leaves, plain] = ["keeps", "leaves", "plain"].map(|name| host.sandbox(name));
+    let kept = access(&host).add(&keeps);
+    let network = access(&host).with("preserveDefaultVlan", false);
+    let left = network.add(&leaves);
+    let port = |result: &Value| carried(&host, &result["interfaces"][1]["name"]);
+    assert_eq!(
+        port(&kept),
+        ["1 Egress Untagged", "100 PVID Egress Untagged"]
+    );
+    assert_eq!(port(&left), ["100 PVID Egress Untagged"]);
+    host.bridge().with("name", "plain").add(&plain);
+    let mut captures = [&keeps, &leaves].map(Capture::start);
+    let mac = plain.mac("eth0");
+    plain.ip("address add 192.0.2.9/24 dev eth0");
+    // Nobody has this address: what is heard is the broadcast that asks for it.
+    assert!(!plain.pings("192.0.2.99"));
+    let heard = captures
+        .each_mut()
+        .map(|it| it.sees(|frame| frame.from == mac));
+    assert_eq!(heard, [true, false]);
+    assert_eq!(network.check(&leaves, &left).ok(), Value::Null);
+    let port = left["interfaces"][1]["name"].as_str().unwrap();
+    host.run("bridge", &["vlan", "add", "dev", port, "vid", "1"]);
+    let refusal = network.check(&leaves, &left).error();
+    assert!(refusal.mentions("VLAN 1"), "{refusal:?}");
+}
+
+#[test]
+fn bridge_that_filtered_nothing_goes_on_for_those_who_were_there() {
+    let host = Host::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    let plain = host.bridge();
+    for sandbox in [&a, &b] {
+        plain.add(sandbox);
+    }
+    other(&host, 200).add(&c);
+    assert!(a.pings("10.1.0.3") && a.pings("10.1.0.1"));
+    assert!(c.pings("10.2.0.1"));
+}
+
+#[test]
+fn vlan_link_of_the_reference_is_taken_over() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = access(&host);
+    network.by_reference().add(&a);
+    let result = network.add(&b);
+    assert_eq!(result["interfaces"][3]["name"], "cni0.100");
+    assert!(b.pings("10.1.0.1") && b.pings("10.1.0.2"));
+    assert_eq!(network.check(&b, &result).ok(), Value::Null);
+}
+
+#[test]
+fn link_that_is_no_end_of_the_vlan_is_refused() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for kind in ["type bridge", "type veth peer other"] {
+        host.ip(&format!("link add cni0.100 {kind}"));
+        let refusal = access(&host).on("ADD", &a).error();
+        refusal.expect(7, &["cni0.100", "VLAN 100"]);
+        host.ip("link delete cni0.100");
+        assert!(!a.has_link("eth0") && host.leases("pods").is_empty());
+    }
+}
+
+#[test]
+fn several_first_adds_share_one_vlan_link() {
+    let host = Host::new();
+    let pods: Vec<_> = (0..6)
+        .map(|number| host.sandbox(&format!("p{number}")))
+        .collect();
+    let network = access(&host);
+    thread::scope(|scope| {
+        for pod in &pods {
+            scope.spawn(|| network.add(pod));
+        }
+    });
+    assert!(pods.iter().all(|pod| pod.pings("10.1.0.1")));
+    for pod in &pods {
+        network.del(pod);
+    }
+    assert_eq!(host.links(), ["cni0", "cni0.100", "lo"]);
+}
