@@ -18,7 +18,9 @@
 
 mod capture;
 mod dnsmasq;
+pub mod faults;
 mod host;
+pub mod lab;
 mod network;
 mod place;
 mod plugin;

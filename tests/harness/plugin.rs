@@ -72,6 +72,16 @@ impl Invocation {
         self
     }
 
+    /// The same run, started by `wrapper`, a program and its arguments.
+    pub(crate) fn under(mut self, wrapper: &[String]) -> Self {
+        let mut words: Vec<_> = wrapper.iter().map(OsString::from).collect();
+        words.push(self.program.into_os_string());
+        words.append(&mut self.arguments);
+        self.program = words.remove(0).into();
+        self.arguments = words;
+        self
+    }
+
     /// Any variable.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.insert(name.to_owned(), value.into());

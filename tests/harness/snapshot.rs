@@ -36,7 +36,8 @@ impl Snapshot {
         assert!(differences.is_empty(), "{differences:#?}");
     }
 
-    fn differences(&self, before: &Self) -> Vec<String> {
+    /// What is not as it was `before`, in words.
+    pub fn differences(&self, before: &Self) -> Vec<String> {
         let of = |facts: &Self, key: &str| facts.0.get(key).cloned().unwrap_or_default();
         let keys = self.0.keys().chain(before.0.keys());
         let mut changed: Vec<_> = keys

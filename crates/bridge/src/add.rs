@@ -44,7 +44,8 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
         del::forward(&request.network, Verb::Del)
     });
     undo.push("delete the host link", || {
-        del::delete_host_link(&host, &request.attachment)
+        // The connection may be what failed.
+        del::delete_host_link(&Connection::open()?, &request.attachment)
     });
     let result = match &delegate {
         None => attach.without_lease(),

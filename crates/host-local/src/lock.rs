@@ -1,6 +1,7 @@
 //! The lock on a network's leases, which the reference takes, too.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::mpsc;
@@ -9,13 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use cni::Error;
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 
 /// Keeps everybody else out until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: Flock<File>,
+    _file: File,
 }
 
 impl Lock {
@@ -57,17 +56,17 @@ fn is_still_at(file: &File, path: &Path) -> bool {
 /// Takes the lock at once or, on a thread that keeps its turn, until `deadline`.
 ///
 /// A thread that is too late ends with the process.
-fn take_until(file: File, deadline: Instant) -> Result<Option<Flock<File>>, Errno> {
-    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => return Ok(Some(lock)),
-        Err((file, Errno::EWOULDBLOCK)) => file,
-        Err((_, errno)) => return Err(errno),
-    };
+fn take_until(file: File, deadline: Instant) -> io::Result<Option<File>> {
+    match file.try_lock() {
+        Ok(()) => return Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
     let (turn, ours) = mpsc::channel();
-    thread::spawn(move || drop(turn.send(Flock::lock(file, FlockArg::LockExclusive))));
+    thread::spawn(move || drop(turn.send(file.lock().map(|()| file))));
     let left = deadline.saturating_duration_since(Instant::now());
     match ours.recv_timeout(left) {
-        Ok(lock) => lock.map(Some).map_err(|(_, errno)| errno),
+        Ok(lock) => lock.map(Some),
         Err(_) => Ok(None),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
-use netlink_packet_core::{ErrorMessage, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{ErrorMessage, NLM_F_MULTIPART, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
 use rtnetlink::MulticastGroup;
@@ -42,6 +42,9 @@ impl Transport {
             let runtime = runtime()?;
             let entered = runtime.enter();
             let (mut connection, handle, events) = rtnetlink::new_multicast_connection(groups)?;
+            // A request that is answered by nothing else is told from a socket that died.
+            connection.set_forward_ack(true);
+            connection.set_forward_done(true);
             let socket = connection.socket_mut().socket_mut();
             // With the request's text left out, what follows its header are attributes.
             socket.set_cap_ack(true)?;
@@ -134,15 +137,25 @@ async fn read(
 ) -> Result<Vec<RouteNetlinkMessage>, Error> {
     let mut reply = Vec::new();
     while let Some(answer) = answers.next().await {
+        let is_one_of_many = answer.header.flags & NLM_F_MULTIPART != 0;
         match answer.payload {
-            NetlinkPayload::InnerMessage(message) => reply.push(message),
+            NetlinkPayload::InnerMessage(message) => {
+                reply.push(message);
+                if !is_one_of_many {
+                    return Ok(reply);
+                }
+            }
             NetlinkPayload::Error(error) if error.code.is_some() => {
                 return Err(refusal(operation, &error));
             }
+            NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(reply),
             _ => {}
         }
     }
-    Ok(reply)
+    Err(Error::Unanswered {
+        operation: operation.to_owned(),
+        reason: "the socket is closed",
+    })
 }
 
 fn refusal(operation: &str, error: &ErrorMessage) -> Error {

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::{FsType, fstatfs};
 
@@ -53,8 +53,8 @@ impl Netns {
     /// [`Error::Open`]: the kernel has no room for another lock.
     pub fn lock(&self) -> Result<NetnsLock, Error> {
         let locked = self.file.try_clone().and_then(|file| {
-            let lock = Flock::lock(file, FlockArg::LockExclusive);
-            lock.map_err(|(_, errno)| errno.into())
+            file.lock()?;
+            Ok(file)
         });
         let path = self.path.clone();
         locked
@@ -96,7 +96,7 @@ impl Netns {
 
 /// The lock on a namespace; given back when this is dropped, and when the process ends.
 #[derive(Debug)]
-pub struct NetnsLock(#[expect(dead_code, reason = "it is kept, never looked at")] Flock<File>);
+pub struct NetnsLock(#[expect(dead_code, reason = "it is kept, never looked at")] File);
 
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -1,0 +1,189 @@
+//! System calls that fail, or at which the process is killed, by strace(1).
+//!
+//! strace counts the calls of each thread by itself, so the Nth call is that of the thread
+//! that makes most of them, and of every other that gets so far: what a second thread does as its
+//! first is out of reach where the first one did so, too, unless it can be told by its file. What a
+//! plugin executes is not followed: a delegate is traced by itself, from a script in its place.
+//! Does not know what a plugin is for, nor what has to be true after a fault.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use crate::Invocation;
+
+/// Longer than any deadline of a plugin, in seconds.
+const PATIENCE: &str = "25";
+
+/// One call among those of a run.
+#[derive(Debug, Clone)]
+pub struct Call {
+    name: String,
+    /// Among the calls of that name, from 1; on `path`, if there is one.
+    number: usize,
+    path: Option<String>,
+    /// What strace wrote of it in the run that it was found in.
+    line: String,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Harm {
+    /// It fails with this errno: `ENOMEM`.
+    Error(&'static str),
+    /// The kernel gets the netlink message, and refuses it: its type is one that there is not.
+    Refusal,
+    /// The process is killed before it is made.
+    Kill,
+}
+
+/// A call, and what becomes of it.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    call: Call,
+    harm: Harm,
+}
+
+/// All that a run called, and in what order.
+#[derive(Debug)]
+pub struct Trace {
+    lines: Vec<String>,
+}
+
+impl Trace {
+    /// Runs `invocation`, which has to succeed, and reads what it called.
+    #[track_caller]
+    pub fn of(invocation: &Invocation, file: &Path) -> Self {
+        invocation.clone().under(&strace(file)).ok();
+        Self::read(file)
+    }
+
+    /// What strace wrote into `file`.
+    pub fn read(file: &Path) -> Self {
+        let text = fs::read_to_string(file);
+        let text = text.unwrap_or_else(|error| panic!("strace: {}: {error}", file.display()));
+        Self {
+            lines: text.lines().map(str::to_owned).collect(),
+        }
+    }
+
+    /// The calls of that name by the thread that made most of them.
+    pub fn calls(&self, name: &str) -> Vec<Call> {
+        self.numbered(name, None)
+    }
+
+    /// The calls of that name on each file whose path starts with `prefix`.
+    pub fn calls_below(&self, name: &str, prefix: &str) -> Vec<Call> {
+        let of_name = self.lines.iter().filter(|line| called(line) == Some(name));
+        let mut paths: Vec<_> = of_name.filter_map(|line| path(line, prefix)).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let calls = paths.iter().map(|path| self.numbered(name, Some(path)));
+        calls.flatten().collect()
+    }
+
+    fn numbered(&self, name: &str, on: Option<&str>) -> Vec<Call> {
+        let mut threads: BTreeMap<&str, Vec<Call>> = BTreeMap::new();
+        let wanted = self.lines.iter().filter(|line| {
+            called(line) == Some(name) && on.is_none_or(|on| path(line, on) == Some(on))
+        });
+        for line in wanted {
+            let thread = line.split_whitespace().next().unwrap_or_default();
+            let calls = threads.entry(thread).or_default();
+            calls.push(Call {
+                name: name.to_owned(),
+                number: calls.len() + 1,
+                path: on.map(str::to_owned),
+                line: line.clone(),
+            });
+        }
+        let most = threads.into_values().max_by_key(Vec::len);
+        most.unwrap_or_default()
+    }
+}
+
+impl Call {
+    /// The same call, going wrong.
+    pub fn with(&self, harm: Harm) -> Fault {
+        let call = self.clone();
+        Fault { call, harm }
+    }
+}
+
+impl Fault {
+    /// The same run, in which it happens; what is called until then is written to `file`.
+    pub fn strikes(&self, invocation: &Invocation, file: &Path) -> Invocation {
+        invocation.clone().under(&self.strace(file))
+    }
+
+    /// The words of a command line that make it happen to the command that follows them.
+    pub fn strace(&self, file: &Path) -> Vec<String> {
+        let Call { name, number, .. } = &self.call;
+        let harm = match self.harm {
+            Harm::Error(errno) => format!("error={errno}"),
+            Harm::Kill => "signal=KILL".into(),
+            Harm::Refusal => format!("poke_enter=@arg2={}", self.call.unknown_type()),
+        };
+        let mut strace = strace(file);
+        strace.extend(["-e".into(), format!("trace={name}")]);
+        let path = self.call.path.iter();
+        strace.extend(path.flat_map(|path| ["-P".into(), path.clone()]));
+        let inject = format!("inject={name}:{harm}:when={number}");
+        strace.extend(["-e".into(), inject]);
+        strace
+    }
+
+    /// What becomes of the call.
+    pub fn harm(&self) -> Harm {
+        self.harm
+    }
+}
+
+impl Call {
+    /// The start of the message, struct nlmsghdr: its length as it was and type 0xffff, in
+    /// hexadecimal digits.
+    fn unknown_type(&self) -> String {
+        let (_, rest) = self.line.split_once("nlmsg_len=").expect("a message");
+        let digits = rest.split(|it: char| !it.is_ascii_digit()).next();
+        let length: u32 = digits.and_then(|it| it.parse().ok()).expect("a length");
+        let bytes = length.to_ne_bytes();
+        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+        digits.chain(["ffff".into()]).collect()
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.strace(Path::new("/dev/null"));
+        let line: String = self.call.line.chars().take(180).collect();
+        write!(formatter, "{} at: {line}", words.join(" "))
+    }
+}
+
+/// The words of a command line that write down what the command behind them calls, and what its
+/// threads do, but nothing of what it executes. A command that hangs ends with status 124.
+pub fn strace(file: &Path) -> Vec<String> {
+    let words = format!("timeout {PATIENCE} strace -f -b execve -y -e signal=none -o");
+    let mut words: Vec<_> = words.split(' ').map(str::to_owned).collect();
+    words.push(file.display().to_string());
+    words
+}
+
+/// `10807 sendto(8, …`: the name; nothing where a call goes on or something else is told.
+fn called(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(char::is_whitespace)?;
+    let (name, _) = rest.trim_start().split_once('(')?;
+    let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+    name.chars().all(is_name).then_some(name)
+}
+
+/// The first path in `line` that starts with `prefix`, as an argument or of an open file.
+fn path<'l>(line: &'l str, prefix: &str) -> Option<&'l str> {
+    let from = ['"', '<'].iter().filter_map(|before| {
+        let (at, _) = line.match_indices(&format!("{before}{prefix}")).next()?;
+        Some(at + 1)
+    });
+    let rest = &line[from.min()?..];
+    rest.split(['"', '>']).next()
+}
