@@ -24,6 +24,7 @@ pub mod lab;
 mod network;
 mod place;
 mod plugin;
+pub mod router_advertisement;
 mod sandbox;
 mod snapshot;
 pub mod traffic;

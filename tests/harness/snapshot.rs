@@ -54,8 +54,10 @@ impl Snapshot {
     }
 
     fn add_text(&mut self, what: &str, text: &str) {
-        // Link-local addresses come and go with a carrier, of which the test knows nothing.
-        let lines = text.lines().filter(|line| !line.contains("fe80:"));
+        // Link-local addresses come and go with a carrier, of which the test knows nothing;
+        // a route by way of one does not.
+        let is_local = |line: &&str| line.contains("fe80:") && !line.contains("via fe80:");
+        let lines = text.lines().filter(|line| !is_local(line));
         for line in lines {
             // Whether a link has a carrier changes by itself.
             let line = line.replace(" linkdown", "").replace(" dead", "");

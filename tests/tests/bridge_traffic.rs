@@ -44,6 +44,22 @@ fn pods_reach_another_host_that_knows_the_way_back() {
     assert!(udp(&outside, &a, "10.1.0.2") && udp(&outside, &a, "fd00:1::2"));
 }
 
+/// The host asks for the MAC of a pod to which it forwards from its own link-local address; a
+/// pod that spoke first is known without a question.
+#[test]
+fn another_host_reaches_a_pod_that_said_nothing_as_soon_as_add_returns() {
+    let host = Host::new();
+    let outside = host.outside();
+    host.ip("address add 2001:db8::1/64 dev uplink nodad");
+    outside.ip("address add 2001:db8::2/64 dev outside nodad");
+    outside.ip("route add 10.1.0.0/24 via 192.0.2.1");
+    outside.ip("-6 route add fd00:1::/64 via 2001:db8::1");
+    let a = host.sandbox("a");
+    host.bridge().with("isDefaultGateway", true).add(&a);
+    assert!(udp(&outside, &a, "10.1.0.2"));
+    assert!(udp(&outside, &a, "fd00:1::2"));
+}
+
 #[test]
 fn a_pod_reaches_itself_by_hairpin() {
     let host = Host::new();

@@ -5,12 +5,14 @@ use cni::delegate::Delegate;
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Error, Undo, Verb, note};
 use netlink::{
-    Connection, Link, LinkChange, MacAddress, Monitor, PortState, Request, VethEnd, VethPair, Wait,
+    Connection, Link, LinkChange, LinkKind, MacAddress, Monitor, PortState, Request, VethEnd,
+    VethPair, Wait,
 };
 use netns::Netns;
 
 use crate::config::{Config, ContainerLink, Gateway, Isolation, PortMode};
 use crate::del;
+use crate::gateway;
 use crate::host::{self, Bridge};
 use crate::plan::{self, Plan};
 use crate::sandbox::{DEADLINE, Sandbox};
@@ -194,13 +196,19 @@ impl Attach<'_> {
 
     /// A bridge that somebody made without a MAC takes one of its ports': setting the one
     /// that it had keeps it for good, so that no neighbour's entry goes stale.
+    ///
+    /// Of several that join at once only those do so that saw it before the first joined.
     fn keep_mac(&self, before: &Link, joined: &Link) -> anyhow::Result<()> {
-        if let Some(mac) = before.mac
-            && joined.mac != before.mac
-        {
-            let keep = Request::change_link(&before.name, &LinkChange::Mac(mac));
-            self.host.execute(vec![keep])?;
+        let Some(mac) = before.mac.filter(|_| joined.mac != before.mac) else {
+            return Ok(());
+        };
+        let ports = self.host.ports(before.index)?;
+        let is_lent = |port: &Link| port.kind == LinkKind::Veth && port.mac == Some(mac);
+        if plan::is_host_mac(mac) && ports.iter().any(is_lent) {
+            return Ok(());
         }
+        let keep = Request::change_link(&before.name, &LinkChange::Mac(mac));
+        self.host.execute(vec![keep])?;
         Ok(())
     }
 
@@ -214,7 +222,7 @@ impl Attach<'_> {
         if config.container_link == ContainerLink::Down {
             return Ok(self.result(bridge, &pair, (plan, lease)));
         }
-        host::ensure_gateways(self.host, bridge, &plan.gateways, config.other_address)?;
+        gateway::ensure_gateways(self.host, bridge, &plan.gateways, config.other_address)?;
         let ipv6 = self.sandbox.configure(&pair.container, &plan, config.dad)?;
         pair.host = self.wait_for_port(&pair)?;
         pair.container = self

@@ -3,13 +3,12 @@
 use std::fs::File;
 use std::io::Read as _;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cni::{Error, note};
-use ipnetwork::IpNetwork;
-use netlink::{Address, Connection, Dad, Link, LinkChange, LinkKind, MacAddress, Request, Route};
+use netlink::{Address, Connection, Link, LinkChange, LinkKind, MacAddress, Request, Route};
 use netns::Sysctl;
 
-use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, OtherAddress, PortMode};
+use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, PortMode};
 use crate::mtu;
 use crate::vlan::{self, Vlans};
 
@@ -23,7 +22,7 @@ pub(crate) struct Bridge {
     /// In bytes.
     pub mtu: u32,
     /// Of the link that bears the gateway's.
-    addresses: Vec<Address>,
+    pub addresses: Vec<Address>,
 }
 
 impl Bridge {
@@ -39,13 +38,15 @@ impl Bridge {
 /// The name belongs to something else; whatever the kernel refuses.
 pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Result<Bridge> {
     let mtu = choose_mtu(host, config.mtu)?;
-    let name = config.bridge.as_str();
-    let link = match host.find_link(name)? {
+    let asked = config.bridge.as_str();
+    let link = match host.find_link(asked)? {
         Some(link) => link,
-        None => make_bridge(host, name, mtu)?,
+        None => make_bridge(host, asked, mtu)?,
     };
     expect_bridge(&link)?;
     let link = vlan::ensure_filtering(host, link, &config.vlans)?;
+    // The one by which it was found may be another of its names, by which sysctls do not go.
+    let name = link.name.as_str();
     // Once up it would take any sandbox's router advertisements (CVE-2020-10749).
     Sysctl::ipv6(name, "accept_ra").ensure_if_present("0")?;
     if config.bridge_nf_call == BridgeNfCall::Enable {
@@ -111,6 +112,11 @@ fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> 
     match host.add_bridge(name, random_mac()?, mtu) {
         Err(error) if !error.is_already_exists() => return Err(error.into()),
         _ => {}
+    }
+    // Until its link-local address is known to be nobody else's the host could ask for no pod
+    // that it forwards to. It follows from the MAC, which is a bridge's own.
+    if let Err(error) = Sysctl::ipv6(name, "accept_dad").ensure_if_present("0") {
+        note(format_args!("{:#}", anyhow::Error::from(error)));
     }
     Ok(host.link(name)?)
 }
@@ -191,101 +197,3 @@ fn enable_bridge_nf_call() -> anyhow::Result<()> {
 /// Below `net.bridge`; there only with the module `br_netfilter`.
 pub(crate) const BRIDGE_NF_CALL: [&str; 2] =
     ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];
-
-/// Gives the bridge the gateways' addresses and lets the host forward for them.
-///
-/// # Errors
-/// Code 7: another address is in the way; whatever the kernel refuses.
-pub(crate) fn ensure_gateways(
-    host: &Connection,
-    bridge: &Bridge,
-    gateways: &[IpNetwork],
-    other: OtherAddress,
-) -> anyhow::Result<()> {
-    if gateways.is_empty() {
-        return Ok(());
-    }
-    if gateways.iter().any(IpNetwork::is_ipv6) {
-        Sysctl::ipv6(&bridge.gateway_link().name, "disable_ipv6").ensure("0")?;
-        enable_ipv6_forwarding(host)?;
-    }
-    if gateways.iter().any(IpNetwork::is_ipv4) {
-        Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
-    }
-    for gateway in gateways {
-        ensure_gateway(host, bridge, *gateway, other)?;
-    }
-    Ok(())
-}
-
-fn ensure_gateway(
-    host: &Connection,
-    bridge: &Bridge,
-    gateway: IpNetwork,
-    other: OtherAddress,
-) -> anyhow::Result<()> {
-    let (link, addresses) = (bridge.gateway_link(), &bridge.addresses);
-    if addresses.iter().any(|it| it.address == gateway) {
-        return Ok(());
-    }
-    let name = &link.name;
-    for Address { address, .. } in addresses.iter().filter(|it| is_in_the_way(it, gateway)) {
-        match other {
-            OtherAddress::Replace => {
-                note(format_args!(
-                    "forceAddress: {name} loses {address} to {gateway}"
-                ));
-                host.execute(vec![Request::delete_address(link.index, *address)])?;
-            }
-            OtherAddress::Refuse => {
-                let reason = format!(
-                    "{name} bears {address}, not {gateway}; remove it, or replace it by forceAddress: true"
-                );
-                bail!(Error::invalid("bridge", reason));
-            }
-        }
-    }
-    match host.execute(vec![Request::add_address(link.index, gateway, Dad::Skip)]) {
-        Err(error) if !error.is_already_exists() => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-/// A bridge has one IPv4 network, and as many of IPv6 as do not overlap.
-fn is_in_the_way(found: &Address, gateway: IpNetwork) -> bool {
-    let address = found.address;
-    match (address, gateway) {
-        (IpNetwork::V4(_), IpNetwork::V4(_)) => true,
-        (IpNetwork::V6(_), IpNetwork::V6(_)) => {
-            address.contains(gateway.ip()) || gateway.contains(address.ip())
-        }
-        _ => false,
-    }
-}
-
-/// Turning forwarding on makes the kernel drop default routes that it learnt from router
-/// advertisements and ignore later ones, unless `accept_ra` says 2.
-fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
-    let forwarding = Sysctl::ipv6("all", "forwarding");
-    if forwarding.read()? == "1" {
-        return Ok(());
-    }
-    let routes = host.routes()?;
-    let learnt = routes
-        .iter()
-        .filter(|it| it.is_default() && it.is_from_router_advertisement);
-    for index in learnt.flat_map(Route::links) {
-        let uplink = host.link_by_index(index)?;
-        let accept_ra = Sysctl::ipv6(&uplink.name, "accept_ra");
-        if accept_ra.read()? == "1" {
-            accept_ra.ensure("2")?;
-            note(format_args!(
-                "{} learnt its default route from a router advertisement: accept_ra is 2 now, so that it \
-                 keeps the route while this host forwards",
-                uplink.name
-            ));
-        }
-    }
-    forwarding.ensure("1")?;
-    Ok(())
-}

@@ -6,6 +6,7 @@ mod add;
 mod check;
 mod config;
 mod del;
+mod gateway;
 mod gc;
 mod host;
 mod mtu;

@@ -170,7 +170,13 @@ pub(crate) fn host_link_name(attachment: &Attachment) -> String {
 /// The MAC of the host's end, also from the hash: locally administered, and never the
 /// one of a container.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
-    hashed_mac(0xfe, attachment)
+    hashed_mac(HOST_MAC, attachment)
+}
+
+/// Some attachment's host end may have this MAC.
+pub(crate) fn is_host_mac(mac: MacAddress) -> bool {
+    let MacAddress([first, ..]) = mac;
+    first == HOST_MAC
 }
 
 /// The MAC of the container's end before there is an address to derive it from.
@@ -216,6 +222,9 @@ fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
 pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
+
+/// The highest, so that a bridge prefers the MAC of any port that is not ours.
+const HOST_MAC: u8 = 0xfe;
 
 /// What every IPv6 link must carry (RFC 8200).
 const IPV6_MINIMUM_MTU: u32 = 1280;

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
@@ -82,13 +83,14 @@ impl Request {
         Self::change(format!("delete address {address}"), message, 0)
     }
 
-    /// Adds a route, of which there must be none like it. As `ip route add`.
+    /// Adds a route, beside those to the same destination that differ in anything else. As
+    /// `ip route append`.
     pub fn add_route(route: &NewRoute) -> Self {
         let via = |gateway: IpAddr| format!(" via {gateway}");
         let via = route.gateway.map(via).unwrap_or_default();
         let operation = format!("add route {}{via}", route.destination);
         let message = RouteNetlinkMessage::NewRoute(route.message());
-        Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
+        Self::change(operation, message, NLM_F_CREATE | NLM_F_APPEND)
     }
 
     pub(crate) fn change(operation: String, message: RouteNetlinkMessage, flags: u16) -> Self {

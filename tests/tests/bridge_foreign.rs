@@ -1,0 +1,297 @@
+//! bridge: bridges that were there before, made by somebody else, with whatever they are like.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tests::traffic::{tcp, udp};
+use tests::{Host, Network, Place, Sandbox, eventually};
+
+/// A host on which somebody made cni0, without a word about its MAC, and brought it up.
+fn host_with_bridge() -> Host {
+    let host = Host::new();
+    host.ip("link add cni0 type bridge");
+    host.ip("link set cni0 up");
+    host
+}
+
+/// The MAC that the sandbox holds for a neighbour.
+fn neighbour(sandbox: &Sandbox, address: &str) -> Value {
+    let entries = sandbox.ip_json(&format!("neighbour show {address} dev eth0"));
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    entries[0]["lladdr"].clone()
+}
+
+/// The network `pods` with these ranges instead.
+fn with_ranges<'h>(host: &'h Host, ranges: &[&str]) -> Network<'h> {
+    let ranges: Vec<_> = ranges
+        .iter()
+        .map(|range| json!([{"subnet": range}]))
+        .collect();
+    host.bridge().with("ipam.ranges", ranges)
+}
+
+/// What the bridge makes of a port: `forwarding`, `listening` and so on.
+fn port_state(host: &Host, result: &Value) -> Value {
+    let name = result["interfaces"][1]["name"].as_str().unwrap();
+    host.link(name)["linkinfo"]["info_slave_data"]["state"].clone()
+}
+
+#[test]
+fn a_mac_that_the_kernel_chose_stays_as_ports_come_and_go() {
+    let host = host_with_bridge();
+    assert_eq!(host.addr_assign_type("cni0"), "1", "the kernel chose it");
+    let mac = host.mac("cni0");
+    let network = host.bridge();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    network.add(&a);
+    assert!(a.pings("10.1.0.1") && a.pings("fd00:1::1"));
+    let assert_unchanged = || {
+        assert_eq!(host.mac("cni0"), mac);
+        for gateway in ["10.1.0.1", "fd00:1::1"] {
+            assert_eq!(neighbour(&a, gateway), mac.as_str());
+            assert!(a.pings(gateway));
+        }
+    };
+    assert_unchanged();
+    for _ in 0..2 {
+        for sandbox in [&b, &c] {
+            let result = network.add(sandbox);
+            assert_eq!(result["interfaces"][0]["mac"], mac.as_str());
+            assert_unchanged();
+        }
+        for sandbox in [&b, &c] {
+            network.del(sandbox);
+            assert_unchanged();
+        }
+    }
+    network.del(&a);
+    assert_eq!(host.mac("cni0"), mac, "without any port");
+}
+
+#[test]
+fn a_mac_that_the_kernel_chose_stays_where_several_first_adds_come_at_once() {
+    for _ in 0..5 {
+        let host = host_with_bridge();
+        let mac = host.mac("cni0");
+        let pods: Vec<_> = (0..8)
+            .map(|number| host.sandbox(&format!("p{number}")))
+            .collect();
+        let network = host.bridge_v4();
+        thread::scope(|scope| {
+            for pod in &pods {
+                let network = &network;
+                scope.spawn(move || network.add(pod));
+            }
+        });
+        assert_eq!(host.mac("cni0"), mac);
+        assert!(pods.iter().all(|pod| pod.pings("10.1.0.1")));
+    }
+}
+
+#[test]
+fn another_address_is_refused_by_both_names_and_replaced_where_asked() {
+    for (family, theirs, ours) in [
+        ("-4", "172.16.0.1/16", "10.1.0.1/24"),
+        ("-4", "10.1.0.1/16", "10.1.0.1/24"),
+        ("-6", "fd00:1::2/48", "fd00:1::1/64"),
+    ] {
+        let host = host_with_bridge();
+        host.ip(&format!("{family} address add {theirs} dev cni0 nodad"));
+        let a = host.sandbox("a");
+        let range = if family == "-4" {
+            "10.1.0.0/24"
+        } else {
+            "fd00:1::/64"
+        };
+        let network = with_ranges(&host, &[range]);
+        let refusal = network.on("ADD", &a).error();
+        refusal.expect(7, &["cni0", theirs, ours, "forceAddress"]);
+        assert_eq!(host.addresses("cni0"), [theirs]);
+        assert_eq!((a.links(), host.links().len()), (vec!["lo".to_owned()], 2));
+        assert!(host.leases("pods").is_empty());
+        network.with("forceAddress", true).add(&a);
+        assert_eq!(host.addresses("cni0"), [ours]);
+        assert!(a.pings(ours.split('/').next().unwrap()));
+    }
+}
+
+/// The bridge loses `theirs` to the gateways of both ranges of the network.
+#[track_caller]
+fn assert_replaced_by_both(theirs: &str, ranges: [&str; 2], gateways: [&str; 2]) {
+    let host = host_with_bridge();
+    host.ip(&format!("address add {theirs} dev cni0"));
+    let network = with_ranges(&host, &ranges).with("forceAddress", true);
+    for name in ["a", "b"] {
+        let sandbox = host.sandbox(name);
+        network.add(&sandbox);
+        for gateway in gateways {
+            let bears = host.addresses("cni0");
+            assert!(sandbox.pings(gateway), "{name} {gateway}: {bears:?}");
+        }
+    }
+    assert!(!host.addresses("cni0").contains(&theirs.to_owned()));
+}
+
+#[test]
+fn an_ipv4_address_is_replaced_once_where_the_network_has_two_ranges() {
+    let ranges = ["10.1.0.0/24", "10.2.0.0/24"];
+    assert_replaced_by_both("172.16.0.1/16", ranges, ["10.1.0.1", "10.2.0.1"]);
+}
+
+#[test]
+fn an_ipv6_address_is_replaced_once_where_it_overlaps_two_ranges() {
+    let ranges = ["fd00:1::/64", "fd00:2::/64"];
+    assert_replaced_by_both("fd00::1/16", ranges, ["fd00:1::1", "fd00:2::1"]);
+}
+
+#[test]
+fn the_gateway_of_one_range_is_not_in_the_way_of_another_ranges() {
+    let host = host_with_bridge();
+    host.ip("address add 10.1.0.1/24 dev cni0");
+    let network = with_ranges(&host, &["10.1.0.0/24", "10.2.0.0/24"]).with("forceAddress", true);
+    for name in ["a", "b"] {
+        let sandbox = host.sandbox(name);
+        network.add(&sandbox);
+        assert!(
+            sandbox.pings("10.1.0.1") && sandbox.pings("10.2.0.1"),
+            "{name}: {:?}",
+            host.addresses("cni0")
+        );
+    }
+}
+
+#[test]
+fn an_address_is_replaced_by_several_adds_at_once() {
+    for _ in 0..5 {
+        let host = host_with_bridge();
+        host.ip("address add 172.16.0.1/16 dev cni0");
+        let pods = ["a", "b", "c", "d"].map(|name| host.sandbox(name));
+        let network = host.bridge_v4().with("forceAddress", true);
+        thread::scope(|scope| {
+            for pod in &pods {
+                scope.spawn(|| network.add(pod));
+            }
+        });
+        assert_eq!(host.addresses("cni0"), ["10.1.0.1/24"]);
+        assert!(pods.iter().all(|pod| pod.pings("10.1.0.1")));
+    }
+}
+
+#[test]
+fn the_gateways_addresses_may_be_there_already() {
+    let host = host_with_bridge();
+    host.ip("address add 10.1.0.1/24 dev cni0");
+    host.ip("-6 address add fd00:1::1/64 dev cni0 nodad");
+    for (name, force) in [("a", false), ("b", true)] {
+        let sandbox = host.sandbox(name);
+        host.bridge().with("forceAddress", force).add(&sandbox);
+        assert_eq!(host.addresses("cni0"), ["10.1.0.1/24", "fd00:1::1/64"]);
+        assert!(sandbox.pings("10.1.0.1") && sandbox.pings("fd00:1::1"));
+    }
+}
+
+#[test]
+fn add_does_not_wait_for_the_spanning_tree() {
+    let host = host_with_bridge();
+    // Two times as long passes before a port forwards.
+    host.ip("link set cni0 type bridge stp_state 1 forward_delay 1500");
+    let start = Instant::now();
+    let result = host.bridge().add(&host.sandbox("a"));
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert_eq!(port_state(&host, &result), "listening");
+}
+
+#[test]
+fn traffic_passes_once_the_spanning_tree_forwards() {
+    let host = host_with_bridge();
+    // The least that the kernel takes.
+    host.ip("link set cni0 type bridge stp_state 1 forward_delay 200");
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = host.bridge();
+    let results = [network.add(&a), network.add(&b)];
+    assert_ne!(port_state(&host, &results[1]), "forwarding");
+    let forwards = || {
+        let mut states = results.iter().map(|result| port_state(&host, result));
+        states.all(|state| state == "forwarding")
+    };
+    assert!(eventually(forwards));
+    assert!(a.pings("10.1.0.1") && a.pings("fd00:1::1"));
+    assert!(udp(&a, &b, "10.1.0.3") && udp(&b, &a, "fd00:1::2"));
+}
+
+#[test]
+fn an_mtu_that_somebody_set_stays_and_pods_have_their_own() {
+    for (theirs, ours) in [(1400, 1500), (9000, 1500), (1400, 9000)] {
+        let host = host_with_bridge();
+        // The kernel adapts an MTU that nobody set to the ports'.
+        host.ip(&format!("link set cni0 mtu {theirs}"));
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+        let network = host.bridge().with("cniVersion", "1.1.0").with("mtu", ours);
+        let result = network.add(&a);
+        network.add(&b);
+        assert_eq!(host.link("cni0")["mtu"], theirs);
+        assert_eq!(result["interfaces"][0]["mtu"], theirs);
+        assert_eq!(
+            (&a.link("eth0")["mtu"], &b.link("eth0")["mtu"]),
+            (&json!(ours), &json!(ours))
+        );
+        // Less the headers of IPv4 and ICMP; it has to pass in one piece.
+        let whole = (ours - 28).to_string();
+        a.run(
+            "ping",
+            &["-n", "-c1", "-W2", "-Mdo", "-s", &whole, "10.1.0.3"],
+        );
+        assert!(tcp(&a, &host, "10.1.0.1").is_some() && tcp(&host, &b, "fd00:1::3").is_some());
+    }
+}
+
+#[test]
+fn two_networks_share_one_bridge() {
+    let host = host_with_bridge();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let first = with_ranges(&host, &["fd00:1::/64"]).with("isDefaultGateway", true);
+    let second = with_ranges(&host, &["fd00:2::/64"]).with("isDefaultGateway", true);
+    let second = second.with("name", "second");
+    first.add(&a);
+    second.add(&b);
+    // Until its link-local address is settled the host asks for nobody to forward to.
+    let settled = || host.ip("-6 address show dev cni0 tentative").is_empty();
+    assert!(eventually(settled));
+    assert_eq!(host.addresses("cni0").len(), 2);
+    assert!(a.pings("fd00:1::1") && b.pings("fd00:2::1"));
+    // By way of the host, which is the default gateway of both.
+    let (of_a, of_b) = ("fd00:1::2", "fd00:2::2");
+    assert!(a.ip(&format!("route get {of_b}")).contains("via fd00:1::1"));
+    assert!(udp(&a, &b, of_b) && udp(&b, &a, of_a));
+    first.del(&a);
+    assert_eq!(host.addresses("cni0").len(), 2);
+    assert_eq!(host.leases("second").len(), 1);
+    assert!(b.pings("fd00:2::1") && udp(&host, &b, of_b));
+    first.add(&a);
+    assert!(udp(&b, &a, "fd00:1::3"));
+}
+
+#[test]
+fn a_port_of_somebody_elses_stays_and_passes_traffic() {
+    let host = host_with_bridge();
+    let outside = host.outside();
+    host.ip("address flush dev uplink");
+    host.ip("link set uplink master cni0");
+    outside.ip("address add 10.1.0.200/24 dev outside");
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let mac = host.mac("cni0");
+    let network = host.bridge();
+    for sandbox in [&a, &b] {
+        network.add(sandbox);
+        assert!(outside.pings("10.1.0.1"), "as before");
+    }
+    assert!(udp(&a, &outside, "10.1.0.200") && udp(&outside, &b, "10.1.0.3"));
+    network.del(&a);
+    network.gc(&[]).ok();
+    assert!(!b.has_link("eth0"));
+    let uplink = host.link("uplink");
+    assert_eq!(uplink["master"], "cni0");
+    assert_eq!(host.mac("cni0"), mac);
+    assert!(outside.pings("10.1.0.1"));
+}

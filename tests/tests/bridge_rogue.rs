@@ -1,0 +1,255 @@
+//! bridge: router advertisements by pods, which the host must not believe (CVE-2020-10749).
+//!
+//! Where nothing has to change, the kernel's own counter tells that the advertisements came.
+
+use std::thread;
+
+use tests::router_advertisement::{PREFIX, flooded, heard, sent, traces};
+use tests::{DEADLINE, Host, Network, Place, Sandbox, Snapshot, eventually};
+
+/// As many as leave no doubt that the first of them has been dealt with.
+const PLENTY: u64 = 20;
+
+/// The host's IPv6 takes `PLENTY` advertisements from the bridge.
+#[track_caller]
+fn assert_heard(host: &Host) {
+    let before = heard(host, "cni0");
+    let came = eventually(|| heard(host, "cni0") >= before + PLENTY);
+    assert!(came, "no router advertisement came within {DEADLINE:?}");
+}
+
+#[track_caller]
+fn assert_unimpressed(host: &Host) {
+    assert_eq!(traces(host), Vec::<String>::new());
+    assert_eq!(host.ip("-6 route show default"), "");
+}
+
+/// The kernel finishes IPv6 addresses, and the routes to them, in the background.
+fn settled_snapshot(host: &Host) -> Snapshot {
+    let tentative = || host.ip("-6 address show scope global tentative");
+    assert!(eventually(|| tentative().is_empty()));
+    host.snapshot()
+}
+
+/// Networks for which the host does not forward IPv6, so that nothing but the bridge's own
+/// sysctl keeps it from believing routers, and one for which it does.
+fn networks(host: &Host) -> [Network<'_>; 3] {
+    [
+        host.bridge_v4(),
+        host.bridge().with("isGateway", false),
+        host.bridge(),
+    ]
+}
+
+/// A sandbox at a port of the bridge that no ADD made.
+fn rogue_by_hand(host: &Host) -> Sandbox {
+    let rogue = host.sandbox("rogue");
+    rogue.set_sysctl("net/ipv6/conf/default/accept_dad", "0");
+    host.ip("link add port type veth peer name eth0 netns rogue");
+    host.ip("link set port master cni0 up");
+    rogue.ip("link set eth0 up");
+    rogue
+}
+
+#[test]
+fn a_link_that_believes_routers_takes_route_address_and_settings_from_the_same_packet() {
+    let host = Host::new();
+    let outside = host.outside();
+    assert_eq!(host.sysctl("net/ipv6/conf/uplink/accept_ra").unwrap(), "1");
+    assert_eq!(host.sysctl("net/ipv6/conf/all/forwarding").unwrap(), "0");
+    let before = host.snapshot();
+    assert_unimpressed(&host);
+    flooded(&outside, "outside", || {
+        for trace in [
+            "default via fe80:",
+            "inet6 2001:db8:bad:",
+            "hop_limit is 42",
+            "mtu is 1281",
+            "base_reachable_time_ms is 12000",
+            "retrans_time_ms is 2000",
+        ] {
+            let is_there = || traces(&host).iter().any(|line| line.contains(trace));
+            assert!(eventually(is_there), "{trace}: {:#?}", traces(&host));
+        }
+    });
+    assert!(heard(&host, "uplink") > 0);
+    let changes = host.snapshot().differences(&before);
+    for change in ["default via fe80:", "address uplink 2001:db8:bad:"] {
+        assert!(
+            changes.iter().any(|it| it.contains(change)),
+            "{change}: {changes:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_bridge_that_no_add_touched_believes_the_same_packet() {
+    let host = Host::new();
+    host.ip("link add cni0 type bridge");
+    host.ip("link set cni0 up");
+    let rogue = rogue_by_hand(&host);
+    flooded(&rogue, "eth0", || {
+        let learnt = || host.ip("-6 route show default").contains("dev cni0");
+        assert!(eventually(learnt));
+    });
+    assert!(host.addresses("cni0")[0].starts_with(PREFIX));
+}
+
+#[test]
+fn nothing_changes_on_the_host_after_an_add() {
+    for number in 0..3 {
+        let host = Host::new();
+        // With 2 the kernel believes routers even while it forwards.
+        host.set_sysctl("net/ipv6/conf/default/accept_ra", "2");
+        let rogue = host.sandbox("rogue");
+        networks(&host)[number].add(&rogue);
+        let before = settled_snapshot(&host);
+        flooded(&rogue, "eth0", || assert_heard(&host));
+        assert_unimpressed(&host);
+        host.snapshot().assert_same_as(&before);
+    }
+}
+
+#[test]
+fn nothing_changes_on_the_host_during_adds_and_dels_of_others() {
+    for number in 0..3 {
+        let host = Host::new();
+        host.set_sysctl("net/ipv6/conf/default/accept_ra", "2");
+        let rogue = host.sandbox("rogue");
+        let network = &networks(&host)[number];
+        network.add(&rogue);
+        let before = settled_snapshot(&host);
+        flooded(&rogue, "eth0", || {
+            assert_heard(&host);
+            for number in 0..5 {
+                let pod = host.sandbox(&format!("p{number}"));
+                network.add(&pod);
+                assert_heard(&host);
+                assert_unimpressed(&host);
+                network.del(&pod);
+                assert_unimpressed(&host);
+            }
+        });
+        host.snapshot().assert_same_as(&before);
+    }
+}
+
+#[test]
+fn nothing_changes_on_the_host_while_the_flooding_sandbox_itself_comes_and_goes() {
+    let host = Host::new();
+    let rogue = host.sandbox("rogue");
+    let network = host.bridge_v4();
+    flooded(&rogue, "eth0", || {
+        for _ in 0..5 {
+            network.add(&rogue);
+            assert_heard(&host);
+            assert_unimpressed(&host);
+            network.del(&rogue);
+            assert_unimpressed(&host);
+        }
+    });
+}
+
+#[test]
+fn a_bridge_that_comes_up_in_a_flood_believes_nothing_of_it() {
+    for round in 0..5 {
+        let host = Host::new();
+        host.ip("link add cni0 type bridge");
+        assert_eq!(host.sysctl("net/ipv6/conf/cni0/accept_ra").unwrap(), "1");
+        let rogue = rogue_by_hand(&host);
+        flooded(&rogue, "eth0", || {
+            assert!(eventually(|| sent(&rogue, "eth0") > PLENTY));
+            assert_eq!(heard(&host, "cni0"), 0, "the bridge is down");
+            host.bridge_v4().add(&host.sandbox("a"));
+            assert_heard(&host);
+        });
+        assert_eq!(traces(&host), Vec::<String>::new(), "round {round}");
+        assert_unimpressed(&host);
+    }
+}
+
+/// The kernel takes packets from a bridge some time after it came up, so that a flood alone
+/// does not tell which of the two was first.
+#[test]
+fn a_bridge_that_would_believe_routers_does_not_come_up() {
+    let host = Host::new();
+    host.ip("link add cni0 type bridge");
+    host.read_only("/proc/sys");
+    let before = host.snapshot();
+    let refusal = host.bridge_v4().on("ADD", &host.sandbox("a")).error();
+    refusal.expect(100, &["net.ipv6.conf.cni0.accept_ra"]);
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn a_bridge_that_somebody_else_made_believes_nothing_after_an_add() {
+    for number in 0..3 {
+        let host = Host::new();
+        host.ip("link add cni0 type bridge");
+        host.ip("link set cni0 up");
+        assert_eq!(host.sysctl("net/ipv6/conf/cni0/accept_ra").unwrap(), "1");
+        let rogue = host.sandbox("rogue");
+        networks(&host)[number].add(&rogue);
+        let before = settled_snapshot(&host);
+        flooded(&rogue, "eth0", || assert_heard(&host));
+        assert_unimpressed(&host);
+        host.snapshot().assert_same_as(&before);
+    }
+}
+
+#[test]
+fn a_bridge_that_is_known_by_another_of_its_names_believes_nothing_after_an_add() {
+    let host = Host::new();
+    host.ip("link add br-other type bridge");
+    host.ip("link property add dev br-other altname cni0");
+    host.ip("link set br-other up");
+    let rogue = host.sandbox("rogue");
+    host.bridge_v4().add(&rogue);
+    flooded(&rogue, "eth0", || {
+        assert!(eventually(|| heard(&host, "br-other") >= PLENTY));
+    });
+    assert_unimpressed(&host);
+}
+
+#[test]
+fn a_bridge_made_by_several_adds_at_once_believes_nothing() {
+    let host = Host::new();
+    let pods = ["a", "b", "c", "d"].map(|name| host.sandbox(name));
+    let network = host.bridge_v4();
+    for _ in 0..3 {
+        flooded(&pods[0], "eth0", || {
+            thread::scope(|scope| {
+                for pod in &pods {
+                    scope.spawn(|| network.add(pod));
+                }
+            });
+            assert_heard(&host);
+        });
+        assert_unimpressed(&host);
+        for pod in &pods {
+            network.del(pod);
+        }
+        host.ip("link delete cni0");
+    }
+}
+
+#[test]
+fn a_flood_does_not_keep_other_sandboxes_from_being_attached() {
+    let host = Host::new();
+    let rogue = host.sandbox("rogue");
+    let network = host.bridge().with("isDefaultGateway", true);
+    network.add(&rogue);
+    flooded(&rogue, "eth0", || {
+        assert_heard(&host);
+        for number in 0..12 {
+            let pod = host.sandbox(&format!("p{number}"));
+            network.add(&pod);
+            // A flood may cost this packet or that.
+            for gateway in ["10.1.0.1", "fd00:1::1"] {
+                assert!(eventually(|| pod.pings(gateway)), "{gateway}");
+            }
+            network.del(&pod);
+        }
+    });
+    assert_unimpressed(&host);
+}
