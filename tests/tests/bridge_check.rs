@@ -191,11 +191,9 @@ fn status_is_the_delegates() {
 #[test]
 fn status_refuses_a_configuration_that_add_would_refuse() {
     let host = Host::new();
-    network(&host)
-        .with("macspoofchk", true)
-        .call("STATUS")
-        .error()
-        .expect(2, &["macspoofchk"]);
+    let both = network(&host).with("hairpinMode", true);
+    let refusal = both.with("promiscMode", true).call("STATUS").error();
+    refusal.expect(7, &["promiscMode"]);
     network(&host)
         .with("ipam.type", "plugh")
         .call("STATUS")

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use serde_json::Value;
+use tests::traffic::tcp;
 use tests::{Host, Place as _, Sandbox};
 
 fn sandboxes(host: &Host, count: usize) -> Vec<Sandbox> {
@@ -51,6 +52,30 @@ fn twenty_first_adds_share_one_bridge_that_did_not_exist() {
     at_once(&pods, |pod| network.del(pod));
     assert_eq!(host.links(), ["cni0", "lo"]);
     assert!(host.leases("pods").is_empty());
+}
+
+/// Each has to make the table, or to find it made while it was about to.
+#[test]
+fn twenty_first_adds_are_all_masqueraded() {
+    let host = Host::new();
+    let outside = host.outside();
+    let pods = sandboxes(&host, 20);
+    let network = host
+        .bridge()
+        .with("isDefaultGateway", true)
+        .with("ipMasq", true)
+        .with("macspoofchk", true);
+    at_once(&pods, |pod| network.add(pod));
+    for pod in &pods {
+        assert_eq!(tcp(pod, &outside, "192.0.2.2"), Some([192, 0, 2, 1].into()));
+    }
+    at_once(&pods, |pod| network.del(pod));
+    assert_eq!(host.links(), ["cni0", "lo", "uplink"]);
+    let rules = host.run("nft", &["list", "ruleset"]);
+    assert!(
+        !rules.contains("cni:") && !rules.contains("policy-"),
+        "{rules}"
+    );
 }
 
 #[test]

@@ -12,6 +12,7 @@ use netns::Netns;
 
 use crate::config::{Config, ContainerLink, Gateway, Isolation, PortMode};
 use crate::del;
+use crate::firewall::{self, Subject};
 use crate::gateway;
 use crate::host::{self, Bridge};
 use crate::plan::{self, Plan};
@@ -49,6 +50,9 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
         // The connection may be what failed.
         del::delete_host_link(&Connection::open()?, &request.attachment)
     });
+    undo.push("remove nf_tables elements", || {
+        del::remove_protection(&request.attachment)
+    });
     let result = match &delegate {
         None => attach.without_lease(),
         Some(delegate) if SANDBOX_BLIND.contains(&delegate.name()) => attach.lease_first(delegate),
@@ -62,6 +66,9 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
 fn note_idle_keys(config: &Config) {
     if config.gateway != Gateway::None && config.container_link != ContainerLink::Addressed {
         note("isGateway and isDefaultGateway do nothing without ipam, which leases the addresses");
+    }
+    if config.masquerade.is_some() && config.container_link != ContainerLink::Addressed {
+        note("ipMasq does nothing without ipam, which leases the addresses");
     }
     if config.default_vlan == DefaultVlan::Leave && config.vlans == Vlans::None {
         note("preserveDefaultVlan: false does nothing without vlan or vlanTrunk");
@@ -219,6 +226,7 @@ impl Attach<'_> {
         (plan, lease): (Plan, AddResult),
     ) -> anyhow::Result<AddResult> {
         let config = self.config;
+        self.protect(bridge, &pair, &plan)?;
         if config.container_link == ContainerLink::Down {
             return Ok(self.result(bridge, &pair, (plan, lease)));
         }
@@ -234,6 +242,19 @@ impl Attach<'_> {
             self.sandbox.announce(mac)?;
         }
         Ok(self.result(bridge, &pair, (plan, lease)))
+    }
+
+    /// Before there is anything in the sandbox that could send.
+    fn protect(&self, bridge: &Bridge, pair: &Pair, plan: &Plan) -> anyhow::Result<()> {
+        let mac = pair.container.mac;
+        let subject = Subject {
+            bridge: &bridge.link,
+            port: &pair.host.name,
+            mac: mac.context("the container's link has no MAC")?,
+            ips: &plan.ips,
+            owner: &self.request.attachment.owner(),
+        };
+        firewall::install(&firewall::wanted(self.config, &subject)?)
     }
 
     /// Waits until the bridge takes the pair for a port that works. Without the spanning tree

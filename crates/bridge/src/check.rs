@@ -3,10 +3,11 @@
 use anyhow::bail;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error, Verb};
-use netlink::{Connection, Link, LinkKind};
+use netlink::{Connection, Link, LinkKind, MacAddress};
 use netns::{Netns, Sysctl};
 
 use crate::config::{BridgeNfCall, Config, ContainerLink, Gateway, Isolation, MtuChoice, PortMode};
+use crate::firewall::{self, Subject};
 use crate::host::BRIDGE_NF_CALL;
 use crate::plan::Plan;
 use crate::sandbox::Sandbox;
@@ -133,10 +134,33 @@ impl Check<'_> {
         found.unless(!is_ours || port.alias.as_ref() == Some(&owner), || {
             format!("the alias of {name} is not {owner}")
         });
+        if let Some(mac) = container.mac.filter(|_| is_ours) {
+            self.protection((bridge, &port), mac, found)?;
+        }
         found.compare_with_report(
             &port,
             self.reported(|it| it.sandbox.is_none() && it.name == *name),
         );
+        Ok(())
+    }
+
+    /// What keeps guard over an attachment of the reference, only the reference knows.
+    fn protection(
+        &self,
+        (bridge, port): (&Link, &Link),
+        mac: MacAddress,
+        found: &mut Differences,
+    ) -> anyhow::Result<()> {
+        let owner = self.request.attachment.owner();
+        let subject = Subject {
+            bridge,
+            port: &port.name,
+            mac,
+            ips: &self.expected.ips,
+            owner: &owner,
+        };
+        let wanted = firewall::wanted(self.config, &subject)?;
+        found.0.extend(firewall::differences(&wanted, &owner)?);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use cni::{CniArgs, Error, InterfaceName, Network, WhenFull};
 use netlink::MacAddress;
 use serde::Deserialize;
 
+use crate::masquerade::{Backend, Masquerade, RawMasquerade};
 use crate::vlan::{DefaultVlan, RawTrunk, RawVlans, Vlans};
 
 /// What the keys of the configuration mean.
@@ -24,6 +25,10 @@ pub(crate) struct Config {
     pub vlans: Vlans,
     /// Whether it carries the bridge's default VLAN, too.
     pub default_vlan: DefaultVlan,
+    /// What becomes of frames from another MAC than the container's.
+    pub mac_check: MacCheck,
+    /// What leaves from the host's address, where anything does.
+    pub masquerade: Option<Masquerade>,
     /// What the port exchanges frames with.
     pub isolation: Isolation,
     /// What becomes of the container's end.
@@ -81,6 +86,15 @@ pub(crate) enum PortMode {
     Hairpin,
     /// `promiscMode`: the bridge receives everything and the host answers.
     Promiscuous,
+}
+
+/// What becomes of frames from another MAC than the container's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MacCheck {
+    /// They pass.
+    None,
+    /// `macspoofchk`: they are dropped as they arrive.
+    Drop,
 }
 
 /// What a port exchanges frames with.
@@ -177,7 +191,10 @@ struct RawConfig {
     bridge_nf_call: Option<bool>,
     dns: RawDns,
     ip_masq: bool,
-    ip_masq_backend: Option<String>,
+    ip_masq_backend: Backend,
+    ip_masq_random_fully: Option<bool>,
+    #[serde(rename = "nonMasqueradeCIDRs")]
+    non_masquerade_cidrs: Vec<String>,
     vlan: i64,
     vlan_trunk: Vec<RawTrunk>,
     preserve_default_vlan: Option<bool>,
@@ -216,7 +233,6 @@ impl TryFrom<Written> for Config {
     type Error = Error;
 
     fn try_from(Written { raw, ipam }: Written) -> Result<Self, Error> {
-        refuse_unsupported(&raw)?;
         let bridge = named(raw.bridge.as_deref())?;
         let vlans = RawVlans {
             vlan: raw.vlan,
@@ -235,6 +251,8 @@ impl TryFrom<Written> for Config {
             ),
             mtu: mtu(&raw)?,
             port_mode: port_mode(&raw)?,
+            mac_check: choose(raw.macspoofchk, MacCheck::Drop, MacCheck::None),
+            masquerade: masquerade(&raw)?,
             isolation: choose(raw.port_isolation, Isolation::Port, Isolation::None),
             container_link: container_link(&raw, ipam)?,
             dad: choose(raw.enabledad, netlink::Dad::Perform, netlink::Dad::Skip),
@@ -258,30 +276,6 @@ fn choose<T>(is_asked: bool, yes: T, no: T) -> T {
     if is_asked { yes } else { no }
 }
 
-/// Keys of the reference that are understood and cannot be done: none is ignored.
-fn refuse_unsupported(raw: &RawConfig) -> Result<(), Error> {
-    let asked = [
-        ("ipMasq", raw.ip_masq, "true".to_owned()),
-        ("macspoofchk", raw.macspoofchk, "true".to_owned()),
-    ];
-    if let Some((key, _, value)) = asked.into_iter().find(|(_, is_asked, _)| *is_asked) {
-        return Err(unsupported(
-            key,
-            value,
-            "this version of the plugin cannot do it yet; remove the key",
-        ));
-    }
-    Ok(())
-}
-
-fn unsupported(key: &str, value: String, reason: &str) -> Error {
-    Error::UnsupportedField {
-        key: key.to_owned(),
-        value,
-        reason: reason.to_owned(),
-    }
-}
-
 fn named(bridge: Option<&str>) -> Result<InterfaceName, Error> {
     let name = bridge.filter(|name| !name.is_empty());
     name.unwrap_or(DEFAULT_BRIDGE)
@@ -295,6 +289,15 @@ fn gateway(raw: &RawConfig) -> Gateway {
         (false, true) => Gateway::Bridge,
         (false, false) => Gateway::None,
     }
+}
+
+fn masquerade(raw: &RawConfig) -> Result<Option<Masquerade>, Error> {
+    Masquerade::parse(&RawMasquerade {
+        is_asked: raw.ip_masq,
+        backend: raw.ip_masq_backend,
+        is_random: raw.ip_masq_random_fully,
+        exempt: raw.non_masquerade_cidrs.clone(),
+    })
 }
 
 fn mtu(raw: &RawConfig) -> Result<MtuChoice, Error> {

@@ -88,18 +88,7 @@ fn link_without_addresses_may_be_down_and_one_with_them_may_not() {
 }
 
 #[test]
-fn keys_that_cannot_be_done_yet_are_refused_where_they_ask_for_something() {
-    for (keys, key) in [
-        (json!({"ipMasq": true}), "ipMasq"),
-        (json!({"macspoofchk": true}), "macspoofchk"),
-    ] {
-        let error = config(&keys).unwrap_err();
-        assert_eq!(error.code(), 2, "{keys}");
-        assert!(
-            error.to_string().starts_with(&format!("{key}: ")),
-            "{error}"
-        );
-    }
+fn keys_that_ask_for_nothing_change_nothing() {
     let nothing = json!({
         "ipMasq": false, "ipMasqBackend": "iptables", "vlan": 0, "vlanTrunk": [],
         "preserveDefaultVlan": true, "macspoofchk": false,

@@ -1,25 +1,37 @@
-//! DEL: the pair, then the lease, whatever is left of them.
+//! DEL: `nf_tables` elements, the pair, then the lease, whatever is left of them.
 
 use cni::delegate::Delegate;
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 
-use crate::config;
-use crate::plan;
+use crate::{config, firewall, plan};
 
-/// Removes the pair and releases the lease. What is not there is removed.
+/// Removes what keeps guard over the pair, the pair, and releases the lease. What is not there
+/// is removed.
 ///
 /// # Errors
-/// All that went wrong; every step is tried.
+/// All that went wrong. Every step is tried, but for the lease: an address whose port lives
+/// must not be leased again.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let host = Connection::open()?;
     let attachment = &request.attachment;
-    all([
+    let protection = remove_protection(attachment);
+    let links = all([
         delete_host_link(&host, attachment),
         delete_container_link(&host, request),
-        forward(&request.network, Verb::Del),
-    ])
+    ]);
+    let lease = match links {
+        Ok(()) => forward(&request.network, Verb::Del),
+        Err(_) => Ok(()),
+    };
+    all([protection, links, lease])
+}
+
+/// Removes the attachment's elements from `nf_tables`.
+pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
+    let owner = attachment.owner();
+    firewall::remove(|it| it == owner).map(drop)
 }
 
 /// Hands `verb` on to the plugin that manages addresses.

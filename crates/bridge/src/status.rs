@@ -4,15 +4,17 @@ use cni::{Error, StatusRequest, Verb, note};
 use netlink::Connection;
 
 use crate::config::Config;
-use crate::{del, host};
+use crate::{del, firewall, host};
 
 /// Says whether an ADD could succeed, and asks the delegate the same.
 ///
 /// # Errors
 /// The configuration makes no sense; code 50: the bridge's name belongs to something else,
-/// or it has no port left where `statusWhenFull` is "fail".
+/// it has no port left where `statusWhenFull` is "fail", or the kernel lacks the `nf_tables`
+/// that the configuration needs.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::of_network(&request.network)?;
+    firewall::probe(&config)?;
     let connection = Connection::open()?;
     if let Some(link) = connection.find_link(config.bridge.as_str())? {
         let unavailable = |error: Error| Error::Unavailable {

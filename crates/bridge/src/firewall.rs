@@ -1,0 +1,140 @@
+//! What an attachment puts into `nf_tables`, and how it is taken out again.
+//!
+//! Tables, chains and rules are the same for everybody and stay; an attachment adds elements
+//! that bear its owner, by which alone they are found again.
+
+use cni::Error;
+use cni::result::IpConfig;
+use netlink::{Link, MacAddress};
+use nft::{Connection, Element, Table};
+
+use crate::config::{Config, MacCheck, PortMode};
+use crate::{frames, masquerade};
+
+/// What an attachment adds to which table.
+#[derive(Debug)]
+pub(crate) struct Protection {
+    /// As it shall be.
+    pub table: Table,
+    /// For its sets.
+    pub elements: Vec<Element>,
+}
+
+/// What an attachment's elements are made of.
+#[derive(Debug)]
+pub(crate) struct Subject<'a> {
+    /// The bridge.
+    pub bridge: &'a Link,
+    /// The host's end, by its name.
+    pub port: &'a str,
+    /// The MAC of the container's end.
+    pub mac: MacAddress,
+    /// The container's addresses.
+    pub ips: &'a [IpConfig],
+    /// [`cni::Attachment::owner`].
+    pub owner: &'a str,
+}
+
+/// All that `config` asks for `subject`; nothing where it asks for nothing.
+///
+/// # Errors
+/// A sysctl that cannot be read.
+pub(crate) fn wanted(config: &Config, subject: &Subject<'_>) -> anyhow::Result<Vec<Protection>> {
+    let mut elements = Vec::new();
+    if config.mac_check == MacCheck::Drop {
+        elements.extend(frames::sources(subject));
+    }
+    if config.port_mode == PortMode::Promiscuous {
+        elements.extend(frames::duplicates(subject)?);
+    }
+    let frames = Protection {
+        table: frames::table(),
+        elements,
+    };
+    let masquerade = config.masquerade.iter().map(|it| it.protection(subject));
+    let mut wanted: Vec<_> = masquerade.chain([frames]).collect();
+    wanted.retain(|protection| !protection.elements.is_empty());
+    Ok(wanted)
+}
+
+/// Installs all of them; what was left of another attachment with the same keys makes room.
+///
+/// # Errors
+/// Code 11 where others do not cease to change the rules; whatever the kernel refuses.
+pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<()> {
+    if protections.is_empty() {
+        return Ok(());
+    }
+    let connection = Connection::open()?;
+    for Protection { table, elements } in protections {
+        connection.add(table, elements).map_err(coded)?;
+    }
+    Ok(())
+}
+
+/// Removes the elements whose owner is doomed and says whose they were. What is not there, or
+/// cannot be, is removed.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
+    let connection = Connection::open()?;
+    let mut owners = Vec::new();
+    for table in [frames::table(), masquerade::table()] {
+        match connection.delete(&table, &is_doomed) {
+            Ok(deleted) => owners.extend(deleted.into_iter().map(|element| element.owner)),
+            Err(error) if error.is_unsupported() => {}
+            Err(error) => return Err(coded(error)),
+        }
+    }
+    owners.dedup();
+    Ok(owners)
+}
+
+/// What is not as [`install`] left it.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn differences(protections: &[Protection], owner: &str) -> anyhow::Result<Vec<String>> {
+    let mut found = Vec::new();
+    if protections.is_empty() {
+        return Ok(found);
+    }
+    let connection = Connection::open()?;
+    for Protection { table, elements } in protections {
+        let broken = connection.broken_chains(table)?.into_iter();
+        found.extend(broken.map(|chain| {
+            let table = table.name;
+            format!("chain {chain} of nf_tables table {table} is not as it was made")
+        }));
+        let mut there = connection.elements(table)?;
+        there.retain(|element| element.owner == owner);
+        let missing = elements.iter().filter(|it| !there.contains(it));
+        found.extend(missing.map(|it| format!("nf_tables: {it} is missing or leads elsewhere")));
+    }
+    Ok(found)
+}
+
+/// Asks whether what `config` needs can be had.
+///
+/// # Errors
+/// Code 50.
+pub(crate) fn probe(config: &Config) -> Result<(), Error> {
+    let needs_frames =
+        config.mac_check == MacCheck::Drop || config.port_mode == PortMode::Promiscuous;
+    if !needs_frames && config.masquerade.is_none() {
+        return Ok(());
+    }
+    let probed = Connection::open().and_then(|connection| connection.probe());
+    probed.map_err(|error| Error::Unavailable {
+        reason: format!("nf_tables: {:#}", anyhow::Error::from(error)),
+    })
+}
+
+fn coded(error: nft::Error) -> anyhow::Error {
+    if error.is_busy() {
+        let reason = error.to_string();
+        return Error::TryAgain { reason }.into();
+    }
+    anyhow::Error::from(error).context("nf_tables")
+}

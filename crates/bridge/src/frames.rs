@@ -1,0 +1,125 @@
+//! Frames that must not pass: from a MAC that is not the container's, and the host's copies of
+//! what the bridge delivers itself.
+
+use netlink::MacAddress;
+use netns::Sysctl;
+use nft::{
+    Chain, ChainKind, Element, Entry, Family, Field, Hook, Rule, Set, Table, TargetType, Type,
+    Value,
+};
+
+use crate::firewall::Subject;
+use crate::host::BRIDGE_NF_CALL;
+
+/// The port and the only MAC that may come by it.
+pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
+    let MacAddress(mac) = subject.mac;
+    let port = Value::InterfaceName(subject.port);
+    [
+        Element::new(CHECKED_PORTS, &[port], subject.owner),
+        Element::new(SOURCES, &[port, Value::EtherAddress(mac)], subject.owner),
+    ]
+}
+
+/// The bridge's MAC with each of the container's addresses.
+///
+/// A frame to a Service is translated on the bridge and goes straight to its port only
+/// where netfilter sees bridged frames; elsewhere the host's copy is the only one.
+pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
+    let Some(MacAddress(bridge)) = subject.bridge.mac else {
+        return Ok(Vec::new());
+    };
+    let [v4, v6] = BRIDGE_NF_CALL.map(is_on);
+    let (v4, v6) = (v4?, v6?);
+    let addresses = subject.ips.iter().map(|ip| ip.address.ip());
+    let concerned = addresses.filter(|it| if it.is_ipv4() { v4 } else { v6 });
+    let elements = concerned.map(|address| {
+        let set = if address.is_ipv4() {
+            ROUTED_V4
+        } else {
+            ROUTED_V6
+        };
+        let key = [Value::EtherAddress(bridge), Value::Address(address)];
+        Element::new(set, &key, subject.owner)
+    });
+    Ok(elements.collect())
+}
+
+/// Without the module netfilter sees none.
+fn is_on(name: &str) -> Result<bool, netns::Error> {
+    match Sysctl::new(&["net", "bridge", name]).read() {
+        Err(error) if error.is_not_found() => Ok(false),
+        value => Ok(value? == "1"),
+    }
+}
+
+/// Sets and rules for frames on bridges.
+pub(crate) fn table() -> Table {
+    let set = |name, key: &[Type]| Set {
+        name,
+        key: key.to_vec(),
+        target: TargetType::None,
+    };
+    Table {
+        family: Family::Bridge,
+        name: "cni-bridge",
+        sets: vec![
+            set(CHECKED_PORTS, &[Type::InterfaceName]),
+            set(SOURCES, &[Type::InterfaceName, Type::EtherAddress]),
+            set(ROUTED_V4, &[Type::EtherAddress, Type::Ipv4Address]),
+            set(ROUTED_V6, &[Type::EtherAddress, Type::Ipv6Address]),
+        ],
+        chains: vec![arriving(), routed()],
+    }
+}
+
+fn arriving() -> Chain {
+    let forged = Rule::new("not from the MAC of the container")
+        .when_in(&[Field::InputName], CHECKED_PORTS)
+        .when_not_in(&[Field::InputName, Field::EtherSource], SOURCES)
+        .drop();
+    Chain {
+        name: "prerouting".to_owned(),
+        entry: Some(Entry {
+            kind: ChainKind::Filter,
+            hook: Hook::Prerouting,
+            priority: BEFORE_TRANSLATION,
+        }),
+        rules: vec![forged],
+    }
+}
+
+fn routed() -> Chain {
+    let duplicate = |version: &[u8], source, routed| {
+        Rule::new("the host's copy of what the bridge delivers itself")
+            .when(Field::EtherType, version)
+            .when_in(&[Field::EtherSource, source], routed)
+            .drop()
+    };
+    Chain {
+        name: "output".to_owned(),
+        entry: Some(Entry {
+            kind: ChainKind::Filter,
+            hook: Hook::Output,
+            priority: AS_FILTERS,
+        }),
+        rules: vec![
+            duplicate(&ETHERTYPE_V4, Field::Ipv4Source, ROUTED_V4),
+            duplicate(&ETHERTYPE_V6, Field::Ipv6Source, ROUTED_V6),
+        ],
+    }
+}
+
+const CHECKED_PORTS: &str = "checked-ports";
+const SOURCES: &str = "sources";
+const ROUTED_V4: &str = "routed4";
+const ROUTED_V6: &str = "routed6";
+
+/// Ahead of whatever else looks at a frame (`NF_BR_PRI_NAT_DST_BRIDGED`).
+const BEFORE_TRANSLATION: i32 = -300;
+
+/// `NF_BR_PRI_FILTER_BRIDGED`
+const AS_FILTERS: i32 = -200;
+
+const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];

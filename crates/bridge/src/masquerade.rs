@@ -1,0 +1,160 @@
+//! `ipMasq`: what leaves the containers' networks leaves from the host's address.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use cni::{Error, note};
+use ipnetwork::IpNetwork;
+use nft::{
+    Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
+    TargetType, Type, Value,
+};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::firewall::{Protection, Subject};
+
+/// What is masqueraded, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Masquerade {
+    /// Where packets go as they are, besides the container's own networks and multicast.
+    exempt: Vec<IpNetwork>,
+    /// How a connection's port on the host is chosen.
+    source_port: SourcePort,
+}
+
+/// The keys as they are written.
+#[derive(Debug, Default)]
+pub(crate) struct RawMasquerade {
+    pub is_asked: bool,
+    pub backend: Backend,
+    pub is_random: Option<bool>,
+    pub exempt: Vec<String>,
+}
+
+/// What the reference would do it by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Backend {
+    /// As is done here.
+    #[default]
+    #[serde(alias = "")]
+    Nftables,
+    /// Rules of iptables.
+    Iptables,
+}
+
+impl Masquerade {
+    /// Reads `ipMasq`, `ipMasqBackend`, `ipMasqRandomFully` and `nonMasqueradeCIDRs`.
+    ///
+    /// # Errors
+    /// Code 7: no CIDR.
+    pub fn parse(raw: &RawMasquerade) -> Result<Option<Self>, Error> {
+        let exempt = raw.exempt.iter().map(|text| {
+            text.parse().map_err(|reason| {
+                Error::invalid("nonMasqueradeCIDRs", format!("{text:?}: {reason}"))
+            })
+        });
+        let exempt = exempt.collect::<Result<Vec<IpNetwork>, _>>()?;
+        if !raw.is_asked {
+            if !exempt.is_empty() {
+                note("nonMasqueradeCIDRs does nothing without ipMasq");
+            }
+            return Ok(None);
+        }
+        // A node that switches must not break for a key that names a program.
+        if raw.backend == Backend::Iptables {
+            note("ipMasqBackend: \"iptables\" is understood; nf_tables does it all the same");
+        }
+        let source_port = match raw.is_random {
+            Some(false) => SourcePort::Kept,
+            Some(true) | None => SourcePort::FullyRandom,
+        };
+        Ok(Some(Self {
+            exempt,
+            source_port,
+        }))
+    }
+
+    /// Each of the container's addresses leads to a chain that lets go what stays as it is, and
+    /// masquerades the rest. Containers of the same networks share it.
+    pub fn protection(&self, subject: &Subject<'_>) -> Protection {
+        let own = subject.ips.iter().map(|ip| ip.address);
+        let all = own.chain(multicast()).chain(self.exempt.iter().copied());
+        let networks = all.filter_map(|it| IpNetwork::new(it.network(), it.prefix()).ok());
+        let mut exempt: Vec<_> = networks.collect();
+        exempt.sort_unstable();
+        exempt.dedup();
+        let chain = format!("policy-{}", self.policy_hash(&exempt));
+        let elements = subject.ips.iter().map(|ip| {
+            let address = ip.address.ip();
+            let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
+            Element::new(set, &[Value::Address(address)], subject.owner).to_chain(&chain)
+        });
+        let elements = elements.collect();
+        let stay = exempt
+            .into_iter()
+            .map(|network| Rule::new("stays as it is").when_to(network).leave());
+        let leave = Rule::new("all else leaves from the host's address");
+        let mut table = table();
+        table.chains.push(Chain {
+            name: chain,
+            entry: None,
+            rules: stay.chain([leave.masquerade(self.source_port)]).collect(),
+        });
+        Protection { table, elements }
+    }
+
+    /// Twelve digits that tell policies apart.
+    fn policy_hash(&self, exempt: &[IpNetwork]) -> String {
+        let text = format!("{exempt:?} {:?}", self.source_port);
+        let digest = Sha256::digest(text);
+        let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
+        digits.collect()
+    }
+}
+
+/// Packets that leave the host, without any network's policy.
+pub(crate) fn table() -> Table {
+    let pods = |name, address| Set {
+        name,
+        key: vec![address],
+        target: TargetType::Chain,
+    };
+    let by_source = |version, field, pods| {
+        Rule::new("what pods send")
+            .when_ip(version)
+            .goto_by(&[field], pods)
+    };
+    Table {
+        family: Family::Inet,
+        name: "cni-masquerade",
+        sets: vec![
+            pods(PODS_V4, Type::Ipv4Address),
+            pods(PODS_V6, Type::Ipv6Address),
+        ],
+        chains: vec![Chain {
+            name: "postrouting".to_owned(),
+            entry: Some(Entry {
+                kind: ChainKind::Nat,
+                hook: Hook::Postrouting,
+                priority: SOURCE_NAT,
+            }),
+            rules: vec![
+                by_source(IpVersion::V4, Field::Ipv4Source, PODS_V4),
+                by_source(IpVersion::V6, Field::Ipv6Source, PODS_V6),
+            ],
+        }],
+    }
+}
+
+fn multicast() -> impl Iterator<Item = IpNetwork> {
+    let v4 = IpNetwork::new(Ipv4Addr::new(224, 0, 0, 0).into(), 4);
+    let v6 = IpNetwork::new(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8);
+    [v4, v6].into_iter().flatten()
+}
+
+const PODS_V4: &str = "pods4";
+const PODS_V6: &str = "pods6";
+
+/// `NF_IP_PRI_NAT_SRC`
+const SOURCE_NAT: i32 = 100;

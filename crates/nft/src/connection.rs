@@ -1,0 +1,242 @@
+//! What is done with a table: found complete or repaired, added to, deleted from.
+
+use netlink_packet_netfilter::nftables::{
+    GenAttribute, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage, SetElementList,
+};
+use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner};
+use nix::errno::Errno;
+
+use crate::element::{Element, comment_of};
+use crate::error::Error;
+use crate::message::{self, Message};
+use crate::socket::{Committed, NetfilterSocket};
+use crate::table::{Chain, Table};
+
+/// A netlink socket in the namespace in which it was opened.
+pub struct Connection {
+    socket: NetfilterSocket,
+}
+
+impl Connection {
+    /// Opens a socket in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    pub fn open() -> Result<Self, Error> {
+        let socket = NetfilterSocket::open()?;
+        Ok(Self { socket })
+    }
+
+    /// Asks whether the kernel has `nf_tables` and lets us use it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`]; [`Error::Refused`].
+    pub fn probe(&self) -> Result<(), Error> {
+        self.generation().map(drop)
+    }
+
+    /// Adds `elements` to sets of `table`, which is made or repaired where it is not as it
+    /// shall be; elements with the same keys, whosever they are, make room.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Unsupported`], in which case nothing is added;
+    /// [`Error::Busy`].
+    pub fn add(&self, table: &Table, elements: &[Element]) -> Result<(), Error> {
+        until_current(|| {
+            let generation = self.generation()?;
+            let mut messages = self.repairs(table)?;
+            messages.extend(elements.iter().map(|element| table.add_element(element)));
+            match self.socket.commit(messages, generation) {
+                Err(error) if error.errno() == Some(Errno::EEXIST) => {
+                    self.replace(table, elements, generation)
+                }
+                committed => committed,
+            }
+        })
+    }
+
+    /// Every element of `table`, in the order of its sets; none where there is no such table.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn elements(&self, table: &Table) -> Result<Vec<Element>, Error> {
+        let mut elements = Vec::new();
+        for set in &table.sets {
+            match self.socket.dump(table.list_elements(set)) {
+                Err(error) if error.is_not_found() => {}
+                replies => {
+                    elements.extend(replies?.iter().flat_map(|it| read_elements(set.name, it)));
+                }
+            }
+        }
+        Ok(elements)
+    }
+
+    /// The names of the chains of `table` that are not there, or not with these rules alone.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn broken_chains<'a>(&self, table: &'a Table) -> Result<Vec<&'a str>, Error> {
+        let mut broken = Vec::new();
+        for chain in &table.chains {
+            if !self.is_complete(table, chain)? {
+                broken.push(chain.name.as_str());
+            }
+        }
+        Ok(broken)
+    }
+
+    /// Deletes the elements of `table` whose owner is doomed, and the chains to which they
+    /// alone lead; says which elements they were. What is not there is deleted.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Busy`]; a part of them may be deleted then.
+    pub fn delete(
+        &self,
+        table: &Table,
+        is_doomed: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Element>, Error> {
+        let mut deleted = Vec::new();
+        loop {
+            let mut doomed = Vec::new();
+            until_current(|| {
+                let generation = self.generation()?;
+                let elements = self.elements(table)?.into_iter();
+                let (gone, mut stay): (Vec<_>, Vec<_>) =
+                    elements.partition(|element| is_doomed(&element.owner));
+                doomed = gone;
+                stay.extend(doomed.drain(doomed.len().min(MOST_AT_ONCE)..));
+                let elements = doomed.iter().map(|element| table.delete_element(element));
+                let chains = deserted(&doomed, &stay);
+                let chains = chains.into_iter().map(|name| table.delete_chain(name));
+                self.socket
+                    .commit(elements.chain(chains).collect(), generation)
+            })?;
+            if doomed.is_empty() {
+                return Ok(deleted);
+            }
+            deleted.append(&mut doomed);
+        }
+    }
+
+    fn replace(
+        &self,
+        table: &Table,
+        elements: &[Element],
+        generation: u32,
+    ) -> Result<Committed, Error> {
+        let there = self.elements(table)?;
+        let old = there
+            .iter()
+            .filter(|old| elements.iter().any(|new| new.is_at(old)));
+        let mut messages: Vec<_> = old.map(|old| table.delete_element(old)).collect();
+        messages.extend(self.repairs(table)?);
+        messages.extend(elements.iter().map(|new| table.add_element(new)));
+        self.socket.commit(messages, generation)
+    }
+
+    /// What makes the table as it shall be; nothing where it is.
+    fn repairs(&self, table: &Table) -> Result<Vec<Message>, Error> {
+        if self.broken_chains(table)?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut messages = vec![table.create()];
+        let sets = table.sets.iter().zip(1..);
+        messages.extend(sets.map(|(set, id)| table.create_set(set, id)));
+        messages.extend(table.chains.iter().map(|it| table.create_chain(it)));
+        for chain in &table.chains {
+            messages.push(table.flush_chain(chain));
+            let rules = chain.rules.iter();
+            messages.extend(rules.map(|rule| table.append_rule(chain, rule)));
+        }
+        Ok(messages)
+    }
+
+    /// The chain has its rules and no others. Where it has, sets and hook are there, too:
+    /// neither can be taken away from under a rule.
+    fn is_complete(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
+        let replies = match self.socket.dump(table.list_rules(chain)) {
+            Err(error) if error.is_not_found() => return Ok(false),
+            replies => replies?,
+        };
+        let found = replies.iter().filter_map(|reply| match &reply.inner {
+            NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) => {
+                Some(identity_of(rule))
+            }
+            _ => None,
+        });
+        let wanted = chain.rules.iter().map(|rule| Some(rule.identity()));
+        Ok(wanted.eq(found))
+    }
+
+    fn generation(&self) -> Result<u32, Error> {
+        let replies = self.socket.get(message::get_generation())?;
+        let number = replies.iter().find_map(|reply| match &reply.inner {
+            NetfilterMessageInner::NfTables(NfTablesMessage::NewGen(message)) => message
+                .attributes
+                .iter()
+                .find_map(|attribute| match attribute {
+                    GenAttribute::Id(number) => Some(*number),
+                    _ => None,
+                }),
+            _ => None,
+        });
+        number.ok_or_else(|| Error::Unreadable {
+            reason: "no generation in the answer".to_owned(),
+        })
+    }
+}
+
+/// Does `attempt` until nobody else changed the rules between its reading and its writing.
+fn until_current(mut attempt: impl FnMut() -> Result<Committed, Error>) -> Result<(), Error> {
+    for _ in 0..ATTEMPTS {
+        if attempt()? == Committed::Yes {
+            return Ok(());
+        }
+    }
+    Err(Error::Busy)
+}
+
+/// The chains that lost the last element that led to them.
+fn deserted<'a>(gone: &'a [Element], stay: &[Element]) -> Vec<&'a str> {
+    let is_used = |name: &str| stay.iter().any(|it| it.chain.as_deref() == Some(name));
+    let mut chains: Vec<_> = gone.iter().filter_map(|it| it.chain.as_deref()).collect();
+    chains.sort_unstable();
+    chains.dedup();
+    chains.retain(|name| !is_used(name));
+    chains
+}
+
+/// The comment of a rule that is there.
+fn identity_of(rule: &RuleMessage) -> Option<String> {
+    let mut attributes = rule.attributes.iter();
+    attributes.find_map(|attribute| match attribute {
+        RuleAttribute::UserData(data) => comment_of(data),
+        _ => None,
+    })
+}
+
+fn read_elements(set: &str, message: &NetfilterMessage) -> Vec<Element> {
+    let NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(list)) = &message.inner
+    else {
+        return Vec::new();
+    };
+    let lists = list
+        .attributes
+        .iter()
+        .filter_map(|attribute| match attribute {
+            SetElementList::Elements(elements) => Some(elements),
+            _ => None,
+        });
+    let elements = lists.flatten().filter_map(|element| match element {
+        ListAttribute::Element(attributes) => Element::read(set, attributes),
+        _ => None,
+    });
+    elements.collect()
+}
+
+/// Far more than kube-proxy and the other plugins of a busy node need.
+const ATTEMPTS: usize = 50;
+
+/// What a socket's buffer takes in one transaction, with room to spare.
+const MOST_AT_ONCE: usize = 500;

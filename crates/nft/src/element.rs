@@ -1,0 +1,192 @@
+//! Elements of sets, and the comment that says whose they are.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use netlink_packet_netfilter::nftables::{
+    DataAttribute, SetElementAttribute, Verdict, VerdictAttribute,
+};
+
+use crate::table::padded;
+
+/// A key in a set, what it leads to, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// The set's name.
+    pub set: String,
+    /// The key, as packets make it.
+    key: Vec<u8>,
+    /// The name of the chain that it leads to, in a set of such.
+    pub chain: Option<String>,
+    /// What the comment says, up to 200 bytes; empty where there is none.
+    pub owner: String,
+}
+
+/// A part of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// The name of a link, up to 15 bytes.
+    InterfaceName(&'a str),
+    /// A MAC.
+    EtherAddress([u8; 6]),
+    /// An address of either family.
+    Address(IpAddr),
+}
+
+impl Element {
+    /// The key that `values` make, of `owner`, for the set called `set`.
+    pub fn new(set: &str, values: &[Value<'_>], owner: &str) -> Self {
+        let mut key = Vec::new();
+        for value in values {
+            value.append_to(&mut key);
+            if values.len() > 1 {
+                key.resize(padded(key.len()), 0);
+            }
+        }
+        Self {
+            set: set.to_owned(),
+            key,
+            chain: None,
+            owner: owner.to_owned(),
+        }
+    }
+
+    /// The same, leading to the chain of this name.
+    pub fn to_chain(self, name: &str) -> Self {
+        let chain = Some(name.to_owned());
+        Self { chain, ..self }
+    }
+
+    /// The same key in the same set, whosever it is.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        self.set == other.set && self.key == other.key
+    }
+
+    pub(crate) fn attributes(&self) -> Vec<SetElementAttribute> {
+        let goto = self.chain.iter().map(|chain| {
+            SetElementAttribute::Data(DataAttribute::Verdict(vec![
+                VerdictAttribute::Code(Verdict::Goto),
+                VerdictAttribute::Chain(chain.clone()),
+            ]))
+        });
+        let owner = SetElementAttribute::UserData(comment(&self.owner));
+        let key = self.key_attribute();
+        [key].into_iter().chain(goto).chain([owner]).collect()
+    }
+
+    pub(crate) fn key_attribute(&self) -> SetElementAttribute {
+        SetElementAttribute::Key(DataAttribute::Value(self.key.clone()))
+    }
+
+    pub(crate) fn read(set: &str, attributes: &[SetElementAttribute]) -> Option<Self> {
+        let mut element = Self::new(set, &[], "");
+        for attribute in attributes {
+            match attribute {
+                SetElementAttribute::Key(DataAttribute::Value(key)) => element.key.clone_from(key),
+                SetElementAttribute::Data(DataAttribute::Verdict(verdict)) => {
+                    element.chain = chain_of(verdict);
+                }
+                SetElementAttribute::UserData(data) => {
+                    element.owner = comment_of(data).unwrap_or_default();
+                }
+                _ => {}
+            }
+        }
+        Some(element).filter(|element| !element.key.is_empty())
+    }
+}
+
+impl Value<'_> {
+    fn append_to(self, key: &mut Vec<u8>) {
+        match self {
+            Self::InterfaceName(name) => {
+                let end = key.len() + 16;
+                key.extend(name.bytes().take(15));
+                key.resize(end, 0);
+            }
+            Self::EtherAddress(address) => key.extend(address),
+            Self::Address(IpAddr::V4(address)) => key.extend(address.octets()),
+            Self::Address(IpAddr::V6(address)) => key.extend(address.octets()),
+        }
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "element of {} in set {}", self.owner, self.set)
+    }
+}
+
+fn chain_of(verdict: &[VerdictAttribute]) -> Option<String> {
+    verdict.iter().find_map(|attribute| match attribute {
+        VerdictAttribute::Chain(name) => Some(name.clone()),
+        _ => None,
+    })
+}
+
+/// A comment as nft(8) writes and reads it: type, length, text and a zero
+/// (`NFTNL_UDATA_SET_ELEM_COMMENT` and `NFTNL_UDATA_RULE_COMMENT` are both 0).
+pub(crate) fn comment(text: &str) -> Vec<u8> {
+    let len = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
+    let header = [COMMENT, len];
+    header
+        .into_iter()
+        .chain(text.bytes().take(usize::from(len) - 1))
+        .chain([0])
+        .collect()
+}
+
+/// The comment among what an element or a rule carries.
+pub(crate) fn comment_of(mut data: &[u8]) -> Option<String> {
+    while let [kind, len, rest @ ..] = data {
+        let (value, next) = rest.split_at_checked((*len).into())?;
+        if *kind == COMMENT {
+            let text = value.strip_suffix(&[0]).unwrap_or(value);
+            return Some(String::from_utf8_lossy(text).into_owned());
+        }
+        data = next;
+    }
+    None
+}
+
+const COMMENT: u8 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_key_fill_registers_of_four_bytes() {
+        let mac = [1, 2, 3, 4, 5, 6];
+        let values = [Value::InterfaceName("veth0"), Value::EtherAddress(mac)];
+        let key = Element::new("s", &values, "").key;
+        assert_eq!(
+            key,
+            *b"veth0\0\0\0\0\0\0\0\0\0\0\0\x01\x02\x03\x04\x05\x06\0\0"
+        );
+        let alone = Element::new("s", &values[1..], "").key;
+        assert_eq!(alone, mac);
+    }
+
+    #[test]
+    fn comment_is_read_back_among_others() {
+        for text in ["", "cni:pods/c1/eth0", &"x".repeat(200)] {
+            assert_eq!(comment_of(&comment(text)).as_deref(), Some(text));
+        }
+        let after_another = [vec![7, 2, 1, 2], comment("x")].concat();
+        assert_eq!(comment_of(&after_another).as_deref(), Some("x"));
+        for torn in [&[][..], &[0], &[0, 5, b'x'], &[7, 1, 1]] {
+            assert_eq!(comment_of(torn), None);
+        }
+    }
+
+    #[test]
+    fn element_is_read_as_it_was_written() {
+        let address = Value::Address([10, 1, 0, 2].into());
+        let element = Element::new("sources", &[address], "cni:pods/c1/eth0");
+        for element in [element.clone(), element.to_chain("policy")] {
+            let read = Element::read("sources", &element.attributes());
+            assert_eq!(read, Some(element));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What the kernel refuses, told so that a person can act on it.
+
+use std::io;
+
+use nix::errno::Errno;
+
+/// A failed operation, with what was being done to what.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No socket could be had, or it broke.
+    #[error("{action}")]
+    Socket {
+        /// What was being done.
+        action: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refused a message; nothing of its transaction happened.
+    #[error("{operation}: {}", errno.desc().to_lowercase())]
+    Refused {
+        /// The operation and its object: `add rule to chain output`.
+        operation: String,
+        /// The kernel's error number.
+        errno: Errno,
+    },
+    /// The kernel has no such thing.
+    #[error(
+        "{operation}: this host's kernel was built without {option}, or cannot load its module"
+    )]
+    Unsupported {
+        /// The operation and its object.
+        operation: String,
+        /// What it was built without: `CONFIG_NF_TABLES`.
+        option: &'static str,
+    },
+    /// Somebody else changed the rules each time between reading and writing.
+    #[error("somebody goes on changing the firewall rules of this host")]
+    Busy,
+    /// The kernel's answer makes no sense.
+    #[error("read the kernel's answer: {reason}")]
+    Unreadable {
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Refused { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// What was named does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.errno() == Some(Errno::ENOENT)
+    }
+
+    /// The kernel has no `nf_tables`, or lacks a part of it.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Unsupported { .. })
+    }
+
+    /// It may work a little later.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy)
+    }
+}

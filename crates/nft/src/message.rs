@@ -1,0 +1,247 @@
+//! Descriptions as messages to the kernel, each with the words for its refusal.
+
+use netlink_packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_netfilter::nftables::{
+    ChainAttribute, ChainMessage, GenMessage, Hook as HookAttribute, ListAttribute,
+    NfTablesMessage, RuleAttribute, RuleMessage, SetAttribute, SetElementAttribute, SetElementList,
+    SetElementMessage, SetFlags, SetMessage, TableAttribute, TableMessage,
+};
+use netlink_packet_netfilter::none::ControlMessage;
+use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
+use nix::errno::Errno;
+
+use crate::element::{Element, comment};
+use crate::error::Error;
+use crate::rule::Rule;
+use crate::table::{Chain, ChainKind, Family, Set, Table, TargetType};
+
+/// A message, and what it does.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub operation: Operation,
+    pub flags: u16,
+    pub inner: NetfilterMessage,
+}
+
+/// What a message does, in words for the case that the kernel refuses it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Operation {
+    what: String,
+    /// The option without which the kernel does not know such a thing.
+    needs: Option<&'static str>,
+}
+
+impl Operation {
+    pub fn refused(self, errno: Errno) -> Error {
+        let operation = self.what;
+        match (errno, self.needs) {
+            (Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT, Some(option))
+            | (Errno::EINVAL, Some(option @ NF_TABLES)) => Error::Unsupported { operation, option },
+            _ => Error::Refused { operation, errno },
+        }
+    }
+}
+
+/// A transaction for rules of `generation`.
+pub(crate) fn batch_begin(generation: u32) -> Message {
+    let expected = DefaultNla::new(BATCH_GENERATION, generation.to_be_bytes().to_vec());
+    control(ControlMessage::Other {
+        message_type: BATCH_BEGIN,
+        attributes: vec![expected],
+    })
+}
+
+pub(crate) fn batch_end() -> Message {
+    control(ControlMessage::BatchEnd)
+}
+
+fn control(message: ControlMessage) -> Message {
+    let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, SUBSYSTEM);
+    Message {
+        operation: Operation {
+            what: "change the rules".to_owned(),
+            needs: Some(NF_TABLES),
+        },
+        flags: 0,
+        inner: NetfilterMessage::new(header, message),
+    }
+}
+
+/// The number of the present generation of all rules.
+pub(crate) fn get_generation() -> Message {
+    let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, 0);
+    let message = NfTablesMessage::GetGen(GenMessage { attributes: vec![] });
+    Message {
+        operation: Operation {
+            what: "read the generation of the rules".to_owned(),
+            needs: Some(NF_TABLES),
+        },
+        flags: 0,
+        inner: NetfilterMessage::new(header, message),
+    }
+}
+
+impl Table {
+    pub(crate) fn create(&self) -> Message {
+        let attributes = vec![TableAttribute::Name(self.name.to_owned())];
+        let message = NfTablesMessage::NewTable(TableMessage { attributes });
+        let option = match self.family {
+            Family::Bridge => "CONFIG_NF_TABLES_BRIDGE",
+            Family::Inet => "CONFIG_NF_TABLES_INET",
+        };
+        self.message(format!("create table {}", self.name), message)
+            .with(NLM_F_CREATE)
+            .needing(Some(option))
+    }
+
+    pub(crate) fn create_set(&self, set: &Set, id: u32) -> Message {
+        let mut attributes = vec![
+            SetAttribute::Table(self.name.to_owned()),
+            SetAttribute::Name(set.name.to_owned()),
+            SetAttribute::KeyType(set.key_type()),
+            SetAttribute::KeyLen(u32::try_from(set.key_len()).unwrap_or(u32::MAX)),
+            SetAttribute::Id(id),
+        ];
+        attributes.extend(match set.target {
+            TargetType::None => vec![SetAttribute::Flags(SetFlags::empty())],
+            TargetType::Chain => vec![
+                SetAttribute::Flags(SetFlags::Map),
+                SetAttribute::DataType(VERDICT),
+            ],
+        });
+        let message = NfTablesMessage::NewSet(SetMessage { attributes });
+        self.message(format!("create set {}", set.name), message)
+            .with(NLM_F_CREATE)
+    }
+
+    pub(crate) fn create_chain(&self, chain: &Chain) -> Message {
+        let mut attributes = self.chain(&chain.name);
+        if let Some(entry) = chain.entry {
+            attributes.extend([
+                ChainAttribute::Hook(vec![
+                    HookAttribute::Number(entry.hook.number().into()),
+                    HookAttribute::Priority(entry.priority.cast_unsigned()),
+                ]),
+                ChainAttribute::Type(entry.kind.name().to_owned()),
+            ]);
+        }
+        let is_nat = |entry: &crate::table::Entry| entry.kind == ChainKind::Nat;
+        let option = chain.entry.filter(is_nat).map(|_| "CONFIG_NFT_NAT");
+        let message = NfTablesMessage::NewChain(ChainMessage { attributes });
+        self.message(format!("create chain {}", chain.name), message)
+            .with(NLM_F_CREATE)
+            .needing(option)
+    }
+
+    /// The chain goes, and its rules with it.
+    pub(crate) fn delete_chain(&self, name: &str) -> Message {
+        let attributes = self.chain(name);
+        let message = NfTablesMessage::DeleteChain(ChainMessage { attributes });
+        self.message(format!("delete chain {name}"), message)
+    }
+
+    /// All rules of the chain go.
+    pub(crate) fn flush_chain(&self, chain: &Chain) -> Message {
+        let message = NfTablesMessage::DeleteRule(self.rules_of(&chain.name));
+        self.message(format!("flush chain {}", chain.name), message)
+    }
+
+    pub(crate) fn append_rule(&self, chain: &Chain, rule: &Rule) -> Message {
+        let mut message = self.rules_of(&chain.name);
+        message.attributes.extend([
+            RuleAttribute::Expressions(rule.expressions()),
+            RuleAttribute::UserData(comment(&rule.identity())),
+        ]);
+        let message = NfTablesMessage::NewRule(message);
+        self.message(format!("add rule to chain {}", chain.name), message)
+            .with(NLM_F_CREATE | NLM_F_APPEND)
+            .needing(rule.needs())
+    }
+
+    pub(crate) fn list_rules(&self, chain: &Chain) -> Message {
+        let message = NfTablesMessage::GetRule(self.rules_of(&chain.name));
+        self.message(format!("read rules of chain {}", chain.name), message)
+    }
+
+    pub(crate) fn add_element(&self, element: &Element) -> Message {
+        let attributes = Some(element.attributes());
+        let message = NfTablesMessage::NewSetElement(self.elements_of(&element.set, attributes));
+        self.message(format!("add {element}"), message)
+            .with(NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    pub(crate) fn delete_element(&self, element: &Element) -> Message {
+        let key = Some(vec![element.key_attribute()]);
+        let message = NfTablesMessage::DeleteSetElement(self.elements_of(&element.set, key));
+        self.message(format!("delete {element}"), message)
+    }
+
+    pub(crate) fn list_elements(&self, set: &Set) -> Message {
+        let message = NfTablesMessage::GetSetElement(self.elements_of(set.name, None));
+        self.message(format!("read elements of set {}", set.name), message)
+    }
+
+    fn chain(&self, name: &str) -> Vec<ChainAttribute> {
+        vec![
+            ChainAttribute::Table(self.name.to_owned()),
+            ChainAttribute::Name(name.to_owned()),
+        ]
+    }
+
+    fn rules_of(&self, chain: &str) -> RuleMessage {
+        RuleMessage {
+            attributes: vec![
+                RuleAttribute::Table(self.name.to_owned()),
+                RuleAttribute::Chain(chain.to_owned()),
+            ],
+        }
+    }
+
+    fn elements_of(
+        &self,
+        set: &str,
+        element: Option<Vec<SetElementAttribute>>,
+    ) -> SetElementMessage {
+        let mut attributes = vec![
+            SetElementList::Table(self.name.to_owned()),
+            SetElementList::Set(set.to_owned()),
+        ];
+        let elements = element.map(|it| SetElementList::Elements(vec![ListAttribute::Element(it)]));
+        attributes.extend(elements);
+        SetElementMessage { attributes }
+    }
+
+    fn message(&self, what: String, message: NfTablesMessage) -> Message {
+        let header = NetfilterHeader::new(self.family.protocol(), 0, 0);
+        Message {
+            operation: Operation { what, needs: None },
+            flags: 0,
+            inner: NetfilterMessage::new(header, message),
+        }
+    }
+}
+
+impl Message {
+    fn with(self, flags: u16) -> Self {
+        Self { flags, ..self }
+    }
+
+    fn needing(mut self, option: Option<&'static str>) -> Self {
+        self.operation.needs = option;
+        self
+    }
+}
+
+const NF_TABLES: &str = "CONFIG_NF_TABLES";
+
+/// `NFNL_MSG_BATCH_BEGIN`
+const BATCH_BEGIN: u8 = 16;
+
+/// `NFNL_BATCH_GENID`
+const BATCH_GENERATION: u16 = 1;
+
+/// `NFNL_SUBSYS_NFTABLES`
+const SUBSYSTEM: u16 = 10;
+
+/// `NFT_DATA_VERDICT`
+const VERDICT: u32 = 0xffff_ff00;

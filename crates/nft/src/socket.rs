@@ -1,0 +1,206 @@
+//! The socket: transactions and questions, each with its answer.
+
+use std::cell::Cell;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload,
+    Parseable as _,
+};
+use netlink_packet_netfilter::NetfilterMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use nix::errno::Errno;
+
+use crate::error::Error;
+use crate::message::{self, Message};
+
+/// A netlink socket in the namespace in which it was opened.
+pub(crate) struct NetfilterSocket {
+    socket: Socket,
+    next: Cell<u32>,
+}
+
+/// What became of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Committed {
+    /// All of it happened.
+    Yes,
+    /// Nothing: the rules are of another generation than was expected.
+    Outdated,
+}
+
+type Answer = NetlinkMessage<NetfilterMessage>;
+
+impl NetfilterSocket {
+    pub fn open() -> Result<Self, Error> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_NETFILTER)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            socket.set_cap_ack(true)?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|source| Error::Socket {
+            action: "open a netfilter socket",
+            source,
+        })?;
+        let next = Cell::new(1);
+        Ok(Self { socket, next })
+    }
+
+    /// Sends `messages` as one transaction, which is for rules of `generation`.
+    ///
+    /// # Errors
+    /// The first refusal; nothing happened then.
+    pub fn commit(&self, messages: Vec<Message>, generation: u32) -> Result<Committed, Error> {
+        let mut operations: Vec<_> = messages.iter().map(|it| it.operation.clone()).collect();
+        let Some(last) = messages.len().checked_sub(1) else {
+            return Ok(Committed::Yes);
+        };
+        let first = self.number(messages.len() + 2);
+        let mut bytes = Vec::new();
+        append(&mut bytes, message::batch_begin(generation), first, 0);
+        for ((place, message), number) in messages.into_iter().enumerate().zip(first + 1..) {
+            // Refusals come unasked; what is refused first is told first, and this last.
+            let acknowledge = if place == last { NLM_F_ACK } else { 0 };
+            append(&mut bytes, message, number, acknowledge);
+        }
+        let end = first + 1 + count(operations.len());
+        append(&mut bytes, message::batch_end(), end, 0);
+        self.send(&bytes)?;
+        match self.outcome(first..end) {
+            Ok(()) => Ok(Committed::Yes),
+            Err(Refusal::Socket(error)) => Err(error),
+            Err(Refusal::At(0, Errno::ERESTART)) => Ok(Committed::Outdated),
+            Err(Refusal::At(place, errno)) => {
+                operations.insert(0, message::batch_end().operation);
+                let operation = operations.into_iter().nth(place);
+                Err(operation.unwrap_or_default().refused(errno))
+            }
+        }
+    }
+
+    /// Waits for the answer to the last of `numbers`, or for the refusal of the first.
+    fn outcome(&self, numbers: std::ops::Range<u32>) -> Result<(), Refusal> {
+        let mut refused = Ok(());
+        loop {
+            for answer in self.receive()? {
+                let number = answer.header.sequence_number;
+                let NetlinkPayload::Error(error) = &answer.payload else {
+                    continue;
+                };
+                if !numbers.contains(&number) {
+                    continue;
+                }
+                let place = (number - numbers.start) as usize;
+                if error.code.is_some() && refused.is_ok() {
+                    refused = Err(Refusal::At(place, errno(error.raw_code())));
+                }
+                if place == 0 || number + 1 == numbers.end {
+                    return refused;
+                }
+            }
+        }
+    }
+
+    /// Asks for all that matches `message`.
+    pub fn dump(&self, message: Message) -> Result<Vec<NetfilterMessage>, Error> {
+        self.ask(message, NLM_F_DUMP)
+    }
+
+    /// Asks for one thing.
+    pub fn get(&self, message: Message) -> Result<Vec<NetfilterMessage>, Error> {
+        self.ask(message, NLM_F_ACK)
+    }
+
+    fn ask(&self, message: Message, flags: u16) -> Result<Vec<NetfilterMessage>, Error> {
+        let operation = message.operation.clone();
+        let number = self.number(1);
+        let mut bytes = Vec::new();
+        append(&mut bytes, message, number, flags);
+        self.send(&bytes)?;
+        let mut replies = Vec::new();
+        loop {
+            for answer in self.receive()? {
+                if answer.header.sequence_number != number {
+                    continue;
+                }
+                match answer.payload {
+                    NetlinkPayload::InnerMessage(message) => replies.push(message),
+                    NetlinkPayload::Error(error) if error.code.is_some() => {
+                        return Err(operation.refused(errno(error.raw_code())));
+                    }
+                    NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(replies),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// The first of so many numbers that no message had yet: the answers to another one, to
+    /// which nobody listened to the end, are told apart by them.
+    fn number(&self, messages: usize) -> u32 {
+        let first = self.next.get();
+        self.next.set(first.wrapping_add(count(messages)));
+        first
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), Error> {
+        let sent = self.socket.send(bytes, 0);
+        sent.map(drop).map_err(|source| Error::Socket {
+            action: "send to the kernel",
+            source,
+        })
+    }
+
+    fn receive(&self) -> Result<Vec<Answer>, Error> {
+        let received = self.socket.recv_from_full();
+        let (bytes, _) = received.map_err(|source| Error::Socket {
+            action: "receive from the kernel",
+            source,
+        })?;
+        let mut answers = Vec::new();
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let invalid = |reason: String| Error::Unreadable { reason };
+            let buffer = NetlinkBuffer::new_checked(&rest).map_err(|it| invalid(it.to_string()))?;
+            let len = (buffer.length() as usize).next_multiple_of(4);
+            answers.push(NetlinkMessage::parse(&buffer).map_err(|it| invalid(it.to_string()))?);
+            rest = rest.get(len..).unwrap_or_default();
+        }
+        Ok(answers)
+    }
+}
+
+/// What the kernel did not do: the message at this place of a transaction, where 0 is the
+/// transaction itself.
+enum Refusal {
+    At(usize, Errno),
+    Socket(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+fn append(bytes: &mut Vec<u8>, message: Message, number: u32, flags: u16) {
+    let mut netlink = NetlinkMessage::from(message.inner);
+    netlink.header.flags = NLM_F_REQUEST | message.flags | flags;
+    netlink.header.sequence_number = number;
+    netlink.finalize();
+    let start = bytes.len();
+    bytes.resize(start + netlink.buffer_len().next_multiple_of(4), 0);
+    if let Some(place) = bytes.get_mut(start..) {
+        netlink.serialize(place);
+    }
+}
+
+fn errno(code: i32) -> Errno {
+    Errno::from_raw(code.saturating_neg())
+}
+
+/// Nobody sends more than the limit.
+fn count(messages: usize) -> u32 {
+    u32::try_from(messages).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,180 @@
+//! A table as it shall be: its sets, and the chains that look packets up in them.
+
+use netlink_packet_netfilter::NetfilterProtoFamily;
+use netlink_packet_netfilter::nftables::InetHookNumber;
+
+use crate::rule::Rule;
+
+/// A table of ours.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// Which packets it sees.
+    pub family: Family,
+    /// Its name, which nobody else uses.
+    pub name: &'static str,
+    /// Its sets and maps.
+    pub sets: Vec<Set>,
+    /// Its chains.
+    pub chains: Vec<Chain>,
+}
+
+/// Which packets a table sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Family {
+    /// Frames on bridges.
+    Bridge,
+    /// IPv4 and IPv6.
+    Inet,
+}
+
+/// Keys that packets are looked up by.
+#[derive(Debug, Clone)]
+pub struct Set {
+    /// Its name.
+    pub name: &'static str,
+    /// What its keys consist of, in this order.
+    pub key: Vec<Type>,
+    /// What a key leads to.
+    pub target: TargetType,
+}
+
+/// What the keys of a set lead to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TargetType {
+    /// Nothing: they are in the set or not.
+    None,
+    /// A chain; nft(8) calls it a verdict map.
+    Chain,
+}
+
+/// What a part of a key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Type {
+    /// The name of a link.
+    InterfaceName,
+    /// A MAC.
+    EtherAddress,
+    /// An IPv4 address.
+    Ipv4Address,
+    /// An IPv6 address.
+    Ipv6Address,
+}
+
+/// Rules that packets pass one after another.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    /// Its name.
+    pub name: String,
+    /// Where packets enter it by themselves; `None`: only keys of a set lead to it, and when
+    /// the last of them goes, it goes with it.
+    pub entry: Option<Entry>,
+    /// Its rules.
+    pub rules: Vec<Rule>,
+}
+
+/// Where packets enter a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// What its rules may do.
+    pub kind: ChainKind,
+    /// The moment in a packet's way.
+    pub hook: Hook,
+    /// Its place among others there: the lowest comes first.
+    pub priority: i32,
+}
+
+/// What the rules of a chain may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChainKind {
+    /// Let packets pass or not.
+    Filter,
+    /// Translate addresses; only the first packet of a connection passes it.
+    Nat,
+}
+
+/// A moment in a packet's way through the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hook {
+    /// As it arrives.
+    Prerouting,
+    /// As the host itself sends it.
+    Output,
+    /// As it leaves.
+    Postrouting,
+}
+
+impl Family {
+    pub(crate) fn protocol(self) -> NetfilterProtoFamily {
+        match self {
+            Self::Bridge => NetfilterProtoFamily::Bridge,
+            Self::Inet => NetfilterProtoFamily::Inet,
+        }
+    }
+}
+
+impl ChainKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Nat => "nat",
+        }
+    }
+}
+
+impl Hook {
+    pub(crate) fn number(self) -> InetHookNumber {
+        match self {
+            Self::Prerouting => InetHookNumber::PreRouting,
+            Self::Output => InetHookNumber::LocalOut,
+            Self::Postrouting => InetHookNumber::PostRouting,
+        }
+    }
+}
+
+impl Type {
+    /// The number by which nft(8) knows it, for what `nft list` shows; the kernel does not
+    /// look at it (`enum datatypes` in nftables, include/datatype.h).
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Ipv4Address => 7,
+            Self::Ipv6Address => 8,
+            Self::EtherAddress => 9,
+            Self::InterfaceName => 41,
+        }
+    }
+
+    /// In bytes.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::Ipv4Address => 4,
+            Self::EtherAddress => 6,
+            Self::InterfaceName | Self::Ipv6Address => 16,
+        }
+    }
+}
+
+impl Set {
+    /// The number of a concatenation has six bits for each part.
+    pub(crate) fn key_type(&self) -> u32 {
+        let join = |joined: u32, part: &Type| (joined << 6) | part.number();
+        self.key.iter().fold(0, join)
+    }
+
+    /// In bytes: parts of a concatenation fill registers of four.
+    pub(crate) fn key_len(&self) -> usize {
+        match self.key.as_slice() {
+            [only] => only.len(),
+            parts => parts.iter().map(|part| padded(part.len())).sum(),
+        }
+    }
+}
+
+/// Registers have four bytes.
+pub(crate) fn padded(len: usize) -> usize {
+    len.next_multiple_of(4)
+}

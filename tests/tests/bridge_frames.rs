@@ -1,0 +1,235 @@
+//! bridge: frames that must not pass: forged ones, and duplicates on a promiscuous bridge.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tests::{Host, Network, Place as _, Sandbox};
+
+fn guarded(host: &Host) -> Network<'_> {
+    host.bridge().with("macspoofchk", true)
+}
+
+/// What `nft` says that our table holds; nothing where there is no such table.
+fn rules(host: &Host) -> String {
+    let all = host.run("nft", &["list", "ruleset"]);
+    let start = all.find("table bridge cni-bridge");
+    start.map_or_else(String::new, |start| all[start..].to_owned())
+}
+
+/// From now on its frames come from another MAC. The gateway knows it, so that answers would
+/// find the way.
+fn forge(sandbox: &Sandbox) {
+    sandbox.ip("link set eth0 address 02:00:00:00:00:66");
+}
+
+#[test]
+fn a_forged_mac_gets_nowhere() {
+    let host = Host::new();
+    let [a, b, free] = ["a", "b", "free"].map(|name| host.sandbox(name));
+    guarded(&host).add(&a);
+    guarded(&host).add(&b);
+    host.bridge().add(&free);
+    for sandbox in [&a, &b, &free] {
+        assert!(sandbox.pings("10.1.0.1") && sandbox.pings("fd00:1::1"));
+    }
+    assert!(a.pings("10.1.0.3"));
+    forge(&a);
+    forge(&free);
+    assert!(free.pings("10.1.0.1"), "whose network allows it");
+    for address in ["10.1.0.1", "fd00:1::1", "10.1.0.3"] {
+        assert!(!a.pings(address), "{address}");
+    }
+    assert!(b.pings("10.1.0.1"));
+    a.ip("link set eth0 address 0a:58:0a:01:00:02");
+    assert!(a.pings("10.1.0.1"));
+}
+
+/// The bridge must not learn it either.
+#[test]
+fn nobody_takes_over_the_mac_of_another_pod() {
+    let host = Host::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    for sandbox in [&a, &b, &c] {
+        guarded(&host).add(sandbox);
+    }
+    assert!(c.pings("10.1.0.3"));
+    a.ip(&format!("link set eth0 address {}", b.mac("eth0")));
+    assert!(!a.pings("10.1.0.4"));
+    assert!(c.pings("10.1.0.3"));
+    let learnt = host.run("bridge", &["fdb", "show", "br", "cni0"]);
+    let places = learnt
+        .lines()
+        .filter(|line| line.starts_with(&b.mac("eth0")));
+    let places: Vec<_> = places.collect();
+    assert!(places.len() == 1, "{places:?}");
+}
+
+#[test]
+fn the_mac_that_was_asked_for_is_the_one_that_may_send() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let asked = guarded(&host).with("runtimeConfig", json!({"mac": "02:00:00:00:00:07"}));
+    asked.add(&a);
+    assert!(a.pings("10.1.0.1"));
+    forge(&a);
+    assert!(!a.pings("10.1.0.1"));
+}
+
+#[test]
+fn a_container_without_addresses_is_guarded_too() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = guarded(&host).without("ipam").with("isGateway", false);
+    network.add(&a);
+    network.add(&b);
+    for (sandbox, address) in [(&a, "192.0.2.1/24"), (&b, "192.0.2.2/24")] {
+        sandbox.ip(&format!("address add {address} dev eth0"));
+    }
+    assert!(a.pings("192.0.2.2"));
+    forge(&a);
+    assert!(!a.pings("192.0.2.2"));
+}
+
+#[test]
+fn del_removes_the_guard_even_without_a_namespace() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    guarded(&host).add(&a);
+    guarded(&host).add(&b);
+    a.unmount();
+    host.bridge().on("DEL", &a).without("CNI_NETNS").ok();
+    let listed = rules(&host);
+    assert!(
+        !listed.contains("cni:pods/a/") && listed.contains("cni:pods/b/"),
+        "{listed}"
+    );
+    host.bridge().del(&b);
+    assert!(!rules(&host).contains("cni:"));
+}
+
+#[test]
+fn gc_removes_guards_that_nobody_lists() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    guarded(&host).add(&a);
+    guarded(&host).add(&b);
+    guarded(&host).gc(&[&b]).ok();
+    let listed = rules(&host);
+    assert!(
+        !listed.contains("cni:pods/a/") && listed.contains("cni:pods/b/"),
+        "{listed}"
+    );
+    forge(&b);
+    assert!(!b.pings("10.1.0.1"));
+}
+
+#[test]
+fn check_tells_that_a_guard_is_gone() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let result = guarded(&host).add(&a);
+    let check = || guarded(&host).check(&a, &result);
+    assert_eq!(check().ok(), Value::Null);
+    host.run("nft", &["flush", "set", "bridge", "cni-bridge", "sources"]);
+    assert!(check().error().mentions("set sources"));
+    host.run("nft", &["delete", "table", "bridge", "cni-bridge"]);
+    assert!(check().error().mentions("chain prerouting"));
+}
+
+/// A Service on `10.96.0.1` and `fd00:96::1` whose only endpoint is `pod`, as kube-proxy makes it:
+/// with masquerading for a pod that reaches itself.
+fn service(host: &Host) {
+    let rules = "table inet service {
+        chain prerouting {
+            type nat hook prerouting priority dstnat;
+            ip daddr 10.96.0.1 dnat ip to 10.1.0.2
+            ip6 daddr fd00:96::1 dnat ip6 to fd00:1::2
+        }
+        chain postrouting {
+            type nat hook postrouting priority srcnat;
+            ct status dnat ip saddr 10.1.0.2 ip daddr 10.1.0.2 masquerade
+            ct status dnat ip6 saddr fd00:1::2 ip6 daddr fd00:1::2 masquerade
+        }
+    }";
+    let file = host.dir().join("service.nft");
+    std::fs::write(&file, rules).unwrap();
+    host.run("nft", &["-f", file.to_str().unwrap()]);
+}
+
+/// How many datagrams reach `pod` when `client` sends five to the Service at `address`.
+fn received((client, pod): (&Sandbox, &Sandbox), address: &str) -> usize {
+    let any = if address.contains(':') {
+        "[::]:0"
+    } else {
+        "0.0.0.0:0"
+    };
+    let listening = pod.enter(|| UdpSocket::bind(any).unwrap());
+    listening
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let port = listening.local_addr().unwrap().port();
+    let calling = client.enter(|| UdpSocket::bind(any).unwrap());
+    let target = (address, port);
+    for _ in 0..5 {
+        calling.send_to(b"ping", target).unwrap();
+    }
+    std::iter::from_fn(|| listening.recv_from(&mut [0; 16]).ok()).count()
+}
+
+#[test]
+fn a_promiscuous_bridge_delivers_every_frame_once() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = host
+        .bridge()
+        .with("isDefaultGateway", true)
+        .with("promiscMode", true);
+    let result = network.add(&a);
+    network.add(&b);
+    service(&host);
+    for address in ["10.96.0.1", "fd00:96::1", "10.1.0.2", "fd00:1::2"] {
+        assert_eq!(received((&b, &a), address), 5, "{address}");
+    }
+    assert_eq!(network.check(&a, &result).ok(), Value::Null);
+    host.run("nft", &["flush", "table", "bridge", "cni-bridge"]);
+    assert!(network.check(&a, &result).error().mentions("chain output"));
+    for service in ["10.96.0.1", "fd00:96::1"] {
+        let count = received((&b, &a), service);
+        assert_eq!(count, 10, "without the rules there are two of each");
+    }
+}
+
+/// Then the host's copy is the only one.
+#[test]
+fn a_promiscuous_bridge_without_netfilter_loses_nothing() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    for name in ["iptables", "ip6tables"] {
+        host.set_sysctl(&format!("net/bridge/bridge-nf-call-{name}"), "0");
+    }
+    let network = host
+        .bridge()
+        .with("isDefaultGateway", true)
+        .with("promiscMode", true)
+        .with("bridgeNfCall", false);
+    network.add(&a);
+    network.add(&b);
+    service(&host);
+    for service in ["10.96.0.1", "fd00:96::1"] {
+        assert_eq!(received((&b, &a), service), 5, "{service}");
+        assert_eq!(received((&a, &a), service), 5, "{service}");
+    }
+}
+
+#[test]
+fn a_pod_reaches_itself_through_a_service_by_hairpin() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.bridge().with("isDefaultGateway", true);
+    network.with("hairpinMode", true).add(&a);
+    service(&host);
+    for service in ["10.96.0.1", "fd00:96::1"] {
+        assert_eq!(received((&a, &a), service), 5, "{service}");
+    }
+}
