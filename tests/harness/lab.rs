@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::faults::{Fault, Harm, Trace, strace};
 use crate::place::Place as _;
-use crate::{Host, Invocation, Outcome, Sandbox, Snapshot};
+use crate::{Host, Invocation, Network, Outcome, Sandbox, Snapshot};
 
 /// A host on which the bridge is there already, and what came of the faults so far.
 #[derive(Debug)]
@@ -41,13 +41,18 @@ pub enum Netns {
     Absent,
 }
 
+/// With all that an attachment leaves in the kernel.
+fn network(host: &Host) -> Network<'_> {
+    host.bridge().with("ipMasq", true).with("macspoofchk", true)
+}
+
 impl Lab {
     /// Moves the calling thread onto a host of its own, as [`Host::new`] does.
     pub fn new() -> Self {
         let host = Host::new();
         let first = host.sandbox("first");
-        host.bridge().add(&first);
-        host.bridge().del(&first);
+        network(&host).add(&first);
+        network(&host).del(&first);
         Self {
             before: host.snapshot(),
             host,
@@ -57,6 +62,10 @@ impl Lab {
             killed: 0,
             complaints: Vec::new(),
         }
+    }
+
+    fn network(&self) -> Network<'_> {
+        network(&self.host)
     }
 
     /// One more. All names are of one length, as are all messages that bear one.
@@ -72,20 +81,20 @@ impl Lab {
     /// All that an ADD without any fault calls.
     pub fn trace(&mut self) -> Trace {
         let a = self.sandbox();
-        let trace = Trace::of(&self.host.bridge().on("ADD", &a), &self.file());
-        self.host.bridge().del(&a);
+        let trace = Trace::of(&self.network().on("ADD", &a), &self.file());
+        self.network().del(&a);
         trace
     }
 
     /// All that a DEL without any fault calls.
     pub fn trace_of_del(&mut self, netns: Netns) -> Trace {
         let a = self.sandbox();
-        self.host.bridge().add(&a);
+        self.network().add(&a);
         Trace::of(&self.del(&a, netns), &self.file())
     }
 
     fn del(&self, a: &Sandbox, netns: Netns) -> Invocation {
-        let delete = self.host.bridge().on("DEL", a);
+        let delete = self.network().on("DEL", a);
         match netns {
             Netns::Named => delete,
             Netns::Absent => delete.without("CNI_NETNS"),
@@ -96,8 +105,8 @@ impl Lab {
     pub fn trace_of_delegate(&mut self) -> Trace {
         let a = self.sandbox();
         self.trace_delegate(&strace(&self.file()));
-        self.host.bridge().add(&a);
-        self.host.bridge().del(&a);
+        self.network().add(&a);
+        self.network().del(&a);
         Trace::read(&self.file())
     }
 
@@ -125,7 +134,7 @@ impl Lab {
     pub fn try_all_on_del(&mut self, faults: &[Fault], netns: Netns) {
         for fault in faults {
             let a = self.sandbox();
-            self.host.bridge().add(&a);
+            self.network().add(&a);
             let delete = self.del(&a, netns);
             let outcome = fault.strikes(&delete, &self.file()).run();
             let ended = match outcome.status.code() {
@@ -139,11 +148,12 @@ impl Lab {
         }
     }
 
-    /// There is no bridge again, and the host does not forward.
+    /// There is no bridge and no table again, and the host does not forward.
     pub fn cool_down(&mut self) {
         if self.host.has_link("cni0") {
             self.host.ip("link delete cni0");
         }
+        self.host.run("nft", &["flush", "ruleset"]);
         for key in ["ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"] {
             self.host.set_sysctl(&format!("net/{key}"), "0");
         }
@@ -165,7 +175,7 @@ impl Lab {
                 }
                 _ => self.judge_add(&outcome, &a, fault),
             };
-            self.host.bridge().del(&a);
+            self.network().del(&a);
             let next = self.expect_next_add();
             self.note(fault, verdict.and(next));
         }
@@ -174,7 +184,7 @@ impl Lab {
     /// Runs an ADD. Every process that it starts has its standard error, and has ended when
     /// this returns.
     fn add(&self, fault: &Fault, victim: Victim, a: &Sandbox) -> Outcome {
-        let add = self.host.bridge().on("ADD", a);
+        let add = self.network().on("ADD", a);
         match victim {
             Victim::Bridge => fault.strikes(&add, &self.file()).run(),
             Victim::Delegate => {
@@ -197,7 +207,7 @@ impl Lab {
     fn judge_add(&mut self, outcome: &Outcome, a: &Sandbox, fault: &Fault) -> Result<(), String> {
         match outcome.status.code() {
             Some(0) => {
-                let check = self.host.bridge().check(a, &outcome.ok()).run();
+                let check = self.network().check(a, &outcome.ok()).run();
                 if check.status.success() {
                     return Ok(());
                 }
@@ -239,9 +249,9 @@ impl Lab {
     /// An ADD of another sandbox finds a bridge and a host that work, or makes them so.
     fn expect_next_add(&mut self) -> Result<(), String> {
         let b = self.sandbox();
-        let outcome = self.host.bridge().on("ADD", &b).run();
+        let outcome = self.network().on("ADD", &b).run();
         let works = outcome.status.success() && b.pings("10.1.0.1") && b.pings("fd00:1::1");
-        self.host.bridge().del(&b);
+        self.network().del(&b);
         let forwards = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]
             .iter()
             .all(|key| self.host.sysctl(&format!("net/{key}")).as_deref() == Some("1"));
@@ -290,7 +300,7 @@ impl Lab {
         );
         let a = self.host.sandbox("last");
         fs::remove_file(self.host.dir().join("plugins/host-local")).ok();
-        self.host.bridge().add(&a);
+        self.network().add(&a);
         assert!(a.pings("10.1.0.1") && a.pings("fd00:1::1"), "{count}");
     }
 }

@@ -170,7 +170,12 @@ impl Connection {
     }
 
     fn generation(&self) -> Result<u32, Error> {
-        let replies = self.socket.get(message::get_generation())?;
+        let ask = || self.socket.get(message::get_generation());
+        let replies = match ask() {
+            // Whoever deletes takes this for "there is nothing": it had better be true.
+            Err(Error::Unsupported { .. }) => ask()?,
+            replies => replies?,
+        };
         let number = replies.iter().find_map(|reply| match &reply.inner {
             NetfilterMessageInner::NfTables(NfTablesMessage::NewGen(message)) => message
                 .attributes

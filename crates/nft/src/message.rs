@@ -60,7 +60,7 @@ fn control(message: ControlMessage) -> Message {
     Message {
         operation: Operation {
             what: "change the rules".to_owned(),
-            needs: Some(NF_TABLES),
+            needs: None,
         },
         flags: 0,
         inner: NetfilterMessage::new(header, message),
@@ -101,6 +101,7 @@ impl Table {
             SetAttribute::KeyType(set.key_type()),
             SetAttribute::KeyLen(u32::try_from(set.key_len()).unwrap_or(u32::MAX)),
             SetAttribute::Id(id),
+            SetAttribute::UserData(set.key_byte_order()),
         ];
         attributes.extend(match set.target {
             TargetType::None => vec![SetAttribute::Flags(SetFlags::empty())],

@@ -165,6 +165,17 @@ impl Set {
         self.key.iter().fold(0, join)
     }
 
+    /// How nft(8) has to read a key to show it: type, length and a number in the host's order
+    /// (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in nftables, include/datatype.h).
+    pub(crate) fn key_byte_order(&self) -> Vec<u8> {
+        let order: u32 = match self.key.as_slice() {
+            [Type::InterfaceName] => 1,
+            [_] => 2,
+            _ => 0,
+        };
+        [0, 4].into_iter().chain(order.to_ne_bytes()).collect()
+    }
+
     /// In bytes: parts of a concatenation fill registers of four.
     pub(crate) fn key_len(&self) -> usize {
         match self.key.as_slice() {

@@ -1,0 +1,270 @@
+//! Tables, sets and elements of the real kernel, read back by nft(8); needs root or
+//! `unshare -Urnm`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends at the first surprise"
+)]
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::thread;
+
+use nft::{
+    Chain, ChainKind, Connection, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set,
+    SourcePort, Table, TargetType, Type, Value,
+};
+use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
+use nftables::schema::{NfListObject, NfObject};
+use nix::sched::{CloneFlags, unshare};
+
+/// Moves the test's own thread into a new namespace.
+fn enter_new_namespace() -> Connection {
+    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
+    Connection::open().unwrap()
+}
+
+/// `nft ARGUMENTS`, split at white space; it has to succeed.
+fn nft(arguments: &str) -> String {
+    let output = Command::new("nft")
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("nft: install nftables");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "nft {arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The chains that nft(8) lists, with their priorities, understood by a library that is not ours.
+/// It knows no maps to chains, so those are compared as text.
+fn listed_chains() -> Vec<(String, Option<i32>)> {
+    let listed = get_current_ruleset_with_args(DEFAULT_NFT, ["list", "chains"]).unwrap();
+    let chains = listed.objects.iter().filter_map(|object| match object {
+        NfObject::ListObject(NfListObject::Chain(chain)) => {
+            Some((chain.name.to_string(), chain.prio))
+        }
+        _ => None,
+    });
+    chains.collect()
+}
+
+fn table() -> Table {
+    let pods = Set {
+        name: "pods",
+        key: vec![Type::Ipv4Address],
+        target: TargetType::Chain,
+    };
+    let ports = Set {
+        name: "ports",
+        key: vec![Type::InterfaceName],
+        target: TargetType::None,
+    };
+    Table {
+        family: Family::Inet,
+        name: "ours",
+        sets: vec![pods, ports],
+        chains: vec![Chain {
+            name: "postrouting".to_owned(),
+            entry: Some(Entry {
+                kind: ChainKind::Nat,
+                hook: Hook::Postrouting,
+                priority: 100,
+            }),
+            rules: vec![
+                Rule::new("by source")
+                    .when_ip(IpVersion::V4)
+                    .goto_by(&[Field::Ipv4Source], "pods"),
+            ],
+        }],
+    }
+}
+
+/// The same with a chain that keys lead to.
+fn with_chain(name: &str) -> Table {
+    let mut table = table();
+    table.chains.push(Chain {
+        name: name.to_owned(),
+        entry: None,
+        rules: vec![
+            Rule::new("stay")
+                .when_to("10.0.0.0/8".parse().unwrap())
+                .leave(),
+            Rule::new("go").masquerade(SourcePort::FullyRandom),
+        ],
+    });
+    table
+}
+
+fn pod(last: u8, owner: &str, chain: &str) -> Element {
+    let address = Value::Address([10, 0, 0, last].into());
+    Element::new("pods", &[address], owner).to_chain(chain)
+}
+
+fn owners(connection: &Connection) -> Vec<String> {
+    let elements = connection.elements(&table()).unwrap().into_iter();
+    let mut owners: Vec<_> = elements.map(|element| element.owner).collect();
+    owners.sort();
+    owners
+}
+
+#[test]
+fn what_is_added_is_what_nft_reads() {
+    let connection = enter_new_namespace();
+    let port = Element::new("ports", &[Value::InterfaceName("veth0")], "a");
+    let elements = [pod(2, "a", "home"), port];
+    connection.add(&with_chain("home"), &elements).unwrap();
+    assert_eq!(connection.elements(&table()).unwrap(), elements);
+    assert_eq!(
+        listed_chains(),
+        [("postrouting".into(), Some(100)), ("home".into(), None)]
+    );
+    let text = nft("list ruleset");
+    for line in [
+        "elements = { 10.0.0.2 comment \"a\" : goto home }",
+        "elements = { \"veth0\" comment \"a\" }",
+        "type nat hook postrouting priority srcnat; policy accept;",
+        "ip saddr vmap @pods comment \"by source",
+        "ip daddr 10.0.0.0/8 return comment \"stay",
+        "masquerade fully-random comment \"go",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+}
+
+#[test]
+fn a_table_that_is_complete_is_left_alone() {
+    let connection = enter_new_namespace();
+    connection.add(&table(), &[]).unwrap();
+    let before = nft("-a list ruleset");
+    connection.add(&table(), &[]).unwrap();
+    assert_eq!(nft("-a list ruleset"), before, "the handles are the same");
+    let table = table();
+    let broken = connection.broken_chains(&table).unwrap();
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
+#[test]
+fn what_somebody_changed_is_mended_and_elements_stay() {
+    let connection = enter_new_namespace();
+    let table = with_chain("home");
+    connection.add(&table, &[pod(2, "a", "home")]).unwrap();
+    let whole = nft("list ruleset");
+    for change in [
+        "flush chain inet ours postrouting",
+        "add rule inet ours home drop",
+        "insert rule inet ours postrouting counter",
+        "flush table inet ours",
+    ] {
+        nft(change);
+        assert!(
+            !connection.broken_chains(&table).unwrap().is_empty(),
+            "{change}"
+        );
+        connection.add(&table, &[]).unwrap();
+        assert_eq!(nft("list ruleset"), whole, "{change}");
+    }
+    nft("flush ruleset");
+    assert_eq!(
+        connection.broken_chains(&table).unwrap(),
+        ["postrouting", "home"]
+    );
+    assert_eq!(connection.elements(&table).unwrap(), []);
+}
+
+#[test]
+fn whoever_comes_later_takes_the_place_and_the_earlier_one_deletes_nothing() {
+    let connection = enter_new_namespace();
+    let table = with_chain("home");
+    connection.add(&table, &[pod(2, "a", "home")]).unwrap();
+    connection.add(&table, &[pod(2, "b", "home")]).unwrap();
+    assert_eq!(owners(&connection), ["b"]);
+    let deleted = connection.delete(&table, |owner| owner == "a").unwrap();
+    assert_eq!(deleted, []);
+    assert_eq!(owners(&connection), ["b"]);
+}
+
+#[test]
+fn a_chain_goes_with_the_last_element_that_leads_to_it() {
+    let connection = enter_new_namespace();
+    let of_one = [pod(2, "a", "one"), pod(3, "b", "one")];
+    connection.add(&with_chain("one"), &of_one).unwrap();
+    let of_two = [pod(4, "b", "two")];
+    connection.add(&with_chain("two"), &of_two).unwrap();
+    let chains = || {
+        let chains = listed_chains().into_iter();
+        chains.map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert_eq!(chains(), ["postrouting", "one", "two"]);
+    let deleted = connection.delete(&table(), |owner| owner == "b").unwrap();
+    assert_eq!((deleted.len(), owners(&connection)), (2, vec!["a".into()]));
+    assert_eq!(chains(), ["postrouting", "one"]);
+    connection.delete(&table(), |owner| owner == "a").unwrap();
+    assert_eq!(chains(), ["postrouting"]);
+}
+
+#[test]
+fn a_refused_transaction_does_nothing_and_names_the_message() {
+    let connection = enter_new_namespace();
+    let elements = [pod(2, "a", "home"), pod(3, "a", "nowhere")];
+    let error = connection.add(&with_chain("home"), &elements);
+    let text = error.unwrap_err().to_string();
+    assert!(text.starts_with("add element of a in set pods: "), "{text}");
+    assert_eq!(nft("list ruleset"), "");
+}
+
+#[test]
+fn nothing_is_there_to_be_deleted_where_there_is_no_table() {
+    let connection = enter_new_namespace();
+    assert_eq!(connection.delete(&table(), |_| true).unwrap(), []);
+    connection.probe().unwrap();
+}
+
+/// All of them change the rules at once, and each finds that out by itself.
+#[test]
+fn nobody_who_changes_the_rules_at_the_same_time_is_lost() {
+    let first = enter_new_namespace();
+    let own = File::open("/proc/thread-self/ns/net").unwrap();
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let own = &own;
+            scope.spawn(move || add_and_delete(own, n));
+        }
+    });
+    assert_eq!(owners(&first).len(), 80);
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the crate that wraps it is not used here"
+)]
+fn add_and_delete(namespace: &File, n: u8) {
+    nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+    let connection = Connection::open().unwrap();
+    for round in 0..20 {
+        let owner = format!("{n}-{round}");
+        let element = pod(n * 20 + round, &owner, "home");
+        connection.add(&with_chain("home"), &[element]).unwrap();
+        if round % 2 == 0 {
+            connection.delete(&table(), |it| it == owner).unwrap();
+        }
+    }
+}
+
+#[test]
+fn thousands_of_elements_are_deleted() {
+    let connection = enter_new_namespace();
+    for start in (0..3000).step_by(200) {
+        let elements = (start..start + 200).map(|n| {
+            let address = Ipv4Addr::from(0x0a00_0000 + n);
+            let owner = format!("{:_<200}", n % 2);
+            Element::new("pods", &[Value::Address(address.into())], &owner).to_chain("home")
+        });
+        let elements: Vec<_> = elements.collect();
+        connection.add(&with_chain("home"), &elements).unwrap();
+    }
+    let deleted = connection.delete(&table(), |owner| owner.starts_with('1'));
+    assert_eq!(deleted.unwrap().len(), 1500);
+    assert_eq!(owners(&connection).len(), 1500);
+}
