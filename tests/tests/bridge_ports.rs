@@ -76,7 +76,7 @@ fn gateway_without_ipam_is_told_to_do_nothing() {
 #[test]
 fn disabled_container_interface_is_there_and_down() {
     let host = Host::new();
-    let a = host.sandbox("a");
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let network = layer2(&host).with("disableContainerInterface", true);
     let result = network.add(&a);
     let is_up = |sandbox: &Sandbox| {
@@ -89,7 +89,13 @@ fn disabled_container_interface_is_there_and_down() {
     a.ip("link set eth0 up");
     let refusal = network.check(&a, &result).error();
     assert!(refusal.mentions("eth0 is up"), "{refusal:?}");
+    layer2(&host).add(&b);
+    for (sandbox, address) in [(&a, "192.0.2.1/24"), (&b, "192.0.2.2/24")] {
+        sandbox.ip(&format!("address add {address} dev eth0"));
+    }
+    assert!(a.pings("192.0.2.2"), "whoever brings it up finds it joined");
     network.del(&a);
+    network.del(&b);
     assert_eq!(host.links(), ["cni0", "lo"]);
 }
 
