@@ -73,7 +73,7 @@ impl Invocation {
     }
 
     /// The same run, started by `wrapper`, a program and its arguments.
-    pub(crate) fn under(mut self, wrapper: &[String]) -> Self {
+    pub fn under(mut self, wrapper: &[String]) -> Self {
         let mut words: Vec<_> = wrapper.iter().map(OsString::from).collect();
         words.push(self.program.into_os_string());
         words.append(&mut self.arguments);

@@ -48,10 +48,10 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     });
     undo.push("delete the host link", || {
         // The connection may be what failed.
-        del::delete_host_link(&Connection::open()?, &request.attachment)
+        del::delete_host_link(&Connection::open()?, &request.attachment, None)
     });
     undo.push("remove nf_tables elements", || {
-        del::remove_protection(&request.attachment)
+        del::remove_protection(&request.attachment).map(drop)
     });
     let result = match &delegate {
         None => attach.without_lease(),

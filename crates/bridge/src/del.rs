@@ -1,11 +1,15 @@
 //! DEL: `nf_tables` elements, the pair, then the lease, whatever is left of them.
 
+use std::os::fd::OwnedFd;
+
 use cni::delegate::Delegate;
 use cni::{Attachment, DelRequest, Network, Verb, note};
+use detach::Detached;
 use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 
-use crate::{config, firewall, plan};
+use crate::firewall::{self, Removed};
+use crate::{config, plan};
 
 /// Removes what keeps guard over the pair, the pair, and releases the lease. What is not there
 /// is removed.
@@ -16,9 +20,12 @@ use crate::{config, firewall, plan};
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let host = Connection::open()?;
     let attachment = &request.attachment;
-    let protection = remove_protection(attachment);
+    let (protection, socket) = match remove_protection(attachment) {
+        Ok(removed) => (Ok(()), removed.socket),
+        Err(error) => (Err(error), None),
+    };
     let links = all([
-        delete_host_link(&host, attachment),
+        delete_host_link(&host, attachment, socket),
         delete_container_link(&host, request),
     ]);
     let lease = match links {
@@ -29,9 +36,9 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 }
 
 /// Removes the attachment's elements from `nf_tables`.
-pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
+pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<Removed> {
     let owner = attachment.owner();
-    firewall::remove(|it| it == owner).map(drop)
+    firewall::remove(|it| it == owner)
 }
 
 /// Hands `verb` on to the plugin that manages addresses.
@@ -61,10 +68,17 @@ pub(crate) fn all(outcomes: impl IntoIterator<Item = anyhow::Result<()>>) -> any
 /// Deletes the host's end, and the container's with it, by the name that follows from the
 /// attachment.
 ///
-/// A link of that name without alias is a pair whose ADD was killed.
-pub(crate) fn delete_host_link(host: &Connection, attachment: &Attachment) -> anyhow::Result<()> {
+/// A link of that name without alias is a pair whose ADD was killed. `last` is closed when the
+/// kernel has freed the link, and nobody waits for it.
+pub(crate) fn delete_host_link(
+    host: &Connection,
+    attachment: &Attachment,
+    last: Option<OwnedFd>,
+) -> anyhow::Result<()> {
     let name = plan::host_link_name(attachment);
     let Some(link) = host.find_link(&name)? else {
+        // It is closed here where no other process can be had.
+        last.map(Detached::close).transpose().ok();
         return Ok(());
     };
     let owner = attachment.owner();
@@ -75,7 +89,7 @@ pub(crate) fn delete_host_link(host: &Connection, attachment: &Attachment) -> an
             ));
             Ok(())
         }
-        _ => delete(host, &link),
+        _ => remove(host, &link, last),
     }
 }
 
@@ -99,7 +113,7 @@ fn delete_container_link(host: &Connection, request: &DelRequest) -> anyhow::Res
         is_port && peer.alias.as_ref().is_none_or(|alias| *alias == owner)
     };
     if let Some(peer) = peer.filter(is_ours) {
-        return delete(host, &peer);
+        return remove(host, &peer, None);
     }
     note(format_args!(
         "{} in the sandbox is no end of a pair with a port of the bridge: left alone",
@@ -131,8 +145,8 @@ pub(crate) fn other_end(
     Ok(Some(peer).filter(|_| leads_back))
 }
 
-pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<()> {
-    match host.delete_link(link) {
+fn remove(host: &Connection, link: &Link, last: Option<OwnedFd>) -> anyhow::Result<()> {
+    match host.remove_link(link, last) {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),
     }

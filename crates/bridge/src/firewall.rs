@@ -3,6 +3,8 @@
 //! Tables, chains and rules are the same for everybody and stay; an attachment adds elements
 //! that bear its owner, by which alone they are found again.
 
+use std::os::fd::OwnedFd;
+
 use cni::Error;
 use cni::result::IpConfig;
 use netlink::{Link, MacAddress};
@@ -72,12 +74,20 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the elements whose owner is doomed and says whose they were. What is not there, or
-/// cannot be, is removed.
+/// What was removed.
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    /// Whose elements, each once or a few times.
+    pub owners: Vec<String>,
+    /// What takes long to close, if anything was removed.
+    pub socket: Option<OwnedFd>,
+}
+
+/// Removes the elements whose owner is doomed. What is not there, or cannot be, is removed.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
+pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
     let connection = Connection::open()?;
     let mut owners = Vec::new();
     for table in [frames::table(), masquerade::table()] {
@@ -88,7 +98,11 @@ pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Str
         }
     }
     owners.dedup();
-    Ok(owners)
+    let socket = (!owners.is_empty()).then(|| connection.handle());
+    Ok(Removed {
+        owners,
+        socket: socket.transpose()?,
+    })
 }
 
 /// What is not as [`install`] left it.

@@ -19,7 +19,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let mut outcomes = Vec::new();
     match firewall::remove(is_doomed) {
         Err(error) => outcomes.push(Err(error)),
-        Ok(owners) => owners.iter().for_each(|owner| {
+        Ok(removed) => removed.owners.iter().for_each(|owner| {
             note(format_args!(
                 "nf_tables elements of {owner} are listed no more: deleted"
             ));
@@ -34,7 +34,10 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             "{} of {owner} is listed no more: deleted",
             link.name
         ));
-        outcomes.push(del::delete(&host, link));
+        match host.delete_link(link) {
+            Err(error) if !error.is_not_found() => outcomes.push(Err(error.into())),
+            _ => {}
+        }
     }
     outcomes.push(del::forward(&request.network, Verb::Gc));
     del::all(outcomes)

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use detach::Task;
+
 mod add;
 mod check;
 mod config;
@@ -20,5 +22,8 @@ mod status;
 mod vlan;
 
 fn main() -> ExitCode {
-    cni::run(&plugin::Bridge)
+    match Task::of_this_process() {
+        Some(task) => netlink::finish(&task),
+        None => cni::run(&plugin::Bridge),
+    }
 }

@@ -220,19 +220,19 @@ impl Connection {
         }
     }
 
-    /// Deletes the link with this index. As `ip link delete`.
+    /// Deletes the link, and waits until the kernel has freed it. As `ip link delete`.
     ///
     /// # Errors
     /// [`Error::Refused`], for which [`Error::is_not_found`] holds where it is gone.
     pub fn delete_link(&self, link: &Link) -> Result<(), Error> {
+        self.delete_index(link.index, format!("delete link {}", link.name))
+    }
+
+    pub(crate) fn delete_index(&self, index: u32, operation: String) -> Result<(), Error> {
         let mut message = LinkMessage::default();
-        message.header.index = link.index;
+        message.header.index = index;
         let message = RouteNetlinkMessage::DelLink(message);
-        self.execute(vec![Request::change(
-            format!("delete link {}", link.name),
-            message,
-            0,
-        )])
+        self.execute(vec![Request::change(operation, message, 0)])
     }
 
     /// The addresses of the link with this index. As `ip address show dev`.

@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] belongs to the namespace that it was opened in. Its methods block
 //! until the kernel has answered; what can take longer is waited for by event, with a
-//! deadline, by a [`Monitor`]. Nothing here polls or sleeps.
+//! deadline, by a [`Monitor`].
 //!
 //! This crate does not know what a container or an attachment is, and it makes no
 //! decisions: it says what the kernel has, and does what it is told.
@@ -13,6 +13,7 @@ mod error;
 mod link;
 mod mac;
 mod monitor;
+mod removal;
 mod request;
 mod route;
 mod transport;
@@ -25,6 +26,7 @@ pub use error::Error;
 pub use link::{BridgePort, BridgeVlans, Link, LinkKind, PortState};
 pub use mac::{InvalidMac, MacAddress};
 pub use monitor::{Monitor, Wait};
+pub use removal::finish;
 pub use request::{LinkChange, Request};
 pub use route::{NewRoute, Route};
 pub use veth::{VethEnd, VethPair};

@@ -1,5 +1,7 @@
 //! What is done with a table: found complete or repaired, added to, deleted from.
 
+use std::os::fd::OwnedFd;
+
 use netlink_packet_netfilter::nftables::{
     GenAttribute, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage, SetElementList,
 };
@@ -25,6 +27,15 @@ impl Connection {
     pub fn open() -> Result<Self, Error> {
         let socket = NetfilterSocket::open()?;
         Ok(Self { socket })
+    }
+
+    /// Another handle of the socket. After a deletion the last one takes 15 ms to close, which
+    /// may be left to another process.
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    pub fn handle(&self) -> Result<OwnedFd, Error> {
+        self.socket.handle()
     }
 
     /// Asks whether the kernel has `nf_tables` and lets us use it.

@@ -1,6 +1,7 @@
 //! The socket: transactions and questions, each with its answer.
 
 use std::cell::Cell;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload,
@@ -45,6 +46,14 @@ impl NetfilterSocket {
         })?;
         let next = Cell::new(1);
         Ok(Self { socket, next })
+    }
+
+    pub fn handle(&self) -> Result<OwnedFd, Error> {
+        let handle = self.socket.as_fd().try_clone_to_owned();
+        handle.map_err(|source| Error::Socket {
+            action: "duplicate a netfilter socket",
+            source,
+        })
     }
 
     /// Sends `messages` as one transaction, which is for rules of `generation`.

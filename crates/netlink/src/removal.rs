@@ -1,0 +1,91 @@
+//! Deleting a link without waiting until the kernel has freed it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use detach::{Detached, Task};
+use nix::errno::Errno;
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::link::Link;
+use crate::monitor::{Monitor, Wait};
+
+impl Connection {
+    /// Deletes the link and returns when it is gone for everybody, 15 to 30 ms before
+    /// [`Self::delete_link`] would: the kernel is asked by a process of its own, which also
+    /// closes `last` in the end. Executables that call this call [`finish`] first of all.
+    ///
+    /// # Errors
+    /// As [`Self::delete_link`]; [`Error::Timeout`].
+    pub fn remove_link(&self, link: &Link, last: Option<OwnedFd>) -> Result<(), Error> {
+        let Ok(mut child) = Detached::start(&words(link.index), last) else {
+            return self.delete_link(link);
+        };
+        let what = format!("link {} to be gone", link.name);
+        let wait = Wait {
+            link: link.index,
+            what: &what,
+            deadline: BETWEEN_QUESTIONS,
+        };
+        let mut monitor = Monitor::new();
+        let start = Instant::now();
+        loop {
+            match monitor.wait_for_link(self, &wait, |_| false) {
+                Err(error) if error.is_not_found() => return Ok(()),
+                Err(Error::Timeout { .. }) => {}
+                outcome => return outcome.map(drop),
+            }
+            match child.failure() {
+                Ok(None) if start.elapsed() < DEADLINE => {}
+                Ok(None) => {
+                    return Err(Error::Timeout {
+                        what,
+                        after: DEADLINE,
+                    });
+                }
+                Ok(Some(errno)) => return Err(refused(link, errno)),
+                // It was killed.
+                Err(_) => return self.delete_link(link),
+            }
+        }
+    }
+}
+
+/// Does what [`Connection::remove_link`] started this process for.
+pub fn finish(task: &Task) -> ExitCode {
+    if task.is_close() {
+        return task.end(Ok(()));
+    }
+    task.end(delete(task.words()).map_err(|error| error.errno().unwrap_or(Errno::EIO)))
+}
+
+fn delete(task: &str) -> Result<(), Error> {
+    let index = task.strip_prefix(DELETE).and_then(|it| it.parse().ok());
+    let index = index.ok_or_else(|| Error::Open {
+        source: io::ErrorKind::InvalidInput.into(),
+    })?;
+    Connection::open()?.delete_index(index, task.to_owned())
+}
+
+fn words(index: u32) -> String {
+    format!("{DELETE}{index}")
+}
+
+fn refused(link: &Link, errno: Errno) -> Error {
+    Error::Refused {
+        operation: format!("delete link {}", link.name),
+        errno,
+        message: None,
+    }
+}
+
+const DELETE: &str = "delete link ";
+
+/// A refusal is no event, so it is asked for now and then.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
+
+/// A host on which the kernel's lock is held for longer has other worries.
+const DEADLINE: Duration = Duration::from_secs(30);

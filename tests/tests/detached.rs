@@ -1,0 +1,124 @@
+//! What DEL leaves to a process of its own: the kernel's work after a link is gone.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tests::faults::strace;
+use tests::{Host, Network, Place as _, eventually};
+
+/// One address for containers, so that each ADD gets that of the last DEL.
+fn network(host: &Host) -> Network<'_> {
+    host.bridge_v4()
+        .with("ipMasq", true)
+        .with("ipam.ranges", json!([[{"subnet": "10.1.0.0/30"}]]))
+}
+
+/// The processes in this network namespace that a plugin left behind and that still run.
+fn left_over() -> Vec<String> {
+    let own = fs::read_link("/proc/self/ns/net").unwrap();
+    let processes = fs::read_dir("/proc").unwrap().map(|it| it.unwrap().path());
+    let ours = processes.filter(|it| fs::read_link(it.join("ns/net")).is_ok_and(|it| it == own));
+    let lines = ours.filter_map(|it| fs::read_to_string(it.join("cmdline")).ok());
+    lines.filter(|it| it.contains("--left-over")).collect()
+}
+
+#[test]
+fn name_and_address_are_free_as_soon_as_del_returns_and_nothing_stays() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    network(&host).add(&a);
+    network(&host).del(&a);
+    let before = host.snapshot();
+    for round in 0..200 {
+        let result = network(&host).add(&a);
+        assert_eq!(result["ips"][0]["address"], "10.1.0.2/30", "{round}");
+        assert!(round % 50 != 0 || a.pings("10.1.0.1"));
+        let del = network(&host).on("DEL", &a);
+        let del = if round % 2 == 0 {
+            del
+        } else {
+            del.without("CNI_NETNS")
+        };
+        assert_eq!(del.ok(), Value::Null);
+        assert_eq!(a.links(), ["lo"], "{round}");
+    }
+    host.snapshot().assert_same_as(&before);
+    assert!(eventually(|| left_over().is_empty()), "{:?}", left_over());
+}
+
+#[test]
+fn del_waits_itself_where_its_process_cannot_be_started_or_is_killed() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for (harm, told) in [("error=EAGAIN", "INJECTED"), ("signal=KILL", "= ?\n")] {
+        network(&host).add(&a);
+        let file = host.dir().join("trace");
+        let mut strace = strace(&file);
+        strace.extend(["-P", "/proc/self/exe", "-e"].map(str::to_owned));
+        strace.push(format!("inject=execve:{harm}"));
+        let del = network(&host).on("DEL", &a).under(&strace).run();
+        assert_eq!(del.ok(), Value::Null);
+        let trace = fs::read_to_string(file).unwrap();
+        assert!(trace.contains(told), "{trace}");
+        assert_eq!(host.links(), ["cni0", "lo"], "{harm}");
+    }
+}
+
+const NOT_SUPPORTED: i32 = 95;
+const NO_DEVICE: i32 = 19;
+
+/// It ends with the number of the kernel's error, which DEL reports.
+#[test]
+fn what_the_kernel_refuses_is_told() {
+    let host = Host::new();
+    for (task, status) in [
+        ("delete link 1", NOT_SUPPORTED),
+        ("delete link 99999", NO_DEVICE),
+        ("close", 0),
+    ] {
+        let run = host.plugin("bridge").argument("--left-over").argument(task);
+        assert_eq!(run.run().status.code(), Some(status), "{task}");
+    }
+    assert_eq!(host.links(), ["lo"]);
+}
+
+/// A runtime reads standard output and error until everybody has closed them, and may have
+/// forgotten to close others.
+#[test]
+fn no_file_of_the_callers_is_kept_open() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    network(&host).add(&a);
+    let file = host.dir().join("trace");
+    let file = file.to_str().unwrap();
+    let words = ["sh", "-c", "exec 7</dev/zero; exec \"$@\"", "sh"];
+    let strace = [
+        "strace",
+        "-f",
+        "-o",
+        file,
+        "-e",
+        "trace=execve,dup2,dup3,close",
+    ];
+    let words: Vec<_> = words.into_iter().chain(strace).map(str::to_owned).collect();
+    network(&host).on("DEL", &a).under(&words).ok();
+    let trace = fs::read_to_string(file).unwrap();
+    let started = |line: &&str| line.contains("execve(\"/proc/self/exe\"");
+    let start = trace.lines().find(started).unwrap();
+    let (process, _) = start.split_once(' ').unwrap();
+    let calls: Vec<_> = trace
+        .lines()
+        .filter(|line| line.starts_with(process))
+        .collect();
+    let replaced = |number: u8| {
+        let to = format!(", {number}");
+        calls
+            .iter()
+            .any(|call| call.contains(" dup") && call.contains(&to))
+    };
+    assert!(replaced(0) && replaced(1) && replaced(2), "{calls:#?}");
+    assert!(
+        calls.iter().any(|call| call.contains("close(7)")),
+        "{calls:#?}"
+    );
+}
