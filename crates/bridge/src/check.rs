@@ -104,7 +104,7 @@ impl Check<'_> {
     /// The host's end is found from the container's, so that an attachment of the
     /// reference is checked as well.
     fn port(&self, bridge: &Link, container: &Link, found: &mut Differences) -> anyhow::Result<()> {
-        let Some(port) = del::other_end(&self.host, container, self.namespace)? else {
+        let Some(port) = self.host.other_end(container, self.namespace)? else {
             found.0.push(format!(
                 "the other end of {} is not on this host",
                 container.name

@@ -5,8 +5,7 @@ use std::os::fd::OwnedFd;
 use cni::delegate::Delegate;
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use detach::Detached;
-use netlink::{Connection, Link, LinkKind};
-use netns::Netns;
+use netlink::{Connection, Link};
 
 use crate::firewall::{self, Removed};
 use crate::{config, plan};
@@ -106,7 +105,7 @@ fn delete_container_link(host: &Connection, request: &DelRequest) -> anyhow::Res
         return Ok(());
     };
     let bridge = host.find_link(config::bridge_name(&request.network)?.as_str())?;
-    let peer = other_end(host, &container, &namespace)?;
+    let peer = host.other_end(&container, &namespace)?;
     let owner = request.attachment.owner();
     let is_ours = |peer: &Link| {
         let is_port = bridge.is_some() && peer.master == bridge.as_ref().map(|it| it.index);
@@ -120,29 +119,6 @@ fn delete_container_link(host: &Connection, request: &DelRequest) -> anyhow::Res
         container.name
     ));
     Ok(())
-}
-
-/// The host's end of the pair that `container` in `namespace` belongs to.
-///
-/// A sandbox can make links with any number and name, so what its own link says is not
-/// enough: the host's must lead back to that very namespace.
-pub(crate) fn other_end(
-    host: &Connection,
-    container: &Link,
-    namespace: &Netns,
-) -> anyhow::Result<Option<Link>> {
-    let Some(index) = container.peer.filter(|_| container.kind == LinkKind::Veth) else {
-        return Ok(None);
-    };
-    let peer = match host.link_by_index(index) {
-        Err(error) if error.is_not_found() => return Ok(None),
-        peer => peer?,
-    };
-    let leads_back = peer.kind == LinkKind::Veth
-        && peer.peer == Some(container.index)
-        && peer.peer_namespace.is_some()
-        && peer.peer_namespace == host.namespace_id(namespace)?;
-    Ok(Some(peer).filter(|_| leads_back))
 }
 
 fn remove(host: &Connection, link: &Link, last: Option<OwnedFd>) -> anyhow::Result<()> {

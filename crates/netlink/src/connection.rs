@@ -16,7 +16,7 @@ use crate::address::Address;
 use crate::error::Error;
 use crate::link::Link;
 use crate::mac::MacAddress;
-use crate::request::Request;
+use crate::request::{LinkChange, Request};
 use crate::route::Route;
 use crate::transport::Transport;
 use crate::veth::VethPair;
@@ -123,6 +123,20 @@ impl Connection {
         let mut message = LinkMessage::default();
         message.header.index = index;
         self.one_link(format!("read link number {index}"), message)
+    }
+
+    /// Carries `changes` out on the link called `name`, and returns it as it is then.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; the other changes are carried out all the same.
+    pub fn change_link(&self, name: &str, changes: &[LinkChange<'_>]) -> Result<Link, Error> {
+        let changes = changes.iter();
+        let mut requests: Vec<_> = changes.map(|it| Request::change_link(name, it)).collect();
+        let mut read = LinkMessage::default();
+        read.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        let operation = format!("read link {name}");
+        requests.push(read_link(operation.clone(), read));
+        first_link(operation, &self.transport.execute(requests)?)
     }
 
     /// Every link. As `ip link show`.
@@ -281,22 +295,27 @@ impl Connection {
         operation: &str,
         message: RouteNetlinkMessage,
     ) -> Result<Vec<RouteNetlinkMessage>, Error> {
-        let replies = self
-            .transport
-            .execute(vec![Request::read_all(operation, message)])?;
+        self.answers(Request::read_all(operation, message))
+    }
+
+    /// All that the kernel answers to one request.
+    pub(crate) fn answers(&self, request: Request) -> Result<Vec<RouteNetlinkMessage>, Error> {
+        let replies = self.transport.execute(vec![request])?;
         Ok(replies.into_iter().flatten().collect())
     }
 
     fn one_link(&self, operation: String, message: LinkMessage) -> Result<Link, Error> {
-        let replies = self
-            .transport
-            .execute(vec![read_link(operation.clone(), message)])?;
-        let found = replies.iter().flatten().find_map(link);
-        found.ok_or(Error::Unanswered {
-            operation,
-            reason: "no link in the answer",
-        })
+        let request = read_link(operation.clone(), message);
+        first_link(operation, &self.transport.execute(vec![request])?)
     }
+}
+
+fn first_link(operation: String, replies: &[Vec<RouteNetlinkMessage>]) -> Result<Link, Error> {
+    let found = replies.iter().flatten().find_map(link);
+    found.ok_or(Error::Unanswered {
+        operation,
+        reason: "no link in the answer",
+    })
 }
 
 fn read_link(operation: String, message: LinkMessage) -> Request {

@@ -64,6 +64,12 @@ impl Error {
         )
     }
 
+    /// No queueing discipline is where one was asked for, or one that the kernel keeps to
+    /// itself.
+    pub(crate) fn is_no_qdisc(&self) -> bool {
+        matches!(self.errno(), Some(Errno::ENOENT | Errno::EINVAL))
+    }
+
     /// The bridge has as many ports as it can hold.
     pub fn is_bridge_full(&self) -> bool {
         self.errno() == Some(Errno::EXFULL)

@@ -1,4 +1,5 @@
-//! Links, addresses and routes of one network namespace, over rtnetlink.
+//! Links, addresses, routes and queueing disciplines of one network namespace, over
+//! rtnetlink.
 //!
 //! A [`Connection`] belongs to the namespace that it was opened in. Its methods block
 //! until the kernel has answered; what can take longer is waited for by event, with a
@@ -8,11 +9,15 @@
 //! decisions: it says what the kernel has, and does what it is told.
 
 mod address;
+mod bucket;
 mod connection;
 mod error;
+mod filter;
+mod ifb;
 mod link;
 mod mac;
 mod monitor;
+mod qdisc;
 mod removal;
 mod request;
 mod route;
@@ -21,11 +26,15 @@ mod veth;
 mod vlan;
 
 pub use address::{Address, Dad};
+pub use bucket::{HeldBucket, TokenBucket};
 pub use connection::Connection;
 pub use error::Error;
+pub use filter::{Filter, HeldFilter, Packets};
+pub use ifb::Ifb;
 pub use link::{BridgePort, BridgeVlans, Link, LinkKind, PortState};
 pub use mac::{InvalidMac, MacAddress};
 pub use monitor::{Monitor, Wait};
+pub use qdisc::{Discipline, Handle, Place, Qdisc};
 pub use removal::finish;
 pub use request::{LinkChange, Request};
 pub use route::{NewRoute, Route};

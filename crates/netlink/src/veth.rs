@@ -9,6 +9,9 @@ use netlink_packet_route::link::{
 };
 use netns::Netns;
 
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::link::{Link, LinkKind};
 use crate::mac::MacAddress;
 use crate::request::{LinkChange, Request};
 
@@ -36,6 +39,31 @@ pub struct VethPair<'a> {
     pub alias: &'a str,
     /// Where the other end is made; moving it there afterwards would cost 15 ms or more.
     pub sandbox: &'a Netns,
+}
+
+impl Connection {
+    /// The end, in this connection's namespace, of the pair that `link` in `namespace`
+    /// belongs to; `None` where there is none.
+    ///
+    /// A sandbox can make links with any number and name, so what its own link says is not
+    /// enough: the one here must lead back to that very namespace.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn other_end(&self, link: &Link, namespace: &Netns) -> Result<Option<Link>, Error> {
+        let Some(index) = link.peer.filter(|_| link.kind == LinkKind::Veth) else {
+            return Ok(None);
+        };
+        let peer = match self.link_by_index(index) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            peer => peer?,
+        };
+        let leads_back = peer.kind == LinkKind::Veth
+            && peer.peer == Some(link.index)
+            && peer.peer_namespace.is_some()
+            && peer.peer_namespace == self.namespace_id(namespace)?;
+        Ok(Some(peer).filter(|_| leads_back))
+    }
 }
 
 impl VethPair<'_> {

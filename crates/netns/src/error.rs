@@ -31,6 +31,13 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The kernel makes no namespace for this process.
+    #[error("make a network namespace")]
+    Make {
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
     /// A sysctl could not be read.
     #[error("read sysctl {key}")]
     Read {
@@ -66,6 +73,7 @@ impl Error {
         match self {
             Self::Open { source, .. }
             | Self::Enter { source, .. }
+            | Self::Make { source }
             | Self::Read { source, .. }
             | Self::Write { source, .. } => source.kind() == io::ErrorKind::NotFound,
             Self::NotANamespace { .. } => false,

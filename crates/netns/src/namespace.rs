@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use nix::fcntl::OFlag;
-use nix::sched::{CloneFlags, setns};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{FsType, fstatfs};
 
 use crate::error::Error;
@@ -62,6 +62,19 @@ impl Netns {
             .map_err(|source| Error::Open { path, source })
     }
 
+    /// Runs `work` inside a namespace that is made for it and ends with it, on a thread of its
+    /// own. As `unshare --net`.
+    ///
+    /// # Errors
+    /// [`Error::Make`]: no privilege (`CAP_SYS_ADMIN`), or no thread.
+    pub fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let inside = || -> io::Result<T> {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        };
+        on_a_thread(inside).map_err(|source| Error::Make { source })
+    }
+
     /// Runs `work` inside the namespace, on a thread of its own, and hands back what it
     /// returned; the calling thread stays where it is.
     ///
@@ -82,16 +95,18 @@ impl Netns {
             enter(self.as_fd())?;
             Ok(work())
         };
-        thread::scope(|scope| {
-            let thread = thread::Builder::new()
-                .spawn_scoped(scope, inside)
-                .map_err(refused)?;
-            match thread.join() {
-                Ok(outcome) => outcome.map_err(refused),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })
+        on_a_thread(inside).map_err(refused)
     }
+}
+
+/// A panic inside goes on outside.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, work)?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// The lock on a namespace; given back when this is dropped, and when the process ends.

@@ -1,0 +1,220 @@
+//! Token buckets: the parameters of TBF and of an HTB class, and how the kernel keeps them.
+//!
+//! Source: `include/uapi/linux/pkt_sched.h`, `net/sched/sch_tbf.c`, `net/sched/sch_htb.c`.
+
+use std::fmt;
+
+use netlink_packet_core::DefaultNla;
+
+/// A token bucket as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenBucket {
+    /// Bytes a second, at least one.
+    pub rate: u64,
+    /// Bytes that may leave at once after a pause.
+    pub burst: u32,
+    /// Bytes that may wait; what comes on top is dropped. A class has none.
+    pub limit: u32,
+}
+
+/// A token bucket as the kernel keeps it: the burst as the time that it takes at the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldBucket {
+    /// Bytes a second.
+    pub rate: u64,
+    /// In units of 64 ns; what does not fit into 32 bits is cut off.
+    pub ticks: u32,
+    /// Bytes that may wait; 0 for a class.
+    pub limit: u32,
+}
+
+impl TokenBucket {
+    /// The kernel holds this very rate and burst, as far as it can tell: a burst is read
+    /// back to the microsecond.
+    pub fn is_held_by(&self, held: &HeldBucket) -> bool {
+        let distance = self.ticks().wrapping_sub(held.ticks);
+        let distance = distance.min(distance.wrapping_neg());
+        self.rate == held.rate && distance <= TICKS_OF_A_MICROSECOND
+    }
+
+    /// The burst takes longer than the kernel can tell: 274 s.
+    pub fn overflows(&self) -> bool {
+        self.all_ticks() > u128::from(u32::MAX)
+    }
+
+    fn ticks(&self) -> u32 {
+        let kept = self.all_ticks() & u128::from(u32::MAX);
+        u32::try_from(kept).unwrap_or_default()
+    }
+
+    /// As `psched_l2t_ns()` and `PSCHED_NS2TICKS()`.
+    fn all_ticks(&self) -> u128 {
+        let nanoseconds = u128::from(self.burst) * NANOSECONDS / u128::from(self.rate.max(1));
+        nanoseconds >> TICK_SHIFT
+    }
+
+    /// `struct tc_tbf_qopt`, and what does not fit into it. `TCA_TBF_BURST` is the burst in
+    /// bytes, which spares the kernel's sum of ticks, in which a large one is lost.
+    pub(crate) fn tbf_options(&self) -> Vec<DefaultNla> {
+        let mut parameters = self.rate_specification();
+        parameters.extend([0; RATE_SPECIFICATION]);
+        let numbers = [self.limit, self.ticks(), 0];
+        parameters.extend(numbers.into_iter().flat_map(u32::to_ne_bytes));
+        vec![
+            DefaultNla::new(TBF_PARMS, parameters),
+            DefaultNla::new(TBF_RATE64, self.rate.to_ne_bytes().into()),
+            DefaultNla::new(TBF_BURST, self.burst.to_ne_bytes().into()),
+        ]
+    }
+
+    /// `struct tc_htb_opt`, and what does not fit into it. The ceiling is the rate: a class
+    /// borrows from nobody.
+    pub(crate) fn htb_options(&self) -> Vec<DefaultNla> {
+        let mut parameters = self.rate_specification().repeat(2);
+        let ticks = self.ticks();
+        let numbers = [ticks, ticks, HTB_QUANTUM, 0, 0];
+        parameters.extend(numbers.into_iter().flat_map(u32::to_ne_bytes));
+        let rate = self.rate.to_ne_bytes();
+        vec![
+            DefaultNla::new(HTB_PARMS, parameters),
+            DefaultNla::new(HTB_RATE64, rate.into()),
+            DefaultNla::new(HTB_CEIL64, rate.into()),
+        ]
+    }
+
+    /// `struct tc_ratespec` for Ethernet, without which the kernel asks for a table.
+    fn rate_specification(&self) -> Vec<u8> {
+        const LINKLAYER_ETHERNET: u8 = 1;
+        let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
+        let rate = u32::try_from(self.rate).unwrap_or(u32::MAX);
+        bytes.extend(rate.to_ne_bytes());
+        bytes
+    }
+}
+
+impl HeldBucket {
+    pub(crate) fn of_tbf(options: &[(u16, Vec<u8>)]) -> Option<Self> {
+        let parameters = value(options, TBF_PARMS)?;
+        let rate = number(parameters, RATE_OFFSET)?;
+        Some(Self {
+            rate: long(options, TBF_RATE64).unwrap_or(rate.into()),
+            limit: number(parameters, 2 * RATE_SPECIFICATION)?,
+            ticks: number(parameters, 2 * RATE_SPECIFICATION + 4)?,
+        })
+    }
+
+    pub(crate) fn of_htb(options: &[(u16, Vec<u8>)]) -> Option<Self> {
+        let parameters = value(options, HTB_PARMS)?;
+        let rate = number(parameters, RATE_OFFSET)?;
+        Some(Self {
+            rate: long(options, HTB_RATE64).unwrap_or(rate.into()),
+            limit: 0,
+            ticks: number(parameters, 2 * RATE_SPECIFICATION)?,
+        })
+    }
+
+    /// The burst in bytes, to the nearest that can be told.
+    fn burst(&self) -> u128 {
+        let nanoseconds = u128::from(self.ticks) << TICK_SHIFT;
+        (nanoseconds * u128::from(self.rate)).div_ceil(NANOSECONDS)
+    }
+}
+
+impl fmt::Display for HeldBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rate, limit, .. } = self;
+        let burst = self.burst();
+        write!(f, "rate {rate} B/s, burst {burst} bytes")?;
+        match limit {
+            0 => Ok(()),
+            limit => write!(f, ", limit {limit} bytes"),
+        }
+    }
+}
+
+impl fmt::Display for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rate, burst, limit } = self;
+        write!(
+            f,
+            "rate {rate} B/s, burst {burst} bytes, limit {limit} bytes"
+        )
+    }
+}
+
+fn value(options: &[(u16, Vec<u8>)], kind: u16) -> Option<&[u8]> {
+    let (_, value) = options.iter().find(|(it, _)| *it == kind)?;
+    Some(value)
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u32::from_ne_bytes)
+}
+
+fn long(options: &[(u16, Vec<u8>)], kind: u16) -> Option<u64> {
+    let value = value(options, kind)?;
+    value.first_chunk().copied().map(u64::from_ne_bytes)
+}
+
+const TBF_PARMS: u16 = 1;
+const TBF_RATE64: u16 = 4;
+const TBF_BURST: u16 = 6;
+
+const HTB_PARMS: u16 = 1;
+const HTB_RATE64: u16 = 6;
+const HTB_CEIL64: u16 = 7;
+
+/// What a class sends before the next one's turn. There is one class, so any will do; none
+/// given, the kernel derives one from the rate, and complains of it.
+const HTB_QUANTUM: u32 = 60_000;
+
+/// The size of `struct tc_ratespec`, and where the rate is in it.
+const RATE_SPECIFICATION: usize = 12;
+const RATE_OFFSET: usize = 8;
+
+const NANOSECONDS: u128 = 1_000_000_000;
+/// `PSCHED_SHIFT` in `include/net/pkt_sched.h`.
+const TICK_SHIFT: u32 = 6;
+/// The reference counts in microseconds and rounds down.
+const TICKS_OF_A_MICROSECOND: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(rate: u64, burst: u32) -> TokenBucket {
+        let limit = 0;
+        TokenBucket { rate, burst, limit }
+    }
+
+    #[test]
+    fn ticks_are_those_that_the_kernel_showed() {
+        // tc qdisc add dev lo root tbf rate 1mbit burst 6250 limit 9375; 50 ms of 64 ns.
+        assert_eq!(bucket(125_000, 6250).ticks(), 781_250);
+        assert_eq!(bucket(1, 274).ticks(), 4_281_250_000);
+        assert_eq!(bucket(1, 275).ticks(), 1_907_704);
+    }
+
+    #[test]
+    fn burst_is_compared_across_the_end_of_the_counter() {
+        let wanted = bucket(125_000, 6250);
+        let held = |ticks| HeldBucket {
+            rate: 125_000,
+            ticks,
+            limit: 0,
+        };
+        assert!(wanted.is_held_by(&held(781_250)) && wanted.is_held_by(&held(781_234)));
+        assert!(!wanted.is_held_by(&held(781_233)) && !wanted.is_held_by(&held(0)));
+        let none = bucket(u64::MAX, 0);
+        let held = HeldBucket {
+            rate: u64::MAX,
+            ticks: u32::MAX,
+            limit: 0,
+        };
+        assert!(none.is_held_by(&held));
+    }
+}

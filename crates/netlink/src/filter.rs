@@ -1,0 +1,343 @@
+//! Filters (u32) that classify packets or send them to another link.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{
+    TcAction, TcActionAttribute, TcActionMirrorOption, TcActionOption, TcActionType, TcAttribute,
+    TcFilterU32Option, TcMessage, TcMirror, TcMirrorActionType, TcOption, TcU32Key, TcU32Selector,
+    TcU32SelectorFlags,
+};
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::qdisc::{Handle, header};
+use crate::request::Request;
+
+/// A filter as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Filter {
+    /// The lower, the earlier it is asked. Filters of one priority share a protocol.
+    pub priority: u16,
+    /// Which packets it looks at.
+    pub packets: Packets,
+    /// The class that they belong to then.
+    pub class: Handle,
+    /// Index of the link that they are sent to, if they are. 0 in a filter that was read:
+    /// that link is gone, and the packets are lost.
+    pub redirect: Option<u32>,
+}
+
+/// Which packets a filter looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packets {
+    /// All of them, of whatever protocol.
+    All,
+    /// IP packets that come from an address within.
+    From(IpNetwork),
+    /// IP packets that go to an address within.
+    To(IpNetwork),
+}
+
+/// A filter as the kernel holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldFilter {
+    /// Its number among those of its priority.
+    number: u32,
+    /// The lower, the earlier it is asked.
+    pub priority: u16,
+    /// What it does, where it is one that could have been asked for here.
+    pub filter: Option<Filter>,
+    protocol: u16,
+    kind: String,
+}
+
+impl Request {
+    /// Adds a filter to those that are attached to `parent`. As `tc filter add … u32 match …
+    /// flowid … action mirred egress redirect dev …`.
+    pub fn add_filter(link: u32, parent: Handle, filter: &Filter) -> Self {
+        let mut message = header(link, parent, Handle::new(0, 0));
+        let protocol = filter.packets.protocol();
+        message.header.info = info(filter.priority, protocol);
+        let options = filter.options().into_iter().map(TcOption::U32).collect();
+        message.attributes = vec![
+            TcAttribute::Kind(U32.to_owned()),
+            TcAttribute::Options(options),
+        ];
+        let message = RouteNetlinkMessage::NewTrafficFilter(message);
+        let operation = format!("add filter {filter}");
+        Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Deletes one filter. As `tc filter delete … handle …`.
+    pub fn delete_filter(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
+        filter.deletion((link, parent), filter.number)
+    }
+
+    /// Deletes a filter and all others of its priority, and the tables in which they stood.
+    /// As `tc filter delete … pref …`.
+    pub fn delete_priority(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
+        filter.deletion((link, parent), 0)
+    }
+}
+
+impl Connection {
+    /// The filters that are attached to `parent` on the link with this index, in the order in
+    /// which they are asked. As `tc filter show`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn filters(&self, link: u32, parent: Handle) -> Result<Vec<HeldFilter>, Error> {
+        let message = header(link, parent, Handle::new(0, 0));
+        let message = RouteNetlinkMessage::GetTrafficFilter(message);
+        let operation = format!("read filters on {parent}");
+        let answers = self.answers(Request::new(operation, message, NLM_F_DUMP))?;
+        let held = answers.iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewTrafficFilter(message) => HeldFilter::from_message(message),
+            _ => None,
+        });
+        Ok(held.collect())
+    }
+}
+
+impl HeldFilter {
+    fn deletion(&self, (link, parent): (u32, Handle), number: u32) -> Request {
+        let mut message = header(link, parent, Handle::new(0, 0));
+        message.header.handle = number.into();
+        message.header.info = info(self.priority, self.protocol);
+        message.attributes = vec![TcAttribute::Kind(self.kind.clone())];
+        let message = RouteNetlinkMessage::DelTrafficFilter(message);
+        let operation = format!("delete filter of priority {}", self.priority);
+        Request::change(operation, message, 0)
+    }
+
+    fn from_message(message: &TcMessage) -> Option<Self> {
+        let kind = message.attributes.iter().find_map(|it| match it {
+            TcAttribute::Kind(kind) => Some(kind.clone()),
+            _ => None,
+        })?;
+        let options = message.attributes.iter().filter_map(|it| match it {
+            TcAttribute::Options(options) => Some(options),
+            _ => None,
+        });
+        let options = options.flatten().filter_map(|it| match it {
+            TcOption::U32(option) => Some(option),
+            _ => None,
+        });
+        let options: Vec<_> = options.collect();
+        let [priority, protocol] = halves(message.header.info);
+        let protocol = u16::from_be(protocol);
+        Some(Self {
+            number: message.header.handle.into(),
+            priority,
+            filter: Filter::read(priority, protocol, &options),
+            protocol,
+            kind,
+        })
+    }
+}
+
+impl Filter {
+    fn options(&self) -> Vec<TcFilterU32Option> {
+        let mut options = vec![
+            TcFilterU32Option::ClassId(self.class.into()),
+            TcFilterU32Option::Selector(self.packets.selector()),
+        ];
+        let action = self.redirect.map(redirect);
+        options.extend(action.map(|action| TcFilterU32Option::Action(vec![action])));
+        options
+    }
+
+    /// u32 keeps tables as well, which have no selector.
+    fn read(priority: u16, protocol: u16, options: &[&TcFilterU32Option]) -> Option<Self> {
+        let mut filter = None;
+        let (mut class, mut actions) = (Handle::new(0, 0), [].as_slice());
+        for option in options {
+            match option {
+                TcFilterU32Option::Selector(it) => filter = Packets::read(protocol, it),
+                TcFilterU32Option::ClassId(it) => class = (*it).into(),
+                TcFilterU32Option::Action(it) => actions = it,
+                _ => {}
+            }
+        }
+        // Whoever is sent away by the first does not come to the next.
+        let redirect = match actions.first() {
+            None => None,
+            Some(action) => Some(redirected_to(action)?),
+        };
+        Some(Self {
+            priority,
+            packets: filter?,
+            class,
+            redirect,
+        })
+    }
+}
+
+impl Packets {
+    fn protocol(self) -> u16 {
+        match self {
+            Self::All => ETH_P_ALL,
+            Self::From(subnet) | Self::To(subnet) if subnet.is_ipv4() => ETH_P_IP,
+            Self::From(_) | Self::To(_) => ETH_P_IPV6,
+        }
+    }
+
+    /// Words of the packet from its IP header on, each with the bits that count.
+    fn selector(self) -> TcU32Selector {
+        let mut selector = TcU32Selector::default();
+        selector.flags = TcU32SelectorFlags::Terminal;
+        selector.keys = match self {
+            Self::All => vec![TcU32Key::default()],
+            Self::From(subnet) => keys(subnet, if subnet.is_ipv4() { 12 } else { 8 }),
+            Self::To(subnet) => keys(subnet, if subnet.is_ipv4() { 16 } else { 24 }),
+        };
+        selector.nkeys = u8::try_from(selector.keys.len()).unwrap_or_default();
+        selector
+    }
+
+    /// The packets that `selector` was made for.
+    fn read(protocol: u16, selector: &TcU32Selector) -> Option<Self> {
+        let offset = selector.keys.first()?.off;
+        let packets = match (protocol, offset) {
+            (ETH_P_ALL, 0) => Self::All,
+            (ETH_P_IP, 12) | (ETH_P_IPV6, 8) => Self::From(subnet(protocol, &selector.keys)?),
+            (ETH_P_IP, 16) | (ETH_P_IPV6, 24) => Self::To(subnet(protocol, &selector.keys)?),
+            _ => return None,
+        };
+        (packets.selector().keys == selector.keys).then_some(packets)
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.packets {
+            Packets::All => write!(f, "for all packets")?,
+            Packets::From(subnet) => write!(f, "for packets from {subnet}")?,
+            Packets::To(subnet) => write!(f, "for packets to {subnet}")?,
+        }
+        match self.redirect {
+            None => Ok(()),
+            Some(link) => write!(f, " that leads to link number {link}"),
+        }
+    }
+}
+
+/// One key for each 32 bits of an address that starts at `offset`.
+fn keys(subnet: IpNetwork, offset: i32) -> Vec<TcU32Key> {
+    let words = words(subnet.network())
+        .into_iter()
+        .zip(words(subnet.mask()));
+    let keys = words.zip((offset..).step_by(4)).map(|((value, mask), at)| {
+        let mut key = TcU32Key::default();
+        (key.val, key.mask, key.off) = (value, mask, at);
+        key
+    });
+    keys.collect()
+}
+
+fn words(address: IpAddr) -> Vec<u32> {
+    match address {
+        IpAddr::V4(address) => vec![address.to_bits()],
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            let word = |shift| u32::try_from(bits >> shift & u128::from(u32::MAX));
+            [96, 64, 32, 0].into_iter().flat_map(word).collect()
+        }
+    }
+}
+
+fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
+    let mut prefix = 0;
+    let mut value = 0_u128;
+    for key in keys {
+        prefix += key.mask.leading_ones();
+        value = value << 32 | u128::from(key.val);
+    }
+    let address = match protocol {
+        ETH_P_IP => IpAddr::V4(u32::try_from(value).ok()?.into()),
+        _ => IpAddr::V6(value.into()),
+    };
+    IpNetwork::new(address, u8::try_from(prefix).ok()?).ok()
+}
+
+/// `mirred egress redirect`, after which nobody else sees the packet.
+fn redirect(link: u32) -> TcAction {
+    let mut mirror = TcMirror::default();
+    mirror.generic.action = TcActionType::Stolen;
+    mirror.eaction = TcMirrorActionType::EgressRedir;
+    mirror.ifindex = link;
+    let mut action = TcAction::default();
+    action.attributes = vec![
+        TcActionAttribute::Kind("mirred".to_owned()),
+        TcActionAttribute::Options(vec![TcActionOption::Mirror(TcActionMirrorOption::Parms(
+            mirror,
+        ))]),
+    ];
+    action
+}
+
+fn redirected_to(action: &TcAction) -> Option<u32> {
+    let options = action.attributes.iter().filter_map(|it| match it {
+        TcActionAttribute::Options(options) => Some(options),
+        _ => None,
+    });
+    options.flatten().find_map(|it| match it {
+        TcActionOption::Mirror(TcActionMirrorOption::Parms(mirror))
+            if mirror.eaction == TcMirrorActionType::EgressRedir =>
+        {
+            Some(mirror.ifindex)
+        }
+        _ => None,
+    })
+}
+
+/// Priority and protocol share a word of the header, the latter as it is on the wire.
+fn info(priority: u16, protocol: u16) -> u32 {
+    u32::from(priority) << 16 | u32::from(protocol.to_be())
+}
+
+fn halves(info: u32) -> [u16; 2] {
+    [info >> 16, info & 0xffff].map(|half| u16::try_from(half).unwrap_or_default())
+}
+
+const U32: &str = "u32";
+
+/// `include/uapi/linux/if_ether.h`.
+const ETH_P_ALL: u16 = 0x0003;
+const ETH_P_IP: u16 = 0x0800;
+const ETH_P_IPV6: u16 = 0x86dd;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_is_read_as_it_was_asked_for() {
+        let subnets = [
+            "0.0.0.0/0",
+            "10.1.0.0/20",
+            "192.0.2.1/32",
+            "::/0",
+            "fd00:1::/65",
+        ];
+        let subnets = subnets.map(|it| it.parse().unwrap());
+        let sides = subnets.map(|it| [Packets::From(it), Packets::To(it)]);
+        for packets in sides.into_iter().flatten().chain([Packets::All]) {
+            for redirect in [None, Some(7)] {
+                let filter = Filter {
+                    priority: 9,
+                    packets,
+                    class: Handle::new(1, 2),
+                    redirect,
+                };
+                let options = filter.options();
+                let options: Vec<_> = options.iter().collect();
+                assert_eq!(Filter::read(9, packets.protocol(), &options), Some(filter));
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Intermediate functional blocks: links on which packets that arrive elsewhere can wait.
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::mac::MacAddress;
+use crate::request::Request;
+
+/// An intermediate functional block to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ifb<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its address; one that the kernel chose would be rewritten by udev.
+    pub mac: MacAddress,
+    /// In bytes.
+    pub mtu: u32,
+}
+
+impl Connection {
+    /// Makes it, down. As `ip link add NAME address MAC mtu MTU type ifb`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], for which [`Error::is_already_exists`] holds where the name is
+    /// taken, and [`Error::is_not_supported`] where the kernel has no such links.
+    pub fn add_ifb(&self, ifb: &Ifb<'_>) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(ifb.name.to_owned()),
+            LinkAttribute::Address(ifb.mac.0.to_vec()),
+            LinkAttribute::Mtu(ifb.mtu),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ifb)]),
+        ];
+        self.execute(vec![Request::change(
+            format!("create ifb {}", ifb.name),
+            RouteNetlinkMessage::NewLink(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )])
+    }
+}

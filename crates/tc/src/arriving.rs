@@ -1,0 +1,228 @@
+//! What arrives at a link is sent to another one, where it can wait.
+
+use netlink::{Connection, Discipline, Filter, Handle, HeldFilter, Link, Packets, Request};
+
+use crate::error::{Error, Module};
+use crate::traffic::Traffic;
+
+/// A link at which packets arrive.
+#[derive(Clone, Copy)]
+pub struct Arriving<'a> {
+    /// To the namespace of the link.
+    pub connection: &'a Connection,
+    /// The link.
+    pub link: &'a Link,
+}
+
+/// Where the filters are attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// It was there already, and may be somebody else's.
+    Found,
+    /// It was made.
+    Made,
+}
+
+impl Arriving<'_> {
+    /// Sends `traffic` to `other`, wherever of ours it was sent before.
+    ///
+    /// # Errors
+    /// [`Error::Lacks`]; a hook that was made is gone again by then.
+    pub fn ensure(&self, other: &Link, traffic: &Traffic) -> Result<Hook, Error> {
+        let hook = self.ensure_hook()?;
+        let ensured = self.ensure_filters(hook, other, traffic);
+        if ensured.is_err() {
+            self.remove(hook)?;
+        }
+        ensured.map(|()| hook)
+    }
+
+    /// Sends nothing anywhere any more, and takes `hook` away if it was made.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`].
+    pub fn remove(&self, hook: Hook) -> Result<(), Error> {
+        match hook {
+            Hook::Made => {
+                let hook = Request::delete_qdisc(self.link.index, Handle::INGRESS);
+                self.connection.execute(vec![hook])?;
+            }
+            Hook::Found => {
+                let (ours, _) = self.filters(0)?;
+                self.delete(&ours)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is not as [`Self::ensure`] leaves it, in words.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`].
+    pub fn differences(&self, other: &Link, traffic: &Traffic) -> Result<Vec<String>, Error> {
+        let ours = match self.hook()? {
+            Some(_) => self.filters(other.index)?.0,
+            None => Vec::new(),
+        };
+        if do_the_same(&ours, &wanted(other, traffic, 0)) {
+            return Ok(Vec::new());
+        }
+        let (name, other) = (&self.link.name, &other.name);
+        Ok(vec![format!(
+            "what arrives at {name} is not sent to {other}"
+        )])
+    }
+
+    fn hook(&self) -> Result<Option<Discipline>, Error> {
+        let found = self.connection.qdisc(self.link.index, Handle::INGRESS)?;
+        Ok(found.map(|it| it.discipline))
+    }
+
+    fn ensure_hook(&self) -> Result<Hook, Error> {
+        if self.hook()?.is_some() {
+            return Ok(Hook::Found);
+        }
+        match self
+            .connection
+            .execute(vec![Request::add_ingress(self.link.index)])
+        {
+            Ok(()) => Ok(Hook::Made),
+            // Somebody was quicker.
+            Err(error) if error.is_already_exists() => Ok(Hook::Found),
+            Err(error) => Err(Error::of(Module::Ingress, error)),
+        }
+    }
+
+    fn ensure_filters(&self, hook: Hook, other: &Link, traffic: &Traffic) -> Result<(), Error> {
+        let (ours, others) = match hook {
+            Hook::Found => self.filters(other.index)?,
+            Hook::Made => Default::default(),
+        };
+        let is_ours = |priority| ours.iter().any(|it| it.priority == priority);
+        let taken = others.iter().map(|it| it.priority);
+        let taken = taken.filter(|it| !is_ours(*it)).collect();
+        let wanted = wanted(other, traffic, first_priority(taken));
+        if do_the_same(&ours, &wanted) {
+            return Ok(());
+        }
+        self.delete(&ours)?;
+        let link = self.link.index;
+        let add = wanted
+            .iter()
+            .map(|it| Request::add_filter(link, Handle::ARRIVING, it));
+        let added = self.connection.execute(add.collect());
+        added.map_err(|error| Error::of(Module::Mirred, error))
+    }
+
+    /// Ours, and the reference's to the link with the index `other` or to one that is gone;
+    /// and those of others.
+    fn filters(&self, other: u32) -> Result<(Vec<HeldFilter>, Vec<HeldFilter>), Error> {
+        let filters = self.connection.filters(self.link.index, Handle::ARRIVING)?;
+        let is_ours = |held: &HeldFilter| {
+            held.filter.is_some_and(|it| {
+                it.class == MARK
+                    || it.class == MARK_OF_REFERENCE
+                        && it.redirect.is_some_and(|to| to == other || to == GONE)
+            })
+        };
+        Ok(filters.into_iter().partition(is_ours))
+    }
+
+    /// Nobody else's is of a priority of ours; the reference's may be any.
+    fn delete(&self, filters: &[HeldFilter]) -> Result<(), Error> {
+        let (link, parent) = (self.link.index, Handle::ARRIVING);
+        let is_marked = |it: &HeldFilter| it.filter.is_some_and(|it| it.class == MARK);
+        let mut deleted = None;
+        let mut delete = Vec::new();
+        for held in filters {
+            if !is_marked(held) {
+                delete.push(Request::delete_filter(link, parent, held));
+            } else if deleted.replace(held.priority) != Some(held.priority) {
+                delete.push(Request::delete_priority(link, parent, held));
+            }
+        }
+        Ok(self.connection.execute(delete)?)
+    }
+}
+
+/// Whatever class and priority they have.
+fn do_the_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
+    let held = held.iter().filter_map(|it| it.filter);
+    held.map(|it| (it.packets, it.redirect))
+        .eq(wanted.iter().map(|it| (it.packets, it.redirect)))
+}
+
+/// The filters in the order in which they are asked. All of one priority are for one
+/// protocol, so IPv4, IPv6 and the rest have three that follow each other.
+fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
+    let to = Some(other.index);
+    let filter = |step, packets, redirect| Filter {
+        priority: first.saturating_add(step),
+        packets,
+        class: MARK,
+        redirect,
+    };
+    let (subnets, rest) = match traffic {
+        Traffic::Only(_) => (to, None),
+        // A filter that leads nowhere ends the search, and the packet goes on.
+        Traffic::All | Traffic::AllBut(_) => (None, Some(filter(2, Packets::All, to))),
+    };
+    let of_family = |step, is_family: fn(&&ipnetwork::IpNetwork) -> bool| {
+        let of_family = traffic.subnets().iter().filter(is_family);
+        of_family.map(move |it| filter(step, Packets::To(*it), subnets))
+    };
+    let ipv4 = of_family(0, |it| it.is_ipv4());
+    let ipv6 = of_family(1, |it| it.is_ipv6());
+    ipv4.chain(ipv6).chain(rest).collect()
+}
+
+/// Three priorities that nobody has, before those of all others where there is room: what
+/// another filter keeps for itself is not limited.
+fn first_priority(mut taken: Vec<u16>) -> u16 {
+    taken.sort_unstable();
+    let Some(lowest) = taken.first() else {
+        return WITHOUT_OTHERS;
+    };
+    if let Some(first) = lowest.checked_sub(PRIORITIES).filter(|first| *first > 0) {
+        return first;
+    }
+    let mut first = 1;
+    for priority in taken {
+        if priority.saturating_sub(first) >= PRIORITIES {
+            break;
+        }
+        first = priority.saturating_add(1);
+    }
+    first
+}
+
+const PRIORITIES: u16 = 3;
+/// Leaves room before and behind. The kernel's own choice would be close.
+const WITHOUT_OTHERS: u16 = 0xc000;
+
+/// The class that ours name. There is none of that number: it says whose the filter is.
+const MARK: Handle = Handle::new(0xb0, 1);
+const MARK_OF_REFERENCE: Handle = Handle::new(1, 1);
+
+/// What the kernel names as the goal of a filter whose link was deleted.
+const GONE: u32 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_are_before_those_of_others_where_there_is_room() {
+        for (taken, first) in [
+            (vec![], 0xc000),
+            (vec![0xc000], 0xbffd),
+            (vec![4, 9], 1),
+            (vec![3], 4),
+            (vec![1, 2, 49_152], 3),
+            (vec![1, 4, 8], 5),
+            (vec![7, 1, 4], 8),
+        ] {
+            assert_eq!(first_priority(taken.clone()), first, "{taken:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What leaves by a link waits in front of it.
+//!
+//! All traffic: one token bucket filter. Part of it: a hierarchy with one class that has the
+//! limit, and filters that tell which packets are in it; the others pass it by. Such a class
+//! lets a segment of 64 KiB pass in one piece, which at low rates is half a second's worth, so
+//! in it stands a token bucket filter that never holds anything back, but cuts segments.
+
+use netlink::{Connection, Discipline, Filter, Handle, Link, Packets, Place, Qdisc, Request};
+use netlink::{HeldBucket, HeldFilter, TokenBucket};
+
+use crate::error::{Error, Module};
+use crate::limit::{BitsPerSecond, Limit};
+use crate::reference;
+use crate::traffic::Traffic;
+
+/// A link by which packets leave.
+#[derive(Clone, Copy)]
+pub struct Leaving<'a> {
+    /// To the namespace of the link.
+    pub connection: &'a Connection,
+    /// The link.
+    pub link: &'a Link,
+}
+
+impl Leaving<'_> {
+    /// Limits `traffic` to `limit`, whatever of ours there was before.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] and [`Error::Lacks`].
+    pub fn ensure(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+        let bucket = limit.bucket();
+        let root = self.root()?;
+        match traffic {
+            Traffic::All => self.ensure_bucket(root.as_ref(), &bucket),
+            _ => self.ensure_class(root.as_ref(), &bucket, traffic),
+        }
+    }
+
+    /// Limits nothing any more; what is somebody else's stays.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`].
+    pub fn remove(&self) -> Result<(), Error> {
+        match self.root() {
+            Err(Error::Foreign { .. }) | Ok(None) => Ok(()),
+            Err(error) => Err(error),
+            Ok(Some(_)) => {
+                let root = Request::delete_qdisc(self.link.index, Handle::ROOT);
+                Ok(self.connection.execute(vec![root])?)
+            }
+        }
+    }
+
+    /// What is not as [`Self::ensure`] leaves it, in words.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`].
+    pub fn differences(&self, limit: &Limit, traffic: &Traffic) -> Result<Vec<String>, Error> {
+        let (name, bucket) = (&self.link.name, limit.bucket());
+        let held = match self.root() {
+            Err(Error::Foreign {
+                discipline, handle, ..
+            }) => {
+                return Ok(vec![format!(
+                    "{name} has {discipline} {handle} of somebody else's"
+                )]);
+            }
+            root => root?,
+        };
+        let root = held.as_ref().map(|it| &it.discipline);
+        match (traffic, root) {
+            (Traffic::All, Some(Discipline::Tbf(held))) if holds(held, &bucket) => Ok(vec![]),
+            (Traffic::All, Some(Discipline::Tbf(held))) => {
+                Ok(vec![format!("{name} has {held}, not {bucket}")])
+            }
+            (Traffic::Only(_) | Traffic::AllBut(_), Some(Discipline::Htb { default, .. })) => {
+                let is_as_left = *default == default_class(traffic)
+                    && self.is_class_as_left(&bucket)?
+                    && are_same(&self.filters()?, &wanted_filters(traffic));
+                let difference = format!("the limit of {name} is not {bucket} for these subnets");
+                Ok((!is_as_left).then_some(difference).into_iter().collect())
+            }
+            _ => Ok(vec![format!("{name} has no limit")]),
+        }
+    }
+
+    /// What is there of ours, or of the reference's.
+    fn root(&self) -> Result<Option<Qdisc>, Error> {
+        let Some(root) = self.connection.qdisc(self.link.index, Handle::ROOT)? else {
+            return Ok(None);
+        };
+        match (root.handle.major, &root.discipline) {
+            // The kernel's own choice.
+            (0, _) => Ok(None),
+            (OURS, _) | (reference::MAJOR, Discipline::Tbf(_)) => Ok(Some(root)),
+            _ => Err(Error::Foreign {
+                link: self.link.name.clone(),
+                discipline: root.discipline.to_string(),
+                handle: root.handle,
+            }),
+        }
+    }
+
+    fn ensure_bucket(&self, root: Option<&Qdisc>, bucket: &TokenBucket) -> Result<(), Error> {
+        match root.map(|root| &root.discipline) {
+            Some(Discipline::Tbf(held)) if holds(held, bucket) => return Ok(()),
+            None | Some(Discipline::Tbf(_)) => {}
+            Some(_) => self.remove()?,
+        }
+        let handle = match root {
+            Some(root) if matches!(root.discipline, Discipline::Tbf(_)) => root.handle,
+            _ => ROOT,
+        };
+        let set = Request::set_tbf(self.place(Handle::ROOT, handle), bucket);
+        self.execute(Module::Tbf, set)
+    }
+
+    fn ensure_class(
+        &self,
+        root: Option<&Qdisc>,
+        bucket: &TokenBucket,
+        traffic: &Traffic,
+    ) -> Result<(), Error> {
+        let default = default_class(traffic);
+        match root.map(|root| &root.discipline) {
+            Some(Discipline::Htb { default: held, .. }) if *held == default => {}
+            found => {
+                if found.is_some() {
+                    self.remove()?;
+                }
+                let add = Request::add_htb(self.place(Handle::ROOT, ROOT), default);
+                self.execute(Module::Htb, add)?;
+            }
+        }
+        if !self.is_class_as_left(bucket)? {
+            let class = Request::set_htb_class(self.place(ROOT, CLASS), bucket);
+            self.execute(Module::Htb, class)?;
+            let segments = Request::set_tbf(self.place(CLASS, LEAF), &segmenter(bucket));
+            self.execute(Module::Tbf, segments)?;
+        }
+        self.ensure_filters(traffic)
+    }
+
+    fn ensure_filters(&self, traffic: &Traffic) -> Result<(), Error> {
+        let (held, wanted) = (self.filters()?, wanted_filters(traffic));
+        if are_same(&held, &wanted) {
+            return Ok(());
+        }
+        let link = self.link.index;
+        let mut stale = held;
+        stale.dedup_by_key(|it| it.priority);
+        let delete = stale.iter();
+        let delete = delete.map(|it| Request::delete_priority(link, ROOT, it));
+        self.connection.execute(delete.collect())?;
+        let add = wanted.iter().map(|it| Request::add_filter(link, ROOT, it));
+        let added = self.connection.execute(add.collect());
+        added.map_err(|error| Error::of(Module::U32, error))
+    }
+
+    fn is_class_as_left(&self, bucket: &TokenBucket) -> Result<bool, Error> {
+        let link = self.link.index;
+        let class = self.connection.class(link, CLASS)?;
+        let is_limited = class.is_some_and(|it| match it.discipline {
+            Discipline::Htb {
+                class: Some(held), ..
+            } => bucket.is_held_by(&held),
+            _ => false,
+        });
+        if !is_limited {
+            return Ok(false);
+        }
+        let leaf = self.connection.qdisc(link, CLASS)?;
+        Ok(leaf.is_some_and(|it| match it.discipline {
+            Discipline::Tbf(held) => holds(&held, &segmenter(bucket)),
+            _ => false,
+        }))
+    }
+
+    fn filters(&self) -> Result<Vec<HeldFilter>, Error> {
+        let filters = self.connection.filters(self.link.index, ROOT)?;
+        Ok(filters
+            .into_iter()
+            .filter(|it| it.filter.is_some())
+            .collect())
+    }
+
+    fn place(&self, parent: Handle, handle: Handle) -> Place {
+        Place {
+            link: self.link.index,
+            parent,
+            handle,
+        }
+    }
+
+    fn execute(&self, module: Module, request: Request) -> Result<(), Error> {
+        let done = self.connection.execute(vec![request]);
+        done.map_err(|error| Error::of(module, error))
+    }
+}
+
+fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {
+    wanted.is_held_by(held) && wanted.limit == held.limit
+}
+
+fn are_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
+    held.iter()
+        .filter_map(|it| it.filter)
+        .eq(wanted.iter().copied())
+}
+
+/// The class of packets that no filter knows: none, or the limited one.
+fn default_class(traffic: &Traffic) -> u32 {
+    match traffic {
+        Traffic::Only(_) => 0,
+        Traffic::All | Traffic::AllBut(_) => CLASS.minor.into(),
+    }
+}
+
+/// A filter for each subnet. All filters of one priority are for one protocol.
+fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
+    let class = match traffic {
+        Traffic::Only(_) => CLASS,
+        // The hierarchy itself, which stands for no class.
+        Traffic::All | Traffic::AllBut(_) => ROOT,
+    };
+    let filter = |priority| {
+        move |subnet: &_| Filter {
+            priority,
+            packets: Packets::From(*subnet),
+            class,
+            redirect: None,
+        }
+    };
+    let (ipv4, ipv6): (Vec<_>, Vec<_>) = traffic.subnets().iter().partition(|it| it.is_ipv4());
+    let ipv4 = ipv4.into_iter().map(filter(1));
+    ipv4.chain(ipv6.into_iter().map(filter(2))).collect()
+}
+
+fn segmenter(bucket: &TokenBucket) -> TokenBucket {
+    TokenBucket {
+        rate: BitsPerSecond::MAX.bytes(),
+        ..*bucket
+    }
+}
+
+/// Ours bear a number that nobody takes by chance.
+const OURS: u16 = 0xb0;
+
+const ROOT: Handle = Handle::new(OURS, 0);
+const CLASS: Handle = Handle::new(OURS, 1);
+const LEAF: Handle = Handle::new(OURS + 1, 0);

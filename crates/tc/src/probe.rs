@@ -1,0 +1,71 @@
+//! What the kernel lacks, found by trying.
+
+use netlink::{Connection, Filter, Handle, Ifb, MacAddress, Packets, Place, Request};
+
+use crate::error::{Error, Module};
+use crate::limit::{BitsPerSecond, Burst, Limit};
+
+/// What of all that limits take is not there, in the namespace of `connection`, in which one
+/// of each is made and left: it should be one that ends thereafter. Without the hook for
+/// arriving packets nothing is known of the filters.
+///
+/// # Errors
+/// [`Error::Netlink`]: something else stands in the way.
+pub fn missing(connection: &Connection) -> Result<Vec<Module>, Error> {
+    let lo = connection.link("lo")?.index;
+    let ifb = Ifb {
+        name: "ifb",
+        mac: MacAddress([2, 0, 0, 0, 0, 0]),
+        mtu: 1500,
+    };
+    let mut missing = Vec::new();
+    missing.extend(lacking(Module::Ifb, connection.add_ifb(&ifb))?);
+    for (module, request) in [
+        (Module::Htb, Request::add_htb(root(lo, 1), 0)),
+        (
+            Module::Tbf,
+            Request::set_tbf(root(lo, 2), &any_limit().bucket()),
+        ),
+        (Module::Ingress, Request::add_ingress(lo)),
+        (Module::U32, add_filter(lo, 1, None)),
+        (Module::Mirred, add_filter(lo, 2, Some(lo))),
+    ] {
+        missing.extend(lacking(module, connection.execute(vec![request]))?);
+        if missing.last() == Some(&Module::Ingress) {
+            break;
+        }
+    }
+    Ok(missing)
+}
+
+fn lacking(module: Module, tried: Result<(), netlink::Error>) -> Result<Option<Module>, Error> {
+    match tried.map_err(|error| Error::of(module, error)) {
+        Ok(()) => Ok(None),
+        Err(Error::Lacks { module, .. }) => Ok(Some(module)),
+        Err(error) => Err(error),
+    }
+}
+
+fn root(link: u32, major: u16) -> Place {
+    Place {
+        link,
+        parent: Handle::ROOT,
+        handle: Handle::new(major, 0),
+    }
+}
+
+fn any_limit() -> Limit {
+    let rate = BitsPerSecond::MAX;
+    let burst = Burst::derived(rate, 0);
+    Limit { rate, burst }
+}
+
+fn add_filter(link: u32, priority: u16, redirect: Option<u32>) -> Request {
+    let filter = Filter {
+        priority,
+        packets: Packets::All,
+        class: Handle::new(1, 1),
+        redirect,
+    };
+    Request::add_filter(link, Handle::ARRIVING, &filter)
+}

@@ -1,0 +1,76 @@
+//! Limits as the reference sets them, to be told from others.
+//!
+//! It takes a burst that nobody chose at its word. Its sums have 32 bits, in which such a burst
+//! overflows, so of that nothing can be said. Up to 1.5 it sets a token bucket filter, from 1.6
+//! on a hierarchy with one class that is limited and one that is not.
+
+use netlink::{Discipline, Handle, TokenBucket};
+
+use crate::error::Error;
+use crate::leaving::Leaving;
+use crate::limit::BitsPerSecond;
+
+impl Leaving<'_> {
+    /// All traffic is limited as the reference does it for a burst of `bits`.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`].
+    pub fn is_of_reference(&self, rate: BitsPerSecond, bits: u64) -> Result<bool, Error> {
+        let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
+        let root = root.filter(|root| root.handle == Handle::new(MAJOR, 0));
+        match root.map(|root| root.discipline) {
+            Some(Discipline::Tbf(held)) => {
+                Ok(held.rate == rate.bytes() && held.limit == queue(rate, bits))
+            }
+            Some(Discipline::Htb { default, .. }) if default == u32::from(LIMITED.minor) => {
+                self.has_class_of_reference(rate, bits)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn has_class_of_reference(&self, rate: BitsPerSecond, bits: u64) -> Result<bool, Error> {
+        let class = self.connection.class(self.link.index, LIMITED)?;
+        let Some(Discipline::Htb {
+            class: Some(held), ..
+        }) = class.map(|class| class.discipline)
+        else {
+            return Ok(false);
+        };
+        let wanted = TokenBucket {
+            rate: rate.bytes(),
+            burst: burst(bits),
+            limit: 0,
+        };
+        let same_rate = held.rate == wanted.rate;
+        Ok(same_rate && (wanted.overflows() || wanted.is_held_by(&held)))
+    }
+}
+
+/// The length of its queue, whose sum wraps around.
+fn queue(rate: BitsPerSecond, bits: u64) -> u32 {
+    rate.waiting().wrapping_add(burst(bits))
+}
+
+fn burst(bits: u64) -> u32 {
+    u32::try_from((bits / 8) & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+/// The number of its disciplines.
+pub(crate) const MAJOR: u16 = 1;
+
+/// `ShapedClassMinorID`.
+const LIMITED: Handle = Handle::new(MAJOR, 48);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_is_what_its_sum_makes_of_it() {
+        // As the executable set them.
+        let queue = |rate: u64, bits| queue(rate.try_into().unwrap(), bits);
+        assert_eq!(queue(20_000_000, 34_359_738_359), 62_498);
+        assert_eq!(queue(10_000_000, 4_294_967_295), 536_902_161);
+    }
+}
