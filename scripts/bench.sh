@@ -6,11 +6,12 @@
 #
 # DIR is /usr/lib/cni by default, N 200, and every case is run:
 #
-#     attach   VERSION, loopback ADD, bridge ADD and DEL with host-local
-#     leases   host-local at 1, 1,000, 10,000 and 60,000 leases
+#     attach     VERSION, loopback ADD, bridge ADD and DEL with host-local
+#     leases     host-local at 1, 1,000, 10,000 and 60,000 leases
+#     bandwidth  bandwidth ADD, CHECK and DEL; what passes a limit, by iperf3, in ten minutes
 #
 # Needs Rust and an idle machine; works as root and as an ordinary user who may make user
-# namespaces. Installs ip and the reference (Debian's containernetworking-plugins) where
+# namespaces. Installs ip, iperf3 and the reference (Debian's containernetworking-plugins) where
 # they are missing, for which it has to be root or to have sudo.
 
 set -euo pipefail
@@ -27,7 +28,7 @@ main() {
                 if [[ $1 == --rounds ]]; then rounds=$2; else reference=$(realpath "$2"); fi
                 shift
                 ;;
-            attach | leases) cases+=("$1") ;;
+            attach | leases | bandwidth) cases+=("$1") ;;
             *) die "unknown option or case $1" ;;
         esac
         shift
@@ -35,6 +36,7 @@ main() {
     need_rust
     need ip iproute2
     need unshare util-linux
+    need iperf3 iperf3
     need "$reference/bridge" containernetworking-plugins
 
     say "building static executables"

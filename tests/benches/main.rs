@@ -5,6 +5,8 @@
 
 mod attach;
 mod leases;
+mod limits;
+mod throughput;
 mod timing;
 
 use std::path::PathBuf;
@@ -26,12 +28,16 @@ fn main() {
         match case.as_str() {
             "attach" => attach::run(&host, sides(), options.rounds),
             "leases" => leases::run(&host, sides()),
+            "bandwidth" => {
+                limits::run(&host, sides(), options.rounds);
+                throughput::run(&host, &sides());
+            }
             _ => panic!("unknown case {case:?}; there are {CASES:?}"),
         }
     }
 }
 
-const CASES: [&str; 2] = ["attach", "leases"];
+const CASES: [&str; 3] = ["attach", "leases", "bandwidth"];
 
 struct Options {
     ours: PathBuf,

@@ -104,6 +104,11 @@ impl Trace {
 }
 
 impl Call {
+    /// What strace wrote of it.
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+
     /// The same call, going wrong.
     pub fn with(&self, harm: Harm) -> Fault {
         let call = self.clone();

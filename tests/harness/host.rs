@@ -132,6 +132,12 @@ impl Host {
         Network::new(self, config)
     }
 
+    /// The limits of the network `pods`; keys and `prevResult` are to be set.
+    pub fn bandwidth(&self) -> Network<'_> {
+        let config = json!({"cniVersion": "1.0.0", "name": "pods", "type": "bandwidth"});
+        Network::new(self, config)
+    }
+
     /// A loopback network as containerd asks for it.
     pub fn loopback(&self) -> Network<'_> {
         let config = json!({"cniVersion": "1.0.0", "name": "lo-net", "type": "loopback"});

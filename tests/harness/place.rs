@@ -38,6 +38,27 @@ pub trait Place {
             .collect()
     }
 
+    /// `tc ARGUMENTS`, split at white space; it has to succeed.
+    fn tc(&self, arguments: &str) -> String {
+        let arguments: Vec<_> = arguments.split_whitespace().collect();
+        self.run("tc", &arguments)
+    }
+
+    /// The queueing disciplines of a link, as `tc` shows them, without those that the kernel
+    /// chose by itself.
+    fn qdiscs(&self, link: &str) -> Vec<Value> {
+        let listed = self.tc(&format!("-json qdisc show dev {link}"));
+        let mut listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
+        listed.retain(|qdisc| qdisc["handle"] != "0:");
+        listed
+    }
+
+    /// Bytes that a link has received so far.
+    fn received(&self, link: &str) -> u64 {
+        let links = self.ip_json(&format!("-statistics link show dev {link}"));
+        links[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
+    }
+
     /// Names of all links, sorted.
     fn links(&self) -> Vec<String> {
         let links = self.ip_json("link show");

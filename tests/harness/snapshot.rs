@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::host::Host;
 use crate::place::{Place, text};
 
-/// Links, addresses, routes, rules, sysctls and leases at one moment.
+/// Links, addresses, routes, rules, queueing disciplines, sysctls and leases at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot(BTreeMap<String, String>);
 
@@ -20,6 +20,7 @@ impl Snapshot {
         facts.add_text("routes 4", &host.ip("-4 route show table all"));
         facts.add_text("routes 6", &host.ip("-6 route show table all"));
         facts.add_text("rules", &host.run("nft", &["list", "ruleset"]));
+        facts.add_qdiscs(host);
         for dir in [host.lease_dir(), "/var/lib/cni".into()] {
             facts.add_files(&dir);
         }
@@ -80,6 +81,28 @@ impl Snapshot {
             for address in addresses.filter(|address| address["scope"] != "link") {
                 self.add(address_key(&name, address), "there".into());
             }
+        }
+    }
+
+    /// The tables that the kernel keeps filters in are no facts.
+    fn add_qdiscs(&mut self, host: &Host) {
+        let listed = host.tc("-json qdisc show");
+        let mut listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
+        listed.retain(|qdisc| qdisc["handle"] != "0:");
+        for mut qdisc in listed {
+            if let Some(options) = qdisc["options"].as_object_mut() {
+                options.remove("direct_packets_stat");
+            }
+            let link = text(&qdisc["dev"]);
+            let (place, hook) = match qdisc["parent"].as_str() {
+                Some(parent) => (parent, "ingress"),
+                None => ("root", "root"),
+            };
+            self.add(format!("qdisc of {link} on {place}"), qdisc.to_string());
+            let filters = host.tc(&format!("filter show dev {link} {hook}"));
+            let is_fact = |line: &&str| line.starts_with([' ', '\t']) || line.contains("flowid");
+            let filters: Vec<_> = filters.lines().filter(is_fact).collect();
+            self.add(format!("filters of {link} on {place}"), filters.join("; "));
         }
     }
 

@@ -1,8 +1,13 @@
-//! Datagrams and connections between two places.
+//! Datagrams and connections between two places, and as much of them as there is room for.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
 
 use crate::place::Place;
 
@@ -46,6 +51,47 @@ pub fn tcp(client: &impl Place, server: &impl Place, address: &str) -> Option<Ip
     Some(from.ip())
 }
 
+/// What a flood is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flood {
+    /// Datagrams of 1,400 bytes, one after the other.
+    Udp,
+    /// One connection.
+    Tcp,
+}
+
+/// Sends all that there is room for from `client`, where `source` is its address, to
+/// `address`, where `server` is, for so many seconds. Hands back how many bits arrived at the
+/// server's `link` in each of them, all headers included.
+pub fn flood(
+    flood: Flood,
+    (client, source): (&(impl Place + Sync), &str),
+    (server, address, link): (&(impl Place + Sync), &str, &str),
+    seconds: usize,
+) -> Vec<f64> {
+    let stop = &AtomicBool::new(false);
+    let (to, from) = connected((client, source), (server, address), flood);
+    thread::scope(|scope| {
+        scope.spawn(|| drain(&from, stop));
+        let mut before = (server.received(link), Instant::now());
+        scope.spawn(|| pour(&to, stop));
+        let second = |_| {
+            let end = before.1 + Duration::from_secs(1);
+            while let Some(rest) = end.checked_duration_since(Instant::now()) {
+                thread::park_timeout(rest);
+            }
+            let now = (server.received(link), Instant::now());
+            let bytes = u32::try_from(now.0 - before.0).unwrap();
+            let rate = f64::from(bytes) * 8.0 / (now.1 - before.1).as_secs_f64();
+            before = now;
+            rate
+        };
+        let rates = (0..seconds).map(second).collect();
+        stop.store(true, Ordering::Relaxed);
+        rates
+    })
+}
+
 fn unspecified(like: IpAddr) -> SocketAddr {
     let any = if like.is_ipv4() {
         "0.0.0.0:0"
@@ -54,3 +100,76 @@ fn unspecified(like: IpAddr) -> SocketAddr {
     };
     any.parse().unwrap()
 }
+
+/// Both ends of a flood.
+enum Pipe {
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+}
+
+fn connected(
+    (client, source): (&impl Place, &str),
+    (server, address): (&impl Place, &str),
+    flood: Flood,
+) -> (Pipe, Pipe) {
+    let [source, address] = [source, address].map(|it| SocketAddr::new(it.parse().unwrap(), 0));
+    match flood {
+        Flood::Udp => {
+            let to = server.enter(|| UdpSocket::bind(address).unwrap());
+            let from = client.enter(|| UdpSocket::bind(source).unwrap());
+            from.connect(to.local_addr().unwrap()).unwrap();
+            (Pipe::Udp(from), Pipe::Udp(to))
+        }
+        Flood::Tcp => {
+            let listening = server.enter(|| TcpListener::bind(address).unwrap());
+            let target = listening.local_addr().unwrap();
+            // The standard library binds no socket that is to be connected.
+            let from = client.enter(|| connect(source, target));
+            (Pipe::Tcp(from), Pipe::Tcp(listening.accept().unwrap().0))
+        }
+    }
+}
+
+fn connect(source: SocketAddr, target: SocketAddr) -> TcpStream {
+    let (family, none) = match source {
+        SocketAddr::V4(_) => (AddressFamily::Inet, SockFlag::empty()),
+        SocketAddr::V6(_) => (AddressFamily::Inet6, SockFlag::empty()),
+    };
+    let made = socket(family, SockType::Stream, none, None).unwrap();
+    bind(made.as_raw_fd(), &SockaddrStorage::from(source)).unwrap();
+    nix::sys::socket::connect(made.as_raw_fd(), &SockaddrStorage::from(target)).unwrap();
+    made.into()
+}
+
+fn pour(to: &Pipe, stop: &AtomicBool) {
+    let buffer = vec![0; 64 * 1024];
+    while !stop.load(Ordering::Relaxed) {
+        match to {
+            // No room is no error.
+            Pipe::Udp(socket) => drop(socket.send(&buffer[..1400])),
+            Pipe::Tcp(stream) => {
+                stream.set_write_timeout(Some(TICK)).unwrap();
+                drop((&*stream).write(&buffer));
+            }
+        }
+    }
+}
+
+fn drain(from: &Pipe, stop: &AtomicBool) {
+    let mut buffer = vec![0; 64 * 1024];
+    while !stop.load(Ordering::Relaxed) {
+        match from {
+            Pipe::Udp(socket) => {
+                socket.set_read_timeout(Some(TICK)).unwrap();
+                drop(socket.recv(&mut buffer));
+            }
+            Pipe::Tcp(stream) => {
+                stream.set_read_timeout(Some(TICK)).unwrap();
+                drop((&*stream).read(&mut buffer));
+            }
+        }
+    }
+}
+
+/// How often a flood looks whether it should end.
+const TICK: Duration = Duration::from_millis(100);

@@ -86,7 +86,7 @@ impl Replay {
         let container = call.variable("CNI_CONTAINERID").to_owned();
         let key = (call.plugin.clone(), container.clone());
         if call.stdin["prevResult"].is_object()
-            && let Some(result) = self.results.get(&key)
+            && let Some(result) = self.previous(&call)
         {
             call.stdin["prevResult"] = result.clone();
         }
@@ -98,6 +98,8 @@ impl Replay {
         match (call.verb(), call.plugin.as_str()) {
             ("ADD", "bridge") => attached(&self.host, sandbox, &call),
             ("DEL", "bridge") => detached(&self.host, sandbox, &call),
+            ("ADD", "bandwidth") => limited(&self.host, &result, &call),
+            ("DEL", "bandwidth") => assert!(blocks(&self.host, &call).is_empty()),
             ("DEL", "host-local") => assert!(leases(&self.host, &call).is_empty()),
             ("VERSION", _) => assert!(result["supportedVersions"].is_array()),
             _ => {}
@@ -107,6 +109,53 @@ impl Replay {
             self.results.insert(key, result);
         }
     }
+
+    /// The result that the call refers to: of its own plugin's ADD or, for that, of the one
+    /// before it in the chain.
+    fn previous(&self, call: &Call) -> Option<&Value> {
+        let result_of = |plugin: &str| {
+            let container = call.variable("CNI_CONTAINERID").to_owned();
+            self.results.get(&(plugin.to_owned(), container))
+        };
+        match (call.verb(), call.plugin.as_str()) {
+            ("ADD", "bandwidth") => result_of("bridge"),
+            (_, plugin) => result_of(plugin),
+        }
+    }
+}
+
+/// The recorded pods have 10 Mbit/s towards them and 20 from them, or no limit, and nobody
+/// chose a burst.
+fn limited(host: &Host, result: &Value, call: &Call) {
+    let blocks = blocks(host, call);
+    if !call.stdin["runtimeConfig"]["bandwidth"].is_object() {
+        for key in ["interfaces", "ips", "routes"] {
+            assert_eq!(result[key], call.stdin["prevResult"][key]);
+        }
+        assert!(blocks.is_empty());
+        return;
+    }
+    let pair = result["interfaces"][1]["name"].as_str().unwrap();
+    for (link, rate, burst) in [(pair, 1_250_000, 62_500), (&blocks[0], 2_500_000, 125_000)] {
+        let options = &host.qdiscs(link)[0]["options"];
+        assert_eq!(
+            (&options["rate"], &options["burst"]),
+            (&json!(rate), &json!(burst))
+        );
+    }
+}
+
+/// The blocks of the call's container.
+fn blocks(host: &Host, call: &Call) -> Vec<String> {
+    let owner = format!(
+        "cni:{}/{}/",
+        call.network(),
+        call.variable("CNI_CONTAINERID")
+    );
+    let blocks = host.ip_json("link show type ifb").into_iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let blocks = blocks.filter(|it| text(&it["ifalias"]).starts_with(&owner));
+    blocks.map(|it| text(&it["ifname"])).collect()
 }
 
 /// The pod's link works, and is as the call asked for it.
@@ -187,17 +236,17 @@ const RUNTIMES: [&str; 4] = [
 
 #[test]
 fn calls_of_containerd_1_6() {
-    replay("containerd-1.6", &["bridge", "loopback"]);
+    replay("containerd-1.6", &["bridge", "loopback", "bandwidth"]);
 }
 
 #[test]
 fn calls_of_containerd_2_3() {
-    replay("containerd-2.3", &["bridge", "loopback"]);
+    replay("containerd-2.3", &["bridge", "loopback", "bandwidth"]);
 }
 
 #[test]
 fn calls_of_cri_o_1_36() {
-    replay("cri-o-1.36", &["bridge", "loopback"]);
+    replay("cri-o-1.36", &["bridge", "loopback", "bandwidth"]);
 }
 
 #[test]

@@ -1,106 +1,269 @@
 //! What was asked: the limits, from wherever they come.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
-use cni::{Error, Network};
+use cni::{Error, Network, note};
+use ipnetwork::IpNetwork;
 use serde::Deserialize;
+use tc::{BitsPerSecond, Traffic};
 
-/// The first limit that somebody asks for, as key and value: the plugin's own keys come
-/// before `runtimeConfig.bandwidth`, and that before the pod's annotations.
-///
-/// # Errors
-/// Code 7: a value of the wrong type.
-pub(crate) fn limit(network: &Network) -> Result<Option<(String, String)>, Error> {
-    Ok(find(&network.config()?, &network.runtime_config()?))
+use crate::quantity;
+
+/// What a sandbox is limited to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Towards the sandbox.
+    pub ingress: Option<Asked>,
+    /// From the sandbox.
+    pub egress: Option<Asked>,
+    /// What is limited.
+    pub traffic: Traffic,
 }
 
-/// Rates are bits a second, bursts bits; 0 stands for no limit.
+/// A limit in one direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// The rate.
+    pub rate: BitsPerSecond,
+    /// The burst.
+    pub burst: AskedBurst,
+}
+
+impl AskedBurst {
+    /// What was written down, which is what the reference goes by.
+    pub fn bits(&self) -> u64 {
+        match self {
+            Self::Chosen { bits, .. } | Self::Derived { bits } => *bits,
+        }
+    }
+}
+
+/// How much may pass at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AskedBurst {
+    /// Somebody chose so many bits, under this key.
+    Chosen { bits: u64, key: String },
+    /// Nobody chose. The reference takes these bits for a burst all the same.
+    Derived { bits: u64 },
+}
+
+impl Config {
+    /// Reads the configuration and what the runtime passes.
+    ///
+    /// # Errors
+    /// Code 7, naming the key.
+    pub fn parse(network: &Network) -> Result<Self, Error> {
+        Self::of(network.config()?, network.runtime_config()?)
+    }
+
+    /// Nothing is limited.
+    pub fn is_idle(&self) -> bool {
+        self.ingress.is_none() && self.egress.is_none()
+    }
+
+    /// The plugin's own keys come before `runtimeConfig.bandwidth`, and that before the
+    /// pod's annotations; one source is taken as a whole. In its own keys somebody may have
+    /// written down zeros, which a runtime sends for what nobody asked for.
+    fn of(own: RawConfig, runtime: RuntimeConfig) -> Result<Self, Error> {
+        let of_runtime = runtime.bandwidth.unwrap_or_default();
+        let (limits, parent) = if own.is_given() {
+            (own.limits(), "")
+        } else if of_runtime.asks() {
+            (of_runtime.limits(), "runtimeConfig.bandwidth.")
+        } else {
+            (annotated(&runtime.annotations)?, "")
+        };
+        let bits = own.default_burst.unwrap_or_default();
+        let default = (bits != 0).then(|| AskedBurst::Chosen {
+            bits,
+            key: "defaultBurst".to_owned(),
+        });
+        let [ingress, egress] = limits;
+        let subnets = match (own.shaped_subnets, own.unshaped_subnets) {
+            (None, None) => (of_runtime.shaped_subnets, of_runtime.unshaped_subnets),
+            own => own,
+        };
+        Ok(Self {
+            ingress: ingress.asked(parent, default.clone())?,
+            egress: egress.asked(parent, default)?,
+            traffic: traffic(subnets)?,
+        })
+    }
+}
+
+/// Rates are bits a second, bursts bits; 0 stands for none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Limits {
-    ingress_rate: u64,
-    ingress_burst: u64,
-    egress_rate: u64,
-    egress_burst: u64,
+struct RawConfig {
+    ingress_rate: Option<u64>,
+    ingress_burst: Option<u64>,
+    egress_rate: Option<u64>,
+    egress_burst: Option<u64>,
+    default_burst: Option<u64>,
+    shaped_subnets: Option<Vec<String>>,
+    unshaped_subnets: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RuntimeConfig {
-    bandwidth: Option<Limits>,
+    bandwidth: Option<RawConfig>,
     #[serde(rename = "io.kubernetes.cri.pod-annotations")]
     annotations: BTreeMap<String, String>,
 }
 
-fn find(own: &Limits, runtime: &RuntimeConfig) -> Option<(String, String)> {
-    let annotated = ANNOTATIONS.into_iter().find_map(|key| {
-        let value = runtime.annotations.get(key)?;
-        Some((key.to_owned(), value.clone()))
-    });
-    let of_runtime = runtime
-        .bandwidth
-        .as_ref()
-        .and_then(|limits| limits.first("runtimeConfig.bandwidth."));
-    own.first("").or(of_runtime).or(annotated)
+/// Rate and burst of a direction, with the names of their keys.
+struct RawLimit {
+    rate: u64,
+    rate_key: &'static str,
+    burst: u64,
+    burst_key: &'static str,
 }
 
-impl Limits {
-    /// A burst limits nothing without its rate.
-    fn first(&self, parent: &str) -> Option<(String, String)> {
-        let rates = [
-            ("ingressRate", self.ingress_rate),
-            ("egressRate", self.egress_rate),
+impl RawConfig {
+    fn is_given(&self) -> bool {
+        let keys = [
+            self.ingress_rate,
+            self.ingress_burst,
+            self.egress_rate,
+            self.egress_burst,
         ];
-        let (key, rate) = rates.into_iter().find(|(_, rate)| *rate != 0)?;
-        Some((format!("{parent}{key}"), rate.to_string()))
+        keys.iter().any(Option::is_some)
+    }
+
+    fn asks(&self) -> bool {
+        self.limits().iter().any(|limit| limit.rate != 0)
+    }
+
+    fn limits(&self) -> [RawLimit; 2] {
+        [
+            RawLimit {
+                rate: self.ingress_rate.unwrap_or_default(),
+                rate_key: "ingressRate",
+                burst: self.ingress_burst.unwrap_or_default(),
+                burst_key: "ingressBurst",
+            },
+            RawLimit {
+                rate: self.egress_rate.unwrap_or_default(),
+                rate_key: "egressRate",
+                burst: self.egress_burst.unwrap_or_default(),
+                burst_key: "egressBurst",
+            },
+        ]
     }
 }
 
-/// Kubernetes quantities in bits a second.
+impl RawLimit {
+    fn asked(self, parent: &str, default: Option<AskedBurst>) -> Result<Option<Asked>, Error> {
+        let bits = self.burst;
+        let is_chosen = bits != 0 && !SENTINELS.contains(&bits);
+        if self.rate == 0 {
+            if is_chosen {
+                let Self {
+                    rate_key,
+                    burst_key,
+                    ..
+                } = self;
+                note(format_args!(
+                    "{parent}{burst_key} does nothing without {rate_key}"
+                ));
+            }
+            return Ok(None);
+        }
+        let rate = BitsPerSecond::try_from(self.rate)
+            .map_err(|error| Error::invalid(format!("{parent}{}", self.rate_key), words(error)))?;
+        let burst = if is_chosen {
+            let key = format!("{parent}{}", self.burst_key);
+            AskedBurst::Chosen { bits, key }
+        } else {
+            default.unwrap_or(AskedBurst::Derived { bits })
+        };
+        Ok(Some(Asked { rate, burst }))
+    }
+}
+
+/// The rates of the pod's annotations, in which no burst is said.
+fn annotated(annotations: &BTreeMap<String, String>) -> Result<[RawLimit; 2], Error> {
+    let [ingress, egress] = ANNOTATIONS;
+    let limit = |rate_key| {
+        let rate = match annotations.get(rate_key) {
+            Some(text) => annotated_rate(rate_key, text)?,
+            None => 0,
+        };
+        Ok(RawLimit {
+            rate,
+            rate_key,
+            burst: 0,
+            burst_key: "",
+        })
+    };
+    Ok([limit(ingress)?, limit(egress)?])
+}
+
+fn annotated_rate(key: &str, text: &str) -> Result<u64, Error> {
+    let rate = quantity::parse(text);
+    let rate = rate.filter(|rate| (LEAST_ANNOTATED..=MOST_ANNOTATED).contains(rate));
+    rate.ok_or_else(|| {
+        let reason = format!("{text:?} is no quantity from 1k to 1P, such as 10M");
+        Error::invalid(key, reason)
+    })
+}
+
+type Subnets = Option<Vec<String>>;
+
+fn traffic((shaped, unshaped): (Subnets, Subnets)) -> Result<Traffic, Error> {
+    let given = |list: Subnets| list.filter(|list| !list.is_empty());
+    match (given(shaped), given(unshaped)) {
+        (None, None) => Ok(Traffic::All),
+        (Some(shaped), None) => Ok(Traffic::Only(subnets("shapedSubnets", &shaped)?)),
+        (None, Some(unshaped)) => Ok(Traffic::AllBut(subnets("unshapedSubnets", &unshaped)?)),
+        (Some(_), Some(_)) => Err(Error::invalid(
+            "shapedSubnets",
+            "together with unshapedSubnets; one of them says it all",
+        )),
+    }
+}
+
+/// Each once, without its host bits.
+fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
+    let mut subnets = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let invalid = |error: &dyn Display| {
+            Error::invalid(format!("{key}[{index}]"), format!("{text:?}: {error}"))
+        };
+        let subnet: IpNetwork = match text.parse() {
+            Ok(subnet) if text.contains('/') => subnet,
+            Ok(_) => return Err(invalid(&"no length of a prefix, as in 10.0.0.0/8")),
+            Err(error) => return Err(invalid(&error)),
+        };
+        let subnet = IpNetwork::new(subnet.network(), subnet.prefix());
+        let subnet = subnet.map_err(|error| invalid(&error))?;
+        if !subnets.contains(&subnet) {
+            subnets.push(subnet);
+        }
+    }
+    Ok(subnets)
+}
+
+fn words(error: impl Display) -> String {
+    error.to_string()
+}
+
+/// What runtimes send for a burst that nobody chose: containerd (`MaxUint32` bits), CRI-O
+/// (`MaxUint32` bytes, less one bit).
+const SENTINELS: [u64; 2] = [4_294_967_295, 34_359_738_359];
+
+/// Kubernetes quantities in bits a second, towards and from the pod.
 const ANNOTATIONS: [&str; 2] = [
     "kubernetes.io/ingress-bandwidth",
     "kubernetes.io/egress-bandwidth",
 ];
 
+/// What Kubernetes takes.
+const LEAST_ANNOTATED: u64 = 1000;
+const MOST_ANNOTATED: u64 = 1_000_000_000_000_000;
+
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn key(own: &Value, runtime: &Value) -> Option<String> {
-        let own = cni::json::read(own, "").unwrap().value;
-        let runtime = cni::json::read(runtime, "runtimeConfig").unwrap().value;
-        find(&own, &runtime).map(|(key, _)| key)
-    }
-
-    #[test]
-    fn own_keys_come_before_the_runtimes_and_those_before_annotations() {
-        let annotations = json!({"kubernetes.io/egress-bandwidth": "10M"});
-        let runtime = json!({
-            "bandwidth": {"EgressRate": 1000, "EgressBurst": 4_294_967_295_u64},
-            "io.kubernetes.cri.pod-annotations": annotations,
-        });
-        let found = key(&json!({"ingressRate": 8}), &runtime);
-        assert_eq!(found.as_deref(), Some("ingressRate"));
-        assert_eq!(
-            key(&json!({}), &runtime).as_deref(),
-            Some("runtimeConfig.bandwidth.egressRate")
-        );
-        let annotated = json!({"io.kubernetes.cri.pod-annotations": annotations});
-        assert_eq!(
-            key(&json!({}), &annotated).as_deref(),
-            Some("kubernetes.io/egress-bandwidth")
-        );
-    }
-
-    #[test]
-    fn nothing_is_limited_by_zeros_and_bursts_alone() {
-        let zeros = json!({"bandwidth": {
-            "ingressRate": 0, "ingressBurst": 34_359_738_359_u64, "egressRate": 0, "egressBurst": 0,
-        }});
-        assert_eq!(key(&json!({}), &zeros), None);
-        assert_eq!(key(&json!({}), &json!({})), None);
-        assert_eq!(key(&json!({}), &json!({"bandwidth": null})), None);
-    }
-}
+#[path = "config_tests.rs"]
+mod tests;

@@ -1,12 +1,10 @@
-//! The verbs. A sandbox without limits passes through; one that asks for any is refused,
-//! since nothing here can limit a rate yet.
+//! The verbs, and the executable's name.
 
 use cni::{
-    About, AddRequest, AddResult, CheckRequest, DelRequest, Error, GcRequest, Network, SpecVersion,
-    StatusRequest,
+    About, AddRequest, AddResult, CheckRequest, DelRequest, GcRequest, SpecVersion, StatusRequest,
 };
 
-use crate::config;
+use crate::{add, check, del, gc, status};
 
 /// The plugin.
 pub(crate) struct Bandwidth;
@@ -21,40 +19,22 @@ impl cni::Plugin for Bandwidth {
     }
 
     fn add(&self, request: &AddRequest) -> anyhow::Result<AddResult> {
-        let result = request.chained()?;
-        expect_no_limit(&request.network)?;
-        Ok(result.clone())
+        add::add(request)
     }
 
-    /// ADD left nothing.
-    fn del(&self, _request: &DelRequest) -> anyhow::Result<()> {
-        Ok(())
+    fn del(&self, request: &DelRequest) -> anyhow::Result<()> {
+        del::del(request)
     }
 
     fn check(&self, request: &CheckRequest) -> anyhow::Result<()> {
-        request.chained()?;
-        Ok(expect_no_limit(&request.network)?)
+        check::check(request)
     }
 
-    /// Sandboxes without limits can be attached; a limit in the configuration itself is
-    /// one for all of them.
     fn status(&self, request: &StatusRequest) -> anyhow::Result<()> {
-        Ok(expect_no_limit(&request.network)?)
+        status::status(request)
     }
 
-    /// ADD left nothing.
-    fn gc(&self, _request: &GcRequest) -> anyhow::Result<()> {
-        Ok(())
-    }
-}
-
-fn expect_no_limit(network: &Network) -> Result<(), Error> {
-    match config::limit(network)? {
-        None => Ok(()),
-        Some((key, value)) => Err(Error::UnsupportedField {
-            key,
-            value,
-            reason: "this version of the plugin cannot limit rates yet".into(),
-        }),
+    fn gc(&self, request: &GcRequest) -> anyhow::Result<()> {
+        gc::gc(request)
     }
 }

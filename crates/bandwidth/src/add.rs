@@ -1,0 +1,98 @@
+//! ADD: the limits, and the way back.
+
+use cni::result::Interface;
+use cni::{AddRequest, AddResult, Error, Undo};
+use netlink::{Connection, Link};
+use netns::Netns;
+use tc::{Arriving, Leaving, Limit, Traffic};
+
+use crate::config::Config;
+use crate::plan::Plan;
+use crate::{del, host_link, ifb};
+
+/// Limits the sandbox and reports the result with the block that was made.
+///
+/// # Errors
+/// Whatever stands in the way. Nothing is limited by then.
+pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
+    let config = Config::parse(&request.network)?;
+    let mut result = request.chained()?.clone();
+    if config.is_idle() {
+        return Ok(result);
+    }
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    // Two ADDs of one attachment at once would undo each other's work.
+    let _lock = namespace.lock().map_err(Error::sandbox)?;
+    let host = Connection::open()?;
+    let host_link = host_link::find(request, &host, &namespace)?;
+    let plan = Plan::new(&config, host_link.mtu)?;
+    let limiting = Limiting {
+        request,
+        host: &host,
+        host_link: &host_link,
+        traffic: &plan.traffic,
+    };
+    let mut undo = Undo::default();
+    if let Some(limit) = &plan.ingress {
+        limiting.ingress(limit, &mut undo)?;
+    }
+    if let Some(limit) = &plan.egress {
+        let ifb = limiting.egress(limit, &mut undo)?;
+        result.interfaces.push(interface(&ifb));
+    }
+    undo.keep();
+    Ok(result)
+}
+
+/// One sandbox's limits in the making.
+#[derive(Clone, Copy)]
+struct Limiting<'a> {
+    request: &'a AddRequest,
+    host: &'a Connection,
+    host_link: &'a Link,
+    traffic: &'a Traffic,
+}
+
+impl<'a> Limiting<'a> {
+    fn ingress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+        let leaving = Leaving {
+            connection: self.host,
+            link: self.host_link,
+        };
+        undo.push("take the limit from the host's end", move || {
+            Ok(leaving.remove()?)
+        });
+        Ok(leaving.ensure(limit, self.traffic)?)
+    }
+
+    /// The block is ready before anything is sent to it.
+    fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
+        let attachment = &self.request.attachment;
+        undo.push("delete the ifb", move || {
+            // The connection may be what failed.
+            del::delete_ifbs(&Connection::open()?, attachment)
+        });
+        let ifb = ifb::ensure(self.host, attachment, self.host_link.mtu)?;
+        let leaving = Leaving {
+            connection: self.host,
+            link: &ifb,
+        };
+        leaving.ensure(limit, &Traffic::All)?;
+        ifb::bring_up(self.host, &ifb)?;
+        let arriving = Arriving {
+            connection: self.host,
+            link: self.host_link,
+        };
+        arriving.ensure(&ifb, self.traffic)?;
+        Ok(ifb)
+    }
+}
+
+fn interface(ifb: &Link) -> Interface {
+    Interface {
+        name: ifb.name.clone(),
+        mac: ifb.mac.map(|mac| mac.to_string()),
+        mtu: Some(ifb.mtu),
+        ..Interface::default()
+    }
+}

@@ -1,0 +1,111 @@
+//! CHECK: what is, against what ADD leaves.
+
+use anyhow::bail;
+use cni::{CheckRequest, Error};
+use netlink::{Connection, Link};
+use netns::Netns;
+use tc::{Arriving, Leaving, Limit, Traffic};
+
+use crate::config::{Asked, Config};
+use crate::plan::Plan;
+use crate::{host_link, ifb};
+
+/// Compares rates, bursts, queues and the redirect.
+///
+/// # Errors
+/// All that differs, in one error; code 7 where there is no `prevResult`.
+pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
+    let config = Config::parse(&request.network)?;
+    request.chained()?;
+    if config.is_idle() {
+        return Ok(());
+    }
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    let host = Connection::open()?;
+    let host_link = host_link::find(request, &host, &namespace)?;
+    let check = Check {
+        request,
+        plan: &Plan::new(&config, host_link.mtu)?,
+        host: &host,
+        host_link: &host_link,
+    };
+    let mut differences = Vec::new();
+    if let Some(asked) = &config.ingress {
+        differences.extend(check.ingress(asked)?);
+    }
+    if let Some(asked) = &config.egress {
+        differences.extend(check.egress(asked)?);
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{} is not as ADD left it: {}",
+        request.attachment,
+        differences.join("; ")
+    )
+}
+
+struct Check<'a> {
+    request: &'a CheckRequest,
+    plan: &'a Plan,
+    host: &'a Connection,
+    host_link: &'a Link,
+}
+
+impl Check<'_> {
+    fn ingress(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
+        let traffic = &self.plan.traffic;
+        self.limit(self.host_link, (self.plan.ingress.as_ref(), asked), traffic)
+    }
+
+    fn egress(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
+        let attachment = &self.request.attachment;
+        let Some(ifb) = ifb::find(self.host, attachment)?.pop() else {
+            return Ok(vec![format!("its ifb is gone")]);
+        };
+        let limit = (self.plan.egress.as_ref(), asked);
+        let mut differences = self.limit(&ifb, limit, &Traffic::All)?;
+        let arriving = Arriving {
+            connection: self.host,
+            link: self.host_link,
+        };
+        differences.extend(arriving.differences(&ifb, &self.plan.traffic)?);
+        if !ifb.is_up {
+            differences.push(format!("{} is down", ifb.name));
+        }
+        let mtu = self.host_link.mtu;
+        if ifb.mtu != mtu {
+            let name = &self.host_link.name;
+            differences.push(format!(
+                "{} has MTU {}, {name} has {mtu}",
+                ifb.name, ifb.mtu
+            ));
+        }
+        Ok(differences)
+    }
+
+    fn limit(
+        &self,
+        link: &Link,
+        (limit, asked): (Option<&Limit>, &Asked),
+        traffic: &Traffic,
+    ) -> anyhow::Result<Vec<String>> {
+        let leaving = Leaving {
+            connection: self.host,
+            link,
+        };
+        let Some(limit) = limit else {
+            return Ok(Vec::new());
+        };
+        let differences = leaving.differences(limit, traffic)?;
+        // One that the reference made is as its ADD left it.
+        let bits = asked.burst.bits();
+        if differences.is_empty()
+            || *traffic == Traffic::All && leaving.is_of_reference(asked.rate, bits)?
+        {
+            return Ok(Vec::new());
+        }
+        Ok(differences)
+    }
+}

@@ -1,0 +1,43 @@
+//! What will be done: the limits for a link of a certain MTU.
+
+use cni::Error;
+use tc::{Burst, Limit, Traffic};
+
+use crate::config::{Asked, AskedBurst, Config};
+
+/// The limits of one sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Of what leaves by the host's end, towards the sandbox.
+    pub ingress: Option<Limit>,
+    /// Of what arrives at the host's end, from the sandbox.
+    pub egress: Option<Limit>,
+    /// What is limited.
+    pub traffic: Traffic,
+}
+
+impl Plan {
+    /// Decides the bursts for an MTU of `mtu` bytes.
+    ///
+    /// # Errors
+    /// Code 7: a burst that somebody chose is out of bounds, which are told.
+    pub fn new(config: &Config, mtu: u32) -> Result<Self, Error> {
+        let limit = |asked: &Option<Asked>| asked.as_ref().map(|it| limit(it, mtu)).transpose();
+        Ok(Self {
+            ingress: limit(&config.ingress)?,
+            egress: limit(&config.egress)?,
+            traffic: config.traffic.clone(),
+        })
+    }
+}
+
+fn limit(asked: &Asked, mtu: u32) -> Result<Limit, Error> {
+    let rate = asked.rate;
+    let burst = match &asked.burst {
+        AskedBurst::Derived { .. } => Burst::derived(rate, mtu),
+        AskedBurst::Chosen { bits, key } => {
+            Burst::from_bits(*bits, mtu).map_err(|error| Error::invalid(key, error.to_string()))?
+        }
+    };
+    Ok(Limit { rate, burst })
+}

@@ -1,0 +1,80 @@
+//! How long it takes to set limits and to take them away.
+
+use serde_json::{Value, json};
+use tests::{Host, Sandbox};
+
+use crate::timing::{Call, Side, print_table};
+
+/// ADD, CHECK and DEL behind the side's own bridge, each on a sandbox that nothing was done to.
+pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
+    for side in &mut sides {
+        round(host, side, "warm");
+        side.forget();
+    }
+    for number in 0..rounds {
+        for side in &mut sides {
+            round(host, side, &number.to_string());
+        }
+        sides.reverse();
+    }
+    sides.sort_by_key(|side| side.name);
+    print_table(&format!("limits, {rounds} rounds in turns"), &sides);
+}
+
+fn round(host: &Host, side: &mut Side, number: &str) {
+    let sandbox = host.sandbox(&format!("limits-{}-{number}", side.name));
+    let call = |plugin, verb| call(&sandbox, plugin, verb);
+    let mut bridge = bridge(side.name, "10.202.0.0/16", 1500);
+    let result = side.untimed(&call("bridge", "ADD"), &bridge);
+    let mut limits = limits(10_000_000, CONTAINERD, &result);
+    let limited = side.time("bandwidth ADD", &call("bandwidth", "ADD"), &limits);
+    limits["prevResult"] = serde_json::from_slice(&limited).unwrap();
+    side.time("bandwidth CHECK", &call("bandwidth", "CHECK"), &limits);
+    side.time("bandwidth DEL", &call("bandwidth", "DEL"), &limits);
+    bridge["prevResult"] = serde_json::from_slice(&result).unwrap();
+    side.untimed(&call("bridge", "DEL"), &bridge);
+}
+
+/// A call for a sandbox.
+pub fn call<'a>(sandbox: &'a Sandbox, plugin: &'a str, verb: &'a str) -> Call<'a> {
+    Call {
+        plugin,
+        verb,
+        container: sandbox.name(),
+        netns: sandbox.path(),
+    }
+}
+
+/// What containerd sends for a burst that nobody chose, in bits.
+pub const CONTAINERD: u64 = 4_294_967_295;
+
+/// A bridge of its own for each side.
+pub fn bridge(side: &str, subnet: &str, mtu: u32) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": format!("limits-{side}"),
+        "type": "bridge",
+        "bridge": format!("br-{side}"),
+        "isGateway": true,
+        "mtu": mtu,
+        "ipam": {
+            "type": "host-local",
+            "dataDir": format!("/run/limits-{side}"),
+            "ranges": [[{"subnet": subnet}]],
+            "routes": [{"dst": if subnet.contains(':') { "::/0" } else { "0.0.0.0/0" }}],
+        },
+    })
+}
+
+/// The same rate in both directions, as a runtime asks for it.
+pub fn limits(rate: u64, burst: u64, result: &[u8]) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "limits",
+        "type": "bandwidth",
+        "runtimeConfig": {"bandwidth": {
+            "ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst,
+        }},
+        "prevResult": serde_json::from_slice::<Value>(result).unwrap(),
+    })
+}

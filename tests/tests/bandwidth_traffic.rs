@@ -1,0 +1,170 @@
+//! bandwidth: what really passes, by the counters of the interface that receives it.
+
+use serde_json::{Value, json};
+use tests::traffic::{self, Flood};
+use tests::{Host, Network, Place as _, Sandbox};
+
+/// A container behind the bridge, and another host that reaches it through this one.
+struct Scene {
+    host: Host,
+    a: Sandbox,
+    outside: Sandbox,
+    result: Value,
+}
+
+/// Towards the container and from it.
+#[derive(Debug, Clone, Copy)]
+enum Direction {
+    Ingress,
+    Egress,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let host = Host::new();
+        let (outside, a) = (host.outside(), host.sandbox("a"));
+        for address in ["198.51.100.2/24", "2001:db8::2/64", "2001:db8:1::2/64"] {
+            outside.ip(&format!("address add {address} dev outside"));
+        }
+        for address in ["198.51.100.1/24", "2001:db8::1/64", "2001:db8:1::1/64"] {
+            host.ip(&format!("address add {address} dev uplink"));
+        }
+        outside.ip("route add default via 192.0.2.1");
+        outside.ip("route add default via 2001:db8::1");
+        let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+        let result = host.bridge().with("ipam.routes", routes).add(&a);
+        Self {
+            host,
+            a,
+            outside,
+            result,
+        }
+    }
+
+    fn bandwidth(&self) -> Network<'_> {
+        let network = self.host.bandwidth();
+        network.with("prevResult", self.result.clone())
+    }
+
+    /// The same rate in both directions, with the bursts that nobody chose.
+    fn limited(&self, rate: u64) -> Network<'_> {
+        let limits = json!({
+            "ingressRate": rate, "ingressBurst": CONTAINERD,
+            "egressRate": rate, "egressBurst": CRI_O,
+        });
+        self.bandwidth().with("runtimeConfig.bandwidth", limits)
+    }
+
+    /// Megabits that arrive in each of so many seconds. `far` is the other host's address.
+    fn flood(&self, direction: Direction, (flood, far): (Flood, &str), seconds: usize) -> Vec<f64> {
+        let near = if far.contains(':') {
+            "fd00:1::2"
+        } else {
+            "10.1.0.2"
+        };
+        let (a, outside) = (&self.a, &self.outside);
+        let rates = match direction {
+            Direction::Ingress => traffic::flood(flood, (outside, far), (a, near, "eth0"), seconds),
+            Direction::Egress => {
+                traffic::flood(flood, (a, near), (outside, far, "outside"), seconds)
+            }
+        };
+        rates.into_iter().map(|rate| rate / 1e6).collect()
+    }
+
+    /// No second has more than the rate, and on average most of it arrives, on a machine with other
+    /// work to do, too.
+    #[track_caller]
+    fn expect_rate(&self, direction: Direction, stream: (Flood, &str), rate: f64) {
+        let rates = self.flood(direction, stream, 2);
+        let told = format!("{direction:?} {stream:?}: {rates:?} of {rate} Mbit/s");
+        assert!(rates.iter().all(|it| *it < rate * 1.15), "{told}");
+        let mean = rates.iter().sum::<f64>() / 2.0;
+        assert!(mean > rate * 0.6, "{told}");
+    }
+
+    #[track_caller]
+    fn expect_free(&self, direction: Direction, far: &str) {
+        let rates = self.flood(direction, (Flood::Tcp, far), 1);
+        assert!(rates[0] > FREE, "{direction:?} {far}: {rates:?}");
+    }
+}
+
+/// What runtimes send for a burst that nobody chose.
+const CONTAINERD: u64 = 4_294_967_295;
+const CRI_O: u64 = 34_359_738_359;
+
+const BOTH: [Direction; 2] = [Direction::Ingress, Direction::Egress];
+
+/// Addresses of the other host.
+const FAR: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
+const OTHER: [&str; 2] = ["198.51.100.2", "2001:db8:1::2"];
+
+/// Megabits a second that no limit of these tests lets through, and no machine fails to.
+const FREE: f64 = 40.0;
+
+#[test]
+fn rate_is_kept_from_the_first_second_on() {
+    let scene = Scene::new();
+    scene.limited(10_000_000).add(&scene.a);
+    for direction in BOTH {
+        scene.expect_rate(direction, (Flood::Tcp, FAR[0]), 10.0);
+        scene.expect_rate(direction, (Flood::Udp, FAR[1]), 10.0);
+    }
+}
+
+#[test]
+fn low_rate_is_kept_too_and_tcp_can_use_it() {
+    let scene = Scene::new();
+    scene.limited(1_000_000).add(&scene.a);
+    for direction in BOTH {
+        scene.expect_rate(direction, (Flood::Tcp, FAR[1]), 1.0);
+        scene.expect_rate(direction, (Flood::Udp, FAR[0]), 1.0);
+    }
+}
+
+#[test]
+fn reference_keeps_no_rate_in_the_first_second() {
+    let scene = Scene::new();
+    scene.limited(20_000_000).by_reference().add(&scene.a);
+    // What all tests here stand on: a limit that does not hold is seen.
+    let rates = scene.flood(Direction::Ingress, (Flood::Tcp, FAR[0]), 1);
+    assert!(rates[0] > FREE, "{rates:?}");
+}
+
+#[test]
+fn other_direction_is_free() {
+    let scene = Scene::new();
+    scene
+        .bandwidth()
+        .with("ingressRate", 10_000_000)
+        .add(&scene.a);
+    scene.expect_rate(Direction::Ingress, (Flood::Tcp, FAR[0]), 10.0);
+    scene.expect_free(Direction::Egress, FAR[0]);
+}
+
+/// With an address in the subnets, and with one that is not.
+fn with_subnets(key: &str, limited: [&str; 2], free: [&str; 2]) {
+    let scene = Scene::new();
+    let network = scene.limited(2_000_000);
+    let network = network.with(key, json!(["198.51.100.0/24", "2001:db8:1::/64"]));
+    let result = network.add(&scene.a);
+    network.check(&scene.a, &result).ok();
+    for direction in BOTH {
+        scene.expect_rate(direction, (Flood::Tcp, limited[0]), 2.0);
+        scene.expect_rate(direction, (Flood::Udp, limited[1]), 2.0);
+        for far in free {
+            scene.expect_free(direction, far);
+        }
+    }
+}
+
+#[test]
+fn shaped_subnets_alone_are_limited() {
+    with_subnets("shapedSubnets", OTHER, FAR);
+}
+
+#[test]
+fn unshaped_subnets_alone_are_not_limited() {
+    with_subnets("unshapedSubnets", FAR, OTHER);
+}
