@@ -7,6 +7,7 @@
 # DIR is /usr/lib/cni by default, N 200, and every case is run:
 #
 #     attach     VERSION, loopback ADD, bridge ADD and DEL with host-local
+#     growth     bridge with host-local at 0, 100, 500 and 1,000 pods
 #     leases     host-local at 1, 1,000, 10,000 and 60,000 leases
 #     bandwidth  bandwidth ADD, CHECK and DEL; what passes a limit, by iperf3, in ten minutes
 #
@@ -28,7 +29,7 @@ main() {
                 if [[ $1 == --rounds ]]; then rounds=$2; else reference=$(realpath "$2"); fi
                 shift
                 ;;
-            attach | leases | bandwidth) cases+=("$1") ;;
+            attach | growth | leases | bandwidth) cases+=("$1") ;;
             *) die "unknown option or case $1" ;;
         esac
         shift

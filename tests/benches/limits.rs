@@ -25,14 +25,14 @@ fn round(host: &Host, side: &mut Side, number: &str) {
     let sandbox = host.sandbox(&format!("limits-{}-{number}", side.name));
     let call = |plugin, verb| call(&sandbox, plugin, verb);
     let mut bridge = bridge(side.name, "10.202.0.0/16", 1500);
-    let result = side.untimed(&call("bridge", "ADD"), &bridge);
+    let (result, _) = side.run(&call("bridge", "ADD"), &bridge);
     let mut limits = limits(10_000_000, CONTAINERD, &result);
     let limited = side.time("bandwidth ADD", &call("bandwidth", "ADD"), &limits);
     limits["prevResult"] = serde_json::from_slice(&limited).unwrap();
     side.time("bandwidth CHECK", &call("bandwidth", "CHECK"), &limits);
     side.time("bandwidth DEL", &call("bandwidth", "DEL"), &limits);
     bridge["prevResult"] = serde_json::from_slice(&result).unwrap();
-    side.untimed(&call("bridge", "DEL"), &bridge);
+    side.run(&call("bridge", "DEL"), &bridge);
 }
 
 /// A call for a sandbox.

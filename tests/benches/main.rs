@@ -4,6 +4,7 @@
 //! `scripts/bench.sh` builds the executables and runs this.
 
 mod attach;
+mod growth;
 mod leases;
 mod limits;
 mod throughput;
@@ -27,6 +28,7 @@ fn main() {
     for case in &options.cases {
         match case.as_str() {
             "attach" => attach::run(&host, sides(), options.rounds),
+            "growth" => growth::run(&host, sides(), options.rounds),
             "leases" => leases::run(&host, sides()),
             "bandwidth" => {
                 limits::run(&host, sides(), options.rounds);
@@ -37,7 +39,7 @@ fn main() {
     }
 }
 
-const CASES: [&str; 3] = ["attach", "leases", "bandwidth"];
+const CASES: [&str; 4] = ["attach", "growth", "leases", "bandwidth"];
 
 struct Options {
     ours: PathBuf,

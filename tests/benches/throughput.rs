@@ -107,9 +107,9 @@ impl Run {
             subnet,
             self.mtu,
         );
-        let result = side.untimed(&call(&a, "bridge", "ADD"), &network);
+        let (result, _) = side.run(&call(&a, "bridge", "ADD"), &network);
         let added = limits(self.rate, burst, &result);
-        side.untimed(&call(&a, "bandwidth", "ADD"), &added);
+        side.run(&call(&a, "bandwidth", "ADD"), &added);
         let result: Value = serde_json::from_slice(&result).unwrap();
         let near = result["ips"][0]["address"].as_str().unwrap();
         let near = near.split('/').next().unwrap();
@@ -118,8 +118,8 @@ impl Run {
         } else {
             self.measure((&a, near), (outside, far, "outside"))
         };
-        side.untimed(&call(&a, "bandwidth", "DEL"), &added);
-        side.untimed(&call(&a, "bridge", "DEL"), &network);
+        side.run(&call(&a, "bandwidth", "DEL"), &added);
+        side.run(&call(&a, "bridge", "DEL"), &network);
         outcome
     }
 

@@ -68,6 +68,13 @@ impl Trace {
         }
     }
 
+    /// What was called before the first call that mentions `word`.
+    pub fn until(mut self, word: &str) -> Self {
+        let end = self.lines.iter().position(|line| line.contains(word));
+        self.lines.truncate(end.unwrap_or(self.lines.len()));
+        self
+    }
+
     /// The calls of that name by the thread that made most of them.
     pub fn calls(&self, name: &str) -> Vec<Call> {
         self.numbered(name, None)
@@ -81,6 +88,17 @@ impl Trace {
         paths.dedup();
         let calls = paths.iter().map(|path| self.numbered(name, Some(path)));
         calls.flatten().collect()
+    }
+
+    /// How many bytes its sockets received, in all threads.
+    pub fn received(&self) -> usize {
+        let ended = ["recvfrom(", "<... recvfrom resumed>"];
+        let lines = self.lines.iter();
+        let lines = lines.filter(|line| ended.iter().any(|it| line.contains(it)));
+        let results = lines.filter_map(|line| line.rsplit_once(" = "));
+        results
+            .filter_map(|(_, result)| result.parse::<usize>().ok())
+            .sum()
     }
 
     fn numbered(&self, name: &str, on: Option<&str>) -> Vec<Call> {

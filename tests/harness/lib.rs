@@ -44,6 +44,17 @@ pub const REFERENCE: &str = "/usr/lib/cni";
 /// How long anything that happens in the background may take.
 pub const DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// Runs `work` for all of them at once.
+pub fn at_once<S: Sync, T: Send>(subjects: &[S], work: impl Fn(&S) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let subjects = subjects.iter();
+        let running: Vec<_> = subjects.map(|it| scope.spawn(move || work(it))).collect();
+        let ended = running.into_iter().map(|thread| thread.join().unwrap());
+        ended.collect()
+    })
+}
+
 /// Asks again until `condition` holds or [`DEADLINE`] is over. Every question is an
 /// exec or a read, so there is nothing to be gained by a pause in between.
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {

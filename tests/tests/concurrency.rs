@@ -5,27 +5,12 @@ use std::thread;
 
 use serde_json::Value;
 use tests::traffic::tcp;
-use tests::{Host, Place as _, Sandbox};
+use tests::{Host, Place as _, Sandbox, at_once};
 
 fn sandboxes(host: &Host, count: usize) -> Vec<Sandbox> {
     (0..count)
         .map(|number| host.sandbox(&format!("p{number}")))
         .collect()
-}
-
-/// Runs `work` for all of them at once.
-fn at_once<T: Send>(sandboxes: &[Sandbox], work: impl Fn(&Sandbox) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let work = &work;
-        let running: Vec<_> = sandboxes
-            .iter()
-            .map(|it| scope.spawn(move || work(it)))
-            .collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
-    })
 }
 
 #[test]

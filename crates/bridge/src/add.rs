@@ -175,12 +175,15 @@ impl Attach<'_> {
             sandbox: self.namespace,
         };
         let made = self.host.add_veth(&pair, self.port_changes());
-        let (host, joined) = made.map_err(|error| {
+        made.map_err(|error| {
             if error.is_bridge_full() {
                 return host::no_port_left(&bridge.link).context(error);
             }
             error.into()
         })?;
+        host::disable_ipv6(&self.host_name);
+        let up = self.host.bring_up_port(&self.host_name, pair.master);
+        let (host, joined) = up?;
         let config = self.config;
         let vlans = vlan::port_requests((&joined, &host), &config.vlans, config.default_vlan);
         self.host.execute(vlans)?;

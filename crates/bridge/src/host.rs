@@ -94,6 +94,14 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
     Err(Error::invalid("bridge", reason))
 }
 
+/// A port of a bridge takes no part in IPv6, but where it has it, it has three routes, and the
+/// kernel walks through those of all ports whenever a link comes or goes.
+pub(crate) fn disable_ipv6(port: &str) {
+    if let Err(error) = Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1") {
+        note(format_args!("{:#}", anyhow::Error::from(error)));
+    }
+}
+
 /// How many ports a bridge holds: `BR_MAX_PORTS` in `net/bridge/br_private.h`, less the bridge
 /// itself.
 pub(crate) const MOST_PORTS: usize = 1023;
@@ -170,7 +178,11 @@ fn detect_mtu(host: &Connection) -> anyhow::Result<Option<mtu::Detected>> {
     uplinks.dedup();
     let links = uplinks.into_iter().map(|index| host.link_by_index(index));
     let links = links.collect::<Result<Vec<_>, _>>()?;
-    match mtu::of_default_routes(&links) {
+    if let Some(detected) = mtu::of_default_routes(&links) {
+        return Ok(Some(detected));
+    }
+    // The ports of bridges, which all pods have, are looked at only where there is nothing else.
+    match mtu::of_physical_links(&host.links_without_master()?) {
         Some(detected) => Ok(Some(detected)),
         None => Ok(mtu::of_physical_links(&host.links()?)),
     }

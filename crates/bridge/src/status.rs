@@ -21,7 +21,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
             reason: error.to_string(),
         };
         host::expect_bridge(&link).map_err(unavailable)?;
-        let ports = connection.ports(link.index)?.len();
+        let ports = connection.port_count(link.index)?;
         if ports >= host::MOST_PORTS {
             let reason = host::no_port_left(&link).to_string();
             config.when_full.report(reason)?;

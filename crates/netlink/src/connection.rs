@@ -144,9 +144,18 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn links(&self) -> Result<Vec<Link>, Error> {
-        let request = without_statistics(LinkMessage::default());
-        let reply = self.all("read links", RouteNetlinkMessage::GetLink(request))?;
-        Ok(reply.iter().filter_map(link).collect())
+        self.links_like(LinkMessage::default())
+    }
+
+    /// Every link that is no port of a bridge or bond; none on kernels before 5.15. As `ip link
+    /// show nomaster`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn links_without_master(&self) -> Result<Vec<Link>, Error> {
+        let mut request = LinkMessage::default();
+        request.attributes.push(LinkAttribute::Controller(NONE));
+        self.links_like(request)
     }
 
     /// Every port of the bridge with this index. As `ip link show master`.
@@ -154,11 +163,25 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn ports(&self, bridge: u32) -> Result<Vec<Link>, Error> {
-        let mut request = without_statistics(LinkMessage::default());
+        let mut request = LinkMessage::default();
         request.attributes.push(LinkAttribute::Controller(bridge));
-        let reply = self.all("read ports", RouteNetlinkMessage::GetLink(request))?;
+        let mut ports = self.links_like(request)?;
+        ports.retain(|port| port.master == Some(bridge));
+        Ok(ports)
+    }
+
+    /// How many ports the bridge with this index has. As `bridge link show`, for which the kernel
+    /// tells much less of each than for [`Self::ports`].
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn port_count(&self, bridge: u32) -> Result<usize, Error> {
+        let mut request = LinkMessage::default();
+        request.header.interface_family = AddressFamily::Bridge;
+        let reply = self.all("count ports", RouteNetlinkMessage::GetLink(request))?;
         let ports = reply.iter().filter_map(link);
-        Ok(ports.filter(|port| port.master == Some(bridge)).collect())
+        let ports = ports.filter(|it| it.master == Some(bridge) && it.index != bridge);
+        Ok(ports.count())
     }
 
     /// The VLANs that the port with this index carries. As `bridge vlan show dev`.
@@ -203,30 +226,34 @@ impl Connection {
         )])
     }
 
-    /// Makes both ends of a pair where they belong, then `changes`, and returns the host's
-    /// end and the bridge that it has become a port of.
+    /// Makes both ends of a pair where they belong, down, then `changes`.
     ///
-    /// As `ip link add … type veth peer … netns …`, with `master` and `up`.
+    /// As `ip link add … master … type veth peer … netns …`.
     ///
     /// # Errors
     /// [`Error::Refused`]: a name is taken, the bridge is full, …
-    pub fn add_veth(
-        &self,
-        pair: &VethPair<'_>,
-        changes: Vec<Request>,
-    ) -> Result<(Link, Link), Error> {
+    pub fn add_veth(&self, pair: &VethPair<'_>, changes: Vec<Request>) -> Result<(), Error> {
         let mut requests = pair.requests();
         requests.extend(changes);
-        let operation = format!("read link {}", pair.host.name);
-        let (mut host, mut bridge) = (LinkMessage::default(), LinkMessage::default());
-        host.attributes
-            .push(LinkAttribute::IfName(pair.host.name.to_owned()));
-        bridge.header.index = pair.master;
-        requests.extend([host, bridge].map(|message| read_link(operation.clone(), message)));
+        self.execute(requests)
+    }
+
+    /// Brings up the port called `name`, and returns it and the bridge with this index, as they
+    /// are then.
+    ///
+    /// # Errors
+    /// As [`Self::link`].
+    pub fn bring_up_port(&self, name: &str, bridge: u32) -> Result<(Link, Link), Error> {
+        let operation = format!("read link {name}");
+        let (mut port, mut master) = (LinkMessage::default(), LinkMessage::default());
+        port.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        master.header.index = bridge;
+        let mut requests = vec![Request::change_link(name, &LinkChange::Up)];
+        requests.extend([port, master].map(|message| read_link(operation.clone(), message)));
         let replies = self.transport.execute(requests)?;
         let mut links = replies.iter().flatten().filter_map(link);
         match (links.next(), links.next()) {
-            (Some(host), Some(bridge)) => Ok((host, bridge)),
+            (Some(port), Some(master)) => Ok((port, master)),
             _ => Err(Error::Unanswered {
                 operation,
                 reason: "no link in the answer",
@@ -274,7 +301,7 @@ impl Connection {
             let mut message = RouteMessage::default();
             message.header = RouteHeader {
                 address_family,
-                kind: RouteType::Unspec,
+                kind: RouteType::Unicast,
                 ..RouteHeader::default()
             };
             Request::read_all("read routes", RouteNetlinkMessage::GetRoute(message))
@@ -288,6 +315,12 @@ impl Connection {
                 _ => None,
             });
         Ok(routes.collect())
+    }
+
+    fn links_like(&self, request: LinkMessage) -> Result<Vec<Link>, Error> {
+        let request = RouteNetlinkMessage::GetLink(without_statistics(request));
+        let reply = self.all("read links", request)?;
+        Ok(reply.iter().filter_map(link).collect())
     }
 
     fn all(
@@ -329,6 +362,9 @@ fn without_statistics(mut message: LinkMessage) -> LinkMessage {
     message.attributes.push(mask);
     message
 }
+
+/// The master of links that have none (`link_master_filtered` in net/core/rtnetlink.c).
+const NONE: u32 = u32::MAX;
 
 /// `NETNSA_NSID_NOT_ASSIGNED` is -1.
 fn nsid(attribute: &NsidAttribute) -> Option<i32> {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo, LinkMessage,
 };
 use netns::Netns;
 
@@ -24,12 +24,12 @@ pub struct VethEnd<'a> {
     pub mac: MacAddress,
 }
 
-/// A pair with one end on the host and the other in a sandbox.
+/// A pair with one end on the host and the other in a sandbox, both down at first.
 #[derive(Debug, Clone, Copy)]
 pub struct VethPair<'a> {
-    /// The end on the host, which comes up at once.
+    /// The end on the host.
     pub host: VethEnd<'a>,
-    /// The end in the sandbox, which stays down.
+    /// The end in the sandbox.
     pub container: VethEnd<'a>,
     /// Of both ends, in bytes.
     pub mtu: u32,
@@ -88,8 +88,6 @@ impl VethPair<'_> {
         let sandbox = self.sandbox.as_fd().as_raw_fd();
         peer.attributes.push(LinkAttribute::NetNsFd(sandbox));
         let mut message = LinkMessage::default();
-        message.header.flags = LinkFlags::Up;
-        message.header.change_mask = LinkFlags::Up;
         message.attributes = self.attributes(self.host);
         message
             .attributes

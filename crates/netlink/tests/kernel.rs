@@ -73,7 +73,8 @@ impl Pair {
             sandbox: &self.sandbox,
         };
         let hairpin = Request::change_link("vethx", &LinkChange::Hairpin);
-        self.host.add_veth(&pair, vec![hairpin]).unwrap().0
+        self.host.add_veth(&pair, vec![hairpin]).unwrap();
+        self.host.bring_up_port("vethx", self.bridge).unwrap().0
     }
 }
 
@@ -101,6 +102,21 @@ fn pair_is_made_in_place_with_all_that_was_asked() {
     assert!(sandbox.is_some() && host.peer_namespace == sandbox);
     assert_eq!(pair.host.namespace_id(&other_namespace()).unwrap(), None);
     assert_eq!(pair.host.link("br0").unwrap().mac, Some(BRIDGE_MAC));
+}
+
+#[test]
+fn ports_are_counted_and_left_out_of_what_has_no_master() {
+    let pair = bridge_and_sandbox();
+    let count = || pair.host.port_count(pair.bridge).unwrap();
+    assert_eq!(count(), 0);
+    pair.make();
+    pair.host.add_bridge("br1", HOST_MAC, 1400).unwrap();
+    let other = pair.host.link("br1").unwrap().index;
+    assert_eq!((count(), pair.host.port_count(other).unwrap()), (1, 0));
+    let without = pair.host.links_without_master().unwrap();
+    let names: Vec<_> = without.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(names, ["lo", "br0", "br1"]);
+    assert_eq!(pair.host.links().unwrap().len(), 4);
 }
 
 #[test]

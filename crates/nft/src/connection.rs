@@ -2,15 +2,16 @@
 
 use std::os::fd::OwnedFd;
 
+use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{
-    GenAttribute, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage, SetElementList,
+    GenAttribute, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage,
 };
-use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner};
 use nix::errno::Errno;
 
 use crate::element::{Element, comment_of};
 use crate::error::Error;
 use crate::message::{self, Message};
+use crate::reply::Reply;
 use crate::socket::{Committed, NetfilterSocket};
 use crate::table::{Chain, Table};
 
@@ -123,10 +124,11 @@ impl Connection {
                 self.socket
                     .commit(elements.chain(chains).collect(), generation)
             })?;
-            if doomed.is_empty() {
+            let were_all = doomed.len() < MOST_AT_ONCE;
+            deleted.append(&mut doomed);
+            if were_all {
                 return Ok(deleted);
             }
-            deleted.append(&mut doomed);
         }
     }
 
@@ -170,8 +172,8 @@ impl Connection {
             Err(error) if error.is_not_found() => return Ok(false),
             replies => replies?,
         };
-        let found = replies.iter().filter_map(|reply| match &reply.inner {
-            NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) => {
+        let found = replies.iter().filter_map(|reply| match reply {
+            Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule))) => {
                 Some(identity_of(rule))
             }
             _ => None,
@@ -187,14 +189,13 @@ impl Connection {
             Err(Error::Unsupported { .. }) => ask()?,
             replies => replies?,
         };
-        let number = replies.iter().find_map(|reply| match &reply.inner {
-            NetfilterMessageInner::NfTables(NfTablesMessage::NewGen(message)) => message
-                .attributes
-                .iter()
-                .find_map(|attribute| match attribute {
+        let number = replies.iter().find_map(|reply| match reply {
+            Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewGen(it))) => {
+                it.attributes.iter().find_map(|attribute| match attribute {
                     GenAttribute::Id(number) => Some(*number),
                     _ => None,
-                }),
+                })
+            }
             _ => None,
         });
         number.ok_or_else(|| Error::Unreadable {
@@ -232,19 +233,11 @@ fn identity_of(rule: &RuleMessage) -> Option<String> {
     })
 }
 
-fn read_elements(set: &str, message: &NetfilterMessage) -> Vec<Element> {
-    let NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(list)) = &message.inner
-    else {
+fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {
+    let Reply::Elements(elements) = reply else {
         return Vec::new();
     };
-    let lists = list
-        .attributes
-        .iter()
-        .filter_map(|attribute| match attribute {
-            SetElementList::Elements(elements) => Some(elements),
-            _ => None,
-        });
-    let elements = lists.flatten().filter_map(|element| match element {
+    let elements = elements.iter().filter_map(|element| match element {
         ListAttribute::Element(attributes) => Element::read(set, attributes),
         _ => None,
     });

@@ -11,6 +11,7 @@ mod connection;
 mod element;
 mod error;
 mod message;
+mod reply;
 mod rule;
 mod socket;
 mod table;

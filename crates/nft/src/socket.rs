@@ -7,12 +7,12 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload,
     Parseable as _,
 };
-use netlink_packet_netfilter::NetfilterMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::errno::Errno;
 
 use crate::error::Error;
 use crate::message::{self, Message};
+use crate::reply::Reply;
 
 /// A netlink socket in the namespace in which it was opened.
 pub(crate) struct NetfilterSocket {
@@ -29,7 +29,7 @@ pub(crate) enum Committed {
     Outdated,
 }
 
-type Answer = NetlinkMessage<NetfilterMessage>;
+type Answer = NetlinkMessage<Reply>;
 
 impl NetfilterSocket {
     pub fn open() -> Result<Self, Error> {
@@ -112,16 +112,16 @@ impl NetfilterSocket {
     }
 
     /// Asks for all that matches `message`.
-    pub fn dump(&self, message: Message) -> Result<Vec<NetfilterMessage>, Error> {
+    pub fn dump(&self, message: Message) -> Result<Vec<Reply>, Error> {
         self.ask(message, NLM_F_DUMP)
     }
 
     /// Asks for one thing.
-    pub fn get(&self, message: Message) -> Result<Vec<NetfilterMessage>, Error> {
+    pub fn get(&self, message: Message) -> Result<Vec<Reply>, Error> {
         self.ask(message, NLM_F_ACK)
     }
 
-    fn ask(&self, message: Message, flags: u16) -> Result<Vec<NetfilterMessage>, Error> {
+    fn ask(&self, message: Message, flags: u16) -> Result<Vec<Reply>, Error> {
         let operation = message.operation.clone();
         let number = self.number(1);
         let mut bytes = Vec::new();
@@ -162,8 +162,9 @@ impl NetfilterSocket {
     }
 
     fn receive(&self) -> Result<Vec<Answer>, Error> {
-        let received = self.socket.recv_from_full();
-        let (bytes, _) = received.map_err(|source| Error::Socket {
+        let mut bytes = Vec::with_capacity(LONGEST_ANSWER);
+        let received = self.socket.recv(&mut bytes, 0);
+        received.map_err(|source| Error::Socket {
             action: "receive from the kernel",
             source,
         })?;
@@ -208,6 +209,11 @@ fn append(bytes: &mut Vec<u8>, message: Message, number: u32, flags: u16) {
 fn errno(code: i32) -> Errno {
     Errno::from_raw(code.saturating_neg())
 }
+
+/// Twice what the kernel puts into one answer to somebody who takes as much (32 KiB:
+/// `netlink_recvmsg` in `net/netlink/af_netlink.c`). With a shorter one a set comes in more pieces,
+/// and for each the kernel starts at its beginning.
+const LONGEST_ANSWER: usize = 64 << 10;
 
 /// Nobody sends more than the limit.
 fn count(messages: usize) -> u32 {
