@@ -6,18 +6,26 @@ use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{
     GenAttribute, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage,
 };
-use nix::errno::Errno;
 
 use crate::element::{Element, comment_of};
 use crate::error::Error;
 use crate::message::{self, Message};
 use crate::reply::Reply;
 use crate::socket::{Committed, NetfilterSocket};
-use crate::table::{Chain, Table};
+use crate::table::{Chain, Set, Table};
 
 /// A netlink socket in the namespace in which it was opened.
 pub struct Connection {
-    socket: NetfilterSocket,
+    pub(crate) socket: NetfilterSocket,
+}
+
+/// What becomes of the elements of a table, in one transaction.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// Deleted first; they have to be there.
+    pub delete: Vec<Element>,
+    /// Added then; their keys have to be free.
+    pub add: Vec<Element>,
 }
 
 impl Connection {
@@ -54,17 +62,76 @@ impl Connection {
     /// [`Error::Refused`] and [`Error::Unsupported`], in which case nothing is added;
     /// [`Error::Busy`].
     pub fn add(&self, table: &Table, elements: &[Element]) -> Result<(), Error> {
+        self.update(table, || {
+            let there = elements.iter().map(|it| self.holder(table, it));
+            Ok(Change {
+                delete: there
+                    .filter_map(Result::transpose)
+                    .collect::<Result<_, _>>()?,
+                add: elements.to_vec(),
+            })
+        })
+    }
+
+    /// Changes elements of `table`, which is made or repaired where it is not as it shall be.
+    /// What is changed is decided by `decide`, which may read by this connection; where
+    /// somebody else changed any rules meanwhile, it is asked again.
+    ///
+    /// # Errors
+    /// Those of `decide`; [`Error::Refused`] and [`Error::Unsupported`], in which case nothing
+    /// is changed; [`Error::Busy`].
+    pub fn update<E: From<Error>>(
+        &self,
+        table: &Table,
+        mut decide: impl FnMut() -> Result<Change, E>,
+    ) -> Result<(), E> {
         until_current(|| {
             let generation = self.generation()?;
-            let mut messages = self.repairs(table)?;
-            messages.extend(elements.iter().map(|element| table.add_element(element)));
-            match self.socket.commit(messages, generation) {
-                Err(error) if error.errno() == Some(Errno::EEXIST) => {
-                    self.replace(table, elements, generation)
-                }
-                committed => committed,
-            }
+            let Change { delete, add } = decide()?;
+            let mut messages: Vec<_> = delete.iter().map(|it| table.delete_element(it)).collect();
+            messages.extend(self.repairs(table)?);
+            messages.extend(add.iter().map(|it| table.add_element(it)));
+            Ok(self.socket.commit(messages, generation)?)
         })
+    }
+
+    /// Makes sure that the kernel could make `table`, which it is not told to do.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Unsupported`].
+    pub fn rehearse(&self, table: &Table) -> Result<(), Error> {
+        let generation = self.generation()?;
+        self.socket.rehearse(self.repairs(table)?, generation)
+    }
+
+    /// The element of `table` that has the key of `wanted`, whosever it is.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn holder(&self, table: &Table, wanted: &Element) -> Result<Option<Element>, Error> {
+        match self.socket.get(table.get_element(wanted)) {
+            Err(error) if error.is_not_found() => Ok(None),
+            replies => {
+                let replies = replies?;
+                let mut found = replies.iter().flat_map(|it| read_elements(&wanted.set, it));
+                Ok(found.next())
+            }
+        }
+    }
+
+    /// Every element of `set`; none where there is no such table.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn elements_of(&self, table: &Table, set: &Set) -> Result<Vec<Element>, Error> {
+        match self.socket.dump(table.list_elements(set)) {
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
+            replies => {
+                let replies = replies?;
+                let elements = replies.iter().flat_map(|it| read_elements(set.name, it));
+                Ok(elements.collect())
+            }
+        }
     }
 
     /// Every element of `table`, in the order of its sets; none where there is no such table.
@@ -74,12 +141,7 @@ impl Connection {
     pub fn elements(&self, table: &Table) -> Result<Vec<Element>, Error> {
         let mut elements = Vec::new();
         for set in &table.sets {
-            match self.socket.dump(table.list_elements(set)) {
-                Err(error) if error.is_not_found() => {}
-                replies => {
-                    elements.extend(replies?.iter().flat_map(|it| read_elements(set.name, it)));
-                }
-            }
+            elements.extend(self.elements_of(table, set)?);
         }
         Ok(elements)
     }
@@ -130,22 +192,6 @@ impl Connection {
                 return Ok(deleted);
             }
         }
-    }
-
-    fn replace(
-        &self,
-        table: &Table,
-        elements: &[Element],
-        generation: u32,
-    ) -> Result<Committed, Error> {
-        let there = self.elements(table)?;
-        let old = there
-            .iter()
-            .filter(|old| elements.iter().any(|new| new.is_at(old)));
-        let mut messages: Vec<_> = old.map(|old| table.delete_element(old)).collect();
-        messages.extend(self.repairs(table)?);
-        messages.extend(elements.iter().map(|new| table.add_element(new)));
-        self.socket.commit(messages, generation)
     }
 
     /// What makes the table as it shall be; nothing where it is.
@@ -205,19 +251,21 @@ impl Connection {
 }
 
 /// Does `attempt` until nobody else changed the rules between its reading and its writing.
-fn until_current(mut attempt: impl FnMut() -> Result<Committed, Error>) -> Result<(), Error> {
+fn until_current<E: From<Error>>(
+    mut attempt: impl FnMut() -> Result<Committed, E>,
+) -> Result<(), E> {
     for _ in 0..ATTEMPTS {
         if attempt()? == Committed::Yes {
             return Ok(());
         }
     }
-    Err(Error::Busy)
+    Err(Error::Busy.into())
 }
 
 /// The chains that lost the last element that led to them.
 fn deserted<'a>(gone: &'a [Element], stay: &[Element]) -> Vec<&'a str> {
-    let is_used = |name: &str| stay.iter().any(|it| it.chain.as_deref() == Some(name));
-    let mut chains: Vec<_> = gone.iter().filter_map(|it| it.chain.as_deref()).collect();
+    let is_used = |name: &str| stay.iter().any(|it| it.chain() == Some(name));
+    let mut chains: Vec<_> = gone.iter().filter_map(Element::chain).collect();
     chains.sort_unstable();
     chains.dedup();
     chains.retain(|name| !is_used(name));

@@ -7,7 +7,7 @@ use netlink_packet_netfilter::nftables::{
     DataAttribute, SetElementAttribute, Verdict, VerdictAttribute,
 };
 
-use crate::table::padded;
+use crate::table::{Set, Type, padded};
 
 /// A key in a set, what it leads to, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,13 +16,22 @@ pub struct Element {
     pub set: String,
     /// The key, as packets make it.
     key: Vec<u8>,
-    /// The name of the chain that it leads to, in a set of such.
-    pub chain: Option<String>,
+    target: Target,
     /// What the comment says, up to 200 bytes; empty where there is none.
     pub owner: String,
 }
 
-/// A part of a key.
+/// What a key leads to, as its set has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Target {
+    None,
+    /// By its name.
+    Chain(String),
+    /// As it comes into registers.
+    Values(Vec<u8>),
+}
+
+/// A part of a key, or of what it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     /// The name of a link, up to 15 bytes.
@@ -31,47 +40,67 @@ pub enum Value<'a> {
     EtherAddress([u8; 6]),
     /// An address of either family.
     Address(IpAddr),
+    /// The number of a transport protocol.
+    Protocol(u8),
+    /// A port of a transport protocol.
+    Port(u16),
 }
 
 impl Element {
     /// The key that `values` make, of `owner`, for the set called `set`.
     pub fn new(set: &str, values: &[Value<'_>], owner: &str) -> Self {
-        let mut key = Vec::new();
-        for value in values {
-            value.append_to(&mut key);
-            if values.len() > 1 {
-                key.resize(padded(key.len()), 0);
-            }
-        }
         Self {
             set: set.to_owned(),
-            key,
-            chain: None,
+            key: registers(values),
+            target: Target::None,
             owner: owner.to_owned(),
         }
     }
 
     /// The same, leading to the chain of this name.
     pub fn to_chain(self, name: &str) -> Self {
-        let chain = Some(name.to_owned());
-        Self { chain, ..self }
+        let target = Target::Chain(name.to_owned());
+        Self { target, ..self }
     }
 
-    /// The same key in the same set, whosever it is.
-    pub(crate) fn is_at(&self, other: &Self) -> bool {
-        self.set == other.set && self.key == other.key
+    /// The same, leading to what `values` make.
+    pub fn to_values(self, values: &[Value<'_>]) -> Self {
+        let target = Target::Values(registers(values));
+        Self { target, ..self }
+    }
+
+    /// The parts of the key of an element of `set`; fewer where it is of another one.
+    pub fn key(&self, set: &Set) -> Vec<Value<'_>> {
+        let mut rest = self.key.as_slice();
+        let parts = set.key.iter().map_while(|part| {
+            let (bytes, next) = rest.split_at_checked(padded(part.len()).min(rest.len()))?;
+            rest = next;
+            Value::read(*part, bytes)
+        });
+        parts.collect()
+    }
+
+    /// The name of the chain that it leads to.
+    pub(crate) fn chain(&self) -> Option<&str> {
+        match &self.target {
+            Target::Chain(name) => Some(name),
+            Target::None | Target::Values(_) => None,
+        }
     }
 
     pub(crate) fn attributes(&self) -> Vec<SetElementAttribute> {
-        let goto = self.chain.iter().map(|chain| {
-            SetElementAttribute::Data(DataAttribute::Verdict(vec![
+        let target = match &self.target {
+            Target::None => None,
+            Target::Chain(name) => Some(DataAttribute::Verdict(vec![
                 VerdictAttribute::Code(Verdict::Goto),
-                VerdictAttribute::Chain(chain.clone()),
-            ]))
-        });
+                VerdictAttribute::Chain(name.clone()),
+            ])),
+            Target::Values(bytes) => Some(DataAttribute::Value(bytes.clone())),
+        };
+        let target = target.map(SetElementAttribute::Data);
         let owner = SetElementAttribute::UserData(comment(&self.owner));
         let key = self.key_attribute();
-        [key].into_iter().chain(goto).chain([owner]).collect()
+        [key].into_iter().chain(target).chain([owner]).collect()
     }
 
     pub(crate) fn key_attribute(&self) -> SetElementAttribute {
@@ -84,7 +113,10 @@ impl Element {
             match attribute {
                 SetElementAttribute::Key(DataAttribute::Value(key)) => element.key.clone_from(key),
                 SetElementAttribute::Data(DataAttribute::Verdict(verdict)) => {
-                    element.chain = chain_of(verdict);
+                    element.target = chain_of(verdict).map_or(Target::None, Target::Chain);
+                }
+                SetElementAttribute::Data(DataAttribute::Value(bytes)) => {
+                    element.target = Target::Values(bytes.clone());
                 }
                 SetElementAttribute::UserData(data) => {
                     element.owner = comment_of(data).unwrap_or_default();
@@ -96,7 +128,7 @@ impl Element {
     }
 }
 
-impl Value<'_> {
+impl<'a> Value<'a> {
     fn append_to(self, key: &mut Vec<u8>) {
         match self {
             Self::InterfaceName(name) => {
@@ -107,8 +139,37 @@ impl Value<'_> {
             Self::EtherAddress(address) => key.extend(address),
             Self::Address(IpAddr::V4(address)) => key.extend(address.octets()),
             Self::Address(IpAddr::V6(address)) => key.extend(address.octets()),
+            Self::Protocol(number) => key.push(number),
+            Self::Port(number) => key.extend(number.to_be_bytes()),
         }
     }
+
+    /// The value that `bytes` begin with.
+    fn read(kind: Type, bytes: &'a [u8]) -> Option<Self> {
+        Some(match kind {
+            Type::InterfaceName => {
+                let name = bytes.split(|byte| *byte == 0).next()?;
+                Self::InterfaceName(str::from_utf8(name).ok()?)
+            }
+            Type::EtherAddress => Self::EtherAddress(*bytes.first_chunk()?),
+            Type::Ipv4Address => Self::Address(IpAddr::from(*bytes.first_chunk::<4>()?)),
+            Type::Ipv6Address => Self::Address(IpAddr::from(*bytes.first_chunk::<16>()?)),
+            Type::Protocol => Self::Protocol(*bytes.first()?),
+            Type::Port => Self::Port(u16::from_be_bytes(*bytes.first_chunk()?)),
+        })
+    }
+}
+
+/// The values one after another; more than one fill registers of four bytes each.
+fn registers(values: &[Value<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for value in values {
+        value.append_to(&mut bytes);
+        if values.len() > 1 {
+            bytes.resize(padded(bytes.len()), 0);
+        }
+    }
+    bytes
 }
 
 impl fmt::Display for Element {
@@ -154,6 +215,7 @@ const COMMENT: u8 = 0;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::TargetType;
 
     #[test]
     fn parts_of_a_key_fill_registers_of_four_bytes() {
@@ -184,9 +246,43 @@ mod tests {
     fn element_is_read_as_it_was_written() {
         let address = Value::Address([10, 1, 0, 2].into());
         let element = Element::new("sources", &[address], "cni:pods/c1/eth0");
-        for element in [element.clone(), element.to_chain("policy")] {
+        let target = [address, Value::Port(80)];
+        for element in [
+            element.clone(),
+            element.clone().to_chain("policy"),
+            element.to_values(&target),
+        ] {
             let read = Element::read("sources", &element.attributes());
             assert_eq!(read, Some(element));
         }
+    }
+
+    #[test]
+    fn key_is_taken_apart_as_it_was_put_together() {
+        let set = Set {
+            name: "ports",
+            key: vec![
+                Type::InterfaceName,
+                Type::EtherAddress,
+                Type::Ipv6Address,
+                Type::Protocol,
+                Type::Port,
+            ],
+            target: TargetType::None,
+        };
+        let values = [
+            Value::InterfaceName("veth0"),
+            Value::EtherAddress([1, 2, 3, 4, 5, 6]),
+            Value::Address([0xfd00, 1, 0, 0, 0, 0, 0, 2].into()),
+            Value::Protocol(17),
+            Value::Port(8080),
+        ];
+        assert_eq!(Element::new("ports", &values, "").key(&set), values);
+        let alone = Set {
+            key: vec![Type::Port],
+            ..set
+        };
+        let port = [Value::Port(8080)];
+        assert_eq!(Element::new("ports", &port, "").key(&alone), port);
     }
 }

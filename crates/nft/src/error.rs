@@ -32,8 +32,8 @@ pub enum Error {
     Unsupported {
         /// The operation and its object.
         operation: String,
-        /// What it was built without: `CONFIG_NF_TABLES`.
-        option: &'static str,
+        /// What it was built without: `CONFIG_NF_TABLES`, or `… or …` where that cannot be told.
+        option: String,
     },
     /// Somebody else changed the rules each time between reading and writing.
     #[error("somebody goes on changing the firewall rules of this host")]

@@ -1,23 +1,29 @@
 //! `nf_tables` over netlink, without any program.
 //!
 //! A [`Table`] of ours is described once and for all: its sets, and chains whose rules look
-//! packets up in them. [`Connection::add`] finds it complete, or makes or repairs it, and adds
+//! packets up in them. [`Connection::update`] finds it complete, or makes or repairs it, and adds
 //! [`Element`]s, each of which bears its owner as a comment; [`Connection::delete`] finds them
-//! by it. Every change is one transaction: all of it happens or nothing.
+//! by it. Every change is one transaction: all of it happens or nothing. What the kernel tracks
+//! of connections outlives such a change until [`Connection::forget`] is told to.
 //!
 //! This crate knows what a table, a set and a rule are, and not what they are for.
 
 mod connection;
+mod conntrack;
 mod element;
 mod error;
+mod expression;
+mod field;
 mod message;
 mod reply;
 mod rule;
 mod socket;
 mod table;
 
-pub use connection::Connection;
+pub use connection::{Change, Connection};
+pub use conntrack::Destination;
 pub use element::{Element, Value};
 pub use error::Error;
-pub use rule::{Field, IpVersion, Rule, SourcePort};
+pub use field::Field;
+pub use rule::{IpVersion, Rule, SourcePort};
 pub use table::{Chain, ChainKind, Entry, Family, Hook, Set, Table, TargetType, Type};

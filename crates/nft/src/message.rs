@@ -12,8 +12,10 @@ use nix::errno::Errno;
 
 use crate::element::{Element, comment};
 use crate::error::Error;
-use crate::rule::Rule;
-use crate::table::{Chain, ChainKind, Family, Set, Table, TargetType};
+use crate::rule::{Rule, u32_of};
+use crate::table::{
+    Chain, ChainKind, Family, Set, Table, TargetType, byte_order, type_len, type_number,
+};
 
 /// A message, and what it does.
 #[derive(Debug, Clone)]
@@ -27,18 +29,23 @@ pub(crate) struct Message {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Operation {
     what: String,
-    /// The option without which the kernel does not know such a thing.
-    needs: Option<&'static str>,
+    /// The options without which the kernel does not know such a thing.
+    needs: Vec<&'static str>,
 }
 
 impl Operation {
     pub fn refused(self, errno: Errno) -> Error {
         let operation = self.what;
-        match (errno, self.needs) {
-            (Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT, Some(option))
-            | (Errno::EINVAL, Some(option @ NF_TABLES)) => Error::Unsupported { operation, option },
-            _ => Error::Refused { operation, errno },
+        let is_unknown = match errno {
+            Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT => !self.needs.is_empty(),
+            Errno::EINVAL => self.needs == [NF_TABLES],
+            _ => false,
+        };
+        if !is_unknown {
+            return Error::Refused { operation, errno };
         }
+        let option = self.needs.join(" or ");
+        Error::Unsupported { operation, option }
     }
 }
 
@@ -60,7 +67,7 @@ fn control(message: ControlMessage) -> Message {
     Message {
         operation: Operation {
             what: "change the rules".to_owned(),
-            needs: None,
+            needs: Vec::new(),
         },
         flags: 0,
         inner: NetfilterMessage::new(header, message),
@@ -74,7 +81,7 @@ pub(crate) fn get_generation() -> Message {
     Message {
         operation: Operation {
             what: "read the generation of the rules".to_owned(),
-            needs: Some(NF_TABLES),
+            needs: vec![NF_TABLES],
         },
         flags: 0,
         inner: NetfilterMessage::new(header, message),
@@ -91,23 +98,28 @@ impl Table {
         };
         self.message(format!("create table {}", self.name), message)
             .with(NLM_F_CREATE)
-            .needing(Some(option))
+            .needing([option])
     }
 
     pub(crate) fn create_set(&self, set: &Set, id: u32) -> Message {
         let mut attributes = vec![
             SetAttribute::Table(self.name.to_owned()),
             SetAttribute::Name(set.name.to_owned()),
-            SetAttribute::KeyType(set.key_type()),
-            SetAttribute::KeyLen(u32::try_from(set.key_len()).unwrap_or(u32::MAX)),
+            SetAttribute::KeyType(type_number(&set.key)),
+            SetAttribute::KeyLen(u32_of(type_len(&set.key))),
             SetAttribute::Id(id),
-            SetAttribute::UserData(set.key_byte_order()),
+            SetAttribute::UserData(byte_order(&set.key)),
         ];
-        attributes.extend(match set.target {
+        attributes.extend(match &set.target {
             TargetType::None => vec![SetAttribute::Flags(SetFlags::empty())],
             TargetType::Chain => vec![
                 SetAttribute::Flags(SetFlags::Map),
                 SetAttribute::DataType(VERDICT),
+            ],
+            TargetType::Values(parts) => vec![
+                SetAttribute::Flags(SetFlags::Map),
+                SetAttribute::DataType(type_number(parts)),
+                SetAttribute::DataLen(u32_of(type_len(parts))),
             ],
         });
         let message = NfTablesMessage::NewSet(SetMessage { attributes });
@@ -177,6 +189,12 @@ impl Table {
         self.message(format!("delete {element}"), message)
     }
 
+    pub(crate) fn get_element(&self, element: &Element) -> Message {
+        let key = Some(vec![element.key_attribute()]);
+        let message = NfTablesMessage::GetSetElement(self.elements_of(&element.set, key));
+        self.message(format!("read element of set {}", element.set), message)
+    }
+
     pub(crate) fn list_elements(&self, set: &Set) -> Message {
         let message = NfTablesMessage::GetSetElement(self.elements_of(set.name, None));
         self.message(format!("read elements of set {}", set.name), message)
@@ -214,21 +232,26 @@ impl Table {
 
     fn message(&self, what: String, message: NfTablesMessage) -> Message {
         let header = NetfilterHeader::new(self.family.protocol(), 0, 0);
-        Message {
-            operation: Operation { what, needs: None },
-            flags: 0,
-            inner: NetfilterMessage::new(header, message),
-        }
+        Message::new(what, NetfilterMessage::new(header, message))
     }
 }
 
 impl Message {
+    pub(crate) fn new(what: String, inner: NetfilterMessage) -> Self {
+        let needs = Vec::new();
+        Self {
+            operation: Operation { what, needs },
+            flags: 0,
+            inner,
+        }
+    }
+
     fn with(self, flags: u16) -> Self {
         Self { flags, ..self }
     }
 
-    fn needing(mut self, option: Option<&'static str>) -> Self {
-        self.operation.needs = option;
+    pub(crate) fn needing(mut self, options: impl IntoIterator<Item = &'static str>) -> Self {
+        self.operation.needs = options.into_iter().collect();
         self
     }
 }

@@ -1,33 +1,19 @@
 //! Rules: what of a packet is compared with what, and what becomes of it then.
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{DefaultNla, Emitable as _};
+use netlink_packet_core::Emitable as _;
 use netlink_packet_netfilter::nftables::{
-    Bitwise, Cmp, DataAttribute, ExpressionAttribute, Expressions, Immediate, ListAttribute,
-    Lookup, Meta, MetaKey, Operator, Payload, Register, Verdict, VerdictAttribute,
+    DataAttribute, ExpressionAttribute, Expressions, Immediate, ListAttribute, Lookup, MetaKey,
+    Operator, Register, Verdict, VerdictAttribute,
 };
 use sha2::{Digest as _, Sha256};
 
+use crate::expression::{self, LOCAL, TRANSLATED, compare, masked};
+use crate::field::{Field, meta};
 use crate::table::padded;
 
-/// Something of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Field {
-    /// The name of the link that it came by.
-    InputName,
-    /// The `EtherType` (IEEE 802.3), in network byte order.
-    EtherType,
-    /// The MAC that it is from.
-    EtherSource,
-    /// The IPv4 address that it is from; only to be asked of IPv4.
-    Ipv4Source,
-    /// The IPv6 address that it is from; only to be asked of IPv6.
-    Ipv6Source,
-}
-
 /// A version of the Internet Protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpVersion {
     /// IPv4
     V4,
@@ -63,46 +49,54 @@ impl Rule {
 
     /// `field` has this value, in network byte order.
     pub fn when(self, field: Field, value: &[u8]) -> Self {
-        self.with(field.load(SCRATCH)).equals(value)
+        self.compared(field, Operator::Equal, value)
+    }
+
+    /// `field` has another value than this, in network byte order.
+    pub fn unless(self, field: Field, value: &[u8]) -> Self {
+        self.compared(field, Operator::NotEqual, value)
     }
 
     /// It is a packet of this version: for tables of family `inet`.
     pub fn when_ip(self, version: IpVersion) -> Self {
-        let number = match version {
-            IpVersion::V4 => NFPROTO_IPV4,
-            IpVersion::V6 => NFPROTO_IPV6,
-        };
-        self.with(meta(MetaKey::Nfproto, SCRATCH)).equals(&[number])
+        self.with(meta(MetaKey::Nfproto, SCRATCH)).with(compare(
+            SCRATCH,
+            Operator::Equal,
+            &[version.number()],
+        ))
     }
 
     /// It goes to an address in `network`: for tables of family `inet`.
     pub fn when_to(self, network: IpNetwork) -> Self {
-        let (version, offset, prefix, mask) = match network {
-            IpNetwork::V4(it) => {
-                let [prefix, mask] = [it.network(), it.mask()].map(|it| it.octets().to_vec());
-                (IpVersion::V4, 16, prefix, mask)
-            }
-            IpNetwork::V6(it) => {
-                let [prefix, mask] = [it.network(), it.mask()].map(|it| it.octets().to_vec());
-                (IpVersion::V6, 24, prefix, mask)
-            }
-        };
-        let rule = self.when_ip(version).with(payload(
-            NETWORK_LAYER,
-            offset..offset + prefix.len(),
-            SCRATCH,
-        ));
-        if mask.iter().all(|byte| *byte == u8::MAX) {
-            return rule.equals(&prefix);
-        }
-        rule.with(Expressions::Bitwise(vec![
-            Bitwise::SourceRegister(SCRATCH),
-            Bitwise::DestinationRegister(SCRATCH),
-            Bitwise::Length(u32_of(mask.len())),
-            Bitwise::Xor(DataAttribute::Value(vec![0; mask.len()])),
-            Bitwise::Mask(DataAttribute::Value(mask)),
-        ]))
-        .equals(&prefix)
+        self.in_network(destination(network), Operator::Equal, network)
+    }
+
+    /// It is of the version of `network` and goes elsewhere: for tables of family `inet`.
+    pub fn unless_to(self, network: IpNetwork) -> Self {
+        self.in_network(destination(network), Operator::NotEqual, network)
+    }
+
+    /// It is from an address in `network`: for tables of family `inet`.
+    pub fn when_from(self, network: IpNetwork) -> Self {
+        self.in_network(source(network), Operator::Equal, network)
+    }
+
+    /// It is of the version of `network` and from elsewhere: for tables of family `inet`.
+    pub fn unless_from(self, network: IpNetwork) -> Self {
+        self.in_network(source(network), Operator::NotEqual, network)
+    }
+
+    /// It goes to an address of this host. As `fib daddr type local`.
+    pub fn when_to_host(self) -> Self {
+        self.with(expression::destination_type(SCRATCH))
+            .with(compare(SCRATCH, Operator::Equal, &LOCAL.to_ne_bytes()))
+    }
+
+    /// The address that its connection goes to was translated. As `ct status dnat`.
+    pub fn when_translated(self) -> Self {
+        self.with(expression::connection_status(SCRATCH))
+            .with(masked(SCRATCH, TRANSLATED.to_ne_bytes().to_vec()))
+            .with(compare(SCRATCH, Operator::NotEqual, &[0; 4]))
     }
 
     /// The key that `fields` make is in the set.
@@ -122,35 +116,47 @@ impl Rule {
         self.lookup(fields, set, Some(to))
     }
 
+    /// The packet, and all of its connection, goes to the address and the port that the key
+    /// leads to, if the set has the key that `fields` make: addresses of `version`.
+    pub fn dnat_by(self, version: IpVersion, fields: &[Field], set: &'static str) -> Self {
+        let [address, port] = match version {
+            IpVersion::V4 => [FIRST_REGISTER, FIRST_REGISTER + 1],
+            IpVersion::V6 => [FIRST_REGISTER, FIRST_REGISTER + 4],
+        };
+        let to = Lookup::DestinationRegister(Register::Other(address));
+        let [address, port] = [address, port].map(Register::Other);
+        self.lookup(fields, set, Some(to))
+            .with(expression::translate(version, address, port))
+    }
+
+    /// The packet goes on in the chain of this name.
+    pub fn goto(self, chain: &str) -> Self {
+        self.verdict(vec![
+            VerdictAttribute::Code(Verdict::Goto),
+            VerdictAttribute::Chain(chain.to_owned()),
+        ])
+    }
+
     /// The packet goes no further.
     pub fn drop(self) -> Self {
-        self.verdict(Verdict::Other(DROP))
+        self.verdict(vec![VerdictAttribute::Code(Verdict::Other(DROP))])
     }
 
     /// The packet leaves the chain.
     pub fn leave(self) -> Self {
-        self.verdict(Verdict::Return)
+        self.verdict(vec![VerdictAttribute::Code(Verdict::Return)])
     }
 
     /// The packet, and all of its connection, is from the host's address on the link that it
     /// leaves by.
     pub fn masquerade(self, port: SourcePort) -> Self {
-        let flags = match port {
-            SourcePort::Kept => None,
-            SourcePort::FullyRandom => Some(RANDOM_FULLY.to_be_bytes().to_vec()),
-        };
-        let flags = flags.map(|it| DefaultNla::new(MASQUERADE_FLAGS, it));
-        self.with(Expressions::Other {
-            expression_type: "masq".to_owned(),
-            attributes: flags.into_iter().collect(),
-        })
+        self.with(expression::masquerade(port))
     }
 
-    fn verdict(self, verdict: Verdict) -> Self {
-        let verdict = VerdictAttribute::Code(verdict);
+    fn verdict(self, verdict: Vec<VerdictAttribute>) -> Self {
         self.with(Expressions::Immediate(vec![
             Immediate::DestinationRegister(Register::Verdict),
-            Immediate::Data(DataAttribute::Verdict(vec![verdict])),
+            Immediate::Data(DataAttribute::Verdict(verdict)),
         ]))
     }
 
@@ -159,12 +165,27 @@ impl Rule {
         self
     }
 
-    fn equals(self, value: &[u8]) -> Self {
-        self.with(Expressions::Cmp(vec![
-            Cmp::SourceRegister(SCRATCH),
-            Cmp::Op(Operator::Equal),
-            Cmp::Data(DataAttribute::Value(value.to_vec())),
-        ]))
+    fn compared(self, field: Field, operator: Operator, value: &[u8]) -> Self {
+        self.with(field.load(SCRATCH))
+            .with(compare(SCRATCH, operator, value))
+    }
+
+    fn in_network(self, field: Field, operator: Operator, network: IpNetwork) -> Self {
+        let (version, prefix, mask) = match network {
+            IpNetwork::V4(it) => {
+                let [prefix, mask] = [it.network(), it.mask()].map(|it| it.octets().to_vec());
+                (IpVersion::V4, prefix, mask)
+            }
+            IpNetwork::V6(it) => {
+                let [prefix, mask] = [it.network(), it.mask()].map(|it| it.octets().to_vec());
+                (IpVersion::V6, prefix, mask)
+            }
+        };
+        let mut rule = self.when_ip(version).with(field.load(SCRATCH));
+        if mask.iter().any(|byte| *byte != u8::MAX) {
+            rule = rule.with(masked(SCRATCH, mask));
+        }
+        rule.with(compare(SCRATCH, operator, &prefix))
     }
 
     fn lookup(mut self, fields: &[Field], set: &str, how: Option<Lookup>) -> Self {
@@ -181,11 +202,9 @@ impl Rule {
         self.with(Expressions::Lookup(lookup))
     }
 
-    /// The option without which a kernel does not know some expression.
-    pub(crate) fn needs(&self) -> Option<&'static str> {
-        let is_masquerade = |expression: &Expressions| matches!(expression, Expressions::Other { expression_type, .. } if expression_type == "masq");
-        let masquerades = self.expressions.iter().any(is_masquerade);
-        masquerades.then_some("CONFIG_NFT_MASQ")
+    /// The options without which a kernel does not know some expression.
+    pub(crate) fn needs(&self) -> impl Iterator<Item = &'static str> {
+        self.expressions.iter().filter_map(expression::option_for)
     }
 
     /// The comment and a digest of what it does, by which a rule that is there is compared with
@@ -208,44 +227,32 @@ impl Rule {
     }
 }
 
-impl Field {
-    fn load(self, register: Register) -> Expressions {
+impl IpVersion {
+    /// `NFPROTO_IPV4` and `NFPROTO_IPV6`
+    pub(crate) fn number(self) -> u8 {
         match self {
-            Self::InputName => meta(MetaKey::Iifname, register),
-            Self::EtherType => meta(MetaKey::EtherTypeProtocol, register),
-            Self::EtherSource => payload(LINK_LAYER, 6..12, register),
-            Self::Ipv4Source => payload(NETWORK_LAYER, 12..16, register),
-            Self::Ipv6Source => payload(NETWORK_LAYER, 8..24, register),
-        }
-    }
-
-    /// In bytes.
-    fn len(self) -> usize {
-        match self {
-            Self::EtherType => 2,
-            Self::Ipv4Source => 4,
-            Self::EtherSource => 6,
-            Self::InputName | Self::Ipv6Source => 16,
+            Self::V4 => 2,
+            Self::V6 => 10,
         }
     }
 }
 
-fn meta(key: MetaKey, register: Register) -> Expressions {
-    Expressions::Meta(vec![Meta::Key(key), Meta::DestinationRegister(register)])
+fn source(network: IpNetwork) -> Field {
+    match network {
+        IpNetwork::V4(_) => Field::Ipv4Source,
+        IpNetwork::V6(_) => Field::Ipv6Source,
+    }
 }
 
-/// `bytes` of the header at `base`.
-fn payload(base: u32, bytes: std::ops::Range<usize>, register: Register) -> Expressions {
-    Expressions::Payload(vec![
-        Payload::DestinationRegister(register),
-        Payload::Base(base),
-        Payload::Offset(u32_of(bytes.start)),
-        Payload::Len(u32_of(bytes.len())),
-    ])
+fn destination(network: IpNetwork) -> Field {
+    match network {
+        IpNetwork::V4(_) => Field::Ipv4Destination,
+        IpNetwork::V6(_) => Field::Ipv6Destination,
+    }
 }
 
 /// None of what is counted here comes near the limit.
-fn u32_of(number: usize) -> u32 {
+pub(crate) fn u32_of(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
@@ -255,22 +262,8 @@ const SCRATCH: Register = Register::Reg1;
 /// `NFT_REG32_00`, the first of sixteen registers of four bytes.
 const FIRST_REGISTER: u32 = 8;
 
-/// `NFPROTO_IPV4` and `NFPROTO_IPV6`
-const NFPROTO_IPV4: u8 = 2;
-const NFPROTO_IPV6: u8 = 10;
-
 /// `NFT_LOOKUP_F_INV`
 const INVERTED: u32 = 1;
 
 /// `NF_DROP`
 const DROP: u32 = 0;
-
-/// `NFT_PAYLOAD_LL_HEADER` and `NFT_PAYLOAD_NETWORK_HEADER`
-const LINK_LAYER: u32 = 0;
-const NETWORK_LAYER: u32 = 1;
-
-/// `NFTA_MASQ_FLAGS`
-const MASQUERADE_FLAGS: u16 = 1;
-
-/// `NF_NAT_RANGE_PROTO_RANDOM_FULLY`
-const RANDOM_FULLY: u32 = 1 << 4;

@@ -61,6 +61,25 @@ impl NetfilterSocket {
     /// # Errors
     /// The first refusal; nothing happened then.
     pub fn commit(&self, messages: Vec<Message>, generation: u32) -> Result<Committed, Error> {
+        let end = Some(message::batch_end());
+        self.transact(messages, generation, end)
+    }
+
+    /// Sends `messages` as a transaction without an end, which the kernel checks and then
+    /// takes back, as it does for `nft --check`.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub fn rehearse(&self, messages: Vec<Message>, generation: u32) -> Result<(), Error> {
+        self.transact(messages, generation, None).map(drop)
+    }
+
+    fn transact(
+        &self,
+        messages: Vec<Message>,
+        generation: u32,
+        end: Option<Message>,
+    ) -> Result<Committed, Error> {
         let mut operations: Vec<_> = messages.iter().map(|it| it.operation.clone()).collect();
         let Some(last) = messages.len().checked_sub(1) else {
             return Ok(Committed::Yes);
@@ -73,10 +92,12 @@ impl NetfilterSocket {
             let acknowledge = if place == last { NLM_F_ACK } else { 0 };
             append(&mut bytes, message, number, acknowledge);
         }
-        let end = first + 1 + count(operations.len());
-        append(&mut bytes, message::batch_end(), end, 0);
+        let past = first + 1 + count(operations.len());
+        if let Some(end) = end {
+            append(&mut bytes, end, past, 0);
+        }
         self.send(&bytes)?;
-        match self.outcome(first..end) {
+        match self.outcome(first..past) {
             Ok(()) => Ok(Committed::Yes),
             Err(Refusal::Socket(error)) => Err(error),
             Err(Refusal::At(0, Errno::ERESTART)) => Ok(Committed::Outdated),

@@ -47,9 +47,11 @@ pub enum TargetType {
     None,
     /// A chain; nft(8) calls it a verdict map.
     Chain,
+    /// Values of these types; nft(8) calls it a map.
+    Values(Vec<Type>),
 }
 
-/// What a part of a key is.
+/// What a part of a key, or of what it leads to, is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Type {
@@ -61,6 +63,10 @@ pub enum Type {
     Ipv4Address,
     /// An IPv6 address.
     Ipv6Address,
+    /// The number of a transport protocol.
+    Protocol,
+    /// A port of a transport protocol.
+    Port,
 }
 
 /// Rules that packets pass one after another.
@@ -68,8 +74,8 @@ pub enum Type {
 pub struct Chain {
     /// Its name.
     pub name: String,
-    /// Where packets enter it by themselves; `None`: only keys of a set lead to it, and when
-    /// the last of them goes, it goes with it.
+    /// Where packets enter it by themselves; `None`: only rules and keys of a set lead to it,
+    /// and when the last of such keys goes, it goes with it.
     pub entry: Option<Entry>,
     /// Its rules.
     pub rules: Vec<Rule>,
@@ -144,6 +150,8 @@ impl Type {
             Self::Ipv4Address => 7,
             Self::Ipv6Address => 8,
             Self::EtherAddress => 9,
+            Self::Protocol => 12,
+            Self::Port => 13,
             Self::InterfaceName => 41,
         }
     }
@@ -151,6 +159,8 @@ impl Type {
     /// In bytes.
     pub(crate) fn len(self) -> usize {
         match self {
+            Self::Protocol => 1,
+            Self::Port => 2,
             Self::Ipv4Address => 4,
             Self::EtherAddress => 6,
             Self::InterfaceName | Self::Ipv6Address => 16,
@@ -158,31 +168,29 @@ impl Type {
     }
 }
 
-impl Set {
-    /// The number of a concatenation has six bits for each part.
-    pub(crate) fn key_type(&self) -> u32 {
-        let join = |joined: u32, part: &Type| (joined << 6) | part.number();
-        self.key.iter().fold(0, join)
-    }
+/// The number of a concatenation has six bits for each part.
+pub(crate) fn type_number(parts: &[Type]) -> u32 {
+    let join = |joined: u32, part: &Type| (joined << 6) | part.number();
+    parts.iter().fold(0, join)
+}
 
-    /// How nft(8) has to read a key to show it: type, length and a number in the host's order
-    /// (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in nftables, include/datatype.h).
-    pub(crate) fn key_byte_order(&self) -> Vec<u8> {
-        let order: u32 = match self.key.as_slice() {
-            [Type::InterfaceName] => 1,
-            [_] => 2,
-            _ => 0,
-        };
-        [0, 4].into_iter().chain(order.to_ne_bytes()).collect()
+/// In bytes: parts of a concatenation fill registers of four.
+pub(crate) fn type_len(parts: &[Type]) -> usize {
+    match parts {
+        [only] => only.len(),
+        parts => parts.iter().map(|part| padded(part.len())).sum(),
     }
+}
 
-    /// In bytes: parts of a concatenation fill registers of four.
-    pub(crate) fn key_len(&self) -> usize {
-        match self.key.as_slice() {
-            [only] => only.len(),
-            parts => parts.iter().map(|part| padded(part.len())).sum(),
-        }
-    }
+/// How nft(8) has to read a key to show it: type, length and a number in the host's order
+/// (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in nftables, include/datatype.h).
+pub(crate) fn byte_order(parts: &[Type]) -> Vec<u8> {
+    let order: u32 = match parts {
+        [Type::InterfaceName] => 1,
+        [_] => 2,
+        _ => 0,
+    };
+    [0, 4].into_iter().chain(order.to_ne_bytes()).collect()
 }
 
 /// Registers have four bytes.
