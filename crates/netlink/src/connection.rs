@@ -24,7 +24,7 @@ use crate::vlan::PortVlans;
 
 /// A netlink socket in the namespace in which it was opened, for requests.
 pub struct Connection {
-    transport: Transport,
+    pub(crate) transport: Transport,
 }
 
 impl Connection {

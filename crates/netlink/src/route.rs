@@ -3,12 +3,17 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
     RouteScope, RouteType,
 };
+use nix::errno::Errno;
 
 use crate::address::{family, unspecified};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::request::Request;
 
 /// A route that the kernel has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +52,27 @@ pub struct NewRoute {
     /// As in rtnetlink(7); `link` without a gateway and `universe` with one where it is
     /// absent.
     pub scope: Option<u8>,
+}
+
+impl Connection {
+    /// Index of the link by which packets to `address` leave; `None` where no route leads
+    /// there. As `ip route get`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn link_towards(&self, address: IpAddr) -> Result<Option<u32>, Error> {
+        let message = RouteNetlinkMessage::GetRoute(lookup(address));
+        let request = Request::new(format!("look up the route to {address}"), message, 0);
+        let replies = match self.transport.execute(vec![request]) {
+            Err(error) if error.errno() == Some(Errno::ENETUNREACH) => return Ok(None),
+            replies => replies?,
+        };
+        let route = replies.iter().flatten().find_map(|message| match message {
+            RouteNetlinkMessage::NewRoute(message) => Route::from_message(message),
+            _ => None,
+        });
+        Ok(route.and_then(|route| route.links().next()))
+    }
 }
 
 impl Route {
@@ -142,6 +168,17 @@ impl NewRoute {
             _ => RouteScope::Universe,
         }
     }
+}
+
+/// The question which way packets to `to` take.
+fn lookup(to: IpAddr) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(to);
+    message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
+    message
+        .attributes
+        .push(RouteAttribute::Destination(address(to)));
+    message
 }
 
 fn ip(address: &RouteAddress) -> Option<IpAddr> {
