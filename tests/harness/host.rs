@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use crate::place::Place;
-use crate::{Invocation, Network, REFERENCE, Sandbox, Snapshot};
+use crate::{Invocation, Network, Ports, REFERENCE, Sandbox, Snapshot};
 
 /// The network and mount namespaces of the calling thread, made for it.
 ///
@@ -113,6 +113,11 @@ impl Host {
             "ipam": self.ipam(&json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]])),
         });
         Network::new(self, config)
+    }
+
+    /// As [`Self::bridge`], with portmap behind it.
+    pub fn ports(&self) -> Ports<'_> {
+        Ports::new(self)
     }
 
     /// As [`Self::bridge`], IPv4 alone.

@@ -24,6 +24,7 @@ pub mod lab;
 mod network;
 mod place;
 mod plugin;
+mod ports;
 pub mod router_advertisement;
 mod sandbox;
 mod snapshot;
@@ -35,6 +36,7 @@ pub use host::Host;
 pub use network::Network;
 pub use place::{Place, run};
 pub use plugin::{Invocation, Outcome, Refusal};
+pub use ports::Ports;
 pub use sandbox::Sandbox;
 pub use snapshot::Snapshot;
 

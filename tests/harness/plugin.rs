@@ -82,6 +82,12 @@ impl Invocation {
         self
     }
 
+    /// The same run without any capability.
+    pub fn powerless(self) -> Self {
+        let words = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+        self.under(&words.map(str::to_owned))
+    }
+
     /// Any variable.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.insert(name.to_owned(), value.into());

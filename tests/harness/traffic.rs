@@ -16,31 +16,66 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A datagram from `client` to `address`, where `server` is, comes back.
 pub fn udp(client: &impl Place, server: &impl Place, address: &str) -> bool {
-    let address: IpAddr = address.parse().unwrap();
-    let listening = server.enter(|| UdpSocket::bind(SocketAddr::new(address, 0)).unwrap());
-    listening.set_read_timeout(Some(PATIENCE)).unwrap();
+    let listening = server.enter(|| UdpSocket::bind(anywhere(address)).unwrap());
     let target = listening.local_addr().unwrap();
-    let calling = client.enter(|| UdpSocket::bind(unspecified(address)).unwrap());
+    datagram(client, target, &listening).is_some()
+}
+
+/// As [`udp`], by way of a host's port: what `client` sends to `target` arrives where `server`
+/// listens at `port` of every address. Hands back the address that the server saw.
+pub fn udp_by_port(
+    client: &impl Place,
+    target: &str,
+    (server, port): (&impl Place, u16),
+) -> Option<IpAddr> {
+    let target: SocketAddr = target.parse().unwrap();
+    let every = SocketAddr::new(unspecified(target).ip(), port);
+    let listening = server.enter(|| UdpSocket::bind(every).unwrap());
+    datagram(client, target, &listening)
+}
+
+fn datagram(client: &impl Place, target: SocketAddr, listening: &UdpSocket) -> Option<IpAddr> {
+    listening.set_read_timeout(Some(PATIENCE)).unwrap();
+    let calling = client.enter(|| UdpSocket::bind(unspecified(target)).unwrap());
     calling.set_read_timeout(Some(PATIENCE)).unwrap();
+    // An answer from another address is none.
+    client.enter(|| calling.connect(target)).ok()?;
+    calling.send(b"ping").ok()?;
     let mut buffer = [0; 16];
-    if calling.send_to(b"ping", target).is_err() {
-        return false;
-    }
-    let Ok((_, from)) = listening.recv_from(&mut buffer) else {
-        return false;
-    };
-    listening.send_to(b"pong", from).is_ok() && calling.recv(&mut buffer).is_ok()
+    let (_, from) = listening.recv_from(&mut buffer).ok()?;
+    listening.send_to(b"pong", from).ok()?;
+    calling.recv(&mut buffer).ok()?;
+    Some(from.ip())
 }
 
 /// A connection from `client` to `address`, where `server` is, carries both ways. Hands
 /// back the address that the server saw.
 pub fn tcp(client: &impl Place, server: &impl Place, address: &str) -> Option<IpAddr> {
-    let address: IpAddr = address.parse().unwrap();
-    let listening = server.enter(|| TcpListener::bind(SocketAddr::new(address, 0)).unwrap());
+    let listening = server.enter(|| TcpListener::bind(anywhere(address)).unwrap());
     let target = listening.local_addr().unwrap();
+    connection(client, target, &listening)
+}
+
+/// As [`tcp`], by way of a host's port: what `client` sends to `target` arrives where `server`
+/// listens at `port` of every address.
+pub fn tcp_by_port(
+    client: &impl Place,
+    target: &str,
+    (server, port): (&impl Place, u16),
+) -> Option<IpAddr> {
+    let target: SocketAddr = target.parse().unwrap();
+    let every = SocketAddr::new(unspecified(target).ip(), port);
+    let listening = server.enter(|| TcpListener::bind(every).unwrap());
+    connection(client, target, &listening)
+}
+
+fn connection(client: &impl Place, target: SocketAddr, listening: &TcpListener) -> Option<IpAddr> {
     let calling = client.enter(|| TcpStream::connect_timeout(&target, PATIENCE));
     let mut calling = calling.ok()?;
+    // Whoever answered need not be the one that listens here.
+    listening.set_nonblocking(true).unwrap();
     let (mut accepted, from) = listening.accept().ok()?;
+    accepted.set_nonblocking(false).unwrap();
     calling.set_read_timeout(Some(PATIENCE)).unwrap();
     accepted.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut buffer = [0; 4];
@@ -92,7 +127,12 @@ pub fn flood(
     })
 }
 
-fn unspecified(like: IpAddr) -> SocketAddr {
+/// Some free port of `address`.
+fn anywhere(address: &str) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), 0)
+}
+
+fn unspecified(like: SocketAddr) -> SocketAddr {
     let any = if like.is_ipv4() {
         "0.0.0.0:0"
     } else {

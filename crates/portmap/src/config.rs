@@ -1,10 +1,27 @@
-//! What was asked: the ports that the runtime wants forwarded.
+//! What was asked: the ports that the runtime wants forwarded, and how.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-use cni::{Error, Network};
+use cni::{Error, Network, note};
+use nft::IpVersion;
 use serde::Deserialize;
+
+use crate::conditions::Conditions;
+
+/// What was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// `runtimeConfig.portMappings`; none: there is nothing to do.
+    pub mappings: Vec<Mapping>,
+    /// `snat` and `masqAll`.
+    pub source_nat: SourceNat,
+    /// `conditionsV4`
+    pub conditions_v4: Conditions,
+    /// `conditionsV6`
+    pub conditions_v6: Conditions,
+}
 
 /// A port of the host that leads to one of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,8 +32,8 @@ pub(crate) struct Mapping {
     pub container_port: NonZeroU16,
     /// What runs over it.
     pub protocol: Protocol,
-    /// The host's address; `None` for all of them.
-    pub host_ip: Option<IpAddr>,
+    /// Where on the host.
+    pub host: HostAddress,
 }
 
 /// A transport protocol with ports.
@@ -27,28 +44,141 @@ pub(crate) enum Protocol {
     Sctp,
 }
 
-/// The mappings that `runtimeConfig.portMappings` asks for.
-///
-/// # Errors
-/// Code 7, naming the key and its value.
-pub(crate) fn mappings(network: &Network) -> Result<Vec<Mapping>, Error> {
-    let _: RawConfig = network.config()?;
-    parse(&network.runtime_config()?)
+/// `hostIP`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostAddress {
+    /// Nothing is said: every address of both families.
+    Any,
+    /// `0.0.0.0` or `::`, every address of one.
+    AnyOf(IpVersion),
+    /// This one.
+    One(IpAddr),
 }
 
-/// The plugin's own keys: they shape mappings, and mean nothing without any.
+/// Whose connections are from an address of the host when they come to the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SourceNat {
+    /// Nobody's; 127.0.0.1 and the container itself do not reach the port then.
+    None,
+    /// Those whose answers would not find back.
+    Needed,
+    /// All.
+    All,
+}
+
+impl Config {
+    /// Reads what was asked.
+    ///
+    /// # Errors
+    /// Code 7, naming the key and its value.
+    pub fn parse(network: &Network) -> Result<Self, Error> {
+        let raw: RawConfig = network.config()?;
+        let runtime: RuntimeConfig = network.runtime_config()?;
+        note_what_is_done_otherwise(&raw)?;
+        let source_nat = match (raw.snat, raw.masq_all) {
+            (Some(false), masquerade_all) => {
+                if masquerade_all {
+                    note("masqAll does nothing with snat: false");
+                }
+                SourceNat::None
+            }
+            (_, false) => SourceNat::Needed,
+            (_, true) => SourceNat::All,
+        };
+        let conditions = |key, version, text: &[String]| Conditions::parse(key, version, text);
+        Ok(Self {
+            mappings: mappings(&runtime)?,
+            source_nat,
+            conditions_v4: conditions("conditionsV4", IpVersion::V4, &raw.conditions_v4)?,
+            conditions_v6: conditions("conditionsV6", IpVersion::V6, &raw.conditions_v6)?,
+        })
+    }
+
+    /// Those of the packets of this version.
+    pub fn conditions(&self, version: IpVersion) -> &Conditions {
+        match version {
+            IpVersion::V4 => &self.conditions_v4,
+            IpVersion::V6 => &self.conditions_v6,
+        }
+    }
+}
+
+impl Protocol {
+    /// Its number in a packet (IANA, "Assigned Internet Protocol Numbers").
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+}
+
+impl HostAddress {
+    /// It means packets of this version, too.
+    pub fn is_of(self, version: IpVersion) -> bool {
+        match self {
+            Self::Any => true,
+            Self::AnyOf(one) => one == version,
+            Self::One(address) => version_of(address) == version,
+        }
+    }
+}
+
+pub(crate) fn version_of(address: IpAddr) -> IpVersion {
+    match address {
+        IpAddr::V4(_) => IpVersion::V4,
+        IpAddr::V6(_) => IpVersion::V6,
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        })
+    }
+}
+
+impl fmt::Display for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} port {}", self.protocol, self.host_port)?;
+        match self.host {
+            HostAddress::Any => Ok(()),
+            HostAddress::AnyOf(IpVersion::V4) => f.write_str(" of every IPv4 address"),
+            HostAddress::AnyOf(IpVersion::V6) => f.write_str(" of every IPv6 address"),
+            HostAddress::One(address) => write!(f, " of {address}"),
+        }
+    }
+}
+
+/// The plugin's own keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawConfig {
     snat: Option<bool>,
-    masq_all: Option<bool>,
-    mark_masq_bit: Option<u8>,
+    masq_all: bool,
+    mark_masq_bit: Option<u64>,
     external_set_mark_chain: Option<String>,
-    backend: Option<String>,
+    backend: Backend,
     #[serde(rename = "conditionsV4")]
-    conditions_v4: Option<Vec<String>>,
+    conditions_v4: Vec<String>,
     #[serde(rename = "conditionsV6")]
-    conditions_v6: Option<Vec<String>>,
+    conditions_v6: Vec<String>,
+}
+
+/// What the reference would do it by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Backend {
+    /// As is done here.
+    #[default]
+    #[serde(alias = "")]
+    Nftables,
+    /// Rules of iptables.
+    Iptables,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -68,17 +198,57 @@ struct RawMapping {
     host_ip: String,
 }
 
-fn parse(raw: &RuntimeConfig) -> Result<Vec<Mapping>, Error> {
+/// A node that switches must not break for a key that names a program or a means of it.
+fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
+    if let Some(bit) = raw.mark_masq_bit.filter(|bit| *bit > HIGHEST_BIT) {
+        let reason = format!("{bit} is not within 0 to {HIGHEST_BIT}");
+        return Err(Error::invalid("markMasqBit", reason));
+    }
+    if raw.backend == Backend::Iptables {
+        note("backend: \"iptables\" is understood; nf_tables does it all the same");
+    }
+    if raw.external_set_mark_chain.is_some() {
+        note("externalSetMarkChain does nothing: nf_tables masquerades without marks");
+    }
+    if raw.mark_masq_bit.is_some() {
+        note("markMasqBit does nothing: nf_tables masquerades without marks");
+    }
+    Ok(())
+}
+
+fn mappings(raw: &RuntimeConfig) -> Result<Vec<Mapping>, Error> {
     let mappings = raw.port_mappings.iter().enumerate().map(|(index, raw)| {
         let key = |key: &str| format!("runtimeConfig.portMappings[{index}].{key}");
         Ok(Mapping {
             host_port: port(raw.host_port, &key("hostPort"))?,
             container_port: port(raw.container_port, &key("containerPort"))?,
             protocol: protocol(&raw.protocol, &key("protocol"))?,
-            host_ip: host_ip(&raw.host_ip, &key("hostIP"))?,
+            host: host_address(&raw.host_ip, &key("hostIP"))?,
         })
     });
-    mappings.collect()
+    let mappings = mappings.collect::<Result<Vec<_>, Error>>()?;
+    for (index, mapping) in mappings.iter().enumerate() {
+        let before = mappings.iter().take(index);
+        if before.into_iter().any(|it| it.is_same_port(*mapping)) {
+            let key = format!("runtimeConfig.portMappings[{index}]");
+            return Err(Error::invalid(key, format!("{mapping} is there twice")));
+        }
+    }
+    Ok(mappings)
+}
+
+impl Mapping {
+    /// No packet could tell one from the other.
+    fn is_same_port(self, other: Self) -> bool {
+        let is_same_host = match (self.host, other.host) {
+            (HostAddress::One(one), HostAddress::One(other)) => one == other,
+            (HostAddress::One(_), _) | (_, HostAddress::One(_)) => false,
+            (one, other) => [IpVersion::V4, IpVersion::V6]
+                .into_iter()
+                .any(|version| one.is_of(version) && other.is_of(version)),
+        };
+        is_same_host && self.protocol == other.protocol && self.host_port == other.host_port
+    }
 }
 
 fn port(number: i64, key: &str) -> Result<NonZeroU16, Error> {
@@ -98,71 +268,26 @@ fn protocol(text: &str, key: &str) -> Result<Protocol, Error> {
     }
 }
 
-/// Runtimes write "all addresses" in three ways.
-fn host_ip(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
+fn host_address(text: &str, key: &str) -> Result<HostAddress, Error> {
     if text.is_empty() {
-        return Ok(None);
+        return Ok(HostAddress::Any);
     }
-    match text.parse::<IpAddr>() {
-        Ok(address) => Ok(Some(address).filter(|address| !address.is_unspecified())),
-        Err(error) => Err(Error::invalid(key, format!("{text:?}: {error}"))),
+    let address = text
+        .parse::<IpAddr>()
+        .map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))?;
+    match address.to_canonical() {
+        address if address.is_unspecified() => Ok(HostAddress::AnyOf(version_of(address))),
+        IpAddr::V6(address) if address.is_loopback() => {
+            let reason = "::1: nothing that comes from ::1 can leave the host, so no container can answer it; 127.0.0.1 works";
+            Err(Error::invalid(key, reason))
+        }
+        address => Ok(HostAddress::One(address)),
     }
 }
+
+/// A mark has 32 bits.
+const HIGHEST_BIT: u64 = 31;
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn read(mapping: &serde_json::Value) -> Result<Vec<Mapping>, Error> {
-        let document = json!({"PortMappings": [mapping]});
-        parse(&cni::json::read(&document, "runtimeConfig")?.value)
-    }
-
-    #[test]
-    fn mapping_is_read_as_every_runtime_writes_it() {
-        let wanted = Mapping {
-            host_port: NonZeroU16::new(8080).unwrap(),
-            container_port: NonZeroU16::new(80).unwrap(),
-            protocol: Protocol::Udp,
-            host_ip: None,
-        };
-        for host_ip in ["", "0.0.0.0", "::"] {
-            let mapping = json!({"HostPort": 8080, "ContainerPort": 80, "Protocol": "UDP", "HostIP": host_ip});
-            assert_eq!(read(&mapping).unwrap(), [wanted]);
-        }
-        let one = json!({"hostPort": 8080, "containerPort": 80, "hostIP": "192.0.2.1"});
-        let one = read(&one).unwrap()[0];
-        assert_eq!(
-            (one.protocol, one.host_ip),
-            (Protocol::Tcp, "192.0.2.1".parse().ok())
-        );
-    }
-
-    #[test]
-    fn mapping_that_makes_no_sense_is_refused_with_its_key() {
-        for (mapping, key) in [
-            (json!({"hostPort": 0, "containerPort": 80}), "hostPort: 0"),
-            (
-                json!({"hostPort": 1, "containerPort": 65536}),
-                "containerPort: 65536",
-            ),
-            (
-                json!({"hostPort": 1, "containerPort": 1, "protocol": "icmp"}),
-                "protocol: \"icmp\"",
-            ),
-            (
-                json!({"hostPort": 1, "containerPort": 1, "hostIP": "localhost"}),
-                "hostIP: \"localhost\"",
-            ),
-        ] {
-            let error = read(&mapping).unwrap_err();
-            let expected = format!("runtimeConfig.portMappings[0].{key}");
-            assert!(
-                error.code() == 7 && error.to_string().starts_with(&expected),
-                "{error}"
-            );
-        }
-    }
-}
+#[path = "config_tests.rs"]
+mod tests;

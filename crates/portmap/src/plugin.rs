@@ -1,12 +1,10 @@
-//! The verbs. A sandbox without mappings passes through; one that asks for any is refused,
-//! since nothing here can forward a port yet.
+//! The verbs, and the executable's name.
 
 use cni::{
-    About, AddRequest, AddResult, CheckRequest, DelRequest, Error, GcRequest, Network, SpecVersion,
-    StatusRequest,
+    About, AddRequest, AddResult, CheckRequest, DelRequest, GcRequest, SpecVersion, StatusRequest,
 };
 
-use crate::config;
+use crate::{add, check, del, gc, status};
 
 /// The plugin.
 pub(crate) struct Portmap;
@@ -21,44 +19,22 @@ impl cni::Plugin for Portmap {
     }
 
     fn add(&self, request: &AddRequest) -> anyhow::Result<AddResult> {
-        let result = request.chained()?;
-        expect_no_mappings(&request.network)?;
-        Ok(result.clone())
+        add::add(request)
     }
 
-    /// ADD left nothing.
-    fn del(&self, _request: &DelRequest) -> anyhow::Result<()> {
-        Ok(())
+    fn del(&self, request: &DelRequest) -> anyhow::Result<()> {
+        del::del(request)
     }
 
     fn check(&self, request: &CheckRequest) -> anyhow::Result<()> {
-        request.chained()?;
-        Ok(expect_no_mappings(&request.network)?)
+        check::check(request)
     }
 
-    /// Sandboxes without mappings can be attached.
     fn status(&self, request: &StatusRequest) -> anyhow::Result<()> {
-        Ok(expect_no_mappings(&request.network)?)
+        status::status(request)
     }
 
-    /// ADD left nothing.
-    fn gc(&self, _request: &GcRequest) -> anyhow::Result<()> {
-        Ok(())
+    fn gc(&self, request: &GcRequest) -> anyhow::Result<()> {
+        gc::gc(request)
     }
-}
-
-fn expect_no_mappings(network: &Network) -> Result<(), Error> {
-    let Some(mapping) = config::mappings(network)?.first().copied() else {
-        return Ok(());
-    };
-    let address = mapping
-        .host_ip
-        .map(|address| format!(" of {address}"))
-        .unwrap_or_default();
-    let (host, container) = (mapping.host_port, mapping.container_port);
-    Err(Error::UnsupportedField {
-        key: "runtimeConfig.portMappings".into(),
-        value: format!("{:?} port {host}{address} to {container}", mapping.protocol),
-        reason: "this version of the plugin cannot forward ports yet".into(),
-    })
 }

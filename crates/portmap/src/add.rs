@@ -1,0 +1,64 @@
+//! ADD: a record of the sandbox, the ports, the way out for 127.0.0.1.
+
+use anyhow::Context as _;
+use cni::{AddRequest, AddResult, Undo, note};
+
+use crate::config::Config;
+use crate::plan::Plan;
+use crate::record::{Identity, Record, Records, Was};
+use crate::{del, firewall, localnet, table};
+
+/// Forwards the ports that were asked for, and passes on what the plugins before did.
+///
+/// # Errors
+/// Whatever stands in the way; nothing of it is left by then.
+pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
+    let result = request.chained()?;
+    let config = Config::parse(&request.network)?;
+    if config.mappings.is_empty() {
+        return Ok(result.clone());
+    }
+    let attachment = &request.attachment;
+    let plan = Plan::new(&config, result, &attachment.interface)?;
+    for mapping in &plan.idle {
+        note(format_args!(
+            "{mapping} leads nowhere: the container has no address of that family"
+        ));
+    }
+    if !plan.forwards.is_empty() {
+        let mut undo = Undo::default();
+        undo.push("remove the ports", || del::remove(attachment));
+        forward(request, &config, &plan)?;
+        undo.keep();
+    }
+    Ok(result.clone())
+}
+
+/// The record comes first, so that no port is ever without one, and the sysctl after the rule
+/// that keeps neighbours off 127.0.0.1.
+fn forward(request: &AddRequest, config: &Config, plan: &Plan) -> anyhow::Result<()> {
+    let owner = request.attachment.owner();
+    let pods = plan.pods();
+    let links = localnet::links(&pods)?;
+    let identity = Identity::of(&request.netns)
+        .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
+    let records = Records::default();
+    let record = Record {
+        netns: request.netns.clone(),
+        identity,
+        interface: request.attachment.interface.as_str().to_owned(),
+        addresses: pods,
+    };
+    if records.write(&owner, &record)? == Was::There {
+        firewall::remove(|it| it == owner)?;
+    }
+    let claim = table::claim(plan, config, &links, &owner);
+    let mut stale = firewall::install(&claim, &owner, &records)?;
+    let ports = plan.forwards.iter().map(|it| it.port);
+    stale.extend(ports.filter(|port| port.is_connectionless()));
+    firewall::forget(&stale);
+    if let Some(pod) = plan.localnet() {
+        localnet::let_out(&links, pod)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! CHECK: what is, against what was asked for.
+
+use anyhow::bail;
+use cni::CheckRequest;
+
+use crate::config::Config;
+use crate::plan::Plan;
+use crate::{firewall, localnet, table};
+
+/// Compares ports, chains and the sysctl.
+///
+/// # Errors
+/// All that differs, in one error; code 7 where there is no `prevResult` to compare with.
+pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
+    let result = request.chained()?;
+    let config = Config::parse(&request.network)?;
+    if config.mappings.is_empty() {
+        return Ok(());
+    }
+    let attachment = &request.attachment;
+    let plan = Plan::new(&config, result, &attachment.interface)?;
+    if plan.forwards.is_empty() {
+        return Ok(());
+    }
+    let owner = attachment.owner();
+    let links = localnet::links(&plan.pods())?;
+    let claim = table::claim(&plan, &config, &links, &owner);
+    let mut differences = firewall::differences(&claim, &owner)?;
+    let sysctl = plan
+        .localnet()
+        .and_then(|pod| localnet::sysctl(&links, pod));
+    if let Some(sysctl) = sysctl {
+        let value = sysctl.read()?;
+        if value != "1" {
+            differences.push(format!("sysctl {} is {value}, not 1", sysctl.key()));
+        }
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{attachment} is not as ADD left it: {}",
+        differences.join("; ")
+    )
+}

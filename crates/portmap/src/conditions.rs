@@ -1,0 +1,231 @@
+//! `conditionsV4` and `conditionsV6`: which packets a network's ports are for.
+//!
+//! They are written as nft(8) has them, of which a part is understood: where a packet is from
+//! and goes to, the link that it comes by, its mark, and the contrary of each.
+
+use std::net::IpAddr;
+
+use cni::Error;
+use ipnetwork::IpNetwork;
+use nft::{Field, IpVersion, Rule};
+use sha2::{Digest as _, Sha256};
+
+/// Conditions that all have to hold; none: every packet will do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Conditions(Vec<Condition>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Condition {
+    subject: Subject,
+    sense: Sense,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Subject {
+    Source(IpNetwork),
+    Destination(IpNetwork),
+    InputName(String),
+    Mark(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sense {
+    Is,
+    IsNot,
+}
+
+impl Conditions {
+    /// Reads `words`, the value of `key`, for packets of `version`. As in the reference, it does
+    /// not matter how the words are spread over the strings of the list.
+    ///
+    /// # Errors
+    /// Code 7, naming what is not understood.
+    pub fn parse(key: &str, version: IpVersion, words: &[String]) -> Result<Self, Error> {
+        let text = words.join(" ");
+        let invalid = |reason| Error::invalid(key, format!("{text:?}: {reason}"));
+        let mut words = text.split_whitespace().peekable();
+        let mut conditions = Vec::new();
+        while let Some(word) = words.next() {
+            let subject = match word {
+                "ip" | "ip6" | "meta" => format!("{word} {}", words.next().unwrap_or_default()),
+                word => word.to_owned(),
+            };
+            let sense = match words.peek().copied() {
+                Some("!=" | "ne") => Sense::IsNot,
+                _ => Sense::Is,
+            };
+            words.next_if(|word| ["!=", "==", "eq", "ne"].contains(word));
+            let value = words.next();
+            let subject = Subject::parse(version, &subject, value.unwrap_or_default());
+            conditions.push(Condition {
+                subject: subject.map_err(invalid)?,
+                sense,
+            });
+        }
+        Ok(Self(conditions))
+    }
+
+    /// Every packet will do.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `rule` for packets for which all of them hold.
+    pub fn narrow(&self, rule: Rule) -> Rule {
+        self.0.iter().fold(rule, |rule, it| it.narrow(rule))
+    }
+
+    /// Twelve digits that tell conditions apart.
+    pub fn hash(&self, version: IpVersion) -> String {
+        let digest = Sha256::digest(format!("{version:?} {:?}", self.0));
+        let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
+        digits.collect()
+    }
+}
+
+impl Condition {
+    fn narrow(&self, rule: Rule) -> Rule {
+        let field = |field, value: &[u8]| match self.sense {
+            Sense::Is => rule.clone().when(field, value),
+            Sense::IsNot => rule.clone().unless(field, value),
+        };
+        match (&self.subject, self.sense) {
+            (Subject::Source(network), Sense::Is) => rule.when_from(*network),
+            (Subject::Source(network), Sense::IsNot) => rule.unless_from(*network),
+            (Subject::Destination(network), Sense::Is) => rule.when_to(*network),
+            (Subject::Destination(network), Sense::IsNot) => rule.unless_to(*network),
+            (Subject::InputName(name), _) => field(Field::InputName, &padded(name)),
+            (Subject::Mark(mark), _) => field(Field::Mark, &mark.to_ne_bytes()),
+        }
+    }
+}
+
+impl Subject {
+    fn parse(version: IpVersion, subject: &str, value: &str) -> Result<Self, String> {
+        let (v4, v6) = (version == IpVersion::V4, version == IpVersion::V6);
+        match subject {
+            "ip saddr" if v4 => Ok(Self::Source(network(version, value)?)),
+            "ip daddr" if v4 => Ok(Self::Destination(network(version, value)?)),
+            "ip6 saddr" if v6 => Ok(Self::Source(network(version, value)?)),
+            "ip6 daddr" if v6 => Ok(Self::Destination(network(version, value)?)),
+            "iifname" | "meta iifname" => Ok(Self::InputName(link_name(value)?)),
+            "mark" | "meta mark" => Ok(Self::Mark(mark(value)?)),
+            _ if subject.starts_with(['-', '!']) => Err(format!(
+                "{subject} is iptables syntax; write it as nft(8) has it: \"-d A\" is \"ip daddr A\", \"! -s A\" is \"ip saddr != A\", \"-i NAME\" is \"iifname NAME\", \"-m mark --mark N\" is \"meta mark N\""
+            )),
+            _ => Err(format!(
+                "{subject:?} is not understood; {UNDERSTOOD} and their contrary by != are"
+            )),
+        }
+    }
+}
+
+fn network(version: IpVersion, text: &str) -> Result<IpNetwork, String> {
+    let network: IpNetwork = text
+        .parse()
+        .map_err(|error| format!("{text:?} is no address or prefix: {error}"))?;
+    let is_of_version = match network.ip() {
+        IpAddr::V4(_) => version == IpVersion::V4,
+        IpAddr::V6(_) => version == IpVersion::V6,
+    };
+    if is_of_version {
+        return Ok(network);
+    }
+    Err(format!("{network} is of the other family"))
+}
+
+/// nft(8) takes names in quotes and without; a `*` would stand for any end of a name.
+fn link_name(text: &str) -> Result<String, String> {
+    let name = text.trim_matches('"');
+    let parsed = name.parse::<cni::InterfaceName>();
+    match parsed {
+        Ok(_) if !name.contains('*') => Ok(name.to_owned()),
+        Ok(_) => Err(format!("{text}: patterns of names are not understood")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn mark(text: &str) -> Result<u32, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|error| format!("mark {text:?}: {error}"))
+}
+
+/// As the kernel compares it: with all the zeros behind it.
+fn padded(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes
+        .iter_mut()
+        .zip(name.bytes())
+        .for_each(|(byte, letter)| *byte = letter);
+    bytes
+}
+
+const UNDERSTOOD: &str = "\"ip saddr\", \"ip daddr\", \"ip6 saddr\" and \"ip6 daddr\" with an address or prefix (ip in conditionsV4, ip6 in conditionsV6), \"iifname\" with a link's name, \"meta mark\" with a number,";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(version: IpVersion, words: &[&str]) -> Result<Conditions, Error> {
+        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+        Conditions::parse("conditionsV4", version, &words)
+    }
+
+    #[test]
+    fn conditions_are_read_however_they_are_spread_over_strings() {
+        let wanted = Conditions(vec![
+            Condition {
+                subject: Subject::Destination("10.96.0.0/12".parse().unwrap()),
+                sense: Sense::IsNot,
+            },
+            Condition {
+                subject: Subject::InputName("eth0".to_owned()),
+                sense: Sense::Is,
+            },
+            Condition {
+                subject: Subject::Mark(16),
+                sense: Sense::Is,
+            },
+        ]);
+        for words in [
+            &["ip daddr != 10.96.0.0/12 iifname \"eth0\" meta mark 0x10"][..],
+            &["ip daddr != 10.96.0.0/12", "iifname eth0", "mark == 16"],
+            &[
+                "ip",
+                "daddr",
+                "!=",
+                "10.96.0.0/12",
+                "meta iifname eth0",
+                "mark",
+                "0x10",
+            ],
+        ] {
+            assert_eq!(parse(IpVersion::V4, words).unwrap(), wanted, "{words:?}");
+        }
+        assert!(parse(IpVersion::V4, &[]).unwrap().is_empty());
+        assert!(parse(IpVersion::V6, &["ip6 saddr fd00::/8"]).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for (words, named) in [
+            (&["!", "-d", "192.0.2.0/24"][..], "iptables syntax"),
+            (&["-m comment"], "\"-d A\" is \"ip daddr A\""),
+            (&["tcp sport 80"], "\"tcp\" is not understood"),
+            (&["ip6 daddr ::"], "\"ip6 daddr\" is not understood"),
+            (&["ip daddr fd00::1"], "of the other family"),
+            (&["ip daddr"], "no address or prefix"),
+            (&["ip daddr { 192.0.2.1 }"], "no address or prefix"),
+            (&["iifname eth*"], "patterns"),
+            (&["oifname eth0"], "\"oifname\" is not understood"),
+            (&["meta mark 0x100000000"], "mark \"0x100000000\""),
+        ] {
+            let error = parse(IpVersion::V4, words).unwrap_err();
+            assert!(error.to_string().contains(named), "{error}");
+            assert_eq!(error.code(), 7);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What an attachment has in `nf_tables`: put there, taken away, compared.
+
+use std::collections::BTreeSet;
+
+use cni::{Error, note};
+use nft::{Change, Connection, Destination, Element};
+
+use crate::holder;
+use crate::plan::HostPort;
+use crate::record::Records;
+use crate::table::{self, Claim};
+
+/// Why a claim cannot be installed.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    /// Somebody else has a port that was asked for.
+    #[error("{port} is held")]
+    Held { port: HostPort, owner: String },
+    #[error(transparent)]
+    Nft(#[from] nft::Error),
+}
+
+/// Installs `claim` of `owner`. Ports of attachments that are gone are taken over; says which.
+///
+/// # Errors
+/// Code 11: a port is held by an attachment that lives, or others do not cease to change the
+/// rules. Whatever the kernel refuses.
+pub(crate) fn install(
+    claim: &Claim,
+    owner: &str,
+    records: &Records,
+) -> anyhow::Result<Vec<HostPort>> {
+    let connection = Connection::open()?;
+    let mut taken_over = Vec::new();
+    for _ in 0..MOST_HOLDERS {
+        let mut displaced = BTreeSet::new();
+        let installed = connection.update(&claim.table, || {
+            displaced.clear();
+            decide(&connection, claim, owner, &mut displaced)
+        });
+        match installed {
+            Ok(()) => {
+                for owner in displaced {
+                    if holder::is_gone(records, &owner) {
+                        take_over(&connection, &owner, records)?;
+                    }
+                }
+                return Ok(taken_over);
+            }
+            Err(Refusal::Nft(error)) => return Err(coded(error)),
+            Err(Refusal::Held { port, owner }) => {
+                if !holder::is_gone(records, &owner) {
+                    return Err(held(port, &owner).into());
+                }
+                note(format_args!(
+                    "{port} was held by {owner}, whose sandbox is gone: taken over"
+                ));
+                taken_over.extend(take_over(&connection, &owner, records)?);
+            }
+        }
+    }
+    let reason = "others go on taking the ports that were asked for".to_owned();
+    Err(Error::TryAgain { reason }.into())
+}
+
+/// What has to go for `claim`: elements of the same keys, but no port of somebody else.
+fn decide(
+    connection: &Connection,
+    claim: &Claim,
+    own: &str,
+    displaced: &mut BTreeSet<String>,
+) -> Result<Change, Refusal> {
+    let mut delete = Vec::new();
+    for element in &claim.elements {
+        if let Some(port) = table::host_port(element) {
+            expect_free(connection, claim, (port, own))?;
+        }
+        let Some(there) = connection.holder(&claim.table, element)? else {
+            continue;
+        };
+        if there.owner != own && !table::is_exclusive(element) {
+            displaced.insert(there.owner.clone());
+        }
+        delete.push(there);
+    }
+    Ok(Change {
+        delete,
+        add: claim.elements.clone(),
+    })
+}
+
+/// Nobody but `own` has the port, on any address that it is asked for on.
+fn expect_free(
+    connection: &Connection,
+    claim: &Claim,
+    (port, own): (HostPort, &str),
+) -> Result<(), Refusal> {
+    let find = |port| connection.holder(&claim.table, &table::port_element(port, own));
+    let every = HostPort {
+        address: None,
+        ..port
+    };
+    let mut holders: Vec<_> = find(every)?.into_iter().collect();
+    if port.address.is_some() {
+        holders.extend(find(port)?);
+    } else {
+        // Which addresses they are cannot be looked up, but few ports are of one alone.
+        let set = table::of_single_addresses(port.version);
+        holders.extend(connection.elements_of(&claim.table, &set)?);
+    }
+    let overlaps = |it: &Element| table::host_port(it).is_some_and(|it| it.overlaps(port));
+    let mut others = holders
+        .into_iter()
+        .filter(|it| it.owner != own && overlaps(it));
+    match others.next() {
+        None => Ok(()),
+        Some(Element { owner, .. }) => Err(Refusal::Held { port, owner }),
+    }
+}
+
+/// All that an attachment has that is gone.
+fn take_over(
+    connection: &Connection,
+    owner: &str,
+    records: &Records,
+) -> anyhow::Result<Vec<HostPort>> {
+    let deleted = connection
+        .delete(&table::table(), |it| it == owner)
+        .map_err(coded)?;
+    records.remove(owner)?;
+    Ok(deleted.iter().filter_map(table::host_port).collect())
+}
+
+fn held(port: HostPort, owner: &str) -> Error {
+    Error::TryAgain {
+        reason: format!("hostPort: {port} is held by {owner}"),
+    }
+}
+
+/// What was removed.
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    /// Whose it was, each once.
+    pub owners: BTreeSet<String>,
+    ports: Vec<HostPort>,
+}
+
+impl Removed {
+    /// Ports to which senders would go on to send as if nothing had happened.
+    pub fn connectionless_ports(&self) -> Vec<HostPort> {
+        let ports = self.ports.iter().copied();
+        ports.filter(|port| port.is_connectionless()).collect()
+    }
+}
+
+/// Removes the elements whose owner is doomed. What is not there, or cannot be, is removed.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
+    let connection = Connection::open()?;
+    match connection.delete(&table::table(), is_doomed) {
+        Ok(deleted) => Ok(Removed {
+            ports: deleted.iter().filter_map(table::host_port).collect(),
+            owners: deleted.into_iter().map(|it| it.owner).collect(),
+        }),
+        Err(error) if error.is_unsupported() => Ok(Removed::default()),
+        Err(error) => Err(coded(error)),
+    }
+}
+
+/// What is not as [`install`] left it.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn differences(claim: &Claim, owner: &str) -> anyhow::Result<Vec<String>> {
+    let connection = Connection::open()?;
+    let name = claim.table.name;
+    let broken = connection.broken_chains(&claim.table)?.into_iter();
+    let mut found: Vec<_> = broken
+        .map(|chain| format!("chain {chain} of nf_tables table {name} is not as it was made"))
+        .collect();
+    let mut there = connection.elements(&claim.table)?;
+    there.retain(|element| element.owner == owner);
+    let wanted = &claim.elements;
+    let missing = wanted.iter().filter(|it| !there.contains(it));
+    found.extend(missing.map(|it| format!("nf_tables: {it} is missing or leads elsewhere")));
+    let foreign = there.iter().filter(|it| !wanted.contains(it));
+    found.extend(foreign.map(|it| format!("nf_tables: {it} was not asked for")));
+    Ok(found)
+}
+
+/// Asks whether the kernel can do it, and lets us.
+///
+/// # Errors
+/// Code 50.
+pub(crate) fn rehearse() -> Result<(), Error> {
+    let asked = Connection::open().and_then(|connection| connection.rehearse(&table::table()));
+    asked.map_err(|error| Error::Unavailable {
+        reason: format!("nf_tables: {:#}", anyhow::Error::from(error)),
+    })
+}
+
+/// Forgets connections to `ports`, which were made before a port led where it leads now, and
+/// would go on as they began. That it cannot be done hurts only them, and is said.
+pub(crate) fn forget(ports: &[HostPort]) {
+    if ports.is_empty() {
+        return;
+    }
+    let forget = || {
+        let connection = Connection::open()?;
+        for port in ports {
+            connection.forget(Destination {
+                version: port.version,
+                address: port.address,
+                protocol: port.protocol,
+                port: port.port,
+            })?;
+        }
+        Ok::<_, nft::Error>(())
+    };
+    if let Err(error) = forget() {
+        let error = anyhow::Error::from(error);
+        note(format_args!(
+            "connections to the ports may go on as they were: {error:#}"
+        ));
+    }
+}
+
+fn coded(error: nft::Error) -> anyhow::Error {
+    if error.is_busy() {
+        let reason = error.to_string();
+        return Error::TryAgain { reason }.into();
+    }
+    anyhow::Error::from(error).context("nf_tables")
+}
+
+/// More than the ports that one container has in practice.
+const MOST_HOLDERS: usize = 100;

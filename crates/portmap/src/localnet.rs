@@ -1,0 +1,46 @@
+//! The host's links towards a container, and whether packets from 127.0.0.1 may leave by them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::Context as _;
+use cni::note;
+use netlink::Connection;
+use netns::Sysctl;
+
+/// The names of the host's links towards each of `pods`, where a route leads there.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn links(pods: &[IpAddr]) -> anyhow::Result<Vec<(IpAddr, String)>> {
+    let host = Connection::open()?;
+    let mut links = Vec::new();
+    for pod in pods {
+        match host.link_towards(*pod)? {
+            None => note(format_args!("no route leads to {pod}")),
+            Some(index) => links.push((*pod, host.link_by_index(index)?.name)),
+        }
+    }
+    Ok(links)
+}
+
+/// The sysctl that lets packets from 127.0.0.1 leave by the link towards `pod`. DEL leaves it as
+/// it is: the link may be that of others, too.
+pub(crate) fn sysctl(links: &[(IpAddr, String)], pod: Ipv4Addr) -> Option<Sysctl> {
+    let mut links = links.iter();
+    let link = links.find(|(address, _)| *address == pod);
+    link.map(|(_, link)| Sysctl::ipv4(link, "route_localnet"))
+}
+
+/// Sets it.
+///
+/// # Errors
+/// It cannot be set.
+pub(crate) fn let_out(links: &[(IpAddr, String)], pod: Ipv4Addr) -> anyhow::Result<()> {
+    let Some(sysctl) = sysctl(links, pod) else {
+        return Ok(());
+    };
+    sysctl
+        .ensure("1")
+        .context("let 127.0.0.1 reach the container's ports; snat: false does without")?;
+    Ok(())
+}

@@ -1,0 +1,130 @@
+use cni::result::Interface;
+
+use super::*;
+use crate::config::HostAddress;
+
+fn config(mappings: &[Mapping]) -> Config {
+    Config {
+        mappings: mappings.to_vec(),
+        source_nat: SourceNat::Needed,
+        conditions_v4: crate::conditions::Conditions::default(),
+        conditions_v6: crate::conditions::Conditions::default(),
+    }
+}
+
+fn mapping(host: HostAddress) -> Mapping {
+    Mapping {
+        host_port: 8080.try_into().unwrap(),
+        container_port: 80.try_into().unwrap(),
+        protocol: Protocol::Tcp,
+        host,
+    }
+}
+
+/// A bridge, then an interface of the sandbox, with each of `addresses` on the link that is
+/// named by its index.
+fn result(addresses: &[(&str, Option<usize>)]) -> AddResult {
+    let link = |name: &str, sandbox: Option<&str>| Interface {
+        name: name.to_owned(),
+        sandbox: sandbox.map(str::to_owned),
+        ..Interface::default()
+    };
+    let ips = addresses.iter().map(|(address, interface)| IpConfig {
+        interface: *interface,
+        ..IpConfig::of(address.parse().unwrap())
+    });
+    AddResult {
+        interfaces: vec![
+            link("cni0", None),
+            link("net1", Some("/run/netns/a")),
+            link("eth0", Some("/run/netns/a")),
+        ],
+        ips: ips.collect(),
+        ..AddResult::default()
+    }
+}
+
+fn plan(host: HostAddress, addresses: &[(&str, Option<usize>)]) -> Result<Plan, Error> {
+    let eth0 = "eth0".parse().unwrap();
+    Plan::new(&config(&[mapping(host)]), &result(addresses), &eth0)
+}
+
+fn text(pods: &[IpAddr]) -> Vec<String> {
+    pods.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn ports_lead_to_the_first_address_of_each_family_on_the_interface() {
+    let all = [
+        ("10.1.0.1/24", Some(0)),
+        ("10.2.0.2/24", Some(1)),
+        ("10.1.0.2/24", Some(2)),
+        ("10.1.0.3/24", Some(2)),
+        ("fd00::2/64", None),
+    ];
+    let plan = |addresses| plan(HostAddress::Any, addresses).unwrap();
+    assert_eq!(text(&plan(&all).pods()), ["10.1.0.2", "fd00::2"]);
+    assert_eq!(text(&plan(&all[..2]).pods()), ["10.2.0.2"]);
+    assert_eq!(text(&plan(&all[4..]).pods()), ["fd00::2"]);
+}
+
+#[test]
+fn result_without_an_address_of_the_container_is_refused() {
+    for addresses in [&[][..], &[("10.1.0.1/24", Some(0))]] {
+        let error = plan(HostAddress::Any, addresses).unwrap_err();
+        assert!(
+            error.code() == 7 && error.to_string().contains("eth0"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn port_of_the_other_family_leads_nowhere() {
+    let v4 = [("10.1.0.2/24", Some(2))];
+    for host in [
+        HostAddress::AnyOf(IpVersion::V6),
+        HostAddress::One("2001:db8::1".parse().unwrap()),
+    ] {
+        let plan = plan(host, &v4).unwrap();
+        assert_eq!((plan.forwards.len(), plan.idle.len()), (0, 1));
+    }
+}
+
+#[test]
+fn localhost_is_let_out_only_where_a_port_leads_from_it() {
+    let both = [("10.1.0.2/24", Some(2)), ("fd00::2/64", Some(2))];
+    let one = |address: &str| HostAddress::One(address.parse().unwrap());
+    for (host, is_let_out) in [
+        (HostAddress::Any, true),
+        (HostAddress::AnyOf(IpVersion::V4), true),
+        (one("127.0.0.1"), true),
+        (one("192.0.2.1"), false),
+        (HostAddress::AnyOf(IpVersion::V6), false),
+    ] {
+        let plan = plan(host, &both).unwrap();
+        assert_eq!(plan.localnet().is_some(), is_let_out, "{host:?}");
+    }
+}
+
+#[test]
+fn ports_overlap_where_a_packet_could_be_for_both() {
+    let port = |address: Option<&str>| HostPort {
+        version: IpVersion::V4,
+        address: address.map(|it| it.parse().unwrap()),
+        protocol: 6,
+        port: 80,
+    };
+    let (all, one, other) = (port(None), port(Some("192.0.2.1")), port(Some("192.0.2.2")));
+    assert!(all.overlaps(one) && one.overlaps(all) && one.overlaps(one));
+    assert!(!one.overlaps(other));
+    assert!(!all.overlaps(HostPort { port: 81, ..all }));
+    assert!(!all.overlaps(HostPort {
+        protocol: 17,
+        ..all
+    }));
+    assert!(!all.overlaps(HostPort {
+        version: IpVersion::V6,
+        ..all
+    }));
+}

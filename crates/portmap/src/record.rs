@@ -1,0 +1,175 @@
+//! What ADD wrote down of a sandbox, by which it is known later whether it lives.
+//!
+//! A record is a file of its own, named after the owner of the ports, in a directory that does
+//! not outlive a reboot, as no sandbox does. It is whole or absent.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+/// A sandbox, as ADD found it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// `CNI_NETNS`
+    pub netns: PathBuf,
+    /// Which namespace that was.
+    pub identity: Identity,
+    /// `CNI_IFNAME`
+    pub interface: String,
+    /// The addresses that ports lead to.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// What tells a file from another one that bears its name later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+/// The directory of all records.
+#[derive(Debug)]
+pub(crate) struct Records(PathBuf);
+
+impl Identity {
+    /// That of the file at `path`.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self(PathBuf::from("/run/cni/portmap"))
+    }
+}
+
+impl Records {
+    /// Writes the record of `owner`; says whether there was one.
+    pub fn write(&self, owner: &str, record: &Record) -> anyhow::Result<Was> {
+        let path = self.file("", owner);
+        let write = || {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(&self.0)?;
+            let was = if path.exists() {
+                Was::There
+            } else {
+                Was::Absent
+            };
+            let new = self.file(NEW, owner);
+            private(&new)?.write_all(&serde_json::to_vec(record)?)?;
+            fs::rename(&new, &path)?;
+            Ok::<_, io::Error>(was)
+        };
+        write().with_context(|| format!("write record {}", path.display()))
+    }
+
+    /// The record of `owner`; `None` where there is none that can be read.
+    pub fn read(&self, owner: &str) -> Option<Record> {
+        let bytes = fs::read(self.file("", owner)).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Removes the record of `owner`, and what is left of one that was never whole.
+    pub fn remove(&self, owner: &str) -> anyhow::Result<()> {
+        for path in [self.file(NEW, owner), self.file("", owner)] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("remove {}", path.display()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of whom there is a record, or the beginning of one.
+    pub fn owners(&self) -> anyhow::Result<Vec<String>> {
+        let action = || format!("read directory {}", self.0.display());
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.with_context(action)?,
+        };
+        let mut owners = Vec::new();
+        for entry in entries {
+            let name = entry.with_context(action)?.file_name();
+            owners.extend(name.to_str().and_then(owner_of));
+        }
+        Ok(owners)
+    }
+
+    /// No name of which an owner is made holds a colon.
+    fn file(&self, prefix: &str, owner: &str) -> PathBuf {
+        self.0.join(format!("{prefix}{}", owner.replace('/', ":")))
+    }
+}
+
+/// What was there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Was {
+    Absent,
+    There,
+}
+
+fn owner_of(name: &str) -> Option<String> {
+    let name = name.strip_prefix(NEW).unwrap_or(name);
+    let names = name.strip_prefix("cni:")?;
+    Some(format!("cni:{}", names.replace(':', "/")))
+}
+
+/// A file for nobody's eyes but root's, empty.
+fn private(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// What a file's name begins with until it is whole.
+const NEW: &str = "new-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_is_found_by_its_owner_and_removed_with_what_was_never_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = Records(directory.path().join("portmap"));
+        assert!(records.owners().unwrap().is_empty());
+        let record = Record {
+            netns: "/run/netns/a".into(),
+            identity: Identity::of(Path::new("/proc/self/ns/net")).unwrap(),
+            interface: "eth0".to_owned(),
+            addresses: vec!["10.1.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+        };
+        let owner = "cni:pods/c1/eth0";
+        for was in [Was::Absent, Was::There] {
+            assert_eq!(records.write(owner, &record).unwrap(), was);
+        }
+        assert_eq!(records.read(owner), Some(record));
+        let half = directory.path().join("portmap/new-cni:pods:c2:net.1");
+        fs::write(&half, "{").unwrap();
+        let mut owners = records.owners().unwrap();
+        owners.sort();
+        assert_eq!(owners, [owner, "cni:pods/c2/net.1"]);
+        for owner in owners {
+            records.remove(&owner).unwrap();
+        }
+        assert!(records.owners().unwrap().is_empty() && !half.exists());
+        assert_eq!(records.read(owner), None);
+    }
+}

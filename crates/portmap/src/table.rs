@@ -1,0 +1,388 @@
+//! The table `cni-portmap`: what is looked up in it, and what an attachment adds.
+//!
+//! Chains and rules are the same for everybody, but for a chain for each set of conditions.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::IpNetwork;
+use nft::{
+    Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
+    TargetType, Type, Value,
+};
+
+use crate::config::{Config, SourceNat};
+use crate::plan::{HostPort, Plan};
+
+/// What an attachment adds, and the table as it has to be for it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    /// The table, with the chains that the elements lead to.
+    pub table: Table,
+    /// For its sets.
+    pub elements: Vec<Element>,
+}
+
+/// The names of the sets and fields of one family.
+struct Names {
+    version: IpVersion,
+    address: Type,
+    source: Field,
+    destination: Field,
+    /// From address, protocol and port of the host to address and port of a pod.
+    address_ports: &'static str,
+    /// From protocol and port of the host to address and port of a pod.
+    ports: &'static str,
+    /// From the same keys to chains with conditions.
+    address_conditions: &'static str,
+    conditions: &'static str,
+    /// From where to where a translated connection is masqueraded: source and pod.
+    pairs: &'static str,
+    /// By which link to where: link and pod.
+    links: &'static str,
+    /// To which pod, from wherever.
+    pods: &'static str,
+}
+
+/// What is asked for by `plan` and `config`, where `links` tells the host's link towards each
+/// of the container's addresses.
+pub(crate) fn claim(
+    plan: &Plan,
+    config: &Config,
+    links: &[(IpAddr, String)],
+    owner: &str,
+) -> Claim {
+    let mut table = table();
+    let mut elements = Vec::new();
+    for forward in &plan.forwards {
+        let to = [
+            Value::Address(forward.pod),
+            Value::Port(forward.container_port),
+        ];
+        elements.push(port_element(forward.port, owner).to_values(&to));
+        let version = forward.port.version;
+        let conditions = config.conditions(version);
+        if conditions.is_empty() {
+            continue;
+        }
+        let chain = format!("conditions-{}", conditions.hash(version));
+        elements.push(condition_element(forward.port, owner).to_chain(&chain));
+        if table.chains.iter().all(|it| it.name != chain) {
+            let rule = Rule::new("what the network's ports are for");
+            table.chains.push(Chain {
+                name: chain,
+                entry: None,
+                rules: vec![conditions.narrow(rule).goto(TRANSLATE)],
+            });
+        }
+    }
+    for pod in plan.pods() {
+        elements.extend(masquerade(pod, config.source_nat, links, owner));
+    }
+    Claim { table, elements }
+}
+
+/// The elements that a pod needs for those of its clients whom it could not answer.
+fn masquerade(
+    pod: IpAddr,
+    source_nat: SourceNat,
+    links: &[(IpAddr, String)],
+    owner: &str,
+) -> Vec<Element> {
+    let names = names(crate::config::version_of(pod));
+    let to = Value::Address(pod);
+    let mut elements = Vec::new();
+    if source_nat == SourceNat::None {
+        return elements;
+    }
+    elements.push(Element::new(names.pairs, &[to, to], owner));
+    if pod.is_ipv4() {
+        let localhost = Value::Address(Ipv4Addr::LOCALHOST.into());
+        elements.push(Element::new(names.pairs, &[localhost, to], owner));
+    }
+    let links = links.iter().filter(|(address, _)| *address == pod);
+    elements.extend(links.map(|(_, link)| {
+        let key = [Value::InterfaceName(link), to];
+        Element::new(names.links, &key, owner)
+    }));
+    if source_nat == SourceNat::All {
+        elements.push(Element::new(names.pods, &[to], owner));
+    }
+    elements
+}
+
+fn condition_element(port: HostPort, owner: &str) -> Element {
+    let names = names(port.version);
+    let set = match port.address {
+        Some(_) => names.address_conditions,
+        None => names.conditions,
+    };
+    Element::new(set, &key(port), owner)
+}
+
+fn key(port: HostPort) -> Vec<Value<'static>> {
+    let address = port.address.map(Value::Address);
+    let port = [Value::Protocol(port.protocol), Value::Port(port.port)];
+    address.into_iter().chain(port).collect()
+}
+
+/// The host's port that an element of the table leads from, if it is of such a set.
+pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
+    let all = [&V4, &V6].into_iter().flat_map(|names| {
+        let sets = [names.address_set(), names.port_set()];
+        sets.map(|set| (names.version, set))
+    });
+    let (version, set) = all.into_iter().find(|(_, set)| set.name == element.set)?;
+    let (address, protocol, port) = match *element.key(&set).as_slice() {
+        [
+            Value::Address(address),
+            Value::Protocol(protocol),
+            Value::Port(port),
+        ] => (Some(address), protocol, port),
+        [Value::Protocol(protocol), Value::Port(port)] => (None, protocol, port),
+        _ => return None,
+    };
+    Some(HostPort {
+        version,
+        address,
+        protocol,
+        port,
+    })
+}
+
+/// The element that a port has, without what it leads to.
+pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
+    let names = names(port.version);
+    let set = match port.address {
+        Some(_) => names.address_ports,
+        None => names.ports,
+    };
+    Element::new(set, &key(port), owner)
+}
+
+/// The set in which ports of single addresses are.
+pub(crate) fn of_single_addresses(version: IpVersion) -> Set {
+    names(version).address_set()
+}
+
+/// Only who has the port may have this element; others go to whoever has the address now.
+pub(crate) fn is_exclusive(element: &Element) -> bool {
+    let exclusive = |names: &Names| {
+        [
+            names.address_ports,
+            names.ports,
+            names.address_conditions,
+            names.conditions,
+        ]
+    };
+    [&V4, &V6]
+        .into_iter()
+        .flat_map(exclusive)
+        .any(|name| name == element.set)
+}
+
+/// Translation and masquerading, without any network's conditions.
+pub(crate) fn table() -> Table {
+    Table {
+        family: Family::Inet,
+        name: "cni-portmap",
+        sets: [&V4, &V6].into_iter().flat_map(Names::sets).collect(),
+        chains: vec![
+            martians(),
+            entry("prerouting", Hook::Prerouting),
+            entry("output", Hook::Output),
+            regular(HOST_PORTS, lookups()),
+            regular(
+                TRANSLATE,
+                [&V4, &V6].into_iter().flat_map(Names::translate).collect(),
+            ),
+            Chain {
+                name: "postrouting".to_owned(),
+                entry: Some(Entry {
+                    kind: ChainKind::Nat,
+                    hook: Hook::Postrouting,
+                    priority: SOURCE_NAT,
+                }),
+                rules: [&V4, &V6].into_iter().flat_map(Names::masquerade).collect(),
+            },
+        ],
+    }
+}
+
+/// `route_localnet` would let neighbours reach what listens on 127.0.0.1 alone (CVE-2020-8558).
+fn martians() -> Chain {
+    let localnet = IpNetwork::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8).into_iter();
+    let rules = localnet.flat_map(|localnet| {
+        let foreign = || Rule::new("127.0.0.0/8 is within the host").unless(Field::InputName, &LO);
+        [
+            foreign().when_to(localnet).drop(),
+            foreign().when_from(localnet).drop(),
+        ]
+    });
+    Chain {
+        name: "martians".to_owned(),
+        entry: Some(Entry {
+            kind: ChainKind::Filter,
+            hook: Hook::Prerouting,
+            priority: BEFORE_TRACKING,
+        }),
+        rules: rules.collect(),
+    }
+}
+
+fn entry(name: &str, hook: Hook) -> Chain {
+    let rule = Rule::new("what is for the host itself");
+    Chain {
+        name: name.to_owned(),
+        entry: Some(Entry {
+            kind: ChainKind::Nat,
+            hook,
+            priority: AFTER_KUBE_PROXY,
+        }),
+        rules: vec![rule.when_to_host().goto(HOST_PORTS)],
+    }
+}
+
+fn regular(name: &str, rules: Vec<Rule>) -> Chain {
+    Chain {
+        name: name.to_owned(),
+        entry: None,
+        rules,
+    }
+}
+
+fn lookups() -> Vec<Rule> {
+    let localhost = Rule::new("an answer to ::1 never finds back");
+    let localhost = localhost.when_to(IpNetwork::from(IpAddr::from(Ipv6Addr::LOCALHOST)));
+    let conditions = [&V4, &V6].into_iter().flat_map(Names::conditions);
+    let all = Rule::new("ports of networks without conditions").goto(TRANSLATE);
+    [localhost.leave()]
+        .into_iter()
+        .chain(conditions)
+        .chain([all])
+        .collect()
+}
+
+impl Names {
+    fn address_key(&self) -> [Field; 3] {
+        [self.destination, Field::Protocol, Field::DestinationPort]
+    }
+
+    fn address_set(&self) -> Set {
+        let key = vec![self.address, Type::Protocol, Type::Port];
+        set(self.address_ports, key, self.pod())
+    }
+
+    fn port_set(&self) -> Set {
+        set(self.ports, vec![Type::Protocol, Type::Port], self.pod())
+    }
+
+    fn pod(&self) -> TargetType {
+        TargetType::Values(vec![self.address, Type::Port])
+    }
+
+    fn sets(&self) -> [Set; 7] {
+        let [by_address, by_port] = [self.address_set(), self.port_set()];
+        let conditions = |name, key: &Set| set(name, key.key.clone(), TargetType::Chain);
+        let link = vec![Type::InterfaceName, self.address];
+        [
+            conditions(self.address_conditions, &by_address),
+            conditions(self.conditions, &by_port),
+            by_address,
+            by_port,
+            set(self.pairs, vec![self.address; 2], TargetType::None),
+            set(self.links, link, TargetType::None),
+            set(self.pods, vec![self.address], TargetType::None),
+        ]
+    }
+
+    fn conditions(&self) -> [Rule; 2] {
+        let rule = || Rule::new("ports of networks with conditions").when_ip(self.version);
+        [
+            rule().goto_by(&self.address_key(), self.address_conditions),
+            rule().goto_by(&PORT_KEY, self.conditions),
+        ]
+    }
+
+    fn translate(&self) -> [Rule; 2] {
+        let version = self.version;
+        let rule = |comment| Rule::new(comment).when_ip(version);
+        [
+            rule("ports of single addresses").dnat_by(
+                version,
+                &self.address_key(),
+                self.address_ports,
+            ),
+            rule("ports of every address").dnat_by(version, &PORT_KEY, self.ports),
+        ]
+    }
+
+    fn masquerade(&self) -> [Rule; 3] {
+        let (from, to) = (self.source, self.destination);
+        let rule = |comment| Rule::new(comment).when_translated().when_ip(self.version);
+        let random = SourcePort::FullyRandom;
+        [
+            rule("from the pod itself, or 127.0.0.1").when_in(&[from, to], self.pairs),
+            rule("back by the link that it came by, where answers pass the host by")
+                .when_in(&[Field::InputName, to], self.links),
+            rule("masqAll").when_in(&[to], self.pods),
+        ]
+        .map(|rule| rule.masquerade(random))
+    }
+}
+
+fn set(name: &'static str, key: Vec<Type>, target: TargetType) -> Set {
+    Set { name, key, target }
+}
+
+fn names(version: IpVersion) -> &'static Names {
+    match version {
+        IpVersion::V4 => &V4,
+        IpVersion::V6 => &V6,
+    }
+}
+
+static V4: Names = Names {
+    version: IpVersion::V4,
+    address: Type::Ipv4Address,
+    source: Field::Ipv4Source,
+    destination: Field::Ipv4Destination,
+    address_ports: "address-ports4",
+    ports: "ports4",
+    address_conditions: "address-conditions4",
+    conditions: "conditions4",
+    pairs: "masquerade-pairs4",
+    links: "masquerade-links4",
+    pods: "masquerade-pods4",
+};
+
+static V6: Names = Names {
+    version: IpVersion::V6,
+    address: Type::Ipv6Address,
+    source: Field::Ipv6Source,
+    destination: Field::Ipv6Destination,
+    address_ports: "address-ports6",
+    ports: "ports6",
+    address_conditions: "address-conditions6",
+    conditions: "conditions6",
+    pairs: "masquerade-pairs6",
+    links: "masquerade-links6",
+    pods: "masquerade-pods6",
+};
+
+const PORT_KEY: [Field; 2] = [Field::Protocol, Field::DestinationPort];
+
+const HOST_PORTS: &str = "host-ports";
+const TRANSLATE: &str = "translate";
+
+/// The name of the loopback link, as the kernel compares it.
+const LO: [u8; 16] = *b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+/// `NF_IP_PRI_RAW`
+const BEFORE_TRACKING: i32 = -300;
+
+/// `NF_IP_PRI_NAT_DST` + 10: at equal priorities the chain that was made last would come first
+/// (CVE-2019-9946).
+const AFTER_KUBE_PROXY: i32 = -90;
+
+/// `NF_IP_PRI_NAT_SRC`
+const SOURCE_NAT: i32 = 100;

@@ -1,0 +1,87 @@
+//! Pods whose ports are forwarded: a bridge, and portmap behind it.
+
+use serde_json::{Value, json};
+
+use crate::{Host, Invocation, Network, Sandbox};
+
+/// A chain of bridge and portmap.
+#[derive(Debug, Clone)]
+pub struct Ports<'h> {
+    bridge: Network<'h>,
+    portmap: Network<'h>,
+}
+
+impl<'h> Ports<'h> {
+    pub(crate) fn new(host: &'h Host) -> Self {
+        let portmap = json!({"cniVersion": "1.0.0", "name": "pods", "type": "portmap"});
+        Self {
+            bridge: host.bridge().with("isDefaultGateway", true),
+            portmap: Network::new(host, portmap),
+        }
+    }
+
+    /// Sets a key of portmap.
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.portmap = self.portmap.with(key, value);
+        self
+    }
+
+    /// Sets a key of the bridge.
+    pub fn with_bridge(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.bridge = self.bridge.with(key, value);
+        self
+    }
+
+    /// The same chain under another name.
+    pub fn named(self, name: &str) -> Self {
+        self.with("name", name).with_bridge("name", name)
+    }
+
+    /// The bridge alone.
+    pub fn bridge(&self) -> &Network<'h> {
+        &self.bridge
+    }
+
+    /// portmap alone, as one of the chain.
+    pub fn portmap(&self) -> &Network<'h> {
+        &self.portmap
+    }
+
+    /// Joins a sandbox to the bridge and hands back portmap, ready for it and for `mappings`:
+    /// `hostPort:containerPort/protocol`, with `hostIP:` before it where there is one.
+    pub fn attach(&self, sandbox: &Sandbox, mappings: &[&str]) -> Network<'h> {
+        let result = self.bridge.add(sandbox);
+        let mappings: Vec<_> = mappings.iter().map(|text| mapping(text)).collect();
+        self.portmap
+            .clone()
+            .with("prevResult", result)
+            .with("runtimeConfig", json!({"portMappings": mappings}))
+    }
+
+    /// ADD of both, which has to succeed; hands back portmap, ready for more.
+    #[track_caller]
+    pub fn add(&self, sandbox: &Sandbox, mappings: &[&str]) -> Network<'h> {
+        let portmap = self.attach(sandbox, mappings);
+        assert_eq!(portmap.add(sandbox), portmap.config()["prevResult"]);
+        portmap
+    }
+
+    /// DEL of portmap as a runtime calls it that has forgotten all that it knew.
+    pub fn forgotten(&self, sandbox: &Sandbox) -> Invocation {
+        self.portmap.on("DEL", sandbox).without("CNI_NETNS")
+    }
+}
+
+/// `192.0.2.1:8080:80/udp` as runtimes write it.
+fn mapping(text: &str) -> Value {
+    let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+    let (ports, container) = ports.rsplit_once(':').unwrap();
+    let (address, host) = ports.rsplit_once(':').unwrap_or(("", ports));
+    let number = |text: &str| text.parse::<i64>().unwrap();
+    json!({
+        "hostPort": number(host),
+        "containerPort": number(container),
+        "protocol": protocol,
+        "hostIP": address.trim_matches(['[', ']']),
+    })
+}

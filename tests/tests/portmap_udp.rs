@@ -1,0 +1,122 @@
+//! portmap: datagrams whose senders began before a port was forwarded, or go on after it is not.
+
+use std::io;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use tests::{Host, Place as _, Sandbox};
+
+/// A sender that keeps its socket, and so its connection as the kernel tracks it.
+struct Sender(UdpSocket);
+
+impl Sender {
+    fn new(place: &Sandbox, target: &str) -> Self {
+        let socket = place.enter(|| UdpSocket::bind("192.0.2.2:4000").unwrap());
+        socket
+            .set_read_timeout(Some(Duration::from_millis(500)))
+            .unwrap();
+        place.enter(|| socket.connect(target)).unwrap();
+        Self(socket)
+    }
+
+    /// One datagram and its answer.
+    fn asks(&self) -> io::Result<String> {
+        self.0.send(b"who?")?;
+        let mut buffer = [0; 16];
+        // What came of the datagram before may be told first.
+        let len = self.0.recv(&mut buffer).or_else(|_| {
+            self.0.send(b"who?")?;
+            self.0.recv(&mut buffer)
+        })?;
+        Ok(String::from_utf8_lossy(&buffer[..len]).into_owned())
+    }
+}
+
+/// Answers every datagram with its name for as long as the test runs.
+fn serve(place: &impl tests::Place, name: &'static str, port: u16) {
+    let socket = place.enter(|| UdpSocket::bind(("0.0.0.0", port)).unwrap());
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16];
+        while let Ok((_, from)) = socket.recv_from(&mut buffer) {
+            socket.send_to(name.as_bytes(), from).unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_sent_to_the_host_before_reaches_the_pod_from_then_on_and_the_host_after() {
+    for mapping in ["8053:53/udp", "192.0.2.1:8053:53/udp"] {
+        let host = Host::new();
+        let outside = host.outside();
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+        let ports = host.ports();
+        // From the first port on, the kernel tracks every connection.
+        ports.add(&b, &["9090:90"]);
+        serve(&host, "host", 8053);
+        let sender = Sender::new(&outside, "192.0.2.1:8053");
+        assert_eq!(sender.asks().unwrap(), "host");
+        let portmap = ports.attach(&a, &[mapping]);
+        serve(&a, "pod", 53);
+        portmap.add(&a);
+        assert_eq!(sender.asks().unwrap(), "pod");
+        ports.forgotten(&a).ok();
+        assert_eq!(sender.asks().unwrap(), "host");
+    }
+}
+
+#[test]
+fn gc_ends_what_senders_began() {
+    let host = Host::new();
+    let outside = host.outside();
+    let a = host.sandbox("a");
+    let ports = host.ports();
+    ports.add(&a, &["8053:53/udp"]);
+    serve(&host, "host", 8053);
+    serve(&a, "pod", 53);
+    let sender = Sender::new(&outside, "192.0.2.1:8053");
+    assert_eq!(sender.asks().unwrap(), "pod");
+    ports.portmap().gc(&[]).ok();
+    assert_eq!(sender.asks().unwrap(), "host");
+}
+
+#[test]
+fn senders_follow_a_port_that_is_taken_over() {
+    let host = Host::new();
+    let outside = host.outside();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    ports.add(&a, &["8053:53/udp"]);
+    serve(&a, "a", 53);
+    let sender = Sender::new(&outside, "192.0.2.1:8053");
+    assert_eq!(sender.asks().unwrap(), "a");
+    a.ip("link delete eth0");
+    let portmap = ports.attach(&b, &["8053:53/udp"]);
+    serve(&b, "b", 53);
+    portmap.add(&b);
+    assert_eq!(sender.asks().unwrap(), "b");
+}
+
+#[test]
+fn senders_to_other_ports_and_addresses_are_left_alone() {
+    let host = Host::new();
+    let outside = host.outside();
+    let a = host.sandbox("a");
+    let ports = host.ports();
+    ports.add(&a, &["8053:53/udp", "192.0.2.1:8054:53/udp"]);
+    serve(&a, "pod", 53);
+    assert_eq!(
+        Sender::new(&outside, "192.0.2.1:8053").asks().unwrap(),
+        "pod"
+    );
+    let tracked = || std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
+    let b = host.sandbox("b");
+    ports.add(
+        &b,
+        &["127.0.0.1:8055:53/udp", "8053:53", "192.0.2.1:8056:53/udp"],
+    );
+    assert!(tracked().contains("dport=8053"), "{}", tracked());
+    ports.forgotten(&b).ok();
+    assert!(tracked().contains("dport=8053"), "{}", tracked());
+    ports.forgotten(&a).ok();
+    assert!(!tracked().contains("dport=8053"), "{}", tracked());
+}

@@ -1,0 +1,209 @@
+//! portmap: what the verbs leave, find and say.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::{Value, json};
+use tests::traffic::tcp_by_port;
+use tests::{Host, Place as _};
+
+/// What our table holds, without what is the same for everybody.
+fn elements(host: &Host) -> String {
+    let rules = host.run("nft", &["list", "ruleset"]);
+    let lines = rules.lines().filter(|line| line.contains("cni:"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn nft(host: &Host, command: &str) {
+    let words: Vec<_> = command.split_whitespace().collect();
+    host.run("nft", &words);
+}
+
+const RECORD: &str = "/run/cni/portmap/cni:pods:a:eth0";
+
+#[test]
+fn elements_bear_their_owner_and_a_record_stands_beside_them() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    host.ports().add(&a, &["8080:80", "192.0.2.1:8053:53/udp"]);
+    let listed = elements(&host);
+    for element in [
+        "tcp . 8080 comment \"cni:pods/a/eth0\" : 10.1.0.2 . 80",
+        "tcp . 8080 comment \"cni:pods/a/eth0\" : fd00:1::2 . 80",
+        "192.0.2.1 . udp . 8053 comment \"cni:pods/a/eth0\" : 10.1.0.2 . 53",
+        "\"cni0\" . 10.1.0.2 comment \"cni:pods/a/eth0\"",
+        "127.0.0.1 . 10.1.0.2 comment \"cni:pods/a/eth0\"",
+    ] {
+        assert!(listed.contains(element), "{element} in {listed}");
+    }
+    let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(RECORD), mode("/run/cni/portmap")), (0o600, 0o755));
+    host.run("nft", &["-j", "list", "ruleset"]);
+}
+
+#[test]
+fn del_needs_nothing_but_the_names() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    ports.add(&a, &["8080:80"]);
+    ports.add(&b, &["8081:80"]);
+    a.remove();
+    for _ in 0..2 {
+        ports.forgotten(&a).ok();
+    }
+    assert!(!elements(&host).contains("cni:pods/a/"));
+    assert!(!fs::exists(RECORD).unwrap());
+    assert!(tcp_by_port(&host, "127.0.0.1:8081", (&b, 80)).is_some());
+    ports.forgotten(&b).ok();
+    assert_eq!(elements(&host), "");
+    assert!(
+        host.run("nft", &["list", "ruleset"])
+            .contains("chain prerouting")
+    );
+}
+
+#[test]
+fn what_a_killed_add_wrote_down_is_found_by_del_and_gc() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    fs::create_dir_all("/run/cni/portmap").unwrap();
+    let left = || {
+        for name in ["cni:pods:a:eth0", "new-cni:pods:a:eth0", "cni:podsx:a:eth0"] {
+            fs::write(format!("/run/cni/portmap/{name}"), "{").unwrap();
+        }
+    };
+    let there = || fs::read_dir("/run/cni/portmap").unwrap().count();
+    left();
+    host.ports().forgotten(&a).ok();
+    assert_eq!(there(), 1);
+    left();
+    host.ports().portmap().gc(&[]).ok();
+    assert_eq!(there(), 1);
+}
+
+#[test]
+fn gc_removes_ports_of_this_network_that_nobody_lists() {
+    let host = Host::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    ports.add(&a, &["8080:80"]);
+    ports.add(&b, &["8081:80"]);
+    ports.clone().named("podsx").add(&c, &["8082:80"]);
+    let outcome = ports.portmap().gc(&[&a]).run();
+    outcome.ok();
+    assert!(outcome.stderr.contains("cni:pods/b/eth0"), "{outcome:?}");
+    let listed = elements(&host);
+    assert!(listed.contains("cni:pods/a/") && listed.contains("cni:podsx/c/"));
+    assert!(!listed.contains("cni:pods/b/"), "{listed}");
+    ports.portmap().gc(&[]).ok();
+    assert!(!elements(&host).contains("cni:pods/") && !fs::exists(RECORD).unwrap());
+}
+
+#[test]
+fn check_tells_what_differs() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let portmap = host.ports().add(&a, &["8080:80"]);
+    let check = || portmap.on("CHECK", &a);
+    assert_eq!(check().ok(), Value::Null);
+    let other = json!([{"hostPort": 8080, "containerPort": 81}]);
+    let other = portmap.clone().with("runtimeConfig.portMappings", other);
+    let refusal = other.on("CHECK", &a).error();
+    refusal.expect(100, &["leads elsewhere", "not asked for"]);
+    let sysctl = "net/ipv4/conf/cni0/route_localnet";
+    host.set_sysctl(sysctl, "0");
+    let refusal = check().error();
+    refusal.expect(100, &["net.ipv4.conf.cni0.route_localnet is 0"]);
+    host.set_sysctl(sysctl, "1");
+    let element = "delete element inet cni-portmap ports4 { tcp . 8080 }";
+    nft(&host, element);
+    check().error().expect(100, &["cni:pods/a/eth0", "ports4"]);
+    nft(&host, "flush ruleset");
+    check().error().expect(100, &["cni-portmap"]);
+}
+
+#[test]
+fn chains_that_somebody_flushed_are_told_by_check_and_mended_by_the_next_add() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    let portmap = ports.add(&a, &["8080:80"]);
+    let other = ports.attach(&b, &["8081:80"]);
+    let chains = [
+        "martians",
+        "prerouting",
+        "output",
+        "host-ports",
+        "translate",
+        "postrouting",
+    ];
+    for chain in chains {
+        nft(&host, &format!("flush chain inet cni-portmap {chain}"));
+        let refusal = portmap.on("CHECK", &a).error();
+        refusal.expect(100, &[&format!("chain {chain}")]);
+        other.add(&b);
+        portmap.on("CHECK", &a).ok();
+        assert!(tcp_by_port(&host, "127.0.0.1:8080", (&a, 80)).is_some());
+        other.del(&b);
+    }
+}
+
+#[test]
+fn status_asks_the_kernel_and_leaves_no_trace() {
+    let host = Host::new();
+    let portmap = host.ports().portmap().clone().with("cniVersion", "1.1.0");
+    portmap.call("STATUS").ok();
+    assert_eq!(host.run("nft", &["list", "ruleset"]), "");
+    let broken = portmap
+        .clone()
+        .with("conditionsV4", json!(["ip frag-off 1"]));
+    broken
+        .call("STATUS")
+        .error()
+        .expect(7, &["conditionsV4", "frag-off"]);
+}
+
+#[test]
+fn status_is_50_where_the_kernel_does_not_let_us() {
+    let host = Host::new();
+    let portmap = host.ports().portmap().clone().with("cniVersion", "1.1.0");
+    let powerless = portmap.call("STATUS").powerless();
+    powerless
+        .error()
+        .expect(50, &["nf_tables", "not permitted"]);
+}
+
+#[test]
+fn a_failed_add_leaves_nothing() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let portmap = host.ports().attach(&a, &["8080:80"]);
+    host.read_only("/proc/sys");
+    let refusal = portmap.on("ADD", &a).error();
+    refusal.expect(100, &["route_localnet", "snat: false"]);
+    assert_eq!(elements(&host), "");
+    assert!(!fs::exists(RECORD).unwrap());
+    portmap.with("snat", false).add(&a);
+}
+
+#[test]
+fn what_cannot_be_mapped_is_said() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let ports = host
+        .ports()
+        .with_bridge("ipam.ranges", json!([[{"subnet": "10.1.0.0/24"}]]));
+    let portmap = ports.attach(&a, &["[::]:8080:80", "8081:80"]);
+    let outcome = portmap.on("ADD", &a).run();
+    outcome.ok();
+    let said = "tcp port 8080 of every IPv6 address leads nowhere";
+    assert!(outcome.stderr.contains(said), "{outcome:?}");
+    assert!(!elements(&host).contains("8080"));
+    portmap.on("CHECK", &a).ok();
+    let nothing = portmap.with("prevResult.ips", json!([]));
+    nothing
+        .on("ADD", &a)
+        .error()
+        .expect(7, &["prevResult", "eth0"]);
+}
