@@ -1,5 +1,6 @@
 //! What is done with a table: found complete or repaired, added to, deleted from.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
 use netlink_packet_netfilter::NetfilterMessageInner;
@@ -12,7 +13,7 @@ use crate::error::Error;
 use crate::message::{self, Message};
 use crate::reply::Reply;
 use crate::socket::{Committed, NetfilterSocket};
-use crate::table::{Chain, Set, Table};
+use crate::table::{Chain, Set, Table, TargetType};
 
 /// A netlink socket in the namespace in which it was opened.
 pub struct Connection {
@@ -129,6 +130,9 @@ impl Connection {
             replies => {
                 let replies = replies?;
                 let elements = replies.iter().flat_map(|it| read_elements(set.name, it));
+                // A hash table that is resized while it is told tells some twice.
+                let mut told = HashSet::new();
+                let elements = elements.filter(|it| told.insert(it.clone()));
                 Ok(elements.collect())
             }
         }
@@ -180,11 +184,8 @@ impl Connection {
                     elements.partition(|element| is_doomed(&element.owner));
                 doomed = gone;
                 stay.extend(doomed.drain(doomed.len().min(MOST_AT_ONCE)..));
-                let elements = doomed.iter().map(|element| table.delete_element(element));
-                let chains = deserted(&doomed, &stay);
-                let chains = chains.into_iter().map(|name| table.delete_chain(name));
                 self.socket
-                    .commit(elements.chain(chains).collect(), generation)
+                    .commit(removal(table, &doomed, &stay), generation)
             })?;
             let were_all = doomed.len() < MOST_AT_ONCE;
             deleted.append(&mut doomed);
@@ -192,6 +193,38 @@ impl Connection {
                 return Ok(deleted);
             }
         }
+    }
+
+    /// As [`Self::delete`], for elements that are known: those of them that still are whose
+    /// they were. It costs the same at any number of others, but where chains may go.
+    ///
+    /// # Errors
+    /// As [`Self::delete`].
+    pub fn delete_known(&self, table: &Table, known: &[Element]) -> Result<Vec<Element>, Error> {
+        let mut deleted = Vec::new();
+        for known in known.chunks(MOST_AT_ONCE) {
+            let mut doomed = Vec::new();
+            until_current(|| {
+                let generation = self.generation()?;
+                doomed.clear();
+                for element in known {
+                    let there = self.holder(table, element)?;
+                    doomed.extend(there.filter(|it| it.owner == element.owner));
+                }
+                let mut stay = Vec::new();
+                if doomed.iter().any(|it| it.chain().is_some()) {
+                    let leads = |set: &&Set| set.target == TargetType::Chain;
+                    for set in table.sets.iter().filter(leads) {
+                        stay.extend(self.elements_of(table, set)?);
+                    }
+                    stay.retain(|it| !doomed.contains(it));
+                }
+                self.socket
+                    .commit(removal(table, &doomed, &stay), generation)
+            })?;
+            deleted.append(&mut doomed);
+        }
+        Ok(deleted)
     }
 
     /// What makes the table as it shall be; nothing where it is.
@@ -260,6 +293,14 @@ fn until_current<E: From<Error>>(
         }
     }
     Err(Error::Busy.into())
+}
+
+/// What deletes elements of `table`, and the chains to which none of those that stay leads.
+fn removal(table: &Table, gone: &[Element], stay: &[Element]) -> Vec<Message> {
+    let elements = gone.iter().map(|element| table.delete_element(element));
+    let chains = deserted(gone, stay);
+    let chains = chains.into_iter().map(|name| table.delete_chain(name));
+    elements.chain(chains).collect()
 }
 
 /// The chains that lost the last element that led to them.

@@ -7,10 +7,12 @@ use netlink_packet_netfilter::nftables::{
     DataAttribute, SetElementAttribute, Verdict, VerdictAttribute,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::table::{Set, Type, padded};
 
 /// A key in a set, what it leads to, and whose it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Element {
     /// The set's name.
     pub set: String,
@@ -22,7 +24,7 @@ pub struct Element {
 }
 
 /// What a key leads to, as its set has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Target {
     None,
     /// By its name.

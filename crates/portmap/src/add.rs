@@ -5,7 +5,7 @@ use cni::{AddRequest, AddResult, Undo, note};
 
 use crate::config::Config;
 use crate::plan::Plan;
-use crate::record::{Identity, Record, Records, Was};
+use crate::record::{Identity, Record, Records};
 use crate::{del, firewall, localnet, table};
 
 /// Forwards the ports that were asked for, and passes on what the plugins before did.
@@ -40,19 +40,22 @@ fn forward(request: &AddRequest, config: &Config, plan: &Plan) -> anyhow::Result
     let owner = request.attachment.owner();
     let pods = plan.pods();
     let links = localnet::links(&pods)?;
+    let claim = table::claim(plan, config, &links, &owner);
     let identity = Identity::of(&request.netns)
         .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
     let records = Records::default();
+    if records.read(&owner).is_some() {
+        // A second ADD: the record must not forget what the first one left.
+        firewall::remove_of(&owner, &records)?;
+    }
     let record = Record {
         netns: request.netns.clone(),
         identity,
         interface: request.attachment.interface.as_str().to_owned(),
         addresses: pods,
+        elements: claim.elements.clone(),
     };
-    if records.write(&owner, &record)? == Was::There {
-        firewall::remove(|it| it == owner)?;
-    }
-    let claim = table::claim(plan, config, &links, &owner);
+    records.write(&owner, &record)?;
     let mut stale = firewall::install(&claim, &owner, &records)?;
     let ports = plan.forwards.iter().map(|it| it.port);
     stale.extend(ports.filter(|port| port.is_connectionless()));

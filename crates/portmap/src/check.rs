@@ -5,6 +5,7 @@ use cni::CheckRequest;
 
 use crate::config::Config;
 use crate::plan::Plan;
+use crate::record::Records;
 use crate::{firewall, localnet, table};
 
 /// Compares ports, chains and the sysctl.
@@ -25,7 +26,10 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let owner = attachment.owner();
     let links = localnet::links(&plan.pods())?;
     let claim = table::claim(&plan, &config, &links, &owner);
-    let mut differences = firewall::differences(&claim, &owner)?;
+    let Some(record) = Records::default().read(&owner) else {
+        bail!("there is no record of {attachment}");
+    };
+    let mut differences = firewall::differences(&claim, &record)?;
     let sysctl = plan
         .localnet()
         .and_then(|pod| localnet::sysctl(&links, pod));

@@ -14,8 +14,8 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 }
 
 pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
-    let owner = attachment.owner();
-    let removed = firewall::remove(|it| it == owner)?;
+    let (owner, records) = (attachment.owner(), Records::default());
+    let removed = firewall::remove_of(&owner, &records)?;
     firewall::forget(&removed.connectionless_ports());
-    Records::default().remove(&owner)
+    records.remove(&owner)
 }

@@ -7,7 +7,7 @@ use nft::{Change, Connection, Destination, Element};
 
 use crate::holder;
 use crate::plan::HostPort;
-use crate::record::Records;
+use crate::record::{Record, Records};
 use crate::table::{self, Claim};
 
 /// Why a claim cannot be installed.
@@ -153,13 +153,30 @@ impl Removed {
     }
 }
 
+/// Removes what `owner` has: what its record lists, or, without one, what bears its name. What is
+/// not there, or cannot be, is removed.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn remove_of(owner: &str, records: &Records) -> anyhow::Result<Removed> {
+    let connection = Connection::open()?;
+    let table = table::table();
+    removed(match records.read(owner) {
+        Some(record) => connection.delete_known(&table, &record.elements),
+        None => connection.delete(&table, |it| it == owner),
+    })
+}
+
 /// Removes the elements whose owner is doomed. What is not there, or cannot be, is removed.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
 pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
-    let connection = Connection::open()?;
-    match connection.delete(&table::table(), is_doomed) {
+    removed(Connection::open()?.delete(&table::table(), is_doomed))
+}
+
+fn removed(deleted: Result<Vec<Element>, nft::Error>) -> anyhow::Result<Removed> {
+    match deleted {
         Ok(deleted) => Ok(Removed {
             ports: deleted.iter().filter_map(table::host_port).collect(),
             owners: deleted.into_iter().map(|it| it.owner).collect(),
@@ -173,20 +190,22 @@ pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Removed
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn differences(claim: &Claim, owner: &str) -> anyhow::Result<Vec<String>> {
+pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
-    let name = claim.table.name;
+    let (name, wanted) = (claim.table.name, &claim.elements);
     let broken = connection.broken_chains(&claim.table)?.into_iter();
     let mut found: Vec<_> = broken
         .map(|chain| format!("chain {chain} of nf_tables table {name} is not as it was made"))
         .collect();
-    let mut there = connection.elements(&claim.table)?;
-    there.retain(|element| element.owner == owner);
-    let wanted = &claim.elements;
-    let missing = wanted.iter().filter(|it| !there.contains(it));
-    found.extend(missing.map(|it| format!("nf_tables: {it} is missing or leads elsewhere")));
-    let foreign = there.iter().filter(|it| !wanted.contains(it));
-    found.extend(foreign.map(|it| format!("nf_tables: {it} was not asked for")));
+    for element in wanted {
+        if connection.holder(&claim.table, element)?.as_ref() != Some(element) {
+            found.push(format!(
+                "nf_tables: {element} is missing or leads elsewhere"
+            ));
+        }
+    }
+    let others = record.elements.iter().filter(|it| !wanted.contains(it));
+    found.extend(others.map(|it| format!("nf_tables: {it} was not asked for")));
     Ok(found)
 }
 

@@ -1,4 +1,4 @@
-//! What ADD wrote down of a sandbox, by which it is known later whether it lives.
+//! What ADD wrote down of a sandbox, by which it is known later whether it lives, and what it has.
 //!
 //! A record is a file of its own, named after the owner of the ports, in a directory that does
 //! not outlive a reboot, as no sandbox does. It is whole or absent.
@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use nft::Element;
 use serde::{Deserialize, Serialize};
 
 /// A sandbox, as ADD found it.
@@ -23,6 +24,8 @@ pub(crate) struct Record {
     pub interface: String,
     /// The addresses that ports lead to.
     pub addresses: Vec<IpAddr>,
+    /// What it may have in `nf_tables`, and nothing but this.
+    pub elements: Vec<Element>,
 }
 
 /// What tells a file from another one that bears its name later.
@@ -54,23 +57,17 @@ impl Default for Records {
 }
 
 impl Records {
-    /// Writes the record of `owner`; says whether there was one.
-    pub fn write(&self, owner: &str, record: &Record) -> anyhow::Result<Was> {
+    /// Writes the record of `owner`, in the place of one that is there.
+    pub fn write(&self, owner: &str, record: &Record) -> anyhow::Result<()> {
         let path = self.file("", owner);
         let write = || {
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
                 .create(&self.0)?;
-            let was = if path.exists() {
-                Was::There
-            } else {
-                Was::Absent
-            };
             let new = self.file(NEW, owner);
             private(&new)?.write_all(&serde_json::to_vec(record)?)?;
-            fs::rename(&new, &path)?;
-            Ok::<_, io::Error>(was)
+            fs::rename(&new, &path)
         };
         write().with_context(|| format!("write record {}", path.display()))
     }
@@ -115,13 +112,6 @@ impl Records {
     }
 }
 
-/// What was there before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Was {
-    Absent,
-    There,
-}
-
 fn owner_of(name: &str) -> Option<String> {
     let name = name.strip_prefix(NEW).unwrap_or(name);
     let names = name.strip_prefix("cni:")?;
@@ -143,6 +133,8 @@ const NEW: &str = "new-";
 
 #[cfg(test)]
 mod tests {
+    use nft::Value;
+
     use super::*;
 
     #[test]
@@ -155,10 +147,15 @@ mod tests {
             identity: Identity::of(Path::new("/proc/self/ns/net")).unwrap(),
             interface: "eth0".to_owned(),
             addresses: vec!["10.1.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+            elements: vec![Element::new(
+                "ports4",
+                &[Value::Port(80)],
+                "cni:pods/c1/eth0",
+            )],
         };
         let owner = "cni:pods/c1/eth0";
-        for was in [Was::Absent, Was::There] {
-            assert_eq!(records.write(owner, &record).unwrap(), was);
+        for _ in 0..2 {
+            records.write(owner, &record).unwrap();
         }
         assert_eq!(records.read(owner), Some(record));
         let half = directory.path().join("portmap/new-cni:pods:c2:net.1");
