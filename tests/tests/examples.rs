@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tests::traffic::tcp_by_port;
 use tests::{Host, Invocation, Place as _, Sandbox};
 
 fn directory() -> PathBuf {
@@ -28,8 +29,22 @@ fn cnitool(host: &Host, verb: &str, network: &Value, sandbox: &Sandbox) -> Value
         network["name"].as_str().unwrap(),
         sandbox.path().to_str().unwrap(),
     ];
-    let tool = host.plugin("cnitool").env("NETCONFPATH", directory());
+    let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
+    let mappings = if sandbox.name() == "b" {
+        json!([])
+    } else {
+        json!([mapping])
+    };
+    let tool = host
+        .plugin("cnitool")
+        .env("NETCONFPATH", directory())
+        .env("CAP_ARGS", json!({"portMappings": mappings}).to_string());
     words.iter().fold(tool, Invocation::argument).ok()
+}
+
+fn forwards_ports(network: &Value) -> bool {
+    let plugins = network["plugins"].as_array().unwrap();
+    plugins.iter().any(|plugin| plugin["type"] == "portmap")
 }
 
 /// The addresses of a result without their prefix lengths.
@@ -61,6 +76,9 @@ fn every_example_attaches_two_sandboxes_that_reach_each_other() {
             .filter_map(|ip| ip["gateway"].as_str())
         {
             assert!(a.pings(gateway), "{name}: {gateway}");
+        }
+        if forwards_ports(&network) {
+            assert!(tcp_by_port(&host, "127.0.0.1:8080", (&a, 80)).is_some());
         }
         // CHECK came with 0.4.0.
         if network["cniVersion"].as_str().unwrap() >= "0.4.0" {

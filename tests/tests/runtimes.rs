@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tests::traffic::{tcp_by_port, udp_by_port};
 use tests::{Host, Invocation, Place as _, Sandbox};
 
 /// One recorded call.
@@ -27,6 +28,26 @@ impl Call {
     /// The network's name, which VERSION is not told.
     fn network(&self) -> &str {
         self.stdin["name"].as_str().unwrap_or_default()
+    }
+
+    /// What the runtime sends to a portmap behind the plugin: its own part of what it sends to
+    /// every plugin of the chain.
+    fn to_portmap(&self, result: &Value) -> Self {
+        let stdin = &self.stdin;
+        let mut call = Self {
+            plugin: "portmap".to_owned(),
+            environment: self.environment.clone(),
+            stdin: json!({"type": "portmap", "capabilities": {"portMappings": true}}),
+        };
+        for key in ["cniVersion", "name"] {
+            call.stdin[key] = stdin[key].clone();
+        }
+        let mappings = stdin["runtimeConfig"]["portMappings"].clone();
+        call.stdin["runtimeConfig"] = json!({"portMappings": mappings});
+        if self.verb() == "ADD" || stdin["prevResult"].is_object() {
+            call.stdin["prevResult"] = result.clone();
+        }
+        call
     }
 
     /// The call as it was, but for the sandbox and the directory of leases.
@@ -74,8 +95,11 @@ struct Replay {
 
 impl Replay {
     fn new() -> Self {
+        let host = Host::new();
+        // With the address of which the recorded pods have ports.
+        host.outside();
         Self {
-            host: Host::new(),
+            host,
             sandboxes: BTreeMap::new(),
             results: BTreeMap::new(),
         }
@@ -93,10 +117,20 @@ impl Replay {
         let name = format!("netns-{container}");
         let sandboxes = self.sandboxes.entry(name.clone());
         let sandbox = sandboxes.or_insert_with(|| self.host.sandbox(&name));
+        if call.plugin == "bridge" && call.verb() == "DEL" {
+            let known = self.results.get(&key).unwrap_or(&Value::Null);
+            let portmap = call.to_portmap(known).invocation(&self.host, sandbox);
+            assert_eq!(portmap.ok(), Value::Null);
+        }
         let outcome = call.invocation(&self.host, sandbox).run();
         let result = outcome.ok();
         match (call.verb(), call.plugin.as_str()) {
-            ("ADD", "bridge") => attached(&self.host, sandbox, &call),
+            ("ADD", "bridge") => {
+                attached(&self.host, sandbox, &call);
+                let portmap = call.to_portmap(&result);
+                assert_eq!(portmap.invocation(&self.host, sandbox).ok(), result);
+                forwarded(&self.host, sandbox, &call);
+            }
             ("DEL", "bridge") => detached(&self.host, sandbox, &call),
             ("ADD", "bandwidth") => limited(&self.host, &result, &call),
             ("DEL", "bandwidth") => assert!(blocks(&self.host, &call).is_empty()),
@@ -190,6 +224,25 @@ fn attached(host: &Host, sandbox: &Sandbox, call: &Call) {
             addresses.iter().any(|address| address.starts_with(&prefix)),
             "{ip}"
         );
+    }
+}
+
+/// The host's ports that the call asks for lead to the pod.
+fn forwarded(host: &Host, sandbox: &Sandbox, call: &Call) {
+    let mappings = call.stdin["runtimeConfig"]["portMappings"].as_array();
+    for mapping in mappings.into_iter().flatten() {
+        let (port, to) = (&mapping["HostPort"], mapping["ContainerPort"].as_u64());
+        let address = match mapping["HostIP"].as_str().unwrap() {
+            "" => "127.0.0.1",
+            address => address,
+        };
+        let target = format!("{address}:{port}");
+        let server = (sandbox, u16::try_from(to.unwrap()).unwrap());
+        let reached = match mapping["Protocol"].as_str().unwrap() {
+            "udp" => udp_by_port(host, &target, server),
+            _ => tcp_by_port(host, &target, server),
+        };
+        assert!(reached.is_some(), "{mapping}");
     }
 }
 

@@ -1,0 +1,131 @@
+//! portmap: conditions, and keys that the reference's backends need.
+
+use serde_json::{Value, json};
+use tests::traffic::tcp_by_port;
+use tests::{Host, Place as _};
+
+fn rules(host: &Host) -> String {
+    host.run("nft", &["list", "table", "inet", "cni-portmap"])
+}
+
+#[test]
+fn ports_are_only_for_packets_that_meet_the_conditions() {
+    for (key, condition, is_met) in [
+        ("conditionsV4", "ip saddr 192.0.2.2", true),
+        ("conditionsV4", "ip saddr != 192.0.2.2", false),
+        ("conditionsV4", "ip saddr 192.0.2.0/28", true),
+        ("conditionsV4", "ip saddr != 192.0.2.0/28", false),
+        ("conditionsV4", "ip daddr 192.0.2.1", true),
+        ("conditionsV4", "ip daddr != 192.0.0.0/16", false),
+        ("conditionsV4", "iifname \"uplink\"", true),
+        ("conditionsV4", "iifname != uplink", false),
+        ("conditionsV4", "meta mark 0x2a", true),
+        ("conditionsV4", "mark != 42", false),
+        ("conditionsV4", "iifname uplink ip saddr 192.0.2.7", false),
+        ("conditionsV6", "ip6 saddr fe80::/10", true),
+    ] {
+        let host = Host::new();
+        let outside = host.outside();
+        let mark = "add table ip m; add chain ip m c { type filter hook prerouting priority -200; }; add rule ip m c meta mark set 42";
+        host.run("nft", &[mark]);
+        let a = host.sandbox("a");
+        let ports = host.ports().with(key, json!([condition]));
+        for port in ["8080:80", "192.0.2.1:8080:80"] {
+            let portmap = ports.add(&a, &[port]);
+            let seen = tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80));
+            assert_eq!(seen.is_some(), is_met, "{condition}");
+            assert_eq!(portmap.on("CHECK", &a).ok(), Value::Null);
+            portmap.del(&a);
+            assert!(!rules(&host).contains("conditions-"), "{}", rules(&host));
+            ports.bridge().del(&a);
+        }
+    }
+}
+
+#[test]
+fn networks_with_the_same_conditions_share_a_chain_and_others_have_none() {
+    let host = Host::new();
+    let outside = host.outside();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    let narrow = host
+        .ports()
+        .with("conditionsV4", json!(["ip", "saddr", "192.0.2.9"]));
+    narrow.add(&a, &["8080:80"]);
+    narrow.add(&b, &["8081:80"]);
+    host.ports().add(&c, &["8082:80"]);
+    assert_eq!(rules(&host).matches("chain conditions-").count(), 1);
+    for (port, pod, is_met) in [(8080, &a, false), (8081, &b, false), (8082, &c, true)] {
+        let seen = tcp_by_port(&outside, &format!("192.0.2.1:{port}"), (pod, 80));
+        assert_eq!(seen.is_some(), is_met, "{port}");
+    }
+    narrow.forgotten(&a).ok();
+    assert_eq!(rules(&host).matches("chain conditions-").count(), 1);
+}
+
+#[test]
+fn keys_of_other_backends_are_understood_and_said_to_do_nothing() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for (key, value, words) in [
+        ("backend", json!("iptables"), "nf_tables does it"),
+        (
+            "externalSetMarkChain",
+            json!("KUBE-MARK-MASQ"),
+            "without marks",
+        ),
+        ("markMasqBit", json!(5), "without marks"),
+    ] {
+        let ports = host.ports().with(key, value);
+        let portmap = ports.attach(&a, &["8080:80"]);
+        let outcome = portmap.on("ADD", &a).run();
+        outcome.ok();
+        assert!(outcome.stderr.contains(words), "{outcome:?}");
+        assert!(tcp_by_port(&host, "127.0.0.1:8080", (&a, 80)).is_some());
+        portmap.del(&a);
+        ports.bridge().del(&a);
+    }
+    let portmap = host
+        .ports()
+        .with("backend", "nftables")
+        .attach(&a, &["8080:80"]);
+    assert_eq!(portmap.on("ADD", &a).run().stderr, "");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_done() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let ports = host.ports();
+    for (key, value, words) in [
+        ("backend", json!("ipvs"), "backend"),
+        ("markMasqBit", json!(32), "32 is not within 0 to 31"),
+        ("snat", json!("yes"), "snat"),
+        (
+            "conditionsV4",
+            json!(["!", "-d", "192.0.2.0/24"]),
+            "\"! -s A\" is \"ip saddr != A\"",
+        ),
+        (
+            "conditionsV6",
+            json!(["ip saddr 192.0.2.1"]),
+            "conditionsV6",
+        ),
+    ] {
+        let portmap = ports.clone().with(key, value).attach(&a, &["8080:80"]);
+        portmap.on("ADD", &a).error().expect(7, &[words]);
+        ports.bridge().del(&a);
+    }
+    for mapping in [
+        "0:80",
+        "8080:0",
+        "65536:80",
+        "8080:80/icmp",
+        "[::1]:8080:80",
+    ] {
+        let portmap = ports.attach(&a, &["9090:90", mapping]);
+        let refusal = portmap.on("ADD", &a).error();
+        refusal.expect(7, &["runtimeConfig.portMappings[1]"]);
+        ports.bridge().del(&a);
+    }
+    assert_eq!(host.run("nft", &["list", "ruleset"]), "");
+}

@@ -1,0 +1,116 @@
+//! portmap: many at once.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+use tests::traffic::tcp_by_port;
+use tests::{Host, Network, Place as _, Ports, Sandbox};
+
+const SANDBOXES: u16 = 200;
+const PORTS: u16 = 5;
+const PROCESSES: usize = 16;
+
+/// The ports of the pod with this number: host and container differ for every one.
+fn mappings(pod: u16) -> Vec<String> {
+    (0..PORTS)
+        .map(|port| format!("{}:{}", host_port(pod, port), 80 + port))
+        .collect()
+}
+
+fn host_port(pod: u16, port: u16) -> u16 {
+    10_000 + pod * PORTS + port
+}
+
+/// Does `work` for each of `count` numbers, by so many threads, each of which runs a process at a
+/// time in the namespaces of the host.
+fn at_once(count: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..PROCESSES {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    work(number);
+                }
+            });
+        }
+    });
+}
+
+fn attach<'h>(ports: &Ports<'h>, pod: u16, sandbox: &Sandbox) -> Network<'h> {
+    let mappings = mappings(pod);
+    let mappings: Vec<_> = mappings.iter().map(String::as_str).collect();
+    ports.attach(sandbox, &mappings)
+}
+
+#[test]
+fn two_hundred_sandboxes_with_five_ports_each_come_and_go_at_once() {
+    let host = Host::new();
+    let outside = host.outside();
+    let ranges = serde_json::json!([[{"subnet": "10.1.0.0/23"}]]);
+    let ports = host.ports().with_bridge("ipam.ranges", ranges);
+    let pods: Vec<_> = (0..SANDBOXES)
+        .map(|pod| (pod, host.sandbox(&format!("p{pod}"))))
+        .collect();
+    // The bridge's own ADDs at once are another test's subject.
+    let attached: Vec<_> = pods
+        .iter()
+        .map(|(pod, it)| attach(&ports, *pod, it))
+        .collect();
+    let failed = Mutex::new(Vec::new());
+    at_once(pods.len(), |number| {
+        let outcome = attached[number].on("ADD", &pods[number].1).run();
+        if !outcome.status.success() {
+            failed.lock().unwrap().push(outcome);
+        }
+    });
+    assert!(failed.lock().unwrap().is_empty(), "{failed:#?}");
+    for (pod, sandbox) in &pods {
+        for port in 0..PORTS {
+            let target = format!("192.0.2.1:{}", host_port(*pod, port));
+            let seen = tcp_by_port(&outside, &target, (sandbox, 80 + port));
+            assert!(seen.is_some(), "{target}");
+        }
+    }
+    at_once(pods.len(), |number| {
+        let delete = ports.forgotten(&pods[number].1);
+        assert_eq!(delete.ok(), Value::Null);
+    });
+    let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
+    assert!(!listed.contains("cni:"), "{listed}");
+    assert_eq!(std::fs::read_dir("/run/cni/portmap").unwrap().count(), 0);
+}
+
+/// Of many who ask for one port at once, one gets it, and the others are told who.
+#[test]
+fn one_of_many_gets_the_port() {
+    let host = Host::new();
+    let ports = host.ports();
+    let pods: Vec<_> = (0..PROCESSES)
+        .map(|pod| host.sandbox(&format!("p{pod}")))
+        .collect();
+    let attached: Vec<_> = pods
+        .iter()
+        .map(|pod| ports.attach(pod, &["8080:80"]))
+        .collect();
+    let outcomes = Mutex::new(Vec::new());
+    at_once(pods.len(), |number| {
+        let outcome = attached[number].on("ADD", &pods[number]).run();
+        outcomes.lock().unwrap().push((number, outcome));
+    });
+    let outcomes = outcomes.into_inner().unwrap();
+    let (won, lost): (Vec<_>, Vec<_>) = outcomes
+        .into_iter()
+        .partition(|(_, outcome)| outcome.status.success());
+    assert_eq!(won.len(), 1, "{won:#?}");
+    let holder = &pods[won[0].0];
+    let owner = format!("cni:pods/{}/eth0", holder.name());
+    for (_, outcome) in lost {
+        outcome.error().expect(11, &[&owner]);
+    }
+    assert!(tcp_by_port(&host, "127.0.0.1:8080", (holder, 80)).is_some());
+}
