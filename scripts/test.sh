@@ -32,9 +32,10 @@ main() {
     cargo build --workspace --locked --bins
     cargo test --workspace --locked --no-run
 
-    local vlans=yes profile=default
-    in_private_network ip link add probe type bridge vlan_filtering 1 2>/dev/null || vlans=no
-    [[ $vlans == yes ]] || profile=no-vlan-filtering
+    local features=yes profile=default
+    in_private_network ip link add probe type bridge vlan_filtering 1 2>/dev/null || features=no
+    [[ -e /proc/net/sctp ]] || modprobe sctp 2>/dev/null || features=no
+    [[ $features == yes ]] || profile=no-vlan-filtering
 
     say "testing"
     # A snapshot that differs fails; it is written down where INSTA_UPDATE=new asks for it.
@@ -46,14 +47,18 @@ main() {
     else
         local tests=()
         mapfile -t tests < <(basename --suffix .rs tests/tests/*.rs)
-        [[ $vlans == yes ]] || mapfile -t tests < <(printf '%s\n' "${tests[@]}" | grep -vx bridge_vlan)
+        [[ $features == yes ]] ||
+            mapfile -t tests < <(printf '%s\n' "${tests[@]}" | grep -vxE 'bridge_vlan|portmap_sctp')
         in_private_network cargo test --workspace --exclude tests --offline --locked \
             --no-fail-fast "$@"
         in_private_network cargo test --package tests --lib "${tests[@]/#/--test=}" \
             --offline --locked --no-fail-fast "$@"
     fi
     say "all tests passed"
-    [[ $vlans == yes ]] || not_run bridge_vlan "VLAN filtering"
+    [[ $features == yes ]] || {
+        not_run bridge_vlan "VLAN filtering or SCTP"
+        not_run portmap_sctp "VLAN filtering or SCTP"
+    }
 }
 
 # not_run TESTS FEATURE names the tests that need a feature that the kernel lacks.

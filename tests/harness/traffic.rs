@@ -2,12 +2,17 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
+use nix::sys::socket::sockopt::SendTimeout;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, listen,
+    setsockopt, socket,
+};
+use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use crate::place::Place;
 
@@ -53,7 +58,8 @@ fn datagram(client: &impl Place, target: SocketAddr, listening: &UdpSocket) -> O
 pub fn tcp(client: &impl Place, server: &impl Place, address: &str) -> Option<IpAddr> {
     let listening = server.enter(|| TcpListener::bind(anywhere(address)).unwrap());
     let target = listening.local_addr().unwrap();
-    connection(client, target, &listening)
+    let calling = client.enter(|| TcpStream::connect_timeout(&target, PATIENCE));
+    carries(calling.ok()?, &listening)
 }
 
 /// As [`tcp`], by way of a host's port: what `client` sends to `target` arrives where `server`
@@ -66,12 +72,48 @@ pub fn tcp_by_port(
     let target: SocketAddr = target.parse().unwrap();
     let every = SocketAddr::new(unspecified(target).ip(), port);
     let listening = server.enter(|| TcpListener::bind(every).unwrap());
-    connection(client, target, &listening)
+    let calling = client.enter(|| TcpStream::connect_timeout(&target, PATIENCE));
+    carries(calling.ok()?, &listening)
 }
 
-fn connection(client: &impl Place, target: SocketAddr, listening: &TcpListener) -> Option<IpAddr> {
-    let calling = client.enter(|| TcpStream::connect_timeout(&target, PATIENCE));
-    let mut calling = calling.ok()?;
+/// As [`tcp_by_port`], by SCTP, of which the standard library knows nothing.
+pub fn sctp_by_port(
+    client: &impl Place,
+    target: &str,
+    (server, port): (&impl Place, u16),
+) -> Option<IpAddr> {
+    let target: SocketAddr = target.parse().unwrap();
+    let every = SocketAddr::new(unspecified(target).ip(), port);
+    let listening = server.enter(|| {
+        let socket = sctp_socket(target);
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(every)).unwrap();
+        listen(&socket, Backlog::new(1).unwrap()).unwrap();
+        TcpListener::from(socket)
+    });
+    let calling = client.enter(|| {
+        let socket = sctp_socket(target);
+        let patience = TimeVal::seconds(PATIENCE.as_secs().try_into().unwrap());
+        setsockopt(&socket, SendTimeout, &patience).unwrap();
+        let target = SockaddrStorage::from(target);
+        nix::sys::socket::connect(socket.as_raw_fd(), &target).map(|()| socket)
+    });
+    carries(TcpStream::from(calling.ok()?), &listening)
+}
+
+fn sctp_socket(like: SocketAddr) -> OwnedFd {
+    let family = if like.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let none = SockFlag::empty();
+    let made = socket(family, SockType::Stream, none, SockProtocol::Sctp);
+    made.expect("SCTP, which this kernel may lack")
+}
+
+/// What is said on either side of a connection is heard on the other. Hands back the address of
+/// the one that called.
+fn carries(mut calling: TcpStream, listening: &TcpListener) -> Option<IpAddr> {
     // Whoever answered need not be the one that listens here.
     listening.set_nonblocking(true).unwrap();
     let (mut accepted, from) = listening.accept().ok()?;
