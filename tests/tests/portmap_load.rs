@@ -114,3 +114,23 @@ fn one_of_many_gets_the_port() {
     }
     assert!(tcp_by_port(&host, "127.0.0.1:8080", (holder, 80)).is_some());
 }
+
+#[test]
+fn a_pod_may_have_a_thousand_ports() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let ports = host.ports();
+    let mappings: Vec<_> = (10_000..11_000).map(|port| format!("{port}:80")).collect();
+    let mappings: Vec<_> = mappings.iter().map(String::as_str).collect();
+    let portmap = ports.add(&a, &mappings);
+    for port in [10_000, 10_999] {
+        for address in ["127.0.0.1", "[fd00:1::1]"] {
+            let seen = tcp_by_port(&host, &format!("{address}:{port}"), (&a, 80));
+            assert!(seen.is_some(), "{address} {port}");
+        }
+    }
+    portmap.on("CHECK", &a).ok();
+    ports.forgotten(&a).ok();
+    let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
+    assert!(!listed.contains("cni:"), "{listed}");
+}

@@ -336,5 +336,5 @@ fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {
 /// Far more than kube-proxy and the other plugins of a busy node need.
 const ATTEMPTS: usize = 50;
 
-/// What a socket's buffer takes in one transaction, with room to spare.
+/// So that others' changes, after which all is asked for again, seldom come in between.
 const MOST_AT_ONCE: usize = 500;

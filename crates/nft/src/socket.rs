@@ -9,6 +9,8 @@ use netlink_packet_core::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::errno::Errno;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{SndBuf, SndBufForce};
 
 use crate::error::Error;
 use crate::message::{self, Message};
@@ -175,8 +177,16 @@ impl NetfilterSocket {
     }
 
     fn send(&self, bytes: &[u8]) -> Result<(), Error> {
-        let sent = self.socket.send(bytes, 0);
-        sent.map(drop).map_err(|source| Error::Socket {
+        let send = || {
+            // A transaction is one datagram, whatever it holds.
+            if bytes.len() > SURELY_SENT {
+                let size = 2 * bytes.len();
+                setsockopt(&self.socket, SndBufForce, &size)
+                    .or_else(|_| setsockopt(&self.socket, SndBuf, &size))?;
+            }
+            self.socket.send(bytes, 0)
+        };
+        send().map(drop).map_err(|source| Error::Socket {
             action: "send to the kernel",
             source,
         })
@@ -240,3 +250,6 @@ const LONGEST_ANSWER: usize = 64 << 10;
 fn count(messages: usize) -> u32 {
     u32::try_from(messages).unwrap_or(u32::MAX)
 }
+
+/// In bytes: what a socket takes at once, as kernels come.
+const SURELY_SENT: usize = 64 << 10;
