@@ -9,11 +9,12 @@
 #     attach     VERSION, loopback ADD, bridge ADD and DEL with host-local
 #     growth     bridge with host-local at 0, 100, 500 and 1,000 pods
 #     leases     host-local at 1, 1,000, 10,000 and 60,000 leases
+#     ports      portmap ADD and DEL, with no other port and with 5,000; connections by them
 #     bandwidth  bandwidth ADD, CHECK and DEL; what passes a limit, by iperf3, in ten minutes
 #
 # Needs Rust and an idle machine; works as root and as an ordinary user who may make user
-# namespaces. Installs ip, iperf3 and the reference (Debian's containernetworking-plugins) where
-# they are missing, for which it has to be root or to have sudo.
+# namespaces. Installs ip, iperf3, iptables and the reference (Debian's
+# containernetworking-plugins) where they are missing, for which it has to be root or to have sudo.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,7 +30,7 @@ main() {
                 if [[ $1 == --rounds ]]; then rounds=$2; else reference=$(realpath "$2"); fi
                 shift
                 ;;
-            attach | growth | leases | bandwidth) cases+=("$1") ;;
+            attach | growth | leases | ports | bandwidth) cases+=("$1") ;;
             *) die "unknown option or case $1" ;;
         esac
         shift
@@ -39,6 +40,8 @@ main() {
     need unshare util-linux
     need iperf3 iperf3
     need "$reference/bridge" containernetworking-plugins
+    # The reference's portmap runs it.
+    need iptables iptables
 
     say "building static executables"
     local executables

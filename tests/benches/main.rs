@@ -7,6 +7,7 @@ mod attach;
 mod growth;
 mod leases;
 mod limits;
+mod ports;
 mod throughput;
 mod timing;
 
@@ -30,6 +31,7 @@ fn main() {
             "attach" => attach::run(&host, sides(), options.rounds),
             "growth" => growth::run(&host, sides(), options.rounds),
             "leases" => leases::run(&host, sides()),
+            "ports" => ports::run(&host, sides(), options.rounds),
             "bandwidth" => {
                 limits::run(&host, sides(), options.rounds);
                 throughput::run(&host, &sides());
@@ -39,7 +41,7 @@ fn main() {
     }
 }
 
-const CASES: [&str; 4] = ["attach", "growth", "leases", "bandwidth"];
+const CASES: [&str; 5] = ["attach", "growth", "leases", "ports", "bandwidth"];
 
 struct Options {
     ours: PathBuf,

@@ -1,0 +1,135 @@
+//! portmap, alone and beside 5,000 ports of others, and connections by these.
+
+use std::net::{TcpListener, TcpStream};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tests::{Host, Place as _, Sandbox};
+
+use crate::timing::{Call, Side, print_table};
+
+/// The ports of others.
+const OTHERS: std::ops::Range<u16> = 10_000..15_000;
+
+/// How often they come and go, so that whatever else the machine does hits both cases.
+const CHANGES: u32 = 10;
+
+/// So many connections at a time, by the first and the last port in turns.
+const CONNECTIONS: u32 = 500;
+
+/// ADD and DEL of a pod with two ports, on both sides; then ours beside many, then connections.
+pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
+    let outside = host.outside();
+    let pod = pod(host);
+    for side in &mut sides {
+        round(side, &pod, ["portmap ADD", "portmap DEL"]);
+        side.forget();
+    }
+    for _ in 0..rounds {
+        for side in &mut sides {
+            round(side, &pod, ["portmap ADD", "portmap DEL"]);
+        }
+        sides.reverse();
+    }
+    sides.sort_by_key(|side| side.name);
+    let [ours, _] = &mut sides;
+    for _ in 0..CHANGES {
+        for _ in 0..rounds / CHANGES {
+            round(ours, &pod, ["ADD, no other port", "DEL, no other port"]);
+        }
+        many(ours, &pod, "ADD");
+        for _ in 0..rounds / CHANGES {
+            round(ours, &pod, ["ADD, 5,000 others", "DEL, 5,000 others"]);
+        }
+        many(ours, &pod, "DEL");
+    }
+    many(ours, &pod, "ADD");
+    let rates = rates(&outside, &pod, rounds);
+    many(ours, &pod, "DEL");
+    print_table(
+        &format!("two ports of a pod, {rounds} rounds in turns"),
+        &sides,
+    );
+    println!("\nconnections per second by one of 5,000 ports\n");
+    for (port, rate) in rates {
+        println!("{port:<24}{rate:>9.0}");
+    }
+}
+
+/// A pod at the end of a cable.
+fn pod(host: &Host) -> Sandbox {
+    let pod = host.sandbox("pod");
+    host.ip("link add pod0 type veth peer name eth0 netns pod");
+    host.ip("address add 10.200.0.1/24 dev pod0");
+    host.ip("link set pod0 up");
+    pod.ip("address add 10.200.0.2/24 dev eth0");
+    pod.ip("link set eth0 up");
+    pod.ip("route add default via 10.200.0.1");
+    host.set_sysctl("net/ipv4/ip_forward", "1");
+    pod
+}
+
+fn round(side: &mut Side, pod: &Sandbox, [add, del]: [&str; 2]) {
+    let request = request(&json!([
+        {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
+        {"hostPort": 8053, "containerPort": 53, "protocol": "udp"},
+    ]));
+    side.time(add, &call(pod, "ADD", "one"), &request);
+    side.time(del, &call(pod, "DEL", "one"), &request);
+}
+
+fn many(side: &mut Side, pod: &Sandbox, verb: &str) {
+    let mappings =
+        OTHERS.map(|port| json!({"hostPort": port, "containerPort": 80, "protocol": "tcp"}));
+    let request = request(&mappings.collect());
+    side.time(
+        &format!("{verb} of 5,000 ports"),
+        &call(pod, verb, "many"),
+        &request,
+    );
+}
+
+fn call<'a>(pod: &'a Sandbox, verb: &'a str, container: &'a str) -> Call<'a> {
+    Call {
+        plugin: "portmap",
+        verb,
+        container,
+        netns: pod.path(),
+    }
+}
+
+fn request(mappings: &Value) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "type": "portmap",
+        "runtimeConfig": {"portMappings": mappings},
+        "prevResult": {
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "eth0", "sandbox": "/run/netns/pod"}],
+            "ips": [{"address": "10.200.0.2/24", "interface": 0}],
+        },
+    })
+}
+
+/// Connections per second from another host, by the first port and by the last.
+fn rates(outside: &Sandbox, pod: &Sandbox, rounds: u32) -> Vec<(u16, f64)> {
+    let listening = pod.enter(|| TcpListener::bind("0.0.0.0:80").unwrap());
+    std::thread::spawn(move || listening.incoming().for_each(drop));
+    let ports = [OTHERS.start, OTHERS.end - 1];
+    let mut seconds = [0.0; 2];
+    let turns = (rounds / 20).max(1);
+    for _ in 0..turns {
+        for (port, seconds) in ports.iter().zip(&mut seconds) {
+            let start = Instant::now();
+            outside.enter(|| {
+                for _ in 0..CONNECTIONS {
+                    TcpStream::connect(("192.0.2.1", *port)).unwrap();
+                }
+            });
+            *seconds += start.elapsed().as_secs_f64();
+        }
+    }
+    let rate = |seconds: f64| f64::from(turns * CONNECTIONS) / seconds;
+    ports.into_iter().zip(seconds.map(rate)).collect()
+}
