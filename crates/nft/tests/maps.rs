@@ -1,0 +1,212 @@
+//! Maps to values, rules that translate by them, and forgotten connections, on the real kernel;
+//! needs root or `unshare -Urnm`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends at the first surprise"
+)]
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use nft::{
+    Chain, ChainKind, Change, Connection, Element, Entry, Error, Family, Field, Hook, IpVersion,
+    Rule, Set, SourcePort, Table, TargetType, Type, Value,
+};
+use nftables::expr::Expression;
+use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
+use nftables::schema::{NfListObject, NfObject};
+use nftables::stmt::Statement;
+use nix::sched::{CloneFlags, unshare};
+
+/// Moves the test's own thread into a new namespace.
+fn enter_new_namespace() -> Connection {
+    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
+    Connection::open().unwrap()
+}
+
+fn nft(arguments: &[&str]) -> String {
+    let output = Command::new("nft").args(arguments).output();
+    let output = output.expect("nft: install nftables");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "nft {arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const KEY: [Field; 2] = [Field::Protocol, Field::DestinationPort];
+
+fn map(name: &'static str, address: Type) -> Set {
+    Set {
+        name,
+        key: vec![Type::Protocol, Type::Port],
+        target: TargetType::Values(vec![address, Type::Port]),
+    }
+}
+
+fn chain(name: &str, hook: Option<(Hook, i32)>, rules: Vec<Rule>) -> Chain {
+    Chain {
+        name: name.to_owned(),
+        entry: hook.map(|(hook, priority)| Entry {
+            kind: ChainKind::Nat,
+            hook,
+            priority,
+        }),
+        rules,
+    }
+}
+
+fn table() -> Table {
+    let network = "10.0.0.0/8".parse().unwrap();
+    let local = Rule::new("local").when_to_host().goto("translate");
+    let translate = |version, map| {
+        Rule::new("map")
+            .when_ip(version)
+            .dnat_by(version, &KEY, map)
+    };
+    let conditions = Rule::new("conditions")
+        .when_translated()
+        .unless_to(network)
+        .when_from(network)
+        .unless(Field::InputName, b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0")
+        .when(Field::Mark, &42_u32.to_ne_bytes())
+        .masquerade(SourcePort::FullyRandom);
+    let by_map = vec![
+        translate(IpVersion::V4, "ports4"),
+        translate(IpVersion::V6, "ports6"),
+    ];
+    Table {
+        family: Family::Inet,
+        name: "ours",
+        sets: vec![
+            map("ports4", Type::Ipv4Address),
+            map("ports6", Type::Ipv6Address),
+        ],
+        chains: vec![
+            chain("prerouting", Some((Hook::Prerouting, -90)), vec![local]),
+            chain("translate", None, by_map),
+            chain(
+                "postrouting",
+                Some((Hook::Postrouting, 100)),
+                vec![conditions],
+            ),
+        ],
+    }
+}
+
+fn port(number: u16, owner: &str) -> Element {
+    let to = [
+        Value::Address(Ipv4Addr::new(10, 0, 0, 2).into()),
+        Value::Port(80),
+    ];
+    let key = [Value::Protocol(6), Value::Port(number)];
+    Element::new("ports4", &key, owner).to_values(&to)
+}
+
+fn add(connection: &Connection, elements: &[Element]) -> Result<(), Error> {
+    connection.update(&table(), || {
+        Ok(Change {
+            delete: Vec::new(),
+            add: elements.to_vec(),
+        })
+    })
+}
+
+#[test]
+fn maps_and_rules_are_what_nft_reads() {
+    let connection = enter_new_namespace();
+    add(&connection, &[port(8080, "a")]).unwrap();
+    let listed = nft(&["list", "ruleset"]);
+    for text in [
+        "type inet_proto . inet_service : ipv4_addr . inet_service",
+        "type inet_proto . inet_service : ipv6_addr . inet_service",
+        "elements = { tcp . 8080 comment \"a\" : 10.0.0.2 . 80 }",
+        "type nat hook prerouting priority dstnat + 10",
+        "fib daddr type local goto translate",
+        "dnat ip to meta l4proto . th dport map @ports4",
+        "dnat ip6 to meta l4proto . th dport map @ports6",
+        "ct status dnat ip daddr != 10.0.0.0/8 ip saddr 10.0.0.0/8 iifname != \"lo\" meta mark 0x0000002a masquerade fully-random",
+    ] {
+        assert!(listed.contains(text), "{text} is not in {listed}");
+    }
+}
+
+/// Understood by a library that is not ours.
+#[test]
+fn rules_translate_by_the_map_of_their_family() {
+    let connection = enter_new_namespace();
+    add(&connection, &[]).unwrap();
+    let words = ["list", "chain", "inet", "ours", "translate"];
+    let listed = get_current_ruleset_with_args(DEFAULT_NFT, words).unwrap();
+    let rules = listed.objects.iter().filter_map(|object| match object {
+        NfObject::ListObject(NfListObject::Rule(rule)) => Some(rule),
+        _ => None,
+    });
+    let translations = rules
+        .flat_map(|rule| rule.expr.iter())
+        .filter_map(|it| match it {
+            Statement::DNAT(Some(nat)) => nat.addr.as_ref(),
+            _ => None,
+        });
+    let maps: Vec<_> = translations
+        .map(|address| match address {
+            Expression::Named(named) => format!("{named:?}").contains("@ports"),
+            _ => false,
+        })
+        .collect();
+    assert_eq!(maps, [true, true]);
+}
+
+#[test]
+fn a_key_is_found_with_its_owner_and_given_to_nobody_else() {
+    let connection = enter_new_namespace();
+    let (table, one) = (table(), port(8080, "a"));
+    assert_eq!(connection.holder(&table, &one).unwrap(), None);
+    add(&connection, std::slice::from_ref(&one)).unwrap();
+    let found = connection.holder(&table, &port(8080, "b")).unwrap();
+    assert_eq!(found, Some(one.clone()));
+    let error = add(&connection, &[port(8081, "b"), port(8080, "b")]).unwrap_err();
+    assert!(error.to_string().contains("file exists"), "{error}");
+    assert_eq!(connection.elements(&table).unwrap(), [one]);
+}
+
+#[test]
+fn known_elements_are_deleted_only_while_they_are_whose_they_were() {
+    let connection = enter_new_namespace();
+    let (table, known) = (table(), [port(8080, "a"), port(8081, "a"), port(8082, "a")]);
+    add(&connection, &[port(8080, "a"), port(8081, "b")]).unwrap();
+    let deleted = connection.delete_known(&table, &known).unwrap();
+    assert_eq!(deleted, [port(8080, "a")]);
+    assert_eq!(connection.elements(&table).unwrap(), [port(8081, "b")]);
+}
+
+#[test]
+fn what_is_decided_on_outdated_rules_is_decided_again() {
+    let connection = enter_new_namespace();
+    let mut asked = 0;
+    let updated = connection.update::<Error>(&table(), || {
+        asked += 1;
+        if asked == 1 {
+            nft(&["add", "table", "inet", "theirs"]);
+        }
+        let add = vec![port(8080, "a")];
+        Ok(Change {
+            delete: Vec::new(),
+            add,
+        })
+    });
+    updated.unwrap();
+    assert_eq!(asked, 2);
+}
+
+#[test]
+fn a_rehearsal_leaves_nothing_and_tells_what_would_be_refused() {
+    let connection = enter_new_namespace();
+    connection.rehearse(&table()).unwrap();
+    assert_eq!(nft(&["list", "ruleset"]), "");
+    let mut impossible = table();
+    impossible.chains.truncate(1);
+    let error = connection.rehearse(&impossible).unwrap_err();
+    assert!(error.to_string().contains("chain prerouting"), "{error}");
+    assert_eq!(nft(&["list", "ruleset"]), "");
+}
