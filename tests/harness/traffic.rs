@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::sockopt::SendTimeout;
+use nix::sys::socket::sockopt::{ReceiveTimeout, SendTimeout};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, listen,
     setsockopt, socket,
@@ -114,10 +114,11 @@ fn sctp_socket(like: SocketAddr) -> OwnedFd {
 /// What is said on either side of a connection is heard on the other. Hands back the address of
 /// the one that called.
 fn carries(mut calling: TcpStream, listening: &TcpListener) -> Option<IpAddr> {
-    // Whoever answered need not be the one that listens here.
-    listening.set_nonblocking(true).unwrap();
+    // Whoever answered need not be the one that listens here, which hears of the connection a
+    // little after its client does.
+    let patience = TimeVal::seconds(PATIENCE.as_secs().try_into().unwrap());
+    setsockopt(listening, ReceiveTimeout, &patience).unwrap();
     let (mut accepted, from) = listening.accept().ok()?;
-    accepted.set_nonblocking(false).unwrap();
     calling.set_read_timeout(Some(PATIENCE)).unwrap();
     accepted.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut buffer = [0; 4];

@@ -1,6 +1,7 @@
 //! What an attachment has in `nf_tables`: put there, taken away, compared.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 
 use cni::{Error, note};
 use nft::{Change, Connection, Destination, Element};
@@ -143,6 +144,8 @@ pub(crate) struct Removed {
     /// Whose it was, each once.
     pub owners: BTreeSet<String>,
     ports: Vec<HostPort>,
+    /// What takes long to close, if anything was removed.
+    pub socket: Option<OwnedFd>,
 }
 
 impl Removed {
@@ -161,10 +164,11 @@ impl Removed {
 pub(crate) fn remove_of(owner: &str, records: &Records) -> anyhow::Result<Removed> {
     let connection = Connection::open()?;
     let table = table::table();
-    removed(match records.read(owner) {
+    let deleted = match records.read(owner) {
         Some(record) => connection.delete_known(&table, &record.elements),
         None => connection.delete(&table, |it| it == owner),
-    })
+    };
+    removed(&connection, deleted)
 }
 
 /// Removes the elements whose owner is doomed. What is not there, or cannot be, is removed.
@@ -172,12 +176,20 @@ pub(crate) fn remove_of(owner: &str, records: &Records) -> anyhow::Result<Remove
 /// # Errors
 /// Whatever the kernel refuses.
 pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
-    removed(Connection::open()?.delete(&table::table(), is_doomed))
+    let connection = Connection::open()?;
+    let deleted = connection.delete(&table::table(), is_doomed);
+    removed(&connection, deleted)
 }
 
-fn removed(deleted: Result<Vec<Element>, nft::Error>) -> anyhow::Result<Removed> {
+fn removed(
+    connection: &Connection,
+    deleted: Result<Vec<Element>, nft::Error>,
+) -> anyhow::Result<Removed> {
     match deleted {
         Ok(deleted) => Ok(Removed {
+            socket: (!deleted.is_empty())
+                .then(|| connection.handle())
+                .transpose()?,
             ports: deleted.iter().filter_map(table::host_port).collect(),
             owners: deleted.into_iter().map(|it| it.owner).collect(),
         }),
