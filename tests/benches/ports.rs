@@ -17,17 +17,21 @@ const CHANGES: u32 = 10;
 /// So many connections at a time, by the first and the last port in turns.
 const CONNECTIONS: u32 = 500;
 
+/// How often each port has its turn.
+const TURNS: u32 = 20;
+
 /// ADD and DEL of a pod with two ports, on both sides; then ours beside many, then connections.
 pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
     let outside = host.outside();
     let pod = pod(host);
     for side in &mut sides {
-        round(side, &pod, ["portmap ADD", "portmap DEL"]);
+        round(side, &pod, ["ADD", "DEL"]);
         side.forget();
     }
     for _ in 0..rounds {
         for side in &mut sides {
-            round(side, &pod, ["portmap ADD", "portmap DEL"]);
+            round(side, &pod, ["ADD", "DEL"]);
+            udp_round(side, &pod);
         }
         sides.reverse();
     }
@@ -44,7 +48,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
         many(ours, &pod, "DEL");
     }
     many(ours, &pod, "ADD");
-    let rates = rates(&outside, &pod, rounds);
+    let rates = rates(&outside, &pod);
     many(ours, &pod, "DEL");
     print_table(
         &format!("two ports of a pod, {rounds} rounds in turns"),
@@ -69,10 +73,19 @@ fn pod(host: &Host) -> Sandbox {
     pod
 }
 
-fn round(side: &mut Side, pod: &Sandbox, [add, del]: [&str; 2]) {
+fn round(side: &mut Side, pod: &Sandbox, labels: [&str; 2]) {
+    two_ports(side, pod, "tcp", labels);
+}
+
+/// With a port of UDP the kernel looks through all connections that it tracks.
+fn udp_round(side: &mut Side, pod: &Sandbox) {
+    two_ports(side, pod, "udp", ["ADD, one of udp", "DEL, one of udp"]);
+}
+
+fn two_ports(side: &mut Side, pod: &Sandbox, second: &str, [add, del]: [&str; 2]) {
     let request = request(&json!([
         {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
-        {"hostPort": 8053, "containerPort": 53, "protocol": "udp"},
+        {"hostPort": 8053, "containerPort": 53, "protocol": second},
     ]));
     side.time(add, &call(pod, "ADD", "one"), &request);
     side.time(del, &call(pod, "DEL", "one"), &request);
@@ -113,14 +126,12 @@ fn request(mappings: &Value) -> Value {
 }
 
 /// Connections per second from another host, by the first port and by the last.
-fn rates(outside: &Sandbox, pod: &Sandbox, rounds: u32) -> Vec<(u16, f64)> {
+fn rates(outside: &Sandbox, pod: &Sandbox) -> Vec<(u16, f64)> {
     let listening = pod.enter(|| TcpListener::bind("0.0.0.0:80").unwrap());
     std::thread::spawn(move || listening.incoming().for_each(drop));
-    let ports = [OTHERS.start, OTHERS.end - 1];
-    let mut seconds = [0.0; 2];
-    let turns = (rounds / 20).max(1);
-    for _ in 0..turns {
-        for (port, seconds) in ports.iter().zip(&mut seconds) {
+    let mut ports = [(OTHERS.start, 0.0), (OTHERS.end - 1, 0.0)];
+    for _ in 0..TURNS {
+        for (port, seconds) in &mut ports {
             let start = Instant::now();
             outside.enter(|| {
                 for _ in 0..CONNECTIONS {
@@ -129,7 +140,10 @@ fn rates(outside: &Sandbox, pod: &Sandbox, rounds: u32) -> Vec<(u16, f64)> {
             });
             *seconds += start.elapsed().as_secs_f64();
         }
+        // Whoever comes second meets what the first one left.
+        ports.reverse();
     }
-    let rate = |seconds: f64| f64::from(turns * CONNECTIONS) / seconds;
-    ports.into_iter().zip(seconds.map(rate)).collect()
+    ports.sort_by_key(|(port, _)| *port);
+    let rate = |(port, seconds)| (port, f64::from(TURNS * CONNECTIONS) / seconds);
+    ports.into_iter().map(rate).collect()
 }

@@ -75,6 +75,8 @@ impl Side {
     fn command(&self, call: &Call<'_>) -> Command {
         let mut command = Command::new(self.directory.join(call.plugin));
         let variables = command.env_clear().env("CNI_COMMAND", call.verb);
+        // The reference's portmap runs iptables.
+        let variables = variables.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         let variables = variables.env("CNI_PATH", &self.directory);
         let variables = variables.env("CNI_NETNS", call.netns);
         let variables = variables.env("CNI_IFNAME", "eth0");

@@ -1,7 +1,6 @@
 //! DEL: the ports, then the record by which they were known to be in use.
 
 use cni::{Attachment, DelRequest};
-use detach::Detached;
 
 use crate::firewall;
 use crate::record::Records;
@@ -18,7 +17,5 @@ pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     let (owner, records) = (attachment.owner(), Records::default());
     let removed = firewall::remove_of(&owner, &records)?;
     firewall::forget(&removed.connectionless_ports());
-    // It is closed here where no other process can be had.
-    removed.socket.map(Detached::close).transpose().ok();
     records.remove(&owner)
 }

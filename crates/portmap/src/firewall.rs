@@ -1,9 +1,9 @@
 //! What an attachment has in `nf_tables`: put there, taken away, compared.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 
 use cni::{Error, note};
+use detach::Detached;
 use nft::{Change, Connection, Destination, Element};
 
 use crate::holder;
@@ -144,8 +144,6 @@ pub(crate) struct Removed {
     /// Whose it was, each once.
     pub owners: BTreeSet<String>,
     ports: Vec<HostPort>,
-    /// What takes long to close, if anything was removed.
-    pub socket: Option<OwnedFd>,
 }
 
 impl Removed {
@@ -185,17 +183,19 @@ fn removed(
     connection: &Connection,
     deleted: Result<Vec<Element>, nft::Error>,
 ) -> anyhow::Result<Removed> {
-    match deleted {
-        Ok(deleted) => Ok(Removed {
-            socket: (!deleted.is_empty())
-                .then(|| connection.handle())
-                .transpose()?,
-            ports: deleted.iter().filter_map(table::host_port).collect(),
-            owners: deleted.into_iter().map(|it| it.owner).collect(),
-        }),
-        Err(error) if error.is_unsupported() => Ok(Removed::default()),
-        Err(error) => Err(coded(error)),
+    let deleted = match deleted {
+        Err(error) if error.is_unsupported() => return Ok(Removed::default()),
+        deleted => deleted.map_err(coded)?,
+    };
+    if !deleted.is_empty() {
+        // Nobody need wait until the kernel has freed them. Where no process can be had, we do.
+        let handle = connection.handle().map_err(coded)?;
+        drop(Detached::close(handle));
     }
+    Ok(Removed {
+        ports: deleted.iter().filter_map(table::host_port).collect(),
+        owners: deleted.into_iter().map(|it| it.owner).collect(),
+    })
 }
 
 /// What is not as [`install`] left it.

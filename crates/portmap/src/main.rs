@@ -21,8 +21,7 @@ mod table;
 
 fn main() -> ExitCode {
     match Task::of_this_process() {
-        // Closing what it was given is all.
-        Some(task) => task.end(Ok(())),
+        Some(task) => netlink::finish(&task),
         None => cni::run(&plugin::Portmap),
     }
 }
