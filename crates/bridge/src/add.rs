@@ -152,7 +152,7 @@ impl Attach<'_> {
         let mac = plan::early_mac(&self.request.attachment);
         let pair = self.make_pair(&bridge, mac)?;
         self.sandbox.bring_up(self.config.dad)?;
-        self.wait_for_port(&pair)?;
+        self.wait_for_port(self.bring_up_port(&pair)?)?;
         let lease = delegate.start(Verb::Add)?.result()?;
         let plan = Plan::new(self.config, &lease, bridge.mtu)?;
         self.configure(&bridge, pair, (plan, lease))
@@ -175,15 +175,13 @@ impl Attach<'_> {
             sandbox: self.namespace,
         };
         let made = self.host.add_veth(&pair, self.port_changes());
-        made.map_err(|error| {
+        let (host, joined) = made.map_err(|error| {
             if error.is_bridge_full() {
                 return host::no_port_left(&bridge.link).context(error);
             }
             error.into()
         })?;
         host::disable_ipv6(&self.host_name);
-        let up = self.host.bring_up_port(&self.host_name, pair.master);
-        let (host, joined) = up?;
         let config = self.config;
         let vlans = vlan::port_requests((&joined, &host), &config.vlans, config.default_vlan);
         self.host.execute(vlans)?;
@@ -231,11 +229,12 @@ impl Attach<'_> {
         let config = self.config;
         self.protect(bridge, &pair, &plan)?;
         if config.container_link == ContainerLink::Down {
+            self.bring_up_port(&pair)?;
             return Ok(self.result(bridge, &pair, (plan, lease)));
         }
         gateway::ensure_gateways(self.host, bridge, &plan.gateways, config.other_address)?;
         let ipv6 = self.sandbox.configure(&pair.container, &plan, config.dad)?;
-        pair.host = self.wait_for_port(&pair)?;
+        pair.host = self.wait_for_port(self.bring_up_port(&pair)?)?;
         pair.container = self
             .sandbox
             .wait_until_ready(&pair.container, config.dad, ipv6)?;
@@ -260,16 +259,18 @@ impl Attach<'_> {
         firewall::install(&firewall::wanted(self.config, &subject)?)
     }
 
+    /// Last of all: with it the pair comes up, and the kernel tells the network of the container's
+    /// IPv6 addresses, which it cannot be asked anything during, the longer the more ports there
+    /// are.
+    fn bring_up_port(&self, pair: &Pair) -> anyhow::Result<Link> {
+        let port = &pair.host.name;
+        Ok(self.host.change_link(port, &[LinkChange::Up])?)
+    }
+
     /// Waits until the bridge takes the pair for a port that works. Without the spanning tree
     /// protocol it forwards from then on; with it that takes another 30 s, which nobody
     /// waits for.
-    fn wait_for_port(&self, pair: &Pair) -> anyhow::Result<Link> {
-        let what = format!("port {} to come up", pair.host.name);
-        let wait = Wait {
-            link: pair.host.index,
-            what: &what,
-            deadline: DEADLINE,
-        };
+    fn wait_for_port(&self, port: Link) -> anyhow::Result<Link> {
         let works = |link: &Link| {
             let state = link.port.map(|port| port.state);
             let works = [
@@ -278,6 +279,15 @@ impl Attach<'_> {
                 PortState::Listening,
             ];
             link.is_operational && state.is_some_and(|state| works.contains(&state))
+        };
+        if works(&port) {
+            return Ok(port);
+        }
+        let what = format!("port {} to come up", port.name);
+        let wait = Wait {
+            link: port.index,
+            what: &what,
+            deadline: DEADLINE,
         };
         Ok(Monitor::new().wait_for_link(self.host, &wait, works)?)
     }

@@ -226,29 +226,25 @@ impl Connection {
         )])
     }
 
-    /// Makes both ends of a pair where they belong, down, then `changes`.
+    /// Makes both ends of a pair where they belong, down, then `changes`; returns the host's end
+    /// and its bridge, as they are then.
     ///
     /// As `ip link add … master … type veth peer … netns …`.
     ///
     /// # Errors
     /// [`Error::Refused`]: a name is taken, the bridge is full, …
-    pub fn add_veth(&self, pair: &VethPair<'_>, changes: Vec<Request>) -> Result<(), Error> {
+    pub fn add_veth(
+        &self,
+        pair: &VethPair<'_>,
+        changes: Vec<Request>,
+    ) -> Result<(Link, Link), Error> {
+        let operation = format!("read link {}", pair.host.name);
+        let (mut port, mut master) = (LinkMessage::default(), LinkMessage::default());
+        let name = pair.host.name.to_owned();
+        port.attributes.push(LinkAttribute::IfName(name));
+        master.header.index = pair.master;
         let mut requests = pair.requests();
         requests.extend(changes);
-        self.execute(requests)
-    }
-
-    /// Brings up the port called `name`, and returns it and the bridge with this index, as they
-    /// are then.
-    ///
-    /// # Errors
-    /// As [`Self::link`].
-    pub fn bring_up_port(&self, name: &str, bridge: u32) -> Result<(Link, Link), Error> {
-        let operation = format!("read link {name}");
-        let (mut port, mut master) = (LinkMessage::default(), LinkMessage::default());
-        port.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        master.header.index = bridge;
-        let mut requests = vec![Request::change_link(name, &LinkChange::Up)];
         requests.extend([port, master].map(|message| read_link(operation.clone(), message)));
         let replies = self.transport.execute(requests)?;
         let mut links = replies.iter().flatten().filter_map(link);

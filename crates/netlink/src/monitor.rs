@@ -4,13 +4,12 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netns::Netns;
-use rtnetlink::MulticastGroup;
 
 use crate::address::Address;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::Link;
-use crate::transport::{Event, Transport};
+use crate::transport::{Event, Group, Transport};
 
 /// Hears of changes to links and IPv6 addresses in one namespace.
 ///
@@ -135,7 +134,7 @@ impl Wait<'_> {
 }
 
 fn open() -> Result<Transport, Error> {
-    Transport::open(&[MulticastGroup::Link, MulticastGroup::Ipv6Ifaddr])
+    Transport::open(&[Group::Link, Group::Ipv6Address])
 }
 
 fn concerns(event: &Event, link: u32) -> bool {

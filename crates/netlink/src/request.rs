@@ -14,6 +14,7 @@ use netlink_packet_route::link::{
 };
 
 use crate::address::{self, Dad};
+use crate::error::Error;
 use crate::mac::MacAddress;
 use crate::route::NewRoute;
 
@@ -53,6 +54,18 @@ pub enum LinkChange<'a> {
 }
 
 impl Request {
+    /// The kernel answers with many messages.
+    pub(crate) fn asks_for_list(&self) -> bool {
+        self.message.header.flags & NLM_F_DUMP == NLM_F_DUMP
+    }
+
+    pub(crate) fn unanswered(&self, reason: &'static str) -> Error {
+        Error::Unanswered {
+            operation: self.operation.clone(),
+            reason,
+        }
+    }
+
     /// Changes the link called `name`.
     pub fn change_link(name: &str, change: &LinkChange<'_>) -> Self {
         let mut message = LinkMessage::default();

@@ -1,30 +1,32 @@
 //! The socket: requests in, replies out, events between them.
 //!
-//! The only place that is asynchronous. Everything above it blocks.
+//! The kernel works while it is being sent to, so whatever it answers is there afterwards.
 
-use std::io;
-use std::sync::LazyLock;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::channel::mpsc::UnboundedReceiver;
-use netlink_packet_core::{ErrorMessage, NLM_F_MULTIPART, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    ErrorMessage, NLM_F_MULTIPART, NetlinkBuffer, NetlinkMessage, NetlinkPayload, Parseable as _,
+};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
-use rtnetlink::MulticastGroup;
-use rtnetlink::sys::{AsyncSocket as _, SocketAddr};
-use tokio::runtime::{Builder, Runtime};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::MsgFlags;
 
 use crate::error::Error;
 use crate::request::Request;
 
 type Message = NetlinkMessage<RouteNetlinkMessage>;
 
-/// A socket in one namespace, driven while a call blocks.
+/// A socket in one namespace.
 pub(crate) struct Transport {
-    runtime: &'static Runtime,
-    handle: rtnetlink::Handle,
-    events: UnboundedReceiver<(Message, SocketAddr)>,
+    socket: Socket,
+    next_number: Cell<u32>,
+    events: VecDeque<Message>,
 }
 
 /// Something that the kernel told without being asked.
@@ -35,127 +37,180 @@ pub(crate) enum Event {
     Lost,
 }
 
+/// What the kernel tells of without being asked: `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Group {
+    Link = 1,
+    Ipv6Address = 9,
+}
+
 impl Transport {
     /// Opens a socket in the calling thread's namespace that listens to `groups`.
-    pub fn open(groups: &[MulticastGroup]) -> Result<Self, Error> {
-        let open = || -> io::Result<Self> {
-            let runtime = runtime()?;
-            let entered = runtime.enter();
-            let (mut connection, handle, events) = rtnetlink::new_multicast_connection(groups)?;
-            // A request that is answered by nothing else is told from a socket that died.
-            connection.set_forward_ack(true);
-            connection.set_forward_done(true);
-            let socket = connection.socket_mut().socket_mut();
+    pub fn open(groups: &[Group]) -> Result<Self, Error> {
+        let open = || -> io::Result<Socket> {
+            let socket = Socket::new(NETLINK_ROUTE)?;
+            // From now on it hears nobody but the kernel.
+            socket.connect(&SocketAddr::new(0, 0))?;
             // With the request's text left out, what follows its header are attributes.
             socket.set_cap_ack(true)?;
             socket.set_ext_ack(true)?;
             socket.set_netlink_get_strict_chk(true)?;
-            runtime.spawn(connection);
-            drop(entered);
-            Ok(Self {
-                runtime,
-                handle,
-                events,
-            })
+            for group in groups {
+                socket.add_membership(*group as u32)?;
+            }
+            Ok(socket)
         };
-        open().map_err(|source| Error::Open { source })
+        Ok(Self {
+            socket: open().map_err(|source| Error::Open { source })?,
+            next_number: Cell::new(1),
+            events: VecDeque::new(),
+        })
     }
 
-    /// Sends all `requests` back to back, then reads their answers.
+    /// Sends `requests` and reads their answers: as many at once as the socket has room for the
+    /// answers of, and one list at a time, since a socket makes no second before the first ends.
     ///
     /// Each stands for itself: a later one is carried out even if an earlier one is
     /// refused. The first refusal is returned.
-    pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Vec<RouteNetlinkMessage>>, Error> {
-        let mut pending = Vec::with_capacity(requests.len());
-        for request in requests {
-            let operation = request.operation;
-            let answers =
-                self.handle
-                    .clone()
-                    .request(request.message)
-                    .map_err(|_| Error::Unanswered {
-                        operation: operation.clone(),
-                        reason: "the socket is closed",
-                    })?;
-            pending.push((operation, answers));
-        }
-        self.runtime.block_on(async {
-            let mut replies = Vec::with_capacity(pending.len());
-            let mut refused = None;
-            for (operation, mut answers) in pending {
-                let read = tokio::time::timeout(ANSWER_DEADLINE, read(&operation, &mut answers));
-                let reason = "the kernel did not answer";
-                let silence = || {
-                    Err(Error::Unanswered {
-                        operation: operation.clone(),
-                        reason,
-                    })
-                };
-                match read.await.unwrap_or_else(|_| silence()) {
-                    Ok(reply) => replies.push(reply),
-                    Err(error) => drop(refused.get_or_insert(error)),
-                }
+    pub fn execute(
+        &self,
+        mut requests: Vec<Request>,
+    ) -> Result<Vec<Vec<RouteNetlinkMessage>>, Error> {
+        let mut outcomes = Vec::with_capacity(requests.len());
+        let batches = requests.split_inclusive_mut(Request::asks_for_list);
+        for batch in batches.flat_map(|it| it.chunks_mut(MOST_AT_ONCE)) {
+            let mut bytes = Vec::new();
+            for request in &mut *batch {
+                append(&mut bytes, &mut request.message, self.next_number());
             }
-            refused.map_or(Ok(replies), Err)
-        })
+            let is_sent = self.socket.send(&bytes, 0).is_ok();
+            let mut answers = VecDeque::new();
+            for request in batch {
+                if !is_sent {
+                    return Err(request.unanswered("it cannot be sent"));
+                }
+                outcomes.push(self.outcome(request, &mut answers)?);
+            }
+        }
+        outcomes.into_iter().collect()
+    }
+
+    /// What became of `request`, by `answers` and those that are still to come.
+    fn outcome(
+        &self,
+        request: &Request,
+        answers: &mut VecDeque<Message>,
+    ) -> Result<Outcome, Error> {
+        let mut reply = Vec::new();
+        loop {
+            let Some(answer) = answers.pop_front() else {
+                let received = self.receive(ANSWER_DEADLINE);
+                *answers = received.map_err(|silence| match silence {
+                    Silence::Deadline => request.unanswered("the kernel did not answer"),
+                    Silence::Lost | Silence::Socket => request.unanswered("the answer is lost"),
+                })?;
+                continue;
+            };
+            if answer.header.sequence_number != request.message.header.sequence_number {
+                continue;
+            }
+            let is_one_of_many = answer.header.flags & NLM_F_MULTIPART != 0;
+            match answer.payload {
+                NetlinkPayload::InnerMessage(message) => {
+                    reply.push(message);
+                    if !is_one_of_many {
+                        return Ok(Ok(reply));
+                    }
+                }
+                NetlinkPayload::Error(error) if error.code.is_some() => {
+                    return Ok(Err(refusal(&request.operation, &error)));
+                }
+                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(Ok(reply)),
+                _ => {}
+            }
+        }
+    }
+
+    fn next_number(&self) -> u32 {
+        let number = self.next_number.get();
+        self.next_number.set(number.wrapping_add(1));
+        number
     }
 
     /// Waits for the next event; `None` when `deadline` has passed.
     pub fn next_event(&mut self, deadline: Duration) -> Option<Event> {
-        let Self {
-            runtime, events, ..
-        } = self;
-        let next = runtime.block_on(async { tokio::time::timeout(deadline, events.next()).await });
-        Some(match next.ok()? {
-            Some((
-                NetlinkMessage {
-                    payload: NetlinkPayload::InnerMessage(message),
-                    ..
-                },
-                _,
-            )) => Event::Told(message),
+        if self.events.is_empty() {
+            match self.receive(deadline) {
+                Ok(events) => self.events = events,
+                Err(Silence::Deadline) => return None,
+                Err(Silence::Lost | Silence::Socket) => return Some(Event::Lost),
+            }
+        }
+        Some(match self.events.pop_front()?.payload {
+            NetlinkPayload::InnerMessage(message) => Event::Told(message),
             _ => Event::Lost,
         })
     }
-}
 
-/// One runtime serves all sockets of the process.
-fn runtime() -> io::Result<&'static Runtime> {
-    static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
-        Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-    });
-    let runtime = RUNTIME.as_ref();
-    runtime.map_err(|error| io::Error::new(error.kind(), error.to_string()))
-}
-
-async fn read(
-    operation: &str,
-    answers: &mut (impl futures::Stream<Item = Message> + Unpin),
-) -> Result<Vec<RouteNetlinkMessage>, Error> {
-    let mut reply = Vec::new();
-    while let Some(answer) = answers.next().await {
-        let is_one_of_many = answer.header.flags & NLM_F_MULTIPART != 0;
-        match answer.payload {
-            NetlinkPayload::InnerMessage(message) => {
-                reply.push(message);
-                if !is_one_of_many {
-                    return Ok(reply);
+    /// Waits for one datagram, and takes it apart.
+    fn receive(&self, deadline: Duration) -> Result<VecDeque<Message>, Silence> {
+        let mut bytes = Vec::with_capacity(LONGEST_ANSWER);
+        loop {
+            match self.socket.recv(&mut bytes, MsgFlags::MSG_DONTWAIT.bits()) {
+                Ok(_) => return parse(&bytes).ok_or(Silence::Lost),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(deadline)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
+                    return Err(Silence::Lost);
                 }
+                Err(_) => return Err(Silence::Socket),
             }
-            NetlinkPayload::Error(error) if error.code.is_some() => {
-                return Err(refusal(operation, &error));
-            }
-            NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(reply),
-            _ => {}
         }
     }
-    Err(Error::Unanswered {
-        operation: operation.to_owned(),
-        reason: "the socket is closed",
-    })
+
+    fn wait(&self, deadline: Duration) -> Result<(), Silence> {
+        let timeout = PollTimeout::try_from(deadline).unwrap_or(PollTimeout::MAX);
+        let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut sockets, timeout) {
+            Ok(0) => Err(Silence::Deadline),
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(_) => Err(Silence::Socket),
+        }
+    }
+}
+
+/// Why nothing was received.
+enum Silence {
+    /// Nothing came in time.
+    Deadline,
+    /// More came than the socket holds, or what nobody can read.
+    Lost,
+    /// The socket is of no use any more.
+    Socket,
+}
+
+/// What the kernel answered, or why it refused.
+type Outcome = Result<Vec<RouteNetlinkMessage>, Error>;
+
+fn append(bytes: &mut Vec<u8>, message: &mut Message, number: u32) {
+    message.header.sequence_number = number;
+    message.finalize();
+    let start = bytes.len();
+    bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
+    if let Some(place) = bytes.get_mut(start..) {
+        message.serialize(place);
+    }
+}
+
+fn parse(mut bytes: &[u8]) -> Option<VecDeque<Message>> {
+    let mut messages = VecDeque::new();
+    while !bytes.is_empty() {
+        let buffer = NetlinkBuffer::new_checked(&bytes).ok()?;
+        let len = (buffer.length() as usize).next_multiple_of(4);
+        messages.push_back(Message::parse(&buffer).ok()?);
+        bytes = bytes.get(len..).unwrap_or_default();
+    }
+    Some(messages)
 }
 
 fn refusal(operation: &str, error: &ErrorMessage) -> Error {
@@ -189,3 +244,10 @@ fn extended_message(mut attributes: &[u8]) -> Option<String> {
 /// The kernel answers when the work is done; what takes longest is freeing a link under
 /// load.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Twice what the kernel puts into one answer to somebody who takes as much (`netlink_recvmsg`
+/// in `net/netlink/af_netlink.c`).
+const LONGEST_ANSWER: usize = 64 << 10;
+
+/// An answer takes less than a kilobyte of the socket's 208.
+const MOST_AT_ONCE: usize = 100;

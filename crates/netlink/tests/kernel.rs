@@ -74,7 +74,7 @@ impl Pair {
         };
         let hairpin = Request::change_link("vethx", &LinkChange::Hairpin);
         self.host.add_veth(&pair, vec![hairpin]).unwrap();
-        self.host.bring_up_port("vethx", self.bridge).unwrap().0
+        self.host.change_link("vethx", &[LinkChange::Up]).unwrap()
     }
 }
 
