@@ -1,9 +1,9 @@
 //! ADD: lease, bridge, pair, sandbox, and the way back.
 
 use anyhow::Context as _;
-use cni::delegate::Delegate;
+use cni::delegate::{Delegate, Waiting};
 use cni::result::Interface;
-use cni::{AddRequest, AddResult, Error, Undo, Verb, note};
+use cni::{AddRequest, AddResult, Error, Network, Undo, Verb, note};
 use netlink::{
     Connection, Link, LinkChange, LinkKind, MacAddress, Monitor, PortState, Request, VethEnd,
     VethPair, Wait,
@@ -28,7 +28,7 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     let config = Config::parse(&request.network, &request.args)?;
     expect_first_of_chain(request)?;
     note_idle_keys(&config);
-    let delegate = Delegate::ipam(&request.network)?;
+    let lease = Lease::prepare(&request.network)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     // Two ADDs of one attachment at once would undo each other's work.
     let _lock = namespace.lock().map_err(Error::sandbox)?;
@@ -48,15 +48,15 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     });
     undo.push("delete the host link", || {
         // The connection may be what failed.
-        del::delete_host_link(&Connection::open()?, &request.attachment, None)
+        del::delete_host_link(&Connection::open()?, &request.attachment, None).map(drop)
     });
     undo.push("remove nf_tables elements", || {
         del::remove_protection(&request.attachment).map(drop)
     });
-    let result = match &delegate {
-        None => attach.without_lease(),
-        Some(delegate) if SANDBOX_BLIND.contains(&delegate.name()) => attach.lease_first(delegate),
-        Some(delegate) => attach.link_first(delegate),
+    let result = match lease {
+        Lease::None => attach.without_lease(),
+        Lease::BeforeLink(delegate) => attach.lease_first(delegate),
+        Lease::AfterLink(delegate) => attach.link_first(delegate),
     }?;
     undo.keep();
     Ok(result)
@@ -86,6 +86,28 @@ fn expect_first_of_chain(request: &AddRequest) -> Result<(), Error> {
                 "a plugin before this one made {name}; bridge makes an interface of its own and must be the first of its chain"
             ),
         )),
+    }
+}
+
+/// When addresses are leased, and by whom.
+enum Lease<'a> {
+    /// Never.
+    None,
+    /// Before there is a link, by a plugin that is started already.
+    BeforeLink(Waiting<'a>),
+    /// By a plugin that may want to find the link.
+    AfterLink(Delegate<'a>),
+}
+
+impl<'a> Lease<'a> {
+    fn prepare(network: &'a Network) -> Result<Self, Error> {
+        Ok(match Delegate::ipam(network)? {
+            None => Self::None,
+            Some(delegate) if SANDBOX_BLIND.contains(&delegate.name()) => {
+                Self::BeforeLink(delegate.start(Verb::Add)?)
+            }
+            Some(delegate) => Self::AfterLink(delegate),
+        })
     }
 }
 
@@ -127,8 +149,8 @@ impl Attach<'_> {
 
     /// The lease decides the MAC: the delegate runs while the bridge is ensured, then the
     /// pair is made.
-    fn lease_first(&mut self, delegate: &Delegate<'_>) -> anyhow::Result<AddResult> {
-        let running = delegate.start(Verb::Add)?;
+    fn lease_first(&mut self, delegate: Waiting<'_>) -> anyhow::Result<AddResult> {
+        let running = delegate.proceed()?;
         let bridge = host::ensure_bridge(self.host, self.config);
         let lease = running.result();
         let (bridge, lease) = (bridge?, lease?);
@@ -147,13 +169,13 @@ impl Attach<'_> {
     }
 
     /// The delegate finds the link up in the sandbox, with the MAC that it keeps.
-    fn link_first(&mut self, delegate: &Delegate<'_>) -> anyhow::Result<AddResult> {
+    fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
         let bridge = host::ensure_bridge(self.host, self.config)?;
         let mac = plan::early_mac(&self.request.attachment);
         let pair = self.make_pair(&bridge, mac)?;
         self.sandbox.bring_up(self.config.dad)?;
         self.wait_for_port(self.bring_up_port(&pair)?)?;
-        let lease = delegate.start(Verb::Add)?.result()?;
+        let lease = delegate.start(Verb::Add)?.proceed()?.result()?;
         let plan = Plan::new(self.config, &lease, bridge.mtu)?;
         self.configure(&bridge, pair, (plan, lease))
     }

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use cni::delegate::Delegate;
+use cni::delegate::{Delegate, Waiting};
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use detach::Detached;
 use netlink::{Connection, Link};
@@ -17,21 +17,32 @@ use crate::{config, plan};
 /// All that went wrong. Every step is tried, but for the lease: an address whose port lives
 /// must not be leased again.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
+    // It starts while the links go, and releases nothing before they are gone.
+    let lease = Delegate::ipam(&request.network)
+        .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let host = Connection::open()?;
     let attachment = &request.attachment;
     let (protection, socket) = match remove_protection(attachment) {
         Ok(removed) => (Ok(()), removed.socket),
         Err(error) => (Err(error), None),
     };
-    let links = all([
-        delete_host_link(&host, attachment, socket),
-        delete_container_link(&host, request),
-    ]);
+    let links = match delete_host_link(&host, attachment, socket) {
+        Ok(Pair::Deleted) => Ok(()),
+        Ok(Pair::NotOurs) => delete_container_link(&host, request),
+        Err(error) => Err(error),
+    };
     let lease = match links {
-        Ok(()) => forward(&request.network, Verb::Del),
+        Ok(()) => lease.and_then(release).map_err(anyhow::Error::from),
         Err(_) => Ok(()),
     };
     all([protection, links, lease])
+}
+
+fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
+    if let Some(lease) = lease {
+        lease.proceed()?.finish()?;
+    }
+    Ok(())
 }
 
 /// Removes the attachment's elements from `nf_tables`.
@@ -64,6 +75,15 @@ pub(crate) fn all(outcomes: impl IntoIterator<Item = anyhow::Result<()>>) -> any
     }
 }
 
+/// What was found of an attachment's pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pair {
+    /// It was there, and both ends are gone.
+    Deleted,
+    /// There is none of ours.
+    NotOurs,
+}
+
 /// Deletes the host's end, and the container's with it, by the name that follows from the
 /// attachment.
 ///
@@ -73,12 +93,12 @@ pub(crate) fn delete_host_link(
     host: &Connection,
     attachment: &Attachment,
     last: Option<OwnedFd>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Pair> {
     let name = plan::host_link_name(attachment);
     let Some(link) = host.find_link(&name)? else {
         // It is closed here where no other process can be had.
         last.map(Detached::close).transpose().ok();
-        return Ok(());
+        return Ok(Pair::NotOurs);
     };
     let owner = attachment.owner();
     match &link.alias {
@@ -86,9 +106,9 @@ pub(crate) fn delete_host_link(
             note(format_args!(
                 "{name} belongs to {alias}, not to {owner}: left alone"
             ));
-            Ok(())
+            Ok(Pair::NotOurs)
         }
-        _ => remove(host, &link, last),
+        _ => remove(host, &link, last).map(|()| Pair::Deleted),
     }
 }
 

@@ -1,11 +1,10 @@
 //! Calling another plugin, as a main plugin calls the one that manages addresses.
 
-use std::fs::File;
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::fcntl::{FcntlArg, fcntl};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -51,16 +50,16 @@ impl<'a> Delegate<'a> {
         &self.name
     }
 
-    /// Starts `verb` and returns while it runs.
+    /// Starts the executable, which does nothing before it has its request.
     ///
     /// # Errors
     /// [`Error::Io`] where it cannot be started.
-    pub fn start(&self, verb: Verb) -> Result<Running<'_>, Error> {
+    pub fn start(self, verb: Verb) -> Result<Waiting<'a>, Error> {
         let mut command = Command::new(&self.program);
         command.env(COMMAND, verb.as_str());
-        Ok(Running {
-            delegate: self,
-            child: spawn(&mut command, self.network.stdin())?,
+        Ok(Waiting {
+            process: Process::start(&self.name, &mut command)?,
+            network: self.network,
         })
     }
 
@@ -68,8 +67,28 @@ impl<'a> Delegate<'a> {
     ///
     /// # Errors
     /// As [`Self::start`] and [`Running::finish`].
-    pub fn call(&self, verb: Verb) -> Result<(), Error> {
-        self.start(verb)?.finish().map(drop)
+    pub fn call(self, verb: Verb) -> Result<(), Error> {
+        self.start(verb)?.proceed()?.finish().map(drop)
+    }
+}
+
+/// A plugin that waits for its request. One that never gets it is ended.
+#[derive(Debug)]
+#[must_use = "it does nothing yet"]
+pub struct Waiting<'a> {
+    process: Process,
+    network: &'a Network,
+}
+
+impl<'a> Waiting<'a> {
+    /// Hands the request over and returns while the plugin works.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it does not take it.
+    pub fn proceed(mut self) -> Result<Running<'a>, Error> {
+        self.process.feed(self.network.stdin())?;
+        let Self { process, network } = self;
+        Ok(Running { process, network })
     }
 }
 
@@ -77,8 +96,8 @@ impl<'a> Delegate<'a> {
 #[derive(Debug)]
 #[must_use = "a delegate that nobody waits for may act after its caller failed"]
 pub struct Running<'a> {
-    delegate: &'a Delegate<'a>,
-    child: Child,
+    process: Process,
+    network: &'a Network,
 }
 
 impl Running<'_> {
@@ -87,8 +106,8 @@ impl Running<'_> {
     /// # Errors
     /// As [`Self::finish`]; [`Error::Decode`] where the result is none.
     pub fn result(self) -> Result<AddResult, Error> {
-        let delegate = self.delegate;
-        let what = format!("result of {}", delegate.name);
+        let version = self.network.version;
+        let what = format!("result of {}", self.process.name);
         let output = self.finish()?;
         let value: Value = match serde_json::from_slice(&output) {
             Ok(value) => value,
@@ -99,7 +118,7 @@ impl Running<'_> {
                 });
             }
         };
-        result::read(value, delegate.network.version, &what)
+        result::read(value, version, &what)
     }
 
     /// Waits for the end and hands back what was printed.
@@ -107,8 +126,8 @@ impl Running<'_> {
     /// # Errors
     /// [`Error::Delegate`] with the code that it gave, where it failed; [`Error::Io`]
     /// where its output cannot be read or is beyond all measure.
-    pub fn finish(self) -> Result<Vec<u8>, Error> {
-        wait(&self.delegate.name, self.child)
+    pub fn finish(mut self) -> Result<Vec<u8>, Error> {
+        self.process.finish()
     }
 }
 
@@ -118,50 +137,85 @@ impl Running<'_> {
 /// # Errors
 /// As [`Delegate::start`] and [`Running::finish`].
 pub fn run(name: &str, command: &mut Command, request: &[u8]) -> Result<Vec<u8>, Error> {
-    wait(name, spawn(command, request)?)
+    let mut process = Process::start(name, command)?;
+    process.feed(request)?;
+    process.finish()
 }
 
-fn spawn(command: &mut Command, request: &[u8]) -> Result<Child, Error> {
-    let stdin = input_file(request);
-    let spawned = stdin.and_then(|stdin| command.stdin(stdin).stdout(Stdio::piped()).spawn());
-    spawned.map_err(|source| Error::Io {
-        action: format!("start {}", Path::new(command.get_program()).display()),
-        source,
-    })
+/// A plugin's process, which is waited for whatever happens.
+#[derive(Debug)]
+struct Process {
+    name: String,
+    child: Child,
 }
 
-fn wait(name: &str, mut child: Child) -> Result<Vec<u8>, Error> {
-    let failed = |source| Error::Io {
-        action: format!("run {name}"),
-        source,
-    };
-    let mut output = Vec::new();
-    if let Some(stdout) = child.stdout.take() {
-        let read = stdout.take(OUTPUT_LIMIT + 1).read_to_end(&mut output);
-        read.map_err(failed)?;
+impl Process {
+    fn start(name: &str, command: &mut Command) -> Result<Self, Error> {
+        let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
+        let child = command.stdin(stdin).stdout(stdout).spawn();
+        let child = child.map_err(|source| Error::Io {
+            action: format!("start {}", Path::new(command.get_program()).display()),
+            source,
+        })?;
+        let name = name.to_owned();
+        Ok(Self { name, child })
     }
-    if output.len() as u64 > OUTPUT_LIMIT {
-        child.kill().map_err(failed)?;
-        child.wait().map_err(failed)?;
-        let reason = format!("it printed more than {} MiB", OUTPUT_LIMIT >> 20);
-        return Err(failed(std::io::Error::other(reason)));
+
+    /// The pipe holds a request of any size that is usual, so that nobody waits for anybody.
+    fn feed(&mut self, request: &[u8]) -> Result<(), Error> {
+        let Some(mut stdin) = self.child.stdin.take() else {
+            return Ok(());
+        };
+        if request.len() > PIPE_CAPACITY {
+            let size = FcntlArg::F_SETPIPE_SZ(request.len().try_into().unwrap_or(i32::MAX));
+            // Refused, it is written as fast as the plugin reads.
+            fcntl(&stdin, size).ok();
+        }
+        match stdin.write_all(request) {
+            // Why it did not read to the end, its own end tells.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(|source| self.failed(source)),
+        }
     }
-    let status = child.wait().map_err(failed)?;
-    if status.success() {
-        return Ok(output);
+
+    fn finish(&mut self) -> Result<Vec<u8>, Error> {
+        let mut output = Vec::new();
+        if let Some(stdout) = self.child.stdout.take() {
+            let read = stdout.take(OUTPUT_LIMIT + 1).read_to_end(&mut output);
+            read.map_err(|source| self.failed(source))?;
+        }
+        if output.len() as u64 > OUTPUT_LIMIT {
+            self.child.kill().map_err(|source| self.failed(source))?;
+            let reason = format!("it printed more than {} MiB", OUTPUT_LIMIT >> 20);
+            return Err(self.failed(std::io::Error::other(reason)));
+        }
+        let status = self.child.wait().map_err(|source| self.failed(source))?;
+        if status.success() {
+            return Ok(output);
+        }
+        Err(Error::Delegate {
+            plugin: self.name.clone(),
+            object: error_object(&output, status),
+        })
     }
-    Err(Error::Delegate {
-        plugin: name.to_owned(),
-        object: error_object(&output, status),
-    })
+
+    fn failed(&self, source: std::io::Error) -> Error {
+        Error::Io {
+            action: format!("run {}", self.name),
+            source,
+        }
+    }
 }
 
-/// A file in memory: unlike a pipe it needs nobody to feed it.
-fn input_file(bytes: &[u8]) -> std::io::Result<File> {
-    let mut file = File::from(memfd_create("cni-request", MFdFlags::MFD_CLOEXEC)?);
-    file.write_all(bytes)?;
-    file.rewind()?;
-    Ok(file)
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Without a request it has done nothing, and would complain.
+        if self.child.stdin.take().is_some() {
+            self.child.kill().ok();
+        }
+        drop(self.child.stdout.take());
+        self.child.wait().ok();
+    }
 }
 
 /// What a failed plugin printed, or what can be said of it where that is no error object.
@@ -198,3 +252,6 @@ fn excerpt(output: &[u8]) -> String {
 
 /// A result of a few hundred interfaces is well under one MiB.
 const OUTPUT_LIMIT: u64 = 16 << 20;
+
+/// Of a pipe that nobody enlarged: pipe(7).
+const PIPE_CAPACITY: usize = 64 << 10;
