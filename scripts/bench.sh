@@ -2,18 +2,24 @@
 # Times our plugins beside the reference's, in turns and in one run, in a private network,
 # each from the start of the process to its end.
 #
-#     scripts/bench.sh [--reference DIR] [--rounds N] [CASE...]
+#     scripts/bench.sh [--reference DIR] [--rounds N] [--json FILE] [CASE...]
 #
 # DIR is /usr/lib/cni by default, N 200, and every case is run:
 #
-#     attach     VERSION, loopback ADD, bridge ADD and DEL with host-local
-#     growth     bridge with host-local at 0, 100, 500 and 1,000 pods
-#     leases     host-local at 1, 1,000, 10,000 and 60,000 leases
-#     ports      portmap ADD and DEL, with no other port and with 5,000; connections by them
-#     bandwidth  bandwidth ADD, CHECK and DEL; what passes a limit, by iperf3, in ten minutes
+#     attach      VERSION, loopback ADD, bridge ADD, CHECK and DEL with host-local
+#     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth both ways
+#     burst       the chain for 100 pods by 16 processes, and what others wait meanwhile
+#     growth      bridge with host-local at 0, 100, 500 and 1,000 pods
+#     leases      host-local at 1, 1,000, 10,000 and 60,000 leases
+#     ports       portmap ADD and DEL, with no other port and with 5,000; connections by them
+#     bandwidth   bandwidth ADD, CHECK and DEL
+#     throughput  what passes a limit, by iperf3, in ten minutes
+#     footprint   size of the executables, and their peak memory
+#
+# FILE gets all of it, with the machine, the kernel and the date.
 #
 # Needs Rust and an idle machine; works as root and as an ordinary user who may make user
-# namespaces. Installs ip, iperf3, iptables and the reference (Debian's
+# namespaces. Installs ip, iperf3, nft, time, iptables and the reference (Debian's
 # containernetworking-plugins) where they are missing, for which it has to be root or to have sudo.
 
 set -euo pipefail
@@ -22,15 +28,21 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local reference=/usr/lib/cni rounds=200 cases=()
+    local reference=/usr/lib/cni rounds=200 json=() cases=()
     while (($# > 0)); do
         case $1 in
-            --reference | --rounds)
+            --reference | --rounds | --json)
                 (($# > 1)) || die "$1 needs a value"
-                if [[ $1 == --rounds ]]; then rounds=$2; else reference=$(realpath "$2"); fi
+                case $1 in
+                    --reference) reference=$(realpath "$2") ;;
+                    --rounds) rounds=$2 ;;
+                    --json) json=(--json "$(realpath "$2")") ;;
+                esac
                 shift
                 ;;
-            attach | growth | leases | ports | bandwidth) cases+=("$1") ;;
+            attach | chain | burst | growth | leases | ports | bandwidth | throughput | footprint)
+                cases+=("$1")
+                ;;
             *) die "unknown option or case $1" ;;
         esac
         shift
@@ -39,6 +51,9 @@ main() {
     need ip iproute2
     need unshare util-linux
     need iperf3 iperf3
+    need /usr/bin/time time
+    # For the cost of our DELs to others.
+    need nft nftables
     need "$reference/bridge" containernetworking-plugins
     # The reference's portmap runs it.
     need iptables iptables
@@ -55,7 +70,7 @@ main() {
     printf 'machine    %s processors, Linux %s, load %s\n' \
         "$(nproc)" "$(uname -r)" "$(cut -d' ' -f1-3 /proc/loadavg)"
     in_private_network "${bench[@]}" --offline -- \
-        --ours "$executables" --reference "$reference" --rounds "$rounds" "${cases[@]}"
+        --ours "$executables" --reference "$reference" --rounds "$rounds" "${json[@]}" "${cases[@]}"
 }
 
 # What the bridge in a directory says of itself, and the package that it comes from.

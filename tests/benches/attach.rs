@@ -1,29 +1,20 @@
 //! A sandbox's way through bridge and host-local, round after round.
 
 use serde_json::{Value, json};
-use tests::{Host, Sandbox};
+use tests::Host;
 
-use crate::timing::{Call, Side, print_table};
+use crate::report::Report;
+use crate::timing::{Call, Side, in_turns};
 
 /// Every operation once a round, on a sandbox that nothing was done to.
-pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
-    for side in &mut sides {
-        round(host, side, "warm");
-        side.forget();
-    }
-    for number in 0..rounds {
-        for side in &mut sides {
-            round(host, side, &number.to_string());
-        }
-        sides.reverse();
-    }
-    sides.sort_by_key(|side| side.name);
-    print_table(&format!("a sandbox, {rounds} rounds in turns"), &sides);
+pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
+    in_turns(&mut sides, rounds, |side, number| round(host, side, number));
+    report.times(&format!("a sandbox, {rounds} rounds in turns"), &sides);
 }
 
 fn round(host: &Host, side: &mut Side, number: &str) {
     let sandbox = host.sandbox(&format!("{}-{number}", side.name));
-    let call = |plugin, verb| call(&sandbox, plugin, verb);
+    let call = |plugin, verb| Call::of(&sandbox, plugin, verb);
     let mut bridge = bridge(side.name);
     side.time(
         "VERSION",
@@ -34,16 +25,8 @@ fn round(host: &Host, side: &mut Side, number: &str) {
     side.time("loopback ADD", &call("loopback", "ADD"), &lo);
     let result = side.time("bridge ADD", &call("bridge", "ADD"), &bridge);
     bridge["prevResult"] = serde_json::from_slice(&result).unwrap();
+    side.time("bridge CHECK", &call("bridge", "CHECK"), &bridge);
     side.time("bridge DEL", &call("bridge", "DEL"), &bridge);
-}
-
-fn call<'a>(sandbox: &'a Sandbox, plugin: &'a str, verb: &'a str) -> Call<'a> {
-    Call {
-        plugin,
-        verb,
-        container: sandbox.name(),
-        netns: sandbox.path(),
-    }
 }
 
 /// A bridge, addresses and leases of the side's own.

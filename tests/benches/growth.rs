@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::{Host, Place as _, Sandbox, at_once};
 
-use crate::timing::{Call, Side, print_table};
+use crate::report::Report;
+use crate::timing::{Call, Side};
 
 /// How many pods there are before the one that is timed.
 const SIZES: [usize; 4] = [0, 100, 500, 1_000];
@@ -21,7 +22,7 @@ const SIZES: [usize; 4] = [0, 100, 500, 1_000];
 const PODS_OF_A_BRIDGE: usize = 500;
 
 /// Every operation at every size.
-pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
+pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
     // A node has a way out, by which the MTU is detected.
     let _outside = host.outside();
     host.ip("route add default via 192.0.2.2");
@@ -45,7 +46,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
         }
     }
     let title = format!("bridge and host-local by pods attached, {rounds} rounds in turns");
-    print_table(&title, &sides);
+    report.times(&title, &sides);
 }
 
 /// Attaches pods until there are `size`, and gives the reference as many leases.
@@ -55,7 +56,9 @@ fn attach(host: &Host, ours: &Side, pods: &mut Vec<Sandbox>, size: usize) {
     for first in (there..size).step_by(AT_ONCE) {
         let some = &pods[first..size.min(first + AT_ONCE)];
         let network = guarded(first / PODS_OF_A_BRIDGE);
-        at_once(some, |pod| ours.run(&call(pod, "ADD"), &network));
+        at_once(some, |pod| {
+            ours.run(&Call::of(pod, "bridge", "ADD"), &network)
+        });
     }
     let [from, to] = ["ours-0", "reference"].map(|network| format!("{LEASES}/{network}"));
     for lease in fs::read_dir(from).unwrap() {
@@ -88,7 +91,7 @@ fn round(side: &mut Side, sandbox: &Sandbox, pods: usize) {
     let mut time = |verb: &str, request: &Value| {
         side.time(
             &format!("{pods} pods, {verb}"),
-            &call(sandbox, verb),
+            &Call::of(sandbox, "bridge", verb),
             request,
         )
     };
@@ -105,7 +108,7 @@ fn round_of_ours(ours: &mut Side, sandbox: &Sandbox, pods: &[Sandbox]) {
     let mut time = |label: &str, verb: &str, request: &Value| {
         ours.time(
             &format!("{size} pods, {label}"),
-            &call(sandbox, verb),
+            &Call::of(sandbox, "bridge", verb),
             request,
         )
     };
@@ -118,15 +121,6 @@ fn round_of_ours(ours: &mut Side, sandbox: &Sandbox, pods: &[Sandbox]) {
     let listed = listed.map(|pod| json!({"containerID": pod.name(), "ifname": "eth0"}));
     request["cni.dev/valid-attachments"] = listed.collect();
     time("GC, all listed", "GC", &request);
-}
-
-fn call<'a>(sandbox: &'a Sandbox, verb: &'a str) -> Call<'a> {
-    Call {
-        plugin: "bridge",
-        verb,
-        container: sandbox.name(),
-        netns: sandbox.path(),
-    }
 }
 
 /// A network of ours, its traffic masqueraded and its MACs checked.

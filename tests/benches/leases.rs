@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tests::Host;
 
-use crate::timing::{Call, Side, print_table};
+use crate::report::Report;
+use crate::timing::{Call, Side};
 
 /// How many leases there are before the one that is timed.
 const SIZES: [u32; 4] = [1, 1_000, 10_000, 60_000];
@@ -22,7 +23,7 @@ const TIMES_OURS: u32 = 10;
 
 /// ADD and DEL at every size. The directories are written before the clock runs, and ours
 /// has made its index.
-pub fn run(host: &Host, mut sides: [Side; 2]) {
+pub fn run(host: &Host, mut sides: [Side; 2], report: &mut Report) {
     for held in SIZES {
         for side in &sides {
             fill(&directory(host, side, held).join("pods"), held);
@@ -48,7 +49,7 @@ pub fn run(host: &Host, mut sides: [Side; 2]) {
         "host-local by leases held, {} rounds of ours and {ROUNDS} of the reference in turns",
         ROUNDS * TIMES_OURS
     );
-    print_table(&title, &sides);
+    report.times(&title, &sides);
 }
 
 fn round(host: &Host, side: &mut Side, held: u32) {

@@ -1,29 +1,20 @@
 //! How long it takes to set limits and to take them away.
 
 use serde_json::{Value, json};
-use tests::{Host, Sandbox};
+use tests::Host;
 
-use crate::timing::{Call, Side, print_table};
+use crate::report::Report;
+use crate::timing::{Call, Side, in_turns};
 
 /// ADD, CHECK and DEL behind the side's own bridge, each on a sandbox that nothing was done to.
-pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
-    for side in &mut sides {
-        round(host, side, "warm");
-        side.forget();
-    }
-    for number in 0..rounds {
-        for side in &mut sides {
-            round(host, side, &number.to_string());
-        }
-        sides.reverse();
-    }
-    sides.sort_by_key(|side| side.name);
-    print_table(&format!("limits, {rounds} rounds in turns"), &sides);
+pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
+    in_turns(&mut sides, rounds, |side, number| round(host, side, number));
+    report.times(&format!("limits, {rounds} rounds in turns"), &sides);
 }
 
 fn round(host: &Host, side: &mut Side, number: &str) {
     let sandbox = host.sandbox(&format!("limits-{}-{number}", side.name));
-    let call = |plugin, verb| call(&sandbox, plugin, verb);
+    let call = |plugin, verb| Call::of(&sandbox, plugin, verb);
     let mut bridge = bridge(side.name, "10.202.0.0/16", 1500);
     let (result, _) = side.run(&call("bridge", "ADD"), &bridge);
     let mut limits = limits(10_000_000, CONTAINERD, &result);
@@ -33,16 +24,6 @@ fn round(host: &Host, side: &mut Side, number: &str) {
     side.time("bandwidth DEL", &call("bandwidth", "DEL"), &limits);
     bridge["prevResult"] = serde_json::from_slice(&result).unwrap();
     side.run(&call("bridge", "DEL"), &bridge);
-}
-
-/// A call for a sandbox.
-pub fn call<'a>(sandbox: &'a Sandbox, plugin: &'a str, verb: &'a str) -> Call<'a> {
-    Call {
-        plugin,
-        verb,
-        container: sandbox.name(),
-        netns: sandbox.path(),
-    }
 }
 
 /// What containerd sends for a burst that nobody chose, in bits.

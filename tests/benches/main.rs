@@ -4,10 +4,14 @@
 //! `scripts/bench.sh` builds the executables and runs this.
 
 mod attach;
+mod burst;
+mod chain;
+mod footprint;
 mod growth;
 mod leases;
 mod limits;
 mod ports;
+mod report;
 mod throughput;
 mod timing;
 
@@ -15,6 +19,7 @@ use std::path::PathBuf;
 
 use tests::Host;
 
+use report::Report;
 use timing::Side;
 
 fn main() {
@@ -26,38 +31,56 @@ fn main() {
         ]
     };
     let host = Host::new();
+    let mut report = Report::default();
     for case in &options.cases {
+        let report = &mut report;
         match case.as_str() {
-            "attach" => attach::run(&host, sides(), options.rounds),
-            "growth" => growth::run(&host, sides(), options.rounds),
-            "leases" => leases::run(&host, sides()),
-            "ports" => ports::run(&host, sides(), options.rounds),
-            "bandwidth" => {
-                limits::run(&host, sides(), options.rounds);
-                throughput::run(&host, &sides());
-            }
+            "attach" => attach::run(&host, sides(), options.rounds, report),
+            "chain" => chain::run(&host, sides(), options.rounds, report),
+            "burst" => burst::run(&host, sides(), report),
+            "growth" => growth::run(&host, sides(), options.rounds, report),
+            "leases" => leases::run(&host, sides(), report),
+            "ports" => ports::run(&host, sides(), options.rounds, report),
+            "bandwidth" => limits::run(&host, sides(), options.rounds, report),
+            "throughput" => throughput::run(&host, &sides(), report),
+            "footprint" => footprint::run(&host, &sides(), report),
             _ => panic!("unknown case {case:?}; there are {CASES:?}"),
         }
     }
+    if let Some(path) = &options.json {
+        report.write(path, &sides());
+    }
 }
 
-const CASES: [&str; 5] = ["attach", "growth", "leases", "ports", "bandwidth"];
+const CASES: [&str; 9] = [
+    "attach",
+    "chain",
+    "burst",
+    "growth",
+    "leases",
+    "ports",
+    "bandwidth",
+    "throughput",
+    "footprint",
+];
 
 struct Options {
     ours: PathBuf,
     reference: PathBuf,
     rounds: u32,
+    json: Option<PathBuf>,
     cases: Vec<String>,
 }
 
 impl Options {
-    /// `--ours DIR --reference DIR --rounds N [CASE...]`; cargo adds `--bench`.
+    /// `--ours DIR --reference DIR --rounds N --json FILE [CASE...]`; cargo adds `--bench`.
     fn of(arguments: impl Iterator<Item = String>) -> Self {
         let mut arguments = arguments.filter(|argument| argument != "--bench");
         let mut options = Self {
             ours: "/opt/cni/bin".into(),
             reference: tests::REFERENCE.into(),
             rounds: 200,
+            json: None,
             cases: Vec::new(),
         };
         while let Some(option) = arguments.next() {
@@ -68,6 +91,7 @@ impl Options {
             match option.as_str() {
                 "--ours" => options.ours = value().into(),
                 "--reference" => options.reference = value().into(),
+                "--json" => options.json = Some(value().into()),
                 "--rounds" => options.rounds = value().parse().expect("--rounds is a number"),
                 _ if option.starts_with('-') => panic!("unknown option {option}"),
                 _ => options.cases.push(option),

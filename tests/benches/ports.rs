@@ -6,7 +6,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tests::{Host, Place as _, Sandbox};
 
-use crate::timing::{Call, Side, print_table};
+use crate::report::Report;
+use crate::timing::{Call, Side, in_turns};
 
 /// The ports of others.
 const OTHERS: std::ops::Range<u16> = 10_000..15_000;
@@ -21,21 +22,13 @@ const CONNECTIONS: u32 = 500;
 const TURNS: u32 = 20;
 
 /// ADD and DEL of a pod with two ports, on both sides; then ours beside many, then connections.
-pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
+pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
     let outside = host.outside();
     let pod = pod(host);
-    for side in &mut sides {
+    in_turns(&mut sides, rounds, |side, _| {
         round(side, &pod, ["ADD", "DEL"]);
-        side.forget();
-    }
-    for _ in 0..rounds {
-        for side in &mut sides {
-            round(side, &pod, ["ADD", "DEL"]);
-            udp_round(side, &pod);
-        }
-        sides.reverse();
-    }
-    sides.sort_by_key(|side| side.name);
+        udp_round(side, &pod);
+    });
     let [ours, _] = &mut sides;
     for _ in 0..CHANGES {
         for _ in 0..rounds / CHANGES {
@@ -50,14 +43,16 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32) {
     many(ours, &pod, "ADD");
     let rates = rates(&outside, &pod);
     many(ours, &pod, "DEL");
-    print_table(
-        &format!("two ports of a pod, {rounds} rounds in turns"),
-        &sides,
-    );
-    println!("\nconnections per second by one of 5,000 ports\n");
-    for (port, rate) in rates {
+    let title = format!("two ports of a pod, {rounds} rounds in turns");
+    report.times(&title, &sides);
+    let title = "connections by one of 5,000 ports";
+    println!("\n{title}, per second\n");
+    let row = |(port, rate): &(u16, f64)| {
         println!("{port:<24}{rate:>9.0}");
-    }
+        json!({"case": port, "ours": rate})
+    };
+    let rows: Vec<_> = rates.iter().map(row).collect();
+    report.values(title, "1/s", &rows);
 }
 
 /// A pod at the end of a cable.

@@ -8,11 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::{Host, Place, Sandbox, eventually};
 
-use crate::limits::{CONTAINERD, bridge, call, limits};
-use crate::timing::Side;
+use crate::limits::{CONTAINERD, bridge, limits};
+use crate::report::Report;
+use crate::timing::{Call, Side};
 
 /// One run of iperf3.
 #[derive(Clone, Copy)]
@@ -33,7 +34,8 @@ struct Outcome {
 }
 
 /// Every rate on both sides; jumbo frames and lower rates on ours, as they come out.
-pub fn run(host: &Host, [ours, reference]: &[Side; 2]) {
+pub fn run(host: &Host, [ours, reference]: &[Side; 2], report: &mut Report) {
+    let mut rows = Vec::new();
     let outside = other_host(host);
     println!(
         "\nwhat passes a limit, percent of it in each second; and payload of TCP in {SECONDS} s\n"
@@ -53,10 +55,17 @@ pub fn run(host: &Host, [ours, reference]: &[Side; 2]) {
             let is_compared = USUAL.contains(&run.rate) && mtu == 1500;
             let ours = run.take(host, ours, &outside);
             let reference = is_compared.then(|| run.take(host, reference, &outside));
+            let label = run.label();
+            rows.push(json!({
+                "case": label,
+                "ours": ours.to_json(),
+                "reference": reference.as_ref().map(Outcome::to_json),
+            }));
             let reference = reference.map(|it| it.columns()).unwrap_or_default();
-            println!("{}{}  {reference}", run.label(), ours.columns());
+            println!("{label}{}  {reference}", ours.columns());
         }
     }
+    report.values("what passes a limit", "percent", &rows);
 }
 
 /// Both directions, protocols and families. containerd's burst is sent with IPv4, CRI-O's with
@@ -107,9 +116,9 @@ impl Run {
             subnet,
             self.mtu,
         );
-        let (result, _) = side.run(&call(&a, "bridge", "ADD"), &network);
+        let (result, _) = side.run(&Call::of(&a, "bridge", "ADD"), &network);
         let added = limits(self.rate, burst, &result);
-        side.run(&call(&a, "bandwidth", "ADD"), &added);
+        side.run(&Call::of(&a, "bandwidth", "ADD"), &added);
         let result: Value = serde_json::from_slice(&result).unwrap();
         let near = result["ips"][0]["address"].as_str().unwrap();
         let near = near.split('/').next().unwrap();
@@ -118,8 +127,8 @@ impl Run {
         } else {
             self.measure((&a, near), (outside, far, "outside"))
         };
-        side.run(&call(&a, "bandwidth", "DEL"), &added);
-        side.run(&call(&a, "bridge", "DEL"), &network);
+        side.run(&Call::of(&a, "bandwidth", "DEL"), &added);
+        side.run(&Call::of(&a, "bridge", "DEL"), &network);
         outcome
     }
 
@@ -157,6 +166,10 @@ impl Run {
 }
 
 impl Outcome {
+    fn to_json(&self) -> Value {
+        json!({"seconds": self.seconds, "goodput": self.goodput})
+    }
+
     fn columns(&self) -> String {
         let seconds = self.seconds.iter().map(|it| format!("{it:>7.1}"));
         let seconds: String = seconds.collect();

@@ -1,19 +1,21 @@
 //! A directory of plugins, how its executables are run, and how long each call took.
 
 use std::fmt::{self, Display, Formatter};
+use std::fs;
 use std::io::ErrorKind::BrokenPipe;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tests::Sandbox;
 
 /// One directory of plugins.
 pub struct Side {
     pub name: &'static str,
-    directory: PathBuf,
-    times: Vec<(String, Times)>,
+    pub directory: PathBuf,
+    pub times: Vec<(String, Times)>,
 }
 
 /// What a runtime tells a plugin by variables.
@@ -22,6 +24,33 @@ pub struct Call<'a> {
     pub verb: &'a str,
     pub container: &'a str,
     pub netns: &'a Path,
+}
+
+impl<'a> Call<'a> {
+    /// A call for a sandbox.
+    pub fn of(sandbox: &'a Sandbox, plugin: &'a str, verb: &'a str) -> Self {
+        Self {
+            plugin,
+            verb,
+            container: sandbox.name(),
+            netns: sandbox.path(),
+        }
+    }
+}
+
+/// Does `round` once on each side for the caches' sake, then so many times in turns.
+pub fn in_turns(sides: &mut [Side; 2], rounds: u32, mut round: impl FnMut(&mut Side, &str)) {
+    for side in &mut *sides {
+        round(side, "warm");
+        side.forget();
+    }
+    for number in 0..rounds {
+        for side in &mut *sides {
+            round(side, &number.to_string());
+        }
+        sides.reverse();
+    }
+    sides.sort_by_key(|side| side.name);
 }
 
 impl Side {
@@ -37,16 +66,47 @@ impl Side {
     /// it took from its start to its end.
     pub fn time(&mut self, label: &str, call: &Call<'_>, request: &Value) -> Vec<u8> {
         let (output, time) = self.run(call, request);
+        self.note(label, time);
+        output
+    }
+
+    /// Notes how long something took.
+    pub fn note(&mut self, label: &str, time: Duration) {
         match self.times.iter_mut().find(|(known, _)| known == label) {
             Some((_, times)) => times.0.push(time),
             None => self.times.push((label.to_owned(), Times(vec![time]))),
         }
-        output
     }
 
     /// Makes the call, which has to succeed; what it printed, and how long it took.
     pub fn run(&self, call: &Call<'_>, request: &Value) -> (Vec<u8>, Duration) {
-        let mut command = self.command(call);
+        self.execute(
+            Command::new(self.directory.join(call.plugin)),
+            call,
+            request,
+        )
+    }
+
+    /// Makes the call, which has to succeed; what it printed, and how much memory it held at the
+    /// most, in KiB.
+    pub fn peak_memory(&self, call: &Call<'_>, request: &Value) -> (Vec<u8>, u64) {
+        let told = std::env::temp_dir().join(format!("peak-{}", std::process::id()));
+        let mut time = Command::new("/usr/bin/time");
+        time.args(["--format=%M", "--output"]).arg(&told);
+        time.arg(self.directory.join(call.plugin));
+        let (output, _) = self.execute(time, call, request);
+        let peak = fs::read_to_string(&told).unwrap().trim().parse().unwrap();
+        fs::remove_file(told).unwrap();
+        (output, peak)
+    }
+
+    fn execute(
+        &self,
+        mut command: Command,
+        call: &Call<'_>,
+        request: &Value,
+    ) -> (Vec<u8>, Duration) {
+        self.tell(&mut command, call);
         let request = request.to_string();
         let mut output = Vec::new();
         let start = Instant::now();
@@ -72,8 +132,7 @@ impl Side {
         self.times.clear();
     }
 
-    fn command(&self, call: &Call<'_>) -> Command {
-        let mut command = Command::new(self.directory.join(call.plugin));
+    fn tell(&self, command: &mut Command, call: &Call<'_>) {
         let variables = command.env_clear().env("CNI_COMMAND", call.verb);
         // The reference's portmap runs iptables.
         let variables = variables.env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -83,34 +142,11 @@ impl Side {
         let variables = variables.env("CNI_CONTAINERID", call.container);
         let stdio = variables.stdin(Stdio::piped()).stdout(Stdio::piped());
         stdio.stderr(Stdio::null());
-        command
-    }
-}
-
-/// Prints what was timed on both sides, the first one's median being the measure.
-pub fn print_table(title: &str, sides: &[Side; 2]) {
-    let [ours, reference] = sides;
-    println!("\n{title}, milliseconds from start to exit\n");
-    println!(
-        "{:24}{:^34}{:^34}{:>8}",
-        "", ours.name, reference.name, "median"
-    );
-    let columns = "   median     p95     min     max ";
-    println!("{:24}{columns}{columns}{:>8}", "", "ratio");
-    for (label, ours) in &ours.times {
-        let mut times = reference.times.iter();
-        match times.find(|(other, _)| other == label) {
-            Some((_, reference)) => {
-                let ratio = reference.median() / ours.median();
-                println!("{label:24}{ours}{reference}{ratio:>7.1}x");
-            }
-            None => println!("{label:24}{ours}{:>9}", "-"),
-        }
     }
 }
 
 /// How long one operation took, round by round.
-struct Times(Vec<Duration>);
+pub struct Times(Vec<Duration>);
 
 impl Times {
     /// The time, in milliseconds, that `percent` of the rounds did not exceed.
@@ -120,8 +156,15 @@ impl Times {
         sorted[(sorted.len() - 1) * percent / 100].as_secs_f64() * 1000.0
     }
 
-    fn median(&self) -> f64 {
+    pub fn median(&self) -> f64 {
         self.percentile(50)
+    }
+
+    /// In milliseconds.
+    pub fn to_json(&self) -> Value {
+        let [median, p95, min, max] = [50, 95, 0, 100].map(|percent| self.percentile(percent));
+        let rounds = self.0.len();
+        json!({"median": median, "p95": p95, "min": min, "max": max, "rounds": rounds})
     }
 }
 

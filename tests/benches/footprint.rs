@@ -1,0 +1,54 @@
+//! What the executables take of disk and memory.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tests::Host;
+
+use crate::chain::Chain;
+use crate::report::Report;
+use crate::timing::{Call, Side};
+
+/// Sizes of the five, and the most memory that each held in an ADD of the chain.
+pub fn run(host: &Host, sides: &[Side; 2], report: &mut Report) {
+    let title = "size of the executables";
+    println!("\n{title}, KiB\n{:24}{:>12}{:>12}", "", "ours", "reference");
+    let mut rows = Vec::new();
+    let mut sums = [0, 0];
+    for plugin in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
+        let size = |side: &Side| fs::metadata(side.directory.join(plugin)).unwrap().len() / 1024;
+        let kib = sides.each_ref().map(size);
+        sums = [sums[0] + kib[0], sums[1] + kib[1]];
+        rows.push(row(plugin, kib));
+    }
+    rows.push(row("all", sums));
+    report.values(title, "KiB", &rows);
+
+    let title = "peak memory of an ADD";
+    println!("\n{title}, KiB\n{:24}{:>12}{:>12}", "", "ours", "reference");
+    let [ours, reference] = sides.each_ref().map(|side| peaks(host, side));
+    let rows = ours.into_iter().zip(reference);
+    let rows = rows.map(|((plugin, ours), (_, reference))| row(&plugin, [ours, reference]));
+    report.values(title, "KiB", &rows.collect::<Vec<_>>());
+}
+
+/// The IPAM plugin's is part of the bridge's, if it is more.
+fn peaks(host: &Host, side: &Side) -> Vec<(String, u64)> {
+    let pod = host.sandbox(&format!("peak-{}", side.name));
+    let mut chain = Chain::new(side, 0);
+    let mut peaks = Vec::new();
+    chain.walk("ADD", |plugin, request| {
+        let (output, peak) = side.peak_memory(&Call::of(&pod, plugin, "ADD"), request);
+        peaks.push((plugin.to_owned(), peak));
+        output
+    });
+    chain.walk("DEL", |plugin, request| {
+        side.run(&Call::of(&pod, plugin, "DEL"), request).0
+    });
+    peaks
+}
+
+fn row(case: &str, [ours, reference]: [u64; 2]) -> Value {
+    println!("{case:24}{ours:>12}{reference:>12}");
+    json!({"case": case, "ours": ours, "reference": reference})
+}
