@@ -1,6 +1,7 @@
 //! portmap and bandwidth: what passes through the chain, and what is refused.
 
 use serde_json::{Value, json};
+use tests::traffic::tcp_by_port;
 use tests::{Host, Invocation, Place as _, Sandbox};
 
 fn result() -> Value {
@@ -60,8 +61,28 @@ fn neither_can_be_the_first_of_a_chain() {
         run(&host, "ADD", &a, &config)
             .error()
             .expect(7, &["prevResult", "chain"]);
-        config["cniVersion"] = json!("0.2.0");
-        run(&host, "ADD", &a, &config).error().expect(1, &["0.2.0"]);
+    }
+}
+
+#[test]
+fn bandwidth_needs_a_version_that_lists_interfaces() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let mut config = config("bandwidth");
+    config["cniVersion"] = json!("0.2.0");
+    run(&host, "ADD", &a, &config).error().expect(1, &["0.2.0"]);
+}
+
+#[test]
+fn portmap_forwards_behind_a_plugin_of_any_version() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for version in ["", "0.1.0", "0.2.0", "0.3.0"] {
+        let ports = host.ports().with_bridge("cniVersion", version);
+        let portmap = ports.with("cniVersion", version).add(&a, &["8080:80"]);
+        assert!(tcp_by_port(&host, "127.0.0.1:8080", (&a, 80)).is_some());
+        portmap.del(&a);
+        host.bridge().del(&a);
     }
 }
 
@@ -80,10 +101,12 @@ fn status_and_gc_have_nothing_to_do() {
 }
 
 #[test]
-fn both_speak_the_versions_that_can_chain() {
+fn portmap_speaks_every_version_and_bandwidth_those_that_list_interfaces() {
     let host = Host::new();
-    let versions = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
-    for plugin in ["portmap", "bandwidth"] {
+    let all = [
+        "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
+    ];
+    for (plugin, versions) in [("portmap", &all[..]), ("bandwidth", &all[2..])] {
         let answer = host.plugin(plugin).verb("VERSION").ok();
         assert_eq!(answer["supportedVersions"], json!(versions));
         let by_hand = host.plugin(plugin).run().stderr;

@@ -14,7 +14,7 @@ impl cni::Plugin for Bandwidth {
         About {
             name: "bandwidth",
             version: env!("CARGO_PKG_VERSION"),
-            spec_versions: SpecVersion::CHAINED,
+            spec_versions: SpecVersion::WITH_INTERFACES,
         }
     }
 

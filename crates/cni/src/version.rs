@@ -10,7 +10,7 @@ pub enum SpecVersion {
     V0_1_0,
     /// 0.2.0.
     V0_2_0,
-    /// 0.3.0, the first that can chain plugins and list interfaces.
+    /// 0.3.0, which brought lists of interfaces.
     V0_3_0,
     /// 0.3.1.
     V0_3_1,
@@ -34,8 +34,8 @@ impl SpecVersion {
         Self::V1_1_0,
     ];
 
-    /// The versions that can chain plugins, for a plugin that only works behind another.
-    pub const CHAINED: &'static [Self] = &[
+    /// The versions whose results list interfaces, for a plugin that looks for one in them.
+    pub const WITH_INTERFACES: &'static [Self] = &[
         Self::V0_3_0,
         Self::V0_3_1,
         Self::V0_4_0,

@@ -14,7 +14,7 @@ impl cni::Plugin for Portmap {
         About {
             name: "portmap",
             version: env!("CARGO_PKG_VERSION"),
-            spec_versions: SpecVersion::CHAINED,
+            spec_versions: SpecVersion::ALL,
         }
     }
 
