@@ -134,3 +134,32 @@ fn pods_of_the_reference_keep_their_ports_beside_ours() {
     theirs.del(&a);
     assert!(tcp_by_port(&outside, "192.0.2.1:8081", (&b, 80)).is_some());
 }
+
+/// As nftables.service and many an administrator do it. One comment that nft(8) finds too long
+/// would keep the whole firewall from being loaded.
+#[test]
+fn rules_that_were_saved_can_be_loaded_again_whatever_the_names() {
+    let host = Host::new();
+    let ports = host
+        .ports()
+        .with_bridge("ipMasq", true)
+        .with_bridge("macspoofchk", true);
+    for (network, container) in [
+        ("pods", "a"),
+        (&"n".repeat(54), &"c".repeat(64)),
+        (&"n".repeat(200), &"d".repeat(200)),
+    ] {
+        let pod = host.sandbox(container);
+        let ports = ports.clone().named(network);
+        let portmap = ports.add(&pod, &["8080:80"]);
+        let saved = format!("flush ruleset\n{}", host.run("nft", &["list", "ruleset"]));
+        let file = host.dir().join("saved.nft");
+        std::fs::write(&file, saved).unwrap();
+        host.run("nft", &["--file", file.to_str().unwrap()]);
+        assert!(tcp_by_port(&host, "127.0.0.1:8080", (&pod, 80)).is_some());
+        portmap.on("CHECK", &pod).ok();
+        portmap.del(&pod);
+        ports.bridge().del(&pod);
+        assert!(!host.run("nft", &["list", "ruleset"]).contains("cni:"));
+    }
+}

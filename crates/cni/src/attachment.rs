@@ -32,9 +32,9 @@ impl Attachment {
     /// The tag by which everything that belongs to this attachment is found again:
     /// `cni:<network>/<container ID>/<interface>`.
     ///
-    /// At most 200 bytes, which is what both an interface alias and an `nf_tables` comment
-    /// hold; where the names do not fit, network and container ID are replaced by their
-    /// SHA-256.
+    /// At most 128 bytes, the longest comment that nft(8) takes: it would refuse a saved rule
+    /// set as a whole for a longer one, which the kernel holds. Where the names do not fit,
+    /// network and container ID are replaced by the beginnings of their SHA-256.
     pub fn owner(&self) -> String {
         let clear = owner_tag(
             self.network.as_str(),
@@ -44,14 +44,14 @@ impl Attachment {
         if clear.len() <= OWNER_LIMIT {
             return clear;
         }
-        let network = sha256(&[self.network.as_str()]);
-        let container = sha256(&[self.container.as_str()]);
-        owner_tag(&hex(&network), &hex(&container), &self.interface)
+        let network = stand_in(self.network.as_str());
+        let container = stand_in(self.container.as_str());
+        owner_tag(&network, &container, &self.interface)
     }
 
     /// The tag `owner` belongs to some attachment of `network`.
     pub fn is_owner_in(owner: &str, network: &NetworkName) -> bool {
-        let hashed = hex(&sha256(&[network.as_str()]));
+        let hashed = stand_in(network.as_str());
         let rest = owner
             .strip_prefix("cni:")
             .and_then(|names| names.split_once('/'));
@@ -85,10 +85,18 @@ impl fmt::Display for Attachment {
     }
 }
 
-const OWNER_LIMIT: usize = 200;
+/// `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl
+const OWNER_LIMIT: usize = 128;
 
 fn owner_tag(network: &str, container: &str, interface: &InterfaceName) -> String {
     format!("cni:{network}/{container}/{interface}")
+}
+
+/// 48 digits of its SHA-256 in the place of a long name.
+fn stand_in(name: &str) -> String {
+    let mut text = hex(&sha256(&[name]));
+    text.truncate(48);
+    text
 }
 
 fn sha256(parts: &[&str]) -> [u8; 32] {
@@ -216,8 +224,10 @@ mod tests {
     #[test]
     fn owner_names_the_three_in_clear_while_they_fit() {
         assert_eq!(attachment("pods", "c1").owner(), "cni:pods/c1/eth0");
-        let long = attachment(&"n".repeat(150), &"c".repeat(64)).owner();
-        assert_eq!(long.len(), 4 + 64 + 1 + 64 + 5);
+        let fits = attachment(&"n".repeat(54), &"c".repeat(64)).owner();
+        assert!(fits.len() == 128 && fits.contains("nnn/ccc"));
+        let long = attachment(&"n".repeat(55), &"c".repeat(64)).owner();
+        assert_eq!(long.len(), 4 + 48 + 1 + 48 + 5);
         assert!(long.starts_with("cni:") && long.ends_with("/eth0"));
     }
 

@@ -19,7 +19,7 @@ pub struct Element {
     /// The key, as packets make it.
     key: Vec<u8>,
     target: Target,
-    /// What the comment says, up to 200 bytes; empty where there is none.
+    /// What the comment says, up to 128 bytes; empty where there is none.
     pub owner: String,
 }
 
