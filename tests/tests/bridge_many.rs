@@ -80,12 +80,13 @@ fn operations_are_not_told_of_each_pod() {
 }
 
 #[test]
-fn guarded_operations_read_each_element_once_at_the_most() {
+fn of_guarded_operations_del_alone_is_told_of_each_element() {
     let host = Host::new();
+    // DEL is told neither addresses nor MACs, and finds its elements by their owner.
     let elements = 300;
     let most = [
         ("ADD", 4),
-        ("CHECK", elements),
+        ("CHECK", 4),
         ("STATUS", 600),
         ("DEL", elements + 60),
     ];

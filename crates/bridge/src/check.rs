@@ -160,7 +160,7 @@ impl Check<'_> {
             owner: &owner,
         };
         let wanted = firewall::wanted(self.config, &subject)?;
-        found.0.extend(firewall::differences(&wanted, &owner)?);
+        found.0.extend(firewall::differences(&wanted)?);
         Ok(())
     }
 

@@ -109,22 +109,14 @@ pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Removed
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn differences(protections: &[Protection], owner: &str) -> anyhow::Result<Vec<String>> {
+pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if protections.is_empty() {
         return Ok(found);
     }
     let connection = Connection::open()?;
     for Protection { table, elements } in protections {
-        let broken = connection.broken_chains(table)?.into_iter();
-        found.extend(broken.map(|chain| {
-            let table = table.name;
-            format!("chain {chain} of nf_tables table {table} is not as it was made")
-        }));
-        let mut there = connection.elements(table)?;
-        there.retain(|element| element.owner == owner);
-        let missing = elements.iter().filter(|it| !there.contains(it));
-        found.extend(missing.map(|it| format!("nf_tables: {it} is missing or leads elsewhere")));
+        found.extend(connection.differences(table, elements)?);
     }
     Ok(found)
 }

@@ -150,11 +150,30 @@ impl Connection {
         Ok(elements)
     }
 
-    /// The names of the chains of `table` that are not there, or not with these rules alone.
+    /// What is not as [`Self::update`] leaves it, in words: chains of `table`, and `elements`,
+    /// each of which is asked for. A list that is told while others change a set may lack what is
+    /// there all the time.
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn broken_chains<'a>(&self, table: &'a Table) -> Result<Vec<&'a str>, Error> {
+    pub fn differences(&self, table: &Table, elements: &[Element]) -> Result<Vec<String>, Error> {
+        let name = table.name;
+        let broken = self.broken_chains(table)?.into_iter();
+        let mut found: Vec<_> = broken
+            .map(|chain| format!("chain {chain} of nf_tables table {name} is not as it was made"))
+            .collect();
+        for element in elements {
+            if self.holder(table, element)?.as_ref() != Some(element) {
+                found.push(format!(
+                    "nf_tables: {element} is missing or leads elsewhere"
+                ));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The names of the chains of `table` that are not there, or not with these rules alone.
+    fn broken_chains<'a>(&self, table: &'a Table) -> Result<Vec<&'a str>, Error> {
         let mut broken = Vec::new();
         for chain in &table.chains {
             if !self.is_complete(table, chain)? {

@@ -204,18 +204,8 @@ fn removed(
 /// Whatever the kernel refuses.
 pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
-    let (name, wanted) = (claim.table.name, &claim.elements);
-    let broken = connection.broken_chains(&claim.table)?.into_iter();
-    let mut found: Vec<_> = broken
-        .map(|chain| format!("chain {chain} of nf_tables table {name} is not as it was made"))
-        .collect();
-    for element in wanted {
-        if connection.holder(&claim.table, element)?.as_ref() != Some(element) {
-            found.push(format!(
-                "nf_tables: {element} is missing or leads elsewhere"
-            ));
-        }
-    }
+    let wanted = &claim.elements;
+    let mut found = connection.differences(&claim.table, wanted)?;
     let others = record.elements.iter().filter(|it| !wanted.contains(it));
     found.extend(others.map(|it| format!("nf_tables: {it} was not asked for")));
     Ok(found)
