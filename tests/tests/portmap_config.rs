@@ -92,6 +92,18 @@ fn keys_of_other_backends_are_understood_and_said_to_do_nothing() {
 }
 
 #[test]
+fn a_port_that_is_asked_for_twice_is_forwarded_once() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let twice = ["8080:80", "0.0.0.0:8080:80", "8080:80"];
+    let portmap = host.ports().add(&a, &twice);
+    assert!(tcp_by_port(&host, "127.0.0.1:8080", (&a, 80)).is_some());
+    assert_eq!(portmap.on("CHECK", &a).ok(), Value::Null);
+    portmap.del(&a);
+    assert!(!rules(&host).contains("cni:"), "{}", rules(&host));
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_before_anything_is_done() {
     let host = Host::new();
     let a = host.sandbox("a");

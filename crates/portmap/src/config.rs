@@ -1,5 +1,6 @@
 //! What was asked: the ports that the runtime wants forwarded, and how.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -37,7 +38,7 @@ pub(crate) struct Mapping {
 }
 
 /// A transport protocol with ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Protocol {
     Tcp,
     Udp,
@@ -227,19 +228,28 @@ fn mappings(raw: &RuntimeConfig) -> Result<Vec<Mapping>, Error> {
         })
     });
     let mappings = mappings.collect::<Result<Vec<_>, Error>>()?;
+    let mut by_port: HashMap<_, Vec<Mapping>> = HashMap::new();
     for (index, mapping) in mappings.iter().enumerate() {
-        let before = mappings.iter().take(index);
-        if before.into_iter().any(|it| it.is_same_port(*mapping)) {
+        let port = (mapping.protocol, mapping.host_port);
+        let before = by_port.entry(port).or_default();
+        if let Some(other) = before.iter().find(|it| it.contradicts(*mapping)) {
             let key = format!("runtimeConfig.portMappings[{index}]");
-            return Err(Error::invalid(key, format!("{mapping} is there twice")));
+            let ports = [other, mapping].map(|it| it.container_port);
+            let reason = format!(
+                "{mapping} cannot lead to both {} and {}",
+                ports[0], ports[1]
+            );
+            return Err(Error::invalid(key, reason));
         }
+        before.push(*mapping);
     }
     Ok(mappings)
 }
 
 impl Mapping {
-    /// No packet could tell one from the other.
-    fn is_same_port(self, other: Self) -> bool {
+    /// Of two of one port: no packet could tell one from the other, and they lead to different
+    /// ones.
+    fn contradicts(self, other: Self) -> bool {
         let is_same_host = match (self.host, other.host) {
             (HostAddress::One(one), HostAddress::One(other)) => one == other,
             (HostAddress::One(_), _) | (_, HostAddress::One(_)) => false,
@@ -247,7 +257,7 @@ impl Mapping {
                 .into_iter()
                 .any(|version| one.is_of(version) && other.is_of(version)),
         };
-        is_same_host && self.protocol == other.protocol && self.host_port == other.host_port
+        is_same_host && self.container_port != other.container_port
     }
 }
 

@@ -79,6 +79,8 @@ fn one_port_cannot_lead_to_two() {
             "{error}"
         );
     }
+    let both = "cannot lead to both 1 and 2";
+    assert!(pair("", "").unwrap_err().to_string().ends_with(both));
     for (one, other) in [
         ("0.0.0.0", "::"),
         ("", "192.0.2.1"),

@@ -1,6 +1,6 @@
 //! What an attachment has in `nf_tables`: put there, taken away, compared.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use cni::{Error, note};
 use detach::Detached;
@@ -204,8 +204,8 @@ fn removed(
 /// Whatever the kernel refuses.
 pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
-    let wanted = &claim.elements;
-    let mut found = connection.differences(&claim.table, wanted)?;
+    let mut found = connection.differences(&claim.table, &claim.elements)?;
+    let wanted: HashSet<_> = claim.elements.iter().collect();
     let others = record.elements.iter().filter(|it| !wanted.contains(it));
     found.extend(others.map(|it| format!("nf_tables: {it} was not asked for")));
     Ok(found)

@@ -1,6 +1,7 @@
 //! What will be done: a pure function from what was asked and what the plugins before this
 //! one did.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni::result::{AddResult, IpConfig};
@@ -12,7 +13,7 @@ use crate::config::{Config, Mapping, Protocol, SourceNat, version_of};
 /// What will be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Each port that leads somewhere.
+    /// Each port that leads somewhere, once.
     pub forwards: Vec<Forward>,
     /// The mappings that lead nowhere, since the container has no address of their family.
     pub idle: Vec<Mapping>,
@@ -20,7 +21,7 @@ pub(crate) struct Plan {
 }
 
 /// A port of the host, for one family, and where it leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Forward {
     /// The host's port.
     pub port: HostPort,
@@ -31,7 +32,7 @@ pub(crate) struct Forward {
 }
 
 /// A port of the host, for one family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct HostPort {
     /// The family.
     pub version: IpVersion,
@@ -68,6 +69,8 @@ impl Plan {
                 idle.push(*mapping);
             }
         }
+        let mut seen = HashSet::new();
+        forwards.retain(|forward| seen.insert(*forward));
         Ok(Self {
             forwards,
             idle,
