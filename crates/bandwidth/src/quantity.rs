@@ -5,6 +5,7 @@
 /// The value, rounded up to a whole number; `None` where the text is no quantity, is
 /// negative, or is beyond all measure.
 pub(crate) fn parse(text: &str) -> Option<u64> {
+    let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -65,6 +66,7 @@ mod tests {
             ("2500m", 3),
             ("1n", 1),
             ("123", 123),
+            ("+10M", 10_000_000),
         ] {
             assert_eq!(parse(text), Some(value), "{text}");
         }
@@ -77,7 +79,9 @@ mod tests {
             ".",
             "M",
             "-1",
-            "+1",
+            "+",
+            "++1",
+            "+-1",
             "1 M",
             "1K",
             "1mi",
