@@ -83,6 +83,19 @@ fn what_a_killed_add_wrote_down_is_found_by_del_and_gc() {
 }
 
 #[test]
+fn del_succeeds_where_there_was_never_a_record_and_nothing_may_be_written() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    let portmap = ports.add(&a, &["8080:80"]);
+    host.read_only("/run");
+    ports.forgotten(&b).ok();
+    let refusal = portmap.on("ADD", &b).error();
+    refusal.expect(100, &["write record", "/run/cni/portmap"]);
+    assert!(fs::exists(RECORD).unwrap());
+}
+
+#[test]
 fn gc_removes_ports_of_this_network_that_nobody_lists() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));

@@ -82,7 +82,8 @@ impl Records {
     pub fn remove(&self, owner: &str) -> anyhow::Result<()> {
         for path in [self.file(NEW, owner), self.file("", owner)] {
             match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                // Where nothing may be written the kernel says so before it looks for the file.
+                Err(error) if fs::exists(&path).unwrap_or(true) => {
                     return Err(error).with_context(|| format!("remove {}", path.display()));
                 }
                 _ => {}
