@@ -96,6 +96,21 @@ fn del_succeeds_where_there_was_never_a_record_and_nothing_may_be_written() {
 }
 
 #[test]
+fn gc_removes_what_it_can_and_tells_what_it_cannot() {
+    let host = Host::new();
+    let record = |name: &str| format!("/run/cni/portmap/cni:pods:{name}:eth0");
+    fs::create_dir_all(record("first")).unwrap();
+    for name in ["b", "c", "d"] {
+        fs::write(record(name), "{").unwrap();
+    }
+    fs::create_dir(record("last")).unwrap();
+    let refusal = host.ports().portmap().gc(&[]).error();
+    refusal.expect(100, &[&record("first"), &record("last")]);
+    let left = fs::read_dir("/run/cni/portmap").unwrap().count();
+    assert_eq!(left, 2);
+}
+
+#[test]
 fn gc_removes_ports_of_this_network_that_nobody_lists() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));

@@ -10,7 +10,7 @@ use crate::record::Records;
 /// Removes what belongs to this network and to no listed attachment.
 ///
 /// # Errors
-/// The first thing that cannot be removed.
+/// Ports that cannot be removed, whose records stay; all records that cannot.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
@@ -21,8 +21,12 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         note(format_args!("ports of {owner} are listed no more: removed"));
     }
     let records = Records::default();
+    let mut failures = Vec::new();
     for owner in records.owners()?.iter().filter(|owner| is_doomed(owner)) {
-        records.remove(owner)?;
+        if let Err(failure) = records.remove(owner) {
+            failures.push(format!("{failure:#}"));
+        }
     }
+    anyhow::ensure!(failures.is_empty(), "{}", failures.join("; "));
     Ok(())
 }
