@@ -144,6 +144,17 @@ fn what_cannot_be_told_counts_as_alive() {
 }
 
 #[test]
+fn an_element_of_nobody_counts_as_alive_and_is_told_as_such() {
+    let host = Host::new();
+    let (ports, _a, b) = pods(&host, &["8080:80"]);
+    let theirs = "add element inet cni-portmap ports4 { tcp . 7000 : 10.1.0.9 . 80 }";
+    host.run("nft", &[theirs]);
+    let refusal = ports.attach(&b, &["7000:80"]).on("ADD", &b).error();
+    refusal.expect(11, &["tcp port 7000", "somebody else", "table cni-portmap"]);
+    assert!(rules(&host).contains("tcp . 7000 : 10.1.0.9 . 80"));
+}
+
+#[test]
 fn a_namespace_of_the_same_name_is_another_sandbox() {
     let host = Host::new();
     let (ports, a, b) = pods(&host, &["8080:80"]);

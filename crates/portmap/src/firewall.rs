@@ -133,8 +133,12 @@ fn take_over(
 }
 
 fn held(port: HostPort, owner: &str) -> Error {
+    let holder = match owner {
+        "" => "an element that somebody else put into nf_tables table cni-portmap",
+        owner => owner,
+    };
     Error::TryAgain {
-        reason: format!("hostPort: {port} is held by {owner}"),
+        reason: format!("hostPort: {port} is held by {holder}"),
     }
 }
 
