@@ -83,6 +83,28 @@ fn a_delegate_that_leases_no_address_is_refused() {
 }
 
 #[test]
+fn a_delegate_that_names_an_interface_which_it_does_not_list_is_understood() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let lease = r#"echo '{"cniVersion":"1.0.0","ips":[{"address":"10.5.0.2/24","interface":0}]}'"#;
+    for network in [
+        scripted(&host, lease),
+        scripted(&host, lease).by_reference(),
+    ] {
+        let run = |verb| {
+            network
+                .on(verb, &a)
+                .env("CNI_PATH", host.search_path())
+                .ok()
+        };
+        let result = run("ADD");
+        assert_eq!(result["ips"][0]["interface"], 2, "{result}");
+        assert_eq!(a.addresses("eth0"), ["10.5.0.2/24"]);
+        run("DEL");
+    }
+}
+
+#[test]
 fn a_delegate_gets_the_environment_and_the_whole_configuration() {
     let host = Host::new();
     let a = host.sandbox("a");

@@ -38,22 +38,17 @@ pub fn read(value: Value, version: SpecVersion, what: &str) -> Result<AddResult,
 
 /// 0.3.0 and later.
 fn listed(mut keys: Keys) -> Result<AddResult, String> {
-    let result = AddResult {
+    let mut result = AddResult {
         interfaces: keys.take_list("interfaces", interface)?,
         ips: keys.take_list("ips", ip)?,
         routes: keys.take_list("routes", route)?,
         dns: keys.take_object("dns", dns)?.unwrap_or_default(),
         extra: keys.rest,
     };
-    for (index, ip) in result.ips.iter().enumerate() {
-        if let Some(interface) = ip.interface
-            && interface >= result.interfaces.len()
-        {
-            let count = result.interfaces.len();
-            return Err(format!(
-                "ips[{index}].interface: {interface} is no index into the {count} interfaces"
-            ));
-        }
+    // Plugins that manage addresses send 0 and no interfaces; the reference looks at neither.
+    let count = result.interfaces.len();
+    for ip in &mut result.ips {
+        ip.interface = ip.interface.filter(|index| *index < count);
     }
     Ok(result)
 }
