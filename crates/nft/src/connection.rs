@@ -29,6 +29,15 @@ pub struct Change {
     pub add: Vec<Element>,
 }
 
+/// What [`Connection::update`] found to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Updated {
+    /// All was as it shall be.
+    Nothing,
+    /// Elements, chains or rules.
+    Rules,
+}
+
 impl Connection {
     /// Opens a socket in the calling thread's namespace.
     ///
@@ -62,7 +71,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`], in which case nothing is added;
     /// [`Error::Busy`].
-    pub fn add(&self, table: &Table, elements: &[Element]) -> Result<(), Error> {
+    pub fn add(&self, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
         self.update(table, || {
             let there = elements.iter().map(|it| self.holder(table, it));
             Ok(Change {
@@ -76,7 +85,8 @@ impl Connection {
 
     /// Changes elements of `table`, which is made or repaired where it is not as it shall be.
     /// What is changed is decided by `decide`, which may read by this connection; where
-    /// somebody else changed any rules meanwhile, it is asked again.
+    /// somebody else changed any rules meanwhile, it is asked again. What would be deleted and
+    /// added again as it was stays.
     ///
     /// # Errors
     /// Those of `decide`; [`Error::Refused`] and [`Error::Unsupported`], in which case nothing
@@ -85,15 +95,22 @@ impl Connection {
         &self,
         table: &Table,
         mut decide: impl FnMut() -> Result<Change, E>,
-    ) -> Result<(), E> {
-        until_current(|| {
+    ) -> Result<Updated, E> {
+        let mut updated = Updated::Nothing;
+        let done = until_current(|| {
             let generation = self.generation()?;
             let Change { delete, add } = decide()?;
-            let mut messages: Vec<_> = delete.iter().map(|it| table.delete_element(it)).collect();
+            let (doomed, new) = (without(&delete, &add), without(&add, &delete));
+            let mut messages: Vec<_> = doomed.map(|it| table.delete_element(it)).collect();
             messages.extend(self.repairs(table)?);
-            messages.extend(add.iter().map(|it| table.add_element(it)));
-            Ok(self.socket.commit(messages, generation)?)
-        })
+            messages.extend(new.map(|it| table.add_element(it)));
+            updated = match messages.as_slice() {
+                [] => Updated::Nothing,
+                _ => Updated::Rules,
+            };
+            Ok(self.commit(messages, generation)?)
+        });
+        done.map(|()| updated)
     }
 
     /// Makes sure that the kernel could make `table`, which it is not told to do.
@@ -319,6 +336,11 @@ fn until_current<E: From<Error>>(
         }
     }
     Err(Error::Busy.into())
+}
+
+/// Those of `all` that `others` lacks.
+fn without<'a>(all: &'a [Element], others: &[Element]) -> impl Iterator<Item = &'a Element> {
+    all.iter().filter(|it| !others.contains(it))
 }
 
 /// What deletes elements of `table`, and the chains to which none of those that stay leads.

@@ -20,7 +20,7 @@ mod rule;
 mod socket;
 mod table;
 
-pub use connection::{Change, Connection};
+pub use connection::{Change, Connection, Updated};
 pub use conntrack::Destination;
 pub use element::{Element, Value};
 pub use error::Error;

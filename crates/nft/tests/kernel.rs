@@ -14,7 +14,7 @@ use std::thread;
 
 use nft::{
     Chain, ChainKind, Connection, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set,
-    SourcePort, Table, TargetType, Type, Value,
+    SourcePort, Table, TargetType, Type, Updated, Value,
 };
 use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
 use nftables::schema::{NfListObject, NfObject};
@@ -143,6 +143,21 @@ fn a_table_that_is_complete_is_left_alone() {
     let table = table();
     let differences = connection.differences(&table, &[]).unwrap();
     assert!(differences.is_empty(), "{differences:?}");
+}
+
+#[test]
+fn what_is_there_already_is_left_alone() {
+    let connection = enter_new_namespace();
+    let table = with_chain("home");
+    let [a, b] = [pod(2, "a", "home"), pod(3, "b", "home")];
+    let add = |elements: &[Element]| connection.add(&table, elements).unwrap();
+    assert_eq!(add(&[a.clone(), b.clone()]), Updated::Rules);
+    let before = nft("-a list ruleset");
+    assert_eq!(add(&[a.clone(), b.clone()]), Updated::Nothing);
+    assert_eq!(nft("-a list ruleset"), before);
+    connection.delete(&table, |owner| owner == "b").unwrap();
+    assert_eq!(add(&[a, b]), Updated::Rules, "one of them is gone");
+    assert_eq!(owners(&connection), ["a", "b"]);
 }
 
 #[test]

@@ -109,7 +109,8 @@ fn add(connection: &Connection, elements: &[Element]) -> Result<(), Error> {
             delete: Vec::new(),
             add: elements.to_vec(),
         })
-    })
+    })?;
+    Ok(())
 }
 
 #[test]

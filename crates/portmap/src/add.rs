@@ -35,8 +35,11 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
 }
 
 /// The record comes first, so that no port is ever without one, and the sysctl after the rule
-/// that keeps neighbours off 127.0.0.1.
-fn forward(request: &AddRequest, config: &Config, plan: &Plan) -> anyhow::Result<()> {
+/// that keeps neighbours off 127.0.0.1. What is there already stays.
+///
+/// # Errors
+/// Code 11: a port is somebody else's; whatever the kernel refuses.
+pub(crate) fn forward(request: &AddRequest, config: &Config, plan: &Plan) -> anyhow::Result<()> {
     let owner = request.attachment.owner();
     let pods = plan.pods();
     let links = localnet::links(&pods)?;
@@ -44,10 +47,6 @@ fn forward(request: &AddRequest, config: &Config, plan: &Plan) -> anyhow::Result
     let identity = Identity::of(&request.netns)
         .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
     let records = Records::default();
-    if records.read(&owner).is_some() {
-        // A second ADD: the record must not forget what the first one left.
-        firewall::remove_of(&owner, &records)?;
-    }
     let record = Record {
         netns: request.netns.clone(),
         identity,
@@ -55,10 +54,15 @@ fn forward(request: &AddRequest, config: &Config, plan: &Plan) -> anyhow::Result
         addresses: pods,
         elements: claim.elements.clone(),
     };
-    records.write(&owner, &record)?;
-    let mut stale = firewall::install(&claim, &owner, &records)?;
-    let ports = plan.forwards.iter().map(|it| it.port);
-    stale.extend(ports.filter(|port| port.is_connectionless()));
+    let before = records.read(&owner);
+    if before.as_ref() != Some(&record) {
+        if before.is_some_and(|it| it.elements != record.elements) {
+            // The record must not forget what an earlier ADD left.
+            firewall::remove_of(&owner, &records)?;
+        }
+        records.write(&owner, &record)?;
+    }
+    let stale = firewall::install(&claim, &owner, &records)?;
     firewall::forget(&stale);
     if let Some(pod) = plan.localnet() {
         localnet::let_out(&links, pod)?;

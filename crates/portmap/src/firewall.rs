@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use cni::{Error, note};
 use detach::Detached;
-use nft::{Change, Connection, Destination, Element};
+use nft::{Change, Connection, Destination, Element, Updated};
 
 use crate::holder;
 use crate::plan::HostPort;
@@ -21,7 +21,9 @@ enum Refusal {
     Nft(#[from] nft::Error),
 }
 
-/// Installs `claim` of `owner`. Ports of attachments that are gone are taken over; says which.
+/// Installs `claim` of `owner`. Ports of attachments that are gone are taken over. Says which ports
+/// have connections that must be forgotten: those, and where anything was changed the
+/// connectionless ones.
 ///
 /// # Errors
 /// Code 11: a port is held by an attachment that lives, or others do not cease to change the
@@ -32,7 +34,7 @@ pub(crate) fn install(
     records: &Records,
 ) -> anyhow::Result<Vec<HostPort>> {
     let connection = Connection::open()?;
-    let mut taken_over = Vec::new();
+    let mut stale = Vec::new();
     for _ in 0..MOST_HOLDERS {
         let mut displaced = BTreeSet::new();
         let installed = connection.update(&claim.table, || {
@@ -40,13 +42,16 @@ pub(crate) fn install(
             decide(&connection, claim, owner, &mut displaced)
         });
         match installed {
-            Ok(()) => {
+            Ok(updated) => {
+                if updated == Updated::Rules {
+                    stale.extend(claim.connectionless_ports());
+                }
                 for owner in displaced {
                     if holder::is_gone(records, &owner) {
                         take_over(&connection, &owner, records)?;
                     }
                 }
-                return Ok(taken_over);
+                return Ok(stale);
             }
             Err(Refusal::Nft(error)) => return Err(coded(error)),
             Err(Refusal::Held { port, owner }) => {
@@ -56,7 +61,7 @@ pub(crate) fn install(
                 note(format_args!(
                     "{port} was held by {owner}, whose sandbox is gone: taken over"
                 ));
-                taken_over.extend(take_over(&connection, &owner, records)?);
+                stale.extend(take_over(&connection, &owner, records)?);
             }
         }
     }

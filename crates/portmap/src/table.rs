@@ -22,6 +22,14 @@ pub(crate) struct Claim {
     pub elements: Vec<Element>,
 }
 
+impl Claim {
+    /// Ports to which senders would go on to send as they began.
+    pub fn connectionless_ports(&self) -> impl Iterator<Item = HostPort> {
+        let ports = self.elements.iter().filter_map(host_port);
+        ports.filter(|port| port.is_connectionless())
+    }
+}
+
 /// The names of the sets and fields of one family.
 struct Names {
     version: IpVersion,
