@@ -6,6 +6,7 @@ use cni::delegate::{Delegate, Waiting};
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use detach::Detached;
 use netlink::{Connection, Link};
+use netns::{Netns, NetnsLock};
 
 use crate::firewall::{self, Removed};
 use crate::{config, plan};
@@ -22,6 +23,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let host = Connection::open()?;
     let attachment = &request.attachment;
+    let lock = keep_reload_out();
     let (protection, socket) = match remove_protection(attachment) {
         Ok(removed) => (Ok(()), removed.socket),
         Err(error) => (Err(error), None),
@@ -31,6 +33,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         Ok(Pair::NotOurs) => delete_container_link(&host, request),
         Err(error) => Err(error),
     };
+    drop(lock);
     let lease = match links {
         Ok(()) => lease.and_then(release).map_err(anyhow::Error::from),
         Err(_) => Ok(()),
@@ -43,6 +46,12 @@ fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
         lease.proceed()?.finish()?;
     }
     Ok(())
+}
+
+/// Until the pair is gone, by which RELOAD knows whose elements to put back. Without a lock no more
+/// can happen than that elements are left to GC.
+pub(crate) fn keep_reload_out() -> Option<NetnsLock> {
+    Netns::own().and_then(|host| host.lock_shared()).ok()
 }
 
 /// Removes the attachment's elements from `nf_tables`.

@@ -37,6 +37,13 @@ pub(crate) struct Subject<'a> {
     pub owner: &'a str,
 }
 
+/// An attachment of such a network has something there.
+pub(crate) fn is_needed(config: &Config) -> bool {
+    config.mac_check == MacCheck::Drop
+        || config.port_mode == PortMode::Promiscuous
+        || config.masquerade.is_some()
+}
+
 /// All that `config` asks for `subject`; nothing where it asks for nothing.
 ///
 /// # Errors
@@ -126,9 +133,7 @@ pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<Stri
 /// # Errors
 /// Code 50.
 pub(crate) fn probe(config: &Config) -> Result<(), Error> {
-    let needs_frames =
-        config.mac_check == MacCheck::Drop || config.port_mode == PortMode::Promiscuous;
-    if !needs_frames && config.masquerade.is_none() {
+    if !is_needed(config) {
         return Ok(());
     }
     let probed = Connection::open().and_then(|connection| connection.probe());

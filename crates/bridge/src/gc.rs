@@ -17,6 +17,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let network = &request.network.name;
     let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
     let mut outcomes = Vec::new();
+    let lock = del::keep_reload_out();
     match firewall::remove(is_doomed) {
         Err(error) => outcomes.push(Err(error)),
         Ok(removed) => removed.owners.iter().for_each(|owner| {
@@ -39,6 +40,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             _ => {}
         }
     }
+    drop(lock);
     outcomes.push(del::forward(&request.network, Verb::Gc));
     del::all(outcomes)
 }

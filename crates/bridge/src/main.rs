@@ -17,6 +17,7 @@ mod masquerade;
 mod mtu;
 mod plan;
 mod plugin;
+mod reload;
 mod sandbox;
 mod status;
 mod vlan;

@@ -59,7 +59,14 @@ pub trait Plugin {
     /// # Errors
     /// What could not be removed; everything else is.
     fn gc(&self, request: &GcRequest) -> anyhow::Result<()>;
+
+    /// What puts back what a reload of the host's firewall took away from a sandbox; `None`
+    /// where the plugin has nothing in a firewall.
+    fn reload(&self) -> Option<Reload>;
 }
+
+/// RELOAD, a verb that the specification has not: what is there as ADD left it stays untouched.
+pub type Reload = fn(&CheckRequest) -> anyhow::Result<()>;
 
 /// Runs one verb of `plugin` as the environment and standard input ask, and writes the
 /// result or the error object to standard output.
@@ -72,7 +79,7 @@ pub fn run(plugin: &impl Plugin) -> ExitCode {
         Err(error) => return refuse(&error.into(), SpecVersion::CURRENT),
     };
     if environment.verb == Verb::Version {
-        return print_versions(about);
+        return print_versions(plugin);
     }
     match accept(&environment, about) {
         Ok(network) => {
@@ -113,6 +120,20 @@ fn dispatch(
         Verb::Status => plugin.status(&StatusRequest { network }),
         Verb::Gc => plugin.gc(&GcRequest::parse(network)?),
         Verb::Version => Ok(()),
+        Verb::Reload => match plugin.reload() {
+            Some(reload) => reload(&CheckRequest::parse(environment, network)?),
+            None => Err(nothing_to_reload(plugin.about()).into()),
+        },
+    }
+}
+
+/// What a plugin says that has never heard of the verb.
+fn nothing_to_reload(about: About) -> Error {
+    Error::Environment {
+        problem: format!(
+            "CNI_COMMAND RELOAD: {} has nothing in a firewall",
+            about.name
+        ),
     }
 }
 
@@ -142,11 +163,18 @@ fn by_hand(about: About) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn print_versions(about: About) -> ExitCode {
-    let versions: Vec<_> = about.spec_versions.iter().map(|it| it.as_str()).collect();
+/// By its verbs whoever wants to call RELOAD knows whom to: other plugins may do anything at a verb
+/// that they do not know.
+fn print_versions(plugin: &impl Plugin) -> ExitCode {
+    let versions = plugin.about().spec_versions.iter();
+    let versions: Vec<_> = versions.map(|it| it.as_str()).collect();
+    let verbs = Verb::ALL.into_iter();
+    let verbs = verbs.filter(|verb| *verb != Verb::Reload || plugin.reload().is_some());
+    let verbs: Vec<_> = verbs.map(Verb::as_str).collect();
     let answer = json!({
         "cniVersion": SpecVersion::CURRENT.as_str(),
         "supportedVersions": versions,
+        "verbs": verbs,
     });
     match print(&answer) {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,7 +11,7 @@ use crate::attachment::{ContainerId, InterfaceName};
 use crate::error::Error;
 use crate::version::SpecVersion;
 
-/// An operation of the specification.
+/// An operation of the specification, or the one of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Attach a sandbox.
@@ -26,16 +26,19 @@ pub enum Verb {
     Gc,
     /// Which versions are spoken?
     Version,
+    /// Put back what a reload of the host's firewall took away; not of the specification.
+    Reload,
 }
 
 impl Verb {
-    const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Add,
         Self::Del,
         Self::Check,
         Self::Status,
         Self::Gc,
         Self::Version,
+        Self::Reload,
     ];
 
     /// The verb as `CNI_COMMAND` spells it.
@@ -47,13 +50,14 @@ impl Verb {
             Self::Status => "STATUS",
             Self::Gc => "GC",
             Self::Version => "VERSION",
+            Self::Reload => "RELOAD",
         }
     }
 
     /// The first version of the specification that has this verb.
     pub fn since(self) -> SpecVersion {
         match self {
-            Self::Add | Self::Del | Self::Version => SpecVersion::V0_1_0,
+            Self::Add | Self::Del | Self::Version | Self::Reload => SpecVersion::V0_1_0,
             Self::Check => SpecVersion::V0_4_0,
             Self::Status | Self::Gc => SpecVersion::V1_1_0,
         }
@@ -62,7 +66,7 @@ impl Verb {
     /// The variables without which the verb means nothing.
     fn required(self) -> &'static [&'static str] {
         match self {
-            Self::Add | Self::Check => &[CONTAINER_ID, NETNS, IFNAME],
+            Self::Add | Self::Check | Self::Reload => &[CONTAINER_ID, NETNS, IFNAME],
             Self::Del => &[CONTAINER_ID, IFNAME],
             Self::Gc => &[PATH],
             Self::Status | Self::Version => &[],
@@ -83,7 +87,7 @@ impl FromStr for Verb {
         let known = Self::ALL.into_iter().find(|verb| verb.as_str() == text);
         known.ok_or_else(|| Error::Environment {
             problem: format!(
-                "CNI_COMMAND {text:?} is none of ADD, DEL, CHECK, STATUS, GC, VERSION"
+                "CNI_COMMAND {text:?} is none of ADD, DEL, CHECK, STATUS, GC, VERSION, RELOAD"
             ),
         })
     }
@@ -148,7 +152,7 @@ impl Environment {
             return Ok(None);
         }
         let verb: Verb = command.parse()?;
-        let addressed = matches!(verb, Verb::Add | Verb::Check | Verb::Del);
+        let addressed = verb.required().contains(&CONTAINER_ID);
         let identified = |name: &str| {
             if addressed {
                 variable(name)

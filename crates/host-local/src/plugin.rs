@@ -1,7 +1,8 @@
 //! The verbs, and the executable's name.
 
 use cni::{
-    About, AddRequest, AddResult, CheckRequest, DelRequest, GcRequest, SpecVersion, StatusRequest,
+    About, AddRequest, AddResult, CheckRequest, DelRequest, GcRequest, Reload, SpecVersion,
+    StatusRequest,
 };
 
 use crate::{add, check, del, gc, status};
@@ -36,5 +37,9 @@ impl cni::Plugin for HostLocal {
 
     fn gc(&self, request: &GcRequest) -> anyhow::Result<()> {
         gc::gc(request)
+    }
+
+    fn reload(&self) -> Option<Reload> {
+        None
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use cni::result::{AddResult, Interface, IpConfig};
 use cni::{
-    About, AddRequest, CheckRequest, DelRequest, Error, GcRequest, Network, SpecVersion,
+    About, AddRequest, CheckRequest, DelRequest, Error, GcRequest, Network, Reload, SpecVersion,
     StatusRequest,
 };
 use netlink::{Address, Connection, Link, LinkChange, Request};
@@ -67,6 +67,10 @@ impl cni::Plugin for Loopback {
     /// Nothing of an attachment is left once its namespace is gone.
     fn gc(&self, _request: &GcRequest) -> anyhow::Result<()> {
         Ok(())
+    }
+
+    fn reload(&self) -> Option<Reload> {
+        None
     }
 }
 

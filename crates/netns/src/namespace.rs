@@ -46,14 +46,34 @@ impl Netns {
         }
     }
 
+    /// The calling thread's own.
+    ///
+    /// # Errors
+    /// [`Error::Open`]: there is no /proc.
+    pub fn own() -> Result<Self, Error> {
+        Self::open(Path::new("/proc/thread-self/ns/net"))
+    }
+
     /// Keeps every other process that asks for it out of the lock on this namespace's file
     /// (flock(2)), as long as the returned value lives.
     ///
     /// # Errors
     /// [`Error::Open`]: the kernel has no room for another lock.
     pub fn lock(&self) -> Result<NetnsLock, Error> {
+        self.locked(File::lock)
+    }
+
+    /// As [`Self::lock`], but keeps out only those who asked for that.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_shared(&self) -> Result<NetnsLock, Error> {
+        self.locked(File::lock_shared)
+    }
+
+    fn locked(&self, lock: fn(&File) -> io::Result<()>) -> Result<NetnsLock, Error> {
         let locked = self.file.try_clone().and_then(|file| {
-            file.lock()?;
+            lock(&file)?;
             Ok(file)
         });
         let path = self.path.clone();

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use cni::{AddRequest, AddResult, Undo, note};
 
 use crate::config::Config;
-use crate::plan::Plan;
+use crate::plan::{HostPort, Plan};
 use crate::record::{Identity, Record, Records};
 use crate::{del, firewall, localnet, table};
 
@@ -28,18 +28,24 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
     if !plan.forwards.is_empty() {
         let mut undo = Undo::default();
         undo.push("remove the ports", || del::remove(attachment));
-        forward(request, &config, &plan)?;
+        let stale = forward(request, &config, &plan)?;
+        firewall::forget(&stale);
         undo.keep();
     }
     Ok(result.clone())
 }
 
 /// The record comes first, so that no port is ever without one, and the sysctl after the rule
-/// that keeps neighbours off 127.0.0.1. What is there already stays.
+/// that keeps neighbours off 127.0.0.1. What is there already stays. Says to which ports there are
+/// connections that must be forgotten.
 ///
 /// # Errors
 /// Code 11: a port is somebody else's; whatever the kernel refuses.
-pub(crate) fn forward(request: &AddRequest, config: &Config, plan: &Plan) -> anyhow::Result<()> {
+pub(crate) fn forward(
+    request: &AddRequest,
+    config: &Config,
+    plan: &Plan,
+) -> anyhow::Result<Vec<HostPort>> {
     let owner = request.attachment.owner();
     let pods = plan.pods();
     let links = localnet::links(&pods)?;
@@ -63,9 +69,8 @@ pub(crate) fn forward(request: &AddRequest, config: &Config, plan: &Plan) -> any
         records.write(&owner, &record)?;
     }
     let stale = firewall::install(&claim, &owner, &records)?;
-    firewall::forget(&stale);
     if let Some(pod) = plan.localnet() {
         localnet::let_out(&links, pod)?;
     }
-    Ok(())
+    Ok(stale)
 }

@@ -1,6 +1,7 @@
 //! DEL: the ports, then the record by which they were known to be in use.
 
 use cni::{Attachment, DelRequest};
+use netns::{Netns, NetnsLock};
 
 use crate::firewall;
 use crate::record::Records;
@@ -15,7 +16,14 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 
 pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     let (owner, records) = (attachment.owner(), Records::default());
+    let _lock = keep_reload_out();
     let removed = firewall::remove_of(&owner, &records)?;
     firewall::forget(&removed.connectionless_ports());
     records.remove(&owner)
+}
+
+/// Until the record is gone, by which RELOAD knows whose ports to forward. Without a lock no more
+/// can happen than that ports are left to GC.
+pub(crate) fn keep_reload_out() -> Option<NetnsLock> {
+    Netns::own().and_then(|host| host.lock_shared()).ok()
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use cni::{Attachment, GcRequest, note};
 
-use crate::firewall;
 use crate::record::Records;
+use crate::{del, firewall};
 
 /// Removes what belongs to this network and to no listed attachment.
 ///
@@ -15,6 +15,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
     let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    let _lock = del::keep_reload_out();
     let removed = firewall::remove(is_doomed)?;
     firewall::forget(&removed.connectionless_ports());
     for owner in &removed.owners {

@@ -13,7 +13,7 @@ pub(crate) fn is_gone(records: &Records, owner: &str) -> bool {
 }
 
 /// The sandbox is no more, or no longer bears the address that ports lead to.
-fn is_over(record: &Record) -> bool {
+pub(crate) fn is_over(record: &Record) -> bool {
     match Identity::of(&record.netns) {
         Ok(identity) if identity == record.identity => lacks_addresses(record).unwrap_or(false),
         Ok(_) => true,

@@ -16,6 +16,7 @@ mod localnet;
 mod plan;
 mod plugin;
 mod record;
+mod reload;
 mod status;
 mod table;
 

@@ -1,10 +1,11 @@
 //! The verbs, and the executable's name.
 
 use cni::{
-    About, AddRequest, AddResult, CheckRequest, DelRequest, GcRequest, SpecVersion, StatusRequest,
+    About, AddRequest, AddResult, CheckRequest, DelRequest, GcRequest, Reload, SpecVersion,
+    StatusRequest,
 };
 
-use crate::{add, check, del, gc, status};
+use crate::{add, check, del, gc, reload, status};
 
 /// The plugin.
 pub(crate) struct Portmap;
@@ -36,5 +37,9 @@ impl cni::Plugin for Portmap {
 
     fn gc(&self, request: &GcRequest) -> anyhow::Result<()> {
         gc::gc(request)
+    }
+
+    fn reload(&self) -> Option<Reload> {
+        Some(reload::reload)
     }
 }

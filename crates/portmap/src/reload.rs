@@ -1,0 +1,39 @@
+//! RELOAD: the ports that ADD forwarded, once more.
+
+use anyhow::{Context as _, ensure};
+use cni::CheckRequest;
+use netns::Netns;
+
+use crate::config::Config;
+use crate::plan::Plan;
+use crate::record::Records;
+use crate::{add, firewall, holder};
+
+/// Forwards the ports that are not; those that are stay untouched, with their connections.
+///
+/// # Errors
+/// Code 7 where there is no `prevResult`; code 11: somebody who lives has taken a port; there is
+/// no record of the sandbox, or it is another one; whatever the kernel refuses.
+pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
+    let result = request.chained()?;
+    let config = Config::parse(&request.network)?;
+    let attachment = &request.attachment;
+    let plan = Plan::new(&config, result, &attachment.interface)?;
+    if plan.forwards.is_empty() {
+        return Ok(());
+    }
+    // A DEL must not come between the record and the ports.
+    let lock = Netns::own()?.lock()?;
+    let record = Records::default().read(&attachment.owner());
+    let record = record.with_context(|| {
+        format!("there is no record of {attachment}, as after a DEL or an ADD by another plugin")
+    })?;
+    ensure!(
+        !holder::is_over(&record),
+        "the sandbox of {attachment} is gone, or has other addresses"
+    );
+    let stale = add::forward(request, &config, &plan)?;
+    drop(lock);
+    firewall::forget(&stale);
+    Ok(())
+}
