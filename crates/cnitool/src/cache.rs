@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use cni::{Attachment, AttachmentId, NetworkName, SpecVersion};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -28,7 +29,7 @@ pub struct Cache {
 pub struct Entry {
     kind: String,
     container_id: String,
-    /// The list, in base 64.
+    /// The list, in base 64 (RFC 4648, section 4), as Go writes bytes in JSON.
     config: Option<String>,
     if_name: String,
     network_name: String,
@@ -150,7 +151,7 @@ impl Entry {
         Self {
             kind: KIND.into(),
             container_id: container.to_string(),
-            config: Some(base64(&network.bytes)),
+            config: Some(BASE64_STANDARD.encode(&network.bytes)),
             if_name: interface.to_string(),
             network_name: name.to_string(),
             netns: sandbox.netns.to_string_lossy().into_owned(),
@@ -221,30 +222,6 @@ pub fn id(attachment: &Attachment) -> AttachmentId {
     }
 }
 
-/// RFC 4648, section 4, which is how Go writes bytes in JSON.
-fn base64(bytes: &[u8]) -> String {
-    let encode = |chunk: &[u8]| {
-        let bits = chunk
-            .iter()
-            .fold(0, |bits, byte| bits << 8 | u32::from(*byte));
-        let bits = bits << (8 * (3 - chunk.len()));
-        [18, 12, 6, 0]
-            .into_iter()
-            .enumerate()
-            .map(move |(index, shift)| {
-                let digit = usize::try_from(bits >> shift & 63)
-                    .ok()
-                    .and_then(|digit| BASE64.get(digit));
-                let digit = digit.filter(|_| index <= chunk.len());
-                char::from(*digit.unwrap_or(&b'='))
-            })
-            .collect::<String>()
-    };
-    bytes.chunks(3).map(encode).collect()
-}
-
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 const KIND: &str = "cniCacheV1";
 
 #[cfg(test)]
@@ -289,7 +266,7 @@ mod tests {
         let expected = json!({
             "kind": "cniCacheV1",
             "containerId": "c1",
-            "config": base64(&network().bytes),
+            "config": BASE64_STANDARD.encode(network().bytes),
             "ifName": "eth0",
             "networkName": "pods",
             "netns": "/run/netns/a",
@@ -344,21 +321,5 @@ mod tests {
         assert_eq!(older["ips"][0]["version"], "4");
         let bare = Entry::from_json(stored.clone()).unwrap();
         assert_eq!(bare.result(SpecVersion::V1_0_0).unwrap(), Some(stored));
-    }
-
-    #[test]
-    fn base64_is_the_one_of_the_rfc() {
-        for (text, encoded) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(text.as_bytes()), encoded);
-        }
-        assert_eq!(base64(&[0xfb, 0xff, 0xfe]), "+//+");
     }
 }
