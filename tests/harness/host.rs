@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use crate::place::Place;
-use crate::{Invocation, Network, Ports, REFERENCE, Sandbox, Snapshot};
+use crate::{Invocation, Network, Ports, REFERENCE, Sandbox, Snapshot, Tool};
 
 /// The network and mount namespaces of the calling thread, made for it.
 ///
@@ -118,6 +118,11 @@ impl Host {
     /// As [`Self::bridge`], with portmap behind it.
     pub fn ports(&self) -> Ports<'_> {
         Ports::new(self)
+    }
+
+    /// cnitool, without any network yet.
+    pub fn tool(&self) -> Tool<'_> {
+        Tool::new(self)
     }
 
     /// As [`Self::bridge`], IPv4 alone.

@@ -28,6 +28,7 @@ mod ports;
 pub mod router_advertisement;
 mod sandbox;
 mod snapshot;
+mod tool;
 pub mod traffic;
 
 pub use capture::{Capture, Frame, Saying};
@@ -36,9 +37,11 @@ pub use host::Host;
 pub use network::Network;
 pub use place::{Place, run};
 pub use plugin::{Invocation, Outcome, Refusal};
+
 pub use ports::Ports;
 pub use sandbox::Sandbox;
 pub use snapshot::Snapshot;
+pub use tool::Tool;
 
 /// Where the reference's executables are: Debian's containernetworking-plugins.
 pub const REFERENCE: &str = "/usr/lib/cni";

@@ -73,7 +73,7 @@ impl<'h> Ports<'h> {
 }
 
 /// `192.0.2.1:8080:80/udp` as runtimes write it.
-fn mapping(text: &str) -> Value {
+pub(crate) fn mapping(text: &str) -> Value {
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let (ports, container) = ports.rsplit_once(':').unwrap();
     let (address, host) = ports.rsplit_once(':').unwrap_or(("", ports));

@@ -111,6 +111,39 @@ fn sctp_socket(like: SocketAddr) -> OwnedFd {
     made.expect("SCTP, which this kernel may lack")
 }
 
+/// A connection that stays open.
+#[derive(Debug)]
+pub struct Connection {
+    calling: TcpStream,
+    answering: TcpStream,
+}
+
+impl Connection {
+    /// From `client` to `target`, which leads to where `server` listens at `port`.
+    #[track_caller]
+    pub fn open(client: &impl Place, target: &str, (server, port): (&impl Place, u16)) -> Self {
+        let target: SocketAddr = target.parse().unwrap();
+        let every = SocketAddr::new(unspecified(target).ip(), port);
+        let listening = server.enter(|| TcpListener::bind(every).unwrap());
+        let calling = client.enter(|| TcpStream::connect_timeout(&target, PATIENCE));
+        let calling = calling.unwrap();
+        let (answering, _) = listening.accept().unwrap();
+        Self { calling, answering }
+    }
+
+    /// What is said on either side is heard on the other within two seconds.
+    pub fn carries(&mut self) -> bool {
+        let Self { calling, answering } = self;
+        let mut buffer = [0; 4];
+        let mut hear = |said: &mut TcpStream, heard: &mut TcpStream| {
+            heard.set_read_timeout(Some(PATIENCE)).unwrap();
+            said.write_all(b"ping")
+                .and_then(|()| heard.read_exact(&mut buffer))
+        };
+        hear(calling, answering).is_ok() && hear(answering, calling).is_ok()
+    }
+}
+
 /// What is said on either side of a connection is heard on the other. Hands back the address of
 /// the one that called.
 fn carries(mut calling: TcpStream, listening: &TcpListener) -> Option<IpAddr> {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 use tests::traffic::{tcp_by_port, udp_by_port};
 use tests::{Host, Invocation, Place as _, Sandbox};
@@ -48,6 +49,41 @@ impl Call {
             call.stdin["prevResult"] = result.clone();
         }
         call
+    }
+
+    /// Where the runtime keeps what its ADD came to.
+    fn cache(&self) -> PathBuf {
+        let container = self.variable("CNI_CONTAINERID");
+        Path::new("/var/lib/cni/results").join(format!("{}-{container}-eth0", self.network()))
+    }
+
+    /// What the runtime's libcni keeps of an ADD that had this result: of old versions, no
+    /// namespace.
+    fn cached(&self, sandbox: &Sandbox, result: &Value) -> Value {
+        let mut bridge = self.stdin.clone();
+        let keys = bridge.as_object_mut().unwrap();
+        keys.retain(|key, _| !["name", "cniVersion", "runtimeConfig"].contains(&key.as_str()));
+        let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+        let mut list = json!({"plugins": [bridge, portmap]});
+        for key in ["cniVersion", "name"] {
+            list[key] = self.stdin[key].clone();
+        }
+        let pairs = self.variable("CNI_ARGS").split(';');
+        let pairs: Vec<_> = pairs.filter_map(|pair| pair.split_once('=')).collect();
+        let mut entry = json!({
+            "kind": "cniCacheV1",
+            "containerId": self.variable("CNI_CONTAINERID"),
+            "config": BASE64_STANDARD.encode(list.to_string()),
+            "ifName": self.variable("CNI_IFNAME"),
+            "networkName": self.network(),
+            "cniArgs": pairs,
+            "capabilityArgs": self.stdin["runtimeConfig"],
+            "result": result,
+        });
+        if self.stdin["cniVersion"] == "1.1.0" {
+            entry["netns"] = json!(sandbox.path());
+        }
+        entry
     }
 
     /// The call as it was, but for the sandbox and the directory of leases.
@@ -130,6 +166,7 @@ impl Replay {
                 let portmap = call.to_portmap(&result);
                 assert_eq!(portmap.invocation(&self.host, sandbox).ok(), result);
                 forwarded(&self.host, sandbox, &call);
+                reloaded(&self.host, sandbox, &call, &result);
             }
             ("DEL", "bridge") => detached(&self.host, sandbox, &call),
             ("ADD", "bandwidth") => limited(&self.host, &result, &call),
@@ -246,11 +283,25 @@ fn forwarded(host: &Host, sandbox: &Sandbox, call: &Call) {
     }
 }
 
+/// What the pod has in the firewall comes back by what the runtime kept of it.
+fn reloaded(host: &Host, sandbox: &Sandbox, call: &Call, result: &Value) {
+    fs::create_dir_all("/var/lib/cni/results").unwrap();
+    fs::write(call.cache(), call.cached(sandbox, result).to_string()).unwrap();
+    let before = rules(host).matches("cni:").count();
+    host.run("nft", &["flush", "ruleset"]);
+    host.plugin("cnitool").argument("reload").ok();
+    assert_eq!(rules(host).matches("cni:").count(), before);
+    attached(host, sandbox, call);
+    forwarded(host, sandbox, call);
+}
+
 fn detached(host: &Host, sandbox: &Sandbox, call: &Call) {
     assert!(!sandbox.has_link("eth0"));
     assert!(!host.links().iter().any(|link| link.starts_with("veth")));
     assert!(leases(host, call).is_empty());
     assert!(!rules(host).contains("cni:"));
+    // A runtime DELs more than once.
+    fs::remove_file(call.cache()).ok();
 }
 
 fn rules(host: &Host) -> String {

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use cni::{Attachment, AttachmentId, NetworkName, SpecVersion};
 use serde::{Deserialize, Serialize};
@@ -111,22 +111,31 @@ impl Cache {
 
     /// Every attachment of `network` that is remembered, with its entry.
     pub fn of_network(&self, network: &NetworkName) -> anyhow::Result<Vec<(Attachment, Entry)>> {
+        // Files that are no entries are not ours to judge.
+        let entries = self.entries()?.into_iter().filter_map(Result::ok);
+        Ok(entries
+            .filter(|(attachment, _)| attachment.network == *network)
+            .collect())
+    }
+
+    /// Every attachment that is remembered, with its entry, and an error for each file that is
+    /// none, which names it.
+    pub fn entries(&self) -> anyhow::Result<Vec<anyhow::Result<(Attachment, Entry)>>> {
         let reading = || format!("read {}", self.results.display());
         let files = match fs::read_dir(&self.results) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             files => files.with_context(reading)?,
         };
-        let mut found = Vec::new();
+        let mut paths = Vec::new();
         for file in files {
-            // Files that are no entries are not ours to judge.
-            let bytes = fs::read(file.with_context(reading)?.path()).unwrap_or_default();
-            let entry = serde_json::from_slice::<Entry>(&bytes).ok();
-            let entry =
-                entry.filter(|entry| entry.kind == KIND && entry.network_name == network.as_str());
-            found.extend(entry.and_then(|entry| Some((entry.attachment(network)?, entry))));
+            paths.push(file.with_context(reading)?.path());
         }
-        found.sort_by_key(|(attachment, _)| attachment.owner());
-        Ok(found)
+        paths.sort();
+        let entries = paths.iter().map(|path| {
+            let entry = Entry::of_file(path).with_context(|| path.display().to_string())?;
+            Ok((entry.attachment()?, entry))
+        });
+        Ok(entries.collect())
     }
 
     fn path(&self, attachment: &Attachment) -> PathBuf {
@@ -179,17 +188,42 @@ impl Entry {
         })
     }
 
-    fn attachment(&self, network: &NetworkName) -> Option<Attachment> {
-        Some(Attachment {
-            network: network.clone(),
-            container: self.container_id.parse().ok()?,
-            interface: self.if_name.parse().ok()?,
+    fn of_file(path: &Path) -> anyhow::Result<Self> {
+        let entry: Self = serde_json::from_slice(&fs::read(path)?)?;
+        ensure!(entry.kind == KIND, "kind {:?} is not {KIND}", entry.kind);
+        Ok(entry)
+    }
+
+    fn attachment(&self) -> anyhow::Result<Attachment> {
+        Ok(Attachment {
+            network: self.network_name.parse()?,
+            container: self.container_id.parse()?,
+            interface: self.if_name.parse()?,
         })
     }
 
-    /// The path of the sandbox's namespace; empty in entries of old versions of libcni.
+    /// The path of the sandbox's namespace, which versions of libcni before 1.2 leave to the
+    /// result; empty where neither tells.
     pub fn netns(&self) -> &Path {
-        Path::new(&self.netns)
+        if !self.netns.is_empty() {
+            return Path::new(&self.netns);
+        }
+        let interfaces = self.result.iter().filter_map(|it| it.get("interfaces"));
+        let interfaces = interfaces.filter_map(Value::as_array).flatten();
+        let mut sandboxes = interfaces
+            .filter(|it| it.get("name").and_then(Value::as_str) == Some(&self.if_name))
+            .filter_map(|it| it.get("sandbox").and_then(Value::as_str));
+        Path::new(sandboxes.find(|it| !it.is_empty()).unwrap_or_default())
+    }
+
+    /// The list that ADD went by; `None` where it is not told.
+    pub fn network(&self) -> anyhow::Result<Option<Conflist>> {
+        let config = self.config.as_ref().filter(|text| !text.is_empty());
+        let network = config.map(|text| {
+            let bytes = BASE64_STANDARD.decode(text).context("config")?;
+            Conflist::parse(bytes).context("config")
+        });
+        network.transpose()
     }
 
     /// With what ADD was called.
@@ -296,7 +330,7 @@ mod tests {
             .into_iter()
             .map(|(attachment, _)| attachment)
             .collect();
-        assert_eq!(listed, [b.attachment.clone(), a.attachment.clone()]);
+        assert_eq!(listed, [a.attachment.clone(), b.attachment.clone()]);
         for _ in 0..2 {
             cache.remove(&a.attachment).unwrap();
         }

@@ -1,17 +1,18 @@
 //! The verbs, each run through the plugins of a network as libcni runs it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use cni::{AttachmentId, SearchPath, Verb, delegate, note};
-use nix::sys::statfs::{NSFS_MAGIC, statfs};
+use cni::{AttachmentId, SearchPath, SpecVersion, Verb, delegate, note};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::cache::{self, Cache, Entry};
 use crate::conflist::{Conflist, PluginConfig};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, may_exist};
 
 /// A network whose plugins can be called.
 #[derive(Debug)]
@@ -154,6 +155,25 @@ impl Chain<'_> {
         Ok(())
     }
 
+    /// Has the plugins among `reloading` put back what a reload of the host's firewall took away
+    /// from `sandbox`. Each of them is asked.
+    pub fn reload(
+        &self,
+        (sandbox, entry): (&Sandbox, &Entry),
+        reloading: &BTreeSet<String>,
+    ) -> anyhow::Result<()> {
+        let result = entry.result(self.network.version)?;
+        let plugins = self.network.plugins.iter();
+        let called = plugins
+            .filter(|it| reloading.contains(&it.program))
+            .map(|plugin| {
+                let request = self.request(plugin, sandbox, result.as_ref());
+                self.call(plugin, &Call::on(sandbox, Verb::Reload, request))
+            });
+        let errors: Vec<_> = called.filter_map(Result::err).collect();
+        all(&errors)
+    }
+
     fn require(&self, verb: Verb) -> anyhow::Result<()> {
         ensure!(self.network.version >= verb.since(), self.too_old(verb));
         Ok(())
@@ -201,9 +221,7 @@ impl Chain<'_> {
 
     fn call(&self, plugin: &PluginConfig, call: &Call) -> anyhow::Result<Vec<u8>> {
         let name = &plugin.program;
-        let program = self.path.find(name);
-        let program = program.with_context(|| format!("plugin {name} is not in {}", self.path))?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(find(self.path, name)?);
         command.envs(call.environment(self.path));
         delegate::run(name, &mut command, &call.request).map_err(|error| match error {
             cni::Error::Delegate { plugin, object } => {
@@ -269,15 +287,31 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The sandbox at `netns` is there, or it cannot be told.
-fn may_exist(netns: &Path) -> bool {
-    if netns.as_os_str().is_empty() {
-        return true;
+/// The verbs that the plugin called `name` says that it knows; `None` where it does not say.
+///
+/// # Errors
+/// It cannot be run.
+pub fn verbs(path: &SearchPath, name: &str) -> anyhow::Result<Option<Vec<String>>> {
+    #[derive(Deserialize)]
+    struct Answer {
+        verbs: Option<Vec<String>>,
     }
-    match statfs(netns) {
-        Ok(found) => found.filesystem_type() == NSFS_MAGIC,
-        Err(error) => error != nix::Error::ENOENT,
-    }
+    let mut command = Command::new(find(path, name)?);
+    let request = json!({"cniVersion": SpecVersion::CURRENT.as_str()}).to_string();
+    let call = Call::without_sandbox(Verb::Version, request.into_bytes());
+    command.envs(call.environment(path));
+    let answer = match delegate::run(name, &mut command, &call.request) {
+        // It does not even know VERSION.
+        Err(cni::Error::Delegate { .. }) => return Ok(None),
+        answer => answer?,
+    };
+    let answer = serde_json::from_slice::<Answer>(&answer).ok();
+    Ok(answer.and_then(|it| it.verbs))
+}
+
+fn find(path: &SearchPath, name: &str) -> anyhow::Result<PathBuf> {
+    let program = path.find(name);
+    program.with_context(|| format!("plugin {name} is not in {path}"))
 }
 
 fn all(errors: &[anyhow::Error]) -> anyhow::Result<()> {

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Parser, Subcommand};
-use cni::{Attachment, AttachmentId, InterfaceName, note};
+use cni::{Attachment, AttachmentId, InterfaceName, NetworkName, note};
 use serde_json::Value;
 
 use crate::cache::Cache;
 use crate::chain::{Chain, Valid};
 use crate::conflist::Conflist;
+use crate::reload::reload;
 use crate::sandbox::{self, Arguments, Sandbox};
 use crate::settings::Settings;
 
@@ -35,6 +36,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    OfNetwork(OfNetwork),
+    /// Put back what a reload of the host's firewall took away
+    ///
+    /// Every attachment whose result is cached and whose sandbox exists gets its elements of
+    /// `nf_tables` back, as `add` made them; what is there stays untouched.
+    Reload(Scope),
+}
+
+/// What is done with one network.
+#[derive(Debug, Subcommand)]
+enum OfNetwork {
     /// Attach a sandbox and print the result
     Add(Target),
     /// Compare a sandbox with what `add` left
@@ -65,6 +78,12 @@ struct Network {
     /// Not looked at: the upstream tool wants it
     #[arg(hide = true)]
     netns: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Scope {
+    /// The network's name [default: all networks]
+    network: Option<NetworkName>,
 }
 
 #[derive(Debug, Args)]
@@ -99,35 +118,46 @@ pub fn run() -> ExitCode {
 
 fn execute(cli: &Cli) -> anyhow::Result<()> {
     let settings = Settings::read(|name| std::env::var_os(name))?;
+    match &cli.command {
+        Command::OfNetwork(command) => execute_on(command, &settings, cli.ifname.as_ref()),
+        Command::Reload(scope) => reload(&settings, scope.network.as_ref()),
+    }
+}
+
+fn execute_on(
+    command: &OfNetwork,
+    settings: &Settings,
+    interface: Option<&InterfaceName>,
+) -> anyhow::Result<()> {
     let cache = Cache::new(&settings.cache_directory);
-    let network = Conflist::find(&settings.conf_directory, cli.command.network())?;
+    let network = Conflist::find(&settings.conf_directory, command.network())?;
     let chain = Chain {
         network: &network,
         path: &settings.path,
         cache: &cache,
     };
-    let interface = cli.ifname.as_ref().unwrap_or(&settings.interface);
-    match &cli.command {
-        Command::Add(target) => {
+    let interface = interface.unwrap_or(&settings.interface);
+    match command {
+        OfNetwork::Add(target) => {
             let sandbox = target.sandbox(&network, interface, settings.arguments(None))?;
             let result = chain.add(&sandbox);
             print(&result.map_err(|error| add_error(&error, &sandbox))?)
         }
-        Command::Check(target) | Command::Del(target) => {
+        OfNetwork::Check(target) | OfNetwork::Del(target) => {
             let mut sandbox = target.sandbox(&network, interface, Arguments::default())?;
             let cached = cache.arguments(&sandbox.attachment);
             sandbox.arguments = settings.arguments(cached);
-            match cli.command {
-                Command::Check(_) => chain.check(&sandbox),
+            match command {
+                OfNetwork::Check(_) => chain.check(&sandbox),
                 _ => chain.del(&sandbox),
             }
         }
-        Command::Gc(collect) => chain.gc(&collect.valid()),
-        Command::Status(_) => chain.status(),
+        OfNetwork::Gc(collect) => chain.gc(&collect.valid()),
+        OfNetwork::Status(_) => chain.status(),
     }
 }
 
-impl Command {
+impl OfNetwork {
     fn network(&self) -> &str {
         match self {
             Self::Add(target) | Self::Check(target) | Self::Del(target) => &target.network,
@@ -250,7 +280,7 @@ mod tests {
     #[test]
     fn gc_keeps_what_exists_unless_it_is_told_what_to_keep() {
         let valid = |line: &str| match parse(line).unwrap().command {
-            Command::Gc(collect) => collect.valid(),
+            Command::OfNetwork(OfNetwork::Gc(collect)) => collect.valid(),
             other => panic!("{other:?}"),
         };
         assert_eq!(valid("cnitool gc pods"), Valid::Existing);

@@ -4,6 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use cni::{Attachment, ContainerId};
+use nix::sys::statfs::{NSFS_MAGIC, statfs};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha512};
 
@@ -54,6 +55,17 @@ impl Arguments {
         wanted
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect()
+    }
+}
+
+/// The sandbox at `netns` is there, or it cannot be told.
+pub fn may_exist(netns: &Path) -> bool {
+    if netns.as_os_str().is_empty() {
+        return true;
+    }
+    match statfs(netns) {
+        Ok(found) => found.filesystem_type() == NSFS_MAGIC,
+        Err(error) => error != nix::Error::ENOENT,
     }
 }
 
