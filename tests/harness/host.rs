@@ -72,6 +72,14 @@ impl Host {
         outside
     }
 
+    /// As [`Self::outside`], with `2001:db8::1/64` and `2001:db8::2/64` as well.
+    pub fn outside_of_both_families(&self) -> Sandbox {
+        let outside = self.outside();
+        self.ip("address add 2001:db8::1/64 dev uplink nodad");
+        outside.ip("address add 2001:db8::2/64 dev outside nodad");
+        outside
+    }
+
     /// An executable under test.
     pub fn plugin(&self, name: &str) -> Invocation {
         Invocation::new(self, &under_test(name))
@@ -123,6 +131,13 @@ impl Host {
     /// cnitool, without any network yet.
     pub fn tool(&self) -> Tool<'_> {
         Tool::new(self)
+    }
+
+    /// cnitool with the network `pods`, as [`Tool::configure_all`] has it, on cni1.
+    pub fn pods(&self) -> Tool<'_> {
+        let tool = self.tool();
+        tool.configure_all("pods", 1);
+        tool
     }
 
     /// As [`Self::bridge`], IPv4 alone.

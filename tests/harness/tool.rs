@@ -32,6 +32,25 @@ impl<'h> Tool<'h> {
         fs::write(file.with_extension("conflist"), list.to_string()).unwrap();
     }
 
+    /// Configures a network with all that an attachment can have in a firewall, on the bridge
+    /// `cni<number>`, with `10.<number>.0.0/24` and `fd00:<number>::/64`.
+    pub fn configure_all(&self, name: &str, number: u8) {
+        let ranges = json!([
+            [{"subnet": format!("10.{number}.0.0/24")}],
+            [{"subnet": format!("fd00:{number}::/64")}],
+        ]);
+        let bridge = self
+            .host
+            .bridge()
+            .with("bridge", format!("cni{number}"))
+            .with("isDefaultGateway", true)
+            .with("ipMasq", true)
+            .with("macspoofchk", true)
+            .with("ipam.ranges", ranges);
+        let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+        self.configure(name, &[bridge.config().clone(), portmap]);
+    }
+
     /// A run with these words.
     pub fn run(&self, words: &[&str]) -> Invocation {
         let networks = self.host.dir().join("net.d");

@@ -5,41 +5,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use tests::traffic::{Connection, tcp, tcp_by_port, udp_by_port};
-use tests::{Host, Outcome, Place, Sandbox, Tool, at_once, eventually};
+use tests::{Host, Outcome, Place as _, Sandbox, at_once, eventually};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
-
-/// Another host, with an address in a second network and no way back to the pods.
-fn outside(host: &Host) -> Sandbox {
-    let outside = host.outside();
-    host.ip("address add 2001:db8::1/64 dev uplink nodad");
-    outside.ip("address add 2001:db8::2/64 dev outside nodad");
-    outside
-}
-
-/// The network of this name on a bridge of its own, with all that it may have in a firewall.
-fn configure(tool: &Tool<'_>, host: &Host, name: &str, number: u8) {
-    let ranges = json!([
-        [{"subnet": format!("10.{number}.0.0/24")}],
-        [{"subnet": format!("fd00:{number}::/64")}],
-    ]);
-    let bridge = host
-        .bridge()
-        .with("bridge", format!("cni{number}"))
-        .with("isDefaultGateway", true)
-        .with("ipMasq", true)
-        .with("macspoofchk", true)
-        .with("ipam.ranges", ranges);
-    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-    tool.configure(name, &[bridge.config().clone(), portmap]);
-}
-
-/// The network `pods`.
-fn pods(host: &Host) -> Tool<'_> {
-    let tool = host.tool();
-    configure(&tool, host, "pods", 1);
-    tool
-}
 
 fn flush(host: &Host) {
     host.run("nft", &["flush", "ruleset"]);
@@ -98,9 +66,9 @@ fn reloads(outcome: &Outcome, summary: &str) {
 #[test]
 fn all_that_a_flush_took_away_works_again() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let [warm, a] = ["warm", "a"].map(|name| host.sandbox(name));
-    let tool = pods(&host);
+    let tool = host.pods();
     tool.add("pods", &warm, &PORTS);
     tool.on("del", "pods", &warm).ok();
     let before = host.snapshot();
@@ -140,9 +108,9 @@ fn without_handles(rules: &str) -> Vec<Value> {
 #[test]
 fn where_all_is_in_place_nothing_changes() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let a = host.sandbox("a");
-    let tool = pods(&host);
+    let tool = host.pods();
     tool.add("pods", &a, &PORTS);
     let mut towards = Connection::open(&outside, "192.0.2.1:8080", (&a, 80));
     let mut away = Connection::open(&a, "192.0.2.2:9000", (&outside, 9000));
@@ -173,31 +141,11 @@ fn where_all_is_in_place_nothing_changes() {
     assert!(towards.carries() && away.carries());
 }
 
-/// The kernel keeps what it knows of connections, but translates nothing without chains of NAT: the
-/// host itself hears what was for the port, and resets the connection.
-#[test]
-fn a_connection_to_a_port_outlives_the_flush_if_nothing_is_sent_meanwhile() {
-    let host = Host::new();
-    let outside = outside(&host);
-    let a = host.sandbox("a");
-    let tool = pods(&host);
-    tool.add("pods", &a, &PORTS);
-    let to_port = || Connection::open(&outside, "192.0.2.1:8080", (&a, 80));
-    let [mut silent, mut talking] = [to_port(), to_port()];
-    let mut away = Connection::open(&a, "192.0.2.2:9000", (&outside, 9000));
-    flush(&host);
-    assert!(!talking.carries() && !away.carries());
-    tool.run(&["reload"]).ok();
-    assert!(silent.carries());
-    assert!(!talking.carries());
-    assert!(away.carries(), "what was lost is sent again");
-}
-
 #[test]
 fn a_mac_that_the_pod_chose_meanwhile_does_not_become_its_own() {
     let host = Host::new();
     let a = host.sandbox("a");
-    let tool = pods(&host);
+    let tool = host.pods();
     tool.add("pods", &a, &[]);
     flush(&host);
     a.ip("link set eth0 address 02:00:00:00:00:66");
@@ -211,9 +159,9 @@ fn a_mac_that_the_pod_chose_meanwhile_does_not_become_its_own() {
 #[test]
 fn attachments_that_are_gone_are_skipped() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
-    let tool = pods(&host);
+    let tool = host.pods();
     tool.add("pods", &a, &["9001:80"]);
     tool.add("pods", &b, &PORTS);
     tool.add("pods", &c, &["9003:80"]);
@@ -233,10 +181,10 @@ fn attachments_that_are_gone_are_skipped() {
 #[test]
 fn one_network_is_reloaded_by_its_name() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
-    let tool = pods(&host);
-    configure(&tool, &host, "others", 2);
+    let tool = host.pods();
+    tool.configure_all("others", 2);
     tool.add("pods", &a, &[]);
     tool.add("others", &b, &[]);
     flush(&host);
@@ -257,9 +205,9 @@ fn one_network_is_reloaded_by_its_name() {
 #[test]
 fn a_port_that_another_took_meanwhile_stays_with_it() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
-    let tool = pods(&host);
+    let tool = host.pods();
     tool.add("pods", &a, &PORTS);
     tool.add("pods", &b, &["9090:80"]);
     flush(&host);
@@ -282,9 +230,9 @@ fn a_port_that_another_took_meanwhile_stays_with_it() {
 #[test]
 fn files_that_are_no_entries_are_named_and_skipped() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let a = host.sandbox("a");
-    let tool = pods(&host);
+    let tool = host.pods();
     tool.add("pods", &a, &PORTS);
     let write = |name: &str, text: &str| fs::write(tool.results().join(name), text).unwrap();
     write("pods-half-eth0", "{\"kind\": \"cniCacheV1\", \"contai");
@@ -337,9 +285,9 @@ fn plugins_that_know_no_reload_are_left_alone() {
 #[test]
 fn two_reloads_and_an_add_at_once_get_along() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let sandboxes = ["a", "b", "c", "d", "e"].map(|name| host.sandbox(name));
-    let tool = pods(&host);
+    let tool = host.pods();
     let [a, others @ ..] = &sandboxes;
     for (sandbox, port) in others.iter().zip(9001..) {
         tool.add("pods", sandbox, &[&format!("{port}:80")]);
@@ -360,7 +308,7 @@ fn two_reloads_and_an_add_at_once_get_along() {
 #[test]
 fn a_del_beside_a_reload_leaves_nothing() {
     let host = Host::new();
-    let tool = pods(&host);
+    let tool = host.pods();
     for round in 0..20 {
         let a = host.sandbox(&format!("a{round}"));
         tool.add("pods", &a, &PORTS);

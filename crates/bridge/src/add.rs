@@ -278,7 +278,8 @@ impl Attach<'_> {
             ips: &plan.ips,
             owner: &self.request.attachment.owner(),
         };
-        firewall::install(&firewall::wanted(self.config, &subject)?)
+        firewall::install(&firewall::wanted(self.config, &subject)?)?;
+        Ok(())
     }
 
     /// Last of all: with it the pair comes up, and the kernel tells the network of the container's

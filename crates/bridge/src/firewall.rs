@@ -5,10 +5,10 @@
 
 use std::os::fd::OwnedFd;
 
-use cni::Error;
 use cni::result::IpConfig;
+use cni::{Error, note};
 use netlink::{Link, MacAddress};
-use nft::{Connection, Element, Table};
+use nft::{Connection, Element, Table, Updated};
 
 use crate::config::{Config, MacCheck, PortMode};
 use crate::{frames, masquerade};
@@ -66,19 +66,41 @@ pub(crate) fn wanted(config: &Config, subject: &Subject<'_>) -> anyhow::Result<V
     Ok(wanted)
 }
 
-/// Installs all of them; what was left of another attachment with the same keys makes room.
+/// Installs all of them; what was left of another attachment with the same keys makes room. Says
+/// whether there was anything to do.
 ///
 /// # Errors
 /// Code 11 where others do not cease to change the rules; whatever the kernel refuses.
-pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<()> {
+pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
+    let mut updated = Updated::Nothing;
     if protections.is_empty() {
-        return Ok(());
+        return Ok(updated);
     }
     let connection = Connection::open()?;
     for Protection { table, elements } in protections {
-        connection.add(table, elements).map_err(coded)?;
+        if connection.add(table, elements).map_err(coded)? == Updated::Rules {
+            updated = Updated::Rules;
+        }
     }
-    Ok(())
+    Ok(updated)
+}
+
+/// Forgets connections that a container began while nobody masqueraded it, and that would go on
+/// unanswered. That it cannot be done hurts only them, and is said.
+pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
+    let forget = || {
+        let connection = Connection::open()?;
+        for ip in ips {
+            connection.forget_unanswered(ip.address.ip())?;
+        }
+        Ok::<_, nft::Error>(())
+    };
+    if let Err(error) = forget() {
+        let error = anyhow::Error::from(error);
+        note(format_args!(
+            "connections that nobody masqueraded may go on as they were: {error:#}"
+        ));
+    }
 }
 
 /// What was removed.

@@ -5,6 +5,7 @@ use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error};
 use netlink::{Connection, Link, MacAddress};
 use netns::Netns;
+use nft::Updated;
 
 use crate::config::Config;
 use crate::firewall::{self, Subject};
@@ -25,7 +26,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let mac = container_mac(request, reported)?;
     let host = Connection::open()?;
     // A DEL that was between the elements and the link would leave behind what comes now.
-    let _lock = Netns::own()?.lock()?;
+    let lock = Netns::own()?.lock()?;
     let bridge = host.link(config.bridge.as_str())?;
     let port = find_port((&host, &bridge), request, reported)?;
     let port = port.with_context(|| {
@@ -39,7 +40,12 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         ips: &reported.ips,
         owner: &request.attachment.owner(),
     };
-    firewall::install(&firewall::wanted(&config, &subject)?)
+    let updated = firewall::install(&firewall::wanted(&config, &subject)?)?;
+    drop(lock);
+    if updated == Updated::Rules && config.masquerade.is_some() {
+        firewall::forget_unanswered(&reported.ips);
+    }
+    Ok(())
 }
 
 /// The MAC that ADD gave the container's link: one that the container chose since then must not
