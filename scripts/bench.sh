@@ -12,6 +12,7 @@
 #     growth      bridge with host-local at 0, 100, 500 and 1,000 pods
 #     leases      host-local at 1, 1,000, 10,000 and 60,000 leases
 #     ports       portmap ADD and DEL, with no other port and with 5,000; connections by them
+#     reload      cnitool reload of 500 pods
 #     bandwidth   bandwidth ADD, CHECK and DEL
 #     throughput  what passes a limit, by iperf3, in ten minutes
 #     footprint   size of the executables, and their peak memory
@@ -40,7 +41,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | chain | burst | growth | leases | ports | bandwidth | throughput | footprint)
+            attach | chain | burst | growth | leases | ports | reload | bandwidth | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;

@@ -11,6 +11,7 @@ mod growth;
 mod leases;
 mod limits;
 mod ports;
+mod reload;
 mod report;
 mod throughput;
 mod timing;
@@ -41,6 +42,7 @@ fn main() {
             "growth" => growth::run(&host, sides(), options.rounds, report),
             "leases" => leases::run(&host, sides(), report),
             "ports" => ports::run(&host, sides(), options.rounds, report),
+            "reload" => reload::run(&host, &options.ours, options.rounds.min(20), report),
             "bandwidth" => limits::run(&host, sides(), options.rounds, report),
             "throughput" => throughput::run(&host, &sides(), report),
             "footprint" => footprint::run(&host, &sides(), report),
@@ -52,13 +54,14 @@ fn main() {
     }
 }
 
-const CASES: [&str; 9] = [
+const CASES: [&str; 10] = [
     "attach",
     "chain",
     "burst",
     "growth",
     "leases",
     "ports",
+    "reload",
     "bandwidth",
     "throughput",
     "footprint",
