@@ -131,6 +131,14 @@ impl Connection {
         Self { calling, answering }
     }
 
+    /// The same connection, of which the server says the first word.
+    pub fn turned(self) -> Self {
+        Self {
+            calling: self.answering,
+            answering: self.calling,
+        }
+    }
+
     /// What is said on either side is heard on the other within two seconds.
     pub fn carries(&mut self) -> bool {
         let Self { calling, answering } = self;

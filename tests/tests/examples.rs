@@ -90,3 +90,22 @@ fn every_example_attaches_two_sandboxes_that_reach_each_other() {
         assert_eq!(a.links(), ["lo"], "{name}");
     }
 }
+
+/// That systemd runs it when it should was seen under systemd; what it runs is seen here.
+#[test]
+fn the_unit_runs_a_command_that_there_is() {
+    let unit = fs::read_to_string(directory().join("systemd/cni-reload.service")).unwrap();
+    let lines = unit.lines().filter_map(|line| {
+        let line = line
+            .strip_prefix("ExecStart=-")
+            .or(line.strip_prefix("ExecReload="));
+        line?.strip_prefix("/opt/cni/bin/cnitool ")
+    });
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 2, "{unit}");
+    let host = Host::new();
+    for line in lines {
+        let tool = host.plugin("cnitool");
+        line.split(' ').fold(tool, Invocation::argument).ok();
+    }
+}
