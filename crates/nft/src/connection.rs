@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::message::{self, Message};
 use crate::reply::Reply;
 use crate::socket::{Committed, NetfilterSocket};
-use crate::table::{Chain, Set, Table, TargetType};
+use crate::table::{Chain, Set, Table};
 
 /// A netlink socket in the namespace in which it was opened.
 pub struct Connection {
@@ -200,70 +200,13 @@ impl Connection {
         Ok(broken)
     }
 
-    /// Deletes the elements of `table` whose owner is doomed, and the chains to which they
-    /// alone lead; says which elements they were. What is not there is deleted.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] and [`Error::Busy`]; a part of them may be deleted then.
-    pub fn delete(
-        &self,
-        table: &Table,
-        is_doomed: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Element>, Error> {
-        let mut deleted = Vec::new();
-        loop {
-            let mut doomed = Vec::new();
-            until_current(|| {
-                let generation = self.generation()?;
-                let elements = self.elements(table)?.into_iter();
-                let (gone, mut stay): (Vec<_>, Vec<_>) =
-                    elements.partition(|element| is_doomed(&element.owner));
-                doomed = gone;
-                stay.extend(doomed.drain(doomed.len().min(MOST_AT_ONCE)..));
-                self.commit(removal(table, &doomed, &stay), generation)
-            })?;
-            let were_all = doomed.len() < MOST_AT_ONCE;
-            deleted.append(&mut doomed);
-            if were_all {
-                return Ok(deleted);
-            }
-        }
-    }
-
-    /// As [`Self::delete`], for elements that are known: those of them that still are whose
-    /// they were. It costs the same at any number of others, but where chains may go.
-    ///
-    /// # Errors
-    /// As [`Self::delete`].
-    pub fn delete_known(&self, table: &Table, known: &[Element]) -> Result<Vec<Element>, Error> {
-        let mut deleted = Vec::new();
-        for known in known.chunks(MOST_AT_ONCE) {
-            let mut doomed = Vec::new();
-            until_current(|| {
-                let generation = self.generation()?;
-                doomed.clear();
-                for element in known {
-                    let there = self.holder(table, element)?;
-                    doomed.extend(there.filter(|it| it.owner == element.owner));
-                }
-                let mut stay = Vec::new();
-                if doomed.iter().any(|it| it.chain().is_some()) {
-                    let leads = |set: &&Set| set.target == TargetType::Chain;
-                    for set in table.sets.iter().filter(leads) {
-                        stay.extend(self.elements_of(table, set)?);
-                    }
-                    stay.retain(|it| !doomed.contains(it));
-                }
-                self.commit(removal(table, &doomed, &stay), generation)
-            })?;
-            deleted.append(&mut doomed);
-        }
-        Ok(deleted)
-    }
-
     /// Where nothing is to be changed the kernel does not compare generations: a list that was
     /// told while somebody else changed the rules may lack what was there all the time.
-    fn commit(&self, messages: Vec<Message>, generation: u32) -> Result<Committed, Error> {
+    pub(crate) fn commit(
+        &self,
+        messages: Vec<Message>,
+        generation: u32,
+    ) -> Result<Committed, Error> {
         if messages.is_empty() && self.generation()? != generation {
             return Ok(Committed::Outdated);
         }
@@ -304,7 +247,7 @@ impl Connection {
         Ok(wanted.eq(found))
     }
 
-    fn generation(&self) -> Result<u32, Error> {
+    pub(crate) fn generation(&self) -> Result<u32, Error> {
         let ask = || self.socket.get(message::get_generation());
         let replies = match ask() {
             // Whoever deletes takes this for "there is nothing": it had better be true.
@@ -327,7 +270,7 @@ impl Connection {
 }
 
 /// Does `attempt` until nobody else changed the rules between its reading and its writing.
-fn until_current<E: From<Error>>(
+pub(crate) fn until_current<E: From<Error>>(
     mut attempt: impl FnMut() -> Result<Committed, E>,
 ) -> Result<(), E> {
     for _ in 0..ATTEMPTS {
@@ -341,24 +284,6 @@ fn until_current<E: From<Error>>(
 /// Those of `all` that `others` lacks.
 fn without<'a>(all: &'a [Element], others: &[Element]) -> impl Iterator<Item = &'a Element> {
     all.iter().filter(|it| !others.contains(it))
-}
-
-/// What deletes elements of `table`, and the chains to which none of those that stay leads.
-fn removal(table: &Table, gone: &[Element], stay: &[Element]) -> Vec<Message> {
-    let elements = gone.iter().map(|element| table.delete_element(element));
-    let chains = deserted(gone, stay);
-    let chains = chains.into_iter().map(|name| table.delete_chain(name));
-    elements.chain(chains).collect()
-}
-
-/// The chains that lost the last element that led to them.
-fn deserted<'a>(gone: &'a [Element], stay: &[Element]) -> Vec<&'a str> {
-    let is_used = |name: &str| stay.iter().any(|it| it.chain() == Some(name));
-    let mut chains: Vec<_> = gone.iter().filter_map(Element::chain).collect();
-    chains.sort_unstable();
-    chains.dedup();
-    chains.retain(|name| !is_used(name));
-    chains
 }
 
 /// The comment of a rule that is there.
@@ -384,6 +309,3 @@ fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {
 /// Of many who try at once one gets through each time, so each does in the end. With fifty, one of
 /// two hundred ADDs of portmap by sixteen processes gave up in two of seven runs.
 const ATTEMPTS: usize = 1000;
-
-/// So that others' changes, after which all is asked for again, seldom come in between.
-const MOST_AT_ONCE: usize = 500;

@@ -10,6 +10,7 @@
 
 mod connection;
 mod conntrack;
+mod deletion;
 mod element;
 mod error;
 mod expression;

@@ -1,0 +1,117 @@
+//! Taking out what belongs to somebody.
+//!
+//! What is doomed is listed first, which takes long where there is much, and then asked for by key and
+//! deleted, a little at a time: others change the rules meanwhile, and would never let a deletion
+//! through that has to read everything in between.
+
+use std::collections::HashSet;
+
+use crate::connection::{Connection, until_current};
+use crate::element::Element;
+use crate::error::Error;
+use crate::socket::Committed;
+use crate::table::Table;
+
+impl Connection {
+    /// Deletes the elements of `table` whose owner is doomed, and the chains to which they
+    /// alone lead; says which elements they were. What is not there is deleted.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Busy`]; a part of them may be deleted then.
+    pub fn delete(
+        &self,
+        table: &Table,
+        is_doomed: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Element>, Error> {
+        let mut elements = self.listed(table)?;
+        elements.retain(|element| is_doomed(&element.owner));
+        self.delete_known(table, &elements)
+    }
+
+    /// As [`Self::delete`], for elements that are known: those of them that still are whose
+    /// they were. It costs the same at any number of others.
+    ///
+    /// # Errors
+    /// As [`Self::delete`].
+    pub fn delete_known(&self, table: &Table, known: &[Element]) -> Result<Vec<Element>, Error> {
+        let mut deleted = Vec::new();
+        for known in known.chunks(MOST_AT_ONCE) {
+            deleted.append(&mut self.delete_few(table, known)?);
+        }
+        Ok(deleted)
+    }
+
+    fn delete_few(&self, table: &Table, known: &[Element]) -> Result<Vec<Element>, Error> {
+        let mut doomed = Vec::new();
+        let mut chains_go = true;
+        until_current(|| {
+            let generation = self.generation()?;
+            doomed.clear();
+            for element in known {
+                let there = self.holder(table, element)?;
+                doomed.extend(there.filter(|it| it.owner == element.owner));
+            }
+            let elements = doomed.iter().map(|element| table.delete_element(element));
+            let chains = chains_of(&doomed).into_iter().filter(|_| chains_go);
+            let chains = chains.map(|name| table.delete_chain(name));
+            match self.commit(elements.chain(chains).collect(), generation) {
+                // Elements of others lead there, too; which has to be asked for one by one.
+                Err(error) if error.is_in_use() && chains_go => {
+                    chains_go = false;
+                    Ok(Committed::Outdated)
+                }
+                committed => committed,
+            }
+        })?;
+        let chains = chains_of(&doomed);
+        if !chains_go && chains.len() > 1 {
+            for chain in chains {
+                self.delete_deserted(table, chain)?;
+            }
+        }
+        Ok(doomed)
+    }
+
+    fn delete_deserted(&self, table: &Table, chain: &str) -> Result<(), Error> {
+        let deleted = self
+            .socket
+            .commit(vec![table.delete_chain(chain)], ANY_GENERATION);
+        match deleted {
+            Err(error) if !error.is_in_use() && !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every element of `table` that is there all the time. A list that is told while others change
+    /// the rules may lack some, but hardly each time the same.
+    fn listed(&self, table: &Table) -> Result<Vec<Element>, Error> {
+        let mut seen = HashSet::new();
+        for _ in 0..LISTS {
+            let generation = self.generation()?;
+            let elements = self.elements(table)?;
+            if self.generation()? == generation {
+                return Ok(elements);
+            }
+            seen.extend(elements);
+        }
+        Ok(seen.into_iter().collect())
+    }
+}
+
+/// The chains to which elements lead, each once.
+fn chains_of(elements: &[Element]) -> Vec<&str> {
+    let mut chains: Vec<_> = elements.iter().filter_map(Element::chain).collect();
+    chains.sort_unstable();
+    chains.dedup();
+    chains
+}
+
+/// So that others' changes, after which all is asked for again, seldom come in between.
+const MOST_AT_ONCE: usize = 50;
+
+/// Lists of which one was told while nobody changed anything, or all of which together lack nothing.
+const LISTS: usize = 10;
+
+/// The kernel compares no generations then (`nf_tables_valid_genid` in
+/// `net/netfilter/nf_tables_api.c`).
+const ANY_GENERATION: u32 = 0;
