@@ -16,17 +16,30 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let host = Connection::open()?;
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
+    let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    let names: HashSet<_> = request
+        .valid_attachments()
+        .flat_map(|it| ifb::names(&it))
+        .collect();
     let mut failures = Vec::new();
-    for link in host.links()? {
-        let Some(owner) = &link.alias else { continue };
-        let is_ours = link.kind == LinkKind::Ifb && Attachment::is_owner_in(owner, network);
-        if !is_ours || valid.contains(owner) {
-            continue;
+    let mut links = host.links()?;
+    links.retain(|link| link.kind == LinkKind::Ifb);
+    for link in links {
+        match &link.alias {
+            Some(owner) if is_doomed(owner) => {
+                note(format_args!(
+                    "{} of {owner} is listed no more: deleted",
+                    link.name
+                ));
+            }
+            None if ifb::is_nameless(&link, network) && !names.contains(&link.name) => {
+                note(format_args!(
+                    "{} of an ADD that was cut short: deleted",
+                    link.name
+                ));
+            }
+            _ => continue,
         }
-        note(format_args!(
-            "{} of {owner} is listed no more: deleted",
-            link.name
-        ));
         if let Err(failure) = ifb::delete(&host, &link) {
             failures.push(format!("{failure:#}"));
         }

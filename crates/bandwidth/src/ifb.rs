@@ -1,6 +1,6 @@
 //! The intermediate functional block on which a sandbox's packets wait.
 
-use cni::Attachment;
+use cni::{Attachment, NetworkName};
 use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
 use tc::Module;
@@ -23,6 +23,14 @@ pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result
         found.retain(|link| link.alias.is_none());
     }
     Ok(found)
+}
+
+/// That of an ADD in `network` that was killed after the message that makes a block and before the
+/// one that says whose it is. The reference's has a MAC that the kernel chose.
+pub(crate) fn is_nameless(link: &Link, network: &NetworkName) -> bool {
+    let [a, b] = network.mark();
+    let is_ours = |mac: MacAddress| mac.0.starts_with(&[MAC, a, b]);
+    link.alias.is_none() && link.mac.is_some_and(is_ours)
 }
 
 /// Finds the attachment's, or makes it. It comes up once it has its limit.
@@ -86,7 +94,7 @@ fn adopt(host: &Connection, link: Link, owner: &str, mtu: u32) -> anyhow::Result
 
 /// The name that the reference would choose, and one for where that is another interface's of
 /// the same container, since the reference's says nothing of the interface.
-fn names(attachment: &Attachment) -> [String; 2] {
+pub(crate) fn names(attachment: &Attachment) -> [String; 2] {
     let (network, container) = (attachment.network.as_str(), attachment.container.as_str());
     let interface = attachment.interface.as_str();
     [
@@ -102,15 +110,17 @@ fn name(parts: &[&str]) -> String {
     format!("bwp{digits}")
 }
 
-/// Locally administered, and no end of a pair's.
+/// Locally administered, and no end of a pair's. It says which network's it is before the alias
+/// can.
 fn mac(attachment: &Attachment) -> MacAddress {
-    let [_, rest @ ..] = attachment.digest();
-    let mut bytes = [0x0a; 6];
-    for (byte, digest) in bytes.iter_mut().skip(1).zip(rest) {
+    let mut bytes = [MAC; 6];
+    for (byte, digest) in bytes.iter_mut().skip(1).zip(attachment.marked_digest()) {
         *byte = digest;
     }
     MacAddress(bytes)
 }
+
+const MAC: u8 = 0x0a;
 
 #[cfg(test)]
 mod tests {

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use cni::{Attachment, GcRequest, Verb, note};
-use netlink::Connection;
+use cni::{Attachment, GcRequest, NetworkName, Verb, note};
+use netlink::{Connection, Link, LinkKind};
 
+use crate::plan::{self, host_link_name};
 use crate::{del, firewall};
 
 /// Removes what belongs to this network and to no listed attachment.
@@ -26,16 +27,27 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             ));
         }),
     }
-    let links = host.links()?;
-    let doomed = links
-        .iter()
-        .filter_map(|link| Some((link, link.alias.as_deref()?)));
-    for (link, owner) in doomed.filter(|(_, owner)| is_doomed(owner)) {
-        note(format_args!(
-            "{} of {owner} is listed no more: deleted",
-            link.name
-        ));
-        match host.delete_link(link) {
+    let names: HashSet<_> = request
+        .valid_attachments()
+        .map(|it| host_link_name(&it))
+        .collect();
+    for link in host.links()? {
+        match &link.alias {
+            Some(owner) if is_doomed(owner) => {
+                note(format_args!(
+                    "{} of {owner} is listed no more: deleted",
+                    link.name
+                ));
+            }
+            None if is_nameless(&link, network) && !names.contains(&link.name) => {
+                note(format_args!(
+                    "{} of an ADD that was cut short: deleted",
+                    link.name
+                ));
+            }
+            _ => continue,
+        }
+        match host.delete_link(&link) {
             Err(error) if !error.is_not_found() => outcomes.push(Err(error.into())),
             _ => {}
         }
@@ -43,4 +55,11 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     drop(lock);
     outcomes.push(del::forward(&request.network, Verb::Gc));
     del::all(outcomes)
+}
+
+/// A pair of an ADD that was killed after the message that makes it and before the one that says
+/// whose it is.
+fn is_nameless(link: &Link, network: &NetworkName) -> bool {
+    let is_ours = |mac| plan::is_host_mac_in(network, mac);
+    link.alias.is_none() && link.kind == LinkKind::Veth && link.mac.is_some_and(is_ours)
 }

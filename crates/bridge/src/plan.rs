@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::result::{AddResult, IpConfig, Route};
-use cni::{Attachment, Error};
+use cni::{Attachment, Error, NetworkName};
 use ipnetwork::IpNetwork;
 use netlink::MacAddress;
 use sha2::{Digest as _, Sha256};
@@ -167,10 +167,10 @@ pub(crate) fn host_link_name(attachment: &Attachment) -> String {
     format!("veth{}", attachment.digest_hex(11))
 }
 
-/// The MAC of the host's end, also from the hash: locally administered, and never the
-/// one of a container.
+/// The MAC of the host's end: locally administered, and never the one of a container. It says
+/// which network's it is before the alias can.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
-    hashed_mac(HOST_MAC, attachment)
+    mac(&[HOST_MAC], &attachment.marked_digest())
 }
 
 /// Some attachment's host end may have this MAC.
@@ -179,13 +179,15 @@ pub(crate) fn is_host_mac(mac: MacAddress) -> bool {
     first == HOST_MAC
 }
 
-/// The MAC of the container's end before there is an address to derive it from.
-pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
-    hashed_mac(0x06, attachment)
+/// Some attachment's host end in `network` may have this MAC.
+pub(crate) fn is_host_mac_in(network: &NetworkName, mac: MacAddress) -> bool {
+    let [a, b] = network.mark();
+    mac.0.starts_with(&[HOST_MAC, a, b])
 }
 
-fn hashed_mac(first: u8, attachment: &Attachment) -> MacAddress {
-    mac(&[first], &attachment.digest())
+/// The MAC of the container's end before there is an address to derive it from.
+pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
+    mac(&[0x06], &attachment.digest())
 }
 
 /// The MAC that follows from the first address, IPv4 before IPv6, so that no neighbour's

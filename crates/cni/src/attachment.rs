@@ -67,6 +67,17 @@ impl Attachment {
         ])
     }
 
+    /// Five bytes for a kernel address: two say which network, as [`NetworkName::mark`] does, the
+    /// others are of [`Self::digest`].
+    pub fn marked_digest(&self) -> [u8; 5] {
+        let mut bytes = [0; 5];
+        let source = self.network.mark().into_iter().chain(self.digest());
+        for (byte, source) in bytes.iter_mut().zip(source) {
+            *byte = source;
+        }
+        bytes
+    }
+
     /// The first `digits` hexadecimal digits of [`Self::digest`], at most 64.
     pub fn digest_hex(&self, digits: usize) -> String {
         let mut text = hex(&self.digest());
@@ -97,6 +108,14 @@ fn stand_in(name: &str) -> String {
     let mut text = hex(&sha256(&[name]));
     text.truncate(48);
     text
+}
+
+impl NetworkName {
+    /// Two bytes of the name's SHA-256, for what has no room for the name.
+    pub fn mark(&self) -> [u8; 2] {
+        let [a, b, ..] = sha256(&[self.as_str()]);
+        [a, b]
+    }
 }
 
 fn sha256(parts: &[&str]) -> [u8; 32] {
