@@ -55,37 +55,44 @@ struct Limiting<'a> {
 
 impl<'a> Limiting<'a> {
     fn ingress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
-        let leaving = Leaving {
-            connection: self.host,
-            link: self.host_link,
-        };
+        let link = self.host_link;
         undo.push("take the limit from the host's end", move || {
-            Ok(leaving.remove()?)
+            // The connection may be what failed.
+            Ok(leaving(&Connection::open()?, link).remove()?)
         });
-        Ok(leaving.ensure(limit, self.traffic)?)
+        Ok(leaving(self.host, link).ensure(limit, self.traffic)?)
     }
 
     /// The block is ready before anything is sent to it.
     fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         let attachment = &self.request.attachment;
         undo.push("delete the ifb", move || {
-            // The connection may be what failed.
             del::delete_ifbs(&Connection::open()?, attachment)
         });
         let ifb = ifb::ensure(self.host, attachment, self.host_link.mtu)?;
-        let leaving = Leaving {
-            connection: self.host,
-            link: &ifb,
-        };
-        leaving.ensure(limit, &Traffic::All)?;
+        leaving(self.host, &ifb).ensure(limit, &Traffic::All)?;
         ifb::bring_up(self.host, &ifb)?;
-        let arriving = Arriving {
-            connection: self.host,
-            link: self.host_link,
-        };
-        arriving.ensure(&ifb, self.traffic)?;
+        self.send_to(&ifb, undo)?;
         Ok(ifb)
     }
+
+    /// What would go on being sent to a block that is gone would be lost.
+    fn send_to(self, ifb: &Link, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+        let link = self.host_link;
+        let hook = arriving(self.host, link).find_hook()?;
+        undo.push("send nothing to the ifb", move || {
+            Ok(arriving(&Connection::open()?, link).remove(hook)?)
+        });
+        Ok(arriving(self.host, link).ensure(ifb, self.traffic)?)
+    }
+}
+
+fn leaving<'a>(connection: &'a Connection, link: &'a Link) -> Leaving<'a> {
+    Leaving { connection, link }
+}
+
+fn arriving<'a>(connection: &'a Connection, link: &'a Link) -> Arriving<'a> {
+    Arriving { connection, link }
 }
 
 fn interface(ifb: &Link) -> Interface {

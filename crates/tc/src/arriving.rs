@@ -1,6 +1,6 @@
 //! What arrives at a link is sent to another one, where it can wait.
 
-use netlink::{Connection, Discipline, Filter, Handle, HeldFilter, Link, Packets, Request};
+use netlink::{Connection, Filter, Handle, HeldFilter, Link, Packets, Request};
 
 use crate::error::{Error, Module};
 use crate::traffic::Traffic;
@@ -14,45 +14,51 @@ pub struct Arriving<'a> {
     pub link: &'a Link,
 }
 
-/// Where the filters are attached.
+/// Whether there is a place where filters can be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// It was there already, and may be somebody else's.
+    /// It may be somebody else's.
     Found,
-    /// It was made.
-    Made,
+    /// It has to be made.
+    Missing,
 }
 
 impl Arriving<'_> {
-    /// Sends `traffic` to `other`, wherever of ours it was sent before.
-    ///
-    /// # Errors
-    /// [`Error::Lacks`]; a hook that was made is gone again by then.
-    pub fn ensure(&self, other: &Link, traffic: &Traffic) -> Result<Hook, Error> {
-        let hook = self.ensure_hook()?;
-        let ensured = self.ensure_filters(hook, other, traffic);
-        if ensured.is_err() {
-            self.remove(hook)?;
-        }
-        ensured.map(|()| hook)
-    }
-
-    /// Sends nothing anywhere any more, and takes `hook` away if it was made.
+    /// Looks for it.
     ///
     /// # Errors
     /// [`Error::Netlink`].
-    pub fn remove(&self, hook: Hook) -> Result<(), Error> {
-        match hook {
-            Hook::Made => {
-                let hook = Request::delete_qdisc(self.link.index, Handle::INGRESS);
-                self.connection.execute(vec![hook])?;
-            }
-            Hook::Found => {
-                let (ours, _) = self.filters(0)?;
-                self.delete(&ours)?;
-            }
+    pub fn find_hook(&self) -> Result<Hook, Error> {
+        let found = self.connection.qdisc(self.link.index, Handle::INGRESS)?;
+        Ok(found.map_or(Hook::Missing, |_| Hook::Found))
+    }
+
+    /// Sends `traffic` to `other`, wherever of ours it was sent before.
+    ///
+    /// # Errors
+    /// [`Error::Lacks`]; a part of it may be done then, which [`Self::remove`] undoes.
+    pub fn ensure(&self, other: &Link, traffic: &Traffic) -> Result<(), Error> {
+        let hook = self.ensure_hook()?;
+        self.ensure_filters(hook, other, traffic)
+    }
+
+    /// Sends nothing anywhere any more, and takes away what was `before` missing, unless somebody
+    /// else uses it by now.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`].
+    pub fn remove(&self, before: Hook) -> Result<(), Error> {
+        if self.find_hook()? == Hook::Missing {
+            return Ok(());
         }
-        Ok(())
+        let (ours, mut others) = self.filters(0)?;
+        // What holds a priority's filters together is told like one.
+        others.retain(|other| ours.iter().all(|it| it.priority != other.priority));
+        if before == Hook::Found || !others.is_empty() {
+            return self.delete(&ours);
+        }
+        let hook = Request::delete_qdisc(self.link.index, Handle::INGRESS);
+        Ok(self.connection.execute(vec![hook])?)
     }
 
     /// What is not as [`Self::ensure`] leaves it, in words.
@@ -60,9 +66,9 @@ impl Arriving<'_> {
     /// # Errors
     /// [`Error::Netlink`].
     pub fn differences(&self, other: &Link, traffic: &Traffic) -> Result<Vec<String>, Error> {
-        let ours = match self.hook()? {
-            Some(_) => self.filters(other.index)?.0,
-            None => Vec::new(),
+        let ours = match self.find_hook()? {
+            Hook::Found => self.filters(other.index)?.0,
+            Hook::Missing => Vec::new(),
         };
         if do_the_same(&ours, &wanted(other, traffic, 0)) {
             return Ok(Vec::new());
@@ -73,20 +79,15 @@ impl Arriving<'_> {
         )])
     }
 
-    fn hook(&self) -> Result<Option<Discipline>, Error> {
-        let found = self.connection.qdisc(self.link.index, Handle::INGRESS)?;
-        Ok(found.map(|it| it.discipline))
-    }
-
+    /// What was there before.
     fn ensure_hook(&self) -> Result<Hook, Error> {
-        if self.hook()?.is_some() {
-            return Ok(Hook::Found);
+        let before = self.find_hook()?;
+        if before == Hook::Found {
+            return Ok(before);
         }
-        match self
-            .connection
-            .execute(vec![Request::add_ingress(self.link.index)])
-        {
-            Ok(()) => Ok(Hook::Made),
+        let add = Request::add_ingress(self.link.index);
+        match self.connection.execute(vec![add]) {
+            Ok(()) => Ok(before),
             // Somebody was quicker.
             Err(error) if error.is_already_exists() => Ok(Hook::Found),
             Err(error) => Err(Error::of(Module::Ingress, error)),
@@ -96,7 +97,7 @@ impl Arriving<'_> {
     fn ensure_filters(&self, hook: Hook, other: &Link, traffic: &Traffic) -> Result<(), Error> {
         let (ours, others) = match hook {
             Hook::Found => self.filters(other.index)?,
-            Hook::Made => Default::default(),
+            Hook::Missing => Default::default(),
         };
         let is_ours = |priority| ours.iter().any(|it| it.priority == priority);
         let taken = others.iter().map(|it| it.priority);
