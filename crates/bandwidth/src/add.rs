@@ -1,7 +1,7 @@
 //! ADD: the limits, and the way back.
 
 use cni::result::Interface;
-use cni::{AddRequest, AddResult, Error, Undo};
+use cni::{AddRequest, Answer, Answered, Error, Undo};
 use netlink::{Connection, Link};
 use netns::Netns;
 use tc::{Arriving, Leaving, Limit, Traffic};
@@ -10,15 +10,15 @@ use crate::config::Config;
 use crate::plan::Plan;
 use crate::{del, host_link, ifb};
 
-/// Limits the sandbox and reports the result with the block that was made.
+/// Limits the sandbox and answers the result with the block that was made.
 ///
 /// # Errors
 /// Whatever stands in the way. Nothing is limited by then.
-pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
+pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let config = Config::parse(&request.network)?;
     let mut result = request.chained()?.clone();
     if config.is_idle() {
-        return Ok(result);
+        return Ok(answer.give(&result)?);
     }
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     // Two ADDs of one attachment at once would undo each other's work.
@@ -40,8 +40,9 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
         let ifb = limiting.egress(limit, &mut undo)?;
         result.interfaces.push(interface(&ifb));
     }
+    let answered = answer.give(&result)?;
     undo.keep();
-    Ok(result)
+    Ok(answered)
 }
 
 /// One sandbox's limits in the making.

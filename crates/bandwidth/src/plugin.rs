@@ -1,7 +1,7 @@
 //! The verbs, and the executable's name.
 
 use cni::{
-    About, AddRequest, AddResult, CheckRequest, DelRequest, GcRequest, Reload, SpecVersion,
+    About, AddRequest, Answer, Answered, CheckRequest, DelRequest, GcRequest, Reload, SpecVersion,
     StatusRequest,
 };
 
@@ -19,8 +19,8 @@ impl cni::Plugin for Bandwidth {
         }
     }
 
-    fn add(&self, request: &AddRequest) -> anyhow::Result<AddResult> {
-        add::add(request)
+    fn add(&self, request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
+        add::add(request, answer)
     }
 
     fn del(&self, request: &DelRequest) -> anyhow::Result<()> {

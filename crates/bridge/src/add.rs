@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use cni::delegate::{Delegate, Waiting};
 use cni::result::Interface;
-use cni::{AddRequest, AddResult, Error, Network, Undo, Verb, note};
+use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb, note};
 use netlink::{
     Connection, Link, LinkChange, LinkKind, MacAddress, Monitor, PortState, Request, VethEnd,
     VethPair, Wait,
@@ -19,12 +19,12 @@ use crate::plan::{self, Plan};
 use crate::sandbox::{DEADLINE, Sandbox};
 use crate::vlan::{self, DefaultVlan, Vlans};
 
-/// Joins the sandbox to the bridge and reports what was made.
+/// Joins the sandbox to the bridge and answers what was made.
 ///
 /// # Errors
 /// Whatever stands in the way. The pair and the lease are gone again by then; the bridge
 /// stays, since others may use it already.
-pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
+pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let config = Config::parse(&request.network, &request.args)?;
     expect_first_of_chain(request)?;
     note_idle_keys(&config);
@@ -58,8 +58,9 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
         Lease::BeforeLink(delegate) => attach.lease_first(delegate),
         Lease::AfterLink(delegate) => attach.link_first(delegate),
     }?;
+    let answered = answer.give(&result)?;
     undo.keep();
-    Ok(result)
+    Ok(answered)
 }
 
 /// The reference takes them without a word, so they are no error.

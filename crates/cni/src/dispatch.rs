@@ -3,7 +3,6 @@
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::environment::{Environment, SearchPath, Verb};
@@ -33,8 +32,8 @@ pub trait Plugin {
     /// Attaches a sandbox.
     ///
     /// # Errors
-    /// Whatever stands in the way; all that was done is undone by then.
-    fn add(&self, request: &AddRequest) -> anyhow::Result<AddResult>;
+    /// Whatever stands in the way, of the answer too; all that was done is undone by then.
+    fn add(&self, request: &AddRequest, answer: Answer) -> anyhow::Result<Answered>;
 
     /// Detaches a sandbox.
     ///
@@ -67,6 +66,25 @@ pub trait Plugin {
 
 /// RELOAD, a verb that the specification has not: what is there as ADD left it stays untouched.
 pub type Reload = fn(&CheckRequest) -> anyhow::Result<()>;
+
+/// The way to the result of an ADD, for whoever can still undo it: a result that nobody can read
+/// is no result.
+#[derive(Debug)]
+pub struct Answer(SpecVersion);
+
+/// What was done is known to whoever asked for it.
+#[derive(Debug)]
+pub struct Answered(());
+
+impl Answer {
+    /// Prints `result` in the version that was asked for.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn give(self, result: &AddResult) -> Result<Answered, Error> {
+        print(&result.to_json(self.0)).map(Answered)
+    }
+}
 
 /// Runs one verb of `plugin` as the environment and standard input ask, and writes the
 /// result or the error object to standard output.
@@ -114,7 +132,11 @@ fn dispatch(
     network: Network,
 ) -> anyhow::Result<()> {
     match environment.verb {
-        Verb::Add => add(plugin, environment, network),
+        Verb::Add => {
+            let answer = Answer(network.version);
+            let Answered(()) = plugin.add(&AddRequest::parse(environment, network)?, answer)?;
+            Ok(())
+        }
         Verb::Del => plugin.del(&DelRequest::parse(environment, network)?),
         Verb::Check => plugin.check(&CheckRequest::parse(environment, network)?),
         Verb::Status => plugin.status(&StatusRequest { network }),
@@ -135,24 +157,6 @@ fn nothing_to_reload(about: About) -> Error {
             about.name
         ),
     }
-}
-
-/// A result that nobody can read is no result: where printing fails, the sandbox is
-/// detached again.
-fn add(plugin: &impl Plugin, environment: Environment, network: Network) -> anyhow::Result<()> {
-    let request = AddRequest::parse(environment, network)?;
-    let result = plugin.add(&request)?;
-    let Err(unprinted) = print(&result.to_json(request.network.version)) else {
-        return Ok(());
-    };
-    let undone = plugin.del(&DelRequest {
-        attachment: request.attachment,
-        netns: Some(request.netns),
-        network: request.network,
-        prev_result: Some(result),
-    });
-    undone.with_context(|| format!("undo an ADD after this: {unprinted}"))?;
-    Err(unprinted.into())
 }
 
 /// What whoever runs the executable by hand sees; nerdctl reads the first line, too.

@@ -26,7 +26,7 @@ mod when_full;
 
 pub use args::CniArgs;
 pub use attachment::{Attachment, AttachmentId, ContainerId, InterfaceName, NetworkName};
-pub use dispatch::{About, Plugin, Reload, run};
+pub use dispatch::{About, Answer, Answered, Plugin, Reload, run};
 pub use environment::{SearchPath, Verb};
 pub use error::{Error, ErrorObject};
 pub use network::Network;

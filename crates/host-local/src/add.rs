@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use anyhow::{bail, ensure};
 use cni::result::IpConfig;
-use cni::{AddRequest, AddResult, Attachment, Undo, note};
+use cni::{AddRequest, AddResult, Answer, Answered, Attachment, Undo, note};
 use nix::unistd::getppid;
 
 use crate::config::Config;
@@ -20,7 +20,7 @@ use crate::vacancy::Vacancy;
 /// # Errors
 /// The configuration makes no sense, the attachment holds addresses already, a set is
 /// exhausted, or the files cannot be written. Nothing is leased then.
-pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
+pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let parent = getppid();
     let config = Config::parse(&request.network)?;
     let requested = request::assign(&config.sets, &request::requested(request)?)?;
@@ -51,13 +51,14 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
         let made_in = &store;
         undo.push("release the lease", move || made_in.cancel(&lease));
     }
-    undo.keep();
-    Ok(AddResult {
+    let answered = answer.give(&AddResult {
         ips,
         routes: config.routes,
         dns,
         ..AddResult::default()
-    })
+    })?;
+    undo.keep();
+    Ok(answered)
 }
 
 /// An asked-for address counts for the round robin, too, as it does in the reference.

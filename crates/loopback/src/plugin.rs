@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use cni::result::{AddResult, Interface, IpConfig};
 use cni::{
-    About, AddRequest, CheckRequest, DelRequest, Error, GcRequest, Network, Reload, SpecVersion,
-    StatusRequest,
+    About, AddRequest, Answer, Answered, CheckRequest, DelRequest, Error, GcRequest, Network,
+    Reload, SpecVersion, StatusRequest, Undo,
 };
 use netlink::{Address, Connection, Link, LinkChange, Request};
 use netns::Netns;
@@ -24,8 +24,8 @@ impl cni::Plugin for Loopback {
         }
     }
 
-    /// Brings `lo` up and reports its addresses, or what the plugins before it did.
-    fn add(&self, request: &AddRequest) -> anyhow::Result<AddResult> {
+    /// Brings `lo` up and answers its addresses, or what the plugins before it did.
+    fn add(&self, request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
         expect_no_keys(&request.network)?;
         let connection = connect(&request.netns)?;
         let link = connection.link(LO)?;
@@ -33,11 +33,18 @@ impl cni::Plugin for Loopback {
         if let Some(alien) = before.iter().find(|it| !it.address.ip().is_loopback()) {
             bail!("{LO} bears {}, which is no loopback address", alien.address);
         }
+        let mut undo = Undo::default();
+        if !link.is_up {
+            undo.push("take lo down", || set(&connection, &LinkChange::Down));
+        }
         set(&connection, &LinkChange::Up)?;
         let addresses = connection.addresses(link.index)?;
         let sandbox = request.netns.to_string_lossy().into_owned();
         let prev_result = request.prev_result.clone();
-        Ok(prev_result.unwrap_or_else(|| result(&link, sandbox, &addresses)))
+        let made = || result(&link, sandbox, &addresses);
+        let answered = answer.give(&prev_result.unwrap_or_else(made))?;
+        undo.keep();
+        Ok(answered)
     }
 
     /// Takes `lo` down, where there still is one.

@@ -1,22 +1,22 @@
 //! ADD: a record of the sandbox, the ports, the way out for 127.0.0.1.
 
 use anyhow::Context as _;
-use cni::{AddRequest, AddResult, Undo, note};
+use cni::{AddRequest, Answer, Answered, Undo, note};
 
 use crate::config::Config;
 use crate::plan::{HostPort, Plan};
 use crate::record::{Identity, Record, Records};
 use crate::{del, firewall, localnet, table};
 
-/// Forwards the ports that were asked for, and passes on what the plugins before did.
+/// Forwards the ports that were asked for, and answers what the plugins before did.
 ///
 /// # Errors
 /// Whatever stands in the way; nothing of it is left by then.
-pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
+pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let result = request.chained()?;
     let config = Config::parse(&request.network)?;
     if config.mappings.is_empty() {
-        return Ok(result.clone());
+        return Ok(answer.give(result)?);
     }
     let attachment = &request.attachment;
     let plan = Plan::new(&config, result, &attachment.interface)?;
@@ -25,14 +25,15 @@ pub(crate) fn add(request: &AddRequest) -> anyhow::Result<AddResult> {
             "{mapping} leads nowhere: the container has no address of that family"
         ));
     }
+    let mut undo = Undo::default();
     if !plan.forwards.is_empty() {
-        let mut undo = Undo::default();
         undo.push("remove the ports", || del::remove(attachment));
         let stale = forward(request, &config, &plan)?;
         firewall::forget(&stale);
-        undo.keep();
     }
-    Ok(result.clone())
+    let answered = answer.give(result)?;
+    undo.keep();
+    Ok(answered)
 }
 
 /// The record comes first, so that no port is ever without one, and the sysctl after the rule
