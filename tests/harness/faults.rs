@@ -11,6 +11,8 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use nix::errno::Errno;
+
 use crate::Invocation;
 
 /// Longer than any deadline of a plugin, in seconds.
@@ -30,10 +32,12 @@ pub struct Call {
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// It fails with this errno: `ENOMEM`.
-    Error(&'static str),
+    /// It fails with this error, and does nothing.
+    Error(Errno),
     /// The kernel gets the netlink message, and refuses it: its type is one that there is not.
     Refusal,
+    /// It receives this error in place of what the kernel answered.
+    Answer(Errno),
     /// The process is killed before it is made.
     Kill,
 }
@@ -64,7 +68,12 @@ impl Trace {
         let text = fs::read_to_string(file);
         let text = text.unwrap_or_else(|error| panic!("strace: {}: {error}", file.display()));
         Self {
-            lines: text.lines().map(str::to_owned).collect(),
+            // Who writes a sysctl while somebody holds the kernel's lock begins anew, thousands of times.
+            lines: text
+                .lines()
+                .filter(|line| !line.contains("= ? ERESTART"))
+                .map(str::to_owned)
+                .collect(),
         }
     }
 
@@ -127,6 +136,21 @@ impl Call {
         &self.line
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// It receives a netlink message.
+    pub fn is_answer(&self) -> bool {
+        self.line.contains("nlmsg_seq=")
+    }
+
+    /// It only wakes the thread that waits for sockets.
+    pub fn is_wake(&self) -> bool {
+        self.line.contains("anon_inode:[eventfd]")
+    }
+
     /// The same call, going wrong.
     pub fn with(&self, harm: Harm) -> Fault {
         let call = self.clone();
@@ -144,9 +168,10 @@ impl Fault {
     pub fn strace(&self, file: &Path) -> Vec<String> {
         let Call { name, number, .. } = &self.call;
         let harm = match self.harm {
-            Harm::Error(errno) => format!("error={errno}"),
+            Harm::Error(errno) => format!("error={errno:?}"),
             Harm::Kill => "signal=KILL".into(),
             Harm::Refusal => format!("poke_enter=@arg2={}", self.call.unknown_type()),
+            Harm::Answer(errno) => format!("poke_exit=@arg2={}", self.call.error(errno)),
         };
         let mut strace = strace(file);
         strace.extend(["-e".into(), format!("trace={name}")]);
@@ -167,13 +192,45 @@ impl Call {
     /// The start of the message, struct nlmsghdr: its length as it was and type 0xffff, in
     /// hexadecimal digits.
     fn unknown_type(&self) -> String {
-        let (_, rest) = self.line.split_once("nlmsg_len=").expect("a message");
-        let digits = rest.split(|it: char| !it.is_ascii_digit()).next();
-        let length: u32 = digits.and_then(|it| it.parse().ok()).expect("a length");
-        let bytes = length.to_ne_bytes();
-        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
-        digits.chain(["ffff".into()]).collect()
+        let bytes = self.number_after("nlmsg_len=").to_ne_bytes();
+        digits(&[&bytes, &[0xff, 0xff]])
     }
+
+    /// A message of type `NLMSG_ERROR` with the number of the one that is answered, as long as all
+    /// that was received; what it refuses is left out (`NLM_F_CAPPED`).
+    fn error(&self, errno: Errno) -> String {
+        let length = self
+            .line
+            .rsplit_once(" = ")
+            .and_then(|(_, it)| it.parse().ok());
+        let length: u32 = length.expect("a length");
+        let (kind, flags) = (2_u16.to_ne_bytes(), 0x100_u16.to_ne_bytes());
+        let sequence = self.number_after("nlmsg_seq=").to_ne_bytes();
+        let error = (errno as i32).wrapping_neg().to_ne_bytes();
+        let (port, refused) = ([0; 4], [0; 16]);
+        let message: [&[u8]; 7] = [
+            &length.to_ne_bytes(),
+            &kind,
+            &flags,
+            &sequence,
+            &port,
+            &error,
+            &refused,
+        ];
+        digits(&message)
+    }
+
+    fn number_after(&self, key: &str) -> u32 {
+        let (_, rest) = self.line.split_once(key).expect("a message");
+        let digits = rest.split(|it: char| !it.is_ascii_digit()).next();
+        digits.and_then(|it| it.parse().ok()).expect("a number")
+    }
+}
+
+fn digits(bytes: &[&[u8]]) -> String {
+    let digits = bytes.concat();
+    let digits = digits.iter().map(|byte| format!("{byte:02x}"));
+    digits.collect()
 }
 
 impl fmt::Display for Fault {

@@ -178,6 +178,16 @@ impl Host {
         leases_in(&self.lease_dir().join(network))
     }
 
+    /// The processes in this network that a plugin left behind and that still run.
+    pub fn left_over(&self) -> Vec<String> {
+        let own = fs::read_link("/proc/thread-self/ns/net").unwrap();
+        let processes = fs::read_dir("/proc").unwrap().map(|it| it.unwrap().path());
+        let ours =
+            processes.filter(|it| fs::read_link(it.join("ns/net")).is_ok_and(|it| it == own));
+        let lines = ours.filter_map(|it| fs::read_to_string(it.join("cmdline")).ok());
+        lines.filter(|it| it.contains("--left-over")).collect()
+    }
+
     /// Makes what is below `dir` unchangeable, for root too.
     pub fn read_only(&self, dir: impl AsRef<Path>) {
         let (dir, nothing) = (dir.as_ref(), None::<&str>);

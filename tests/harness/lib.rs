@@ -17,6 +17,7 @@
 //! `cargo build --workspace --bins` put beside the tests. Nothing here links them.
 
 mod capture;
+mod chain;
 mod dnsmasq;
 pub mod faults;
 mod host;
@@ -24,14 +25,17 @@ pub mod lab;
 mod network;
 mod place;
 mod plugin;
+pub mod points;
 mod ports;
 pub mod router_advertisement;
 mod sandbox;
 mod snapshot;
+pub mod tally;
 mod tool;
 pub mod traffic;
 
 pub use capture::{Capture, Frame, Saying};
+pub use chain::{Chain, Removal};
 pub use dnsmasq::Dnsmasq;
 pub use host::Host;
 pub use network::Network;

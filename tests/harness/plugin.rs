@@ -100,6 +100,11 @@ impl Invocation {
         self
     }
 
+    /// The value of a variable that is set.
+    pub fn variable(&self, name: &str) -> &str {
+        self.environment[name].to_str().unwrap()
+    }
+
     /// Standard input is this document.
     pub fn config(self, config: &Value) -> Self {
         self.stdin(config.to_string())

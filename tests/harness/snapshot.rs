@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::host::Host;
 use crate::place::{Place, text};
 
-/// Links, addresses, routes, rules, queueing disciplines, sysctls and leases at one moment.
+/// Links, addresses, routes, rules, queueing disciplines, sysctls, leases and records of ports at
+/// one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot(BTreeMap<String, String>);
 
@@ -24,9 +25,8 @@ impl Snapshot {
         for dir in [host.lease_dir(), "/var/lib/cni".into()] {
             facts.add_files(&dir);
         }
-        for family in ["ipv4", "ipv6"] {
-            facts.add_sysctls(host, family);
-        }
+        facts.add_sysctls(host);
+        facts.add_records();
         facts
     }
 
@@ -106,16 +106,30 @@ impl Snapshot {
         }
     }
 
-    fn add_sysctls(&mut self, host: &Host, family: &str) {
-        let conf = format!("net/{family}/conf");
-        for (interface, key) in [
-            ("all", "forwarding"),
-            ("default", "forwarding"),
-            ("default", "accept_ra"),
-        ] {
-            let key = format!("{conf}/{interface}/{key}");
-            let value = host.sysctl(&key).unwrap_or_default();
-            self.add(format!("sysctl {key}"), value);
+    /// Of every link, and those of bridges, which are the namespace's own, too.
+    fn add_sysctls(&mut self, host: &Host) {
+        let conf = ["ipv4", "ipv6"].map(|family| format!("/proc/sys/net/{family}/conf"));
+        let of_links = conf.iter().flat_map(|dir| entries(Path::new(dir)));
+        for dir in of_links.chain(["/proc/sys/net/bridge".into()]) {
+            for file in entries(&dir) {
+                let key = file
+                    .strip_prefix("/proc/sys")
+                    .unwrap()
+                    .display()
+                    .to_string();
+                // What may only be written, or is not there yet, says nothing.
+                if let Some(value) = host.sysctl(&key) {
+                    self.add(format!("sysctl {key}"), value);
+                }
+            }
+        }
+    }
+
+    /// What the ports are known by, in a directory that holds nothing else.
+    fn add_records(&mut self) {
+        for file in entries(Path::new("/run/cni/portmap")) {
+            let record = fs::read_to_string(&file).unwrap();
+            self.add(format!("record {}", file.display()), record);
         }
     }
 
@@ -131,6 +145,12 @@ impl Snapshot {
             }
         }
     }
+}
+
+/// None where there is no such directory.
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    let listed = fs::read_dir(dir).into_iter().flatten();
+    listed.map(|entry| entry.unwrap().path()).collect()
 }
 
 fn address_key(link: &str, address: &Value) -> String {

@@ -13,15 +13,6 @@ fn network(host: &Host) -> Network<'_> {
         .with("ipam.ranges", json!([[{"subnet": "10.1.0.0/30"}]]))
 }
 
-/// The processes in this network namespace that a plugin left behind and that still run.
-fn left_over() -> Vec<String> {
-    let own = fs::read_link("/proc/self/ns/net").unwrap();
-    let processes = fs::read_dir("/proc").unwrap().map(|it| it.unwrap().path());
-    let ours = processes.filter(|it| fs::read_link(it.join("ns/net")).is_ok_and(|it| it == own));
-    let lines = ours.filter_map(|it| fs::read_to_string(it.join("cmdline")).ok());
-    lines.filter(|it| it.contains("--left-over")).collect()
-}
-
 #[test]
 fn name_and_address_are_free_as_soon_as_del_returns_and_nothing_stays() {
     let host = Host::new();
@@ -43,7 +34,8 @@ fn name_and_address_are_free_as_soon_as_del_returns_and_nothing_stays() {
         assert_eq!(a.links(), ["lo"], "{round}");
     }
     host.snapshot().assert_same_as(&before);
-    assert!(eventually(|| left_over().is_empty()), "{:?}", left_over());
+    let ended = eventually(|| host.left_over().is_empty());
+    assert!(ended, "{:?}", host.left_over());
 }
 
 #[test]

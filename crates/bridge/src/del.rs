@@ -150,7 +150,8 @@ fn delete_container_link(host: &Connection, request: &DelRequest) -> anyhow::Res
     Ok(())
 }
 
-fn remove(host: &Connection, link: &Link, last: Option<OwnedFd>) -> anyhow::Result<()> {
+/// Deletes the link, which may be gone.
+pub(crate) fn remove(host: &Connection, link: &Link, last: Option<OwnedFd>) -> anyhow::Result<()> {
     match host.remove_link(link, last) {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),

@@ -27,34 +27,35 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             ));
         }),
     }
-    let names: HashSet<_> = request
-        .valid_attachments()
-        .map(|it| host_link_name(&it))
-        .collect();
-    for link in host.links()? {
-        match &link.alias {
-            Some(owner) if is_doomed(owner) => {
-                note(format_args!(
-                    "{} of {owner} is listed no more: deleted",
-                    link.name
-                ));
-            }
-            None if is_nameless(&link, network) && !names.contains(&link.name) => {
-                note(format_args!(
-                    "{} of an ADD that was cut short: deleted",
-                    link.name
-                ));
-            }
-            _ => continue,
-        }
-        match host.delete_link(&link) {
-            Err(error) if !error.is_not_found() => outcomes.push(Err(error.into())),
-            _ => {}
-        }
+    for (link, whose) in stale_links(&host, request, is_doomed)? {
+        note(format_args!("{} of {whose}: deleted", link.name));
+        outcomes.push(del::remove(&host, &link, None));
     }
     drop(lock);
     outcomes.push(del::forward(&request.network, Verb::Gc));
     del::all(outcomes)
+}
+
+/// The host's ends that belong to this network and to no listed attachment, and whose they are in
+/// words.
+fn stale_links(
+    host: &Connection,
+    request: &GcRequest,
+    is_doomed: impl Fn(&str) -> bool,
+) -> anyhow::Result<Vec<(Link, String)>> {
+    let valid = request.valid_attachments();
+    let valid: HashSet<_> = valid.map(|it| host_link_name(&it)).collect();
+    let stale = host.links()?.into_iter().filter_map(|link| {
+        let whose = match &link.alias {
+            Some(owner) if is_doomed(owner) => format!("{owner}, which is listed no more"),
+            None if is_nameless(&link, &request.network.name) && !valid.contains(&link.name) => {
+                "an ADD that was cut short".to_owned()
+            }
+            _ => return None,
+        };
+        Some((link, whose))
+    });
+    Ok(stale.collect())
 }
 
 /// A pair of an ADD that was killed after the message that makes it and before the one that says

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Fails, or kills, every plugin at every system call by which it makes, opens, changes or asks anything,
+# one ADD, DEL or GC for each, and looks whether anything is left; then thousands of random calls of all
+# plugins at once, of which many are killed, against a model of what has to be there.
+#
+#     scripts/torture.sh [--seed N] [CASE...]
+#
+# Every case is run by default:
+#
+#     bridge, portmap, bandwidth     one plugin, bridge with the host-local that it runs
+#     chain                          each of the four in the chain of all of them
+#     soak                           10,000 calls for 300 sandboxes by 32 processes at a time
+#
+# It takes an hour or two, on two processors. N chooses what soak does. A table closes it, of what was run
+# and nothing else; anything that is left behind makes it fail, and is named with the call above the
+# table. scripts/test.sh tries a sample of it.
+#
+# Needs Rust; works as root and as an ordinary user who may make user namespaces. Installs ip, nft, ping and
+# strace where they are missing, for which it has to be root or to have sudo.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/machine.sh
+source scripts/machine.sh
+
+main() {
+    local cases=()
+    while (($# > 0)); do
+        case $1 in
+            --seed)
+                (($# > 1)) || die "--seed needs a value"
+                export TORTURE_SEED=$2
+                shift
+                ;;
+            bridge | portmap | bandwidth | chain) cases+=("--test=${1}_faults") ;;
+            soak) cases+=("--test=soak") ;;
+            *) die "unknown option or case $1" ;;
+        esac
+        shift
+    done
+    ((${#cases[@]} > 0)) ||
+        cases=(--test={bridge,portmap,bandwidth,chain}_faults --test=soak)
+    need_rust
+    need ip iproute2
+    need unshare util-linux
+    need ping iputils-ping
+    need nft nftables
+    need strace strace
+
+    say "building"
+    cargo build --workspace --locked --bins
+    cargo test --package tests "${cases[@]}" --locked --no-run
+
+    say "torturing"
+    TORTURE_REPORT=$(mktemp)
+    export TORTURE=all TORTURE_REPORT
+    trap 'rm -f "$TORTURE_REPORT"' EXIT
+    local start=$SECONDS passed=yes
+    run "${cases[@]}" || passed=no
+    say "in $(((SECONDS - start) / 60)) minutes, $(nproc) processors, Linux $(uname -r)"
+    table
+    [[ $passed == yes ]] || die "something was left, or did not work: it is named above"
+}
+
+run() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        in_private_network cargo nextest run --package tests "$@" --offline --locked \
+            --profile torture --no-fail-fast
+    else
+        in_private_network cargo test --package tests "$@" --offline --locked --no-fail-fast \
+            -- --test-threads "$(nproc)"
+    fi
+}
+
+table() {
+    sort "$TORTURE_REPORT" | awk -F '\t' '
+        function row(words, points, tried, failed, killed, left) {
+            printf "%-30s %8s %8s %8s %8s %8s\n", words, points, tried, failed, killed, left
+        }
+        BEGIN { row("subject, call, what happens", "points", "tried", "failed", "killed", "wrong") }
+        {
+            row($1 ", " $2 ", " $3, $4, $5, $6, $7, $8)
+            for (column = 4; column <= 8; column++) sum[column] += $column
+        }
+        END { row("all", sum[4] + 0, sum[5] + 0, sum[6] + 0, sum[7] + 0, sum[8] + 0) }'
+}
+
+main "$@"

@@ -1,0 +1,205 @@
+//! Plugins one after another for one attachment, as a runtime runs them.
+
+use serde_json::{Value, json};
+
+use crate::{Host, Invocation, Network, Sandbox};
+
+/// A network of several plugins, and what the runtime tells each of them about one pod.
+#[derive(Debug, Clone)]
+pub struct Chain<'h> {
+    plugins: Vec<(String, Network<'h>)>,
+}
+
+/// By what a runtime has everything removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// DEL, told the sandbox, the result and what ADD was asked for.
+    Del,
+    /// DEL by who has forgotten all that: no `CNI_NETNS`, `prevResult` or `runtimeConfig`.
+    DelForgotten,
+    /// GC of a network in which nothing is in use.
+    Gc,
+}
+
+impl Removal {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Del, Self::DelForgotten, Self::Gc];
+
+    /// `CNI_COMMAND`
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Del | Self::DelForgotten => "DEL",
+            Self::Gc => "GC",
+        }
+    }
+}
+
+impl<'h> Chain<'h> {
+    /// The network `pods` of these plugins, each with all that it can leave in the kernel: ports
+    /// 8080 of TCP and 8053 of UDP lead to 80 and 53, and both directions are limited.
+    pub fn new(host: &'h Host, plugins: &[&str]) -> Self {
+        let of = |plugin: &&str| ((*plugin).to_owned(), network(host, plugin));
+        let chain = Self {
+            plugins: plugins.iter().map(of).collect(),
+        };
+        chain.with_ports([8080, 8053])
+    }
+
+    /// The same chain for a pod with other ports of TCP and UDP.
+    pub fn with_ports(mut self, [tcp, udp]: [u16; 2]) -> Self {
+        let mappings = json!([
+            {"hostPort": tcp, "containerPort": 80, "protocol": "tcp"},
+            {"hostPort": udp, "containerPort": 53, "protocol": "udp"},
+        ]);
+        let asked = json!({
+            "portMappings": mappings,
+            "bandwidth": {"ingressRate": 10_000_000, "egressRate": 10_000_000},
+        });
+        for (_, network) in &mut self.plugins {
+            *network = network.clone().with("runtimeConfig", asked.clone());
+        }
+        self
+    }
+
+    /// Sets a key of one plugin's configuration; dots lead into objects.
+    pub fn with(mut self, plugin: &str, key: &str, value: &Value) -> Self {
+        let place = self.position(plugin).unwrap();
+        let (_, network) = &mut self.plugins[place];
+        *network = network.clone().with(key, value.clone());
+        self
+    }
+
+    /// How many plugins there are.
+    pub fn len(&self) -> usize {
+        self.plugins.len()
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.plugins.is_empty()
+    }
+
+    /// The place of a plugin.
+    pub fn position(&self, plugin: &str) -> Option<usize> {
+        self.plugins.iter().position(|(name, _)| name == plugin)
+    }
+
+    /// ADD or CHECK of the plugin at `place`, after a result that is null where there is none.
+    pub fn call(&self, place: usize, verb: &str, (a, before): (&Sandbox, &Value)) -> Invocation {
+        let network = self.plugins[place].1.clone();
+        match before {
+            Value::Null => network.on(verb, a),
+            result => network.with("prevResult", result.clone()).on(verb, a),
+        }
+    }
+
+    /// ADD of the first `count` plugins.
+    ///
+    /// # Errors
+    /// What one of them says that fails.
+    pub fn add_first(&self, count: usize, a: &Sandbox) -> Result<Value, String> {
+        (0..count).try_fold(Value::Null, |before, place| {
+            let outcome = self.call(place, "ADD", (a, &before)).run();
+            if outcome.status.success() {
+                return Ok(outcome.ok());
+            }
+            Err(format!("ADD fails: {outcome:?}"))
+        })
+    }
+
+    /// ADD of all of them.
+    ///
+    /// # Errors
+    /// As [`Self::add_first`].
+    pub fn add(&self, a: &Sandbox) -> Result<Value, String> {
+        self.add_first(self.len(), a)
+    }
+
+    /// CHECK of the first `count` plugins after `result`.
+    ///
+    /// # Errors
+    /// What one of them says that is not content.
+    pub fn check_first(&self, count: usize, (a, result): (&Sandbox, &Value)) -> Result<(), String> {
+        succeed((0..count).map(|place| self.call(place, "CHECK", (a, result))))
+    }
+
+    /// The places of the plugins in the order in which they are asked to remove.
+    pub fn order(&self, removal: Removal) -> Vec<usize> {
+        match removal {
+            Removal::Gc => (0..self.len()).collect(),
+            Removal::Del | Removal::DelForgotten => (0..self.len()).rev().collect(),
+        }
+    }
+
+    /// What asks the plugin at `place` to remove.
+    pub fn removal(
+        &self,
+        place: usize,
+        removal: Removal,
+        (a, result): (&Sandbox, &Value),
+    ) -> Invocation {
+        let network = &self.plugins[place].1;
+        match removal {
+            Removal::Del => self.call(place, "DEL", (a, result)),
+            Removal::DelForgotten => {
+                let network = network.clone().without("runtimeConfig");
+                network.on("DEL", a).without("CNI_NETNS")
+            }
+            Removal::Gc => network.gc(&[]),
+        }
+    }
+
+    /// GC of all plugins where nothing but the eth0 of `valid` is still in use.
+    ///
+    /// # Errors
+    /// What one of them says that fails.
+    pub fn gc(&self, valid: &[&Sandbox]) -> Result<(), String> {
+        let runs = self.plugins.iter().map(|(_, network)| network.gc(valid));
+        succeed(runs)
+    }
+
+    /// STATUS of all plugins.
+    ///
+    /// # Errors
+    /// What one of them says that is not content.
+    pub fn status(&self) -> Result<(), String> {
+        let runs = self.plugins.iter().map(|(_, network)| {
+            let newest = network.clone().with("cniVersion", "1.1.0");
+            newest.call("STATUS")
+        });
+        succeed(runs)
+    }
+
+    /// Has all removed, as far as the first plugin that fails.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn remove(&self, removal: Removal, on: (&Sandbox, &Value)) -> Result<(), String> {
+        let order = self.order(removal).into_iter();
+        succeed(order.map(|place| self.removal(place, removal, on)))
+    }
+}
+
+/// Runs one after another until one fails; what it says then.
+fn succeed(runs: impl IntoIterator<Item = Invocation>) -> Result<(), String> {
+    for run in runs {
+        let outcome = run.run();
+        if !outcome.status.success() {
+            return Err(format!(
+                "{} fails: {outcome:?}",
+                run.variable("CNI_COMMAND")
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
+    match plugin {
+        "bridge" => {
+            let bridge = host.bridge().with("isDefaultGateway", true);
+            bridge.with("ipMasq", true).with("macspoofchk", true)
+        }
+        _ => host.bandwidth().with("type", plugin),
+    }
+}

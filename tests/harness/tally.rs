@@ -1,0 +1,154 @@
+//! How many faults are tried, and what came of them.
+//!
+//! A sample of all faults, unless the variable `TORTURE` is `all`. `TORTURE_SEED` chooses the sample.
+//! A line for each test is printed, and appended to the file that `TORTURE_REPORT` names: words
+//! separated by tabs, of which `scripts/torture.sh` makes a table.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+
+/// How a run ended that met a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// As if there had been none.
+    Succeeded,
+    /// With an error object.
+    Failed,
+    /// Killed, as was meant.
+    Killed,
+}
+
+/// What is known so far. Complaints are gathered, so that one run tells all that is wrong.
+#[derive(Debug)]
+pub struct Tally {
+    /// What is tried: subject, verb and attack.
+    title: [String; 3],
+    points: usize,
+    tried: usize,
+    failed: usize,
+    killed: usize,
+    complaints: Vec<String>,
+}
+
+impl Tally {
+    /// Nothing is known yet.
+    pub fn new(title: [&str; 3]) -> Self {
+        Self {
+            title: title.map(str::to_owned),
+            points: 0,
+            tried: 0,
+            failed: 0,
+            killed: 0,
+            complaints: Vec::new(),
+        }
+    }
+
+    /// So many more are going to be tried, without a choice.
+    pub fn plan(&mut self, trials: usize) {
+        self.points += trials;
+    }
+
+    /// Those of `trials` that are to be tried, in their order.
+    pub fn choose<T>(&mut self, mut trials: Vec<T>) -> Vec<T> {
+        self.points += trials.len();
+        if is_all() {
+            return trials;
+        }
+        let mut random = Random::new(seed());
+        while trials.len() > SAMPLE {
+            trials.remove(random.below(trials.len()));
+        }
+        trials
+    }
+
+    /// One more was tried; says whether there was something to complain of.
+    pub fn note(&mut self, ended: Option<Ended>, verdict: Result<(), String>) -> bool {
+        self.tried += 1;
+        match ended {
+            Some(Ended::Failed) => self.failed += 1,
+            Some(Ended::Killed) => self.killed += 1,
+            Some(Ended::Succeeded) | None => {}
+        }
+        let complaint = verdict.err();
+        let is_wrong = complaint.is_some();
+        self.complaints.extend(complaint);
+        is_wrong
+    }
+
+    /// Tells all, and fails if anything was wrong, if fewer than `points` were found, or if of ten
+    /// that were tried not so many as `of_ten` failed or were killed.
+    #[track_caller]
+    pub fn finish(self, points: usize, of_ten: usize) {
+        let Self {
+            title, complaints, ..
+        } = &self;
+        let numbers = [self.points, self.tried, self.failed, self.killed];
+        let counted = numbers.map(|number| number.to_string()).join("\t");
+        let wrong = complaints.len();
+        report(&format!("{}\t{counted}\t{wrong}", title.join("\t")));
+        let [subject, verb, attack] = title;
+        let count = format!(
+            "{subject}, {verb}, {attack}: {} of {} faults tried: {} runs failed, {} were killed",
+            self.tried, self.points, self.failed, self.killed
+        );
+        println!("{count}, {wrong} wrong; seed {}", seed());
+        assert!(
+            wrong == 0,
+            "{count}, {wrong} wrong:\n{}",
+            complaints.join("\n")
+        );
+        let unsuccessful = self.failed + self.killed;
+        assert!(
+            self.points >= points && 10 * unsuccessful >= of_ten * self.tried,
+            "{count}"
+        );
+    }
+}
+
+/// Numbers that look random and are the same for the same seed (`SplitMix64`).
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// From the beginning.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let number = (mixed ^ (mixed >> 31)) % u64::try_from(end).unwrap();
+        usize::try_from(number).unwrap()
+    }
+}
+
+/// Everything is asked for, however long it takes.
+pub fn is_all() -> bool {
+    std::env::var("TORTURE").is_ok_and(|word| word == "all")
+}
+
+/// `TORTURE_SEED`; else always the same.
+pub fn seed() -> u64 {
+    let asked = std::env::var("TORTURE_SEED").ok();
+    asked.map_or(1, |seed| seed.parse().expect("TORTURE_SEED is a number"))
+}
+
+/// Appends `line` to the report, if one is asked for.
+pub fn report(line: &str) {
+    let Some(path) = std::env::var_os("TORTURE_REPORT") else {
+        return;
+    };
+    // Tests that run at once append whole lines.
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+/// A trial takes about a third of a second.
+const SAMPLE: usize = 24;

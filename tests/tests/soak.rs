@@ -1,0 +1,302 @@
+//! All plugins under random ADD, CHECK, DEL, GC and STATUS of many sandboxes at once, any of which may be
+//! killed, against a model of what has to be there.
+//!
+//! Which calls are made, and when they are killed, follows from `TORTURE_SEED`; how those of different
+//! sandboxes meet is up to the kernel. The whole of it runs where `TORTURE` is `all`.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tests::tally::{Ended, Random, Tally, is_all, seed};
+use tests::traffic::tcp_by_port;
+use tests::{Chain, Host, Place as _, Removal, Sandbox, at_once, eventually};
+
+/// How much is done.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    sandboxes: u16,
+    workers: usize,
+    steps: usize,
+    /// Nothing is begun any more.
+    limit: Duration,
+}
+
+const SHORT: Scale = Scale {
+    sandboxes: 64,
+    workers: 16,
+    steps: 480,
+    limit: Duration::from_secs(40),
+};
+
+const WHOLE: Scale = Scale {
+    sandboxes: 300,
+    workers: 32,
+    steps: 10_000,
+    limit: Duration::from_mins(30),
+};
+
+/// What there has to be of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Absent,
+    /// With the result of its ADD.
+    Attached(Value),
+    /// Something was killed.
+    Unknown,
+}
+
+/// A pod, on which one call at a time is made, as runtimes have it.
+struct Pod<'h> {
+    sandbox: Sandbox,
+    chain: Chain<'h>,
+    port: u16,
+    state: Mutex<State>,
+}
+
+struct Soak<'h> {
+    pods: &'h [Pod<'h>],
+    tally: Mutex<Tally>,
+    scale: Scale,
+    start: Instant,
+}
+
+type Stepped = (Ended, Result<State, String>);
+
+impl<'h> Pod<'h> {
+    fn new(host: &'h Host, number: u16) -> Self {
+        let port = 10_000 + 2 * number;
+        let ranges = json!([[{"subnet": "10.1.0.0/16"}], [{"subnet": "fd00:1::/64"}]]);
+        let chain = Chain::new(host, &["bridge", "portmap", "bandwidth"]);
+        Self {
+            sandbox: host.sandbox(&format!("p{number}")),
+            chain: chain
+                .with_ports([port, port + 1])
+                .with("bridge", "ipam.ranges", &ranges),
+            port,
+            state: Mutex::new(State::Absent),
+        }
+    }
+
+    fn state(&self) -> State {
+        self.state.lock().unwrap().clone()
+    }
+
+    /// ADD, to its end.
+    fn add(&self) -> Stepped {
+        (
+            Ended::Succeeded,
+            self.chain.add(&self.sandbox).map(State::Attached),
+        )
+    }
+
+    /// ADD of which one plugin is killed, which may have ended.
+    fn add_killed(&self, random: &mut Random) -> Stepped {
+        let place = random.below(self.chain.len());
+        let added = self.chain.add_first(place, &self.sandbox).map(|before| {
+            let add = self.chain.call(place, "ADD", (&self.sandbox, &before));
+            add.kill_after(instant(random));
+            State::Unknown
+        });
+        (Ended::Killed, added)
+    }
+
+    fn remove(&self, removal: Removal, result: &Value) -> Stepped {
+        let removed = self.chain.remove(removal, (&self.sandbox, result));
+        (Ended::Succeeded, removed.and_then(|()| self.expect_empty()))
+    }
+
+    /// DEL of which one plugin is killed, which may have ended.
+    fn remove_killed(&self, result: &Value, random: &mut Random) -> Stepped {
+        let removal = Removal::ALL[random.below(2)];
+        let order = self.chain.order(removal);
+        let place = random.below(order.len());
+        for plugin in &order[..place] {
+            let run = self
+                .chain
+                .removal(*plugin, removal, (&self.sandbox, result));
+            let outcome = run.run();
+            if !outcome.status.success() {
+                return (Ended::Failed, Err(format!("DEL fails: {outcome:?}")));
+            }
+        }
+        let run = self
+            .chain
+            .removal(order[place], removal, (&self.sandbox, result));
+        run.kill_after(instant(random));
+        (Ended::Killed, Ok(State::Unknown))
+    }
+
+    /// A second ADD, which has to be refused and to leave the first one's work alone.
+    fn add_again(&self, result: &Value) -> Stepped {
+        let add = self
+            .chain
+            .call(0, "ADD", (&self.sandbox, &Value::Null))
+            .run();
+        if add.status.success() {
+            return (
+                Ended::Succeeded,
+                Err(format!("a second ADD succeeds: {add:?}")),
+            );
+        }
+        let checked = self.check(result);
+        (
+            Ended::Failed,
+            checked.map(|()| State::Attached(result.clone())),
+        )
+    }
+
+    fn check(&self, result: &Value) -> Result<(), String> {
+        self.chain
+            .check_first(self.chain.len(), (&self.sandbox, result))
+    }
+
+    fn expect_empty(&self) -> Result<State, String> {
+        let links = self.sandbox.links();
+        if links == ["lo"] {
+            return Ok(State::Absent);
+        }
+        Err(format!(
+            "{} has {links:?} after it was removed",
+            self.sandbox.name()
+        ))
+    }
+}
+
+/// Anywhere within a run, and sometimes behind it.
+fn instant(random: &mut Random) -> Duration {
+    Duration::from_micros(u64::try_from(random.below(20_000)).unwrap())
+}
+
+impl Soak<'_> {
+    fn work(&self, worker: usize) {
+        let mut random = Random::new(seed().wrapping_add(u64::try_from(worker).unwrap() << 32));
+        let mut left = self.scale.steps / self.scale.workers;
+        while left > 0 && self.start.elapsed() < self.scale.limit {
+            let pod = &self.pods[random.below(self.pods.len())];
+            let Ok(mut state) = pod.state.try_lock() else {
+                continue;
+            };
+            let (ended, outcome) = self.step(pod, &state, &mut random);
+            let told = |complaint| format!("{complaint}\n    {} was {state:?}", pod.sandbox.name());
+            let (next, verdict) = match outcome {
+                Ok(next) => (next, Ok(())),
+                Err(complaint) => (State::Unknown, Err(told(complaint))),
+            };
+            *state = next;
+            self.tally.lock().unwrap().note(Some(ended), verdict);
+            left -= 1;
+        }
+    }
+
+    fn step(&self, pod: &Pod<'_>, state: &State, random: &mut Random) -> Stepped {
+        let null = Value::Null;
+        let percent = random.below(100);
+        match (state, percent) {
+            (State::Absent, 0..60) => pod.add(),
+            (State::Absent, 60..85) => pod.add_killed(random),
+            (State::Attached(result), 0..30) => {
+                let checked = pod.check(result).map(|()| state.clone());
+                (Ended::Succeeded, checked)
+            }
+            (State::Attached(result), 30..60) => pod.remove(Removal::ALL[random.below(2)], result),
+            (State::Attached(result), 60..80) => pod.remove_killed(result, random),
+            (State::Attached(result), 80..88) => pod.add_again(result),
+            (State::Absent, 85..93) | (State::Unknown, 0..50) => {
+                pod.remove(Removal::ALL[random.below(2)], &null)
+            }
+            (State::Unknown, 50..80) => pod.remove_killed(&null, random),
+            (State::Unknown, _) | (State::Attached(_), 88..94) => self.collect(pod),
+            _ => (Ended::Succeeded, pod.chain.status().map(|()| state.clone())),
+        }
+    }
+
+    /// GC of a network in which all but `pod` may be in use.
+    fn collect(&self, pod: &Pod<'_>) -> Stepped {
+        let others = self.pods.iter().map(|it| &it.sandbox);
+        let others: Vec<_> = others
+            .filter(|it| it.name() != pod.sandbox.name())
+            .collect();
+        let collected = pod.chain.gc(&others);
+        (
+            Ended::Succeeded,
+            collected.and_then(|()| pod.expect_empty()),
+        )
+    }
+
+    /// Every pod is what the model says, and reached by its port.
+    fn expect_model(&self, host: &Host) {
+        let mut leased = BTreeSet::new();
+        for pod in self.pods {
+            let State::Attached(result) = pod.state() else {
+                continue;
+            };
+            pod.check(&result).unwrap();
+            leased.extend(addresses(&result));
+            let target = format!("127.0.0.1:{}", pod.port);
+            let reached = tcp_by_port(host, &target, (&pod.sandbox, 80));
+            assert!(reached.is_some(), "{target}");
+        }
+        let held: BTreeSet<_> = host.leases("pods").into_keys().collect();
+        assert_eq!(held, leased);
+    }
+}
+
+fn addresses(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().unwrap().iter();
+    let with_prefix = ips.map(|ip| ip["address"].as_str().unwrap());
+    let alone = with_prefix.map(|it| it.split('/').next().unwrap().to_owned());
+    alone.collect()
+}
+
+/// A bridge with a MAC of its own, tables, and a host that forwards.
+fn warm_up(host: &Host) {
+    let pod = Pod::new(host, 9_999);
+    let result = pod.chain.add(&pod.sandbox).unwrap();
+    pod.chain
+        .remove(Removal::Del, (&pod.sandbox, &result))
+        .unwrap();
+}
+
+#[test]
+fn whatever_is_done_and_killed_the_rest_works_and_gc_leaves_nothing() {
+    let host = Host::new();
+    warm_up(&host);
+    let before = host.snapshot();
+    let scale = if is_all() { WHOLE } else { SHORT };
+    let pods: Vec<_> = (0..scale.sandboxes)
+        .map(|number| Pod::new(&host, number))
+        .collect();
+    let mut tally = Tally::new(["chain", "any", "soak"]);
+    tally.plan(scale.steps / scale.workers * scale.workers);
+    let soak = Soak {
+        pods: &pods,
+        tally: Mutex::new(tally),
+        scale,
+        start: Instant::now(),
+    };
+    let workers: Vec<_> = (0..scale.workers).collect();
+    at_once(&workers, |worker| soak.work(*worker));
+    let attached = pods
+        .iter()
+        .filter(|pod| matches!(pod.state(), State::Attached(_)));
+    let attached = attached.map(|pod| &pod.sandbox).collect::<Vec<_>>();
+    let collected = pods[0].chain.gc(&attached);
+    soak.expect_model(&host);
+    let Soak { tally, start, .. } = soak;
+    println!(
+        "{} sandboxes attached in the end, after {:?}",
+        attached.len(),
+        start.elapsed()
+    );
+    collected.and_then(|()| pods[0].chain.gc(&[])).unwrap();
+    host.snapshot().assert_same_as(&before);
+    assert!(pods.iter().all(|pod| pod.sandbox.links() == ["lo"]));
+    assert!(
+        eventually(|| host.left_over().is_empty()),
+        "{:?}",
+        host.left_over()
+    );
+    tally.into_inner().unwrap().finish(scale.steps / 2, 0);
+}
