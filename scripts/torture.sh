@@ -11,7 +11,7 @@
 #     chain                          each of the four in the chain of all of them
 #     soak                           10,000 calls for 300 sandboxes by 32 processes at a time
 #
-# It takes an hour or two, on two processors. N chooses what soak does. A table closes it, of what was run
+# It takes an hour or more, on two processors. N chooses what soak does. A table closes it, of what was run
 # and nothing else; anything that is left behind makes it fail, and is named with the call above the
 # table. scripts/test.sh tries a sample of it.
 #
