@@ -13,40 +13,40 @@ const BANDWIDTH: Subject = Subject {
 
 #[test]
 fn an_add_whose_calls_fail_leaves_nothing() {
-    torture(BANDWIDTH, (Moment::Add, Attack::Failure), (160, 3));
+    torture(BANDWIDTH, (Moment::Add, Attack::Failure), (70, 3));
 }
 
 #[test]
 fn an_add_whose_messages_are_refused_leaves_nothing() {
-    torture(BANDWIDTH, (Moment::Add, Attack::Refusal), (25, 7));
+    torture(BANDWIDTH, (Moment::Add, Attack::Refusal), (16, 7));
 }
 
 #[test]
 fn an_add_that_is_killed_leaves_nothing_after_del_or_gc() {
-    torture(BANDWIDTH, (Moment::Add, Attack::Kill), (200, 7));
+    torture(BANDWIDTH, (Moment::Add, Attack::Kill), (75, 7));
 }
 
 #[test]
 fn a_first_add_that_fails_spoils_nothing_for_the_next_one() {
-    torture(BANDWIDTH, (Moment::FirstAdd, Attack::Failure), (160, 3));
+    torture(BANDWIDTH, (Moment::FirstAdd, Attack::Failure), (70, 3));
 }
 
 #[test]
 fn a_first_add_that_is_killed_spoils_nothing_for_the_next_one() {
-    torture(BANDWIDTH, (Moment::FirstAdd, Attack::Kill), (70, 7));
+    torture(BANDWIDTH, (Moment::FirstAdd, Attack::Kill), (25, 7));
 }
 
 #[test]
 fn a_removal_whose_calls_fail_is_made_up_for_by_the_next_one() {
-    torture(BANDWIDTH, (Moment::Removal, Attack::Failure), (120, 1));
+    torture(BANDWIDTH, (Moment::Removal, Attack::Failure), (50, 1));
 }
 
 #[test]
 fn a_removal_whose_messages_are_refused_is_made_up_for_by_the_next_one() {
-    torture(BANDWIDTH, (Moment::Removal, Attack::Refusal), (8, 7));
+    torture(BANDWIDTH, (Moment::Removal, Attack::Refusal), (5, 7));
 }
 
 #[test]
 fn a_removal_that_is_killed_is_made_up_for_by_the_next_one() {
-    torture(BANDWIDTH, (Moment::Removal, Attack::Kill), (50, 6));
+    torture(BANDWIDTH, (Moment::Removal, Attack::Kill), (25, 6));
 }

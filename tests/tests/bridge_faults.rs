@@ -13,40 +13,40 @@ const BRIDGE: Subject = Subject {
 
 #[test]
 fn an_add_whose_calls_fail_leaves_nothing() {
-    torture(BRIDGE, (Moment::Add, Attack::Failure), (700, 3));
+    torture(BRIDGE, (Moment::Add, Attack::Failure), (455, 3));
 }
 
 #[test]
 fn an_add_whose_messages_are_refused_leaves_nothing() {
-    torture(BRIDGE, (Moment::Add, Attack::Refusal), (60, 7));
+    torture(BRIDGE, (Moment::Add, Attack::Refusal), (35, 7));
 }
 
 #[test]
 fn an_add_that_is_killed_leaves_nothing_after_del_or_gc() {
-    torture(BRIDGE, (Moment::Add, Attack::Kill), (850, 7));
+    torture(BRIDGE, (Moment::Add, Attack::Kill), (550, 7));
 }
 
 #[test]
 fn a_first_add_that_fails_spoils_nothing_for_the_next_one() {
-    torture(BRIDGE, (Moment::FirstAdd, Attack::Failure), (800, 3));
+    torture(BRIDGE, (Moment::FirstAdd, Attack::Failure), (520, 3));
 }
 
 #[test]
 fn a_first_add_that_is_killed_spoils_nothing_for_the_next_one() {
-    torture(BRIDGE, (Moment::FirstAdd, Attack::Kill), (300, 7));
+    torture(BRIDGE, (Moment::FirstAdd, Attack::Kill), (195, 7));
 }
 
 #[test]
 fn a_removal_whose_calls_fail_is_made_up_for_by_the_next_one() {
-    torture(BRIDGE, (Moment::Removal, Attack::Failure), (1100, 1));
+    torture(BRIDGE, (Moment::Removal, Attack::Failure), (715, 1));
 }
 
 #[test]
 fn a_removal_whose_messages_are_refused_is_made_up_for_by_the_next_one() {
-    torture(BRIDGE, (Moment::Removal, Attack::Refusal), (65, 7));
+    torture(BRIDGE, (Moment::Removal, Attack::Refusal), (40, 7));
 }
 
 #[test]
 fn a_removal_that_is_killed_is_made_up_for_by_the_next_one() {
-    torture(BRIDGE, (Moment::Removal, Attack::Kill), (450, 6));
+    torture(BRIDGE, (Moment::Removal, Attack::Kill), (290, 6));
 }

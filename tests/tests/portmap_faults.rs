@@ -17,40 +17,40 @@ const PORTMAP: Subject = Subject {
 
 #[test]
 fn an_add_whose_calls_fail_leaves_nothing() {
-    torture(PORTMAP, (Moment::Add, Attack::Failure), (240, 3));
+    torture(PORTMAP, (Moment::Add, Attack::Failure), (155, 3));
 }
 
 #[test]
 fn an_add_whose_messages_are_refused_leaves_nothing() {
-    torture(PORTMAP, (Moment::Add, Attack::Refusal), (55, 7));
+    torture(PORTMAP, (Moment::Add, Attack::Refusal), (35, 7));
 }
 
 #[test]
 fn an_add_that_is_killed_leaves_nothing_after_del_or_gc() {
-    torture(PORTMAP, (Moment::Add, Attack::Kill), (280, 7));
+    torture(PORTMAP, (Moment::Add, Attack::Kill), (180, 7));
 }
 
 #[test]
 fn a_first_add_that_fails_spoils_nothing_for_the_next_one() {
-    torture(PORTMAP, (Moment::FirstAdd, Attack::Failure), (240, 3));
+    torture(PORTMAP, (Moment::FirstAdd, Attack::Failure), (155, 3));
 }
 
 #[test]
 fn a_first_add_that_is_killed_spoils_nothing_for_the_next_one() {
-    torture(PORTMAP, (Moment::FirstAdd, Attack::Kill), (90, 7));
+    torture(PORTMAP, (Moment::FirstAdd, Attack::Kill), (55, 7));
 }
 
 #[test]
 fn a_removal_whose_calls_fail_is_made_up_for_by_the_next_one() {
-    torture(PORTMAP, (Moment::Removal, Attack::Failure), (360, 1));
+    torture(PORTMAP, (Moment::Removal, Attack::Failure), (230, 1));
 }
 
 #[test]
 fn a_removal_whose_messages_are_refused_is_made_up_for_by_the_next_one() {
-    torture(PORTMAP, (Moment::Removal, Attack::Refusal), (80, 7));
+    torture(PORTMAP, (Moment::Removal, Attack::Refusal), (50, 7));
 }
 
 #[test]
 fn a_removal_that_is_killed_is_made_up_for_by_the_next_one() {
-    torture(PORTMAP, (Moment::Removal, Attack::Kill), (140, 6));
+    torture(PORTMAP, (Moment::Removal, Attack::Kill), (90, 6));
 }

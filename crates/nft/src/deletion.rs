@@ -55,7 +55,7 @@ impl Connection {
             let chains = chains_of(&doomed).into_iter().filter(|_| chains_go);
             let chains = chains.map(|name| table.delete_chain(name));
             match self.commit(elements.chain(chains).collect(), generation) {
-                // Elements of others lead there, too; which has to be asked for one by one.
+                // Elements of others lead there, too, to some chain or until these are gone.
                 Err(error) if error.is_in_use() && chains_go => {
                     chains_go = false;
                     Ok(Committed::Outdated)
@@ -63,9 +63,8 @@ impl Connection {
                 committed => committed,
             }
         })?;
-        let chains = chains_of(&doomed);
-        if !chains_go && chains.len() > 1 {
-            for chain in chains {
+        if !chains_go {
+            for chain in chains_of(&doomed) {
                 self.delete_deserted(table, chain)?;
             }
         }
