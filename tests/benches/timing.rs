@@ -6,6 +6,7 @@ use std::io::ErrorKind::BrokenPipe;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -47,10 +48,20 @@ pub fn in_turns(sides: &mut [Side; 2], rounds: u32, mut round: impl FnMut(&mut S
     for number in 0..rounds {
         for side in &mut *sides {
             round(side, &number.to_string());
+            settle();
         }
         sides.reverse();
     }
     sides.sort_by_key(|side| side.name);
+}
+
+/// The kernel goes on freeing what a side deleted, and keeps its locks meanwhile, which is no
+/// fault of the side whose turn is next.
+fn settle() {
+    let end = Instant::now() + Duration::from_millis(60);
+    while let Some(rest) = end.checked_duration_since(Instant::now()) {
+        thread::park_timeout(rest);
+    }
 }
 
 impl Side {

@@ -3,7 +3,7 @@
 use cni::result::Interface;
 use cni::{AddRequest, Answer, Answered, Error, Undo};
 use netlink::{Connection, Link};
-use netns::Netns;
+use netns::{Netns, PATIENCE};
 use tc::{Arriving, Leaving, Limit, Traffic};
 
 use crate::config::Config;
@@ -22,7 +22,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     }
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     // Two ADDs of one attachment at once would undo each other's work.
-    let _lock = namespace.lock().map_err(Error::sandbox)?;
+    let _lock = namespace.lock(PATIENCE).map_err(|error| Error::TryAgain {
+        reason: format!("{:#}", anyhow::Error::from(error)),
+    })?;
     let host = Connection::open()?;
     let host_link = host_link::find(request, &host, &namespace)?;
     let plan = Plan::new(&config, host_link.mtu)?;

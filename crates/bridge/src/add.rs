@@ -8,7 +8,7 @@ use netlink::{
     Connection, Link, LinkChange, LinkKind, MacAddress, Monitor, PortState, Request, VethEnd,
     VethPair, Wait,
 };
-use netns::Netns;
+use netns::{Netns, PATIENCE};
 
 use crate::config::{Config, ContainerLink, Gateway, Isolation, PortMode};
 use crate::del;
@@ -31,7 +31,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let lease = Lease::prepare(&request.network)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     // Two ADDs of one attachment at once would undo each other's work.
-    let _lock = namespace.lock().map_err(Error::sandbox)?;
+    let _lock = namespace.lock(PATIENCE).map_err(|error| Error::TryAgain {
+        reason: format!("{:#}", anyhow::Error::from(error)),
+    })?;
     let host = Connection::open()?;
     let mut attach = Attach {
         request,

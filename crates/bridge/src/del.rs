@@ -1,6 +1,7 @@
 //! DEL: `nf_tables` elements, the pair, then the lease, whatever is left of them.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use cni::delegate::{Delegate, Waiting};
 use cni::{Attachment, DelRequest, Network, Verb, note};
@@ -51,7 +52,9 @@ fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
 /// Until the pair is gone, by which RELOAD knows whose elements to put back. Without a lock no more
 /// can happen than that elements are left to GC.
 pub(crate) fn keep_reload_out() -> Option<NetnsLock> {
-    Netns::own().and_then(|host| host.lock_shared()).ok()
+    Netns::own()
+        .and_then(|host| host.lock_shared(RELOAD_OF_ONE))
+        .ok()
 }
 
 /// Removes the attachment's elements from `nf_tables`.
@@ -157,3 +160,6 @@ pub(crate) fn remove(host: &Connection, link: &Link, last: Option<OwnedFd>) -> a
         _ => Ok(()),
     }
 }
+
+/// Far longer than a RELOAD keeps its lock, which anybody on the host can keep for ever.
+const RELOAD_OF_ONE: Duration = Duration::from_secs(2);

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error};
 use netlink::{Connection, Link, MacAddress};
-use netns::Netns;
+use netns::{Netns, PATIENCE};
 use nft::Updated;
 
 use crate::config::Config;
@@ -26,7 +26,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let mac = container_mac(request, reported)?;
     let host = Connection::open()?;
     // A DEL that was between the elements and the link would leave behind what comes now.
-    let lock = Netns::own()?.lock()?;
+    let lock = Netns::own()?.lock(PATIENCE)?;
     let bridge = host.link(config.bridge.as_str())?;
     let port = find_port((&host, &bridge), request, reported)?;
     let port = port.with_context(|| {

@@ -16,7 +16,7 @@ use crate::plan::{self, Ipv6, Plan};
 pub(crate) struct Sandbox<'a> {
     namespace: &'a Netns,
     connection: Connection,
-    monitor: Monitor<'a>,
+    monitor: Monitor,
     interface: &'a str,
 }
 
@@ -26,10 +26,13 @@ impl<'a> Sandbox<'a> {
     /// # Errors
     /// Code 4: it cannot be entered.
     pub fn open(namespace: &'a Netns, interface: &'a InterfaceName) -> Result<Self, Error> {
+        let open = || Ok((Connection::open()?, Monitor::open()?));
+        let opened = namespace.run(open).map_err(netlink::Error::from);
+        let (connection, monitor) = opened.flatten().map_err(Error::sandbox)?;
         Ok(Self {
             namespace,
-            connection: Connection::open_in(namespace).map_err(Error::sandbox)?,
-            monitor: Monitor::new_in(namespace),
+            connection,
+            monitor,
             interface: interface.as_str(),
         })
     }

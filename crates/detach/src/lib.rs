@@ -14,6 +14,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::unistd::close;
@@ -39,6 +41,16 @@ impl Task {
     /// Closing a file is all of it, which comes by itself.
     pub fn is_close(&self) -> bool {
         self.0 == CLOSE
+    }
+
+    /// Waits until what was deleted by the file that is to be closed is freed for certain. Whoever
+    /// closes an `nf_tables` socket earlier waits for that with the lock on all rules, and with
+    /// him whoever wants to change any (`nft_rcv_nl_event` in `net/netfilter/nf_tables_api.c`).
+    pub fn linger(&self) {
+        let end = Instant::now() + LINGER;
+        while let Some(rest) = end.checked_duration_since(Instant::now()) {
+            thread::park_timeout(rest);
+        }
     }
 
     /// Its words, as they were given to [`Detached::start`].
@@ -119,6 +131,9 @@ fn close_inherited() {
 }
 
 const CLOSE: &str = "close";
+
+/// A grace period of the kernel takes 10 to 30 ms.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// The argument that nobody gives by hand.
 const MARK: &str = "--left-over";

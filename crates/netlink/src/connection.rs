@@ -277,8 +277,22 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn addresses(&self, link: u32) -> Result<Vec<Address>, Error> {
+        self.addresses_of(link, AddressFamily::Unspec)
+    }
+
+    /// Its IPv6 addresses, for which kernels from 6.10 on wait for nobody. As `ip -6 address show
+    /// dev`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn ipv6_addresses(&self, link: u32) -> Result<Vec<Address>, Error> {
+        self.addresses_of(link, AddressFamily::Inet6)
+    }
+
+    fn addresses_of(&self, link: u32, family: AddressFamily) -> Result<Vec<Address>, Error> {
         let mut message = AddressMessage::default();
         message.header.index = link;
+        message.header.family = family;
         let reply = self.all("read addresses", RouteNetlinkMessage::GetAddress(message))?;
         let addresses = reply.iter().filter_map(|message| match message {
             RouteNetlinkMessage::NewAddress(message) => Address::from_message(message),

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
-use netns::Netns;
 
 use crate::address::Address;
 use crate::connection::Connection;
@@ -15,10 +14,11 @@ use crate::transport::{Event, Group, Transport};
 ///
 /// It asks nothing: on a busy host the events of others overrun its socket, and what is
 /// lost then would be an answer as well. So a [`Connection`] to the same namespace asks.
-/// The socket is opened when an answer is not yet the one that is waited for, which with
-/// a pair of links is seldom.
-pub struct Monitor<'a> {
-    namespace: Option<&'a Netns>,
+/// One of [`Self::new`] opens its socket when an answer is not yet the one that is waited for,
+/// which with a pair of links is seldom. One of [`Self::open`] believes what it hears, and asks
+/// only when it hears nothing: an answer takes the lock that the kernel holds while it works on
+/// a link that comes up.
+pub struct Monitor {
     transport: Option<Transport>,
 }
 
@@ -33,21 +33,26 @@ pub struct Wait<'a> {
     pub deadline: Duration,
 }
 
-impl<'a> Monitor<'a> {
-    /// Hears of the calling thread's namespace.
+/// What an event says of what is waited for.
+enum Verdict<T> {
+    Found(T),
+    MayBe,
+    Nothing,
+}
+
+impl Monitor {
+    /// Hears of the calling thread's namespace when it has to.
     pub fn new() -> Self {
-        Self {
-            namespace: None,
-            transport: None,
-        }
+        Self { transport: None }
     }
 
-    /// Hears of `namespace`.
-    pub fn new_in(namespace: &'a Netns) -> Self {
-        Self {
-            namespace: Some(namespace),
-            transport: None,
-        }
+    /// Hears of the calling thread's namespace from now on.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open() -> Result<Self, Error> {
+        let transport = Some(open()?);
+        Ok(Self { transport })
     }
 
     /// Waits until the link is as `condition` wants it, and returns it.
@@ -60,13 +65,27 @@ impl<'a> Monitor<'a> {
         wait: &Wait<'_>,
         condition: impl Fn(&Link) -> bool,
     ) -> Result<Link, Error> {
-        self.wait(wait, || {
+        let ask = || {
             let link = connection.link_by_index(wait.link)?;
             Ok(condition(&link).then_some(link))
+        };
+        if self.transport.is_none()
+            && let Some(found) = ask()?
+        {
+            return Ok(found);
+        }
+        self.wait(wait, ask, |event| match event {
+            Event::Told(RouteNetlinkMessage::NewLink(message))
+                if message.header.index == wait.link =>
+            {
+                let link = Some(Link::from_message(message)).filter(&condition);
+                link.map_or(Verdict::Nothing, Verdict::Found)
+            }
+            event => Verdict::of(event, wait.link),
         })
     }
 
-    /// Waits until the addresses of the link are as `condition` wants them, and returns
+    /// Waits until the IPv6 addresses of the link are as `condition` wants them, and returns
     /// them.
     ///
     /// # Errors
@@ -77,48 +96,69 @@ impl<'a> Monitor<'a> {
         wait: &Wait<'_>,
         condition: impl Fn(&[Address]) -> bool,
     ) -> Result<Vec<Address>, Error> {
-        self.wait(wait, || {
-            let addresses = connection.addresses(wait.link)?;
+        let ask = || {
+            let addresses = connection.ipv6_addresses(wait.link)?;
             Ok(condition(&addresses).then_some(addresses))
-        })
+        };
+        match ask()? {
+            Some(found) => Ok(found),
+            None => self.wait(wait, ask, |event| Verdict::of(event, wait.link)),
+        }
     }
 
-    /// Asks, again once it listens, and again after every event that concerns the link or
-    /// that was lost.
+    /// Asks once it listens, if it did not before, after every event that may be it, and when
+    /// there is none for a while.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,
         ask: impl Fn() -> Result<Option<T>, Error>,
+        judge: impl Fn(&Event) -> Verdict<T>,
     ) -> Result<T, Error> {
-        if let Some(found) = ask()? {
-            return Ok(found);
-        }
         let end = Instant::now() + wait.deadline;
-        let transport = self.listen()?;
-        let mut may_have_changed = true;
+        let mut may_be = self.transport.is_none();
+        let mut was_asked = false;
+        let transport = match &mut self.transport {
+            Some(transport) => transport,
+            none => none.insert(open()?),
+        };
         loop {
-            if may_have_changed && let Some(found) = ask()? {
-                return Ok(found);
+            if may_be {
+                if let Some(found) = ask()? {
+                    return Ok(found);
+                }
+                was_asked = true;
             }
             let rest = end.saturating_duration_since(Instant::now());
-            let event = transport.next_event(rest).ok_or_else(|| wait.timeout())?;
-            may_have_changed = concerns(&event, wait.link);
+            let patience = if was_asked { rest } else { rest.min(SILENCE) };
+            may_be = match transport.next_event(patience).map(|event| judge(&event)) {
+                Some(Verdict::Found(found)) => return Ok(found),
+                Some(Verdict::Nothing) => false,
+                None if was_asked => return Err(wait.timeout()),
+                Some(Verdict::MayBe) | None => true,
+            };
         }
-    }
-
-    fn listen(&mut self) -> Result<&mut Transport, Error> {
-        let transport = match self.transport.take() {
-            Some(transport) => transport,
-            None => match self.namespace {
-                Some(namespace) => namespace.run(open)??,
-                None => open()?,
-            },
-        };
-        Ok(self.transport.insert(transport))
     }
 }
 
-impl Default for Monitor<'_> {
+impl<T> Verdict<T> {
+    fn of(event: &Event, link: u32) -> Self {
+        let concerned = match event {
+            Event::Lost => return Self::MayBe,
+            Event::Told(
+                RouteNetlinkMessage::NewLink(message) | RouteNetlinkMessage::DelLink(message),
+            ) => message.header.index,
+            Event::Told(RouteNetlinkMessage::NewAddress(message)) => message.header.index,
+            Event::Told(_) => return Self::Nothing,
+        };
+        if concerned == link {
+            Self::MayBe
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
+impl Default for Monitor {
     fn default() -> Self {
         Self::new()
     }
@@ -137,13 +177,5 @@ fn open() -> Result<Transport, Error> {
     Transport::open(&[Group::Link, Group::Ipv6Address])
 }
 
-fn concerns(event: &Event, link: u32) -> bool {
-    match event {
-        Event::Lost => true,
-        Event::Told(
-            RouteNetlinkMessage::NewLink(message) | RouteNetlinkMessage::DelLink(message),
-        ) => message.header.index == link,
-        Event::Told(RouteNetlinkMessage::NewAddress(message)) => message.header.index == link,
-        Event::Told(_) => false,
-    }
-}
+/// The kernel tells of a pair that comes up within a millisecond.
+const SILENCE: Duration = Duration::from_millis(20);

@@ -57,6 +57,7 @@ impl Connection {
 /// Does what [`Connection::remove_link`] started this process for.
 pub fn finish(task: &Task) -> ExitCode {
     if task.is_close() {
+        task.linger();
         return task.end(Ok(()));
     }
     task.end(delete(task.words()).map_err(|error| error.errno().unwrap_or(Errno::EIO)))

@@ -7,5 +7,5 @@ mod namespace;
 mod sysctl;
 
 pub use error::Error;
-pub use namespace::{Netns, NetnsLock};
+pub use namespace::{Netns, NetnsLock, PATIENCE};
 pub use sysctl::{Outcome, Sysctl};

@@ -1,5 +1,7 @@
 //! DEL: the ports, then the record by which they were known to be in use.
 
+use std::time::Duration;
+
 use cni::{Attachment, DelRequest};
 use netns::{Netns, NetnsLock};
 
@@ -25,5 +27,10 @@ pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
 /// Until the record is gone, by which RELOAD knows whose ports to forward. Without a lock no more
 /// can happen than that ports are left to GC.
 pub(crate) fn keep_reload_out() -> Option<NetnsLock> {
-    Netns::own().and_then(|host| host.lock_shared()).ok()
+    Netns::own()
+        .and_then(|host| host.lock_shared(RELOAD_OF_ONE))
+        .ok()
 }
+
+/// Far longer than a RELOAD keeps its lock, which anybody on the host can keep for ever.
+const RELOAD_OF_ONE: Duration = Duration::from_secs(2);

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use cni::CheckRequest;
-use netns::Netns;
+use netns::{Netns, PATIENCE};
 
 use crate::config::Config;
 use crate::plan::Plan;
@@ -23,7 +23,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     // A DEL must not come between the record and the ports.
-    let lock = Netns::own()?.lock()?;
+    let lock = Netns::own()?.lock(PATIENCE)?;
     let record = Records::default().read(&attachment.owner());
     let record = record.with_context(|| {
         format!("there is no record of {attachment}, as after a DEL or an ADD by another plugin")
