@@ -213,16 +213,22 @@ impl Connection {
         self.socket.commit(messages, generation)
     }
 
-    /// What makes the table as it shall be; nothing where it is.
+    /// What makes the table as it shall be; nothing where it is. Chains that are complete keep
+    /// their rules: whoever deletes any is held until the kernel has freed them.
     fn repairs(&self, table: &Table) -> Result<Vec<Message>, Error> {
-        if self.broken_chains(table)?.is_empty() {
+        let broken = self.broken_chains(table)?;
+        if broken.is_empty() {
             return Ok(Vec::new());
         }
         let mut messages = vec![table.create()];
         let sets = table.sets.iter().zip(1..);
         messages.extend(sets.map(|(set, id)| table.create_set(set, id)));
         messages.extend(table.chains.iter().map(|it| table.create_chain(it)));
-        for chain in &table.chains {
+        let broken = table
+            .chains
+            .iter()
+            .filter(|chain| broken.contains(&chain.name.as_str()));
+        for chain in broken {
             messages.push(table.flush_chain(chain));
             let rules = chain.rules.iter();
             messages.extend(rules.map(|rule| table.append_rule(chain, rule)));
@@ -233,18 +239,24 @@ impl Connection {
     /// The chain has its rules and no others. Where it has, sets and hook are there, too:
     /// neither can be taken away from under a rule.
     fn is_complete(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
-        let replies = match self.socket.dump(table.list_rules(chain)) {
+        let found = match self.rules_of(table, &chain.name) {
             Err(error) if error.is_not_found() => return Ok(false),
-            replies => replies?,
+            found => found?,
         };
-        let found = replies.iter().filter_map(|reply| match reply {
+        let wanted = chain.rules.iter().map(|rule| Some(rule.identity()));
+        Ok(wanted.eq(found.iter().map(identity_of)))
+    }
+
+    /// The rules of the chain, in their order.
+    pub(crate) fn rules_of(&self, table: &Table, chain: &str) -> Result<Vec<RuleMessage>, Error> {
+        let replies = self.socket.dump(table.list_rules(chain))?;
+        let rules = replies.into_iter().filter_map(|reply| match reply {
             Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule))) => {
-                Some(identity_of(rule))
+                Some(rule)
             }
             _ => None,
         });
-        let wanted = chain.rules.iter().map(|rule| Some(rule.identity()));
-        Ok(wanted.eq(found))
+        Ok(rules.collect())
     }
 
     pub(crate) fn generation(&self) -> Result<u32, Error> {

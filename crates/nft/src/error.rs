@@ -59,11 +59,6 @@ impl Error {
         self.errno() == Some(Errno::ENOENT)
     }
 
-    /// Something else refers to what was to be deleted.
-    pub(crate) fn is_in_use(&self) -> bool {
-        self.errno() == Some(Errno::EBUSY)
-    }
-
     /// The kernel has no `nf_tables`, or lacks a part of it.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::Unsupported { .. })

@@ -171,9 +171,15 @@ impl Table {
             .needing(rule.needs())
     }
 
-    pub(crate) fn list_rules(&self, chain: &Chain) -> Message {
-        let message = NfTablesMessage::GetRule(self.rules_of(&chain.name));
-        self.message(format!("read rules of chain {}", chain.name), message)
+    pub(crate) fn get_chain(&self, chain: &str) -> Message {
+        let attributes = self.chain(chain);
+        let message = NfTablesMessage::GetChain(ChainMessage { attributes });
+        self.message(format!("read chain {chain}"), message)
+    }
+
+    pub(crate) fn list_rules(&self, chain: &str) -> Message {
+        let message = NfTablesMessage::GetRule(self.rules_of(chain));
+        self.message(format!("read rules of chain {chain}"), message)
     }
 
     pub(crate) fn add_element(&self, element: &Element) -> Message {
