@@ -213,8 +213,8 @@ impl Connection {
         self.socket.commit(messages, generation)
     }
 
-    /// What makes the table as it shall be; nothing where it is. Chains that are complete keep
-    /// their rules: whoever deletes any is held until the kernel has freed them.
+    /// What makes the table as it shall be; nothing where it is. Chains that are complete are not
+    /// touched: whoever makes one again, or deletes rules, is held until the kernel has freed them.
     fn repairs(&self, table: &Table) -> Result<Vec<Message>, Error> {
         let broken = self.broken_chains(table)?;
         if broken.is_empty() {
@@ -223,11 +223,11 @@ impl Connection {
         let mut messages = vec![table.create()];
         let sets = table.sets.iter().zip(1..);
         messages.extend(sets.map(|(set, id)| table.create_set(set, id)));
-        messages.extend(table.chains.iter().map(|it| table.create_chain(it)));
-        let broken = table
-            .chains
-            .iter()
-            .filter(|chain| broken.contains(&chain.name.as_str()));
+        let chains = table.chains.iter();
+        let broken: Vec<_> = chains
+            .filter(|chain| broken.contains(&chain.name.as_str()))
+            .collect();
+        messages.extend(broken.iter().map(|it| table.create_chain(it)));
         for chain in broken {
             messages.push(table.flush_chain(chain));
             let rules = chain.rules.iter();
