@@ -35,7 +35,7 @@ pub fn bridge(side: &str, subnet: &str, mtu: u32) -> Value {
         "cniVersion": "1.0.0",
         "name": format!("limits-{side}"),
         "type": "bridge",
-        "bridge": format!("br-{side}"),
+        "bridge": format!("lim-{side}"),
         "isGateway": true,
         "mtu": mtu,
         "ipam": {
