@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::address::Address;
 use crate::connection::Connection;
@@ -75,8 +75,10 @@ impl Monitor {
             return Ok(found);
         }
         self.wait(wait, ask, |event| match event {
+            // What a bridge tells of its ports is no description of the link.
             Event::Told(RouteNetlinkMessage::NewLink(message))
-                if message.header.index == wait.link =>
+                if message.header.index == wait.link
+                    && message.header.interface_family == AddressFamily::Unspec =>
             {
                 let link = Some(Link::from_message(message)).filter(&condition);
                 link.map_or(Verdict::Nothing, Verdict::Found)
