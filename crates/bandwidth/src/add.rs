@@ -22,9 +22,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     }
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     // Two ADDs of one attachment at once would undo each other's work.
-    let _lock = namespace.lock(PATIENCE).map_err(|error| Error::TryAgain {
-        reason: format!("{:#}", anyhow::Error::from(error)),
-    })?;
+    let _lock = namespace.lock(PATIENCE).map_err(Error::try_again)?;
     let host = Connection::open()?;
     let host_link = host_link::find(request, &host, &namespace)?;
     let plan = Plan::new(&config, host_link.mtu)?;

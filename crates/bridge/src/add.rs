@@ -31,9 +31,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let lease = Lease::prepare(&request.network)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     // Two ADDs of one attachment at once would undo each other's work.
-    let _lock = namespace.lock(PATIENCE).map_err(|error| Error::TryAgain {
-        reason: format!("{:#}", anyhow::Error::from(error)),
-    })?;
+    let _lock = namespace.lock(PATIENCE).map_err(Error::try_again)?;
     let host = Connection::open()?;
     let mut attach = Attach {
         request,
@@ -285,9 +283,8 @@ impl Attach<'_> {
         Ok(())
     }
 
-    /// Last of all: with it the pair comes up, and the kernel tells the network of the container's
-    /// IPv6 addresses, which it cannot be asked anything during, the longer the more ports there
-    /// are.
+    /// Last of all: with it the pair comes up, and the kernel announces the container's IPv6
+    /// addresses to every port of the bridge. While it does it answers hardly any request.
     fn bring_up_port(&self, pair: &Pair) -> anyhow::Result<Link> {
         let port = &pair.host.name;
         Ok(self.host.change_link(port, &[LinkChange::Up])?)

@@ -129,6 +129,13 @@ impl Error {
         }
     }
 
+    /// What stands in the way now may be gone a little later.
+    pub fn try_again(reason: impl Into<anyhow::Error>) -> Self {
+        Self::TryAgain {
+            reason: format!("{:#}", reason.into()),
+        }
+    }
+
     /// A key whose value makes no sense, and why.
     pub fn invalid(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidConfig {
