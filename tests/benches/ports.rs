@@ -120,25 +120,28 @@ fn request(mappings: &Value) -> Value {
     })
 }
 
-/// Connections per second from another host, by the first port and by the last.
-fn rates(outside: &Sandbox, pod: &Sandbox) -> Vec<(u16, f64)> {
+/// Connections per second from another host, by the first port and by the last: the median of
+/// all turns, as a client's port that the pod still remembers costs a turn a second now and then.
+fn rates(outside: &Sandbox, pod: &Sandbox) -> [(u16, f64); 2] {
     let listening = pod.enter(|| TcpListener::bind("0.0.0.0:80").unwrap());
     std::thread::spawn(move || listening.incoming().for_each(drop));
-    let mut ports = [(OTHERS.start, 0.0), (OTHERS.end - 1, 0.0)];
+    let mut turns = [(OTHERS.start, Vec::new()), (OTHERS.end - 1, Vec::new())];
     for _ in 0..TURNS {
-        for (port, seconds) in &mut ports {
+        for (port, seconds) in &mut turns {
             let start = Instant::now();
             outside.enter(|| {
                 for _ in 0..CONNECTIONS {
                     TcpStream::connect(("192.0.2.1", *port)).unwrap();
                 }
             });
-            *seconds += start.elapsed().as_secs_f64();
+            seconds.push(start.elapsed().as_secs_f64());
         }
         // Whoever comes second meets what the first one left.
-        ports.reverse();
+        turns.reverse();
     }
-    ports.sort_by_key(|(port, _)| *port);
-    let rate = |(port, seconds)| (port, f64::from(TURNS * CONNECTIONS) / seconds);
-    ports.into_iter().map(rate).collect()
+    turns.sort_by_key(|(port, _)| *port);
+    turns.map(|(port, mut seconds)| {
+        seconds.sort_by(f64::total_cmp);
+        (port, f64::from(CONNECTIONS) / seconds[seconds.len() / 2])
+    })
 }

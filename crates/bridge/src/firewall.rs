@@ -78,9 +78,9 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     }
     let connection = Connection::open()?;
     for Protection { table, elements } in protections {
-        if connection.add(table, elements).map_err(coded)? == Updated::Rules {
-            updated = Updated::Rules;
-        }
+        let this = connection.add(table, elements).map_err(coded)?;
+        this.warning(table).iter().for_each(note);
+        updated = updated.max(this);
     }
     Ok(updated)
 }

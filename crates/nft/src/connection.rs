@@ -5,15 +5,16 @@ use std::os::fd::OwnedFd;
 
 use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{
-    GenAttribute, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage,
+    GenAttribute, ListAttribute, NfTablesMessage, RuleMessage,
 };
 
-use crate::element::{Element, comment_of};
+use crate::element::Element;
 use crate::error::Error;
 use crate::message::{self, Message};
+use crate::repair::Repairs;
 use crate::reply::Reply;
 use crate::socket::{Committed, NetfilterSocket};
-use crate::table::{Chain, Set, Table};
+use crate::table::{Set, Table};
 
 /// A netlink socket in the namespace in which it was opened.
 pub struct Connection {
@@ -30,12 +31,28 @@ pub struct Change {
 }
 
 /// What [`Connection::update`] found to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Updated {
     /// All was as it shall be.
     Nothing,
     /// Elements, chains or rules.
     Rules,
+    /// All of it: a set or a chain was there that cannot be made what it shall be. What others
+    /// had in that set, or leading to chains of their own, is lost.
+    Table,
+}
+
+impl Updated {
+    /// What whoever reads the log has to know of it.
+    pub fn warning(self, table: &Table) -> Option<String> {
+        (self == Self::Table).then(|| {
+            format!(
+                "nf_tables table {} was not as ours is made, and was made anew: what others had in \
+                 it may be lost; `cnitool reload` brings it back",
+                table.name
+            )
+        })
+    }
 }
 
 impl Connection {
@@ -96,15 +113,25 @@ impl Connection {
         table: &Table,
         mut decide: impl FnMut() -> Result<Change, E>,
     ) -> Result<Updated, E> {
-        let mut updated = Updated::Nothing;
+        let (mut updated, mut made_anew) = (Updated::Nothing, false);
         let done = until_current(|| {
             let generation = self.generation()?;
+            let repairs = match self.repairs(table)? {
+                Repairs::InPlace(repairs) => repairs,
+                Repairs::Anew(messages) => {
+                    if self.commit(messages, generation)? == Committed::Yes {
+                        made_anew = true;
+                    }
+                    return Ok(Committed::Outdated);
+                }
+            };
             let Change { delete, add } = decide()?;
             let (doomed, new) = (without(&delete, &add), without(&add, &delete));
             let mut messages: Vec<_> = doomed.map(|it| table.delete_element(it)).collect();
-            messages.extend(self.repairs(table)?);
+            messages.extend(repairs);
             messages.extend(new.map(|it| table.add_element(it)));
             updated = match messages.as_slice() {
+                _ if made_anew => Updated::Table,
                 [] => Updated::Nothing,
                 _ => Updated::Rules,
             };
@@ -119,7 +146,8 @@ impl Connection {
     /// [`Error::Refused`] and [`Error::Unsupported`].
     pub fn rehearse(&self, table: &Table) -> Result<(), Error> {
         let generation = self.generation()?;
-        self.socket.rehearse(self.repairs(table)?, generation)
+        let repairs = self.repairs(table)?;
+        self.socket.rehearse(repairs.into_messages(), generation)
     }
 
     /// The element of `table` that has the key of `wanted`, whosever it is.
@@ -174,11 +202,10 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn differences(&self, table: &Table, elements: &[Element]) -> Result<Vec<String>, Error> {
-        let name = table.name;
-        let broken = self.broken_chains(table)?.into_iter();
-        let mut found: Vec<_> = broken
-            .map(|chain| format!("chain {chain} of nf_tables table {name} is not as it was made"))
-            .collect();
+        let mut found = self.damage(table)?;
+        if self.is_foreign(table)? {
+            return Ok(found);
+        }
         for element in elements {
             if self.holder(table, element)?.as_ref() != Some(element) {
                 found.push(format!(
@@ -187,17 +214,6 @@ impl Connection {
             }
         }
         Ok(found)
-    }
-
-    /// The names of the chains of `table` that are not there, or not with these rules alone.
-    fn broken_chains<'a>(&self, table: &'a Table) -> Result<Vec<&'a str>, Error> {
-        let mut broken = Vec::new();
-        for chain in &table.chains {
-            if !self.is_complete(table, chain)? {
-                broken.push(chain.name.as_str());
-            }
-        }
-        Ok(broken)
     }
 
     /// Where nothing is to be changed the kernel does not compare generations: a list that was
@@ -211,40 +227,6 @@ impl Connection {
             return Ok(Committed::Outdated);
         }
         self.socket.commit(messages, generation)
-    }
-
-    /// What makes the table as it shall be; nothing where it is. Chains that are complete are not
-    /// touched: whoever makes one again, or deletes rules, is held until the kernel has freed them.
-    fn repairs(&self, table: &Table) -> Result<Vec<Message>, Error> {
-        let broken = self.broken_chains(table)?;
-        if broken.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut messages = vec![table.create()];
-        let sets = table.sets.iter().zip(1..);
-        messages.extend(sets.map(|(set, id)| table.create_set(set, id)));
-        let chains = table.chains.iter();
-        let broken: Vec<_> = chains
-            .filter(|chain| broken.contains(&chain.name.as_str()))
-            .collect();
-        messages.extend(broken.iter().map(|it| table.create_chain(it)));
-        for chain in broken {
-            messages.push(table.flush_chain(chain));
-            let rules = chain.rules.iter();
-            messages.extend(rules.map(|rule| table.append_rule(chain, rule)));
-        }
-        Ok(messages)
-    }
-
-    /// The chain has its rules and no others. Where it has, sets and hook are there, too:
-    /// neither can be taken away from under a rule.
-    fn is_complete(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
-        let found = match self.rules_of(table, &chain.name) {
-            Err(error) if error.is_not_found() => return Ok(false),
-            found => found?,
-        };
-        let wanted = chain.rules.iter().map(|rule| Some(rule.identity()));
-        Ok(wanted.eq(found.iter().map(identity_of)))
     }
 
     /// The rules of the chain, in their order.
@@ -296,15 +278,6 @@ pub(crate) fn until_current<E: From<Error>>(
 /// Those of `all` that `others` lacks.
 fn without<'a>(all: &'a [Element], others: &[Element]) -> impl Iterator<Item = &'a Element> {
     all.iter().filter(|it| !others.contains(it))
-}
-
-/// The comment of a rule that is there.
-fn identity_of(rule: &RuleMessage) -> Option<String> {
-    let mut attributes = rule.attributes.iter();
-    attributes.find_map(|attribute| match attribute {
-        RuleAttribute::UserData(data) => comment_of(data),
-        _ => None,
-    })
 }
 
 fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {

@@ -16,6 +16,7 @@ mod error;
 mod expression;
 mod field;
 mod message;
+mod repair;
 mod reply;
 mod rule;
 mod socket;

@@ -4,7 +4,7 @@ use netlink_packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, GenMessage, Hook as HookAttribute, ListAttribute,
     NfTablesMessage, RuleAttribute, RuleMessage, SetAttribute, SetElementAttribute, SetElementList,
-    SetElementMessage, SetFlags, SetMessage, TableAttribute, TableMessage,
+    SetElementMessage, SetFlags, SetMessage, TableAttribute, TableFlags, TableMessage,
 };
 use netlink_packet_netfilter::none::ControlMessage;
 use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
@@ -90,8 +90,9 @@ pub(crate) fn get_generation() -> Message {
 
 impl Table {
     pub(crate) fn create(&self) -> Message {
-        let attributes = vec![TableAttribute::Name(self.name.to_owned())];
-        let message = NfTablesMessage::NewTable(TableMessage { attributes });
+        // Said of one that is there, this wakes it.
+        let awake = TableAttribute::Flags(TableFlags::empty());
+        let message = NfTablesMessage::NewTable(self.attributes(Some(awake)));
         let option = match self.family {
             Family::Bridge => "CONFIG_NF_TABLES_BRIDGE",
             Family::Inet => "CONFIG_NF_TABLES_INET",
@@ -101,43 +102,39 @@ impl Table {
             .needing([option])
     }
 
+    /// The table goes, and all that is in it.
+    pub(crate) fn delete(&self) -> Message {
+        let message = NfTablesMessage::DeleteTable(self.attributes(None));
+        self.message(format!("delete table {}", self.name), message)
+    }
+
+    pub(crate) fn get(&self) -> Message {
+        let message = NfTablesMessage::GetTable(self.attributes(None));
+        self.message(format!("read table {}", self.name), message)
+    }
+
     pub(crate) fn create_set(&self, set: &Set, id: u32) -> Message {
-        let mut attributes = vec![
-            SetAttribute::Table(self.name.to_owned()),
-            SetAttribute::Name(set.name.to_owned()),
-            SetAttribute::KeyType(type_number(&set.key)),
-            SetAttribute::KeyLen(u32_of(type_len(&set.key))),
+        let mut attributes = self.set(set);
+        attributes.extend(set.shape());
+        attributes.extend([
             SetAttribute::Id(id),
             SetAttribute::UserData(byte_order(&set.key)),
-        ];
-        attributes.extend(match &set.target {
-            TargetType::None => vec![SetAttribute::Flags(SetFlags::empty())],
-            TargetType::Chain => vec![
-                SetAttribute::Flags(SetFlags::Map),
-                SetAttribute::DataType(VERDICT),
-            ],
-            TargetType::Values(parts) => vec![
-                SetAttribute::Flags(SetFlags::Map),
-                SetAttribute::DataType(type_number(parts)),
-                SetAttribute::DataLen(u32_of(type_len(parts))),
-            ],
-        });
+        ]);
         let message = NfTablesMessage::NewSet(SetMessage { attributes });
         self.message(format!("create set {}", set.name), message)
             .with(NLM_F_CREATE)
     }
 
+    pub(crate) fn get_set(&self, set: &Set) -> Message {
+        let attributes = self.set(set);
+        let message = NfTablesMessage::GetSet(SetMessage { attributes });
+        self.message(format!("read set {}", set.name), message)
+    }
+
     pub(crate) fn create_chain(&self, chain: &Chain) -> Message {
         let mut attributes = self.chain(&chain.name);
-        if let Some(entry) = chain.entry {
-            attributes.extend([
-                ChainAttribute::Hook(vec![
-                    HookAttribute::Number(entry.hook.number().into()),
-                    HookAttribute::Priority(entry.priority.cast_unsigned()),
-                ]),
-                ChainAttribute::Type(entry.kind.name().to_owned()),
-            ]);
-        }
+        attributes.extend(chain.shape());
+        attributes.extend(chain.entry.map(|_| ChainAttribute::Policy(ACCEPT)));
         let is_nat = |entry: &crate::table::Entry| entry.kind == ChainKind::Nat;
         let option = chain.entry.filter(is_nat).map(|_| "CONFIG_NFT_NAT");
         let message = NfTablesMessage::NewChain(ChainMessage { attributes });
@@ -159,11 +156,16 @@ impl Table {
         self.message(format!("flush chain {}", chain.name), message)
     }
 
-    pub(crate) fn append_rule(&self, chain: &Chain, rule: &Rule) -> Message {
+    pub(crate) fn append_rules(&self, chain: &Chain) -> impl Iterator<Item = Message> {
+        let rules = chain.rules.iter().zip(chain.identities());
+        rules.map(|(rule, identity)| self.append_rule(chain, (rule, &identity)))
+    }
+
+    fn append_rule(&self, chain: &Chain, (rule, identity): (&Rule, &str)) -> Message {
         let mut message = self.rules_of(&chain.name);
         message.attributes.extend([
             RuleAttribute::Expressions(rule.expressions()),
-            RuleAttribute::UserData(comment(&rule.identity())),
+            RuleAttribute::UserData(comment(identity)),
         ]);
         let message = NfTablesMessage::NewRule(message);
         self.message(format!("add rule to chain {}", chain.name), message)
@@ -206,6 +208,19 @@ impl Table {
         self.message(format!("read elements of set {}", set.name), message)
     }
 
+    fn attributes(&self, flags: Option<TableAttribute>) -> TableMessage {
+        let mut attributes = vec![TableAttribute::Name(self.name.to_owned())];
+        attributes.extend(flags);
+        TableMessage { attributes }
+    }
+
+    fn set(&self, set: &Set) -> Vec<SetAttribute> {
+        vec![
+            SetAttribute::Table(self.name.to_owned()),
+            SetAttribute::Name(set.name.to_owned()),
+        ]
+    }
+
     fn chain(&self, name: &str) -> Vec<ChainAttribute> {
         vec![
             ChainAttribute::Table(self.name.to_owned()),
@@ -242,6 +257,45 @@ impl Table {
     }
 }
 
+impl Set {
+    /// What cannot be changed of one that is there.
+    pub(crate) fn shape(&self) -> Vec<SetAttribute> {
+        let mut shape = vec![
+            SetAttribute::KeyType(type_number(&self.key)),
+            SetAttribute::KeyLen(u32_of(type_len(&self.key))),
+        ];
+        shape.extend(match &self.target {
+            TargetType::None => Vec::new(),
+            TargetType::Chain => vec![
+                SetAttribute::Flags(SetFlags::Map),
+                SetAttribute::DataType(VERDICT),
+            ],
+            TargetType::Values(parts) => vec![
+                SetAttribute::Flags(SetFlags::Map),
+                SetAttribute::DataType(type_number(parts)),
+                SetAttribute::DataLen(u32_of(type_len(parts))),
+            ],
+        });
+        shape
+    }
+}
+
+impl Chain {
+    /// What cannot be changed of one that is there.
+    pub(crate) fn shape(&self) -> Vec<ChainAttribute> {
+        let entry = self.entry.iter().flat_map(|entry| {
+            [
+                ChainAttribute::Hook(vec![
+                    HookAttribute::Number(entry.hook.number().into()),
+                    HookAttribute::Priority(entry.priority.cast_unsigned()),
+                ]),
+                ChainAttribute::Type(entry.kind.name().to_owned()),
+            ]
+        });
+        entry.collect()
+    }
+}
+
 impl Message {
     pub(crate) fn new(what: String, inner: NetfilterMessage) -> Self {
         let needs = Vec::new();
@@ -273,5 +327,8 @@ const BATCH_GENERATION: u16 = 1;
 /// `NFNL_SUBSYS_NFTABLES`
 const SUBSYSTEM: u16 = 10;
 
+/// `NF_ACCEPT`
+const ACCEPT: u32 = 1;
+
 /// `NFT_DATA_VERDICT`
-const VERDICT: u32 = 0xffff_ff00;
+pub(crate) const VERDICT: u32 = 0xffff_ff00;

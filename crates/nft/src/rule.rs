@@ -3,8 +3,8 @@
 use ipnetwork::IpNetwork;
 use netlink_packet_core::Emitable as _;
 use netlink_packet_netfilter::nftables::{
-    DataAttribute, ExpressionAttribute, Expressions, Immediate, ListAttribute, Lookup, MetaKey,
-    Operator, Register, Verdict, VerdictAttribute,
+    ChainAttribute, DataAttribute, ExpressionAttribute, Expressions, Immediate, ListAttribute,
+    Lookup, MetaKey, Operator, Register, Verdict, VerdictAttribute,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -207,12 +207,15 @@ impl Rule {
         self.expressions.iter().filter_map(expression::option_for)
     }
 
-    /// The comment and a digest of what it does, by which a rule that is there is compared with
-    /// one that shall be.
-    pub(crate) fn identity(&self) -> String {
+    /// The comment and a digest of what it does, in a chain of this shape, by which a rule that is
+    /// there is compared with one that shall be.
+    pub(crate) fn identity(&self, shape: &[ChainAttribute]) -> String {
         let expressions = self.expressions();
-        let mut bytes = vec![0; expressions.as_slice().buffer_len()];
-        expressions.as_slice().emit(&mut bytes);
+        let expressions = expressions.as_slice();
+        let mut bytes = vec![0; shape.buffer_len() + expressions.buffer_len()];
+        let (first, second) = bytes.split_at_mut(shape.buffer_len());
+        shape.emit(first);
+        expressions.emit(second);
         let digest = Sha256::digest(&bytes);
         let digest: Vec<_> = digest
             .iter()

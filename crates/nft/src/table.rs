@@ -123,6 +123,14 @@ impl Family {
     }
 }
 
+impl Chain {
+    /// What tells its rules from others, and the same rules elsewhere.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = String> {
+        let shape = self.shape();
+        self.rules.iter().map(move |rule| rule.identity(&shape))
+    }
+}
+
 impl ChainKind {
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -8,6 +8,7 @@
 )]
 
 use std::fs::File;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::thread;
@@ -187,6 +188,80 @@ fn what_somebody_changed_is_mended_and_elements_stay() {
         assert!(differences.contains(lost), "{differences}");
     }
     assert_eq!(connection.elements(&table).unwrap(), []);
+}
+
+/// What cannot be mended in place: a chain at another hook, one of another kind, a set of other keys.
+#[test]
+fn a_table_of_another_shape_is_made_anew_with_what_can_be_kept() {
+    let connection = enter_new_namespace();
+    let table = with_chain("home");
+    let port = Element::new("ports", &[Value::InterfaceName("veth0")], "b");
+    let elements = [pod(2, "a", "home"), pod(3, "c", "elsewhere"), port];
+    for (foreign, kept) in [
+        (
+            "add table inet ours; \
+             add chain inet ours postrouting { type nat hook prerouting priority 100 ; }",
+            &[][..],
+        ),
+        (
+            "delete chain inet ours postrouting; \
+             add chain inet ours postrouting { type filter hook postrouting priority 100 ; }",
+            &["a", "b"],
+        ),
+        (
+            "flush chain inet ours postrouting; delete set inet ours ports; \
+             add set inet ours ports { type inet_service ; }; add element inet ours ports { 80 }",
+            &["a"],
+        ),
+    ] {
+        nft(foreign);
+        let before = nft("list ruleset");
+        connection.rehearse(&table).unwrap();
+        let differences = connection.differences(&table, &elements).unwrap();
+        assert!(differences[0].contains("chain postrouting"), "{foreign}");
+        assert_eq!(nft("list ruleset"), before, "nobody asked for a change");
+        let updated = connection.add(&table, &[]).unwrap();
+        assert_eq!(
+            (updated, owners(&connection)),
+            (Updated::Table, strings(kept))
+        );
+        assert_eq!(connection.differences(&table, &[]).unwrap(), strings(&[]));
+        let [home, elsewhere, port] = elements.each_ref().map(std::slice::from_ref);
+        connection.add(&table, &[home, port].concat()).unwrap();
+        connection.add(&with_chain("elsewhere"), elsewhere).unwrap();
+        assert_eq!(owners(&connection), ["a", "b", "c"]);
+    }
+}
+
+fn strings(of: &[&str]) -> Vec<String> {
+    of.iter().map(|it| (*it).to_owned()).collect()
+}
+
+#[test]
+fn a_table_that_sleeps_is_woken() {
+    let connection = enter_new_namespace();
+    connection.add(&table(), &[]).unwrap();
+    let awake = nft("list ruleset");
+    nft("add table inet ours { flags dormant ; }");
+    let differences = connection.differences(&table(), &[]).unwrap();
+    assert_eq!(differences, ["nf_tables table ours is dormant"]);
+    assert_eq!(connection.add(&table(), &[]).unwrap(), Updated::Rules);
+    assert_eq!(nft("list ruleset"), awake);
+}
+
+/// As an administrator does who keeps all rules in a file.
+#[test]
+fn a_table_that_nft_saved_and_loaded_is_complete() {
+    let connection = enter_new_namespace();
+    connection
+        .add(&with_chain("home"), &[pod(2, "a", "home")])
+        .unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(nft("list ruleset").as_bytes()).unwrap();
+    nft("flush ruleset");
+    nft(&format!("-f {}", file.path().display()));
+    let updated = connection.add(&with_chain("home"), &[pod(2, "a", "home")]);
+    assert_eq!(updated.unwrap(), Updated::Nothing);
 }
 
 #[test]

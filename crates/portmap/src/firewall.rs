@@ -43,7 +43,8 @@ pub(crate) fn install(
         });
         match installed {
             Ok(updated) => {
-                if updated == Updated::Rules {
+                updated.warning(&claim.table).iter().for_each(note);
+                if updated != Updated::Nothing {
                     stale.extend(claim.connectionless_ports());
                 }
                 for owner in displaced {

@@ -1,0 +1,199 @@
+//! What keeps a table from being as it shall be, and what mends it.
+
+use netlink_packet_netfilter::NetfilterMessageInner;
+use netlink_packet_netfilter::nftables::{
+    ChainAttribute, NfTablesMessage, RuleAttribute, RuleMessage, SetAttribute, TableAttribute,
+    TableFlags,
+};
+
+use crate::connection::Connection;
+use crate::element::comment_of;
+use crate::error::Error;
+use crate::message::{Message, VERDICT};
+use crate::reply::Reply;
+use crate::table::{Chain, Table};
+
+/// What makes a table as it shall be.
+pub(crate) enum Repairs {
+    /// The beginning of a transaction; nothing where nothing is wrong.
+    InPlace(Vec<Message>),
+    /// A transaction of its own: what is there cannot be made what it shall be.
+    Anew(Vec<Message>),
+}
+
+impl Repairs {
+    pub fn into_messages(self) -> Vec<Message> {
+        match self {
+            Self::InPlace(messages) | Self::Anew(messages) => messages,
+        }
+    }
+}
+
+impl Connection {
+    /// Chains that are complete are not touched: whoever makes one again, or deletes rules, is held
+    /// until the kernel has freed them.
+    pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
+        let broken = self.broken_chains(table)?;
+        if broken.is_empty() {
+            let wake = self.is_dormant(table)?.then(|| table.create());
+            return Ok(Repairs::InPlace(wake.into_iter().collect()));
+        }
+        if self.is_foreign(table)? {
+            return self.anew(table).map(Repairs::Anew);
+        }
+        let mut messages = creation(table, &broken);
+        messages.extend(broken.iter().map(|chain| table.flush_chain(chain)));
+        messages.extend(broken.iter().flat_map(|chain| table.append_rules(chain)));
+        Ok(Repairs::InPlace(messages))
+    }
+
+    /// What [`Self::repairs`] would mend, in words.
+    pub(crate) fn damage(&self, table: &Table) -> Result<Vec<String>, Error> {
+        let name = table.name;
+        let broken = self.broken_chains(table)?.into_iter();
+        let mut found: Vec<_> = broken
+            .map(|Chain { name: chain, .. }| {
+                format!("chain {chain} of nf_tables table {name} is not as it was made")
+            })
+            .collect();
+        if self.is_dormant(table)? {
+            found.push(format!("nf_tables table {name} is dormant"));
+        }
+        Ok(found)
+    }
+
+    /// A set or a chain bears the name of one of ours, and is another thing.
+    pub(crate) fn is_foreign(&self, table: &Table) -> Result<bool, Error> {
+        for set in &table.sets {
+            if !self.fits(&set.shape(), table.get_set(set), set_attributes)? {
+                return Ok(true);
+            }
+        }
+        for chain in &table.chains {
+            let ask = table.get_chain(&chain.name);
+            if !self.fits(&chain.shape(), ask, chain_attributes)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// All of the table, and the elements that can be kept: not those of a set that is another
+    /// one, nor those that lead to chains of others, which nobody here knows how to make.
+    fn anew(&self, table: &Table) -> Result<Vec<Message>, Error> {
+        let mut messages = vec![table.delete()];
+        messages.extend(creation(table, &table.chains.iter().collect::<Vec<_>>()));
+        messages.extend(table.chains.iter().flat_map(|it| table.append_rules(it)));
+        let is_ours = |name: &str| table.chains.iter().any(|it| it.name == name);
+        for set in &table.sets {
+            if self.fits(&set.shape(), table.get_set(set), set_attributes)? {
+                let elements = self.elements_of(table, set)?.into_iter();
+                let kept = elements.filter(|it| it.chain().is_none_or(is_ours));
+                messages.extend(kept.map(|it| table.add_element(&it)));
+            }
+        }
+        Ok(messages)
+    }
+
+    /// What `ask` asks for is of this shape, or not there.
+    fn fits<A: PartialEq>(
+        &self,
+        shape: &[A],
+        ask: Message,
+        read: fn(Reply) -> Option<Vec<A>>,
+    ) -> Result<bool, Error> {
+        let replies = match self.socket.get(ask) {
+            Err(error) if error.is_not_found() => return Ok(true),
+            replies => replies?,
+        };
+        let found = replies.into_iter().find_map(read);
+        Ok(found
+            .is_none_or(|it| it.len() == shape.len() && shape.iter().all(|one| it.contains(one))))
+    }
+
+    fn is_dormant(&self, table: &Table) -> Result<bool, Error> {
+        let replies = match self.socket.get(table.get()) {
+            Err(error) if error.is_not_found() => return Ok(false),
+            replies => replies?,
+        };
+        Ok(replies.iter().any(|reply| match reply {
+            Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewTable(it))) => {
+                it.attributes.iter().any(|attribute| {
+                    matches!(attribute, TableAttribute::Flags(it) if it.contains(TableFlags::Dormant))
+                })
+            }
+            _ => false,
+        }))
+    }
+
+    /// The chains that are not there, or not with their rules alone.
+    fn broken_chains<'a>(&self, table: &'a Table) -> Result<Vec<&'a Chain>, Error> {
+        let mut broken = Vec::new();
+        for chain in &table.chains {
+            if !self.is_complete(table, chain)? {
+                broken.push(chain);
+            }
+        }
+        Ok(broken)
+    }
+
+    /// The chain has its rules and no others. Where it has, sets and hook are there, too: neither
+    /// can be taken away from under a rule, which says by its comment for which hook it was made.
+    fn is_complete(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
+        let found = match self.rules_of(table, &chain.name) {
+            Err(error) if error.is_not_found() => return Ok(false),
+            found => found?,
+        };
+        Ok(chain
+            .identities()
+            .map(Some)
+            .eq(found.iter().map(identity_of)))
+    }
+}
+
+/// Makes the table, its sets and these chains, where they are not there.
+fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
+    let mut messages = vec![table.create()];
+    let sets = table.sets.iter().zip(1..);
+    messages.extend(sets.map(|(set, id)| table.create_set(set, id)));
+    messages.extend(chains.iter().map(|chain| table.create_chain(chain)));
+    messages
+}
+
+/// The comment of a rule that is there.
+fn identity_of(rule: &RuleMessage) -> Option<String> {
+    let mut attributes = rule.attributes.iter();
+    attributes.find_map(|attribute| match attribute {
+        RuleAttribute::UserData(data) => comment_of(data),
+        _ => None,
+    })
+}
+
+/// What `Set::shape` may hold. The kernel says how long a verdict is, and is not told.
+fn set_attributes(reply: Reply) -> Option<Vec<SetAttribute>> {
+    let Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewSet(set))) = reply else {
+        return None;
+    };
+    let mut attributes = set.attributes;
+    let leads_to_chains = attributes.contains(&SetAttribute::DataType(VERDICT));
+    attributes.retain(|attribute| match attribute {
+        SetAttribute::DataLen(_) => !leads_to_chains,
+        SetAttribute::Flags(_)
+        | SetAttribute::KeyType(_)
+        | SetAttribute::KeyLen(_)
+        | SetAttribute::DataType(_) => true,
+        _ => false,
+    });
+    Some(attributes)
+}
+
+/// What `Chain::shape` may hold.
+fn chain_attributes(reply: Reply) -> Option<Vec<ChainAttribute>> {
+    let Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(chain))) = reply
+    else {
+        return None;
+    };
+    let mut attributes = chain.attributes;
+    attributes.retain(|it| matches!(it, ChainAttribute::Hook(_) | ChainAttribute::Type(_)));
+    Some(attributes)
+}
