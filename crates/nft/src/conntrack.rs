@@ -9,6 +9,7 @@ use netlink_packet_netfilter::conntrack::{
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
 };
+use nix::errno::Errno;
 
 use crate::connection::Connection;
 use crate::error::Error;
@@ -29,85 +30,132 @@ pub struct Destination {
     pub port: u16,
 }
 
+/// What the kernel, or we, look for among the connections that it tracks.
+struct Search<'a> {
+    /// In words.
+    of: String,
+    version: IpVersion,
+    /// What the kernel compares.
+    filter: Vec<DefaultNla>,
+    /// The same, and what the filter does not know.
+    is_found: &'a dyn Fn(&[ConntrackAttribute]) -> bool,
+}
+
 impl Connection {
     /// Forgets the connections to `destination`: their next packets are looked at as if they
-    /// were the first. Says how many there were. As `conntrack -D --protonum … --orig-port-dst
-    /// … --orig-dst …`.
+    /// were the first. As `conntrack -D --protonum … --orig-port-dst … --orig-dst …`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`]; a part of them may be forgotten then.
-    pub fn forget(&self, destination: Destination) -> Result<usize, Error> {
-        let is_doomed = |attributes: &[ConntrackAttribute]| {
-            original(attributes).is_some_and(|tuple| destination.is_that_of(tuple))
-        };
-        self.forget_those(destination.list(), destination.version, is_doomed)
+    pub fn forget(&self, destination: Destination) -> Result<(), Error> {
+        self.forget_those(&Search {
+            of: format!("to port {}", destination.port),
+            version: destination.version,
+            filter: destination.filter(),
+            is_found: &|attributes| {
+                original(attributes).is_some_and(|tuple| destination.is_that_of(tuple))
+            },
+        })
     }
 
     /// Forgets the connections that `source` began and nobody has answered, and that leave with
-    /// its own address: their next packets are looked at as if they were the first. Says how many
-    /// there were.
+    /// its own address: their next packets are looked at as if they were the first.
     ///
     /// # Errors
     /// As [`Self::forget`].
-    pub fn forget_unanswered(&self, source: IpAddr) -> Result<usize, Error> {
-        let is_doomed = |attributes: &[ConntrackAttribute]| {
-            let settled = Status::SeenReply | Status::SrcNat;
-            let status = attributes.iter().find_map(|attribute| match attribute {
-                ConntrackAttribute::CtaStatus(status) => Some(*status),
-                _ => None,
-            });
-            let from = original(attributes).and_then(source_of);
-            from == Some(source) && status.is_some_and(|it| !it.intersects(settled))
-        };
-        let version = match source {
-            IpAddr::V4(_) => IpVersion::V4,
-            IpAddr::V6(_) => IpVersion::V6,
-        };
-        self.forget_those(list_from(source, version), version, is_doomed)
+    pub fn forget_unanswered(&self, source: IpAddr) -> Result<(), Error> {
+        let settled = Status::SeenReply | Status::SrcNat;
+        let addresses = nested(ADDRESSES, &[source_address(source)]);
+        let mut filter = filter(&[addresses], BY_SOURCE);
+        filter.extend([
+            DefaultNla::new(STATUS, 0_u32.to_be_bytes().to_vec()),
+            DefaultNla::new(STATUS_MASK, settled.bits().to_be_bytes().to_vec()),
+        ]);
+        self.forget_those(&Search {
+            of: format!("from {source}"),
+            version: IpVersion::of(source),
+            filter,
+            is_found: &|attributes| {
+                let status = attributes.iter().find_map(|attribute| match attribute {
+                    ConntrackAttribute::CtaStatus(status) => Some(*status),
+                    _ => None,
+                });
+                let from = original(attributes).and_then(source_of);
+                from == Some(source) && status.is_some_and(|it| !it.intersects(settled))
+            },
+        })
     }
 
-    fn forget_those(
-        &self,
-        list: Message,
-        version: IpVersion,
-        is_doomed: impl Fn(&[ConntrackAttribute]) -> bool,
-    ) -> Result<usize, Error> {
-        let replies = self.socket.dump(list)?;
+    /// The kernel goes through all that it tracks. From 6.11 on it deletes what the filter finds as
+    /// it comes by; before, it takes a filter for a half of a connection's name, and what was to be
+    /// deleted is listed first, for which it locks each of its buckets, empty or not.
+    fn forget_those(&self, search: &Search<'_>) -> Result<(), Error> {
+        match self
+            .socket
+            .get(search.message(ConntrackMessageType::Delete))
+        {
+            Err(error) if error.errno() == Some(Errno::EINVAL) => self.forget_listed(search),
+            deleted => deleted.map(drop),
+        }
+    }
+
+    fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
+        let replies = self
+            .socket
+            .dump(search.message(ConntrackMessageType::Get))?;
         let tracked = replies.iter().filter_map(|reply| match reply {
             Reply::Other(NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes))) => {
-                original(attributes).filter(|_| is_doomed(attributes))
+                original(attributes).filter(|_| (search.is_found)(attributes))
             }
             _ => None,
         });
-        let mut forgotten = 0;
         for tuple in tracked {
-            match self.socket.get(delete(tuple.to_vec(), version)) {
+            match self.socket.get(delete(tuple.to_vec(), search.version)) {
                 // It ended by itself.
                 Err(error) if error.is_not_found() => {}
-                deleted => {
-                    deleted?;
-                    forgotten += 1;
-                }
+                deleted => drop(deleted?),
             }
         }
-        Ok(forgotten)
+        Ok(())
+    }
+}
+
+impl Search<'_> {
+    fn message(&self, message_type: ConntrackMessageType) -> Message {
+        let verb = match message_type {
+            ConntrackMessageType::Delete => "forget",
+            _ => "read",
+        };
+        let body = ConntrackMessage::Other {
+            message_type: message_type.into(),
+            attributes: self.filter.clone(),
+        };
+        message(
+            format!("{verb} connections {}", self.of),
+            body,
+            self.version,
+        )
     }
 }
 
 impl Destination {
-    /// The kernel looks for protocol and port, so that a busy host's connections need not all
-    /// pass through the socket (`ctnetlink_alloc_filter`, Linux 5.8).
-    fn list(self) -> Message {
+    /// Of a busy host's connections not all need pass through the socket
+    /// (`ctnetlink_alloc_filter`, Linux 5.8).
+    fn filter(self) -> Vec<DefaultNla> {
         let wanted = [
             DefaultNla::new(PROTOCOL, vec![self.protocol]),
             DefaultNla::new(PORT, self.port.to_be_bytes().to_vec()),
         ];
-        let operation = format!("read connections to port {}", self.port);
-        let filter = (nested(TRANSPORT, &wanted), BY_PROTOCOL | BY_PORT);
-        message(operation, list(filter), self.version)
+        let mut parts = vec![nested(TRANSPORT, &wanted)];
+        let mut by = BY_PROTOCOL | BY_PORT;
+        if let Some(address) = self.address {
+            parts.push(nested(ADDRESSES, &[destination_address(address)]));
+            by |= BY_DESTINATION;
+        }
+        filter(&parts, by)
     }
 
-    /// The filter knows no addresses, and a kernel without filter tells everything.
+    /// A kernel without filter tells everything.
     fn is_that_of(self, tuple: &[Tuple]) -> bool {
         let mut address = None;
         let (mut protocol, mut port) = (None, None);
@@ -131,23 +179,23 @@ impl Destination {
     }
 }
 
-/// The kernel looks for the address, as it does for a port.
-fn list_from(source: IpAddr, version: IpVersion) -> Message {
-    let source = match source {
-        IpAddr::V4(address) => DefaultNla::new(V4_SOURCE, address.octets().to_vec()),
-        IpAddr::V6(address) => DefaultNla::new(V6_SOURCE, address.octets().to_vec()),
-    };
-    let filter = (nested(ADDRESSES, &[source]), BY_SOURCE);
-    let operation = "read connections from an address".to_owned();
-    message(operation, list(filter), version)
+/// Those of which these parts of the original tuple are as they are here.
+fn filter(parts: &[DefaultNla], by: u32) -> Vec<DefaultNla> {
+    let flags = DefaultNla::new(ORIGINAL_FLAGS, by.to_ne_bytes().to_vec());
+    vec![nested(ORIGINAL, parts), nested(FILTER, &[flags])]
 }
 
-/// Those of which a part of the original tuple is as it is here.
-fn list((part, by): (DefaultNla, u32)) -> ConntrackMessage {
-    let flags = DefaultNla::new(ORIGINAL_FLAGS, by.to_ne_bytes().to_vec());
-    ConntrackMessage::Other {
-        message_type: ConntrackMessageType::Get.into(),
-        attributes: vec![nested(ORIGINAL, &[part]), nested(FILTER, &[flags])],
+fn source_address(address: IpAddr) -> DefaultNla {
+    match address {
+        IpAddr::V4(address) => DefaultNla::new(V4_SOURCE, address.octets().to_vec()),
+        IpAddr::V6(address) => DefaultNla::new(V6_SOURCE, address.octets().to_vec()),
+    }
+}
+
+fn destination_address(address: IpAddr) -> DefaultNla {
+    match address {
+        IpAddr::V4(address) => DefaultNla::new(V4_DESTINATION, address.octets().to_vec()),
+        IpAddr::V6(address) => DefaultNla::new(V6_DESTINATION, address.octets().to_vec()),
     }
 }
 
@@ -163,8 +211,7 @@ fn message(operation: String, message: ConntrackMessage, version: IpVersion) -> 
         IpVersion::V6 => NetfilterProtoFamily::IPv6,
     };
     let header = NetfilterHeader::new(family, 0, 0);
-    let message = NetfilterMessage::new(header, message);
-    Message::new(operation, message).needing(["CONFIG_NF_CT_NETLINK"])
+    Message::new(operation, NetfilterMessage::new(header, message))
 }
 
 fn source_of(tuple: &[Tuple]) -> Option<IpAddr> {
@@ -196,9 +243,11 @@ const ORIGINAL: u16 = 1;
 const ADDRESSES: u16 = 1;
 const TRANSPORT: u16 = 2;
 
-/// `CTA_IP_V4_SRC` and `CTA_IP_V6_SRC`
+/// `CTA_IP_V4_SRC` and the three after it
 const V4_SOURCE: u16 = 1;
+const V4_DESTINATION: u16 = 2;
 const V6_SOURCE: u16 = 3;
+const V6_DESTINATION: u16 = 4;
 
 /// `CTA_PROTO_NUM` and `CTA_PROTO_DST_PORT`
 const PROTOCOL: u16 = 1;
@@ -208,8 +257,13 @@ const PORT: u16 = 3;
 const FILTER: u16 = 25;
 const ORIGINAL_FLAGS: u16 = 1;
 
-/// `CTA_FILTER_F_CTA_IP_SRC`, `CTA_FILTER_F_CTA_PROTO_NUM` and `CTA_FILTER_F_CTA_PROTO_DST_PORT`
+/// `CTA_STATUS` and `CTA_STATUS_MASK`
+const STATUS: u16 = 3;
+const STATUS_MASK: u16 = 26;
+
+/// `CTA_FILTER_F_CTA_IP_SRC`, `…_CTA_IP_DST`, `…_CTA_PROTO_NUM` and `…_CTA_PROTO_DST_PORT`
 /// (`net/netfilter/nf_internals.h`)
 const BY_SOURCE: u32 = 1;
+const BY_DESTINATION: u32 = 1 << 1;
 const BY_PROTOCOL: u32 = 1 << 3;
 const BY_PORT: u32 = 1 << 5;

@@ -1,5 +1,7 @@
 //! Rules: what of a packet is compared with what, and what becomes of it then.
 
+use std::net::IpAddr;
+
 use ipnetwork::IpNetwork;
 use netlink_packet_core::Emitable as _;
 use netlink_packet_netfilter::nftables::{
@@ -231,6 +233,14 @@ impl Rule {
 }
 
 impl IpVersion {
+    /// The version of `address`.
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
     /// `NFPROTO_IPV4` and `NFPROTO_IPV6`
     pub(crate) fn number(self) -> u8 {
         match self {
