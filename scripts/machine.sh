@@ -58,6 +58,10 @@ in_private_network() {
 
 # Builds executables that run on any distribution, and prints the directory they are in.
 static_executables() {
-    cargo static >&2 || return
-    echo "$(realpath "${CARGO_TARGET_DIR:-target}")/$(rustc --print host-tuple)/release"
+    local target
+    target=$(uname -m)-unknown-linux-musl
+    [[ -d $(rustc --print target-libdir --target "$target") ]] ||
+        rustup target add "$target" >&2 || return
+    cargo build --release --locked --bins --target "$target" >&2 || return
+    echo "$(realpath "${CARGO_TARGET_DIR:-target}")/$target/release"
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::{Host, Place as _, Sandbox};
 
 use crate::report::Report;
-use crate::timing::{Call, Side, in_turns};
+use crate::timing::{Call, Side, in_turns, settle};
 
 /// The ports of others.
 const OTHERS: std::ops::Range<u16> = 10_000..15_000;
@@ -30,14 +30,16 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) 
         udp_round(side, &pod);
     });
     let [ours, _] = &mut sides;
+    let rounds_of = |side: &mut Side, labels| {
+        for _ in 0..rounds / CHANGES {
+            round(side, &pod, labels);
+            settle();
+        }
+    };
     for _ in 0..CHANGES {
-        for _ in 0..rounds / CHANGES {
-            round(ours, &pod, ["ADD, no other port", "DEL, no other port"]);
-        }
+        rounds_of(ours, ["ADD, no other port", "DEL, no other port"]);
         many(ours, &pod, "ADD");
-        for _ in 0..rounds / CHANGES {
-            round(ours, &pod, ["ADD, 5,000 others", "DEL, 5,000 others"]);
-        }
+        rounds_of(ours, ["ADD, 5,000 others", "DEL, 5,000 others"]);
         many(ours, &pod, "DEL");
     }
     many(ours, &pod, "ADD");
@@ -72,7 +74,7 @@ fn round(side: &mut Side, pod: &Sandbox, labels: [&str; 2]) {
     two_ports(side, pod, "tcp", labels);
 }
 
-/// With a port of UDP the kernel looks through all connections that it tracks.
+/// With a port of UDP the kernel is asked to forget connections.
 fn udp_round(side: &mut Side, pod: &Sandbox) {
     two_ports(side, pod, "udp", ["ADD, one of udp", "DEL, one of udp"]);
 }

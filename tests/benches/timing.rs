@@ -56,8 +56,8 @@ pub fn in_turns(sides: &mut [Side; 2], rounds: u32, mut round: impl FnMut(&mut S
 }
 
 /// The kernel goes on freeing what a side deleted, and keeps its locks meanwhile, which is no
-/// fault of the side whose turn is next.
-fn settle() {
+/// fault of what is timed next.
+pub fn settle() {
     let end = Instant::now() + Duration::from_millis(60);
     while let Some(rest) = end.checked_duration_since(Instant::now()) {
         thread::park_timeout(rest);
