@@ -7,6 +7,7 @@
 # DIR is /usr/lib/cni by default, N 200, and every case is run:
 #
 #     attach      VERSION, loopback ADD, bridge ADD, CHECK and DEL with host-local
+#     floor       bridge ADD with host-local, beside a program that only sends its requests
 #     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth both ways
 #     burst       the chain for 100 pods by 16 processes, and what others wait meanwhile
 #     growth      bridge with host-local at 0, 100, 500 and 1,000 pods
@@ -41,7 +42,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | chain | burst | growth | leases | ports | reload | bandwidth | throughput | footprint)
+            attach | floor | chain | burst | growth | leases | ports | reload | bandwidth | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;
@@ -61,7 +62,7 @@ main() {
 
     say "building static executables"
     local executables
-    executables=$(static_executables)
+    executables=$(static_executables --examples)
     local bench=(cargo bench --quiet --locked --package tests --bench plugins)
     "${bench[@]}" --no-run
 

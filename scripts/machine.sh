@@ -56,12 +56,13 @@ in_private_network() {
         exec "$@"' in_private_network "$@"
 }
 
-# Builds executables that run on any distribution, and prints the directory they are in.
+# Builds executables that run on any distribution, and whatever else the arguments tell cargo to build;
+# prints the directory they are in.
 static_executables() {
     local target
     target=$(uname -m)-unknown-linux-musl
     [[ -d $(rustc --print target-libdir --target "$target") ]] ||
         rustup target add "$target" >&2 || return
-    cargo build --release --locked --bins --target "$target" >&2 || return
+    cargo build --release --locked --bins "$@" --target "$target" >&2 || return
     echo "$(realpath "${CARGO_TARGET_DIR:-target}")/$target/release"
 }

@@ -30,7 +30,7 @@ fn round(host: &Host, side: &mut Side, number: &str) {
 }
 
 /// A bridge, addresses and leases of the side's own.
-fn bridge(side: &str) -> Value {
+pub fn bridge(side: &str) -> Value {
     let subnet = if side == "ours" {
         "10.200.0.0/16"
     } else {

@@ -6,6 +6,7 @@
 mod attach;
 mod burst;
 mod chain;
+mod floor;
 mod footprint;
 mod growth;
 mod leases;
@@ -37,6 +38,7 @@ fn main() {
         let report = &mut report;
         match case.as_str() {
             "attach" => attach::run(&host, sides(), options.rounds, report),
+            "floor" => floor::run(&host, sides(), options.rounds, report),
             "chain" => chain::run(&host, sides(), options.rounds, report),
             "burst" => burst::run(&host, sides(), report),
             "growth" => growth::run(&host, sides(), options.rounds, report),
@@ -54,8 +56,9 @@ fn main() {
     }
 }
 
-const CASES: [&str; 10] = [
+const CASES: [&str; 11] = [
     "attach",
+    "floor",
     "chain",
     "burst",
     "growth",

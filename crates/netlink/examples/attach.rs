@@ -1,0 +1,55 @@
+//! Joins a network namespace to a bridge: the requests of an ADD, and nothing but these.
+//!
+//! There is no lease, no lock, no check and no way back. What an ADD takes beyond it is the price of these, so the
+//! benchmark runs both in turns. `CNI_NETNS` is the namespace; the bridge is `floor`.
+
+use std::env;
+use std::error::Error;
+
+use ipnetwork::IpNetwork;
+use netlink::{Connection, Dad, LinkChange, MacAddress, NewRoute, Request, VethEnd, VethPair};
+use netns::Netns;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let namespace = env::var_os("CNI_NETNS").ok_or("CNI_NETNS is not set")?;
+    let namespace = Netns::open(namespace.as_ref())?;
+    let host = Connection::open()?;
+    let sandbox = Connection::open_in(&namespace)?;
+    let pair = VethPair {
+        host: VethEnd {
+            name: HOST_END,
+            mac: MacAddress([0x02, 0xaa, 0, 0, 0, 1]),
+        },
+        container: VethEnd {
+            name: "eth0",
+            mac: MacAddress([0x02, 0xaa, 0, 0, 0, 2]),
+        },
+        mtu: 1500,
+        master: host.link("floor")?.index,
+        alias: "floor",
+        sandbox: &namespace,
+    };
+    host.add_veth(&pair, Vec::new())?;
+    let link = sandbox.link("eth0")?.index;
+    let address: IpNetwork = "10.202.0.2/16".parse()?;
+    let route = NewRoute {
+        destination: "0.0.0.0/0".parse()?,
+        gateway: Some("10.202.0.1".parse()?),
+        link,
+        mtu: None,
+        advmss: None,
+        priority: None,
+        table: None,
+        scope: None,
+    };
+    sandbox.execute(vec![
+        Request::add_address(link, address, Dad::Skip),
+        Request::change_link("eth0", &LinkChange::Up),
+        Request::add_route(&route),
+    ])?;
+    host.execute(vec![Request::change_link(HOST_END, &LinkChange::Up)])?;
+    Ok(())
+}
+
+/// The benchmark deletes it.
+const HOST_END: &str = "floor0";
