@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use cni::{Plugin, SpecVersion};
 use detach::Task;
 
 mod add;
@@ -12,13 +13,24 @@ mod gc;
 mod host_link;
 mod ifb;
 mod plan;
-mod plugin;
 mod quantity;
 mod status;
 
 fn main() -> ExitCode {
     match Task::of_this_process() {
         Some(task) => netlink::finish(&task),
-        None => cni::run(&plugin::Bandwidth),
+        None => cni::run(&PLUGIN),
     }
 }
+
+const PLUGIN: Plugin = Plugin {
+    name: "bandwidth",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::WITH_INTERFACES,
+    add: add::add,
+    del: del::del,
+    check: check::check,
+    status: status::status,
+    gc: gc::gc,
+    reload: None,
+};

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use cni::{Plugin, SpecVersion};
 use detach::Task;
 
 mod add;
@@ -16,7 +17,6 @@ mod host;
 mod masquerade;
 mod mtu;
 mod plan;
-mod plugin;
 mod reload;
 mod sandbox;
 mod status;
@@ -25,6 +25,18 @@ mod vlan;
 fn main() -> ExitCode {
     match Task::of_this_process() {
         Some(task) => netlink::finish(&task),
-        None => cni::run(&plugin::Bridge),
+        None => cni::run(&PLUGIN),
     }
 }
+
+const PLUGIN: Plugin = Plugin {
+    name: "bridge",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::ALL,
+    add: add::add,
+    del: del::del,
+    check: check::check,
+    status: status::status,
+    gc: gc::gc,
+    reload: Some(reload::reload),
+};

@@ -13,59 +13,32 @@ use crate::result::AddResult;
 use crate::stderr::note;
 use crate::version::SpecVersion;
 
-/// What a plugin says of itself.
+/// A plugin: its names, and its verbs. None has a default: what a plugin does not do, it says.
 #[derive(Debug, Clone, Copy)]
-pub struct About {
+pub struct Plugin {
     /// The CNI `type`, which is the file name of the executable.
     pub name: &'static str,
     /// The plugin's own version, without a leading `v`.
     pub version: &'static str,
     /// The versions of the specification that it speaks.
     pub spec_versions: &'static [SpecVersion],
+    /// Attaches a sandbox. Where anything stands in the way, of the answer too, all that was done is
+    /// undone by the time it says so.
+    pub add: fn(&AddRequest, Answer) -> anyhow::Result<Answered>,
+    /// Detaches a sandbox. What is not there is removed.
+    pub del: fn(&DelRequest) -> anyhow::Result<()>,
+    /// Compares a sandbox with what ADD left, and says what differs.
+    pub check: fn(&CheckRequest) -> anyhow::Result<()>,
+    /// Says why no ADD would succeed, if none would.
+    pub status: fn(&StatusRequest) -> anyhow::Result<()>,
+    /// Removes what belongs to no listed attachment; what it cannot remove keeps it from nothing
+    /// else.
+    pub gc: fn(&GcRequest) -> anyhow::Result<()>,
+    /// RELOAD, a verb that the specification has not: puts back what a reload of the host's
+    /// firewall took away from a sandbox, and leaves alone what is there. `None` where the plugin
+    /// has nothing in a firewall.
+    pub reload: Option<fn(&CheckRequest) -> anyhow::Result<()>>,
 }
-
-/// The verbs. None has a default: what a plugin does not do, it says.
-pub trait Plugin {
-    /// What a plugin says of itself.
-    fn about(&self) -> About;
-
-    /// Attaches a sandbox.
-    ///
-    /// # Errors
-    /// Whatever stands in the way, of the answer too; all that was done is undone by then.
-    fn add(&self, request: &AddRequest, answer: Answer) -> anyhow::Result<Answered>;
-
-    /// Detaches a sandbox.
-    ///
-    /// # Errors
-    /// What could not be removed. What is not there is removed.
-    fn del(&self, request: &DelRequest) -> anyhow::Result<()>;
-
-    /// Compares a sandbox with what ADD left.
-    ///
-    /// # Errors
-    /// What differs.
-    fn check(&self, request: &CheckRequest) -> anyhow::Result<()>;
-
-    /// Says whether an ADD could succeed.
-    ///
-    /// # Errors
-    /// Why none would.
-    fn status(&self, request: &StatusRequest) -> anyhow::Result<()>;
-
-    /// Removes what belongs to no listed attachment.
-    ///
-    /// # Errors
-    /// What could not be removed; everything else is.
-    fn gc(&self, request: &GcRequest) -> anyhow::Result<()>;
-
-    /// What puts back what a reload of the host's firewall took away from a sandbox; `None`
-    /// where the plugin has nothing in a firewall.
-    fn reload(&self) -> Option<Reload>;
-}
-
-/// RELOAD, a verb that the specification has not: what is there as ADD left it stays untouched.
-pub type Reload = fn(&CheckRequest) -> anyhow::Result<()>;
 
 /// The way to the result of an ADD, for whoever can still undo it: a result that nobody can read
 /// is no result.
@@ -88,18 +61,17 @@ impl Answer {
 
 /// Runs one verb of `plugin` as the environment and standard input ask, and writes the
 /// result or the error object to standard output.
-pub fn run(plugin: &impl Plugin) -> ExitCode {
-    let about = plugin.about();
+pub fn run(plugin: &Plugin) -> ExitCode {
     print_panics_as_errors();
     let environment = match Environment::read(|name| std::env::var_os(name)) {
         Ok(Some(environment)) => environment,
-        Ok(None) => return by_hand(about),
+        Ok(None) => return by_hand(plugin),
         Err(error) => return refuse(&error.into(), SpecVersion::CURRENT),
     };
     if environment.verb == Verb::Version {
         return print_versions(plugin);
     }
-    match accept(&environment, about) {
+    match accept(&environment, plugin) {
         Ok(network) => {
             let version = network.version;
             match dispatch(plugin, environment, network) {
@@ -111,10 +83,10 @@ pub fn run(plugin: &impl Plugin) -> ExitCode {
     }
 }
 
-fn accept(environment: &Environment, about: About) -> Result<Network, Error> {
+fn accept(environment: &Environment, plugin: &Plugin) -> Result<Network, Error> {
     let stdin = read_stdin()?;
     let path: SearchPath = environment.path.clone();
-    let network = network::parse(stdin, path, about.spec_versions)?;
+    let network = network::parse(stdin, path, plugin.spec_versions)?;
     let (verb, version) = (environment.verb, network.version);
     if version < verb.since() {
         return Err(Error::VerbTooNew {
@@ -126,54 +98,53 @@ fn accept(environment: &Environment, about: About) -> Result<Network, Error> {
     Ok(network)
 }
 
-fn dispatch(
-    plugin: &impl Plugin,
-    environment: Environment,
-    network: Network,
-) -> anyhow::Result<()> {
+fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyhow::Result<()> {
     match environment.verb {
         Verb::Add => {
             let answer = Answer(network.version);
-            let Answered(()) = plugin.add(&AddRequest::parse(environment, network)?, answer)?;
+            let Answered(()) = (plugin.add)(&AddRequest::parse(environment, network)?, answer)?;
             Ok(())
         }
-        Verb::Del => plugin.del(&DelRequest::parse(environment, network)?),
-        Verb::Check => plugin.check(&CheckRequest::parse(environment, network)?),
-        Verb::Status => plugin.status(&StatusRequest { network }),
-        Verb::Gc => plugin.gc(&GcRequest::parse(network)?),
+        Verb::Del => (plugin.del)(&DelRequest::parse(environment, network)?),
+        Verb::Check => (plugin.check)(&CheckRequest::parse(environment, network)?),
+        Verb::Status => (plugin.status)(&StatusRequest { network }),
+        Verb::Gc => (plugin.gc)(&GcRequest::parse(network)?),
         Verb::Version => Ok(()),
-        Verb::Reload => match plugin.reload() {
+        Verb::Reload => match plugin.reload {
             Some(reload) => reload(&CheckRequest::parse(environment, network)?),
-            None => Err(nothing_to_reload(plugin.about()).into()),
+            None => Err(nothing_to_reload(plugin).into()),
         },
     }
 }
 
 /// What a plugin says that has never heard of the verb.
-fn nothing_to_reload(about: About) -> Error {
+fn nothing_to_reload(plugin: &Plugin) -> Error {
     Error::Environment {
         problem: format!(
             "CNI_COMMAND RELOAD: {} has nothing in a firewall",
-            about.name
+            plugin.name
         ),
     }
 }
 
 /// What whoever runs the executable by hand sees; nerdctl reads the first line, too.
-fn by_hand(about: About) -> ExitCode {
-    note(format_args!("CNI {} plugin v{}", about.name, about.version));
-    let versions = SpecVersion::list(about.spec_versions);
+fn by_hand(plugin: &Plugin) -> ExitCode {
+    note(format_args!(
+        "CNI {} plugin v{}",
+        plugin.name, plugin.version
+    ));
+    let versions = SpecVersion::list(plugin.spec_versions);
     note(format_args!("CNI protocol versions supported: {versions}"));
     ExitCode::SUCCESS
 }
 
 /// By its verbs whoever wants to call RELOAD knows whom to: other plugins may do anything at a verb
 /// that they do not know.
-fn print_versions(plugin: &impl Plugin) -> ExitCode {
-    let versions = plugin.about().spec_versions.iter();
+fn print_versions(plugin: &Plugin) -> ExitCode {
+    let versions = plugin.spec_versions.iter();
     let versions: Vec<_> = versions.map(|it| it.as_str()).collect();
     let verbs = Verb::ALL.into_iter();
-    let verbs = verbs.filter(|verb| *verb != Verb::Reload || plugin.reload().is_some());
+    let verbs = verbs.filter(|verb| *verb != Verb::Reload || plugin.reload.is_some());
     let verbs: Vec<_> = verbs.map(Verb::as_str).collect();
     let answer = json!({
         "cniVersion": SpecVersion::CURRENT.as_str(),

@@ -1,6 +1,6 @@
 //! The CNI protocol: a request in, a result or an error out.
 //!
-//! A plugin implements [`Plugin`] and hands itself to [`run`], which reads the
+//! An executable hands its [`Plugin`] to [`run`], which reads the
 //! environment and standard input, calls one verb and writes what came of it.
 //! [`delegate`] is the other side of the same protocol: calling a plugin.
 //!
@@ -26,7 +26,7 @@ mod when_full;
 
 pub use args::CniArgs;
 pub use attachment::{Attachment, AttachmentId, ContainerId, InterfaceName, NetworkName};
-pub use dispatch::{About, Answer, Answered, Plugin, Reload, run};
+pub use dispatch::{Answer, Answered, Plugin, run};
 pub use environment::{SearchPath, Verb};
 pub use error::{Error, ErrorObject};
 pub use network::Network;

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use cni::{Plugin, SpecVersion};
+
 mod add;
 mod allocate;
 mod blocks;
@@ -13,7 +15,6 @@ mod gc;
 mod index;
 mod lease;
 mod lock;
-mod plugin;
 mod pod_cidr;
 mod range;
 mod rebuild;
@@ -27,5 +28,17 @@ mod store;
 mod vacancy;
 
 fn main() -> ExitCode {
-    cni::run(&plugin::HostLocal)
+    cni::run(&PLUGIN)
 }
+
+const PLUGIN: Plugin = Plugin {
+    name: "host-local",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::ALL,
+    add: add::add,
+    del: del::del,
+    check: check::check,
+    status: status::status,
+    gc: gc::gc,
+    reload: None,
+};

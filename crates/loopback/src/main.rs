@@ -2,8 +2,22 @@
 
 use std::process::ExitCode;
 
-mod plugin;
+use cni::{Plugin, SpecVersion};
+
+mod lo;
 
 fn main() -> ExitCode {
-    cni::run(&plugin::Loopback)
+    cni::run(&PLUGIN)
 }
+
+const PLUGIN: Plugin = Plugin {
+    name: "loopback",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::ALL,
+    add: lo::add,
+    del: lo::del,
+    check: lo::check,
+    status: lo::status,
+    gc: lo::gc,
+    reload: None,
+};

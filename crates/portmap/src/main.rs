@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use cni::{Plugin, SpecVersion};
 use detach::Task;
 
 mod add;
@@ -14,7 +15,6 @@ mod gc;
 mod holder;
 mod localnet;
 mod plan;
-mod plugin;
 mod record;
 mod reload;
 mod status;
@@ -23,6 +23,18 @@ mod table;
 fn main() -> ExitCode {
     match Task::of_this_process() {
         Some(task) => netlink::finish(&task),
-        None => cni::run(&plugin::Portmap),
+        None => cni::run(&PLUGIN),
     }
 }
+
+const PLUGIN: Plugin = Plugin {
+    name: "portmap",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::ALL,
+    add: add::add,
+    del: del::del,
+    check: check::check,
+    status: status::status,
+    gc: gc::gc,
+    reload: Some(reload::reload),
+};

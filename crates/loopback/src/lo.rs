@@ -1,0 +1,106 @@
+//! The verbs. The interface is always `lo`, whatever `CNI_IFNAME` says.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use cni::result::{AddResult, Interface, IpConfig};
+use cni::{
+    AddRequest, Answer, Answered, CheckRequest, DelRequest, Error, GcRequest, Network,
+    StatusRequest, Undo,
+};
+use netlink::{Address, Connection, Link, LinkChange, Request};
+use netns::Netns;
+use serde::Deserialize;
+
+/// Brings `lo` up and answers its addresses, or what the plugins before it did.
+pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
+    expect_no_keys(&request.network)?;
+    let connection = connect(&request.netns)?;
+    let link = connection.link(LO)?;
+    let before = connection.addresses(link.index)?;
+    if let Some(alien) = before.iter().find(|it| !it.address.ip().is_loopback()) {
+        bail!("{LO} bears {}, which is no loopback address", alien.address);
+    }
+    let mut undo = Undo::default();
+    if !link.is_up {
+        undo.push("take lo down", || set(&connection, &LinkChange::Down));
+    }
+    set(&connection, &LinkChange::Up)?;
+    let addresses = connection.addresses(link.index)?;
+    let sandbox = request.netns.to_string_lossy().into_owned();
+    let prev_result = request.prev_result.clone();
+    let made = || result(&link, sandbox, &addresses);
+    let answered = answer.give(&prev_result.unwrap_or_else(made))?;
+    undo.keep();
+    Ok(answered)
+}
+
+/// Takes `lo` down, where there still is one.
+pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
+    let Some(path) = &request.netns else {
+        return Ok(());
+    };
+    match Connection::open_if_present(path)? {
+        Some((_, connection)) => set(&connection, &LinkChange::Down),
+        None => Ok(()),
+    }
+}
+
+/// Finds `lo` up; needs no `prevResult`.
+pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
+    expect_no_keys(&request.network)?;
+    let link = connect(&request.netns)?.link(LO)?;
+    ensure!(link.is_up, "{LO} is down");
+    Ok(())
+}
+
+/// Every kernel has a loopback interface: nothing can stand in the way.
+pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
+    Ok(expect_no_keys(&request.network)?)
+}
+
+/// Nothing of an attachment is left once its namespace is gone.
+pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
+    Ok(expect_no_keys(&request.network)?)
+}
+
+/// The plugin has no keys of its own; reading them tells the user of any that he set.
+fn expect_no_keys(network: &Network) -> Result<(), Error> {
+    #[derive(Deserialize)]
+    struct NoKeys {}
+    let NoKeys {} = network.config()?;
+    Ok(())
+}
+
+fn connect(netns: &Path) -> Result<Connection, Error> {
+    let namespace = Netns::open(netns).map_err(netlink::Error::from);
+    let connection = namespace.and_then(|namespace| Connection::open_in(&namespace));
+    connection.map_err(Error::sandbox)
+}
+
+fn set(connection: &Connection, change: &LinkChange<'_>) -> anyhow::Result<()> {
+    let request = Request::change_link(LO, change);
+    connection
+        .execute(vec![request])
+        .context("change the sandbox's loopback interface")
+}
+
+fn result(link: &Link, sandbox: String, addresses: &[Address]) -> AddResult {
+    let interface = Interface {
+        name: link.name.clone(),
+        mac: link.mac.map(|mac| mac.to_string()),
+        sandbox: Some(sandbox),
+        ..Interface::default()
+    };
+    let ips = addresses.iter().map(|it| IpConfig {
+        interface: Some(0),
+        ..IpConfig::of(it.address)
+    });
+    AddResult {
+        interfaces: vec![interface],
+        ips: ips.collect(),
+        ..AddResult::default()
+    }
+}
+
+const LO: &str = "lo";
