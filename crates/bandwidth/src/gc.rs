@@ -21,7 +21,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         .valid_attachments()
         .flat_map(|it| ifb::names(&it))
         .collect();
-    let mut failures = Vec::new();
+    let mut outcomes = Vec::new();
     let mut links = host.links()?;
     links.retain(|link| link.kind == LinkKind::Ifb);
     for link in links {
@@ -40,10 +40,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             }
             _ => continue,
         }
-        if let Err(failure) = ifb::delete(&host, &link) {
-            failures.push(format!("{failure:#}"));
-        }
+        outcomes.push(ifb::delete(&host, &link));
     }
-    anyhow::ensure!(failures.is_empty(), "{}", failures.join("; "));
-    Ok(())
+    cni::all(outcomes)
 }

@@ -39,7 +39,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         Ok(()) => lease.and_then(release).map_err(anyhow::Error::from),
         Err(_) => Ok(()),
     };
-    all([protection, links, lease])
+    cni::all([protection, links, lease])
 }
 
 fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
@@ -69,22 +69,6 @@ pub(crate) fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
         delegate.call(verb)?;
     }
     Ok(())
-}
-
-/// Every failure in one error; `Ok` where there is none.
-pub(crate) fn all(outcomes: impl IntoIterator<Item = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let mut failures: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
-    match failures.len() {
-        0 => Ok(()),
-        1 => Err(failures.remove(0)),
-        _ => {
-            let texts: Vec<_> = failures
-                .iter()
-                .map(|failure| format!("{failure:#}"))
-                .collect();
-            Err(anyhow::anyhow!("{}", texts.join("; ")))
-        }
-    }
 }
 
 /// What was found of an attachment's pair.

@@ -78,7 +78,7 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     }
     let connection = Connection::open()?;
     for Protection { table, elements } in protections {
-        let this = connection.add(table, elements).map_err(coded)?;
+        let this = connection.put(table, elements).map_err(coded)?;
         this.warning(table).iter().for_each(note);
         updated = updated.max(this);
     }

@@ -33,7 +33,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     }
     drop(lock);
     outcomes.push(del::forward(&request.network, Verb::Gc));
-    del::all(outcomes)
+    cni::all(outcomes)
 }
 
 /// The host's ends that belong to this network and to no listed attachment, and whose they are in

@@ -185,6 +185,20 @@ impl ErrorObject {
     }
 }
 
+/// One outcome of several things of which none keeps the others from being done: every failure, and
+/// the code of the only one.
+///
+/// # Errors
+/// Any of them failed.
+pub fn all(outcomes: impl IntoIterator<Item = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let mut failures: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    if failures.len() < 2 {
+        return failures.pop().map_or(Ok(()), Err);
+    }
+    let texts: Vec<_> = failures.iter().map(|it| format!("{it:#}")).collect();
+    Err(anyhow::Error::msg(texts.join("; ")))
+}
+
 #[cfg(test)]
 mod tests {
     use anyhow::Context as _;
@@ -199,6 +213,16 @@ mod tests {
         let object = ErrorObject::new(&error, SpecVersion::V1_0_0);
         assert_eq!((object.code, object.msg.as_str()), (7, "plan"));
         assert_eq!(object.details, "mtu: 70000 is over 65535");
+    }
+
+    #[test]
+    fn every_failure_is_told_and_the_code_of_the_only_one() {
+        let failed = || Err(Error::invalid("mtu", "too large").into());
+        assert!(all([Ok(()), Ok(())]).is_ok());
+        let one = ErrorObject::new(&all([Ok(()), failed()]).unwrap_err(), SpecVersion::V1_0_0);
+        assert_eq!(one.code, 7);
+        let both = all([failed(), Ok(()), failed()]).unwrap_err().to_string();
+        assert_eq!(both, "mtu: too large; mtu: too large");
     }
 
     #[test]

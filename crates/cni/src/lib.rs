@@ -28,7 +28,7 @@ pub use args::CniArgs;
 pub use attachment::{Attachment, AttachmentId, ContainerId, InterfaceName, NetworkName};
 pub use dispatch::{Answer, Answered, Plugin, run};
 pub use environment::{SearchPath, Verb};
-pub use error::{Error, ErrorObject};
+pub use error::{Error, ErrorObject, all};
 pub use network::Network;
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 pub use result::AddResult;

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use cni::{Attachment, NetworkName, note};
 
 use crate::directory::{Directory, Reservation};
@@ -168,11 +168,7 @@ impl Store {
     /// # Errors
     /// Every one that could not be given back.
     pub fn release_all(&self, leases: &[Lease]) -> anyhow::Result<()> {
-        let outcomes = leases.iter().map(|lease| self.release(lease));
-        let failures: Vec<_> = outcomes.filter_map(Result::err).collect();
-        let failures: Vec<_> = failures.iter().map(|error| format!("{error:#}")).collect();
-        ensure!(failures.is_empty(), "{}", failures.join("; "));
-        Ok(())
+        cni::all(leases.iter().map(|lease| self.release(lease)))
     }
 
     /// The address that range set `set` gave last; `None` where that is unknown.

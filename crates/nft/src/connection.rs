@@ -82,13 +82,13 @@ impl Connection {
         self.generation().map(drop)
     }
 
-    /// Adds `elements` to sets of `table`, which is made or repaired where it is not as it
+    /// Puts `elements` into sets of `table`, which is made or repaired where it is not as it
     /// shall be; elements with the same keys, whosever they are, make room.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`], in which case nothing is added;
     /// [`Error::Busy`].
-    pub fn add(&self, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
+    pub fn put(&self, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
         self.update(table, || {
             let there = elements.iter().map(|it| self.holder(table, it));
             Ok(Change {

@@ -115,7 +115,7 @@ fn what_is_added_is_what_nft_reads() {
     let connection = enter_new_namespace();
     let port = Element::new("ports", &[Value::InterfaceName("veth0")], "a");
     let elements = [pod(2, "a", "home"), port];
-    connection.add(&with_chain("home"), &elements).unwrap();
+    connection.put(&with_chain("home"), &elements).unwrap();
     assert_eq!(connection.elements(&table()).unwrap(), elements);
     assert_eq!(
         listed_chains(),
@@ -137,9 +137,9 @@ fn what_is_added_is_what_nft_reads() {
 #[test]
 fn a_table_that_is_complete_is_left_alone() {
     let connection = enter_new_namespace();
-    connection.add(&table(), &[]).unwrap();
+    connection.put(&table(), &[]).unwrap();
     let before = nft("-a list ruleset");
-    connection.add(&table(), &[]).unwrap();
+    connection.put(&table(), &[]).unwrap();
     assert_eq!(nft("-a list ruleset"), before, "the handles are the same");
     let table = table();
     let differences = connection.differences(&table, &[]).unwrap();
@@ -151,7 +151,7 @@ fn what_is_there_already_is_left_alone() {
     let connection = enter_new_namespace();
     let table = with_chain("home");
     let [a, b] = [pod(2, "a", "home"), pod(3, "b", "home")];
-    let add = |elements: &[Element]| connection.add(&table, elements).unwrap();
+    let add = |elements: &[Element]| connection.put(&table, elements).unwrap();
     assert_eq!(add(&[a.clone(), b.clone()]), Updated::Rules);
     let before = nft("-a list ruleset");
     assert_eq!(add(&[a.clone(), b.clone()]), Updated::Nothing);
@@ -165,7 +165,7 @@ fn what_is_there_already_is_left_alone() {
 fn what_somebody_changed_is_mended_and_elements_stay() {
     let connection = enter_new_namespace();
     let table = with_chain("home");
-    connection.add(&table, &[pod(2, "a", "home")]).unwrap();
+    connection.put(&table, &[pod(2, "a", "home")]).unwrap();
     let whole = nft("list ruleset");
     for change in [
         "flush chain inet ours postrouting",
@@ -178,7 +178,7 @@ fn what_somebody_changed_is_mended_and_elements_stay() {
             !connection.differences(&table, &[]).unwrap().is_empty(),
             "{change}"
         );
-        connection.add(&table, &[]).unwrap();
+        connection.put(&table, &[]).unwrap();
         assert_eq!(nft("list ruleset"), whole, "{change}");
     }
     nft("flush ruleset");
@@ -220,15 +220,15 @@ fn a_table_of_another_shape_is_made_anew_with_what_can_be_kept() {
         let differences = connection.differences(&table, &elements).unwrap();
         assert!(differences[0].contains("chain postrouting"), "{foreign}");
         assert_eq!(nft("list ruleset"), before, "nobody asked for a change");
-        let updated = connection.add(&table, &[]).unwrap();
+        let updated = connection.put(&table, &[]).unwrap();
         assert_eq!(
             (updated, owners(&connection)),
             (Updated::Table, strings(kept))
         );
         assert_eq!(connection.differences(&table, &[]).unwrap(), strings(&[]));
         let [home, elsewhere, port] = elements.each_ref().map(std::slice::from_ref);
-        connection.add(&table, &[home, port].concat()).unwrap();
-        connection.add(&with_chain("elsewhere"), elsewhere).unwrap();
+        connection.put(&table, &[home, port].concat()).unwrap();
+        connection.put(&with_chain("elsewhere"), elsewhere).unwrap();
         assert_eq!(owners(&connection), ["a", "b", "c"]);
     }
 }
@@ -240,12 +240,12 @@ fn strings(of: &[&str]) -> Vec<String> {
 #[test]
 fn a_table_that_sleeps_is_woken() {
     let connection = enter_new_namespace();
-    connection.add(&table(), &[]).unwrap();
+    connection.put(&table(), &[]).unwrap();
     let awake = nft("list ruleset");
     nft("add table inet ours { flags dormant ; }");
     let differences = connection.differences(&table(), &[]).unwrap();
     assert_eq!(differences, ["nf_tables table ours is dormant"]);
-    assert_eq!(connection.add(&table(), &[]).unwrap(), Updated::Rules);
+    assert_eq!(connection.put(&table(), &[]).unwrap(), Updated::Rules);
     assert_eq!(nft("list ruleset"), awake);
 }
 
@@ -254,13 +254,13 @@ fn a_table_that_sleeps_is_woken() {
 fn a_table_that_nft_saved_and_loaded_is_complete() {
     let connection = enter_new_namespace();
     connection
-        .add(&with_chain("home"), &[pod(2, "a", "home")])
+        .put(&with_chain("home"), &[pod(2, "a", "home")])
         .unwrap();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(nft("list ruleset").as_bytes()).unwrap();
     nft("flush ruleset");
     nft(&format!("-f {}", file.path().display()));
-    let updated = connection.add(&with_chain("home"), &[pod(2, "a", "home")]);
+    let updated = connection.put(&with_chain("home"), &[pod(2, "a", "home")]);
     assert_eq!(updated.unwrap(), Updated::Nothing);
 }
 
@@ -268,8 +268,8 @@ fn a_table_that_nft_saved_and_loaded_is_complete() {
 fn whoever_comes_later_takes_the_place_and_the_earlier_one_deletes_nothing() {
     let connection = enter_new_namespace();
     let table = with_chain("home");
-    connection.add(&table, &[pod(2, "a", "home")]).unwrap();
-    connection.add(&table, &[pod(2, "b", "home")]).unwrap();
+    connection.put(&table, &[pod(2, "a", "home")]).unwrap();
+    connection.put(&table, &[pod(2, "b", "home")]).unwrap();
     assert_eq!(owners(&connection), ["b"]);
     let deleted = connection.delete(&table, |owner| owner == "a").unwrap();
     assert_eq!(deleted, []);
@@ -280,9 +280,9 @@ fn whoever_comes_later_takes_the_place_and_the_earlier_one_deletes_nothing() {
 fn a_chain_goes_with_the_last_element_that_leads_to_it() {
     let connection = enter_new_namespace();
     let of_one = [pod(2, "a", "one"), pod(3, "b", "one")];
-    connection.add(&with_chain("one"), &of_one).unwrap();
+    connection.put(&with_chain("one"), &of_one).unwrap();
     let of_two = [pod(4, "b", "two")];
-    connection.add(&with_chain("two"), &of_two).unwrap();
+    connection.put(&with_chain("two"), &of_two).unwrap();
     let chains = || {
         let chains = listed_chains().into_iter();
         chains.map(|(name, _)| name).collect::<Vec<_>>()
@@ -299,7 +299,7 @@ fn a_chain_goes_with_the_last_element_that_leads_to_it() {
 fn a_refused_transaction_does_nothing_and_names_the_message() {
     let connection = enter_new_namespace();
     let elements = [pod(2, "a", "home"), pod(3, "a", "nowhere")];
-    let error = connection.add(&with_chain("home"), &elements);
+    let error = connection.put(&with_chain("home"), &elements);
     let text = error.unwrap_err().to_string();
     assert!(text.starts_with("add element of a in set pods: "), "{text}");
     assert_eq!(nft("list ruleset"), "");
@@ -336,7 +336,7 @@ fn add_and_delete(namespace: &File, n: u8) {
     for round in 0..20 {
         let owner = format!("{n}-{round}");
         let element = pod(n * 20 + round, &owner, "home");
-        connection.add(&with_chain("home"), &[element]).unwrap();
+        connection.put(&with_chain("home"), &[element]).unwrap();
         if round % 2 == 0 {
             connection.delete(&table(), |it| it == owner).unwrap();
         }
@@ -353,7 +353,7 @@ fn thousands_of_elements_are_deleted() {
             Element::new("pods", &[Value::Address(address.into())], &owner).to_chain("home")
         });
         let elements: Vec<_> = elements.collect();
-        connection.add(&with_chain("home"), &elements).unwrap();
+        connection.put(&with_chain("home"), &elements).unwrap();
     }
     let deleted = connection.delete(&table(), |owner| owner.starts_with('1'));
     assert_eq!(deleted.unwrap().len(), 1500);

@@ -22,12 +22,6 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         note(format_args!("ports of {owner} are listed no more: removed"));
     }
     let records = Records::default();
-    let mut failures = Vec::new();
-    for owner in records.owners()?.iter().filter(|owner| is_doomed(owner)) {
-        if let Err(failure) = records.remove(owner) {
-            failures.push(format!("{failure:#}"));
-        }
-    }
-    anyhow::ensure!(failures.is_empty(), "{}", failures.join("; "));
-    Ok(())
+    let owners = records.owners()?.into_iter().filter(|it| is_doomed(it));
+    cni::all(owners.map(|owner| records.remove(&owner)))
 }
