@@ -11,29 +11,33 @@ use crate::{del, firewall};
 /// Removes what belongs to this network and to no listed attachment.
 ///
 /// # Errors
-/// All that went wrong; every step is tried.
+/// All that went wrong. Every step is tried, but for the leases: while the port of one of them lives
+/// none can be told from it, and none must be leased again.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let host = Connection::open()?;
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
     let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
-    let mut outcomes = Vec::new();
     let lock = del::keep_reload_out();
-    match firewall::remove(is_doomed) {
-        Err(error) => outcomes.push(Err(error)),
-        Ok(removed) => removed.owners.iter().for_each(|owner| {
+    let elements = firewall::remove(is_doomed).map(|removed| {
+        removed.owners.iter().for_each(|owner| {
             note(format_args!(
                 "nf_tables elements of {owner} are listed no more: deleted"
             ));
-        }),
-    }
-    for (link, whose) in stale_links(&host, request, is_doomed)? {
+        });
+    });
+    let stale = stale_links(&host, request, is_doomed)?.into_iter();
+    let links = cni::all(stale.map(|(link, whose)| {
+        del::remove(&host, &link, None)?;
         note(format_args!("{} of {whose}: deleted", link.name));
-        outcomes.push(del::remove(&host, &link, None));
-    }
+        Ok(())
+    }));
     drop(lock);
-    outcomes.push(del::forward(&request.network, Verb::Gc));
-    cni::all(outcomes)
+    let leases = match links {
+        Ok(()) => del::forward(&request.network, Verb::Gc),
+        Err(_) => Ok(()),
+    };
+    cni::all([elements, links, leases])
 }
 
 /// The host's ends that belong to this network and to no listed attachment, and whose they are in

@@ -87,7 +87,11 @@ impl Error {
 }
 
 fn reason(errno: Errno) -> String {
-    errno.desc().to_lowercase()
+    let reason = errno.desc().to_lowercase();
+    match errno {
+        Errno::EPERM => reason + ", CAP_NET_ADMIN is needed",
+        _ => reason,
+    }
 }
 
 fn extended(message: Option<&String>) -> String {

@@ -24,7 +24,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The kernel does not let this process in.
-    #[error("enter network namespace {}", path.display())]
+    #[error("enter network namespace {}{}", path.display(), needed(source))]
     Enter {
         /// The file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum Error {
         patience: Duration,
     },
     /// The kernel makes no namespace for this process.
-    #[error("make a network namespace")]
+    #[error("make a network namespace{}", needed(source))]
     Make {
         /// The kernel's reason.
         #[source]
@@ -87,5 +87,13 @@ impl Error {
             | Self::Write { source, .. } => source.kind() == io::ErrorKind::NotFound,
             Self::NotANamespace { .. } | Self::Locked { .. } => false,
         }
+    }
+}
+
+/// For `setns` and `unshare` (namespaces(7)).
+fn needed(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => ", for which CAP_SYS_ADMIN is needed",
+        _ => "",
     }
 }

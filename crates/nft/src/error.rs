@@ -18,7 +18,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The kernel refused a message; nothing of its transaction happened.
-    #[error("{operation}: {}", errno.desc().to_lowercase())]
+    #[error("{operation}: {}", reason(*errno))]
     Refused {
         /// The operation and its object: `add rule to chain output`.
         operation: String,
@@ -67,5 +67,13 @@ impl Error {
     /// It may work a little later.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy)
+    }
+}
+
+fn reason(errno: Errno) -> String {
+    let reason = errno.desc().to_lowercase();
+    match errno {
+        Errno::EPERM => reason + ", CAP_NET_ADMIN is needed",
+        _ => reason,
     }
 }
