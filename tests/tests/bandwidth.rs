@@ -1,6 +1,7 @@
 //! bandwidth: what ADD sets, what CHECK compares with it, and what DEL and GC leave.
 
 use serde_json::{Value, json};
+use tests::faults::Trace;
 use tests::{Host, Network, Place as _, Sandbox};
 
 /// A sandbox on the bridge, and what comes behind it in the chain.
@@ -308,4 +309,36 @@ fn pair_that_no_plugin_reported_is_refused() {
     let network = a.limited(0).with("prevResult", result);
     let refusal = network.on("ADD", &a.sandbox).error();
     refusal.expect(7, &["prevResult", a.host_link()]);
+}
+
+#[test]
+fn pair_is_found_with_and_without_a_look_into_the_sandbox() {
+    let host = Host::new();
+    let a = Chain::new(&host, "a");
+    host.ip("link add other type veth peer name more");
+    host.ip(&format!("link set more netns {}", a.sandbox.name()));
+    let (other, file) = (host.mac("other"), host.dir().join("trace"));
+    let more = json!({"name": "more", "sandbox": a.sandbox.path()});
+    for (added, mac, looks) in [
+        (vec![], a.result["interfaces"][1]["mac"].clone(), false),
+        (vec![], json!("02:00:00:00:00:01"), true),
+        (vec![json!({"name": "other"})], Value::Null, true),
+        (vec![more.clone()], Value::Null, true),
+        (
+            vec![json!({"name": "other", "mac": other}), more],
+            Value::Null,
+            true,
+        ),
+    ] {
+        let mut result = a.result.clone();
+        result["interfaces"].as_array_mut().unwrap().extend(added);
+        result["interfaces"][1]["mac"] = mac;
+        let network = a.limited(0).with("prevResult", result);
+        let trace = Trace::of(&network.on("ADD", &a.sandbox), &file);
+        assert_eq!(!trace.calls("setns").is_empty(), looks, "{network:?}");
+        assert_eq!(limit(&host, a.host_link()), (1_250_000, 62_500));
+        assert!(host.qdiscs("other").iter().all(|it| it["kind"] != "tbf"));
+        network.del(&a.sandbox);
+        host.tc(&format!("qdisc delete dev {} root", a.host_link()));
+    }
 }

@@ -70,9 +70,11 @@ impl<'a> Limiting<'a> {
         undo.push("delete the ifb", move || {
             del::delete_ifbs(&Connection::open()?, attachment)
         });
-        let ifb = ifb::ensure(self.host, attachment, self.host_link.mtu)?;
-        leaving(self.host, &ifb).ensure(limit, &Traffic::All)?;
-        ifb::bring_up(self.host, &ifb)?;
+        let (host, mtu) = (self.host, self.host_link.mtu);
+        let ifb = match ifb::find(host, attachment)?.pop() {
+            Some(found) => ifb::adopt(host, found, (attachment, mtu), limit)?,
+            None => ifb::make(host, attachment, mtu, limit)?,
+        };
         self.send_to(&ifb, undo)?;
         Ok(ifb)
     }
@@ -84,7 +86,7 @@ impl<'a> Limiting<'a> {
         undo.push("send nothing to the ifb", move || {
             Ok(arriving(&Connection::open()?, link).remove(hook)?)
         });
-        Ok(arriving(self.host, link).ensure(ifb, self.traffic)?)
+        Ok(arriving(self.host, link).ensure(hook, ifb, self.traffic)?)
     }
 }
 

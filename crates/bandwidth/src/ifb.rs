@@ -3,7 +3,7 @@
 use cni::{Attachment, NetworkName};
 use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
-use tc::Module;
+use tc::{Leaving, Limit, Module, Traffic};
 
 /// Those that belong to the attachment, ours by their alias, the reference's by its name.
 ///
@@ -11,11 +11,9 @@ use tc::Module;
 /// Whatever the kernel refuses.
 pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result<Vec<Link>> {
     let owner = attachment.owner();
-    let mut found = Vec::new();
-    for name in names(attachment) {
-        let link = host.find_link(&name)?;
-        found.extend(link.filter(|it| it.kind == LinkKind::Ifb));
-    }
+    let names = names(attachment);
+    let mut found = host.links_named(names.iter().map(String::as_str))?;
+    found.retain(|it| it.kind == LinkKind::Ifb);
     let is_ours = |link: &&Link| link.alias.as_ref() == Some(&owner);
     if found.iter().any(|link| is_ours(&link)) {
         found.retain(|link| is_ours(&link));
@@ -33,15 +31,16 @@ pub(crate) fn is_nameless(link: &Link, network: &NetworkName) -> bool {
     link.alias.is_none() && link.mac.is_some_and(is_ours)
 }
 
-/// Finds the attachment's, or makes it. It comes up once it has its limit.
+/// Makes the attachment's for a link with an MTU of `mtu` bytes, with its limit, up.
 ///
 /// # Errors
-/// Both names belong to others; the kernel has no such links.
-pub(crate) fn ensure(host: &Connection, attachment: &Attachment, mtu: u32) -> anyhow::Result<Link> {
-    let owner = attachment.owner();
-    if let Some(link) = find(host, attachment)?.pop() {
-        return adopt(host, link, &owner, mtu);
-    }
+/// Both names belong to others; the kernel has no such links, or no such limits.
+pub(crate) fn make(
+    host: &Connection,
+    attachment: &Attachment,
+    mtu: u32,
+    limit: &Limit,
+) -> anyhow::Result<Link> {
     let mut taken = None;
     for name in names(attachment) {
         let ifb = Ifb {
@@ -50,7 +49,16 @@ pub(crate) fn ensure(host: &Connection, attachment: &Attachment, mtu: u32) -> an
             mtu,
         };
         match host.add_ifb(&ifb) {
-            Ok(()) => return Ok(host.change_link(&name, &[LinkChange::Alias(&owner)])?),
+            Ok(link) => {
+                let requests = vec![
+                    Leaving::first(&link, limit),
+                    Request::change_link(&name, &LinkChange::Alias(&attachment.owner())),
+                    Request::change_link(&name, &LinkChange::Up),
+                ];
+                let done = host.execute(requests);
+                done.map_err(|error| tc::Error::of(Module::Tbf, error))?;
+                return Ok(link);
+            }
             // By another interface of the container, or of one whose names are the same in a row.
             Err(error) if error.is_already_exists() => taken = Some(error),
             Err(error) => return Err(tc::Error::of(Module::Ifb, error).into()),
@@ -59,15 +67,34 @@ pub(crate) fn ensure(host: &Connection, attachment: &Attachment, mtu: u32) -> an
     Err(taken.map_or_else(|| anyhow::anyhow!("no name for an ifb"), Into::into))
 }
 
-/// Brings it up.
+/// Makes the attachment's what an ADD that was cut short, or one of the reference, left: with its limit, up.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn bring_up(host: &Connection, link: &Link) -> anyhow::Result<()> {
+pub(crate) fn adopt(
+    host: &Connection,
+    link: Link,
+    (attachment, mtu): (&Attachment, u32),
+    limit: &Limit,
+) -> anyhow::Result<Link> {
+    let owner = attachment.owner();
+    let alias = (link.alias.as_ref() != Some(&owner)).then_some(LinkChange::Alias(&owner));
+    let mtu = (link.mtu != mtu).then_some(LinkChange::Mtu(mtu));
+    let changes: Vec<_> = alias.into_iter().chain(mtu).collect();
+    let link = if changes.is_empty() {
+        link
+    } else {
+        host.change_link(&link.name, &changes)?
+    };
+    let leaving = Leaving {
+        connection: host,
+        link: &link,
+    };
+    leaving.ensure(limit, &Traffic::All)?;
     if !link.is_up {
         host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
     }
-    Ok(())
+    Ok(link)
 }
 
 /// Deletes it, and returns when it is gone for everybody; one that is gone is deleted.
@@ -79,17 +106,6 @@ pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<()> {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),
     }
-}
-
-/// What an ADD that was cut short, or one of the reference, left.
-fn adopt(host: &Connection, link: Link, owner: &str, mtu: u32) -> anyhow::Result<Link> {
-    let alias = (link.alias.as_deref() != Some(owner)).then_some(LinkChange::Alias(owner));
-    let mtu = (link.mtu != mtu).then_some(LinkChange::Mtu(mtu));
-    let changes: Vec<_> = alias.into_iter().chain(mtu).collect();
-    if changes.is_empty() {
-        return Ok(link);
-    }
-    Ok(host.change_link(&link.name, &changes)?)
 }
 
 /// The name that the reference would choose, and one for where that is another interface's of

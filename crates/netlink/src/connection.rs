@@ -96,11 +96,9 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`], for which [`Error::is_not_found`] holds where there is none.
     pub fn link(&self, name: &str) -> Result<Link, Error> {
-        let mut message = LinkMessage::default();
-        message
-            .attributes
-            .push(LinkAttribute::IfName(name.to_owned()));
-        self.one_link(format!("read link {name}"), message)
+        let request = link_named(name);
+        let operation = request.operation.clone();
+        first_link(operation, &self.transport.execute(vec![request])?)
     }
 
     /// The link called `name`, if there is one.
@@ -132,11 +130,11 @@ impl Connection {
     pub fn change_link(&self, name: &str, changes: &[LinkChange<'_>]) -> Result<Link, Error> {
         let changes = changes.iter();
         let mut requests: Vec<_> = changes.map(|it| Request::change_link(name, it)).collect();
-        let mut read = LinkMessage::default();
-        read.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        let operation = format!("read link {name}");
-        requests.push(read_link(operation.clone(), read));
-        first_link(operation, &self.transport.execute(requests)?)
+        requests.push(link_named(name));
+        first_link(
+            format!("read link {name}"),
+            &self.transport.execute(requests)?,
+        )
     }
 
     /// Every link. As `ip link show`.
@@ -179,7 +177,7 @@ impl Connection {
         let mut request = LinkMessage::default();
         request.header.interface_family = AddressFamily::Bridge;
         let reply = self.all("count ports", RouteNetlinkMessage::GetLink(request))?;
-        let ports = reply.iter().filter_map(link);
+        let ports = reply.iter().filter_map(Link::from_answer);
         let ports = ports.filter(|it| it.master == Some(bridge) && it.index != bridge);
         Ok(ports.count())
     }
@@ -239,15 +237,14 @@ impl Connection {
         changes: Vec<Request>,
     ) -> Result<(Link, Link), Error> {
         let operation = format!("read link {}", pair.host.name);
-        let (mut port, mut master) = (LinkMessage::default(), LinkMessage::default());
-        let name = pair.host.name.to_owned();
-        port.attributes.push(LinkAttribute::IfName(name));
+        let mut master = LinkMessage::default();
         master.header.index = pair.master;
         let mut requests = pair.requests();
         requests.extend(changes);
-        requests.extend([port, master].map(|message| read_link(operation.clone(), message)));
+        requests.push(link_named(pair.host.name));
+        requests.push(read_link(operation.clone(), master));
         let replies = self.transport.execute(requests)?;
-        let mut links = replies.iter().flatten().filter_map(link);
+        let mut links = replies.iter().flatten().filter_map(Link::from_answer);
         match (links.next(), links.next()) {
             (Some(port), Some(master)) => Ok((port, master)),
             _ => Err(Error::Unanswered {
@@ -330,7 +327,7 @@ impl Connection {
     fn links_like(&self, request: LinkMessage) -> Result<Vec<Link>, Error> {
         let request = RouteNetlinkMessage::GetLink(without_statistics(request));
         let reply = self.all("read links", request)?;
-        Ok(reply.iter().filter_map(link).collect())
+        Ok(reply.iter().filter_map(Link::from_answer).collect())
     }
 
     fn all(
@@ -353,12 +350,23 @@ impl Connection {
     }
 }
 
-fn first_link(operation: String, replies: &[Vec<RouteNetlinkMessage>]) -> Result<Link, Error> {
-    let found = replies.iter().flatten().find_map(link);
+pub(crate) fn first_link(
+    operation: String,
+    replies: &[Vec<RouteNetlinkMessage>],
+) -> Result<Link, Error> {
+    let found = replies.iter().flatten().find_map(Link::from_answer);
     found.ok_or(Error::Unanswered {
         operation,
         reason: "no link in the answer",
     })
+}
+
+/// The question of [`Connection::link`].
+pub(crate) fn link_named(name: &str) -> Request {
+    let mut message = LinkMessage::default();
+    let attribute = LinkAttribute::IfName(name.to_owned());
+    message.attributes.push(attribute);
+    read_link(format!("read link {name}"), message)
 }
 
 fn read_link(operation: String, message: LinkMessage) -> Request {
@@ -380,13 +388,6 @@ const NONE: u32 = u32::MAX;
 fn nsid(attribute: &NsidAttribute) -> Option<i32> {
     match attribute {
         NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
-        _ => None,
-    }
-}
-
-fn link(message: &RouteNetlinkMessage) -> Option<Link> {
-    match message {
-        RouteNetlinkMessage::NewLink(message) => Some(Link::from_message(message)),
         _ => None,
     }
 }

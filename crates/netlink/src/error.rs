@@ -80,6 +80,12 @@ impl Error {
         self.errno() == Some(Errno::EOPNOTSUPP)
     }
 
+    /// The kernel does not know a kind: of a link it says that it is not supported, of a
+    /// discipline, filter or action that it does not find it.
+    pub fn is_unknown_kind(&self) -> bool {
+        matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::ENOENT))
+    }
+
     /// What was to be made exists.
     pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)

@@ -4,8 +4,9 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, first_link, link_named};
 use crate::error::Error;
+use crate::link::Link;
 use crate::mac::MacAddress;
 use crate::request::Request;
 
@@ -21,12 +22,12 @@ pub struct Ifb<'a> {
 }
 
 impl Connection {
-    /// Makes it, down. As `ip link add NAME address MAC mtu MTU type ifb`.
+    /// Makes it, down, and returns it. As `ip link add NAME address MAC mtu MTU type ifb`.
     ///
     /// # Errors
     /// [`Error::Refused`], for which [`Error::is_already_exists`] holds where the name is
     /// taken, and [`Error::is_not_supported`] where the kernel has no such links.
-    pub fn add_ifb(&self, ifb: &Ifb<'_>) -> Result<(), Error> {
+    pub fn add_ifb(&self, ifb: &Ifb<'_>) -> Result<Link, Error> {
         let mut message = LinkMessage::default();
         message.attributes = vec![
             LinkAttribute::IfName(ifb.name.to_owned()),
@@ -34,10 +35,13 @@ impl Connection {
             LinkAttribute::Mtu(ifb.mtu),
             LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ifb)]),
         ];
-        self.execute(vec![Request::change(
-            format!("create ifb {}", ifb.name),
+        let operation = format!("create ifb {}", ifb.name);
+        let create = Request::change(
+            operation.clone(),
             RouteNetlinkMessage::NewLink(message),
             NLM_F_CREATE | NLM_F_EXCL,
-        )])
+        );
+        let requests = vec![create, link_named(ifb.name)];
+        first_link(operation, &self.transport.execute(requests)?)
     }
 }

@@ -1,10 +1,13 @@
 //! Links as the kernel describes them.
 
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     BridgePortState, InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVlan,
     LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
 };
 
+use crate::connection::{Connection, link_named};
+use crate::error::Error;
 use crate::mac::MacAddress;
 
 /// A network interface.
@@ -98,7 +101,35 @@ pub enum PortState {
     Blocking,
 }
 
+impl Connection {
+    /// Those of the links called `names` that there are, in that order, by one question.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], but not for a link that does not exist.
+    pub fn links_named<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> Result<Vec<Link>, Error> {
+        let requests = names.into_iter().map(link_named).collect();
+        let mut links = Vec::new();
+        for outcome in self.transport.outcomes(requests)? {
+            match outcome {
+                Err(error) if error.is_not_found() => {}
+                answers => links.extend(answers?.iter().filter_map(Link::from_answer)),
+            }
+        }
+        Ok(links)
+    }
+}
+
 impl Link {
+    pub(crate) fn from_answer(answer: &RouteNetlinkMessage) -> Option<Self> {
+        match answer {
+            RouteNetlinkMessage::NewLink(message) => Some(Self::from_message(message)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn from_message(message: &LinkMessage) -> Self {
         let flags = message.header.flags;
         let mut link = Self {

@@ -2,7 +2,7 @@
 //!
 //! The kernel works while it is being sent to, so whatever it answers is there afterwards.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd as _;
@@ -27,6 +27,8 @@ pub(crate) struct Transport {
     socket: Socket,
     next_number: Cell<u32>,
     events: VecDeque<Message>,
+    /// What was received last: an answer is taken apart at once.
+    buffer: RefCell<Vec<u8>>,
 }
 
 /// Something that the kernel told without being asked.
@@ -64,18 +66,20 @@ impl Transport {
             socket: open().map_err(|source| Error::Open { source })?,
             next_number: Cell::new(1),
             events: VecDeque::new(),
+            buffer: RefCell::new(Vec::with_capacity(LONGEST_ANSWER)),
         })
+    }
+
+    /// As [`Self::outcomes`]; the first refusal is returned, and stops nothing.
+    pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Vec<RouteNetlinkMessage>>, Error> {
+        self.outcomes(requests)?.into_iter().collect()
     }
 
     /// Sends `requests` and reads their answers: as many at once as the socket has room for the
     /// answers of, and one list at a time, since a socket makes no second before the first ends.
     ///
-    /// Each stands for itself: a later one is carried out even if an earlier one is
-    /// refused. The first refusal is returned.
-    pub fn execute(
-        &self,
-        mut requests: Vec<Request>,
-    ) -> Result<Vec<Vec<RouteNetlinkMessage>>, Error> {
+    /// Each stands for itself: a later one is carried out even if an earlier one is refused.
+    pub fn outcomes(&self, mut requests: Vec<Request>) -> Result<Vec<Outcome>, Error> {
         let mut outcomes = Vec::with_capacity(requests.len());
         let batches = requests.split_inclusive_mut(Request::asks_for_list);
         for batch in batches.flat_map(|it| it.chunks_mut(MOST_AT_ONCE)) {
@@ -92,7 +96,7 @@ impl Transport {
                 outcomes.push(self.outcome(request, &mut answers)?);
             }
         }
-        outcomes.into_iter().collect()
+        Ok(outcomes)
     }
 
     /// What became of `request`, by `answers` and those that are still to come.
@@ -154,9 +158,10 @@ impl Transport {
 
     /// Waits for one datagram, and takes it apart.
     fn receive(&self, deadline: Duration) -> Result<VecDeque<Message>, Silence> {
-        let mut bytes = Vec::with_capacity(LONGEST_ANSWER);
+        let mut bytes = self.buffer.borrow_mut();
+        bytes.clear();
         loop {
-            match self.socket.recv(&mut bytes, MsgFlags::MSG_DONTWAIT.bits()) {
+            match self.socket.recv(&mut *bytes, MsgFlags::MSG_DONTWAIT.bits()) {
                 Ok(_) => return parse(&bytes).ok_or(Silence::Lost),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(deadline)?,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -190,7 +195,7 @@ enum Silence {
 }
 
 /// What the kernel answered, or why it refused.
-type Outcome = Result<Vec<RouteNetlinkMessage>, Error>;
+pub(crate) type Outcome = Result<Vec<RouteNetlinkMessage>, Error>;
 
 fn append(bytes: &mut Vec<u8>, message: &mut Message, number: u32) {
     message.header.sequence_number = number;

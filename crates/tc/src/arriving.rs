@@ -33,12 +33,13 @@ impl Arriving<'_> {
         Ok(found.map_or(Hook::Missing, |_| Hook::Found))
     }
 
-    /// Sends `traffic` to `other`, wherever of ours it was sent before.
+    /// Sends `traffic` to `other`, wherever of ours it was sent before; `before` is what
+    /// [`Self::find_hook`] said.
     ///
     /// # Errors
     /// [`Error::Lacks`]; a part of it may be done then, which [`Self::remove`] undoes.
-    pub fn ensure(&self, other: &Link, traffic: &Traffic) -> Result<(), Error> {
-        let hook = self.ensure_hook()?;
+    pub fn ensure(&self, before: Hook, other: &Link, traffic: &Traffic) -> Result<(), Error> {
+        let hook = self.ensure_hook(before)?;
         self.ensure_filters(hook, other, traffic)
     }
 
@@ -79,9 +80,8 @@ impl Arriving<'_> {
         )])
     }
 
-    /// What was there before.
-    fn ensure_hook(&self) -> Result<Hook, Error> {
-        let before = self.find_hook()?;
+    /// What is there now that may have filters.
+    fn ensure_hook(&self, before: Hook) -> Result<Hook, Error> {
         if before == Hook::Found {
             return Ok(before);
         }

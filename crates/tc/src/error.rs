@@ -70,10 +70,8 @@ impl fmt::Display for Module {
 impl Error {
     /// The refusal of a request that `module` carries out.
     ///
-    /// A kind that it does not know is to the kernel a link that is not supported, or a
-    /// discipline, filter or action that it does not find.
     pub fn of(module: Module, error: netlink::Error) -> Self {
-        if error.is_not_supported() || error.is_not_found() {
+        if error.is_unknown_kind() {
             return Self::Lacks {
                 module,
                 source: error,

@@ -36,6 +36,17 @@ impl Leaving<'_> {
         }
     }
 
+    /// What limits all traffic by a link that was just made, on which there is nothing to compare
+    /// with: to be sent with other requests.
+    pub fn first(link: &Link, limit: &Limit) -> Request {
+        let place = Place {
+            link: link.index,
+            parent: Handle::ROOT,
+            handle: ROOT,
+        };
+        Request::set_tbf(place, &limit.bucket())
+    }
+
     /// Limits nothing any more; what is somebody else's stays.
     ///
     /// # Errors

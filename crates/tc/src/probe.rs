@@ -19,7 +19,7 @@ pub fn missing(connection: &Connection) -> Result<Vec<Module>, Error> {
         mtu: 1500,
     };
     let mut missing = Vec::new();
-    missing.extend(lacking(Module::Ifb, connection.add_ifb(&ifb))?);
+    missing.extend(lacking(Module::Ifb, connection.add_ifb(&ifb).map(drop))?);
     for (module, request) in [
         (Module::Htb, Request::add_htb(root(lo, 1), 0)),
         (
