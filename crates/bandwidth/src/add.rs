@@ -68,10 +68,11 @@ impl<'a> Limiting<'a> {
     fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         let attachment = &self.request.attachment;
         undo.push("delete the ifb", move || {
-            del::delete_ifbs(&Connection::open()?, attachment)
+            let host = Connection::open()?;
+            del::delete_all(&host, &ifb::find(&host, attachment)?.own)
         });
         let (host, mtu) = (self.host, self.host_link.mtu);
-        let ifb = match ifb::find(host, attachment)?.pop() {
+        let ifb = match ifb::find_behind(self.host_link, host, attachment)? {
             Some(found) => ifb::adopt(host, found, (attachment, mtu), limit)?,
             None => ifb::make(host, attachment, mtu, limit)?,
         };

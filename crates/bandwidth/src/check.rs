@@ -61,7 +61,7 @@ impl Check<'_> {
 
     fn egress(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
         let attachment = &self.request.attachment;
-        let Some(ifb) = ifb::find(self.host, attachment)?.pop() else {
+        let Some(ifb) = ifb::find_behind(self.host_link, self.host, attachment)? else {
             return Ok(vec![format!("its ifb is gone")]);
         };
         let limit = (self.plan.egress.as_ref(), asked);

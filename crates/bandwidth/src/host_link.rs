@@ -1,6 +1,6 @@
 //! The host's end of the sandbox's pair, at which the limits are set.
 
-use cni::{AddRequest, Error};
+use cni::{AddRequest, DelRequest, Error};
 use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 
@@ -67,4 +67,27 @@ fn only_pair(
         Some(link) if links.is_empty() && is_as_reported(&link) => Ok(Some(link)),
         _ => Ok(None),
     }
+}
+
+/// What it may be called, at a DEL: the other end of the sandbox's interface or, where there is no sandbox
+/// any more, what was reported.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn names(request: &DelRequest, host: &Connection) -> anyhow::Result<Vec<String>> {
+    let sandbox = match &request.netns {
+        Some(path) => Connection::open_if_present(path)?,
+        None => None,
+    };
+    if let Some((namespace, sandbox)) = sandbox {
+        let container_link = sandbox.find_link(request.attachment.interface.as_str())?;
+        let host_link = match container_link {
+            Some(link) => host.other_end(&link, &namespace)?,
+            None => None,
+        };
+        return Ok(host_link.into_iter().map(|it| it.name).collect());
+    }
+    let reported = request.prev_result.iter().flat_map(|it| &it.interfaces);
+    let on_host = reported.filter(|it| it.sandbox.is_none());
+    Ok(on_host.map(|it| it.name.clone()).collect())
 }

@@ -3,24 +3,59 @@
 use cni::{Attachment, NetworkName};
 use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
-use tc::{Leaving, Limit, Module, Traffic};
+use tc::{Arriving, Leaving, Limit, Module, Traffic};
 
-/// Those that belong to the attachment, ours by their alias, the reference's by its name.
+/// The blocks that bear a name which the attachment's could have.
+pub(crate) struct Found {
+    /// The attachment's, by the alias or, after an ADD that was killed before it could set that, by
+    /// the MAC.
+    pub own: Vec<Link>,
+    /// Without a word on whose they are: of the reference, which names them after the container, whichever
+    /// of its interfaces they are for.
+    pub unclaimed: Vec<Link>,
+}
+
+/// Finds them.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result<Vec<Link>> {
-    let owner = attachment.owner();
+pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result<Found> {
+    let (owner, mac) = (attachment.owner(), mac(attachment));
     let names = names(attachment);
-    let mut found = host.links_named(names.iter().map(String::as_str))?;
-    found.retain(|it| it.kind == LinkKind::Ifb);
-    let is_ours = |link: &&Link| link.alias.as_ref() == Some(&owner);
-    if found.iter().any(|link| is_ours(&link)) {
-        found.retain(|link| is_ours(&link));
-    } else {
-        found.retain(|link| link.alias.is_none());
+    let mut links = host.links_named(names.iter().map(String::as_str))?;
+    links.retain(|it| it.kind == LinkKind::Ifb);
+    let is_own = |it: &Link| match &it.alias {
+        Some(alias) => *alias == owner,
+        None => it.mac == Some(mac),
+    };
+    let (own, mut unclaimed): (Vec<_>, Vec<_>) = links.into_iter().partition(is_own);
+    unclaimed.retain(|it| it.alias.is_none());
+    Ok(Found { own, unclaimed })
+}
+
+/// That on which the packets of `host_link` wait: the attachment's own, or one of the reference.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn find_behind(
+    host_link: &Link,
+    host: &Connection,
+    attachment: &Attachment,
+) -> anyhow::Result<Option<Link>> {
+    let mut found = find(host, attachment)?;
+    if let Some(own) = found.own.pop() {
+        return Ok(Some(own));
     }
-    Ok(found)
+    let arriving = Arriving {
+        connection: host,
+        link: host_link,
+    };
+    for link in found.unclaimed {
+        if arriving.leads_to(&link)? {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
 }
 
 /// That of an ADD in `network` that was killed after the message that makes a block and before the

@@ -43,6 +43,16 @@ impl Arriving<'_> {
         self.ensure_filters(hook, other, traffic)
     }
 
+    /// Whether anybody sends some of it to `other`.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`].
+    pub fn leads_to(&self, other: &Link) -> Result<bool, Error> {
+        let filters = self.connection.filters(self.link.index, Handle::ARRIVING)?;
+        let goals = filters.iter().filter_map(|it| it.filter?.redirect);
+        Ok(goals.into_iter().any(|goal| goal == other.index))
+    }
+
     /// Sends nothing anywhere any more, and takes away what was `before` missing, unless somebody
     /// else uses it by now.
     ///

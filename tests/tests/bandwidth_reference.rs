@@ -1,0 +1,154 @@
+//! bandwidth beside the reference, which names a block after the container and says nowhere which of its
+//! interfaces it is for.
+
+use serde_json::{Value, json};
+use tests::{Host, Invocation, Network, Place as _, Sandbox};
+
+/// One interface of a sandbox on the bridge, limited in both directions.
+struct Attachment<'h> {
+    sandbox: &'h Sandbox,
+    interface: &'static str,
+    /// The host's end of its pair.
+    host_link: String,
+    network: Network<'h>,
+}
+
+impl<'h> Attachment<'h> {
+    /// On a bridge of its own, so that it answers by itself.
+    fn new(host: &'h Host, sandbox: &'h Sandbox, interface: &'static str) -> Self {
+        let number = u8::from(interface != "eth0");
+        let subnet = json!([[{"subnet": format!("10.{number}.0.0/24")}]]);
+        let bridge = host.bridge_v4().with("bridge", format!("cni{number}"));
+        let bridge = bridge.with("ipam.ranges", subnet).on("ADD", sandbox);
+        let result = bridge.ifname(interface).ok();
+        let limits = json!({
+            "ingressRate": 10_000_000, "ingressBurst": 1_000_000,
+            "egressRate": 20_000_000, "egressBurst": 1_000_000,
+        });
+        let network = host.bandwidth().with("runtimeConfig.bandwidth", limits);
+        Self {
+            sandbox,
+            interface,
+            host_link: result["interfaces"][1]["name"].as_str().unwrap().to_owned(),
+            network: network.with("prevResult", result),
+        }
+    }
+
+    fn ours(&self, verb: &str) -> Invocation {
+        let call = self.network.on(verb, self.sandbox);
+        call.ifname(self.interface)
+    }
+
+    fn by_reference(&self, verb: &str) -> Invocation {
+        let call = self.network.by_reference().on(verb, self.sandbox);
+        call.ifname(self.interface)
+    }
+
+    /// DEL with nothing but the names.
+    fn bare_del(&self) -> Invocation {
+        let network = self.network.clone().without("prevResult");
+        let call = network.on("DEL", self.sandbox);
+        call.ifname(self.interface).without("CNI_NETNS")
+    }
+
+    /// Packets come back by way of the block.
+    #[track_caller]
+    fn expect_reached(&self, host: &Host) {
+        let address = &self.sandbox.addresses(self.interface)[0];
+        let address = address.split('/').next().unwrap();
+        assert!(host.pings(address), "{address}");
+    }
+}
+
+/// The names of all blocks.
+fn ifbs(host: &Host) -> Vec<String> {
+    let ifbs = host.ip_json("link show type ifb");
+    let names = ifbs.iter().map(|ifb| ifb["ifname"].as_str().unwrap());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn block_of_another_interface_of_the_container_is_left_alone() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let [eth0, net1] = ["eth0", "net1"].map(|interface| Attachment::new(&host, &a, interface));
+    net1.by_reference("ADD").ok();
+    let theirs = ifbs(&host).remove(0);
+    let before = host.snapshot();
+    let all = eth0.ours("DEL");
+    for delete in [all.clone(), all.without("CNI_NETNS"), eth0.bare_del()] {
+        let result = eth0.ours("ADD").ok();
+        let last = result["interfaces"].as_array().unwrap().last().unwrap();
+        assert_ne!(last["name"], theirs.as_str());
+        let checked = eth0.network.clone().with("prevResult", result.clone());
+        checked.on("CHECK", &a).ok();
+        eth0.expect_reached(&host);
+        net1.expect_reached(&host);
+        let deleted = delete.run();
+        assert!(
+            deleted.stderr.contains(&theirs) && deleted.stderr.contains(&net1.host_link),
+            "{deleted:#?}"
+        );
+        assert_eq!(deleted.ok(), Value::Null);
+        assert_eq!(ifbs(&host), [theirs.as_str()]);
+        net1.expect_reached(&host);
+        // What limits the pair goes with the pair.
+        host.tc(&format!("qdisc delete dev {} root", eth0.host_link));
+        host.tc(&format!("qdisc delete dev {} ingress", eth0.host_link));
+        host.snapshot().assert_same_as(&before);
+    }
+    net1.ours("DEL").ok();
+    assert!(ifbs(&host).is_empty());
+}
+
+#[test]
+fn block_of_the_attachments_own_link_is_deleted() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let eth0 = Attachment::new(&host, &a, "eth0");
+    let without_result = eth0.network.clone().without("prevResult");
+    for delete in [
+        eth0.ours("DEL"),
+        without_result.on("DEL", &a),
+        eth0.ours("DEL").without("CNI_NETNS"),
+        eth0.ours("DEL").netns("/run/netns/gone"),
+    ] {
+        eth0.by_reference("ADD").ok();
+        delete.ok();
+        assert!(ifbs(&host).is_empty());
+        host.tc(&format!("qdisc delete dev {} root", eth0.host_link));
+        host.tc(&format!("qdisc delete dev {} ingress", eth0.host_link));
+    }
+}
+
+#[test]
+fn block_to_which_nobody_sends_is_deleted() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let eth0 = Attachment::new(&host, &a, "eth0");
+    eth0.by_reference("ADD").ok();
+    let theirs = ifbs(&host);
+    eth0.bare_del().ok();
+    assert_eq!(ifbs(&host), theirs, "nobody knows whose it is");
+    host.bridge_v4().del(&a);
+    eth0.bare_del().ok();
+    assert!(ifbs(&host).is_empty());
+}
+
+#[test]
+fn add_takes_over_no_block_but_that_of_its_own_link() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let eth0 = Attachment::new(&host, &a, "eth0");
+    eth0.by_reference("ADD").ok();
+    let theirs = ifbs(&host).remove(0);
+    host.tc(&format!("filter delete dev {} ingress", eth0.host_link));
+    let refusal = eth0.ours("CHECK").error();
+    refusal.expect(100, &["ifb is gone"]);
+    eth0.ours("ADD").ok();
+    assert_eq!(ifbs(&host).len(), 2);
+    assert_eq!(host.link(&theirs)["ifalias"], Value::Null);
+    eth0.expect_reached(&host);
+    eth0.ours("DEL").ok();
+    assert!(ifbs(&host).is_empty(), "nobody sends to theirs");
+}
