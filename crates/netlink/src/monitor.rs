@@ -75,13 +75,18 @@ impl Monitor {
             return Ok(found);
         }
         self.wait(wait, ask, |event| match event {
-            // What a bridge tells of its ports is no description of the link.
+            // What a bridge tells of its ports is no description of the link, nor is a port that leaves gone.
             Event::Told(RouteNetlinkMessage::NewLink(message))
                 if message.header.index == wait.link
                     && message.header.interface_family == AddressFamily::Unspec =>
             {
                 let link = Some(Link::from_message(message)).filter(&condition);
                 link.map_or(Verdict::Nothing, Verdict::Found)
+            }
+            Event::Told(RouteNetlinkMessage::DelLink(message))
+                if message.header.interface_family == AddressFamily::Bridge =>
+            {
+                Verdict::Nothing
             }
             event => Verdict::of(event, wait.link),
         })

@@ -21,6 +21,10 @@ impl Connection {
     /// # Errors
     /// As [`Self::delete_link`]; [`Error::Timeout`].
     pub fn remove_link(&self, link: &Link, last: Option<OwnedFd>) -> Result<(), Error> {
+        // It listens before anything happens, so nothing has to be asked until something did.
+        let Ok(mut monitor) = Monitor::open() else {
+            return self.delete_link(link);
+        };
         let Ok(mut child) = Detached::start(&words(link.index), last) else {
             return self.delete_link(link);
         };
@@ -30,7 +34,6 @@ impl Connection {
             what: &what,
             deadline: BETWEEN_QUESTIONS,
         };
-        let mut monitor = Monitor::new();
         let start = Instant::now();
         loop {
             match monitor.wait_for_link(self, &wait, |_| false) {
