@@ -18,6 +18,34 @@ use crate::Invocation;
 /// Longer than any deadline of a plugin, in seconds.
 const PATIENCE: &str = "25";
 
+/// Calls of which the number says nothing. Memory is asked for in pieces that depend on where it lies.
+/// Threads start and end by the C library. Whoever waits is woken as often as something happens, and
+/// answers come in as many pieces as there was time to read in.
+pub const UNSTEADY: [&str; 22] = [
+    "brk",
+    "exit",
+    "exit_group",
+    "futex",
+    "getrandom",
+    "gettid",
+    "madvise",
+    "mmap",
+    "mprotect",
+    "munmap",
+    "poll",
+    "prlimit64",
+    "recvfrom",
+    "restart_syscall",
+    "rseq",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "sched_getaffinity",
+    "sched_yield",
+    "set_robust_list",
+    "sigaltstack",
+    "wait4",
+];
+
 /// One call among those of a run.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -97,6 +125,24 @@ impl Trace {
         paths.dedup();
         let calls = paths.iter().map(|path| self.numbered(name, Some(path)));
         calls.flatten().collect()
+    }
+
+    /// How often each call was made, in all threads, from the first one that reads standard input on:
+    /// what comes before is the C library's. Without [`UNSTEADY`].
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let is_start = |line: &&String| !line.contains(" read(0<");
+        let mut counts = BTreeMap::new();
+        for name in self
+            .lines
+            .iter()
+            .skip_while(is_start)
+            .filter_map(|it| called(it))
+        {
+            if !UNSTEADY.contains(&name) {
+                *counts.entry(name.to_owned()).or_default() += 1;
+            }
+        }
+        counts
     }
 
     /// How many bytes its sockets received, in all threads.

@@ -1,0 +1,134 @@
+//! How many system calls a plugin takes: none may take more than is noted in `syscalls.txt`.
+//!
+//! Counted is what a plugin and its threads call on a host that has a pod already, from where it reads its
+//! request on, but for `tests::faults::UNSTEADY`. What it executes counts by itself: the delegate is called
+//! by its own, and what is left to a process that nobody waits for is not counted. Of some runs the one with the
+//! fewest counts, since a plugin that has to wait asks again.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tests::faults::Trace;
+use tests::{Chain, Host, Invocation, Network};
+
+type Counts = BTreeMap<String, usize>;
+
+/// The fewest so far, by plugin and verb.
+struct Ledger<'h> {
+    host: &'h Host,
+    fewest: BTreeMap<String, Counts>,
+}
+
+impl Ledger<'_> {
+    /// Runs it, which has to succeed.
+    fn run(&mut self, plugin: &str, call: &Invocation) -> Value {
+        let file = self.host.dir().join("trace");
+        let words = tests::faults::strace(&file);
+        let result = call.clone().under(&words).ok();
+        let counts = Trace::read(&file).counts();
+        let case = format!("{plugin} {}", call.variable("CNI_COMMAND"));
+        let fewest = self.fewest.entry(case).or_insert_with(|| counts.clone());
+        if sum(&counts) < sum(fewest) {
+            *fewest = counts;
+        }
+        result
+    }
+
+    /// ADD, CHECK and DEL of a plugin that stands alone.
+    fn alone(&mut self, network: &Network<'_>, name: &str) {
+        let a = self.host.sandbox(name);
+        let plugin = network.config()["type"].as_str().unwrap().to_owned();
+        let result = self.run(&plugin, &network.on("ADD", &a));
+        self.run(&plugin, &network.check(&a, &result));
+        self.run(&plugin, &network.on("DEL", &a));
+        a.remove();
+    }
+
+    /// ADD, CHECK and DEL of each plugin of a chain.
+    fn chained(&mut self, chain: &Chain<'_>, name: &str) {
+        let a = self.host.sandbox(name);
+        let mut result = Value::Null;
+        for (place, plugin) in CHAIN.into_iter().enumerate() {
+            result = self.run(plugin, &chain.call(place, "ADD", (&a, &result)));
+        }
+        for (place, plugin) in CHAIN.into_iter().enumerate() {
+            self.run(plugin, &chain.call(place, "CHECK", (&a, &result)));
+        }
+        for (place, plugin) in CHAIN.into_iter().enumerate().rev() {
+            self.run(plugin, &chain.call(place, "DEL", (&a, &result)));
+        }
+        a.remove();
+    }
+}
+
+const CHAIN: [&str; 3] = ["bridge", "portmap", "bandwidth"];
+
+/// However busy the machine is, one of so many runs does not have to ask twice.
+const ROUNDS: u16 = 4;
+
+#[test]
+fn no_plugin_takes_more_system_calls_than_are_noted() {
+    let host = Host::new();
+    let neighbour = host.sandbox("neighbour");
+    Chain::new(&host, &CHAIN).add(&neighbour).unwrap();
+    let mut ledger = Ledger {
+        host: &host,
+        fewest: BTreeMap::new(),
+    };
+    for round in 1..=ROUNDS {
+        let chain = Chain::new(&host, &CHAIN).with_ports([8080 + round, 8053 + round]);
+        ledger.chained(&chain, &format!("pod{round}"));
+        ledger.alone(&host.host_local(), &format!("lease{round}"));
+        ledger.alone(&host.loopback(), &format!("lo{round}"));
+    }
+    let counted = ledger.fewest;
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/syscalls.txt");
+    if std::env::var_os("SYSCALLS_UPDATE").is_some() {
+        fs::write(&file, table(&counted)).unwrap();
+    }
+    let noted = fs::read_to_string(&file).unwrap();
+    let cases = counted.iter();
+    let more: Vec<_> = cases.filter_map(|it| excess(it, &noted)).collect();
+    assert!(
+        more.is_empty(),
+        "more system calls than are noted:\n{}\nIf that is worth it: {HOW_TO_NOTE}",
+        more.join("\n")
+    );
+}
+
+/// What is more than was noted, and what that was. Less is told where a passing test is shown.
+fn excess((case, counts): (&String, &Counts), noted: &str) -> Option<String> {
+    let mut lines = noted.lines();
+    let noted = lines.find_map(|line| line.strip_prefix(case.as_str()));
+    let noted = noted.unwrap_or_else(|| panic!("{case} is not noted: {HOW_TO_NOTE}"));
+    let most: usize = noted.split_whitespace().next().unwrap().parse().unwrap();
+    let sum = sum(counts);
+    if sum < most {
+        println!("{case}: {sum} instead of {most}; to keep it there: {HOW_TO_NOTE}");
+    }
+    (sum > most).then(|| format!("{case}: {}\n    noted: {}", line(counts), noted.trim()))
+}
+
+const HOW_TO_NOTE: &str = "SYSCALLS_UPDATE=1 scripts/test.sh -E 'binary(syscalls)'";
+
+fn sum(counts: &Counts) -> usize {
+    counts.values().sum()
+}
+
+fn line(counts: &Counts) -> String {
+    let each = counts.iter().map(|(name, count)| format!("{name} {count}"));
+    format!("{:3}  {}", sum(counts), each.collect::<Vec<_>>().join(", "))
+}
+
+fn table(counted: &BTreeMap<String, Counts>) -> String {
+    let mut table = format!(
+        "# The most system calls that tests/tests/syscalls.rs allows. It is written by:\n# {HOW_TO_NOTE}\n"
+    );
+    for (case, counts) in counted {
+        writeln!(table, "{case:<16} {}", line(counts)).unwrap();
+    }
+    table
+}
