@@ -43,7 +43,7 @@ pub use place::{Place, run};
 pub use plugin::{Invocation, Outcome, Refusal};
 
 pub use ports::Ports;
-pub use sandbox::Sandbox;
+pub use sandbox::{Inhabitant, Sandbox};
 pub use snapshot::Snapshot;
 pub use tool::Tool;
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::thread;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -56,6 +57,30 @@ impl Sandbox {
     /// The namespace ends, but the file it was mounted on stays, as after a crash.
     pub fn unmount(&self) {
         umount2(&self.path, MntFlags::MNT_DETACH).unwrap();
+    }
+
+    /// A process inside, for a minute at the most.
+    pub fn inhabitant(&self) -> Inhabitant {
+        let sleep = || Command::new("sleep").arg("60").spawn();
+        Inhabitant(self.enter(sleep).unwrap())
+    }
+}
+
+/// A process that keeps its sandbox alive until this is dropped.
+#[derive(Debug)]
+pub struct Inhabitant(Child);
+
+impl Inhabitant {
+    /// The sandbox as runtimes know it that mount none: `/proc/PID/ns/net`.
+    pub fn netns(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.0.id()).into()
+    }
+}
+
+impl Drop for Inhabitant {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
     }
 }
 

@@ -6,7 +6,7 @@ use cni::{AddRequest, Answer, Answered, Undo, note};
 use crate::config::Config;
 use crate::plan::{HostPort, Plan};
 use crate::record::{Identity, Record, Records};
-use crate::{del, firewall, localnet, table};
+use crate::{del, firewall, holder, localnet, table};
 
 /// Forwards the ports that were asked for, and answers what the plugins before did.
 ///
@@ -58,6 +58,7 @@ pub(crate) fn forward(
         netns: request.netns.clone(),
         identity,
         interface: request.attachment.interface.as_str().to_owned(),
+        host_link: holder::host_link(request.chained()?, &request.netns)?,
         addresses: pods,
         elements: claim.elements.clone(),
     };

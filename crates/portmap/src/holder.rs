@@ -2,8 +2,12 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
-use netlink::Connection;
+use cni::result::AddResult;
+use cni::{Error, InterfaceName};
+use netlink::{Connection, Link, LinkKind, Monitor, Wait};
+use netns::Netns;
 
 use crate::record::{Identity, Record, Records};
 
@@ -12,16 +16,66 @@ pub(crate) fn is_gone(records: &Records, owner: &str) -> bool {
     records.read(owner).is_some_and(|record| is_over(&record))
 }
 
-/// The sandbox is no more, or no longer bears the address that ports lead to.
+/// The sandbox is no more, or no longer bears the addresses that ports lead to.
+///
+/// | `CNI_NETNS` leads to | the host's end of the pair is | the sandbox is over |
+/// |---|---|---|
+/// | the sandbox | – | if it bears none of the addresses |
+/// | another one, or nowhere | there | no: something else keeps it |
+/// | another one, or nowhere | gone | yes: one end goes with the other |
+/// | another one, or nowhere | not known | if that path was a mount, which is the runtime's own |
+/// | what may not be looked at | – | no |
+///
+/// A path below /proc, or a symbolic link to one, is no mount but somebody's way in: it ends with a
+/// process, whose number is used again. Indices of links are not.
 pub(crate) fn is_over(record: &Record) -> bool {
     match Identity::of(&record.netns) {
         Ok(identity) if identity == record.identity => lacks_addresses(record).unwrap_or(false),
-        Ok(_) => true,
-        // A path below /proc is the runtime's own way in, and may be closed while others are not.
-        Err(error) => {
-            error.kind() == io::ErrorKind::NotFound && !record.netns.starts_with(Path::new("/proc"))
+        Err(error) if error.kind() != io::ErrorKind::NotFound => false,
+        Ok(_) | Err(_) => match record.host_link {
+            Some(link) => is_no_link(link),
+            None => is_mount(&record.netns),
+        },
+    }
+}
+
+/// The index of the host's end of a pair whose other end is in `netns`, if `result` tells of one:
+/// it is gone as soon as the namespace is.
+///
+/// # Errors
+/// Code 4: there is no such namespace; whatever the kernel refuses.
+pub(crate) fn host_link(result: &AddResult, netns: &Path) -> anyhow::Result<Option<u32>> {
+    let namespace = Netns::open(netns).map_err(Error::sandbox)?;
+    let host = Connection::open()?;
+    let Some(number) = host.namespace_id(&namespace)? else {
+        return Ok(None);
+    };
+    let leads_there =
+        |link: &Link| link.kind == LinkKind::Veth && link.peer_namespace == Some(number);
+    let on_host = result.interfaces.iter().filter(|it| it.sandbox.is_none());
+    let names = on_host.filter(|it| it.name.parse::<InterfaceName>().is_ok());
+    for interface in names {
+        if let Some(link) = host.find_link(&interface.name)?.filter(leads_there) {
+            return Ok(Some(link.index));
         }
     }
+    Ok(None)
+}
+
+/// A link that ends with its namespace does so a little later.
+fn is_no_link(index: u32) -> bool {
+    let wait = Wait {
+        link: index,
+        what: "a holder's link to be gone",
+        deadline: END_OF_A_NAMESPACE,
+    };
+    let never = |_: &Link| false;
+    let left = Connection::open().and_then(|it| Monitor::new().wait_for_link(&it, &wait, never));
+    left.is_err_and(|error| error.is_not_found())
+}
+
+fn is_mount(netns: &Path) -> bool {
+    !netns.starts_with("/proc") && !netns.is_symlink()
 }
 
 fn lacks_addresses(record: &Record) -> Result<bool, netlink::Error> {
@@ -35,3 +89,6 @@ fn lacks_addresses(record: &Record) -> Result<bool, netlink::Error> {
     let bears = |address| addresses.iter().any(|it| it.address.ip() == address);
     Ok(!record.addresses.iter().any(|address| bears(*address)))
 }
+
+/// The kernel takes some 50 ms, and longer where many end at once.
+const END_OF_A_NAMESPACE: Duration = Duration::from_secs(1);

@@ -22,6 +22,9 @@ pub(crate) struct Record {
     pub identity: Identity,
     /// `CNI_IFNAME`
     pub interface: String,
+    /// The index of the host's end of the pair that leads there, where one was told of.
+    #[serde(default)]
+    pub host_link: Option<u32>,
     /// The addresses that ports lead to.
     pub addresses: Vec<IpAddr>,
     /// What it may have in `nf_tables`, and nothing but this.
@@ -147,6 +150,7 @@ mod tests {
             netns: "/run/netns/a".into(),
             identity: Identity::of(Path::new("/proc/self/ns/net")).unwrap(),
             interface: "eth0".to_owned(),
+            host_link: Some(7),
             addresses: vec!["10.1.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
             elements: vec![Element::new(
                 "ports4",

@@ -1,0 +1,226 @@
+//! portmap: whether the sandbox that has a port is gone, by all that can be known of it.
+//!
+//! `CNI_NETNS` may be a mount of the runtime's own, or a way in by some process; the host's end of
+//! the pair ends with the sandbox.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tests::traffic::tcp_by_port;
+use tests::{Host, Network, Place as _, Ports, Sandbox, eventually};
+
+/// Pod `a`, which has port 8080 and is known by another path, and `b`, which asks for it.
+struct Rivals<'h> {
+    host: &'h Host,
+    ports: Ports<'h>,
+    a: Sandbox,
+    b: Sandbox,
+    asks: Network<'h>,
+}
+
+impl<'h> Rivals<'h> {
+    /// `path` makes the path that `a` is known by, and `result` what portmap is told of it.
+    fn new(
+        host: &'h Host,
+        path: impl FnOnce(&Sandbox) -> PathBuf,
+        result: impl FnOnce(Value) -> Value,
+    ) -> Self {
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+        let ports = host.ports();
+        let portmap = ports.attach(&a, &["8080:80"]);
+        let told = result(portmap.config()["prevResult"].clone());
+        let portmap = portmap.with("prevResult", told);
+        portmap.on("ADD", &a).netns(path(&a)).ok();
+        let asks = ports.attach(&b, &["8080:80"]);
+        Self {
+            host,
+            ports,
+            a,
+            b,
+            asks,
+        }
+    }
+
+    fn is_served_by(&self, pod: &Sandbox) -> bool {
+        tcp_by_port(self.host, "127.0.0.1:8080", (pod, 80)).is_some()
+    }
+
+    /// Nothing of `a` is left.
+    fn end(&self) {
+        self.a.remove();
+        let ports = || self.host.ip_json("link show master cni0");
+        assert!(eventually(|| ports().len() == 1));
+    }
+
+    #[track_caller]
+    fn expect_refused(&self) {
+        let refusal = self.asks.on("ADD", &self.b).error();
+        refusal.expect(11, &["cni:pods/a/eth0"]);
+    }
+
+    #[track_caller]
+    fn expect_taken_over(&self) {
+        let outcome = self.asks.on("ADD", &self.b).run();
+        outcome.ok();
+        let said =
+            outcome.stderr.contains("cni:pods/a/eth0") && outcome.stderr.contains("taken over");
+        assert!(said, "{outcome:?}");
+        assert!(self.is_served_by(&self.b));
+        self.ports.forgotten(&self.a).ok();
+        assert!(self.is_served_by(&self.b), "a late DEL takes nothing");
+    }
+}
+
+/// The container's link and, of the host's, these.
+fn with_host_links(mut result: Value, names: &[&str]) -> Value {
+    let container_link = result["interfaces"][2].take();
+    let host_links = names.iter().map(|name| json!({"name": name}));
+    result["interfaces"] = [container_link].into_iter().chain(host_links).collect();
+    for ip in result["ips"].as_array_mut().unwrap() {
+        ip["interface"] = json!(0);
+    }
+    result
+}
+
+/// As a plugin tells it that makes no pair, such as macvlan.
+fn without_host_links(result: Value) -> Value {
+    with_host_links(result, &[])
+}
+
+fn as_it_is(result: Value) -> Value {
+    result
+}
+
+#[test]
+fn a_process_that_ends_with_its_sandbox_frees_the_port() {
+    let host = Host::new();
+    let mut process = None;
+    let rivals = Rivals::new(&host, |a| process.insert(a.inhabitant()).netns(), as_it_is);
+    rivals.a.remove();
+    rivals.expect_refused();
+    drop(process);
+    rivals.expect_taken_over();
+}
+
+#[test]
+fn a_process_that_ends_before_its_sandbox_frees_nothing() {
+    let host = Host::new();
+    let mut process = None;
+    let rivals = Rivals::new(&host, |a| process.insert(a.inhabitant()).netns(), as_it_is);
+    drop(process);
+    rivals.expect_refused();
+    assert!(rivals.is_served_by(&rivals.a));
+    rivals.a.remove();
+    rivals.expect_taken_over();
+}
+
+/// As where the number of a process is used again.
+#[test]
+fn a_way_that_leads_elsewhere_now_says_nothing() {
+    let host = Host::new();
+    let elsewhere = host.sandbox("elsewhere");
+    let mut way = None;
+    let rivals = Rivals::new(
+        &host,
+        |a| {
+            let file = way.insert(File::open(a.path()).unwrap());
+            format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
+        },
+        as_it_is,
+    );
+    let before = way.take().map(|file| file.as_raw_fd());
+    let way = File::open(elsewhere.path()).unwrap();
+    assert_eq!(Some(way.as_raw_fd()), before, "the same path");
+    rivals.expect_refused();
+    assert!(rivals.is_served_by(&rivals.a));
+    rivals.a.remove();
+    rivals.expect_taken_over();
+}
+
+#[test]
+fn a_mount_that_is_gone_before_its_sandbox_frees_nothing() {
+    let host = Host::new();
+    let rivals = Rivals::new(&host, |a| a.path().to_owned(), as_it_is);
+    let process = rivals.a.inhabitant();
+    rivals.a.remove();
+    rivals.expect_refused();
+    let _again = host.sandbox("a");
+    rivals.expect_refused();
+    drop(process);
+    rivals.expect_taken_over();
+}
+
+#[test]
+fn without_a_link_of_the_host_a_mount_that_is_gone_frees_the_port() {
+    let host = Host::new();
+    let rivals = Rivals::new(&host, |a| a.path().to_owned(), without_host_links);
+    rivals.expect_refused();
+    rivals.a.remove();
+    rivals.expect_taken_over();
+}
+
+#[test]
+fn without_a_link_of_the_host_a_process_that_is_gone_frees_nothing() {
+    let host = Host::new();
+    let mut process = None;
+    let way = |a: &Sandbox| process.insert(a.inhabitant()).netns();
+    let rivals = Rivals::new(&host, way, without_host_links);
+    drop(process);
+    rivals.end();
+    rivals.expect_refused();
+}
+
+/// As administrators do it who want `ip netns exec`.
+#[test]
+fn a_symbolic_link_to_a_way_is_no_mount() {
+    let host = Host::new();
+    let mut process = None;
+    let way = |a: &Sandbox| {
+        let link = Path::new("/run/netns/link");
+        symlink(process.insert(a.inhabitant()).netns(), link).unwrap();
+        link.to_owned()
+    };
+    let rivals = Rivals::new(&host, way, without_host_links);
+    drop(process);
+    rivals.expect_refused();
+}
+
+#[test]
+fn a_link_that_leads_elsewhere_is_no_witness() {
+    let host = Host::new();
+    let outside = host.outside();
+    let mut process = None;
+    let rivals = Rivals::new(
+        &host,
+        |a| process.insert(a.inhabitant()).netns(),
+        |result| {
+            let names = ["uplink", "cni0", "nowhere", "longer than a link's"];
+            with_host_links(result, &names)
+        },
+    );
+    host.ip("link delete uplink");
+    drop((outside, process));
+    rivals.end();
+    rivals.expect_refused();
+}
+
+/// As an earlier version of the plugin wrote it.
+#[test]
+fn a_record_without_a_link_of_the_host_is_read() {
+    let host = Host::new();
+    let mut process = None;
+    let rivals = Rivals::new(&host, |a| process.insert(a.inhabitant()).netns(), as_it_is);
+    let file = "/run/cni/portmap/cni:pods:a:eth0";
+    let mut record: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let removed = record.as_object_mut().unwrap().remove("host_link");
+    assert!(removed.is_some_and(|it| it.is_u64()), "{record}");
+    fs::write(file, record.to_string()).unwrap();
+    drop(process);
+    rivals.end();
+    rivals.expect_refused();
+    rivals.ports.forgotten(&rivals.a).ok();
+    rivals.asks.add(&rivals.b);
+}
