@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
+use tests::faults::Trace;
 use tests::traffic::tcp_by_port;
 use tests::{Host, Network, Place as _, Ports, Sandbox};
 
@@ -133,4 +134,28 @@ fn a_pod_may_have_a_thousand_ports() {
     ports.forgotten(&a).ok();
     let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
     assert!(!listed.contains("cni:"), "{listed}");
+}
+
+/// Which ports are of single addresses is listed by who asks for a port of every address, once.
+#[test]
+fn more_ports_are_not_told_more_of_those_of_others() {
+    let host = Host::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    let mapped = |range: std::ops::Range<u16>, host: &str| -> Vec<_> {
+        range.map(|port| format!("{host}{port}:80")).collect()
+    };
+    let attach = |pod, mappings: Vec<String>| {
+        let mappings: Vec<_> = mappings.iter().map(String::as_str).collect();
+        ports.attach(pod, &mappings)
+    };
+    attach(&a, mapped(10_000..10_200, "192.0.2.1:")).add(&a);
+    let file = host.dir().join("calls");
+    let received =
+        |pod, mappings| Trace::of(&attach(pod, mappings).on("ADD", pod), &file).received();
+    let one = received(&b, mapped(20_000..20_001, ""));
+    let twenty = received(&c, mapped(20_001..20_021, ""));
+    println!("{one} bytes for one port, {twenty} for twenty");
+    assert!(one > 200 * 60, "each of the 200 is told: {one}");
+    assert!(twenty < 2 * one, "{twenty} bytes for twenty, {one} for one");
 }

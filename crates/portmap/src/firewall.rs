@@ -1,6 +1,6 @@
 //! What an attachment has in `nf_tables`: put there, taken away, compared.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use cni::{Error, note};
 use detach::Detached;
@@ -77,10 +77,11 @@ fn decide(
     own: &str,
     displaced: &mut BTreeSet<String>,
 ) -> Result<Change, Refusal> {
+    let singles = of_single_addresses(connection, claim, own)?;
     let mut delete = Vec::new();
     for element in &claim.elements {
         if let Some(port) = table::host_port(element) {
-            expect_free(connection, claim, (port, own))?;
+            expect_free(connection, claim, (port, own), &singles)?;
         }
         let Some(there) = connection.holder(&claim.table, element)? else {
             continue;
@@ -101,28 +102,48 @@ fn expect_free(
     connection: &Connection,
     claim: &Claim,
     (port, own): (HostPort, &str),
+    singles: &HashMap<HostPort, String>,
 ) -> Result<(), Refusal> {
-    let find = |port| connection.holder(&claim.table, &table::port_element(port, own));
-    let every = HostPort {
-        address: None,
-        ..port
-    };
-    let mut holders: Vec<_> = find(every)?.into_iter().collect();
-    if port.address.is_some() {
-        holders.extend(find(port)?);
-    } else {
-        // Which addresses they are cannot be looked up, but few ports are of one alone.
-        let set = table::of_single_addresses(port.version);
-        holders.extend(connection.elements_of(&claim.table, &set)?);
+    let every = port.of_every_address();
+    let mut asked = vec![every];
+    asked.extend(Some(port).filter(|port| *port != every));
+    for asked in asked {
+        let there = connection.holder(&claim.table, &table::port_element(asked, own))?;
+        if let Some(Element { owner, .. }) = there.filter(|it| it.owner != own) {
+            return Err(Refusal::Held { port, owner });
+        }
     }
-    let overlaps = |it: &Element| table::host_port(it).is_some_and(|it| it.overlaps(port));
-    let mut others = holders
-        .into_iter()
-        .filter(|it| it.owner != own && overlaps(it));
-    match others.next() {
+    match singles.get(&port) {
         None => Ok(()),
-        Some(Element { owner, .. }) => Err(Refusal::Held { port, owner }),
+        Some(owner) => Err(Refusal::Held {
+            port,
+            owner: owner.clone(),
+        }),
     }
+}
+
+/// Who but `own` has a port of single addresses, by that port of every address. Which addresses
+/// they are cannot be looked up, so all are listed where `claim` has a port of every address.
+fn of_single_addresses(
+    connection: &Connection,
+    claim: &Claim,
+    own: &str,
+) -> Result<HashMap<HostPort, String>, nft::Error> {
+    let claimed = claim.elements.iter().filter_map(table::host_port);
+    let every = claimed.filter(|port| port.address.is_none());
+    let versions: HashSet<_> = every.map(|port| port.version).collect();
+    let mut singles = HashMap::new();
+    for version in versions {
+        let set = table::of_single_addresses(version);
+        let mut elements = connection.elements_of(&claim.table, &set)?;
+        elements.retain(|it| it.owner != own);
+        for element in elements {
+            if let Some(port) = table::host_port(&element) {
+                singles.insert(port.of_every_address(), element.owner);
+            }
+        }
+    }
+    Ok(singles)
 }
 
 /// All that an attachment has that is gone.

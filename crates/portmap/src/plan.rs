@@ -124,15 +124,12 @@ impl HostPort {
         self.protocol == Protocol::Udp.number()
     }
 
-    /// Some packet could be for both.
-    pub fn overlaps(self, other: Self) -> bool {
-        let is_apart = |one: Option<IpAddr>, other: Option<IpAddr>| match (one, other) {
-            (Some(one), Some(other)) => one != other,
-            _ => false,
-        };
-        self.version == other.version
-            && (self.protocol, self.port) == (other.protocol, other.port)
-            && !is_apart(self.address, other.address)
+    /// The same port, of every address of the host.
+    pub fn of_every_address(self) -> Self {
+        Self {
+            address: None,
+            ..self
+        }
     }
 }
 

@@ -106,25 +106,3 @@ fn localhost_is_let_out_only_where_a_port_leads_from_it() {
         assert_eq!(plan.localnet().is_some(), is_let_out, "{host:?}");
     }
 }
-
-#[test]
-fn ports_overlap_where_a_packet_could_be_for_both() {
-    let port = |address: Option<&str>| HostPort {
-        version: IpVersion::V4,
-        address: address.map(|it| it.parse().unwrap()),
-        protocol: 6,
-        port: 80,
-    };
-    let (all, one, other) = (port(None), port(Some("192.0.2.1")), port(Some("192.0.2.2")));
-    assert!(all.overlaps(one) && one.overlaps(all) && one.overlaps(one));
-    assert!(!one.overlaps(other));
-    assert!(!all.overlaps(HostPort { port: 81, ..all }));
-    assert!(!all.overlaps(HostPort {
-        protocol: 17,
-        ..all
-    }));
-    assert!(!all.overlaps(HostPort {
-        version: IpVersion::V6,
-        ..all
-    }));
-}

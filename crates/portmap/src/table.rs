@@ -135,11 +135,13 @@ fn key(port: HostPort) -> Vec<Value<'static>> {
 
 /// The host's port that an element of the table leads from, if it is of such a set.
 pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
-    let all = [&V4, &V6].into_iter().flat_map(|names| {
-        let sets = [names.address_set(), names.port_set()];
-        sets.map(|set| (names.version, set))
-    });
-    let (version, set) = all.into_iter().find(|(_, set)| set.name == element.set)?;
+    let is_of = |names: &&Names| [names.address_ports, names.ports].contains(&&*element.set);
+    let names = [&V4, &V6].into_iter().find(is_of)?;
+    let set = if element.set == names.ports {
+        names.port_set()
+    } else {
+        names.address_set()
+    };
     let (address, protocol, port) = match *element.key(&set).as_slice() {
         [
             Value::Address(address),
@@ -150,7 +152,7 @@ pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
         _ => return None,
     };
     Some(HostPort {
-        version,
+        version: names.version,
         address,
         protocol,
         port,
