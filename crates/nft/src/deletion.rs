@@ -12,13 +12,14 @@ use netlink_packet_netfilter::nftables::{ChainAttribute, NfTablesMessage};
 use crate::connection::{Connection, until_current};
 use crate::element::Element;
 use crate::error::Error;
+use crate::message::Message;
 use crate::reply::Reply;
 use crate::socket::Committed;
 use crate::table::Table;
 
 impl Connection {
-    /// Deletes the elements of `table` whose owner is doomed, and the chains to which they
-    /// alone lead; says which elements they were. What is not there is deleted.
+    /// Deletes the elements of `table` whose owner is doomed, and the chains to which no others
+    /// lead; says which elements they were. What is not there is deleted.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Busy`]; a part of them may be deleted then.
@@ -52,21 +53,54 @@ impl Connection {
             doomed.clear();
             for element in known {
                 let there = self.holder(table, element)?;
-                doomed.extend(there.filter(|it| it.owner == element.owner));
+                let is_doomed = |it: &Element| it.owner == element.owner && !doomed.contains(it);
+                let there = there.filter(is_doomed);
+                doomed.extend(there);
             }
+            let Some(idle) = self.idle_chains(table, known, &doomed)? else {
+                return Ok(Committed::Outdated);
+            };
             let mut messages: Vec<_> = doomed.iter().map(|it| table.delete_element(it)).collect();
-            for chain in chains_of(&doomed) {
-                let own = doomed.iter().filter(|it| it.chain() == Some(chain));
-                match self.references(table, chain) {
-                    Ok(all) if all == own.count() => messages.push(table.delete_chain(chain)),
-                    Ok(_) => {}
-                    Err(error) if error.is_not_found() => return Ok(Committed::Outdated),
-                    Err(error) => return Err(error),
-                }
-            }
+            messages.extend(idle);
             self.commit(messages, generation)
         })?;
         Ok(doomed)
+    }
+
+    /// Deletes the chains to which `elements` led, unless any element leads there still.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Busy`].
+    pub fn delete_chains_of(&self, table: &Table, elements: &[Element]) -> Result<(), Error> {
+        until_current(|| {
+            let generation = self.generation()?;
+            match self.idle_chains(table, elements, &[])? {
+                Some(idle) => self.commit(idle, generation),
+                None => Ok(Committed::Outdated),
+            }
+        })
+    }
+
+    /// What deletes the chains to which `elements` lead, and none but those that are `doomed`;
+    /// `None` where somebody deletes them meanwhile.
+    fn idle_chains(
+        &self,
+        table: &Table,
+        elements: &[Element],
+        doomed: &[Element],
+    ) -> Result<Option<Vec<Message>>, Error> {
+        let mut messages = Vec::new();
+        for chain in chains_of(elements) {
+            let own = doomed.iter().filter(|it| it.chain() == Some(chain));
+            match (self.references(table, chain), own.count()) {
+                (Ok(all), own) if all == own => messages.push(table.delete_chain(chain)),
+                (Ok(_), _) => {}
+                (Err(error), 0) if error.is_not_found() => {}
+                (Err(error), _) if error.is_not_found() => return Ok(None),
+                (Err(error), _) => return Err(error),
+            }
+        }
+        Ok(Some(messages))
     }
 
     /// How many elements lead to the chain. The kernel would refuse to delete one to which any does,

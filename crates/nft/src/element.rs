@@ -71,6 +71,11 @@ impl Element {
         Self { target, ..self }
     }
 
+    /// The set and the key: the place that it takes, where there is room for one.
+    pub fn place(&self) -> (&str, &[u8]) {
+        (&self.set, &self.key)
+    }
+
     /// The parts of the key of an element of `set`; fewer where it is of another one.
     pub fn key(&self, set: &Set) -> Vec<Value<'_>> {
         let mut rest = self.key.as_slice();

@@ -51,6 +51,11 @@ fn listed_chains() -> Vec<(String, Option<i32>)> {
     chains.collect()
 }
 
+fn chain_names() -> Vec<String> {
+    let chains = listed_chains().into_iter();
+    chains.map(|(name, _)| name).collect()
+}
+
 fn table() -> Table {
     let pods = Set {
         name: "pods",
@@ -283,16 +288,31 @@ fn a_chain_goes_with_the_last_element_that_leads_to_it() {
     connection.put(&with_chain("one"), &of_one).unwrap();
     let of_two = [pod(4, "b", "two")];
     connection.put(&with_chain("two"), &of_two).unwrap();
-    let chains = || {
-        let chains = listed_chains().into_iter();
-        chains.map(|(name, _)| name).collect::<Vec<_>>()
-    };
-    assert_eq!(chains(), ["postrouting", "one", "two"]);
+    assert_eq!(chain_names(), ["postrouting", "one", "two"]);
     let deleted = connection.delete(&table(), |owner| owner == "b").unwrap();
     assert_eq!((deleted.len(), owners(&connection)), (2, vec!["a".into()]));
-    assert_eq!(chains(), ["postrouting", "one"]);
+    assert_eq!(chain_names(), ["postrouting", "one"]);
     connection.delete(&table(), |owner| owner == "a").unwrap();
-    assert_eq!(chains(), ["postrouting"]);
+    assert_eq!(chain_names(), ["postrouting"]);
+}
+
+#[test]
+fn a_chain_goes_when_no_element_leads_to_it_any_more() {
+    let connection = enter_new_namespace();
+    let [old, new] = ["old", "new"].map(|chain| [pod(1, "a", chain)]);
+    connection.put(&with_chain("old"), &old).unwrap();
+    connection.delete_chains_of(&table(), &old).unwrap();
+    assert_eq!(chain_names(), ["postrouting", "old"], "it is needed");
+    connection.put(&with_chain("new"), &new).unwrap();
+    for _ in 0..2 {
+        connection.delete_chains_of(&table(), &old).unwrap();
+        assert_eq!(chain_names(), ["postrouting", "new"]);
+    }
+    // Whoever forgot which of them it was in the end names both.
+    connection.put(&with_chain("old"), &old).unwrap();
+    let both = [new, old.clone()].concat();
+    assert_eq!(connection.delete_known(&table(), &both).unwrap(), old);
+    assert_eq!(chain_names(), ["postrouting"]);
 }
 
 #[test]
