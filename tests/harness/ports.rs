@@ -51,10 +51,15 @@ impl<'h> Ports<'h> {
     /// `hostPort:containerPort/protocol`, with `hostIP:` before it where there is one.
     pub fn attach(&self, sandbox: &Sandbox, mappings: &[&str]) -> Network<'h> {
         let result = self.bridge.add(sandbox);
+        let portmap = self.portmap.clone().with("prevResult", result);
+        Self::asking(&portmap, mappings)
+    }
+
+    /// `portmap`, ready for other mappings.
+    pub fn asking(portmap: &Network<'h>, mappings: &[&str]) -> Network<'h> {
         let mappings: Vec<_> = mappings.iter().map(|text| mapping(text)).collect();
-        self.portmap
+        portmap
             .clone()
-            .with("prevResult", result)
             .with("runtimeConfig", json!({"portMappings": mappings}))
     }
 

@@ -5,8 +5,14 @@
 //! succeeds all the same passes CHECK. The tables without elements, the bridge and its sysctls stay,
 //! as they do after the first pod. What strace cannot single out is told in `tests::faults`.
 
+use std::fs;
+
+use serde_json::json;
+use tests::faults::{Fault, Harm, Trace};
 use tests::lab::{Moment, Subject, torture};
 use tests::points::Attack;
+use tests::tally::{Ended, Tally};
+use tests::{Host, Network, Place as _, Ports, Sandbox};
 
 /// Two ports, of both families, with everything that keeps neighbours and 127.0.0.1 apart.
 const PORTMAP: Subject = Subject {
@@ -53,4 +59,98 @@ fn a_removal_whose_messages_are_refused_is_made_up_for_by_the_next_one() {
 #[test]
 fn a_removal_that_is_killed_is_made_up_for_by_the_next_one() {
     torture(PORTMAP, (Moment::Removal, Attack::Kill), (90, 6));
+}
+
+/// An attachment with ports, and an ADD of it with others and under other conditions.
+struct Again<'h> {
+    host: &'h Host,
+    a: Sandbox,
+    ports: Ports<'h>,
+    first: Network<'h>,
+    second: Network<'h>,
+}
+
+impl<'h> Again<'h> {
+    fn new(host: &'h Host) -> Self {
+        let a = host.sandbox("a");
+        let ports = host
+            .ports()
+            .with("conditionsV4", json!(["ip saddr != 192.0.2.7"]));
+        let first = ports.attach(&a, &["8080:80", "8081:81"]);
+        let second = Ports::asking(&first, &["8080:82", "7070:80"]);
+        let second = second.with("conditionsV4", json!(["ip saddr != 192.0.2.8"]));
+        Self {
+            host,
+            a,
+            ports,
+            first,
+            second,
+        }
+    }
+
+    /// Rules and records.
+    fn all(&self) -> String {
+        let rules = self.host.run("nft", &["list", "ruleset"]);
+        let records = fs::read_dir("/run/cni/portmap").unwrap();
+        let records = records.map(|it| fs::read_to_string(it.unwrap().path()).unwrap());
+        rules + &records.collect::<String>()
+    }
+
+    /// A second ADD that meets the fault: it leaves what the first one did, unless it succeeds or
+    /// is killed, and DEL removes all.
+    fn attempt(&self, fault: &Fault) -> (Ended, Result<(), String>) {
+        self.first.add(&self.a);
+        let before = self.all();
+        let file = self.host.dir().join("calls");
+        let outcome = fault.strikes(&self.second.on("ADD", &self.a), &file).run();
+        let (ended, expected) = match outcome.status.code() {
+            Some(0) => (Ended::Succeeded, None),
+            Some(1) => (Ended::Failed, Some(before)),
+            _ => (Ended::Killed, None),
+        };
+        let found = self.all();
+        self.ports.forgotten(&self.a).ok();
+        let left = self.all();
+        let verdict = if expected.is_some_and(|it| it != found) {
+            Err(format!("{fault}: {outcome:#?}: {found}"))
+        } else if left.contains("cni:") || left.contains("conditions-") {
+            Err(format!("{fault}: DEL left {left}"))
+        } else {
+            Ok(())
+        };
+        (ended, verdict)
+    }
+}
+
+#[track_caller]
+fn torture_again(attack: Attack, (points, of_ten): (usize, usize)) {
+    let host = Host::new();
+    let again = Again::new(&host);
+    again.first.add(&again.a);
+    let add = again.second.on("ADD", &again.a);
+    let trace = Trace::of(&add, &host.dir().join("calls"));
+    again.ports.forgotten(&again.a).ok();
+    let mut tally = Tally::new(["portmap", "second ADD", attack.name()]);
+    for fault in tally.choose(attack.faults(&trace)) {
+        let (ended, verdict) = again.attempt(&fault);
+        let is_killed = (ended == Ended::Killed) == (fault.harm() == Harm::Kill);
+        assert!(is_killed || ended == Ended::Succeeded, "{fault}: {ended:?}");
+        tally.note(Some(ended), verdict);
+    }
+    tally.finish(points, of_ten);
+}
+
+#[test]
+fn a_second_add_whose_calls_fail_leaves_what_the_first_did() {
+    torture_again(Attack::Failure, (300, 3));
+}
+
+#[test]
+fn a_second_add_whose_messages_are_refused_leaves_what_the_first_did() {
+    torture_again(Attack::Refusal, (70, 7));
+}
+
+#[test]
+fn a_second_add_that_is_killed_leaves_nothing_after_del() {
+    torture_again(Attack::Kill, (110, 7));
 }

@@ -23,10 +23,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     if plan.forwards.is_empty() {
         return Ok(());
     }
-    let owner = attachment.owner();
     let links = localnet::links(&plan.pods())?;
-    let claim = table::claim(&plan, &config, &links, &owner);
-    let Some(record) = Records::default().read(&owner) else {
+    let claim = table::claim(&plan, &config, &links, attachment.owner());
+    let Some(record) = Records::default().read(&claim.owner) else {
         bail!("there is no record of {attachment}");
     };
     let mut differences = firewall::differences(&claim, &record)?;

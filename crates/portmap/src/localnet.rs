@@ -35,10 +35,7 @@ pub(crate) fn sysctl(links: &[(IpAddr, String)], pod: Ipv4Addr) -> Option<Sysctl
 ///
 /// # Errors
 /// It cannot be set.
-pub(crate) fn let_out(links: &[(IpAddr, String)], pod: Ipv4Addr) -> anyhow::Result<()> {
-    let Some(sysctl) = sysctl(links, pod) else {
-        return Ok(());
-    };
+pub(crate) fn let_out(sysctl: &Sysctl) -> anyhow::Result<()> {
     sysctl
         .ensure("1")
         .context("let 127.0.0.1 reach the container's ports; snat: false does without")?;

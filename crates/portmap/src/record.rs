@@ -42,6 +42,16 @@ pub(crate) struct Identity {
 #[derive(Debug)]
 pub(crate) struct Records(PathBuf);
 
+impl Record {
+    /// The same sandbox, with these elements.
+    pub fn with(&self, elements: Vec<Element>) -> Self {
+        Self {
+            elements,
+            ..self.clone()
+        }
+    }
+}
+
 impl Identity {
     /// That of the file at `path`.
     pub fn of(path: &Path) -> io::Result<Self> {
@@ -79,6 +89,11 @@ impl Records {
     pub fn read(&self, owner: &str) -> Option<Record> {
         let bytes = fs::read(self.file("", owner)).ok()?;
         serde_json::from_slice(&bytes).ok()
+    }
+
+    /// There is a record of `owner`, but it cannot be read, as another version wrote it.
+    pub fn is_torn(&self, owner: &str) -> bool {
+        self.file("", owner).exists() && self.read(owner).is_none()
     }
 
     /// Removes the record of `owner`, and what is left of one that was never whole.

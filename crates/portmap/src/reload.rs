@@ -1,13 +1,16 @@
 //! RELOAD: the ports that ADD forwarded, once more.
 
+use std::cell::RefCell;
+
 use anyhow::{Context as _, ensure};
-use cni::CheckRequest;
+use cni::{CheckRequest, Undo};
 use netns::{Netns, PATIENCE};
 
 use crate::config::Config;
+use crate::installation::Installation;
 use crate::plan::Plan;
 use crate::record::Records;
-use crate::{add, firewall, holder};
+use crate::{firewall, holder};
 
 /// Forwards the ports that are not; those that are stay untouched, with their connections.
 ///
@@ -32,7 +35,12 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         !holder::is_over(&record),
         "the sandbox of {attachment} is gone, or has other addresses"
     );
-    let stale = add::forward(request, &config, &plan)?;
+    let ports = RefCell::new(Installation::new(request, &config, &plan)?);
+    let mut undo = Undo::default();
+    undo.push("put the ports back", || ports.borrow().put_back());
+    let stale = ports.borrow_mut().install()?;
+    undo.keep();
+    ports.borrow().finish();
     drop(lock);
     firewall::forget(&stale);
     Ok(())

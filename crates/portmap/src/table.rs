@@ -16,18 +16,12 @@ use crate::plan::{HostPort, Plan};
 /// What an attachment adds, and the table as it has to be for it.
 #[derive(Debug)]
 pub(crate) struct Claim {
+    /// Whose they are to be.
+    pub owner: String,
     /// The table, with the chains that the elements lead to.
     pub table: Table,
     /// For its sets.
     pub elements: Vec<Element>,
-}
-
-impl Claim {
-    /// Ports to which senders would go on to send as they began.
-    pub fn connectionless_ports(&self) -> impl Iterator<Item = HostPort> {
-        let ports = self.elements.iter().filter_map(host_port);
-        ports.filter(|port| port.is_connectionless())
-    }
 }
 
 /// The names of the sets and fields of one family.
@@ -57,7 +51,7 @@ pub(crate) fn claim(
     plan: &Plan,
     config: &Config,
     links: &[(IpAddr, String)],
-    owner: &str,
+    owner: String,
 ) -> Claim {
     let mut table = table();
     let mut elements = Vec::new();
@@ -66,14 +60,14 @@ pub(crate) fn claim(
             Value::Address(forward.pod),
             Value::Port(forward.container_port),
         ];
-        elements.push(port_element(forward.port, owner).to_values(&to));
+        elements.push(port_element(forward.port, &owner).to_values(&to));
         let version = forward.port.version;
         let conditions = config.conditions(version);
         if conditions.is_empty() {
             continue;
         }
         let chain = format!("conditions-{}", conditions.hash(version));
-        elements.push(condition_element(forward.port, owner).to_chain(&chain));
+        elements.push(condition_element(forward.port, &owner).to_chain(&chain));
         if table.chains.iter().all(|it| it.name != chain) {
             let rule = Rule::new("what the network's ports are for");
             table.chains.push(Chain {
@@ -84,9 +78,13 @@ pub(crate) fn claim(
         }
     }
     for pod in plan.pods() {
-        elements.extend(masquerade(pod, config.source_nat, links, owner));
+        elements.extend(masquerade(pod, config.source_nat, links, &owner));
     }
-    Claim { table, elements }
+    Claim {
+        owner,
+        table,
+        elements,
+    }
 }
 
 /// The elements that a pod needs for those of its clients whom it could not answer.
@@ -172,22 +170,6 @@ pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
 /// The set in which ports of single addresses are.
 pub(crate) fn of_single_addresses(version: IpVersion) -> Set {
     names(version).address_set()
-}
-
-/// Only who has the port may have this element; others go to whoever has the address now.
-pub(crate) fn is_exclusive(element: &Element) -> bool {
-    let exclusive = |names: &Names| {
-        [
-            names.address_ports,
-            names.ports,
-            names.address_conditions,
-            names.conditions,
-        ]
-    };
-    [&V4, &V6]
-        .into_iter()
-        .flat_map(exclusive)
-        .any(|name| name == element.set)
 }
 
 /// Translation and masquerading, without any network's conditions.

@@ -1,0 +1,258 @@
+//! The ports of an attachment on their way in, in the place of those that it had.
+//!
+//! The record always lists what there is and what there will be, so that DEL finds either, wherever
+//! this is cut short.
+
+use std::collections::{BTreeSet, HashSet};
+
+use anyhow::Context as _;
+use cni::{AddRequest, Attachment, Error, note};
+use netns::Sysctl;
+use nft::{Change, Connection, Element, Updated};
+
+use crate::config::Config;
+use crate::decision::{Refusal, decide};
+use crate::firewall::coded;
+use crate::plan::{HostPort, Plan};
+use crate::record::{Identity, Record, Records};
+use crate::table::{self, Claim};
+use crate::{del, holder, localnet};
+
+/// What is to be there, and what was.
+pub(crate) struct Installation<'a> {
+    attachment: &'a Attachment,
+    claim: Claim,
+    /// As it shall be in the end.
+    record: Record,
+    /// By which 127.0.0.1 is let out.
+    sysctl: Option<Sysctl>,
+    records: Records,
+    /// That of an earlier ADD.
+    earlier: Option<Record>,
+    /// What goes, once that was decided.
+    doomed: Option<Vec<Element>>,
+}
+
+impl<'a> Installation<'a> {
+    /// Reads what is known of the sandbox and of an earlier ADD.
+    ///
+    /// # Errors
+    /// Code 4: there is no such sandbox; whatever the kernel refuses.
+    pub fn new(request: &'a AddRequest, config: &Config, plan: &Plan) -> anyhow::Result<Self> {
+        let attachment = &request.attachment;
+        let links = localnet::links(&plan.pods())?;
+        let claim = table::claim(plan, config, &links, attachment.owner());
+        let identity = Identity::of(&request.netns)
+            .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
+        let record = Record {
+            netns: request.netns.clone(),
+            identity,
+            interface: attachment.interface.as_str().to_owned(),
+            host_link: holder::host_link(request.chained()?, &request.netns)?,
+            addresses: plan.pods(),
+            elements: claim.elements.clone(),
+        };
+        let records = Records::default();
+        let mut earlier = records.read(&claim.owner);
+        if earlier.is_none() && records.is_torn(&claim.owner) {
+            let elements = owned(&Connection::open()?, &claim)?;
+            earlier = Some(record.with(elements));
+        }
+        Ok(Self {
+            attachment,
+            sysctl: plan
+                .localnet()
+                .and_then(|pod| localnet::sysctl(&links, pod)),
+            claim,
+            record,
+            records,
+            earlier,
+            doomed: None,
+        })
+    }
+
+    /// Takes the ports, from attachments that are gone as well, in one transaction; then lets
+    /// 127.0.0.1 out, which the rules have to be there for. Says which ports have connections that
+    /// must be forgotten: those that were taken over, and where anything was changed the
+    /// connectionless ones.
+    ///
+    /// # Errors
+    /// Code 11: a port is held by an attachment that lives, or others do not cease to change the
+    /// rules. Whatever the kernel refuses.
+    pub fn install(&mut self) -> anyhow::Result<Vec<HostPort>> {
+        let connection = Connection::open()?;
+        self.write_down()?;
+        let mut stale = Vec::new();
+        for _ in 0..MOST_HOLDERS {
+            match self.attempt(&connection) {
+                Ok(updated) => {
+                    updated.warning(&self.claim.table).iter().for_each(note);
+                    stale.extend(self.connectionless_ports(updated));
+                    self.take_over_displaced(&connection)?;
+                    self.sysctl.as_ref().map_or(Ok(()), localnet::let_out)?;
+                    return Ok(stale);
+                }
+                Err(Refusal::Held { port, owner }) => {
+                    if !holder::is_gone(&self.records, &owner) {
+                        return Err(held(port, &owner).into());
+                    }
+                    note(format_args!(
+                        "{port} was held by {owner}, whose sandbox is gone: taken over"
+                    ));
+                    stale.extend(take_over(&connection, &owner, &self.records)?);
+                }
+                Err(Refusal::Unlisted) => {
+                    let elements = owned(&connection, &self.claim)?;
+                    self.earlier = Some(self.record.with(elements));
+                    self.write_down()?;
+                }
+                Err(Refusal::Nft(error)) => return Err(coded(error)),
+            }
+        }
+        let reason = "others go on taking the ports that were asked for".to_owned();
+        Err(Error::TryAgain { reason }.into())
+    }
+
+    /// What an earlier ADD left is there again, and nothing else.
+    ///
+    /// # Errors
+    /// Whatever the kernel refuses; the record lists all that may be there then.
+    pub fn put_back(&self) -> anyhow::Result<()> {
+        let Some(earlier) = &self.earlier else {
+            return del::remove(self.attachment);
+        };
+        if let Some(doomed) = &self.doomed {
+            self.restore(doomed).map_err(coded)?;
+        }
+        self.records.write(&self.claim.owner, earlier)
+    }
+
+    /// There is no way back any more: what was kept for it goes. That it cannot is said, and left
+    /// to DEL.
+    pub fn finish(&self) {
+        if self.everything() == self.record {
+            return;
+        }
+        let finish = || {
+            let chains = Connection::open()?.delete_chains_of(&self.claim.table, self.had());
+            chains.map_err(coded)?;
+            self.records.write(&self.claim.owner, &self.record)
+        };
+        if let Err(error) = finish() {
+            note(format_args!(
+                "something of an earlier ADD is left until DEL: {error:#}"
+            ));
+        }
+    }
+
+    fn attempt(&mut self, connection: &Connection) -> Result<Updated, Refusal> {
+        let (claim, earlier, doomed) = (&self.claim, &self.earlier, &mut self.doomed);
+        let had = earlier.as_ref().map_or(&[][..], |it| &it.elements);
+        connection.update(&claim.table, || {
+            *doomed = None;
+            let delete = decide(connection, claim, had)?;
+            *doomed = Some(delete.clone());
+            let add = claim.elements.clone();
+            Ok(Change { delete, add })
+        })
+    }
+
+    /// Whether or not the transaction happened.
+    fn restore(&self, doomed: &[Element]) -> Result<(), nft::Error> {
+        let (connection, table) = (Connection::open()?, table::table());
+        let is_own = |it: &Element| it.owner == self.claim.owner;
+        connection.update(&table, || {
+            let mut change = Change::default();
+            for element in &self.everything().elements {
+                let is_first = |it: &Element| is_own(it) && !change.delete.contains(it);
+                let there = connection.holder(&table, element)?.filter(is_first);
+                change.delete.extend(there);
+            }
+            change.add = doomed.iter().filter(|it| is_own(it)).cloned().collect();
+            Ok::<_, nft::Error>(change)
+        })?;
+        connection.delete_chains_of(&table, &self.claim.elements)
+    }
+
+    /// Ports to which senders would go on to send as they began.
+    fn connectionless_ports(&self, updated: Updated) -> Vec<HostPort> {
+        if updated == Updated::Nothing {
+            return Vec::new();
+        }
+        let elements = self
+            .claim
+            .elements
+            .iter()
+            .chain(self.doomed.iter().flatten());
+        let ports: HashSet<_> = elements.filter_map(table::host_port).collect();
+        ports
+            .into_iter()
+            .filter(|it| it.is_connectionless())
+            .collect()
+    }
+
+    /// What others had that only who has the address can have.
+    fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
+        let displaced = self.doomed.iter().flatten().map(|it| it.owner.as_str());
+        let owners: BTreeSet<_> = displaced.filter(|it| *it != self.claim.owner).collect();
+        for owner in owners {
+            if holder::is_gone(&self.records, owner) {
+                take_over(connection, owner, &self.records)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn had(&self) -> &[Element] {
+        self.earlier.as_ref().map_or(&[], |it| &it.elements)
+    }
+
+    /// All that there is or may be a moment later.
+    fn everything(&self) -> Record {
+        let claimed: HashSet<_> = self.claim.elements.iter().collect();
+        let others = self.had().iter().filter(|it| !claimed.contains(it));
+        let elements = self.claim.elements.iter().chain(others);
+        self.record.with(elements.cloned().collect())
+    }
+
+    fn write_down(&self) -> anyhow::Result<()> {
+        let everything = self.everything();
+        if self.records.read(&self.claim.owner).as_ref() == Some(&everything) {
+            return Ok(());
+        }
+        self.records.write(&self.claim.owner, &everything)
+    }
+}
+
+/// All that the claim's owner has, by its name.
+fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>> {
+    let mut elements = connection.elements(&claim.table).map_err(coded)?;
+    elements.retain(|it| it.owner == claim.owner);
+    Ok(elements)
+}
+
+/// All that an attachment has that is gone.
+fn take_over(
+    connection: &Connection,
+    owner: &str,
+    records: &Records,
+) -> anyhow::Result<Vec<HostPort>> {
+    let deleted = connection
+        .delete(&table::table(), |it| it == owner)
+        .map_err(coded)?;
+    records.remove(owner)?;
+    Ok(deleted.iter().filter_map(table::host_port).collect())
+}
+
+fn held(port: HostPort, owner: &str) -> Error {
+    let holder = match owner {
+        "" => "an element that somebody else put into nf_tables table cni-portmap",
+        owner => owner,
+    };
+    Error::TryAgain {
+        reason: format!("hostPort: {port} is held by {holder}"),
+    }
+}
+
+/// More than the ports that one container has in practice.
+const MOST_HOLDERS: usize = 100;
