@@ -229,9 +229,36 @@ fn what_cannot_be_mapped_is_said() {
     assert!(outcome.stderr.contains(said), "{outcome:?}");
     assert!(!elements(&host).contains("8080"));
     portmap.on("CHECK", &a).ok();
-    let nothing = portmap.with("prevResult.ips", json!([]));
-    nothing
-        .on("ADD", &a)
-        .error()
-        .expect(7, &["prevResult", "eth0"]);
+}
+
+/// As in the reference: a container without addresses is none to fail for.
+#[test]
+fn ports_of_a_container_without_an_address_are_passed_over() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let portmap = host
+        .ports()
+        .attach(&a, &["8080:80", "127.0.0.1:8053:53/udp"]);
+    let mut result = portmap.config()["prevResult"].clone();
+    result.as_object_mut().unwrap().remove("ips");
+    let portmap = portmap.with("prevResult", result.clone());
+    let theirs = portmap.by_reference();
+    for (verb, printed) in [
+        ("ADD", &result),
+        ("CHECK", &Value::Null),
+        ("RELOAD", &Value::Null),
+        ("DEL", &Value::Null),
+    ] {
+        let outcome = portmap.on(verb, &a).run();
+        assert_eq!(&outcome.ok(), printed, "{verb}");
+        for mapping in ["tcp port 8080", "udp port 8053 of 127.0.0.1"] {
+            let is_said = outcome.stderr.contains(&format!("{mapping} leads nowhere"));
+            assert_eq!(is_said, verb != "DEL", "{verb}: {outcome:?}");
+        }
+        if verb != "RELOAD" {
+            theirs.on(verb, &a).ok();
+        }
+    }
+    assert_eq!(elements(&host), "");
+    assert!(!fs::exists(RECORD).unwrap());
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use cni::{AddRequest, Answer, Answered, Undo, note};
+use cni::{AddRequest, Answer, Answered, Undo};
 
 use crate::config::Config;
 use crate::firewall;
@@ -19,12 +19,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     if config.mappings.is_empty() {
         return Ok(answer.give(result)?);
     }
-    let plan = Plan::new(&config, result, &request.attachment.interface)?;
-    for mapping in &plan.idle {
-        note(format_args!(
-            "{mapping} leads nowhere: the container has no address of that family"
-        ));
-    }
+    let plan = Plan::new(&config, result, &request.attachment.interface);
+    plan.tell_of_idle();
     if plan.forwards.is_empty() {
         return Ok(answer.give(result)?);
     }

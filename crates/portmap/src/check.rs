@@ -19,7 +19,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     let attachment = &request.attachment;
-    let plan = Plan::new(&config, result, &attachment.interface)?;
+    let plan = Plan::new(&config, result, &attachment.interface);
+    plan.tell_of_idle();
     if plan.forwards.is_empty() {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni::result::{AddResult, IpConfig};
-use cni::{Error, InterfaceName};
+use cni::{InterfaceName, note};
 use nft::IpVersion;
 
 use crate::config::{Config, Mapping, Protocol, SourceNat, version_of};
@@ -46,19 +46,8 @@ pub(crate) struct HostPort {
 
 impl Plan {
     /// Decides which port leads where.
-    ///
-    /// # Errors
-    /// Code 7: ports are asked for, and `result` has no address that they could lead to.
-    pub fn new(
-        config: &Config,
-        result: &AddResult,
-        interface: &InterfaceName,
-    ) -> Result<Self, Error> {
+    pub fn new(config: &Config, result: &AddResult, interface: &InterfaceName) -> Self {
         let pods = pods(result, interface);
-        if pods.is_empty() && !config.mappings.is_empty() {
-            let reason = format!("has no address of {interface} that a port could lead to");
-            return Err(Error::invalid("prevResult", reason));
-        }
         let (mut forwards, mut idle) = (Vec::new(), Vec::new());
         for mapping in &config.mappings {
             let pods = pods.iter().copied();
@@ -71,11 +60,20 @@ impl Plan {
         }
         let mut seen = HashSet::new();
         forwards.retain(|forward| seen.insert(*forward));
-        Ok(Self {
+        Self {
             forwards,
             idle,
             source_nat: config.source_nat,
-        })
+        }
+    }
+
+    /// Says which mappings lead nowhere: as in the reference that is no error.
+    pub fn tell_of_idle(&self) {
+        for mapping in &self.idle {
+            note(format_args!(
+                "{mapping} leads nowhere: the container has no address of that family"
+            ));
+        }
     }
 
     /// The container's addresses that a port leads to, each once.

@@ -21,7 +21,8 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let result = request.chained()?;
     let config = Config::parse(&request.network)?;
     let attachment = &request.attachment;
-    let plan = Plan::new(&config, result, &attachment.interface)?;
+    let plan = Plan::new(&config, result, &attachment.interface);
+    plan.tell_of_idle();
     if plan.forwards.is_empty() {
         return Ok(());
     }
