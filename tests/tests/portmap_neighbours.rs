@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::json;
 use tests::traffic::{tcp_by_port, udp_by_port};
-use tests::{Host, Place as _, Sandbox};
+use tests::{Host, Network, Place as _, Ports, Sandbox};
 
 fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -135,8 +135,8 @@ fn pods_of_the_reference_keep_their_ports_beside_ours() {
     assert!(tcp_by_port(&outside, "192.0.2.1:8081", (&b, 80)).is_some());
 }
 
-/// As nftables.service and many an administrator do it. One comment that nft(8) finds too long
-/// would keep the whole firewall from being loaded.
+/// As nftables.service and many an administrator do it. One comment that nft(8) finds too long, or
+/// that ends before its end, would keep the whole firewall from being loaded.
 #[test]
 fn rules_that_were_saved_can_be_loaded_again_whatever_the_names() {
     let host = Host::new();
@@ -144,22 +144,29 @@ fn rules_that_were_saved_can_be_loaded_again_whatever_the_names() {
         .ports()
         .with_bridge("ipMasq", true)
         .with_bridge("macspoofchk", true);
-    for (network, container) in [
-        ("pods", "a"),
-        (&"n".repeat(54), &"c".repeat(64)),
-        (&"n".repeat(200), &"d".repeat(200)),
+    for (network, container, interface) in [
+        ("pods", "a", "eth0"),
+        (&"n".repeat(54), &"c".repeat(64), "eth0"),
+        (&"n".repeat(200), &"d".repeat(200), "eth0"),
+        ("pods", "e", "\"eth0\""),
+        ("pods", "f", "';}\\$#{@\u{1}\\"),
+        (&"n".repeat(200), &"g".repeat(200), &"\"".repeat(15)),
     ] {
         let pod = host.sandbox(container);
         let ports = ports.clone().named(network);
-        let portmap = ports.add(&pod, &["8080:80"]);
+        let on = |network: &Network<'_>, verb: &str| network.on(verb, &pod).ifname(interface);
+        let result = on(ports.bridge(), "ADD").ok();
+        let portmap = ports.portmap().clone().with("prevResult", result);
+        let portmap = Ports::asking(&portmap, &["8080:80"]);
+        on(&portmap, "ADD").ok();
         let saved = format!("flush ruleset\n{}", host.run("nft", &["list", "ruleset"]));
         let file = host.dir().join("saved.nft");
         std::fs::write(&file, saved).unwrap();
         host.run("nft", &["--file", file.to_str().unwrap()]);
         assert!(tcp_by_port(&host, "127.0.0.1:8080", (&pod, 80)).is_some());
-        portmap.on("CHECK", &pod).ok();
-        portmap.del(&pod);
-        ports.bridge().del(&pod);
+        on(&portmap, "CHECK").ok();
+        on(&portmap, "DEL").ok();
+        on(ports.bridge(), "DEL").ok();
         assert!(!host.run("nft", &["list", "ruleset"]).contains("cni:"));
     }
 }

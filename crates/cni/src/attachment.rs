@@ -32,9 +32,11 @@ impl Attachment {
     /// The tag by which everything that belongs to this attachment is found again:
     /// `cni:<network>/<container ID>/<interface>`.
     ///
-    /// At most 128 bytes, the longest comment that nft(8) takes: it would refuse a saved rule
-    /// set as a whole for a longer one, which the kernel holds. Where the names do not fit,
-    /// network and container ID are replaced by the beginnings of their SHA-256.
+    /// It is a comment that nft(8) can read again, which would refuse a saved rule set as a whole for
+    /// another one: at most 128 bytes and without a quotation mark. Where the names do not fit, network
+    /// and container ID are replaced by the beginnings of their SHA-256; a quotation mark, which an
+    /// interface's name can hold, by a per cent sign, which the kernel lets none have
+    /// (`__dev_alloc_name()` in net/core/dev.c).
     pub fn owner(&self) -> String {
         let clear = owner_tag(
             self.network.as_str(),
@@ -100,6 +102,7 @@ impl fmt::Display for Attachment {
 const OWNER_LIMIT: usize = 128;
 
 fn owner_tag(network: &str, container: &str, interface: &InterfaceName) -> String {
+    let interface = interface.as_str().replace('"', "%");
     format!("cni:{network}/{container}/{interface}")
 }
 
@@ -248,6 +251,11 @@ mod tests {
         let long = attachment(&"n".repeat(55), &"c".repeat(64)).owner();
         assert_eq!(long.len(), 4 + 48 + 1 + 48 + 5);
         assert!(long.starts_with("cni:") && long.ends_with("/eth0"));
+        let quoted = Attachment {
+            interface: "\"e\\h\"".parse().unwrap(),
+            ..attachment("pods", "c1")
+        };
+        assert_eq!(quoted.owner(), "cni:pods/c1/%e\\h%");
     }
 
     #[test]
