@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::sockopt::{ReceiveTimeout, SendTimeout};
+use nix::sys::socket::sockopt::{Linger, ReceiveTimeout, SendTimeout};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, listen,
     setsockopt, socket,
@@ -131,6 +131,31 @@ impl Connection {
         Self { calling, answering }
     }
 
+    /// As [`Self::open`], from an address and port that the client chose; `None` where nobody answers.
+    pub fn open_from(
+        (client, source): (&impl Place, &str),
+        target: &str,
+        (server, port): (&impl Place, u16),
+    ) -> Option<Self> {
+        let [source, target]: [SocketAddr; 2] = [source, target].map(|it| it.parse().unwrap());
+        let every = SocketAddr::new(unspecified(target).ip(), port);
+        let listening = server.enter(|| TcpListener::bind(every).unwrap());
+        let calling = client.enter(|| connect(source, target)).ok()?;
+        let (answering, _) = listening.accept().unwrap();
+        Some(Self { calling, answering })
+    }
+
+    /// Ends without a word to the other side, as long as none can leave.
+    pub fn vanish(self) {
+        let at_once = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        for end in [self.calling, self.answering] {
+            setsockopt(&end, Linger, &at_once).unwrap();
+        }
+    }
+
     /// The same connection, of which the server says the first word.
     pub fn turned(self) -> Self {
         Self {
@@ -248,21 +273,23 @@ fn connected(
             let listening = server.enter(|| TcpListener::bind(address).unwrap());
             let target = listening.local_addr().unwrap();
             // The standard library binds no socket that is to be connected.
-            let from = client.enter(|| connect(source, target));
+            let from = client.enter(|| connect(source, target)).unwrap();
             (Pipe::Tcp(from), Pipe::Tcp(listening.accept().unwrap().0))
         }
     }
 }
 
-fn connect(source: SocketAddr, target: SocketAddr) -> TcpStream {
+fn connect(source: SocketAddr, target: SocketAddr) -> nix::Result<TcpStream> {
     let (family, none) = match source {
         SocketAddr::V4(_) => (AddressFamily::Inet, SockFlag::empty()),
         SocketAddr::V6(_) => (AddressFamily::Inet6, SockFlag::empty()),
     };
-    let made = socket(family, SockType::Stream, none, None).unwrap();
-    bind(made.as_raw_fd(), &SockaddrStorage::from(source)).unwrap();
-    nix::sys::socket::connect(made.as_raw_fd(), &SockaddrStorage::from(target)).unwrap();
-    made.into()
+    let made = socket(family, SockType::Stream, none, None)?;
+    let patience = TimeVal::seconds(PATIENCE.as_secs().try_into().unwrap());
+    setsockopt(&made, SendTimeout, &patience)?;
+    bind(made.as_raw_fd(), &SockaddrStorage::from(source))?;
+    nix::sys::socket::connect(made.as_raw_fd(), &SockaddrStorage::from(target))?;
+    Ok(made.into())
 }
 
 fn pour(to: &Pipe, stop: &AtomicBool) {

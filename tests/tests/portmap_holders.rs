@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tests::traffic::tcp_by_port;
+use tests::traffic::{Connection, tcp_by_port};
 use tests::{Host, Network, Place as _, Ports, Sandbox, eventually};
 
 /// Pod `a`, which has port 8080 and is known by another path, and `b`, which asks for it.
@@ -223,4 +223,39 @@ fn a_record_without_a_link_of_the_host_is_read() {
     rivals.expect_refused();
     rivals.ports.forgotten(&rivals.a).ok();
     rivals.asks.add(&rivals.b);
+}
+
+/// A connection from the client's port 4000 to port 8080 of the host, where `pod` listens.
+fn connect(outside: &Sandbox, pod: &Sandbox) -> Option<Connection> {
+    Connection::open_from((outside, "192.0.2.2:4000"), "192.0.2.1:8080", (pod, 80))
+}
+
+/// The kernel would go on to translate as it did for the client's first connection. The second time
+/// somebody else asked in vain before, for another port as well.
+#[test]
+fn a_client_of_a_sandbox_that_is_gone_reaches_the_next_one_from_the_same_port() {
+    for is_asked_for_in_vain in [false, true] {
+        let host = Host::new();
+        let outside = host.outside();
+        let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+        let ports = host.ports();
+        ports.add(&a, &["8080:80"]);
+        let mut connection = connect(&outside, &a).unwrap();
+        assert!(connection.carries());
+        // Neither side hears of the end of the other.
+        outside.ip("link set outside down");
+        a.ip("link delete eth0");
+        connection.vanish();
+        outside.ip("link set outside up");
+        if is_asked_for_in_vain {
+            ports.add(&b, &["9090:80"]);
+            let refused = ports.attach(&c, &["8080:80", "9090:80"]);
+            refused.on("ADD", &c).error().expect(11, &["9090"]);
+            ports.forgotten(&b).ok();
+            ports.bridge().del(&b);
+        }
+        ports.add(&b, &["8080:80"]);
+        let mut connection = connect(&outside, &b).expect("a connection to b");
+        assert!(connection.carries());
+    }
 }

@@ -12,7 +12,7 @@ use nft::{Change, Connection, Element, Updated};
 
 use crate::config::Config;
 use crate::decision::{Refusal, decide};
-use crate::firewall::coded;
+use crate::firewall::{self, coded};
 use crate::plan::{HostPort, Plan};
 use crate::record::{Identity, Record, Records};
 use crate::table::{self, Claim};
@@ -72,9 +72,8 @@ impl<'a> Installation<'a> {
     }
 
     /// Takes the ports, from attachments that are gone as well, in one transaction; then lets
-    /// 127.0.0.1 out, which the rules have to be there for. Says which ports have connections that
-    /// must be forgotten: those that were taken over, and where anything was changed the
-    /// connectionless ones.
+    /// 127.0.0.1 out, which the rules have to be there for. Says to which ports senders would go on
+    /// to send as they began.
     ///
     /// # Errors
     /// Code 11: a port is held by an attachment that lives, or others do not cease to change the
@@ -82,15 +81,13 @@ impl<'a> Installation<'a> {
     pub fn install(&mut self) -> anyhow::Result<Vec<HostPort>> {
         let connection = Connection::open()?;
         self.write_down()?;
-        let mut stale = Vec::new();
         for _ in 0..MOST_HOLDERS {
             match self.attempt(&connection) {
                 Ok(updated) => {
                     updated.warning(&self.claim.table).iter().for_each(note);
-                    stale.extend(self.connectionless_ports(updated));
                     self.take_over_displaced(&connection)?;
                     self.sysctl.as_ref().map_or(Ok(()), localnet::let_out)?;
-                    return Ok(stale);
+                    return Ok(self.connectionless_ports(updated));
                 }
                 Err(Refusal::Held { port, owner }) => {
                     if !holder::is_gone(&self.records, &owner) {
@@ -99,7 +96,7 @@ impl<'a> Installation<'a> {
                     note(format_args!(
                         "{port} was held by {owner}, whose sandbox is gone: taken over"
                     ));
-                    stale.extend(take_over(&connection, &owner, &self.records)?);
+                    take_over(&connection, &owner, &self.records)?;
                 }
                 Err(Refusal::Unlisted) => {
                     let elements = owned(&connection, &self.claim)?;
@@ -174,7 +171,6 @@ impl<'a> Installation<'a> {
         connection.delete_chains_of(&table, &self.claim.elements)
     }
 
-    /// Ports to which senders would go on to send as they began.
     fn connectionless_ports(&self, updated: Updated) -> Vec<HostPort> {
         if updated == Updated::Nothing {
             return Vec::new();
@@ -231,17 +227,15 @@ fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>>
     Ok(elements)
 }
 
-/// All that an attachment has that is gone.
-fn take_over(
-    connection: &Connection,
-    owner: &str,
-    records: &Records,
-) -> anyhow::Result<Vec<HostPort>> {
+/// Removes all that an attachment has that is gone, and what the kernel tracks of connections to
+/// it: clients would go on to reach nobody from the same ports of theirs.
+fn take_over(connection: &Connection, owner: &str, records: &Records) -> anyhow::Result<()> {
     let deleted = connection
         .delete(&table::table(), |it| it == owner)
         .map_err(coded)?;
-    records.remove(owner)?;
-    Ok(deleted.iter().filter_map(table::host_port).collect())
+    let ports: Vec<_> = deleted.iter().filter_map(table::host_port).collect();
+    firewall::forget(&ports);
+    records.remove(owner)
 }
 
 fn held(port: HostPort, owner: &str) -> Error {
