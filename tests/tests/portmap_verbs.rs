@@ -91,7 +91,7 @@ fn del_succeeds_where_there_was_never_a_record_and_nothing_may_be_written() {
     host.read_only("/run");
     ports.forgotten(&b).ok();
     let refusal = portmap.on("ADD", &b).error();
-    refusal.expect(100, &["write record", "/run/cni/portmap"]);
+    refusal.expect(100, &["write record /run/cni/portmap/", "write below /run"]);
     assert!(fs::exists(RECORD).unwrap());
 }
 
@@ -193,13 +193,57 @@ fn status_asks_the_kernel_and_leaves_no_trace() {
 }
 
 #[test]
-fn status_is_50_where_the_kernel_does_not_let_us() {
+fn who_may_not_use_nf_tables_is_told_what_that_takes() {
     let host = Host::new();
-    let portmap = host.ports().portmap().clone().with("cniVersion", "1.1.0");
-    let powerless = portmap.call("STATUS").powerless();
-    powerless
-        .error()
-        .expect(50, &["nf_tables", "not permitted"]);
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let version = "1.1.0";
+    let ports = host.ports().with("cniVersion", version);
+    let ports = ports.with_bridge("cniVersion", version);
+    let portmap = ports.add(&a, &["8080:80"]);
+    let other = ports.attach(&b, &["8081:80"]);
+    for (call, code) in [
+        (other.on("ADD", &b), 100),
+        (portmap.on("CHECK", &a), 100),
+        (portmap.on("RELOAD", &a), 100),
+        (portmap.on("DEL", &a), 100),
+        (ports.portmap().gc(&[]), 100),
+        (portmap.call("STATUS"), 50),
+    ] {
+        let refusal = call.powerless().error();
+        refusal.expect(code, &["nf_tables", "not permitted", "CAP_NET_ADMIN"]);
+    }
+    assert!(tcp_by_port(&host, "127.0.0.1:8080", (&a, 80)).is_some());
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    let portmap = ports.add(&a, &["8080:80"]);
+    let other = ports.attach(&b, &["8080:80"]);
+    let nowhere = "/run/netns/nowhere";
+    for (call, code, words) in [
+        (other.on("ADD", &b), 11, "until its DEL or a GC"),
+        (other.on("CHECK", &b), 100, "only ADD makes one"),
+        (other.on("RELOAD", &b), 100, "only ADD makes one"),
+        (portmap.on("ADD", &a).netns(nowhere), 4, nowhere),
+        (
+            portmap.on("ADD", &a).netns("/etc/hosts"),
+            4,
+            "no network namespace",
+        ),
+    ] {
+        call.error().expect(code, &[words]);
+    }
+    nft(&host, "flush ruleset");
+    let refusal = portmap.on("CHECK", &a).error();
+    refusal.expect(100, &["cnitool reload"]);
+    portmap.on("RELOAD", &a).ok();
+    portmap.on("CHECK", &a).ok();
+    a.ip("link delete eth0");
+    let refusal = portmap.on("RELOAD", &a).error();
+    refusal.expect(100, &["container a", "DEL removes"]);
 }
 
 #[test]

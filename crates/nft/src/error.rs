@@ -71,9 +71,9 @@ impl Error {
 }
 
 fn reason(errno: Errno) -> String {
-    let reason = errno.desc().to_lowercase();
-    match errno {
-        Errno::EPERM => reason + ", CAP_NET_ADMIN is needed",
-        _ => reason,
-    }
+    let advice = match errno {
+        Errno::EPERM => "; this takes CAP_NET_ADMIN in the host's network namespace",
+        _ => "",
+    };
+    errno.desc().to_lowercase() + advice
 }

@@ -26,9 +26,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     }
     let links = localnet::links(&plan.pods())?;
     let claim = table::claim(&plan, &config, &links, attachment.owner());
-    let Some(record) = Records::default().read(&claim.owner) else {
-        bail!("there is no record of {attachment}");
-    };
+    let record = Records::default().find(attachment)?;
     let mut differences = firewall::differences(&claim, &record)?;
     let sysctl = plan
         .localnet()
@@ -43,7 +41,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "{attachment} is not as ADD left it: {}",
+        "{attachment} is not as ADD left it: {}; `cnitool reload` puts back what is missing",
         differences.join("; ")
     )
 }

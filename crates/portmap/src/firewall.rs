@@ -76,7 +76,8 @@ fn removed(
 /// Whatever the kernel refuses.
 pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
-    let mut found = connection.differences(&claim.table, &claim.elements)?;
+    let found = connection.differences(&claim.table, &claim.elements);
+    let mut found = found.map_err(coded)?;
     let wanted: HashSet<_> = claim.elements.iter().collect();
     let others = record.elements.iter().filter(|it| !wanted.contains(it));
     found.extend(others.map(|it| format!("nf_tables: {it} was not asked for")));

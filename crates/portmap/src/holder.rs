@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use cni::InterfaceName;
 use cni::result::AddResult;
-use cni::{Error, InterfaceName};
 use netlink::{Connection, Link, LinkKind, Monitor, Wait};
 use netns::Netns;
 
@@ -43,11 +43,10 @@ pub(crate) fn is_over(record: &Record) -> bool {
 /// it is gone as soon as the namespace is.
 ///
 /// # Errors
-/// Code 4: there is no such namespace; whatever the kernel refuses.
-pub(crate) fn host_link(result: &AddResult, netns: &Path) -> anyhow::Result<Option<u32>> {
-    let namespace = Netns::open(netns).map_err(Error::sandbox)?;
+/// Whatever the kernel refuses.
+pub(crate) fn host_link(result: &AddResult, netns: &Netns) -> Result<Option<u32>, netlink::Error> {
     let host = Connection::open()?;
-    let Some(number) = host.namespace_id(&namespace)? else {
+    let Some(number) = host.namespace_id(netns)? else {
         return Ok(None);
     };
     let leads_there =

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use anyhow::Context as _;
 use cni::{AddRequest, Attachment, Error, note};
-use netns::Sysctl;
+use netns::{Netns, Sysctl};
 use nft::{Change, Connection, Element, Updated};
 
 use crate::config::Config;
@@ -40,6 +40,7 @@ impl<'a> Installation<'a> {
     /// Code 4: there is no such sandbox; whatever the kernel refuses.
     pub fn new(request: &'a AddRequest, config: &Config, plan: &Plan) -> anyhow::Result<Self> {
         let attachment = &request.attachment;
+        let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
         let links = localnet::links(&plan.pods())?;
         let claim = table::claim(plan, config, &links, attachment.owner());
         let identity = Identity::of(&request.netns)
@@ -48,7 +49,7 @@ impl<'a> Installation<'a> {
             netns: request.netns.clone(),
             identity,
             interface: attachment.interface.as_str().to_owned(),
-            host_link: holder::host_link(request.chained()?, &request.netns)?,
+            host_link: holder::host_link(request.chained()?, &sandbox)?,
             addresses: plan.pods(),
             elements: claim.elements.clone(),
         };
@@ -240,8 +241,8 @@ fn take_over(connection: &Connection, owner: &str, records: &Records) -> anyhow:
 
 fn held(port: HostPort, owner: &str) -> Error {
     let holder = match owner {
-        "" => "an element that somebody else put into nf_tables table cni-portmap",
-        owner => owner,
+        "" => "an element that somebody else put into nf_tables table cni-portmap, until it is deleted by nft(8)".to_owned(),
+        owner => format!("{owner}, until its DEL or a GC without it"),
     };
     Error::TryAgain {
         reason: format!("hostPort: {port} is held by {holder}"),

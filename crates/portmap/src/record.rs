@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use cni::Attachment;
 use nft::Element;
 use serde::{Deserialize, Serialize};
 
@@ -82,13 +83,30 @@ impl Records {
             private(&new)?.write_all(&serde_json::to_vec(record)?)?;
             fs::rename(&new, &path)
         };
-        write().with_context(|| format!("write record {}", path.display()))
+        let action = || {
+            format!(
+                "write record {}, for which portmap needs to write below /run",
+                path.display()
+            )
+        };
+        write().with_context(action)
     }
 
     /// The record of `owner`; `None` where there is none that can be read.
     pub fn read(&self, owner: &str) -> Option<Record> {
         let bytes = fs::read(self.file("", owner)).ok()?;
         serde_json::from_slice(&bytes).ok()
+    }
+
+    /// That of an attachment which must have one.
+    pub fn find(&self, attachment: &Attachment) -> anyhow::Result<Record> {
+        let record = self.read(&attachment.owner());
+        record.with_context(|| {
+            format!(
+                "there is no record of {attachment} in {}, as after a DEL or an ADD by another plugin; only ADD makes one",
+                self.0.display()
+            )
+        })
     }
 
     /// There is a record of `owner`, but it cannot be read, as another version wrote it.

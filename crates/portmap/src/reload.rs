@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use anyhow::{Context as _, ensure};
-use cni::{CheckRequest, Undo};
+use anyhow::ensure;
+use cni::{CheckRequest, Error, Undo};
 use netns::{Netns, PATIENCE};
 
 use crate::config::Config;
@@ -27,14 +27,11 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     // A DEL must not come between the record and the ports.
-    let lock = Netns::own()?.lock(PATIENCE)?;
-    let record = Records::default().read(&attachment.owner());
-    let record = record.with_context(|| {
-        format!("there is no record of {attachment}, as after a DEL or an ADD by another plugin")
-    })?;
+    let lock = Netns::own()?.lock(PATIENCE).map_err(Error::try_again)?;
+    let record = Records::default().find(attachment)?;
     ensure!(
         !holder::is_over(&record),
-        "the sandbox of {attachment} is gone, or has other addresses"
+        "the sandbox of {attachment} is gone, or has other addresses; DEL removes what is left of it"
     );
     let ports = RefCell::new(Installation::new(request, &config, &plan)?);
     let mut undo = Undo::default();
