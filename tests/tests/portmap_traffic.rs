@@ -171,6 +171,27 @@ fn a_port_of_one_address_is_of_no_other() {
     assert!(!from_host("127.0.0.1:8080") && !from_host("127.0.0.1:8083"));
 }
 
+/// As where the pods' routes are in a table of their own.
+#[test]
+fn a_pod_is_reached_by_whatever_table_its_route_is_in_and_without_one_that_is_said() {
+    let host = Host::new();
+    let outside = outside(&host);
+    let a = host.sandbox("a");
+    let portmap = host.ports().attach(&a, &PORTS);
+    host.ip("route delete 10.1.0.0/24 dev cni0");
+    host.ip("route add 10.1.0.0/24 dev cni0 src 10.1.0.1 table 100");
+    let outcome = portmap.on("ADD", &a).run();
+    outcome.ok();
+    let said = "no route leads to 10.1.0.2: its ports do not lead there either";
+    assert!(outcome.stderr.contains(said), "{outcome:?}");
+    assert_eq!(route_localnet(&host), "0");
+    host.ip("rule add to 10.1.0.0/24 lookup 100");
+    assert_eq!(portmap.on("ADD", &a).run().stderr, "");
+    assert_eq!(reach(&outside, &["192.0.2.1"], &a), [both("192.0.2.2")]);
+    assert_eq!(reach(&host, &["127.0.0.1"], &a), [both("10.1.0.1")]);
+    portmap.on("CHECK", &a).ok();
+}
+
 #[test]
 fn localhost_of_ipv6_is_refused_at_once() {
     let host = Host::new();

@@ -16,7 +16,9 @@ pub(crate) fn links(pods: &[IpAddr]) -> anyhow::Result<Vec<(IpAddr, String)>> {
     let mut links = Vec::new();
     for pod in pods {
         match host.link_towards(*pod)? {
-            None => note(format_args!("no route leads to {pod}")),
+            None => note(format_args!(
+                "no route leads to {pod}: its ports do not lead there either"
+            )),
             Some(index) => links.push((*pod, host.link_by_index(index)?.name)),
         }
     }
