@@ -6,6 +6,7 @@
 //! as they do after the first pod. What strace cannot single out is told in `tests::faults`.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::json;
 use tests::faults::{Fault, Harm, Trace};
@@ -88,38 +89,54 @@ impl<'h> Again<'h> {
         }
     }
 
-    /// Rules and records.
+    /// Rules and records; those that were never whole are overwritten or removed later.
     fn all(&self) -> String {
         let rules = self.host.run("nft", &["list", "ruleset"]);
-        let records = fs::read_dir("/run/cni/portmap").unwrap();
-        let records = records.map(|it| fs::read_to_string(it.unwrap().path()).unwrap());
+        let mut records = records();
+        records.retain(|it| !it.ends_with("new-cni:pods:a:eth0"));
+        let records = records.iter().map(|it| fs::read_to_string(it).unwrap());
         rules + &records.collect::<String>()
     }
 
     /// A second ADD that meets the fault: it leaves what the first one did, unless it succeeds or
-    /// is killed, and DEL removes all.
-    fn attempt(&self, fault: &Fault) -> (Ended, Result<(), String>) {
+    /// is killed. In every other turn the first one, done again, makes all as it was. DEL removes
+    /// all.
+    fn attempt(&self, fault: &Fault, turn: usize) -> (Ended, Result<(), String>) {
         self.first.add(&self.a);
         let before = self.all();
         let file = self.host.dir().join("calls");
         let outcome = fault.strikes(&self.second.on("ADD", &self.a), &file).run();
-        let (ended, expected) = match outcome.status.code() {
-            Some(0) => (Ended::Succeeded, None),
-            Some(1) => (Ended::Failed, Some(before)),
-            _ => (Ended::Killed, None),
+        let ended = match outcome.status.code() {
+            Some(0) => Ended::Succeeded,
+            Some(1) => Ended::Failed,
+            _ => Ended::Killed,
         };
-        let found = self.all();
+        let mut verdict = Ok(());
+        let mut expect = |what: &str, is_met: fn(&str, &str) -> bool| {
+            let found = self.all();
+            if verdict.is_ok() && !is_met(&found, &before) {
+                verdict = Err(format!("{fault}: {outcome:#?}: {what}: {found}"));
+            }
+        };
+        if ended == Ended::Failed {
+            expect("the first one's", |found, before| found == before);
+        }
+        if turn.is_multiple_of(2) {
+            self.first.add(&self.a);
+            expect("done again", |found, before| found == before);
+        }
         self.ports.forgotten(&self.a).ok();
-        let left = self.all();
-        let verdict = if expected.is_some_and(|it| it != found) {
-            Err(format!("{fault}: {outcome:#?}: {found}"))
-        } else if left.contains("cni:") || left.contains("conditions-") {
-            Err(format!("{fault}: DEL left {left}"))
-        } else {
-            Ok(())
-        };
+        expect("after DEL", |found, _| {
+            let is_left = found.contains("cni:") || found.contains("conditions-");
+            !is_left && records().is_empty()
+        });
         (ended, verdict)
     }
+}
+
+fn records() -> Vec<PathBuf> {
+    let records = fs::read_dir("/run/cni/portmap").unwrap();
+    records.map(|it| it.unwrap().path()).collect()
 }
 
 #[track_caller]
@@ -131,8 +148,9 @@ fn torture_again(attack: Attack, (points, of_ten): (usize, usize)) {
     let trace = Trace::of(&add, &host.dir().join("calls"));
     again.ports.forgotten(&again.a).ok();
     let mut tally = Tally::new(["portmap", "second ADD", attack.name()]);
-    for fault in tally.choose(attack.faults(&trace)) {
-        let (ended, verdict) = again.attempt(&fault);
+    let faults = tally.choose(attack.faults(&trace));
+    for (turn, fault) in faults.iter().enumerate() {
+        let (ended, verdict) = again.attempt(fault, turn);
         let is_killed = (ended == Ended::Killed) == (fault.harm() == Harm::Kill);
         assert!(is_killed || ended == Ended::Succeeded, "{fault}: {ended:?}");
         tally.note(Some(ended), verdict);

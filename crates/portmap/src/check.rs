@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use cni::CheckRequest;
+use netlink::Connection;
 
 use crate::config::Config;
 use crate::plan::Plan;
@@ -24,7 +25,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     if plan.forwards.is_empty() {
         return Ok(());
     }
-    let links = localnet::links(&plan.pods())?;
+    let links = localnet::links(&Connection::open()?, &plan.pods())?;
     let claim = table::claim(&plan, &config, &links, attachment.owner());
     let record = Records::default().find(attachment)?;
     let mut differences = firewall::differences(&claim, &record)?;

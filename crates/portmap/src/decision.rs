@@ -28,19 +28,22 @@ pub(crate) fn decide(
     had: &[Element],
 ) -> Result<Vec<Element>, Refusal> {
     let singles = of_single_addresses(connection, claim)?;
+    // A record may list two for one place, where an ADD was killed that would have replaced one.
     let mut known: HashMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
     let mut doomed = Vec::new();
     for element in &claim.elements {
         if let Some(port) = table::host_port(element) {
             expect_free(connection, claim, port, &singles)?;
         }
-        let was_known = known.remove(&element.place()).is_some();
         let there = connection.holder(&claim.table, element)?;
-        if there.as_ref().is_some_and(|it| it.owner == claim.owner) && !was_known {
+        let is_own = there.as_ref().is_some_and(|it| it.owner == claim.owner);
+        if is_own && !known.contains_key(&element.place()) {
             return Err(Refusal::Unlisted);
         }
         doomed.extend(there);
     }
+    let claimed: HashSet<_> = claim.elements.iter().map(Element::place).collect();
+    known.retain(|place, _| !claimed.contains(place));
     for element in known.into_values() {
         let there = connection.holder(&claim.table, element)?;
         doomed.extend(there.filter(|it| it.owner == claim.owner));

@@ -44,8 +44,11 @@ pub(crate) fn is_over(record: &Record) -> bool {
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn host_link(result: &AddResult, netns: &Netns) -> Result<Option<u32>, netlink::Error> {
-    let host = Connection::open()?;
+pub(crate) fn host_link(
+    host: &Connection,
+    result: &AddResult,
+    netns: &Netns,
+) -> Result<Option<u32>, netlink::Error> {
     let Some(number) = host.namespace_id(netns)? else {
         return Ok(None);
     };

@@ -41,7 +41,8 @@ impl<'a> Installation<'a> {
     pub fn new(request: &'a AddRequest, config: &Config, plan: &Plan) -> anyhow::Result<Self> {
         let attachment = &request.attachment;
         let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
-        let links = localnet::links(&plan.pods())?;
+        let host = netlink::Connection::open()?;
+        let links = localnet::links(&host, &plan.pods())?;
         let claim = table::claim(plan, config, &links, attachment.owner());
         let identity = Identity::of(&request.netns)
             .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
@@ -49,7 +50,7 @@ impl<'a> Installation<'a> {
             netns: request.netns.clone(),
             identity,
             interface: attachment.interface.as_str().to_owned(),
-            host_link: holder::host_link(request.chained()?, &sandbox)?,
+            host_link: holder::host_link(&host, request.chained()?, &sandbox)?,
             addresses: plan.pods(),
             elements: claim.elements.clone(),
         };
@@ -88,7 +89,10 @@ impl<'a> Installation<'a> {
                     updated.warning(&self.claim.table).iter().for_each(note);
                     self.take_over_displaced(&connection)?;
                     self.sysctl.as_ref().map_or(Ok(()), localnet::let_out)?;
-                    return Ok(self.connectionless_ports(updated));
+                    return Ok(match updated {
+                        Updated::Nothing => Vec::new(),
+                        Updated::Rules => self.connectionless_ports(),
+                    });
                 }
                 Err(Refusal::Held { port, owner }) => {
                     if !holder::is_gone(&self.records, &owner) {
@@ -121,6 +125,7 @@ impl<'a> Installation<'a> {
         };
         if let Some(doomed) = &self.doomed {
             self.restore(doomed).map_err(coded)?;
+            firewall::forget(&self.connectionless_ports());
         }
         self.records.write(&self.claim.owner, earlier)
     }
@@ -172,20 +177,13 @@ impl<'a> Installation<'a> {
         connection.delete_chains_of(&table, &self.claim.elements)
     }
 
-    fn connectionless_ports(&self, updated: Updated) -> Vec<HostPort> {
-        if updated == Updated::Nothing {
-            return Vec::new();
-        }
-        let elements = self
-            .claim
-            .elements
-            .iter()
-            .chain(self.doomed.iter().flatten());
+    /// Each once, of those that came or went.
+    fn connectionless_ports(&self) -> Vec<HostPort> {
+        let doomed = self.doomed.iter().flatten();
+        let elements = self.claim.elements.iter().chain(doomed);
         let ports: HashSet<_> = elements.filter_map(table::host_port).collect();
-        ports
-            .into_iter()
-            .filter(|it| it.is_connectionless())
-            .collect()
+        let ports = ports.into_iter().filter(|it| it.is_connectionless());
+        ports.collect()
     }
 
     /// What others had that only who has the address can have.

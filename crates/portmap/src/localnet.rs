@@ -11,8 +11,10 @@ use netns::Sysctl;
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn links(pods: &[IpAddr]) -> anyhow::Result<Vec<(IpAddr, String)>> {
-    let host = Connection::open()?;
+pub(crate) fn links(
+    host: &Connection,
+    pods: &[IpAddr],
+) -> Result<Vec<(IpAddr, String)>, netlink::Error> {
     let mut links = Vec::new();
     for pod in pods {
         match host.link_towards(*pod)? {
