@@ -91,7 +91,7 @@ impl<'a> Installation<'a> {
                     self.sysctl.as_ref().map_or(Ok(()), localnet::let_out)?;
                     return Ok(match updated {
                         Updated::Nothing => Vec::new(),
-                        Updated::Rules => self.connectionless_ports(),
+                        Updated::Rules | Updated::Table => self.connectionless_ports(),
                     });
                 }
                 Err(Refusal::Held { port, owner }) => {
@@ -121,7 +121,11 @@ impl<'a> Installation<'a> {
     /// Whatever the kernel refuses; the record lists all that may be there then.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else {
-            return del::remove(self.attachment);
+            return match self.doomed {
+                Some(_) => del::remove(self.attachment),
+                // Nothing was put anywhere yet, which may be as far as the kernel lets us.
+                None => self.records.remove(&self.claim.owner),
+            };
         };
         if let Some(doomed) = &self.doomed {
             self.restore(doomed).map_err(coded)?;
