@@ -84,7 +84,14 @@ impl Invocation {
 
     /// The same run without any capability.
     pub fn powerless(self) -> Self {
-        let words = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+        self.with_capabilities(&[])
+    }
+
+    /// The same run with these capabilities alone, as in `net_admin`.
+    pub fn with_capabilities(self, capabilities: &[&str]) -> Self {
+        let allowed = capabilities.iter().map(|it| format!(",+{it}"));
+        let bounds = format!("--bounding-set=-all{}", allowed.collect::<String>());
+        let words = ["setpriv", &bounds, "--inh-caps=-all"];
         self.under(&words.map(str::to_owned))
     }
 

@@ -1,0 +1,99 @@
+//! What the plugins may do: as much as they need, and no more.
+
+use serde_json::Value;
+use tests::{Chain, Host, Removal, Sandbox};
+
+const NET: &str = "net_admin";
+const SYS: &str = "sys_admin";
+
+/// The last plugin of a chain, all of which is attached for it, and what its ADD and its DEL need.
+struct Subject {
+    chain: &'static [&'static str],
+    add: &'static [&'static str],
+    del: &'static [&'static str],
+}
+
+const SUBJECTS: [Subject; 5] = [
+    Subject {
+        chain: &["loopback"],
+        add: &[NET, SYS],
+        del: &[NET, SYS],
+    },
+    Subject {
+        chain: &["bridge"],
+        add: &[NET, SYS],
+        del: &[NET],
+    },
+    Subject {
+        chain: &["bridge", "portmap"],
+        add: &[NET],
+        del: &[NET],
+    },
+    Subject {
+        chain: &["bridge", "bandwidth"],
+        add: &[NET],
+        del: &[NET],
+    },
+    Subject {
+        chain: &["host-local"],
+        add: &[],
+        del: &[],
+    },
+];
+
+/// The host, a pod, and what the plugins before the last one answered.
+fn before_last<'h>(host: &'h Host, subject: &Subject) -> (Chain<'h>, Sandbox, Value) {
+    let chain = Chain::new(host, subject.chain);
+    let a = host.sandbox("a");
+    let before = chain.add_first(chain.len() - 1, &a).unwrap();
+    (chain, a, before)
+}
+
+#[test]
+fn every_verb_works_with_as_little_as_the_readme_says() {
+    for subject in SUBJECTS {
+        let host = Host::new();
+        let (chain, a, before) = before_last(&host, &subject);
+        let last = chain.len() - 1;
+        for removal in Removal::ALL {
+            let run = |verb: &str, result: &Value| {
+                let call = chain.call(last, verb, (&a, result));
+                call.with_capabilities(subject.add).ok()
+            };
+            let result = run("ADD", &before);
+            run("CHECK", &result);
+            let removal = chain.removal(last, removal, (&a, &result));
+            removal.with_capabilities(subject.del).ok();
+        }
+    }
+}
+
+#[test]
+fn an_add_that_lacks_a_capability_names_it_and_leaves_nothing() {
+    for subject in SUBJECTS {
+        let host = Host::new();
+        let (chain, a, before) = before_last(&host, &subject);
+        let at_first = host.snapshot();
+        for lacking in subject.add {
+            let others: Vec<_> = subject
+                .add
+                .iter()
+                .filter(|it| *it != lacking)
+                .copied()
+                .collect();
+            let call = chain.call(chain.len() - 1, "ADD", (&a, &before));
+            let outcome = call.with_capabilities(&others).run();
+            let name = format!("CAP_{}", lacking.to_uppercase());
+            assert!(
+                !outcome.status.success(),
+                "{:?} without {name}",
+                subject.chain
+            );
+            assert!(
+                outcome.stdout.contains(&name),
+                "{name} is not in {outcome:?}"
+            );
+            host.snapshot().assert_same_as(&at_first);
+        }
+    }
+}
