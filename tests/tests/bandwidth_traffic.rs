@@ -114,6 +114,24 @@ fn rate_is_kept_from_the_first_second_on() {
 }
 
 #[test]
+fn rate_is_kept_whatever_the_container_does_to_its_end() {
+    let scene = Scene::new();
+    scene.limited(10_000_000).add(&scene.a);
+    for mischief in [
+        "link set eth0 txqueuelen 100000",
+        "link set eth0 mtu 65535",
+        "link set eth0 gso_max_size 262144",
+        "link set eth0 mtu 1500",
+    ] {
+        scene.a.ip(mischief);
+    }
+    scene.a.tc("qdisc replace dev eth0 root pfifo limit 100000");
+    scene.a.tc("qdisc add dev eth0 clsact");
+    scene.expect_rate(Direction::Egress, (Flood::Tcp, FAR[0]), 10.0);
+    scene.expect_rate(Direction::Egress, (Flood::Udp, FAR[1]), 10.0);
+}
+
+#[test]
 fn low_rate_is_kept_too_and_tcp_can_use_it() {
     let scene = Scene::new();
     scene.limited(1_000_000).add(&scene.a);
