@@ -6,7 +6,7 @@
 #
 # DIR is /usr/lib/cni by default, N 200, and every case is run:
 #
-#     attach      VERSION, loopback ADD, bridge ADD, CHECK and DEL with host-local
+#     attach      VERSION and CHECK of each plugin; ADD and DEL of loopback, host-local, and bridge with it
 #     floor       bridge ADD with host-local, beside a program that only sends its requests
 #     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth both ways
 #     burst       the chain for 100 pods by 16 processes, and what others wait meanwhile
