@@ -35,9 +35,6 @@ impl Task {
             return None;
         }
         close_inherited();
-        // Nobody keeps a file system from being unmounted. Not where the process is started: with a directory
-        // to change to it would be forked, page tables and all.
-        env::set_current_dir("/").ok();
         Some(Self(task))
     }
 
@@ -86,6 +83,7 @@ impl Detached {
         let child = Command::new("/proc/self/exe")
             .args([MARK, words])
             .env_clear()
+            .current_dir("/")
             .process_group(0)
             .stdin(last.map_or_else(Stdio::null, Stdio::from))
             .stdout(Stdio::null())
