@@ -178,14 +178,27 @@ impl Host {
         leases_in(&self.lease_dir().join(network))
     }
 
-    /// The processes in this network that a plugin left behind and that still run.
-    pub fn left_over(&self) -> Vec<String> {
+    /// The command lines of the processes in this network, but for the test's own.
+    pub fn processes(&self) -> Vec<String> {
         let own = fs::read_link("/proc/thread-self/ns/net").unwrap();
-        let processes = fs::read_dir("/proc").unwrap().map(|it| it.unwrap().path());
+        let test = std::process::id();
+        let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let number = entry.unwrap().file_name().to_str()?.parse::<u32>().ok()?;
+            Some(number).filter(|number| *number != test)
+        });
+        let processes = numbers.map(|number| Path::new("/proc").join(number.to_string()));
         let ours =
             processes.filter(|it| fs::read_link(it.join("ns/net")).is_ok_and(|it| it == own));
         let lines = ours.filter_map(|it| fs::read_to_string(it.join("cmdline")).ok());
-        lines.filter(|it| it.contains("--left-over")).collect()
+        let words = lines.map(|it| it.trim_end_matches('\0').replace('\0', " "));
+        words.filter(|it| !it.is_empty()).collect()
+    }
+
+    /// Those of them that a plugin left behind for its own work.
+    pub fn left_over(&self) -> Vec<String> {
+        let mut processes = self.processes();
+        processes.retain(|it| it.contains("--left-over"));
+        processes
     }
 
     /// Makes what is below `dir` unchangeable, for root too.

@@ -1,10 +1,9 @@
 //! Calling another plugin, as a main plugin calls the one that manages addresses.
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
-use nix::fcntl::{FcntlArg, fcntl};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,7 +11,9 @@ use crate::environment::{COMMAND, Verb};
 use crate::error::{Error, ErrorObject};
 use crate::json;
 use crate::network::Network;
+use crate::process::{Limit, Process};
 use crate::result::{self, AddResult};
+use crate::stderr::note;
 
 /// A plugin that is called with this plugin's own environment and standard input.
 #[derive(Debug, Clone)]
@@ -53,12 +54,20 @@ impl<'a> Delegate<'a> {
     /// Starts the executable, which does nothing before it has its request.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be started.
+    /// [`Error::Io`] where it cannot be started; [`Error::InvalidConfig`]: `ipamTimeout`, where
+    /// the verb does not have to work under any configuration.
     pub fn start(self, verb: Verb) -> Result<Waiting<'a>, Error> {
+        let limit = match self.network.ipam_timeout() {
+            Err(error) if matches!(verb, Verb::Del | Verb::Gc) => {
+                note(format_args!("{error}; going on without it"));
+                IPAM_TIMEOUT
+            }
+            asked => asked?.unwrap_or(IPAM_TIMEOUT),
+        };
         let mut command = Command::new(&self.program);
         command.env(COMMAND, verb.as_str());
         Ok(Waiting {
-            process: Process::start(&self.name, &mut command)?,
+            process: Process::start(&self.name, &mut command, Limit::Of(limit))?,
             network: self.network,
         })
     }
@@ -81,10 +90,11 @@ pub struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// Hands the request over and returns while the plugin works.
+    /// Hands the request over and returns while the plugin works. What it does not take at once
+    /// it gets when it is waited for.
     ///
     /// # Errors
-    /// [`Error::Io`] where it does not take it.
+    /// [`Error::Io`] where it cannot be handed over.
     pub fn proceed(mut self) -> Result<Running<'a>, Error> {
         self.process.feed(self.network.stdin())?;
         let Self { process, network } = self;
@@ -92,9 +102,9 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// A verb under way. Whoever starts one waits for it.
+/// A verb under way. One that nobody waits for is killed.
 #[derive(Debug)]
-#[must_use = "a delegate that nobody waits for may act after its caller failed"]
+#[must_use = "a delegate that nobody waits for is killed"]
 pub struct Running<'a> {
     process: Process,
     network: &'a Network,
@@ -107,15 +117,16 @@ impl Running<'_> {
     /// As [`Self::finish`]; [`Error::Decode`] where the result is none.
     pub fn result(self) -> Result<AddResult, Error> {
         let version = self.network.version;
-        let what = format!("result of {}", self.process.name);
+        let what = format!("result of {}", self.process.name());
         let output = self.finish()?;
         let value: Value = match serde_json::from_slice(&output) {
             Ok(value) => value,
             Err(error) => {
-                return Err(Error::Decode {
-                    what,
-                    reason: error.to_string(),
-                });
+                let reason = match output.trim_ascii() {
+                    [] => "it succeeded and printed nothing".into(),
+                    printed => format!("{error}: {:?}", excerpt(printed)),
+                };
+                return Err(Error::Decode { what, reason });
             }
         };
         result::read(value, version, &what)
@@ -124,98 +135,33 @@ impl Running<'_> {
     /// Waits for the end and hands back what was printed.
     ///
     /// # Errors
-    /// [`Error::Delegate`] with the code that it gave, where it failed; [`Error::Io`]
-    /// where its output cannot be read or is beyond all measure.
-    pub fn finish(mut self) -> Result<Vec<u8>, Error> {
-        self.process.finish()
+    /// [`Error::Delegate`] with the code that it gave, where it failed; [`Error::TryAgain`]
+    /// where it took longer than `ipamTimeout`; [`Error::Io`] where its output cannot be read or
+    /// is beyond all measure. In the last two cases it is killed.
+    pub fn finish(self) -> Result<Vec<u8>, Error> {
+        outcome(self.process)
     }
 }
 
 /// Runs `command`, which is the plugin called `name`, to its end with `request` as its
-/// standard input, and hands back what it printed.
+/// standard input, and hands back what it printed. It may take as long as it likes.
 ///
 /// # Errors
 /// As [`Delegate::start`] and [`Running::finish`].
 pub fn run(name: &str, command: &mut Command, request: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut process = Process::start(name, command)?;
+    let mut process = Process::start(name, command, Limit::None)?;
     process.feed(request)?;
-    process.finish()
+    outcome(process)
 }
 
-/// A plugin's process, which is waited for whatever happens.
-#[derive(Debug)]
-struct Process {
-    name: String,
-    child: Child,
-}
-
-impl Process {
-    fn start(name: &str, command: &mut Command) -> Result<Self, Error> {
-        let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
-        let child = command.stdin(stdin).stdout(stdout).spawn();
-        let child = child.map_err(|source| Error::Io {
-            action: format!("start {}", Path::new(command.get_program()).display()),
-            source,
-        })?;
-        let name = name.to_owned();
-        Ok(Self { name, child })
+fn outcome(process: Process) -> Result<Vec<u8>, Error> {
+    let plugin = process.name().to_owned();
+    let (output, status) = process.finish()?;
+    if status.success() {
+        return Ok(output);
     }
-
-    /// The pipe holds a request of any size that is usual, so that nobody waits for anybody.
-    fn feed(&mut self, request: &[u8]) -> Result<(), Error> {
-        let Some(mut stdin) = self.child.stdin.take() else {
-            return Ok(());
-        };
-        if request.len() > PIPE_CAPACITY {
-            let size = FcntlArg::F_SETPIPE_SZ(request.len().try_into().unwrap_or(i32::MAX));
-            // Refused, it is written as fast as the plugin reads.
-            fcntl(&stdin, size).ok();
-        }
-        match stdin.write_all(request) {
-            // Why it did not read to the end, its own end tells.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            written => written.map_err(|source| self.failed(source)),
-        }
-    }
-
-    fn finish(&mut self) -> Result<Vec<u8>, Error> {
-        let mut output = Vec::new();
-        if let Some(stdout) = self.child.stdout.take() {
-            let read = stdout.take(OUTPUT_LIMIT + 1).read_to_end(&mut output);
-            read.map_err(|source| self.failed(source))?;
-        }
-        if output.len() as u64 > OUTPUT_LIMIT {
-            self.child.kill().map_err(|source| self.failed(source))?;
-            let reason = format!("it printed more than {} MiB", OUTPUT_LIMIT >> 20);
-            return Err(self.failed(std::io::Error::other(reason)));
-        }
-        let status = self.child.wait().map_err(|source| self.failed(source))?;
-        if status.success() {
-            return Ok(output);
-        }
-        Err(Error::Delegate {
-            plugin: self.name.clone(),
-            object: error_object(&output, status),
-        })
-    }
-
-    fn failed(&self, source: std::io::Error) -> Error {
-        Error::Io {
-            action: format!("run {}", self.name),
-            source,
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Without a request it has done nothing, and would complain.
-        if self.child.stdin.take().is_some() {
-            self.child.kill().ok();
-        }
-        drop(self.child.stdout.take());
-        self.child.wait().ok();
-    }
+    let object = error_object(&output, status);
+    Err(Error::Delegate { plugin, object })
 }
 
 /// What a failed plugin printed, or what can be said of it where that is no error object.
@@ -250,8 +196,6 @@ fn excerpt(output: &[u8]) -> String {
     String::from_utf8_lossy(output).chars().take(200).collect()
 }
 
-/// A result of a few hundred interfaces is well under one MiB.
-const OUTPUT_LIMIT: u64 = 16 << 20;
-
-/// Of a pipe that nobody enlarged: pipe(7).
-const PIPE_CAPACITY: usize = 64 << 10;
+/// An ADD and the DEL that takes it back fit into the four minutes that the kubelet waits for a
+/// sandbox, and a DEL into its two.
+const IPAM_TIMEOUT: Duration = Duration::from_mins(1);

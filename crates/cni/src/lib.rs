@@ -17,6 +17,7 @@ mod environment;
 mod error;
 pub mod json;
 mod network;
+mod process;
 mod request;
 pub mod result;
 mod stderr;

@@ -1,5 +1,7 @@
 //! The network configuration as it comes on standard input.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -79,6 +81,25 @@ impl Network {
             ));
         }
         Ok(Some(name).filter(|name| !name.is_empty()))
+    }
+
+    /// `ipamTimeout`, how long the delegate may work on one verb.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] where it is no duration.
+    pub(crate) fn ipam_timeout(&self) -> Result<Option<Duration>, Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Document {
+            #[serde(default)]
+            ipam_timeout: String,
+        }
+        let text = self.quiet_config::<Document>()?.ipam_timeout;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let invalid = |error| Error::invalid("ipamTimeout", format!("{text:?}: {error}"));
+        humantime::parse_duration(&text).map(Some).map_err(invalid)
     }
 
     /// What the runtime passes for the capabilities that the configuration declares.
@@ -195,7 +216,7 @@ fn section<T: DeserializeOwned + Default>(value: Option<&Value>, at: &str) -> Re
     }
 }
 
-/// Keys that the specification or libcni gives every plugin's configuration.
+/// Keys that the specification, libcni or a plugin that delegates gives every plugin's configuration.
 const COMMON: &[&str] = &[
     "cniVersion",
     "cniVersions",
@@ -207,6 +228,7 @@ const COMMON: &[&str] = &[
     "disableGC",
     "dns",
     "ipam",
+    "ipamTimeout",
     "prevResult",
     "runtimeConfig",
     "cni.dev/attachments",

@@ -1,0 +1,268 @@
+//! A plugin's process: what it is given, what it says, and how long all of that may take.
+//!
+//! Nothing that it does, or leaves undone, holds its caller up: a request that it does not read, an
+//! output without end, a child of its own that keeps the output open, an end that never comes.
+
+use std::io::{self, ErrorKind, PipeReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use crate::error::Error;
+use crate::stderr::note;
+
+/// A plugin's process. It does not outlive this value.
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    /// The other end closes when it has ended.
+    ended: PipeReader,
+    request: Option<Request>,
+    limit: Limit,
+    deadline: Option<Instant>,
+    /// Its number may be somebody else's by now.
+    is_reaped: bool,
+}
+
+/// How long a plugin may work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// As long as it likes. A key that interrupts the caller interrupts the plugin as well.
+    None,
+    /// So long from the request on; then it is killed, and what it started and left in its process
+    /// group with it.
+    Of(Duration),
+}
+
+/// What is still to be written of a request.
+#[derive(Debug)]
+struct Request {
+    pipe: ChildStdin,
+    rest: Vec<u8>,
+}
+
+/// What can be done without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// It takes more of its request.
+    Takes,
+    /// It said something, or nobody can any more.
+    Says,
+    /// It has ended; others may still have its output.
+    Ended,
+}
+
+impl Process {
+    /// Starts `command`, which is the plugin called `name`.
+    pub fn start(name: &str, command: &mut Command, limit: Limit) -> Result<Self, Error> {
+        if limit != Limit::None {
+            command.process_group(0);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let started = command.spawn().and_then(|mut child| {
+            let ended = watch(&child).inspect_err(|_| {
+                child.kill().and_then(|()| child.wait()).ok();
+            })?;
+            Ok((child, ended))
+        });
+        let (child, ended) = started.map_err(|source| Error::Io {
+            action: format!("start {}", Path::new(command.get_program()).display()),
+            source,
+        })?;
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            ended,
+            request: None,
+            limit,
+            deadline: None,
+            is_reaped: false,
+        })
+    }
+
+    /// The file name of the plugin.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Hands over as much of the request as a pipe holds, and from now on counts the time.
+    pub fn feed(&mut self, request: &[u8]) -> Result<(), Error> {
+        self.deadline = match self.limit {
+            Limit::None => None,
+            Limit::Of(time) => Instant::now().checked_add(time),
+        };
+        let Some(pipe) = self.child.stdin.take() else {
+            return Ok(());
+        };
+        let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
+        fcntl(&pipe, flags).map_err(|errno| self.failed(errno))?;
+        let rest = request.to_vec();
+        self.request = Some(Request { pipe, rest });
+        self.write()
+    }
+
+    /// Waits for its end, and hands back what it printed and how it ended.
+    pub fn finish(mut self) -> Result<(Vec<u8>, ExitStatus), Error> {
+        let mut output = Vec::new();
+        loop {
+            let events = self.wait()?;
+            if events.contains(&Event::Takes) {
+                self.write()?;
+            }
+            if events.contains(&Event::Says) {
+                self.read(&mut output)?;
+            } else if events.contains(&Event::Ended) {
+                // Whoever else has the output open has nothing to say for it.
+                let status = self.child.wait().map_err(|source| self.failed(source))?;
+                self.is_reaped = true;
+                return Ok((output, status));
+            }
+        }
+    }
+
+    /// Waits until something can be done.
+    fn wait(&self) -> Result<Vec<Event>, Error> {
+        let request = self.request.as_ref().map(|it| it.pipe.as_fd());
+        let stdout = self.child.stdout.as_ref().map(|it| it.as_fd());
+        let awaited = [
+            (Event::Takes, request, PollFlags::POLLOUT),
+            (Event::Says, stdout, PollFlags::POLLIN),
+            (Event::Ended, Some(self.ended.as_fd()), PollFlags::POLLIN),
+        ];
+        let open = awaited
+            .into_iter()
+            .filter_map(|(event, file, flags)| Some((event, PollFd::new(file?, flags))));
+        let (events, mut files): (Vec<_>, Vec<_>) = open.unzip();
+        match poll(&mut files, self.time_left()) {
+            Ok(0) => return Err(self.too_late()),
+            Err(Errno::EINTR) => return Ok(Vec::new()),
+            polled => polled.map_err(|errno| self.failed(errno))?,
+        };
+        let happened = events.into_iter().zip(files);
+        let happened = happened.filter(|(_, file)| file.any() == Some(true));
+        Ok(happened.map(|(event, _)| event).collect())
+    }
+
+    fn time_left(&self) -> PollTimeout {
+        let Some(deadline) = self.deadline else {
+            return PollTimeout::NONE;
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        left.try_into().unwrap_or(PollTimeout::MAX)
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        let Some(Request { pipe, rest }) = &mut self.request else {
+            return Ok(());
+        };
+        while !rest.is_empty() {
+            match pipe.write(rest) {
+                Ok(written) => drop(rest.drain(..written)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Why it did not read to the end, its own end tells.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        self.request = None;
+        Ok(())
+    }
+
+    fn read(&mut self, output: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(stdout) = &mut self.child.stdout else {
+            return Ok(());
+        };
+        let mut chunk = vec![0; PIPE_CAPACITY];
+        let read = stdout.read(&mut chunk).map_err(|it| self.failed(it))?;
+        if read == 0 {
+            self.child.stdout = None;
+        }
+        output.extend(chunk.get(..read).unwrap_or_default());
+        if output.len() > OUTPUT_LIMIT {
+            let reason = format!("it printed more than {} MiB", OUTPUT_LIMIT >> 20);
+            return Err(self.failed(io::Error::other(reason)));
+        }
+        Ok(())
+    }
+
+    fn too_late(&self) -> Error {
+        let Limit::Of(time) = self.limit else {
+            return self.failed(ErrorKind::TimedOut);
+        };
+        let name = &self.name;
+        Error::TryAgain {
+            reason: format!(
+                "{name} did not end within {time:?} and was killed; ipamTimeout says how long it may take"
+            ),
+        }
+    }
+
+    fn failed(&self, source: impl Into<io::Error>) -> Error {
+        Error::Io {
+            action: format!("run {}", self.name),
+            source: source.into(),
+        }
+    }
+
+    /// With all that it started, be it that it has ended itself.
+    fn kill(&mut self) -> io::Result<()> {
+        match self.limit {
+            Limit::None => self.child.kill(),
+            Limit::Of(_) => {
+                let group = self.child.id().try_into().map_err(io::Error::other)?;
+                Ok(killpg(Pid::from_raw(group), Signal::SIGKILL)?)
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.is_reaped {
+            return;
+        }
+        let killed = self.kill();
+        let mut end = [PollFd::new(self.ended.as_fd(), PollFlags::POLLIN)];
+        // In the kernel, where it may be stuck, no signal reaches it.
+        if killed.is_ok() && poll(&mut end, KILLED).is_ok_and(|ended| ended > 0) {
+            self.child.wait().ok();
+        } else {
+            let (name, number) = (&self.name, self.child.id());
+            note(format_args!("{name} cannot be killed: process {number}"));
+        }
+    }
+}
+
+/// A pipe that closes when `child` has ended, which is left to be reaped.
+fn watch(child: &Child) -> io::Result<PipeReader> {
+    let (ended, running) = io::pipe()?;
+    let number = child.id().try_into().map_err(io::Error::other)?;
+    let wait = move || {
+        let until_ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        while waitid(Id::Pid(Pid::from_raw(number)), until_ended) == Err(Errno::EINTR) {}
+        drop(running);
+    };
+    thread::Builder::new().spawn(wait)?;
+    Ok(ended)
+}
+
+/// A result of a few hundred interfaces is well under one MiB.
+const OUTPUT_LIMIT: usize = 16 << 20;
+
+/// Of a pipe that nobody enlarged: pipe(7).
+const PIPE_CAPACITY: usize = 64 << 10;
+
+/// How long a process takes to end that is killed, at the worst: two seconds, in milliseconds.
+const KILLED: u16 = 2_000;
