@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::errno::Errno;
+
 /// A namespace that cannot be entered, or a sysctl that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -72,9 +74,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// There is no network namespace where one was: the file is gone, or it is another.
+    /// There is no network namespace where one was: the file is gone, or it is another, or nothing
+    /// that could ever be opened as one.
     pub fn is_no_namespace(&self) -> bool {
-        matches!(self, Self::NotANamespace { .. }) || self.is_not_found()
+        match self {
+            Self::NotANamespace { .. } => true,
+            Self::Open { source, .. } => source
+                .raw_os_error()
+                .is_some_and(|errno| NO_NAMESPACE.contains(&Errno::from_raw(errno))),
+            _ => self.is_not_found(),
+        }
     }
 
     /// What was looked for does not exist.
@@ -97,3 +106,13 @@ fn needed(source: &io::Error) -> &'static str {
         _ => "",
     }
 }
+
+/// What open(2) says of a path that leads nowhere, a socket, or a process that has ended.
+const NO_NAMESPACE: &[Errno] = &[
+    Errno::ENOENT,
+    Errno::ENOTDIR,
+    Errno::ELOOP,
+    Errno::ENAMETOOLONG,
+    Errno::ENXIO,
+    Errno::ESRCH,
+];
