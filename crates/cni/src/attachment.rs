@@ -193,7 +193,7 @@ name_type!(
     /// A Linux interface name: 1 to 15 bytes, safe as part of a path.
     InterfaceName,
     "interface name",
-    "it has 1 to 15 bytes, is not '.' or '..', and holds no '/', ':' or white space",
+    "it has 1 to 15 bytes, is not '.' or '..', and holds no '/', ':', white space or control character",
     is_interface_name
 );
 
@@ -202,9 +202,10 @@ fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(body)
 }
 
-/// As `dev_valid_name()` in net/core/dev.c.
+/// As `dev_valid_name()` in net/core/dev.c, which lets control characters pass: whoever prints one to a
+/// terminal obeys it.
 fn is_interface_name(name: &str) -> bool {
-    let forbidden = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
+    let forbidden = |c: char| c == '/' || c == ':' || c.is_control() || c.is_whitespace();
     (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.contains(forbidden)
 }
 
@@ -235,6 +236,7 @@ mod tests {
             "a b",
             "a\tb",
             "a\0b",
+            "a\u{1b}[2J",
             "sixteen-letters.",
         ] {
             assert!(name.parse::<InterfaceName>().is_err(), "{name:?}");
