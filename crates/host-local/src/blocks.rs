@@ -9,6 +9,9 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use nix::fcntl::OFlag;
+
+use crate::read;
 use crate::scratch::make_directory;
 
 /// The files of one array, each named after its first address.
@@ -32,7 +35,7 @@ impl Blocks {
     pub fn look<T>(&self, first: IpAddr, look: impl FnOnce(&[u8]) -> T) -> T {
         let mut read = self.read.borrow_mut();
         let block = read.entry(first);
-        look(block.or_insert_with(|| fs::read(self.file(first)).unwrap_or_default()))
+        look(block.or_insert_with(|| read::own(&self.file(first)).unwrap_or_default()))
     }
 
     /// Writes `bytes` at `offset` of the block that starts at `first`.
@@ -41,6 +44,7 @@ impl Blocks {
         make_directory(&self.directory)?;
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let options = options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
         let file = options.open(self.file(first))?;
         file.write_all_at(bytes, offset as u64)
     }

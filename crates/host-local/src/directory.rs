@@ -6,10 +6,10 @@
 //! locks; every change is made by whoever holds the one of the directory.
 
 use std::cell::Cell;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::fs::{self, File};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +17,7 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::lease::{Holder, Lease};
+use crate::read;
 use crate::scratch::Scratch;
 
 /// The directory of a network's leases.
@@ -109,8 +110,9 @@ impl Directory {
     /// What the file of `address` says, if there is one.
     pub fn content(&self, address: IpAddr) -> anyhow::Result<Option<Content>> {
         let path = self.file(address);
-        let bytes = match read(&path) {
+        let bytes = match read::own(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(_) if is_of_no_use(&path) => return Ok(Some(Content::Garbled)),
             bytes => bytes.with_context(|| format!("read lease {}", path.display()))?,
         };
         Ok(Some(match Holder::parse(&bytes) {
@@ -170,8 +172,8 @@ impl Directory {
 
     /// The address that range set `set` gave last; `None` where that is unknown.
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
-        let text = fs::read_to_string(self.last_reserved_file(set)).ok()?;
-        text.trim().parse().ok()
+        let bytes = read::own(&self.last_reserved_file(set)).ok()?;
+        str::from_utf8(&bytes).ok()?.trim().parse().ok()
     }
 
     /// Remembers the address that range set `set` gave last.
@@ -245,16 +247,9 @@ impl Stamp {
     }
 }
 
-/// Whoever has put a pipe there waits for nobody.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// A link, a pipe, a device: nobody made it who leases addresses.
+fn is_of_no_use(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
 }
 
 /// Longer than any clock stands still, and than the two seconds of the coarsest file system.

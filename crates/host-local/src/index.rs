@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::blocks::{Blocks, locate};
 use crate::directory::{Directory, Identity, Stamp};
 use crate::lease::{Holder, Lease};
+use crate::read;
 use crate::scratch::{Scratch, make_directory};
 
 /// The index of one network's leases.
@@ -111,7 +112,7 @@ impl Index {
     /// The records of `holder`.
     pub fn records_of(&self, holder: &Holder) -> anyhow::Result<Vec<Record>> {
         let path = self.record_file(holder);
-        let text = match fs::read(&path) {
+        let text = match read::own(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             text => text.with_context(|| format!("read {}", path.display()))?,
         };
@@ -246,7 +247,7 @@ impl Index {
     }
 
     fn is_current(&self, leases: &Directory) -> anyhow::Result<bool> {
-        let state: State = serde_json::from_slice(&fs::read(self.state_file())?)?;
+        let state: State = serde_json::from_slice(&read::own(&self.state_file())?)?;
         let is_same = state == self.state(state.leases)?;
         Ok(is_same && leases.resume_watch(state.leases))
     }

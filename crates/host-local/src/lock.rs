@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use cni::Error;
+use nix::fcntl::OFlag;
 
 /// Keeps everybody else out until it is dropped.
 #[derive(Debug)]
@@ -29,7 +30,11 @@ impl Lock {
         loop {
             let mut options = OpenOptions::new();
             let options = options.read(true).write(true).create(true).truncate(false);
-            let file = options.mode(0o600).open(path).with_context(action)?;
+            let file = options
+                .mode(0o600)
+                .custom_flags(OFlag::O_NOFOLLOW.bits())
+                .open(path)
+                .with_context(action)?;
             let taken = take_until(file, deadline).with_context(action)?;
             let lock = taken.ok_or_else(|| is_kept(timeout)).with_context(action)?;
             // Who waited for a file that was removed meanwhile keeps nobody out.

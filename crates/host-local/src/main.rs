@@ -17,6 +17,7 @@ mod lease;
 mod lock;
 mod pod_cidr;
 mod range;
+mod read;
 mod rebuild;
 mod request;
 mod resolv_conf;

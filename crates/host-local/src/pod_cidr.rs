@@ -1,10 +1,11 @@
 //! The node's pod CIDRs, from a file that something else on the node writes.
 
-use std::fs;
 use std::path::Path;
 
 use cni::Error;
 use ipnetwork::IpNetwork;
+
+use crate::read;
 
 /// Reads the CIDRs that `path` holds: separated by white space or commas, or the
 /// `FLANNEL_SUBNET` and `FLANNEL_IPV6_SUBNET` of flannel's `subnet.env`, which name the
@@ -14,7 +15,7 @@ use ipnetwork::IpNetwork;
 /// Code 11: the file cannot be read, since whatever writes it may not have started yet.
 /// Code 7: it holds no CIDR, or something else.
 pub(crate) fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
-    let text = fs::read_to_string(path).map_err(|error| Error::TryAgain {
+    let text = read::named(path).map_err(|error| Error::TryAgain {
         reason: format!(
             "read podCidrFile {}, which should hold the node's pod CIDRs or flannel's FLANNEL_SUBNET: {error}",
             path.display()
@@ -25,7 +26,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
     })
 }
 
-fn parse(text: &str) -> Result<Vec<IpNetwork>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<IpNetwork>, String> {
     let is_environment = text.lines().any(|line| line.contains('='));
     let words: Vec<&str> = if is_environment {
         text.lines()

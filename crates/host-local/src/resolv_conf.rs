@@ -1,24 +1,24 @@
 //! resolv.conf(5).
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
 use cni::result::Dns;
+
+use crate::read;
 
 /// Reads the file that `resolvConf` names.
 ///
 /// # Errors
 /// It cannot be read, or is no text.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Dns> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("read resolvConf {}", path.display()))?;
+    let text = read::named(path).with_context(|| format!("read resolvConf {}", path.display()))?;
     Ok(parse(&text))
 }
 
 /// Of `domain` and `search` the last line counts, name servers and options add up.
 /// Unknown keywords are passed over, as every resolver does.
-fn parse(text: &str) -> Dns {
+pub(crate) fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {
         let line = line.split(['#', ';']).next().unwrap_or_default();

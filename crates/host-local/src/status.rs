@@ -55,7 +55,7 @@ fn expect_vacant(config: &Config, network: &NetworkName) -> anyhow::Result<()> {
 fn expect_writable(directory: &Path) -> anyhow::Result<()> {
     let nearest = directory
         .ancestors()
-        .find(|path| path.exists())
+        .find(|path| path.symlink_metadata().is_ok())
         .context("find the root directory")?;
     let reason = match access(nearest, AccessFlags::W_OK | AccessFlags::X_OK) {
         Ok(()) if nearest.is_dir() => return Ok(()),

@@ -1,0 +1,47 @@
+//! Reads files in whose place somebody may have put something else: no pipe is waited for, and nothing
+//! without end is read.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+/// A file that this plugin or the reference made, which is never a link.
+///
+/// # Errors
+/// It cannot be read, is no regular file, or is larger than 1 MiB.
+pub(crate) fn own(path: &Path) -> io::Result<Vec<u8>> {
+    read(path, OFlag::O_NOFOLLOW)
+}
+
+/// The text of a file that the configuration names.
+///
+/// # Errors
+/// As [`own`]; it is no UTF-8.
+pub(crate) fn named(path: &Path) -> io::Result<String> {
+    let bytes = read(path, OFlag::empty())?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+fn read(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
+    let flags = (flags | OFlag::O_NONBLOCK).bits();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        let reason = format!("it is larger than {} MiB", LARGEST >> 20);
+        return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
+    }
+    Ok(bytes)
+}
+
+/// Twice the largest file of ours, by which released addresses rest; in bytes.
+const LARGEST: u64 = 1 << 20;

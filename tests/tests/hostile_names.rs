@@ -1,0 +1,248 @@
+//! Every plugin with names that would leave their directory, and with paths that are no network namespace.
+
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tests::{Host, Invocation, Network, Place as _};
+
+/// A network of each plugin, the chained ones with the result that they need.
+fn networks(host: &Host) -> [Network<'_>; 5] {
+    let result = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "veth1"}, {"name": "eth0", "sandbox": "/run/netns/a"}],
+        "ips": [{"address": "10.1.0.2/24", "interface": 1}],
+    });
+    let ports = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80}]});
+    let portmap = host.bandwidth().with("type", "portmap");
+    let bandwidth = host.bandwidth().with("ingressRate", 1_000_000);
+    let networks = [
+        host.bridge_v4().with("ipMasq", true),
+        host.host_local(),
+        host.loopback(),
+        portmap
+            .with("runtimeConfig", ports)
+            .with("prevResult", result.clone()),
+        bandwidth
+            .with("ingressBurst", 100_000)
+            .with("prevResult", result),
+    ];
+    networks.map(|it| it.with("cniVersion", "1.1.0"))
+}
+
+fn call(network: &Network<'_>, verb: &str) -> Invocation {
+    let call = network.call(verb).container("c1").ifname("eth0");
+    call.netns("/run/netns/never-was")
+}
+
+/// Every file below the directories in which a plugin writes, and beside them.
+fn files() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = vec![PathBuf::from("/run"), PathBuf::from("/var/lib")];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.is_symlink() {
+                left.push(path.clone());
+            }
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// `work` is refused, and no file or link is there that was not there before.
+fn leaving_nothing(work: impl Fn(&Host, &Network<'_>)) {
+    let host = Host::new();
+    let networks = networks(&host);
+    let before = (host.snapshot(), files());
+    for network in &networks {
+        work(&host, network);
+    }
+    host.snapshot().assert_same_as(&before.0);
+    assert_eq!(files(), before.1);
+}
+
+#[test]
+fn containers_and_interfaces_that_lead_elsewhere_are_refused() {
+    let names = [
+        "..",
+        ".",
+        "../x",
+        "/x",
+        "x/../y",
+        "x\ny",
+        "x\n",
+        "\n",
+        " ",
+        "\u{85}",
+        "\u{1b}[2J",
+    ];
+    leaving_nothing(|_, network| {
+        for verb in ["ADD", "DEL", "CHECK"] {
+            for name in names {
+                let id = call(network, verb).container(name).error();
+                id.expect(4, &["CNI_CONTAINERID"]);
+                let interface = call(network, verb).ifname(name).error();
+                interface.expect(4, &["CNI_IFNAME"]);
+            }
+            for bytes in [&b"a\xff"[..], b"\xc0\xaf", b"\x80"] {
+                let name = std::ffi::OsStr::from_bytes(bytes);
+                let id = call(network, verb).env("CNI_CONTAINERID", name).error();
+                id.expect(4, &["CNI_CONTAINERID"]);
+            }
+        }
+    });
+}
+
+#[test]
+fn networks_that_lead_elsewhere_are_refused() {
+    let names = [
+        "..",
+        "../x",
+        "x/../../y",
+        "/x",
+        "x\0y",
+        "x\n",
+        "",
+        "-x",
+        ".host-local",
+    ];
+    leaving_nothing(|host, network| {
+        for verb in ["ADD", "DEL", "CHECK", "GC", "STATUS"] {
+            for name in names {
+                let network = network.clone().with("name", name);
+                let refusal = call(&network, verb).env("CNI_PATH", host.search_path());
+                refusal.error().expect(7, &["name"]);
+            }
+        }
+    });
+}
+
+#[test]
+fn gc_takes_no_name_that_leads_elsewhere() {
+    let host = Host::new();
+    for network in networks(&host) {
+        for (id, ifname) in [
+            ("../x", "eth0"),
+            ("x", "../y"),
+            ("x\0", "eth0"),
+            ("", "eth0"),
+            ("x", ""),
+        ] {
+            let list = json!([{"containerID": id, "ifname": ifname}]);
+            let network = network.clone().with_key("cni.dev/valid-attachments", list);
+            let refusal = network.call("GC").error();
+            assert!([6, 7].contains(&refusal.code), "{refusal:?}");
+        }
+    }
+}
+
+#[test]
+fn arguments_that_lead_elsewhere_are_refused() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let before = host.snapshot();
+    for args in [
+        "IP=../../x",
+        "IP=10.1.0.7/../8",
+        "IP=10.1.0.7\n10.1.0.8",
+        "IP=/etc/passwd",
+        "IP=\u{0661}",
+    ] {
+        let refusal = host.host_local().on("ADD", &a).args(args).error();
+        assert!([4, 7].contains(&refusal.code), "{args:?}: {refusal:?}");
+    }
+    for args in [
+        "MAC=../x",
+        "MAC=02:00:00:00:00:0",
+        "MAC=\n",
+        "MAC=ff:ff:ff:ff:ff:ff",
+    ] {
+        let refusal = host.bridge_v4().on("ADD", &a).args(args).error();
+        assert!([4, 7].contains(&refusal.code), "{args:?}: {refusal:?}");
+    }
+    host.snapshot().assert_same_as(&before);
+    assert_eq!(a.links(), ["lo"]);
+}
+
+#[test]
+fn a_delegate_or_bridge_that_leads_elsewhere_is_refused() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for name in ["../host-local", "/bin/sh", ".", "..", "x\0y", "a/b"] {
+        let network = host.bridge().with("ipam", json!({"type": name}));
+        network.on("ADD", &a).error().expect(7, &["ipam.type"]);
+        network.on("DEL", &a).error().expect(7, &["ipam.type"]);
+    }
+    for name in ["../x", "a/b", "..", "a b", "a\0", "longer-than-any-link"] {
+        host.bridge()
+            .with("bridge", name)
+            .on("ADD", &a)
+            .error()
+            .expect(7, &["bridge"]);
+    }
+    assert_eq!(host.links(), ["lo"]);
+}
+
+/// What may stand at `CNI_NETNS` and is no network namespace.
+fn no_namespaces(host: &Host) -> Vec<PathBuf> {
+    let at = |name: &str| host.dir().join(name);
+    File::create(at("file")).unwrap();
+    host.run("mkfifo", &[at("pipe").to_str().unwrap()]);
+    symlink(at("loop"), at("loop")).unwrap();
+    symlink("/proc/self/ns/mnt", at("link")).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(at("socket")).unwrap());
+    let mut paths: Vec<_> = ["file", "pipe", "loop", "link", "socket"].map(at).into();
+    let others = [
+        "/proc/self/ns/mnt",
+        "/proc/self/ns/uts",
+        "/proc/self/ns/pid_for_children",
+        "/proc/self/ns",
+    ];
+    let strange = [
+        "/dev/null",
+        "/dev/zero",
+        "/dev/tty",
+        "/proc/self/mem",
+        "/proc/kmsg",
+        "/",
+    ];
+    paths.extend(others.into_iter().chain(strange).map(PathBuf::from));
+    paths.push("x".repeat(5_000).into());
+    paths
+}
+
+#[test]
+fn what_is_no_network_namespace_is_refused_without_delay() {
+    let host = Host::new();
+    let paths = no_namespaces(&host);
+    let networks = networks(&host);
+    // host-local and portmap never open it.
+    let opening: Vec<_> = networks
+        .iter()
+        .filter(|it| !["host-local", "portmap"].contains(&it.config()["type"].as_str().unwrap()))
+        .collect();
+    let before = host.snapshot();
+    for path in &paths {
+        for network in &opening {
+            let start = Instant::now();
+            let name = &network.config()["type"];
+            let refusal = call(network, "ADD").netns(path).error();
+            assert_eq!(refusal.code, 4, "{name} {}: {refusal:?}", path.display());
+            assert!(refusal.mentions("CNI_NETNS"), "{refusal:?}");
+            call(network, "CHECK").netns(path).error();
+            call(network, "DEL").netns(path).ok();
+            assert!(start.elapsed() < PATIENCE, "{name} {}", path.display());
+        }
+    }
+    host.snapshot().assert_same_as(&before);
+    assert_eq!(host.links(), ["lo"]);
+}
+
+/// A run takes some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
