@@ -132,4 +132,6 @@ impl Dns {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

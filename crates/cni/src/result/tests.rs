@@ -1,4 +1,3 @@
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -111,41 +110,5 @@ fn nonsense_is_refused_with_its_place() {
                 .starts_with(&format!("decode prevResult: {place}")),
             "{error}"
         );
-    }
-}
-
-fn any_address() -> impl Strategy<Value = IpNetwork> {
-    let v4 =
-        (any::<[u8; 4]>(), 0u8..=32).prop_map(|(ip, prefix)| IpNetwork::new(ip.into(), prefix));
-    let v6 =
-        (any::<[u8; 16]>(), 0u8..=128).prop_map(|(ip, prefix)| IpNetwork::new(ip.into(), prefix));
-    prop_oneof![v4, v6].prop_map(Result::unwrap)
-}
-
-proptest! {
-    #[test]
-    fn any_result_survives_print_and_read(
-        addresses in prop::collection::vec((any_address(), any::<Option<[u8; 4]>>()), 0..4),
-        routes in prop::collection::vec((any_address(), any::<Option<u32>>()), 0..4),
-        names in prop::collection::vec("[a-z]{1,15}", 1..4),
-        version in prop::sample::select(SpecVersion::ALL),
-    ) {
-        let result = AddResult {
-            interfaces: names.into_iter().map(|name| Interface { name, ..Interface::default() }).collect(),
-            ips: addresses.into_iter().map(|(address, gateway)| IpConfig {
-                interface: Some(0),
-                address,
-                gateway: gateway.map(IpAddr::from),
-                extra: Map::new(),
-            }).collect(),
-            routes: routes.into_iter().map(|(dst, mtu)| Route { mtu, ..Route::to(dst) }).collect(),
-            ..AddResult::default()
-        };
-        let printed = result.to_json(version);
-        let read_back = read(printed.clone(), version, "result").unwrap();
-        prop_assert_eq!(read_back.to_json(version), printed);
-        if version == SpecVersion::V1_1_0 {
-            prop_assert_eq!(read_back, result);
-        }
     }
 }
