@@ -43,7 +43,7 @@ fn listed(mut keys: Keys) -> Result<AddResult, String> {
         ips: keys.take_list("ips", ip)?,
         routes: keys.take_list("routes", route)?,
         dns: keys.take_object("dns", dns)?.unwrap_or_default(),
-        extra: keys.rest,
+        extra: keys.unknown(RESULT),
     };
     // Plugins that manage addresses send 0 and no interfaces; the reference looks at neither.
     let count = result.interfaces.len();
@@ -63,7 +63,7 @@ fn per_family(mut keys: Keys) -> Result<AddResult, String> {
                 interface: None,
                 address: keys.require("ip")?,
                 gateway: keys.take_parsed("gateway")?,
-                extra: keys.rest,
+                extra: keys.unknown(IP),
             };
             Ok((ip, routes))
         })?;
@@ -73,7 +73,7 @@ fn per_family(mut keys: Keys) -> Result<AddResult, String> {
         }
     }
     result.dns = keys.take_object("dns", dns)?.unwrap_or_default();
-    result.extra = keys.rest;
+    result.extra = keys.unknown(RESULT);
     Ok(result)
 }
 
@@ -85,7 +85,7 @@ fn interface(mut keys: Keys) -> Result<Interface, String> {
         sandbox: keys.take_text("sandbox")?,
         socket_path: keys.take_text("socketPath")?,
         pci_id: keys.take_text("pciID")?,
-        extra: keys.rest,
+        extra: keys.unknown(INTERFACE),
     })
 }
 
@@ -98,7 +98,7 @@ fn ip(mut keys: Keys) -> Result<IpConfig, String> {
         interface: interface.and_then(|index| usize::try_from(index).ok()),
         address: keys.require("address")?,
         gateway: keys.take_parsed("gateway")?,
-        extra: keys.rest,
+        extra: keys.unknown(IP),
     })
 }
 
@@ -112,7 +112,7 @@ fn route(mut keys: Keys) -> Result<Route, String> {
         priority: keys.take("priority")?,
         table: keys.take("table")?,
         scope: keys.take("scope")?,
-        extra: keys.rest,
+        extra: keys.unknown(ROUTE),
     })
 }
 
@@ -122,7 +122,7 @@ fn dns(mut keys: Keys) -> Result<Dns, String> {
         domain: keys.take_text("domain")?,
         search: keys.take("search")?.unwrap_or_default(),
         options: keys.take("options")?.unwrap_or_default(),
-        extra: keys.rest,
+        extra: keys.unknown(DNS),
     })
 }
 
@@ -140,6 +140,14 @@ impl Keys {
             other if at.is_empty() => Err(format!("expected an object, found {other}")),
             other => Err(format!("{at}: expected an object, found {other}")),
         }
+    }
+
+    /// What stays and has none of the names that are `known`, in any case and version: printed in the
+    /// form of another version it would mean what nobody has read.
+    fn unknown(mut self, known: &[&str]) -> Map<String, Value> {
+        let is_known = |name: &str| known.iter().any(|it| it.eq_ignore_ascii_case(name));
+        self.rest.retain(|name, _| !is_known(name));
+        self.rest
     }
 
     fn path(&self, key: &str) -> String {
@@ -204,3 +212,17 @@ impl Keys {
         elements.collect()
     }
 }
+
+const RESULT: &[&str] = &[
+    "cniVersion",
+    "interfaces",
+    "ips",
+    "routes",
+    "dns",
+    "ip4",
+    "ip6",
+];
+const INTERFACE: &[&str] = &["name", "mac", "mtu", "sandbox", "socketPath", "pciID"];
+const IP: &[&str] = &["version", "interface", "address", "gateway", "ip", "routes"];
+const ROUTE: &[&str] = &["dst", "gw", "mtu", "advmss", "priority", "table", "scope"];
+const DNS: &[&str] = &["nameservers", "domain", "search", "options"];

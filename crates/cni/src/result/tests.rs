@@ -112,3 +112,20 @@ fn nonsense_is_refused_with_its_place() {
         );
     }
 }
+
+#[test]
+fn known_keys_of_another_version_or_case_are_not_passed_on() {
+    let old = json!({"cniVersion": "0.2.0", "ips": [{"interface": 7}], "IP4": {}, "ip4": {"ip": "10.1.0.2/24", "Address": 1}});
+    let new = json!({"cniVersion": "1.0.0", "ip4": 7, "IPS": 7, "ips": [{"address": "10.1.0.2/24", "routes": 7}]});
+    for (value, version) in [(old, SpecVersion::V1_0_0), (new, SpecVersion::V0_2_0)] {
+        let result = read(value, version, "result").unwrap();
+        let address = IpConfig::of("10.1.0.2/24".parse().unwrap());
+        assert_eq!(
+            result,
+            AddResult {
+                ips: vec![address],
+                ..AddResult::default()
+            }
+        );
+    }
+}
