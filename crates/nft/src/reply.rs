@@ -34,11 +34,26 @@ fn elements(payload: &[u8]) -> Result<Vec<ListAttribute<SetElementAttribute>>, D
         let attribute = attribute?;
         if attribute.kind() == ELEMENTS {
             for element in NlasIterator::new(attribute.value()) {
-                elements.push(ListAttribute::parse(&element?)?);
+                let element = element?;
+                expect_whole_values(element.value())?;
+                elements.push(ListAttribute::parse(&element)?);
             }
         }
     }
     Ok(elements)
+}
+
+/// Whatever an element maps to what: the library takes those for whole without a look.
+fn expect_whole_values(element: &[u8]) -> Result<(), DecodeError> {
+    for attribute in NlasIterator::new(element) {
+        let attribute = attribute?;
+        if VALUES.contains(&attribute.kind()) {
+            for value in NlasIterator::new(attribute.value()) {
+                value?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// `NFNL_SUBSYS_NFTABLES` and `NFT_MSG_NEWSETELEM` in include/uapi/linux/netfilter/.
@@ -49,3 +64,24 @@ const HEADER: usize = 4;
 
 /// `NFTA_SET_ELEM_LIST_ELEMENTS`
 const ELEMENTS: u16 = 3;
+
+/// `NFTA_SET_ELEM_KEY`, `NFTA_SET_ELEM_DATA` and `NFTA_SET_ELEM_KEY_END`
+const VALUES: [u16; 3] = [1, 2, 10];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn element_whose_value_is_cut_short_is_refused() {
+        // An attribute of so many bytes with this content.
+        let attribute =
+            |length: u8, kind: u8, content: &[u8]| [&[length, 0, kind, 0], content].concat();
+        let whole = attribute(8, 1, &[10, 1, 0, 2]);
+        for (value, is_read) in [(whole, true), (attribute(0, 1, &[10, 1, 0, 2]), false)] {
+            let element = attribute(16, 1, &attribute(12, 1, &value));
+            let list = [&[0; HEADER][..], &attribute(20, 3, &element)].concat();
+            assert_eq!(elements(&list).is_ok(), is_read, "{list:?}");
+        }
+    }
+}
