@@ -3,13 +3,15 @@
 # one ADD, DEL or GC for each, and looks whether anything is left; then thousands of random calls of all
 # plugins at once, of which many are killed, against a model of what has to be there.
 #
-#     scripts/torture.sh [--seed N] [CASE...]
+#     scripts/torture.sh [--seed N] [--seconds N] [CASE...]
 #
-# Every case is run by default:
+# Every case but fuzz is run by default:
 #
 #     bridge, portmap, bandwidth     one plugin, bridge with the host-local that it runs
 #     chain                          each of the four in the chain of all of them
 #     soak                           10,000 calls for 300 sandboxes by 32 processes at a time
+#     fuzz                           whatever reads bytes from outside, each target of tests/fuzz for so many
+#                                    seconds (600), two at a time; installs cargo-fuzz where it is missing
 #
 # It takes an hour or more, on two processors. N chooses what soak does. A table closes it, of what was run
 # and nothing else; anything that is left behind makes it fail, and is named with the call above the
@@ -24,7 +26,7 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local cases=()
+    local cases=() fuzz=no seconds=600
     while (($# > 0)); do
         case $1 in
             --seed)
@@ -32,12 +34,20 @@ main() {
                 export TORTURE_SEED=$2
                 shift
                 ;;
+            --seconds)
+                (($# > 1)) || die "--seconds needs a value"
+                seconds=$2
+                shift
+                ;;
+            fuzz) fuzz=yes ;;
             bridge | portmap | bandwidth | chain) cases+=("--test=${1}_faults") ;;
             soak) cases+=("--test=soak") ;;
             *) die "unknown option or case $1" ;;
         esac
         shift
     done
+    [[ $fuzz == no ]] || fuzz "$seconds"
+    [[ $fuzz == no || ${#cases[@]} -gt 0 ]] || return 0
     ((${#cases[@]} > 0)) ||
         cases=(--test={bridge,portmap,bandwidth,chain}_faults --test=soak)
     need_rust
@@ -60,6 +70,50 @@ main() {
     say "in $(((SECONDS - start) / 60)) minutes, $(nproc) processors, Linux $(uname -r)"
     table
     [[ $passed == yes ]] || die "something was left, or did not work: it is named above"
+}
+
+# fuzz SECONDS: what a target found is kept in tests/fuzz/artifacts, by which `cargo fuzz run TARGET FILE`
+# finds it again.
+fuzz() {
+    need_rust
+    need c++ g++
+    cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
+    # All of it is safe Rust, so no sanitizer is needed, and the stable compiler does.
+    local fuzz=(cargo fuzz) options=(--fuzz-dir tests/fuzz --sanitizer none)
+    say "building"
+    "${fuzz[@]}" build "${options[@]}"
+    say "fuzzing, $1 seconds each"
+    local targets=() reports
+    mapfile -t targets < <("${fuzz[@]}" list --fuzz-dir tests/fuzz)
+    reports=$(mktemp -d)
+    export reports
+    # shellcheck disable=SC2016 # expanded inside
+    printf '%s\n' "${targets[@]}" | xargs -P 2 -I TARGET bash -c '
+        target=$1 seconds=$2
+        shift 2
+        # What it learns is kept beside, so that the corpus stays few and small files.
+        mkdir "$reports/$target.corpus"
+        "$@" "$target" "$reports/$target.corpus" "tests/fuzz/corpus/$target" -- \
+            -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
+            -close_fd_mask=3 -print_final_stats=1 >"$reports/$target" 2>&1
+        echo $? >"$reports/$target.status"' fuzz TARGET "$1" "${fuzz[@]}" run "${options[@]}"
+    fuzz_table "${targets[@]}" || die "a target failed: see tests/fuzz/artifacts"
+}
+
+fuzz_table() {
+    local target status wrong=0
+    printf '\n%-20s %8s %12s %9s %8s\n' target seconds runs covered wrong
+    for target in "$@"; do
+        status=$(<"$reports/$target.status")
+        ((status == 0)) || { wrong=1 && tail -n 30 "$reports/$target" >&2; }
+        awk -v target="$target" -v status="$status" '
+            / cov: / { covered = $0; sub(/.* cov: /, "", covered); sub(/ .*/, "", covered) }
+            /^Done / { runs = $2; seconds = $5 }
+            END { printf "%-20s %8s %12s %9s %8s\n", target, seconds + 0, runs + 0, covered + 0, status != 0 }
+        ' "$reports/$target"
+    done
+    rm -rf "$reports"
+    ((wrong == 0))
 }
 
 run() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::environment::{Environment, SearchPath, Verb};
 use crate::error::{Error, ErrorObject, UNSPECIFIED};
-use crate::network::{self, Network};
+use crate::network::Network;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 use crate::result::AddResult;
 use crate::stderr::note;
@@ -86,7 +86,7 @@ pub fn run(plugin: &Plugin) -> ExitCode {
 fn accept(environment: &Environment, plugin: &Plugin) -> Result<Network, Error> {
     let stdin = read_stdin()?;
     let path: SearchPath = environment.path.clone();
-    let network = network::parse(stdin, path, plugin.spec_versions)?;
+    let network = Network::parse(stdin, path, plugin.spec_versions)?;
     let (verb, version) = (environment.verb, network.version);
     if version < verb.since() {
         return Err(Error::VerbTooNew {

@@ -27,6 +27,48 @@ pub struct Network {
 }
 
 impl Network {
+    /// Reads standard input's document.
+    ///
+    /// # Errors
+    /// [`Error::Decode`]: no JSON object, or `name` and `cniVersion` of the wrong type;
+    /// [`Error::InvalidConfig`]: `name` missing or invalid; [`Error::IncompatibleVersion`]: `cniVersion` is not among `supported`.
+    pub fn parse(
+        stdin: Vec<u8>,
+        path: SearchPath,
+        supported: &'static [SpecVersion],
+    ) -> Result<Self, Error> {
+        let undecodable = |reason: String| Error::Decode {
+            what: "network configuration".into(),
+            reason,
+        };
+        let config: Value = match serde_json::from_slice(&stdin) {
+            Ok(config @ Value::Object(_)) => config,
+            Ok(other) => return Err(undecodable(format!("expected an object, found {other}"))),
+            Err(error) => return Err(undecodable(error.to_string())),
+        };
+        let head: Head = match json::read(&config, "") {
+            Ok(read) => read.value,
+            Err(error) => return Err(undecodable(error.to_string())),
+        };
+        let name = name(&head.name)?;
+        let version = match head.cni_version.parse() {
+            Ok(version) if supported.contains(&version) => version,
+            Ok(_) | Err(UnknownVersion(_)) => {
+                return Err(Error::IncompatibleVersion {
+                    requested: head.cni_version,
+                    supported,
+                });
+            }
+        };
+        Ok(Self {
+            name,
+            version,
+            path,
+            config,
+            stdin,
+        })
+    }
+
     /// The plugin's own keys. Keys that neither `T` nor the protocol has are ignored,
     /// with one line on standard error that names them.
     ///
@@ -156,49 +198,6 @@ impl Network {
 struct Head {
     cni_version: String,
     name: String,
-}
-
-/// Reads standard input's document.
-///
-/// # Errors
-/// [`Error::Decode`]: no JSON object, or `name` and `cniVersion` of the wrong type;
-/// [`Error::InvalidConfig`]: `name` missing or invalid.
-/// [`Error::IncompatibleVersion`]: `cniVersion` is not among `supported`.
-pub(crate) fn parse(
-    stdin: Vec<u8>,
-    path: SearchPath,
-    supported: &'static [SpecVersion],
-) -> Result<Network, Error> {
-    let undecodable = |reason: String| Error::Decode {
-        what: "network configuration".into(),
-        reason,
-    };
-    let config: Value = match serde_json::from_slice(&stdin) {
-        Ok(config @ Value::Object(_)) => config,
-        Ok(other) => return Err(undecodable(format!("expected an object, found {other}"))),
-        Err(error) => return Err(undecodable(error.to_string())),
-    };
-    let head: Head = match json::read(&config, "") {
-        Ok(read) => read.value,
-        Err(error) => return Err(undecodable(error.to_string())),
-    };
-    let name = name(&head.name)?;
-    let version = match head.cni_version.parse() {
-        Ok(version) if supported.contains(&version) => version,
-        Ok(_) | Err(UnknownVersion(_)) => {
-            return Err(Error::IncompatibleVersion {
-                requested: head.cni_version,
-                supported,
-            });
-        }
-    };
-    Ok(Network {
-        name,
-        version,
-        path,
-        config,
-        stdin,
-    })
 }
 
 fn name(name: &str) -> Result<NetworkName, Error> {

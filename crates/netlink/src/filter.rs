@@ -114,7 +114,7 @@ impl HeldFilter {
         Request::change(operation, message, 0)
     }
 
-    fn from_message(message: &TcMessage) -> Option<Self> {
+    pub(crate) fn from_message(message: &TcMessage) -> Option<Self> {
         let kind = message.attributes.iter().find_map(|it| match it {
             TcAttribute::Kind(kind) => Some(kind.clone()),
             _ => None,

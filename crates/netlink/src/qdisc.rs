@@ -202,7 +202,7 @@ impl Connection {
 }
 
 impl Qdisc {
-    fn from_message(message: &RouteNetlinkMessage) -> Option<Self> {
+    pub(crate) fn from_message(message: &RouteNetlinkMessage) -> Option<Self> {
         let (RouteNetlinkMessage::NewQueueDiscipline(message)
         | RouteNetlinkMessage::NewTrafficClass(message)) = message
         else {

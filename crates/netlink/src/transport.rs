@@ -207,7 +207,7 @@ fn append(bytes: &mut Vec<u8>, message: &mut Message, number: u32) {
     }
 }
 
-fn parse(mut bytes: &[u8]) -> Option<VecDeque<Message>> {
+pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Message>> {
     let mut messages = VecDeque::new();
     while !bytes.is_empty() {
         let buffer = NetlinkBuffer::new_checked(&bytes).ok()?;
@@ -229,7 +229,7 @@ fn refusal(operation: &str, error: &ErrorMessage) -> Error {
 /// The text in the attributes behind the refused request's header.
 ///
 /// `NLMSGERR_ATTR_MSG` in include/uapi/linux/netlink.h.
-fn extended_message(mut attributes: &[u8]) -> Option<String> {
+pub(crate) fn extended_message(mut attributes: &[u8]) -> Option<String> {
     const HEADER: usize = 16;
     const MESSAGE: u16 = 1;
     attributes = attributes.get(HEADER..)?;

@@ -280,7 +280,7 @@ fn without<'a>(all: &'a [Element], others: &[Element]) -> impl Iterator<Item = &
     all.iter().filter(|it| !others.contains(it))
 }
 
-fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {
+pub(crate) fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {
     let Reply::Elements(elements) = reply else {
         return Vec::new();
     };

@@ -1,0 +1,40 @@
+//! What the targets have in common: a request as bytes.
+
+use cni::{AddRequest, Attachment, CniArgs, Network, SearchPath, SpecVersion};
+
+/// Lines `CNI_ARGS=…`, an empty one, and what is on standard input.
+pub fn split(input: &[u8]) -> Option<(&str, &[u8])> {
+    let end = input.windows(2).position(|it| it == b"\n\n")?;
+    let variables = str::from_utf8(&input[..end]).ok()?;
+    Some((variables, &input[end + 2..]))
+}
+
+/// The value of a variable among the lines.
+pub fn variable<'a>(variables: &'a str, name: &str) -> Option<&'a str> {
+    let pairs = variables.lines().filter_map(|line| line.split_once('='));
+    pairs
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value)
+        .last()
+}
+
+/// An ADD for some sandbox, if a plugin would get that far.
+pub fn add_request(input: &[u8]) -> Option<AddRequest> {
+    let (variables, stdin) = split(input)?;
+    let args = CniArgs::parse(variable(variables, "CNI_ARGS").unwrap_or_default()).ok()?;
+    let versions = &SpecVersion::ALL;
+    let network = Network::parse(stdin.to_vec(), SearchPath::default(), versions).ok()?;
+    let attachment = Attachment {
+        network: network.name.clone(),
+        container: "c1".parse().ok()?,
+        interface: "eth0".parse().ok()?,
+    };
+    let netns = "/run/netns/c1".into();
+    Some(AddRequest {
+        attachment,
+        netns,
+        args,
+        network,
+        prev_result: None,
+    })
+}

@@ -1,0 +1,68 @@
+//! The configuration of bridge, and what follows from it.
+
+#![no_main]
+#![allow(dead_code, unused_imports, clippy::all)]
+
+#[path = "../../../crates/bridge/src/add.rs"]
+mod add;
+#[path = "../../../crates/bridge/src/check.rs"]
+mod check;
+#[path = "../../../crates/bridge/src/config.rs"]
+mod config;
+#[path = "../../../crates/bridge/src/del.rs"]
+mod del;
+#[path = "../../../crates/bridge/src/firewall.rs"]
+mod firewall;
+#[path = "../../../crates/bridge/src/frames.rs"]
+mod frames;
+#[path = "../../../crates/bridge/src/gateway.rs"]
+mod gateway;
+#[path = "../../../crates/bridge/src/gc.rs"]
+mod gc;
+#[path = "../../../crates/bridge/src/host.rs"]
+mod host;
+#[path = "../../../crates/bridge/src/masquerade.rs"]
+mod masquerade;
+#[path = "../../../crates/bridge/src/mtu.rs"]
+mod mtu;
+#[path = "../../../crates/bridge/src/plan.rs"]
+mod plan;
+#[path = "../../../crates/bridge/src/plugin.rs"]
+mod plugin;
+#[path = "../../../crates/bridge/src/reload.rs"]
+mod reload;
+#[path = "../../../crates/bridge/src/sandbox.rs"]
+mod sandbox;
+#[path = "../../../crates/bridge/src/status.rs"]
+mod status;
+#[path = "../../../crates/bridge/src/vlan.rs"]
+mod vlan;
+
+use libfuzzer_sys::fuzz_target;
+
+use config::Config;
+
+fuzz_target!(|input: &[u8]| {
+    let Some(request) = fuzz::add_request(input) else {
+        return;
+    };
+    let Ok(config) = Config::parse(&request.network, &request.args) else {
+        return;
+    };
+    // A lease that the delegate may have given.
+    if let Some(lease) = lease(&request.network)
+        && let Ok(plan) = plan::Plan::new(&config, &lease, 1500)
+    {
+        plan::derived_mac(&plan.ips, &request.attachment);
+    }
+});
+
+/// `lease` of the configuration, which is a key of this target's own.
+fn lease(network: &cni::Network) -> Option<cni::AddResult> {
+    #[derive(serde::Deserialize)]
+    struct Document {
+        lease: serde_json::Value,
+    }
+    let document: Document = network.quiet_config().ok()?;
+    cni::result::read(document.lease, network.version, "lease").ok()
+}

@@ -1,0 +1,132 @@
+//! Leases, what was leased last, and all files of the index.
+
+#![no_main]
+#![allow(dead_code, unused_imports, clippy::all)]
+
+#[path = "../../../crates/host-local/src/add.rs"]
+mod add;
+#[path = "../../../crates/host-local/src/allocate.rs"]
+mod allocate;
+#[path = "../../../crates/host-local/src/blocks.rs"]
+mod blocks;
+#[path = "../../../crates/host-local/src/check.rs"]
+mod check;
+#[path = "../../../crates/host-local/src/config.rs"]
+mod config;
+#[path = "../../../crates/host-local/src/del.rs"]
+mod del;
+#[path = "../../../crates/host-local/src/directory.rs"]
+mod directory;
+#[path = "../../../crates/host-local/src/gc.rs"]
+mod gc;
+#[path = "../../../crates/host-local/src/index.rs"]
+mod index;
+#[path = "../../../crates/host-local/src/lease.rs"]
+mod lease;
+#[path = "../../../crates/host-local/src/lock.rs"]
+mod lock;
+#[path = "../../../crates/host-local/src/plugin.rs"]
+mod plugin;
+#[path = "../../../crates/host-local/src/pod_cidr.rs"]
+mod pod_cidr;
+#[path = "../../../crates/host-local/src/range.rs"]
+mod range;
+#[path = "../../../crates/host-local/src/read.rs"]
+mod read;
+#[path = "../../../crates/host-local/src/rebuild.rs"]
+mod rebuild;
+#[path = "../../../crates/host-local/src/request.rs"]
+mod request;
+#[path = "../../../crates/host-local/src/resolv_conf.rs"]
+mod resolv_conf;
+#[path = "../../../crates/host-local/src/rest.rs"]
+mod rest;
+#[path = "../../../crates/host-local/src/scratch.rs"]
+mod scratch;
+#[path = "../../../crates/host-local/src/status.rs"]
+mod status;
+#[path = "../../../crates/host-local/src/storage.rs"]
+mod storage;
+#[path = "../../../crates/host-local/src/store.rs"]
+mod store;
+#[path = "../../../crates/host-local/src/vacancy.rs"]
+mod vacancy;
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use tempfile::TempDir;
+
+use directory::Reservation;
+use lease::{Holder, Lease};
+use rebuild::EarlierBoot;
+use storage::Storage;
+use store::Store;
+
+static DIRECTORY: LazyLock<TempDir> = LazyLock::new(|| {
+    let builder = tempfile::Builder::new()
+        .prefix("lease-files-")
+        .tempdir_in("/dev/shm");
+    builder.expect("/dev/shm is there")
+});
+
+// Files one after another: the number of a name, the length, the content.
+fuzz_target!(|input: &[u8]| {
+    let root = DIRECTORY.path();
+    for place in ["pods", ".host-local"] {
+        fs::remove_dir_all(root.join(place)).ok();
+    }
+    let storage = Storage {
+        data_dir: root.to_owned(),
+        lock_timeout: Duration::from_secs(1),
+        reuse_delay: Duration::from_secs(1),
+        earlier_boot: EarlierBoot::Release,
+    };
+    let network = "pods".parse().expect("a name");
+    let holder: Holder = Holder::parse(b"c1\r\neth0").expect("a holder");
+    let address = "10.1.0.9".parse().expect("an address");
+    // Directories and a state that is trusted.
+    drop(Store::open(&storage, &network).expect("opens"));
+    write(root, input);
+    let store = Store::open(&storage, &network).expect("no content of a file is an error");
+    store.last_reserved(0);
+    store.leases_except(&Default::default()).expect("are read");
+    let lease = Lease { address, holder };
+    let made = store.reserve(&lease).expect("can be written") == Reservation::Made;
+    let held = store.lease(address).expect("can be read");
+    assert!(!made || held.as_ref() == Some(&lease));
+    drop(store);
+    let store = Store::open(&storage, &network).expect("opens again");
+    let attachment = cni::Attachment {
+        network: network.clone(),
+        container: lease.holder.container.clone(),
+        interface: "eth0".parse().expect("a name"),
+    };
+    let leases = store.leases_of(&attachment).expect("are read");
+    assert!(!made || leases.contains(&lease), "a lease is found again");
+    store.release_all(&leases).expect("are released");
+    assert_ne!(store.lease(address).expect("can be read"), Some(lease));
+});
+
+fn write(root: &Path, mut input: &[u8]) {
+    const NAMES: [&str; 8] = [
+        "pods/10.1.0.9",
+        "pods/10.1.0.2",
+        "pods/last_reserved_ip.0",
+        ".host-local/pods/state",
+        ".host-local/pods/records/c1:eth0",
+        ".host-local/pods/records/c2",
+        ".host-local/pods/taken/10.1.0.0",
+        ".host-local/pods/released",
+    ];
+    while let [name, length, rest @ ..] = input {
+        let (content, rest) = rest.split_at(rest.len().min(usize::from(*length)));
+        let path = root.join(NAMES[usize::from(*name) % NAMES.len()]);
+        fs::create_dir_all(path.parent().expect("a directory")).ok();
+        fs::write(path, content).ok();
+        input = rest;
+    }
+}

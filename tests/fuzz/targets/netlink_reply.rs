@@ -1,0 +1,64 @@
+//! What the kernel answers over netlink, of links, addresses, routes and disciplines.
+
+#![no_main]
+#![allow(dead_code, unused_imports, clippy::all)]
+
+#[path = "../../../crates/netlink/src/address.rs"]
+mod address;
+#[path = "../../../crates/netlink/src/bucket.rs"]
+mod bucket;
+#[path = "../../../crates/netlink/src/connection.rs"]
+mod connection;
+#[path = "../../../crates/netlink/src/error.rs"]
+mod error;
+#[path = "../../../crates/netlink/src/filter.rs"]
+mod filter;
+#[path = "../../../crates/netlink/src/ifb.rs"]
+mod ifb;
+#[path = "../../../crates/netlink/src/link.rs"]
+mod link;
+#[path = "../../../crates/netlink/src/mac.rs"]
+mod mac;
+#[path = "../../../crates/netlink/src/monitor.rs"]
+mod monitor;
+#[path = "../../../crates/netlink/src/qdisc.rs"]
+mod qdisc;
+#[path = "../../../crates/netlink/src/removal.rs"]
+mod removal;
+#[path = "../../../crates/netlink/src/request.rs"]
+mod request;
+#[path = "../../../crates/netlink/src/route.rs"]
+mod route;
+#[path = "../../../crates/netlink/src/transport.rs"]
+mod transport;
+#[path = "../../../crates/netlink/src/veth.rs"]
+mod veth;
+#[path = "../../../crates/netlink/src/vlan.rs"]
+mod vlan;
+
+use libfuzzer_sys::fuzz_target;
+use netlink_packet_core::NetlinkPayload;
+use netlink_packet_route::RouteNetlinkMessage;
+
+fuzz_target!(|input: &[u8]| {
+    transport::extended_message(input);
+    let messages = transport::parse(input).unwrap_or_default();
+    for message in messages {
+        let NetlinkPayload::InnerMessage(message) = message.payload else {
+            continue;
+        };
+        qdisc::Qdisc::from_message(&message);
+        match message {
+            RouteNetlinkMessage::NewLink(link) => {
+                link::Link::from_message(&link);
+                vlan::PortVlans::from_message(&link);
+            }
+            RouteNetlinkMessage::NewAddress(it) => drop(address::Address::from_message(&it)),
+            RouteNetlinkMessage::NewRoute(it) => drop(route::Route::from_message(&it)),
+            RouteNetlinkMessage::NewTrafficFilter(it) => {
+                filter::HeldFilter::from_message(&it);
+            }
+            _ => {}
+        }
+    }
+});

@@ -1,0 +1,49 @@
+//! What the kernel answers of nf_tables.
+
+#![no_main]
+#![allow(dead_code, unused_imports, clippy::all)]
+
+#[path = "../../../crates/nft/src/connection.rs"]
+mod connection;
+#[path = "../../../crates/nft/src/conntrack.rs"]
+mod conntrack;
+#[path = "../../../crates/nft/src/deletion.rs"]
+mod deletion;
+#[path = "../../../crates/nft/src/element.rs"]
+mod element;
+#[path = "../../../crates/nft/src/error.rs"]
+mod error;
+#[path = "../../../crates/nft/src/expression.rs"]
+mod expression;
+#[path = "../../../crates/nft/src/field.rs"]
+mod field;
+#[path = "../../../crates/nft/src/message.rs"]
+mod message;
+#[path = "../../../crates/nft/src/reply.rs"]
+mod reply;
+#[path = "../../../crates/nft/src/rule.rs"]
+mod rule;
+#[path = "../../../crates/nft/src/socket.rs"]
+mod socket;
+#[path = "../../../crates/nft/src/table.rs"]
+mod table;
+
+use libfuzzer_sys::fuzz_target;
+use netlink_packet_core::{NetlinkBuffer, NetlinkMessage, NetlinkPayload, Parseable as _};
+
+use reply::Reply;
+
+fuzz_target!(|input: &[u8]| {
+    element::comment_of(input);
+    let Ok(buffer) = NetlinkBuffer::new_checked(&input) else {
+        return;
+    };
+    let Ok(message) = NetlinkMessage::<Reply>::parse(&buffer) else {
+        return;
+    };
+    if let NetlinkPayload::InnerMessage(reply) = message.payload {
+        for element in connection::read_elements("holders", &reply) {
+            let _ = (element.to_string(), element.chain());
+        }
+    }
+});

@@ -1,0 +1,51 @@
+//! The configuration of portmap, and what follows from it.
+
+#![no_main]
+#![allow(dead_code, unused_imports, clippy::all)]
+
+#[path = "../../../crates/portmap/src/add.rs"]
+mod add;
+#[path = "../../../crates/portmap/src/check.rs"]
+mod check;
+#[path = "../../../crates/portmap/src/conditions.rs"]
+mod conditions;
+#[path = "../../../crates/portmap/src/config.rs"]
+mod config;
+#[path = "../../../crates/portmap/src/del.rs"]
+mod del;
+#[path = "../../../crates/portmap/src/firewall.rs"]
+mod firewall;
+#[path = "../../../crates/portmap/src/gc.rs"]
+mod gc;
+#[path = "../../../crates/portmap/src/holder.rs"]
+mod holder;
+#[path = "../../../crates/portmap/src/localnet.rs"]
+mod localnet;
+#[path = "../../../crates/portmap/src/plan.rs"]
+mod plan;
+#[path = "../../../crates/portmap/src/plugin.rs"]
+mod plugin;
+#[path = "../../../crates/portmap/src/record.rs"]
+mod record;
+#[path = "../../../crates/portmap/src/reload.rs"]
+mod reload;
+#[path = "../../../crates/portmap/src/status.rs"]
+mod status;
+#[path = "../../../crates/portmap/src/table.rs"]
+mod table;
+
+use libfuzzer_sys::fuzz_target;
+
+use config::Config;
+
+fuzz_target!(|input: &[u8]| {
+    let Some(request) = fuzz::add_request(input) else {
+        return;
+    };
+    let Ok(config) = Config::parse(&request.network) else {
+        return;
+    };
+    for mapping in &config.mappings {
+        mapping.to_string();
+    }
+});

@@ -1,0 +1,16 @@
+//! Quantities of Kubernetes.
+
+#![no_main]
+#![allow(dead_code, unused_imports, clippy::all)]
+
+#[path = "../../../crates/bandwidth/src/quantity.rs"]
+mod quantity;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let value = quantity::parse(text);
+    if let Ok(number) = text.parse::<u64>() {
+        assert_eq!(value, Some(number));
+    }
+});

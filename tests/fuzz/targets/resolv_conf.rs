@@ -1,0 +1,23 @@
+//! resolv.conf(5).
+
+#![no_main]
+#![allow(dead_code, unused_imports, clippy::all)]
+
+#[path = "../../../crates/host-local/src/read.rs"]
+mod read;
+#[path = "../../../crates/host-local/src/resolv_conf.rs"]
+mod resolv_conf;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let dns = resolv_conf::parse(text);
+    let words = [&dns.nameservers, &dns.search, &dns.options]
+        .into_iter()
+        .flatten();
+    assert!(
+        words
+            .chain(&dns.domain)
+            .all(|it| !it.contains(char::is_whitespace))
+    );
+});
