@@ -149,7 +149,7 @@ fn rules_that_were_saved_can_be_loaded_again_whatever_the_names() {
         (&"n".repeat(54), &"c".repeat(64), "eth0"),
         (&"n".repeat(200), &"d".repeat(200), "eth0"),
         ("pods", "e", "\"eth0\""),
-        ("pods", "f", "';}\\$#{@\u{1}\\"),
+        ("pods", "f", "';}\\$#{@\\"),
         (&"n".repeat(200), &"g".repeat(200), &"\"".repeat(15)),
     ] {
         let pod = host.sandbox(container);

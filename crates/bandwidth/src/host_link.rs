@@ -57,7 +57,7 @@ fn only_pair(
     }
     let mut links = host.links_named(on_host.iter().map(|it| it.name.as_str()))?;
     links.retain(|it| it.kind == LinkKind::Veth && it.peer_namespace.is_some());
-    let number = host.namespace_id(namespace)?;
+    let number = host.namespace_id(namespace).map_err(Error::sandbox)?;
     links.retain(|it| it.peer_namespace == number);
     let is_as_reported = |link: &Link| {
         let mut named = on_host.iter().filter(|it| it.name == link.name);

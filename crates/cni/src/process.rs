@@ -3,20 +3,19 @@
 //! Nothing that it does, or leaves undone, holds its caller up: a request that it does not read, an
 //! output without end, a child of its own that keeps the output open, an end that never comes.
 
-use std::io::{self, ErrorKind, PipeReader, Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::error::Error;
 use crate::stderr::note;
@@ -26,8 +25,8 @@ use crate::stderr::note;
 pub(crate) struct Process {
     name: String,
     child: Child,
-    /// The other end closes when it has ended.
-    ended: PipeReader,
+    /// Readable when it has ended.
+    pidfd: OwnedFd,
     request: Option<Request>,
     limit: Limit,
     deadline: Option<Instant>,
@@ -71,19 +70,20 @@ impl Process {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let started = command.spawn().and_then(|mut child| {
-            let ended = watch(&child).inspect_err(|_| {
+            let pidfd = pidfd_open(rustix::process::Pid::from_child(&child), PidfdFlags::empty());
+            let pidfd = pidfd.inspect_err(|_| {
                 child.kill().and_then(|()| child.wait()).ok();
             })?;
-            Ok((child, ended))
+            Ok((child, pidfd))
         });
-        let (child, ended) = started.map_err(|source| Error::Io {
+        let (child, pidfd) = started.map_err(|source| Error::Io {
             action: format!("start {}", Path::new(command.get_program()).display()),
             source,
         })?;
         Ok(Self {
             name: name.to_owned(),
             child,
-            ended,
+            pidfd,
             request: None,
             limit,
             deadline: None,
@@ -138,7 +138,7 @@ impl Process {
         let awaited = [
             (Event::Takes, request, PollFlags::POLLOUT),
             (Event::Says, stdout, PollFlags::POLLIN),
-            (Event::Ended, Some(self.ended.as_fd()), PollFlags::POLLIN),
+            (Event::Ended, Some(self.pidfd.as_fd()), PollFlags::POLLIN),
         ];
         let open = awaited
             .into_iter()
@@ -234,7 +234,7 @@ impl Drop for Process {
             return;
         }
         let killed = self.kill();
-        let mut end = [PollFd::new(self.ended.as_fd(), PollFlags::POLLIN)];
+        let mut end = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
         // In the kernel, where it may be stuck, no signal reaches it.
         if killed.is_ok() && poll(&mut end, KILLED).is_ok_and(|ended| ended > 0) {
             self.child.wait().ok();
@@ -243,19 +243,6 @@ impl Drop for Process {
             note(format_args!("{name} cannot be killed: process {number}"));
         }
     }
-}
-
-/// A pipe that closes when `child` has ended, which is left to be reaped.
-fn watch(child: &Child) -> io::Result<PipeReader> {
-    let (ended, running) = io::pipe()?;
-    let number = child.id().try_into().map_err(io::Error::other)?;
-    let wait = move || {
-        let until_ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-        while waitid(Id::Pid(Pid::from_raw(number)), until_ended) == Err(Errno::EINTR) {}
-        drop(running);
-    };
-    thread::Builder::new().spawn(wait)?;
-    Ok(ended)
 }
 
 /// A result of a few hundred interfaces is well under one MiB.
