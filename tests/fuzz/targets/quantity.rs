@@ -10,7 +10,10 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let value = quantity::parse(text);
-    if let Ok(number) = text.parse::<u64>() {
+    // With leading zeros beyond that it is refused.
+    if let Ok(number) = text.parse::<u64>()
+        && text.len() <= 30
+    {
         assert_eq!(value, Some(number));
     }
 });
