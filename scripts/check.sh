@@ -24,6 +24,7 @@ main() {
     step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings" step "documentation" \
         cargo doc --workspace --no-deps --document-private-items --locked
+    step "fuzz targets" fuzz_targets
     step "dependencies" dependencies
     finish
 }
@@ -48,6 +49,15 @@ short_files() {
     long=$(find crates tests -name '*.rs' -exec wc -l {} + |
         awk -v limit="$LINES_OF_A_FILE" '$2 != "total" && $1 > limit')
     [[ -z $long ]] || { printf 'over %s lines:\n%s\n' "$LINES_OF_A_FILE" "$long" && false; }
+}
+
+# They name modules of the executables one by one, and are no part of the workspace. What they are linked
+# with, of which nothing is needed here, takes minutes to compile.
+fuzz_targets() {
+    local manifest=(--manifest-path tests/fuzz/Cargo.toml)
+    cargo fmt "${manifest[@]}" --check || return
+    CUSTOM_LIBFUZZER_PATH=/unused/libfuzzer.a RUSTFLAGS="-D warnings" \
+        cargo check "${manifest[@]}" --bins --locked --quiet
 }
 
 # Who may use what is checked wherever this runs; known vulnerabilities only where the
