@@ -62,7 +62,7 @@ main() {
 
     say "building static executables"
     local executables
-    executables=$(static_executables --examples)
+    executables=$(static_executables --bins --examples)
     local bench=(cargo bench --quiet --locked --package tests --bench plugins)
     "${bench[@]}" --no-run
 

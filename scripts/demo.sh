@@ -29,7 +29,7 @@ main() {
 
     say "building static executables"
     local executables
-    executables=$(static_executables)
+    executables=$(static_executables --bins)
     local plugins=${PLUGINS_UNDER_TEST:-$executables}
     CNI_PATH=$(realpath "$plugins") PATH="$executables:$PATH" \
         in_private_network "$here/scripts/demo.sh" --inside "$conflist"

@@ -56,13 +56,20 @@ in_private_network() {
         exec "$@"' in_private_network "$@"
 }
 
-# Builds executables that run on any distribution, and whatever else the arguments tell cargo to build;
-# prints the directory they are in.
-static_executables() {
+# What executables that run on any distribution are built for; installs what that takes.
+static_target() {
     local target
     target=$(uname -m)-unknown-linux-musl
     [[ -d $(rustc --print target-libdir --target "$target") ]] ||
         rustup target add "$target" >&2 || return
-    cargo build --release --locked --bins "$@" --target "$target" >&2 || return
+    echo "$target"
+}
+
+# Builds for it what the arguments tell cargo to build, as --bins; prints the directory that the executables
+# are in.
+static_executables() {
+    local target
+    target=$(static_target) || return
+    cargo build --release --locked "$@" --target "$target" >&2 || return
     echo "$(realpath "${CARGO_TARGET_DIR:-target}")/$target/release"
 }

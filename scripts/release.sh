@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the executables of a release: static, with the list of all that they are made of inside
 # (`cargo audit bin`, trivy and syft read it), and the same bytes wherever they are built from the same
-# source by the same compiler and C library.
+# source by the same compiler.
 #
 #     scripts/release.sh [--twice] DIR
 #
@@ -33,11 +33,12 @@ main() {
     cargo auditable --version >/dev/null 2>&1 || cargo install --locked cargo-auditable
 
     say "building"
+    target=$(static_target)
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     build "$PWD" "$scratch/target"
     mkdir -p "$directory"
-    install -m 755 "${EXECUTABLES[@]/#/$scratch/target/$(triple)/release/}" "$directory"
+    install -m 755 "${EXECUTABLES[@]/#/$scratch/target/$target/release/}" "$directory"
     (cd "$directory" && sha256sum "${EXECUTABLES[@]}" >SHA256SUMS)
     look_inside "$directory"
     [[ $twice == no ]] || build_again "$directory"
@@ -45,15 +46,14 @@ main() {
     cat "$directory/SHA256SUMS"
 }
 
-triple() { rustc --print host-tuple; }
-
 # build SOURCE TARGET: no path of this machine gets in, neither the source's nor the compiler's.
 build() {
     local remapped
     remapped=$(printf "'--remap-path-prefix=%s'," \
         "$1=/source" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$(rustc --print sysroot)=/rust")
     (cd "$1" && SOURCE_DATE_EPOCH=0 CARGO_TARGET_DIR=$2 CARGO_INCREMENTAL=0 \
-        cargo auditable static --config "target.$(triple).rustflags=[${remapped%,}]")
+        cargo auditable build --release --locked --bins --target "$target" \
+        --config "target.$target.rustflags=[${remapped%,}]")
 }
 
 look_inside() {
@@ -74,7 +74,7 @@ build_again() {
     build "$elsewhere" "$scratch/again"
     local executable
     for executable in "${EXECUTABLES[@]}"; do
-        cmp "$1/$executable" "$scratch/again/$(triple)/release/$executable" ||
+        cmp "$1/$executable" "$scratch/again/$target/release/$executable" ||
             die "$executable has other bytes when it is built elsewhere"
     done
     say "the same bytes"

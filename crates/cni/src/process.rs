@@ -70,8 +70,8 @@ impl Process {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let started = command.spawn().and_then(|mut child| {
-            let pidfd = pidfd_open(rustix::process::Pid::from_child(&child), PidfdFlags::empty());
-            let pidfd = pidfd.inspect_err(|_| {
+            let number = rustix::process::Pid::from_child(&child);
+            let pidfd = pidfd_open(number, PidfdFlags::empty()).inspect_err(|_| {
                 child.kill().and_then(|()| child.wait()).ok();
             })?;
             Ok((child, pidfd))

@@ -1,6 +1,6 @@
 //! Who has what is claimed, and what of it has to go.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use nft::{Connection, Element};
 
@@ -29,7 +29,7 @@ pub(crate) fn decide(
 ) -> Result<Vec<Element>, Refusal> {
     let singles = of_single_addresses(connection, claim)?;
     // A record may list two for one place, where an ADD was killed that would have replaced one.
-    let mut known: HashMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
+    let mut known: BTreeMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
     let mut doomed = Vec::new();
     for element in &claim.elements {
         if let Some(port) = table::host_port(element) {
@@ -85,7 +85,7 @@ fn of_single_addresses(
 ) -> Result<HashMap<HostPort, String>, nft::Error> {
     let claimed = claim.elements.iter().filter_map(table::host_port);
     let every = claimed.filter(|port| port.address.is_none());
-    let versions: HashSet<_> = every.map(|port| port.version).collect();
+    let versions: BTreeSet<_> = every.map(|port| port.version).collect();
     let mut singles = HashMap::new();
     for version in versions {
         let set = table::of_single_addresses(version);

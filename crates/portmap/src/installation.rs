@@ -185,7 +185,7 @@ impl<'a> Installation<'a> {
     fn connectionless_ports(&self) -> Vec<HostPort> {
         let doomed = self.doomed.iter().flatten();
         let elements = self.claim.elements.iter().chain(doomed);
-        let ports: HashSet<_> = elements.filter_map(table::host_port).collect();
+        let ports: BTreeSet<_> = elements.filter_map(table::host_port).collect();
         let ports = ports.into_iter().filter(|it| it.is_connectionless());
         ports.collect()
     }

@@ -32,7 +32,7 @@ pub(crate) struct Forward {
 }
 
 /// A port of the host, for one family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostPort {
     /// The family.
     pub version: IpVersion,

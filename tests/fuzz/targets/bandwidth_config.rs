@@ -19,8 +19,6 @@ mod host_link;
 mod ifb;
 #[path = "../../../crates/bandwidth/src/plan.rs"]
 mod plan;
-#[path = "../../../crates/bandwidth/src/plugin.rs"]
-mod plugin;
 #[path = "../../../crates/bandwidth/src/quantity.rs"]
 mod quantity;
 #[path = "../../../crates/bandwidth/src/status.rs"]

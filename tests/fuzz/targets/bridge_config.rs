@@ -27,8 +27,6 @@ mod masquerade;
 mod mtu;
 #[path = "../../../crates/bridge/src/plan.rs"]
 mod plan;
-#[path = "../../../crates/bridge/src/plugin.rs"]
-mod plugin;
 #[path = "../../../crates/bridge/src/reload.rs"]
 mod reload;
 #[path = "../../../crates/bridge/src/sandbox.rs"]

@@ -25,8 +25,6 @@ mod index;
 mod lease;
 #[path = "../../../crates/host-local/src/lock.rs"]
 mod lock;
-#[path = "../../../crates/host-local/src/plugin.rs"]
-mod plugin;
 #[path = "../../../crates/host-local/src/pod_cidr.rs"]
 mod pod_cidr;
 #[path = "../../../crates/host-local/src/range.rs"]

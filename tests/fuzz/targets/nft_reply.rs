@@ -19,6 +19,8 @@ mod expression;
 mod field;
 #[path = "../../../crates/nft/src/message.rs"]
 mod message;
+#[path = "../../../crates/nft/src/repair.rs"]
+mod repair;
 #[path = "../../../crates/nft/src/reply.rs"]
 mod reply;
 #[path = "../../../crates/nft/src/rule.rs"]

@@ -11,6 +11,8 @@ mod check;
 mod conditions;
 #[path = "../../../crates/portmap/src/config.rs"]
 mod config;
+#[path = "../../../crates/portmap/src/decision.rs"]
+mod decision;
 #[path = "../../../crates/portmap/src/del.rs"]
 mod del;
 #[path = "../../../crates/portmap/src/firewall.rs"]
@@ -19,12 +21,12 @@ mod firewall;
 mod gc;
 #[path = "../../../crates/portmap/src/holder.rs"]
 mod holder;
+#[path = "../../../crates/portmap/src/installation.rs"]
+mod installation;
 #[path = "../../../crates/portmap/src/localnet.rs"]
 mod localnet;
 #[path = "../../../crates/portmap/src/plan.rs"]
 mod plan;
-#[path = "../../../crates/portmap/src/plugin.rs"]
-mod plugin;
 #[path = "../../../crates/portmap/src/record.rs"]
 mod record;
 #[path = "../../../crates/portmap/src/reload.rs"]
