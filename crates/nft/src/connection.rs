@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
 use netlink_packet_netfilter::NetfilterMessageInner;
-use netlink_packet_netfilter::nftables::{
-    GenAttribute, ListAttribute, NfTablesMessage, RuleMessage,
-};
+use netlink_packet_netfilter::nftables::{GenAttribute, ListAttribute, NfTablesMessage};
 
 use crate::element::Element;
 use crate::error::Error;
@@ -229,13 +227,15 @@ impl Connection {
         self.socket.commit(messages, generation)
     }
 
-    /// The rules of the chain, in their order.
-    pub(crate) fn rules_of(&self, table: &Table, chain: &str) -> Result<Vec<RuleMessage>, Error> {
+    /// The comments of the rules of the chain, in their order.
+    pub(crate) fn rules_of(
+        &self,
+        table: &Table,
+        chain: &str,
+    ) -> Result<Vec<Option<String>>, Error> {
         let replies = self.socket.dump(table.list_rules(chain))?;
         let rules = replies.into_iter().filter_map(|reply| match reply {
-            Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule))) => {
-                Some(rule)
-            }
+            Reply::Rule(comment) => Some(comment),
             _ => None,
         });
         Ok(rules.collect())

@@ -2,12 +2,10 @@
 
 use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{
-    ChainAttribute, NfTablesMessage, RuleAttribute, RuleMessage, SetAttribute, TableAttribute,
-    TableFlags,
+    ChainAttribute, NfTablesMessage, SetAttribute, TableAttribute, TableFlags,
 };
 
 use crate::connection::Connection;
-use crate::element::comment_of;
 use crate::error::Error;
 use crate::message::{Message, VERDICT};
 use crate::reply::Reply;
@@ -144,10 +142,7 @@ impl Connection {
             Err(error) if error.is_not_found() => return Ok(false),
             found => found?,
         };
-        Ok(chain
-            .identities()
-            .map(Some)
-            .eq(found.iter().map(identity_of)))
+        Ok(chain.identities().map(Some).eq(found))
     }
 }
 
@@ -158,15 +153,6 @@ fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     messages.extend(sets.map(|(set, id)| table.create_set(set, id)));
     messages.extend(chains.iter().map(|chain| table.create_chain(chain)));
     messages
-}
-
-/// The comment of a rule that is there.
-fn identity_of(rule: &RuleMessage) -> Option<String> {
-    let mut attributes = rule.attributes.iter();
-    attributes.find_map(|attribute| match attribute {
-        RuleAttribute::UserData(data) => comment_of(data),
-        _ => None,
-    })
 }
 
 /// What `Set::shape` may hold. The kernel says how long a verdict is, and is not told.

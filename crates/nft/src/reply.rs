@@ -6,11 +6,15 @@ use netlink_packet_core::{
 use netlink_packet_netfilter::nftables::{ListAttribute, SetElementAttribute};
 use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner};
 
+use crate::element::comment_of;
+
 /// A message from the kernel.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// Some elements of a set.
     Elements(Vec<ListAttribute<SetElementAttribute>>),
+    /// A rule, by its comment.
+    Rule(Option<String>),
     /// All else.
     Other(NetfilterMessageInner),
 }
@@ -19,11 +23,25 @@ impl NetlinkDeserializable for Reply {
     type Error = DecodeError;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
-        if header.message_type == NEW_ELEMENTS {
-            return elements(payload).map(Self::Elements);
+        match header.message_type {
+            NEW_ELEMENTS => elements(payload).map(Self::Elements),
+            NEW_RULE => rule(payload).map(Self::Rule),
+            _ => NetfilterMessage::deserialize(header, payload)
+                .map(|message| Self::Other(message.inner)),
         }
-        NetfilterMessage::deserialize(header, payload).map(|message| Self::Other(message.inner))
     }
+}
+
+/// What it does is not asked: for each expression the library writes down all of its bytes, in case
+/// that they cannot be read, which took most of an ADD's time.
+fn rule(payload: &[u8]) -> Result<Option<String>, DecodeError> {
+    for attribute in NlasIterator::new(payload.get(HEADER..).unwrap_or_default()) {
+        let attribute = attribute?;
+        if attribute.kind() == RULE_USERDATA {
+            return Ok(comment_of(attribute.value()));
+        }
+    }
+    Ok(None)
 }
 
 /// One by one: for each element of a list the library writes down all that follow it, in case
@@ -58,6 +76,12 @@ fn expect_whole_values(element: &[u8]) -> Result<(), DecodeError> {
 
 /// `NFNL_SUBSYS_NFTABLES` and `NFT_MSG_NEWSETELEM` in include/uapi/linux/netfilter/.
 const NEW_ELEMENTS: u16 = (0x0a << 8) | 0x0c;
+
+/// `NFT_MSG_NEWRULE`, the same way.
+const NEW_RULE: u16 = (0x0a << 8) | 0x06;
+
+/// `NFTA_RULE_USERDATA`
+const RULE_USERDATA: u16 = 7;
 
 /// `struct nfgenmsg`, in bytes.
 const HEADER: usize = 4;
