@@ -27,6 +27,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) 
     let pod = pod(host);
     in_turns(&mut sides, rounds, |side, _| {
         round(side, &pod, ["ADD", "DEL"]);
+        settle();
         udp_round(side, &pod);
     });
     let [ours, _] = &mut sides;

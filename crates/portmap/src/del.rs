@@ -19,8 +19,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     let (owner, records) = (attachment.owner(), Records::default());
     let _lock = keep_reload_out();
-    let removed = firewall::remove_of(&owner, &records)?;
-    firewall::forget(&removed.connectionless_ports());
+    firewall::remove_of(&owner, &records)?;
     records.remove(&owner)
 }
 

@@ -10,64 +10,52 @@ use crate::plan::HostPort;
 use crate::record::{Record, Records};
 use crate::table::{self, Claim};
 
-/// What was removed.
-#[derive(Debug, Default)]
-pub(crate) struct Removed {
-    /// Whose it was, each once.
-    pub owners: BTreeSet<String>,
-    ports: Vec<HostPort>,
-}
-
-impl Removed {
-    /// Ports to which senders would go on to send as if nothing had happened.
-    pub fn connectionless_ports(&self) -> Vec<HostPort> {
-        let ports = self.ports.iter().copied();
-        ports.filter(|port| port.is_connectionless()).collect()
-    }
-}
-
 /// Removes what `owner` has: what its record lists, or, without one, what bears its name. What is
 /// not there, or cannot be, is removed.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn remove_of(owner: &str, records: &Records) -> anyhow::Result<Removed> {
+pub(crate) fn remove_of(owner: &str, records: &Records) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     let table = table::table();
     let deleted = match records.read(owner) {
         Some(record) => connection.delete_known(&table, &record.elements),
         None => connection.delete(&table, |it| it == owner),
     };
-    removed(&connection, deleted)
+    finish(&connection, deleted).map(drop)
 }
 
-/// Removes the elements whose owner is doomed. What is not there, or cannot be, is removed.
+/// Removes the elements whose owner is doomed, and says who these are, each once. What is not there,
+/// or cannot be, is removed.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
+pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<String>> {
     let connection = Connection::open()?;
     let deleted = connection.delete(&table::table(), is_doomed);
-    removed(&connection, deleted)
+    let deleted = finish(&connection, deleted)?;
+    Ok(deleted.into_iter().map(|it| it.owner).collect())
 }
 
-fn removed(
+/// Forgets the connections of senders that would go on to send as if nothing had happened, by the
+/// connection of the deletion: whoever closes any waits until the kernel has freed what is gone,
+/// which is left to a process of its own. Where none can be had, we wait.
+fn finish(
     connection: &Connection,
     deleted: Result<Vec<Element>, nft::Error>,
-) -> anyhow::Result<Removed> {
+) -> anyhow::Result<Vec<Element>> {
     let deleted = match deleted {
-        Err(error) if error.is_unsupported() => return Ok(Removed::default()),
+        Err(error) if error.is_unsupported() => return Ok(Vec::new()),
         deleted => deleted.map_err(coded)?,
     };
+    let ports = deleted.iter().filter_map(table::host_port);
+    let connectionless: Vec<_> = ports.filter(|port| port.is_connectionless()).collect();
+    forget_by(connection, &connectionless);
     if !deleted.is_empty() {
-        // Nobody need wait until the kernel has freed them. Where no process can be had, we do.
         let handle = connection.handle().map_err(coded)?;
         drop(Detached::close(handle));
     }
-    Ok(Removed {
-        ports: deleted.iter().filter_map(table::host_port).collect(),
-        owners: deleted.into_iter().map(|it| it.owner).collect(),
-    })
+    Ok(deleted)
 }
 
 /// What is not as ADD left it.
@@ -101,24 +89,30 @@ pub(crate) fn forget(ports: &[HostPort]) {
     if ports.is_empty() {
         return;
     }
-    let forget = || {
-        let connection = Connection::open()?;
-        for port in ports {
-            connection.forget(Destination {
-                version: port.version,
-                address: port.address,
-                protocol: port.protocol,
-                port: port.port,
-            })?;
-        }
-        Ok::<_, nft::Error>(())
-    };
-    if let Err(error) = forget() {
-        let error = anyhow::Error::from(error);
-        note(format_args!(
-            "connections to the ports may go on as they were: {error:#}"
-        ));
+    match Connection::open() {
+        Ok(connection) => forget_by(&connection, ports),
+        Err(error) => note_unforgotten(error),
     }
+}
+
+/// As [`forget`].
+pub(crate) fn forget_by(connection: &Connection, ports: &[HostPort]) {
+    let forgotten = ports.iter().try_for_each(|port| {
+        connection.forget(Destination {
+            version: port.version,
+            address: port.address,
+            protocol: port.protocol,
+            port: port.port,
+        })
+    });
+    forgotten.unwrap_or_else(note_unforgotten);
+}
+
+fn note_unforgotten(error: nft::Error) {
+    let error = anyhow::Error::from(error);
+    note(format_args!(
+        "connections to the ports may go on as they were: {error:#}"
+    ));
 }
 
 pub(crate) fn coded(error: nft::Error) -> anyhow::Error {

@@ -16,9 +16,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let network = &request.network.name;
     let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
     let _lock = del::keep_reload_out();
-    let removed = firewall::remove(is_doomed)?;
-    firewall::forget(&removed.connectionless_ports());
-    for owner in &removed.owners {
+    for owner in firewall::remove(is_doomed)? {
         note(format_args!("ports of {owner} are listed no more: removed"));
     }
     let records = Records::default();

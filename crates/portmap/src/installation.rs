@@ -237,7 +237,7 @@ fn take_over(connection: &Connection, owner: &str, records: &Records) -> anyhow:
         .delete(&table::table(), |it| it == owner)
         .map_err(coded)?;
     let ports: Vec<_> = deleted.iter().filter_map(table::host_port).collect();
-    firewall::forget(&ports);
+    firewall::forget_by(connection, &ports);
     records.remove(owner)
 }
 
