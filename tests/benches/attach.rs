@@ -5,7 +5,7 @@ use tests::Host;
 
 use crate::limits::{CONTAINERD, limits};
 use crate::report::Report;
-use crate::timing::{Call, Side, in_turns};
+use crate::timing::{Call, Side, in_turns, settle};
 
 /// Every operation once a round, on a sandbox that nothing was done to. Limits and ports are made for
 /// their CHECK: the cases `bandwidth` and `ports` time how.
@@ -53,6 +53,7 @@ fn round(host: &Host, side: &mut Side, number: &str) {
         side.time(&format!("{plugin} CHECK"), &call("CHECK"), &attached);
         side.run(&call("DEL"), &attached);
     }
+    settle();
     side.time("bridge DEL", &call("bridge", "DEL"), &attached);
 }
 
