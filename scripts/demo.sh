@@ -122,7 +122,9 @@ show_nothing_left() {
     nothing "links on the host" "$(ip -oneline link show type veth)"
     nothing "links in pod a" "$(in_pod a ip -oneline link show up)"
     nothing "links in pod b" "$(in_pod b ip -oneline link show up)"
-    nothing "leases" "$(find /var/lib/cni/networks -name '*[.:]*[0-9a-f]' ! -name 'last_reserved*')"
+    # What host-local knows of them stays below a hidden directory.
+    nothing "leases" "$(find /var/lib/cni/networks -name '.*' -prune -o \
+        -name '*[.:]*[0-9a-f]' ! -name 'last_reserved*' -print)"
     nothing "cached results" "$(find /var/lib/cni/results -type f)"
 }
 
