@@ -1,7 +1,11 @@
 //! The configuration of bandwidth, and what follows from it.
 
 #![no_main]
-#![allow(dead_code, unused_imports, clippy::all)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a target uses of the modules what reads"
+)]
 
 #[path = "../../../crates/bandwidth/src/add.rs"]
 mod add;

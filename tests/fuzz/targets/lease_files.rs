@@ -1,7 +1,11 @@
 //! Leases, what was leased last, and all files of the index.
 
 #![no_main]
-#![allow(dead_code, unused_imports, clippy::all)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a target uses of the modules what reads"
+)]
 
 #[path = "../../../crates/host-local/src/add.rs"]
 mod add;

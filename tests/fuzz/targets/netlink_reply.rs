@@ -1,7 +1,11 @@
 //! What the kernel answers over netlink, of links, addresses, routes and disciplines.
 
 #![no_main]
-#![allow(dead_code, unused_imports, clippy::all)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a target uses of the modules what reads"
+)]
 
 #[path = "../../../crates/netlink/src/address.rs"]
 mod address;

@@ -1,7 +1,11 @@
 //! What the kernel answers of nf_tables.
 
 #![no_main]
-#![allow(dead_code, unused_imports, clippy::all)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a target uses of the modules what reads"
+)]
 
 #[path = "../../../crates/nft/src/connection.rs"]
 mod connection;

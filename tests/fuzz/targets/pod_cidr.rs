@@ -1,7 +1,11 @@
 //! The file of pod CIDRs, or subnet.env.
 
 #![no_main]
-#![allow(dead_code, unused_imports, clippy::all)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a target uses of the modules what reads"
+)]
 
 #[path = "../../../crates/host-local/src/pod_cidr.rs"]
 mod pod_cidr;

@@ -1,7 +1,11 @@
 //! Quantities of Kubernetes.
 
 #![no_main]
-#![allow(dead_code, unused_imports, clippy::all)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a target uses of the modules what reads"
+)]
 
 #[path = "../../../crates/bandwidth/src/quantity.rs"]
 mod quantity;

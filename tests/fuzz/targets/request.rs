@@ -1,7 +1,11 @@
 //! Environment and standard input, up to the request that a plugin is handed.
 
 #![no_main]
-#![allow(dead_code, unused_imports, clippy::all)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a target uses of the modules what reads"
+)]
 
 #[path = "../../../crates/cni/src/args.rs"]
 mod args;

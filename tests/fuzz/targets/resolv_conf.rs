@@ -1,7 +1,11 @@
 //! resolv.conf(5).
 
 #![no_main]
-#![allow(dead_code, unused_imports, clippy::all)]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a target uses of the modules what reads"
+)]
 
 #[path = "../../../crates/host-local/src/read.rs"]
 mod read;
