@@ -130,6 +130,43 @@ fn the_container_link_is_ready_when_add_returns() {
 }
 
 #[test]
+fn the_link_local_address_follows_from_the_mac_and_survives_a_flap() {
+    let host = Host::new();
+    for (name, network) in [("a", host.bridge()), ("b", host.bridge_v4())] {
+        let sandbox = host.sandbox(name);
+        let network = network.with("args.cni.mac", "0a:00:00:00:00:0b");
+        network.add(&sandbox);
+        let expected = ["fe80::800:ff:fe00:b/64"];
+        assert_eq!(sandbox.link_local_addresses("eth0"), expected);
+        sandbox.ip("link set eth0 down");
+        sandbox.ip("link set eth0 up");
+        let is_back = || sandbox.link_local_addresses("eth0") == expected;
+        assert!(tests::eventually(is_back), "{name}");
+        network.del(&sandbox);
+    }
+}
+
+#[test]
+fn a_sandbox_with_a_secret_or_without_addresses_keeps_its_ways() {
+    let host = Host::new();
+    let secret = host.sandbox("secret");
+    secret.set_sysctl("net/ipv6/conf/default/stable_secret", "2001:db8::1:2:3:4");
+    let none = host.sandbox("none");
+    none.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
+    for sandbox in [&secret, &none] {
+        host.bridge_v4().add(sandbox);
+    }
+    let [address] = &secret.link_local_addresses("eth0")[..] else {
+        panic!("one link-local address");
+    };
+    let mode = secret.sysctl("net/ipv6/conf/eth0/addr_gen_mode").unwrap();
+    assert_eq!(mode, "2");
+    assert!(!address.contains("ff:fe"), "{address} follows from the MAC");
+    assert!(none.link_local_addresses("eth0").is_empty());
+    assert_eq!(none.sysctl("net/ipv6/conf/eth0/disable_ipv6").unwrap(), "1");
+}
+
+#[test]
 fn the_bridge_is_cni0_unless_named() {
     let host = Host::new();
     let a = host.sandbox("a");

@@ -174,7 +174,7 @@ impl Attach<'_> {
         let bridge = host::ensure_bridge(self.host, self.config)?;
         let mac = plan::early_mac(&self.request.attachment);
         let pair = self.make_pair(&bridge, mac)?;
-        self.sandbox.bring_up(self.config.dad)?;
+        self.sandbox.bring_up(&pair.container, self.config.dad)?;
         self.wait_for_port(self.bring_up_port(&pair)?)?;
         let lease = delegate.start(Verb::Add)?.proceed()?.result()?;
         let plan = Plan::new(self.config, &lease, bridge.mtu)?;
@@ -256,11 +256,9 @@ impl Attach<'_> {
             return Ok(self.result(bridge, &pair, (plan, lease)));
         }
         gateway::ensure_gateways(self.host, bridge, &plan.gateways, config.other_address)?;
-        let ipv6 = self.sandbox.configure(&pair.container, &plan, config.dad)?;
+        self.sandbox.configure(&pair.container, &plan, config.dad)?;
         pair.host = self.wait_for_port(self.bring_up_port(&pair)?)?;
-        pair.container = self
-            .sandbox
-            .wait_until_ready(&pair.container, config.dad, ipv6)?;
+        pair.container = self.sandbox.wait_until_ready(&pair.container, config.dad)?;
         if let Some(mac) = pair.container.mac
             && plan::must_announce(&plan.ips, mac)
         {

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use cni::{Error, note};
 use ipnetwork::IpNetwork;
-use netlink::{Connection, Dad, Link, Request, Route};
+use netlink::{Connection, Dad, Family, Link, Request, Route};
 use netns::Sysctl;
 
 use crate::config::OtherAddress;
@@ -24,10 +24,10 @@ pub(crate) fn ensure_gateways(
     }
     let link = bridge.gateway_link();
     if gateways.iter().any(IpNetwork::is_ipv6) {
-        Sysctl::ipv6(&link.name, "disable_ipv6").ensure("0")?;
+        enable_ipv6(link)?;
         enable_ipv6_forwarding(host)?;
     }
-    if gateways.iter().any(IpNetwork::is_ipv4) {
+    if gateways.iter().any(IpNetwork::is_ipv4) && !host.forwards(Family::V4)? {
         Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
     }
     let is_missing = |gateway: &IpNetwork| {
@@ -46,6 +46,13 @@ pub(crate) fn ensure_gateways(
             Err(error) if !error.is_already_exists() => return Err(error.into()),
             _ => {}
         }
+    }
+    Ok(())
+}
+
+fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
+    if link.ipv6.is_none_or(|it| it.is_disabled) {
+        Sysctl::ipv6(&link.name, "disable_ipv6").ensure("0")?;
     }
     Ok(())
 }
@@ -87,8 +94,7 @@ fn is_in_the_way(found: IpNetwork, gateway: IpNetwork) -> bool {
 /// Turning forwarding on makes the kernel drop default routes that it learnt from router
 /// advertisements and ignore later ones, unless `accept_ra` says 2.
 fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
-    let forwarding = Sysctl::ipv6("all", "forwarding");
-    if forwarding.read()? == "1" {
+    if host.forwards(Family::V6)? {
         return Ok(());
     }
     let routes = host.routes()?;
@@ -107,6 +113,6 @@ fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
             ));
         }
     }
-    forwarding.ensure("1")?;
+    Sysctl::ipv6("all", "forwarding").ensure("1")?;
     Ok(())
 }

@@ -65,6 +65,8 @@ mod tests {
             alias: None,
             port: None,
             bridge_vlans: None,
+            routes_localnet: false,
+            ipv6: None,
         }
     }
 

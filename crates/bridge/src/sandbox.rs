@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cni::result::Route;
+use cni::result::{IpConfig, Route};
 use cni::{Error, InterfaceName, note};
+use ipnetwork::IpNetwork;
 use netlink::{
-    Address, Connection, Dad, Link, LinkChange, MacAddress, Monitor, NewRoute, Request, Wait,
+    Address, Connection, Dad, Link, LinkChange, LinkLocal as Origin, MacAddress, Monitor, NewRoute,
+    Request, Wait,
 };
 use netns::{Netns, Sysctl};
 
@@ -18,6 +20,18 @@ pub(crate) struct Sandbox<'a> {
     connection: Connection,
     monitor: Monitor,
     interface: &'a str,
+    link_local: LinkLocal,
+}
+
+/// The link-local address of the container's link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkLocal {
+    /// There is none: IPv6 is off, or nothing is configured yet.
+    None,
+    /// It works already, and the kernel must not make it.
+    Given,
+    /// The kernel makes it when the pair comes up.
+    Awaited,
 }
 
 impl<'a> Sandbox<'a> {
@@ -34,6 +48,7 @@ impl<'a> Sandbox<'a> {
             connection,
             monitor,
             interface: interface.as_str(),
+            link_local: LinkLocal::None,
         })
     }
 
@@ -43,45 +58,64 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Brings the link up before it has an address.
-    pub fn bring_up(&self, dad: Dad) -> anyhow::Result<()> {
-        self.set_sysctls(dad, Ipv6::Off)?;
-        let request = Request::change_link(self.interface, &LinkChange::Up);
+    pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<()> {
+        let mut requests = self.prepare(link, dad, Ipv6::Off)?;
+        requests.push(Request::change_link(self.interface, &LinkChange::Up));
         self.connection
-            .execute(vec![request])
+            .execute(requests)
             .context("bring up the container's link")
     }
 
-    /// Gives the link its addresses and routes and brings it up; says whether it has IPv6,
-    /// which it may have without an address of the plan.
-    pub fn configure(&self, link: &Link, plan: &Plan, dad: Dad) -> anyhow::Result<Ipv6> {
-        let ipv6 = self.set_sysctls(dad, plan.ipv6())?;
-        let addresses = plan
-            .ips
-            .iter()
-            .map(|ip| Request::add_address(link.index, ip.address, dad));
-        let up = Request::change_link(self.interface, &LinkChange::Up);
-        let routes = plan
-            .routes
-            .iter()
-            .map(|route| Request::add_route(&new_route(route, plan, link)));
-        let requests = addresses.chain([up]).chain(routes).collect();
-        let configured = self.connection.execute(requests);
-        configured.context("configure the container's link")?;
-        Ok(ipv6)
+    /// Gives the link its addresses and routes and brings it up.
+    pub fn configure(&mut self, link: &Link, plan: &Plan, dad: Dad) -> anyhow::Result<()> {
+        let mut requests = self.prepare(link, dad, plan.ipv6())?;
+        let add = |ip: &IpConfig| Request::add_address(link.index, ip.address, dad);
+        requests.extend(plan.ips.iter().map(add));
+        requests.push(Request::change_link(self.interface, &LinkChange::Up));
+        let routes = plan.routes.iter();
+        requests.extend(routes.map(|route| Request::add_route(&new_route(route, plan, link))));
+        self.connection
+            .execute(requests)
+            .context("configure the container's link")
+    }
+
+    /// What comes before its addresses: gratuitous ARP when the MAC is set, the IPv6 of `needed`,
+    /// and a link-local address that works at once.
+    ///
+    /// The kernel would give the link one only after the pair has come up, and by `accept_dad`
+    /// at once. That is set for a container that has other IPv6 addresses, or has to perform
+    /// duplicate address detection; any other is spared the search for its sysctls.
+    fn prepare(&mut self, link: &Link, dad: Dad, needed: Ipv6) -> anyhow::Result<Vec<Request>> {
+        let change = |change| Request::change_link(self.interface, &change);
+        let mut requests = vec![change(LinkChange::ArpNotify)];
+        if needed == Ipv6::On || dad == Dad::Perform {
+            self.set_sysctls(dad, needed)?;
+        }
+        let is_on = |it: &netlink::Ipv6| needed == Ipv6::On || !it.is_disabled;
+        let (Some(ipv6), LinkLocal::None) = (link.ipv6.filter(is_on), self.link_local) else {
+            return Ok(requests);
+        };
+        self.link_local = LinkLocal::Awaited;
+        if let (Dad::Skip, Origin::Mac, Some(mac)) = (dad, ipv6.link_local, link.mac) {
+            let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
+            requests.push(change(LinkChange::LinkLocal(Origin::None)));
+            requests.push(Request::add_address(link.index, address, dad));
+            self.link_local = LinkLocal::Given;
+        }
+        Ok(requests)
     }
 
     /// Sets what must be set while the link is down, and IPv6 where it is needed.
     ///
-    /// `arp_notify` and `ndisc_notify` make the kernel announce addresses when the MAC is
-    /// set; `keep_addr_on_down` keeps IPv6 addresses through a link that flaps. None of
+    /// `ndisc_notify` makes the kernel announce addresses when the MAC is set;
+    /// `keep_addr_on_down` keeps IPv6 addresses through a link that flaps. None of
     /// them is worth a container without network: what cannot be set is told.
-    fn set_sysctls(&self, dad: Dad, needed: Ipv6) -> anyhow::Result<Ipv6> {
+    fn set_sysctls(&self, dad: Dad, needed: Ipv6) -> anyhow::Result<()> {
         let accept_dad = match dad {
             Dad::Perform => "1",
             Dad::Skip => "0",
         };
         let wishes = [
-            (Sysctl::ipv4(self.interface, "arp_notify"), "1"),
             (Sysctl::ipv6(self.interface, "ndisc_notify"), "1"),
             (Sysctl::ipv6(self.interface, "keep_addr_on_down"), "1"),
             (Sysctl::ipv6(self.interface, "accept_dad"), accept_dad),
@@ -95,23 +129,18 @@ impl<'a> Sandbox<'a> {
                     ));
                 }
             }
-            let disabled = Sysctl::ipv6(self.interface, "disable_ipv6");
             if needed == Ipv6::On {
                 Sysctl::ipv6("lo", "disable_ipv6").ensure("0")?;
-                disabled.ensure("0")?;
-                return Ok(Ipv6::On);
+                Sysctl::ipv6(self.interface, "disable_ipv6").ensure("0")?;
             }
-            match disabled.read() {
-                Ok(value) if value == "0" => Ok(Ipv6::On),
-                Err(error) if !error.is_not_found() => Err(error.into()),
-                _ => Ok(Ipv6::Off),
-            }
+            Ok(())
         })?
     }
 
     /// Waits until the link passes traffic and has its IPv6 addresses, the link-local one
-    /// included, unless IPv6 is off; returns the link as it is then.
-    pub fn wait_until_ready(&mut self, link: &Link, dad: Dad, ipv6: Ipv6) -> anyhow::Result<Link> {
+    /// included, unless IPv6 is off; returns the link as it is then. When it flaps, the kernel
+    /// gives it a link-local address.
+    pub fn wait_until_ready(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
         let wait = Wait {
             link: link.index,
@@ -121,8 +150,15 @@ impl<'a> Sandbox<'a> {
         let link = self
             .monitor
             .wait_for_link(&self.connection, &wait, |link| link.is_operational)?;
-        if ipv6 == Ipv6::Off {
-            return Ok(link);
+        match self.link_local {
+            LinkLocal::None => return Ok(link),
+            LinkLocal::Given => {
+                let again = LinkChange::LinkLocal(Origin::Mac);
+                let again = Request::change_link(self.interface, &again);
+                self.connection.execute(vec![again])?;
+                return Ok(link);
+            }
+            LinkLocal::Awaited => {}
         }
         let settled = format!("the IPv6 addresses of the container's {}", self.interface);
         let wait = Wait {
@@ -196,6 +232,9 @@ fn new_route(route: &Route, plan: &Plan, link: &Link) -> NewRoute {
         scope: route.scope,
     }
 }
+
+/// The kernel's own choice (RFC 4291, 2.5.6).
+const LINK_LOCAL_PREFIX: u8 = 64;
 
 /// The kernel takes a millisecond or two to bring a pair up, duplicate address detection
 /// one to two seconds.

@@ -10,9 +10,11 @@
 
 mod address;
 mod bucket;
+mod conf;
 mod connection;
 mod error;
 mod filter;
+mod forwarding;
 mod ifb;
 mod link;
 mod mac;
@@ -27,9 +29,11 @@ mod vlan;
 
 pub use address::{Address, Dad};
 pub use bucket::{HeldBucket, TokenBucket};
+pub use conf::{Ipv6, LinkLocal};
 pub use connection::Connection;
 pub use error::Error;
 pub use filter::{Filter, HeldFilter, Packets};
+pub use forwarding::Family;
 pub use ifb::Ifb;
 pub use link::{BridgePort, BridgeVlans, Link, LinkKind, PortState};
 pub use mac::{InvalidMac, MacAddress};

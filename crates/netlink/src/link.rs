@@ -6,6 +6,7 @@ use netlink_packet_route::link::{
     LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
 };
 
+use crate::conf::{self, Ipv6};
 use crate::connection::{Connection, link_named};
 use crate::error::Error;
 use crate::mac::MacAddress;
@@ -43,6 +44,10 @@ pub struct Link {
     pub port: Option<BridgePort>,
     /// How it treats VLANs, where it is a bridge.
     pub bridge_vlans: Option<BridgeVlans>,
+    /// `route_localnet`: packets of 127.0.0.0/8 come in and leave by it.
+    pub routes_localnet: bool,
+    /// How it takes part in IPv6; `None` without: the kernel has none, or its MTU is under 1280 bytes.
+    pub ipv6: Option<Ipv6>,
 }
 
 /// What a link is.
@@ -150,6 +155,8 @@ impl Link {
             alias: None,
             port: None,
             bridge_vlans: None,
+            routes_localnet: false,
+            ipv6: None,
         };
         for attribute in &message.attributes {
             link.read(attribute);
@@ -167,6 +174,10 @@ impl Link {
             LinkAttribute::Link(index) => self.peer = Some(*index),
             LinkAttribute::LinkNetNsId(id) => self.peer_namespace = Some(*id),
             LinkAttribute::IfAlias(alias) => self.alias = Some(alias.clone()),
+            LinkAttribute::AfSpecUnspec(families) => {
+                self.routes_localnet = conf::routes_localnet(families);
+                self.ipv6 = Ipv6::read(families);
+            }
             LinkAttribute::LinkInfo(parts) => parts.iter().for_each(|part| self.read_info(part)),
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! Hardware addresses.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 /// An Ethernet address.
@@ -12,6 +13,20 @@ impl MacAddress {
     pub fn is_unicast(self) -> bool {
         let [first, ..] = self.0;
         first & 1 == 0 && self.0 != [0; 6]
+    }
+
+    /// The IPv6 address that a link with this one has on its own network (RFC 4291, appendix A).
+    pub fn link_local(self) -> Ipv6Addr {
+        let [vendor @ .., device1, device2, device3] = self.0;
+        let [vendor1, vendor2, vendor3] = vendor;
+        let halves = [
+            [vendor1 ^ UNIVERSAL, vendor2],
+            [vendor3, 0xff],
+            [0xfe, device1],
+            [device2, device3],
+        ];
+        let [first, second, third, fourth] = halves.map(u16::from_be_bytes);
+        Ipv6Addr::new(0xfe80, 0, 0, 0, first, second, third, fourth)
     }
 
     /// The bytes of a link-layer attribute, where they are an Ethernet address.
@@ -44,6 +59,9 @@ impl FromStr for MacAddress {
     }
 }
 
+/// The bit of the first byte by which a vendor's address differs from a local one.
+const UNIVERSAL: u8 = 2;
+
 /// A text that is no Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no MAC address of the form 0a:58:0a:01:00:02")]
@@ -59,6 +77,12 @@ mod tests {
             let mac: MacAddress = text.parse().unwrap();
             assert_eq!(mac.to_string(), "0a:58:0a:01:00:ff");
         }
+    }
+
+    #[test]
+    fn link_local_address_follows_from_the_mac() {
+        let mac = MacAddress([0x0a, 0x58, 10, 88, 0, 2]);
+        assert_eq!(mac.link_local().to_string(), "fe80::858:aff:fe58:2");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use netlink_packet_route::link::{
 };
 
 use crate::address::{self, Dad};
-use crate::error::Error;
+use crate::conf::{self, LinkLocal};
 use crate::mac::MacAddress;
 use crate::route::NewRoute;
 
@@ -48,6 +48,10 @@ pub enum LinkChange<'a> {
     /// Frames pass between the port and ports that are not isolated, and no others. As
     /// `bridge link set dev … isolated on`.
     Isolated,
+    /// As `sysctl -w net.ipv4.conf.….arp_notify=1`.
+    ArpNotify,
+    /// As `ip link set … addrgenmode`.
+    LinkLocal(LinkLocal),
     /// Each port of the bridge passes the VLANs that it carries, and no others. As `ip link
     /// set … type bridge vlan_filtering 1`.
     VlanFiltering,
@@ -57,13 +61,6 @@ impl Request {
     /// The kernel answers with many messages.
     pub(crate) fn asks_for_list(&self) -> bool {
         self.message.header.flags & NLM_F_DUMP == NLM_F_DUMP
-    }
-
-    pub(crate) fn unanswered(&self, reason: &'static str) -> Error {
-        Error::Unanswered {
-            operation: self.operation.clone(),
-            reason,
-        }
     }
 
     /// Changes the link called `name`.
@@ -144,6 +141,8 @@ impl LinkChange<'_> {
             Self::Alias(alias) => LinkAttribute::IfAlias((*alias).to_owned()),
             Self::Hairpin => of_port(InfoBridgePort::HairpinMode(true)),
             Self::Isolated => of_port(InfoBridgePort::Isolated(true)),
+            Self::ArpNotify => conf::arp_notify(),
+            Self::LinkLocal(origin) => origin.attribute(),
             Self::VlanFiltering => LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::Bridge),
                 LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)])),
@@ -161,6 +160,8 @@ impl LinkChange<'_> {
             Self::Alias(_) => "set the alias of",
             Self::Hairpin => "set hairpin mode of port",
             Self::Isolated => "isolate port",
+            Self::ArpNotify => "set arp_notify of",
+            Self::LinkLocal(_) => "set addrgenmode of",
             Self::VlanFiltering => "filter VLANs on bridge",
         }
     }

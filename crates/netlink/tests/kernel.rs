@@ -10,10 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use netlink::{
-    Connection, Dad, LinkChange, LinkKind, MacAddress, Monitor, NewRoute, PortState, Request,
-    VethEnd, VethPair, Wait,
+    Address, Connection, Dad, Family, LinkChange, LinkKind, LinkLocal, MacAddress, Monitor,
+    NewRoute, PortState, Request, VethEnd, VethPair, Wait,
 };
-use netns::Netns;
+use netns::{Netns, Sysctl};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
@@ -102,6 +102,53 @@ fn pair_is_made_in_place_with_all_that_was_asked() {
     assert!(sandbox.is_some() && host.peer_namespace == sandbox);
     assert_eq!(pair.host.namespace_id(&other_namespace()).unwrap(), None);
     assert_eq!(pair.host.link("br0").unwrap().mac, Some(BRIDGE_MAC));
+}
+
+#[test]
+fn conf_of_links_and_hosts_is_read_and_set() {
+    let pair = bridge_and_sandbox();
+    pair.make();
+    let conf = |family: &str, link: &str, name: &str, value: Option<&str>| {
+        let key = Sysctl::new(&["net", family, "conf", link, name]);
+        value.map(|value| key.ensure(value).unwrap());
+        key.read().unwrap()
+    };
+    let bridge = || pair.host.link("br0").unwrap().ipv6.unwrap();
+    for value in ["0", "1"] {
+        conf("ipv6", "br0", "disable_ipv6", Some(value));
+        assert_eq!(bridge().is_disabled, value == "1");
+        conf("ipv4", "all", "forwarding", Some(value));
+        assert_eq!(pair.host.forwards(Family::V4).unwrap(), value == "1");
+        conf("ipv6", "all", "forwarding", Some(value));
+        assert_eq!(pair.host.forwards(Family::V6).unwrap(), value == "1");
+    }
+    for (link_local, mode) in [(LinkLocal::None, "1"), (LinkLocal::Mac, "0")] {
+        let changes = [LinkChange::LinkLocal(link_local)];
+        let port = pair.host.change_link("vethx", &changes).unwrap();
+        assert_eq!(port.ipv6.unwrap().link_local, link_local);
+        assert_eq!(conf("ipv6", "vethx", "addr_gen_mode", None), mode);
+    }
+    assert_eq!(conf("ipv4", "vethx", "arp_notify", None), "0");
+    let changes = [LinkChange::ArpNotify];
+    pair.host.change_link("vethx", &changes).unwrap();
+    assert_eq!(conf("ipv4", "vethx", "arp_notify", None), "1");
+}
+
+#[test]
+fn links_have_the_address_that_follows_from_their_mac() {
+    let pair = bridge_and_sandbox();
+    let host = pair.make();
+    let up = Request::change_link("eth0", &LinkChange::Up);
+    pair.container.execute(vec![up]).unwrap();
+    let wait = Wait {
+        link: host.index,
+        what: "a link-local address",
+        deadline: Duration::from_secs(5),
+    };
+    let any = |addresses: &[Address]| !addresses.is_empty();
+    let found = Monitor::new().wait_for_addresses(&pair.host, &wait, any);
+    let found: Vec<_> = found.unwrap().iter().map(|it| it.address.ip()).collect();
+    assert_eq!(found, [HOST_MAC.link_local()]);
 }
 
 #[test]

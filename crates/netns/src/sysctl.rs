@@ -49,20 +49,21 @@ impl Sysctl {
         Self::new(&["net", "ipv6", "conf", interface, name])
     }
 
-    /// The value without its line end. As `sysctl -n`.
+    /// The value without its line end, its first 256 bytes. As `sysctl -n`.
     ///
     /// # Errors
     /// [`Error::Read`], for which [`Error::is_not_found`] holds where the kernel has no
     /// such parameter.
     pub fn read(&self) -> Result<String, Error> {
-        let mut value = String::new();
+        let mut value = [0; LONGEST_VALUE];
         let file = self.open(OFlag::O_RDONLY);
-        let read = file.and_then(|mut file| file.read_to_string(&mut value));
-        read.map_err(|source| Error::Read {
+        let read = file.and_then(|mut file| file.read(&mut value));
+        let length = read.map_err(|source| Error::Read {
             key: self.key(),
             source,
         })?;
-        Ok(value.trim_end().to_owned())
+        let value = value.get(..length).unwrap_or_default();
+        Ok(String::from_utf8_lossy(value).trim_end().to_owned())
     }
 
     /// Writes `value` unless it is there already, so that a read-only `/proc/sys` that is
@@ -140,6 +141,9 @@ thread_local! {
     /// and what is below takes 15.
     static DIRECTORIES: RefCell<HashMap<PathBuf, OwnedFd>> = RefCell::default();
 }
+
+/// In bytes. The kernel gives a value whole at the first read, and nothing at a second.
+const LONGEST_VALUE: usize = 256;
 
 /// How many parts lead to the first directory that each namespace has of its own.
 const PER_NAMESPACE: usize = 2;

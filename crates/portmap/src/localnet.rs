@@ -4,35 +4,35 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::Context as _;
 use cni::note;
-use netlink::Connection;
+use netlink::{Connection, Link};
 use netns::Sysctl;
 
-/// The names of the host's links towards each of `pods`, where a route leads there.
+/// The host's links towards each of `pods`, where a route leads there.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
 pub(crate) fn links(
     host: &Connection,
     pods: &[IpAddr],
-) -> Result<Vec<(IpAddr, String)>, netlink::Error> {
+) -> Result<Vec<(IpAddr, Link)>, netlink::Error> {
     let mut links = Vec::new();
     for pod in pods {
         match host.link_towards(*pod)? {
             None => note(format_args!(
                 "no route leads to {pod}: its ports do not lead there either"
             )),
-            Some(index) => links.push((*pod, host.link_by_index(index)?.name)),
+            Some(index) => links.push((*pod, host.link_by_index(index)?)),
         }
     }
     Ok(links)
 }
 
-/// The sysctl that lets packets from 127.0.0.1 leave by the link towards `pod`. DEL leaves it as
-/// it is: the link may be that of others, too.
-pub(crate) fn sysctl(links: &[(IpAddr, String)], pod: Ipv4Addr) -> Option<Sysctl> {
+/// The sysctl that has to let packets from 127.0.0.1 leave by the link towards `pod`, and does not yet.
+/// DEL leaves it as it is: the link may be that of others, too.
+pub(crate) fn sysctl(links: &[(IpAddr, Link)], pod: Ipv4Addr) -> Option<Sysctl> {
     let mut links = links.iter();
-    let link = links.find(|(address, _)| *address == pod);
-    link.map(|(_, link)| Sysctl::ipv4(link, "route_localnet"))
+    let (_, link) = links.find(|(address, link)| *address == pod && !link.routes_localnet)?;
+    Some(Sysctl::ipv4(&link.name, "route_localnet"))
 }
 
 /// Sets it.

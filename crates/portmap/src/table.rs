@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
+use netlink::Link;
 use nft::{
     Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
     TargetType, Type, Value,
@@ -50,7 +51,7 @@ struct Names {
 pub(crate) fn claim(
     plan: &Plan,
     config: &Config,
-    links: &[(IpAddr, String)],
+    links: &[(IpAddr, Link)],
     owner: String,
 ) -> Claim {
     let mut table = table();
@@ -91,7 +92,7 @@ pub(crate) fn claim(
 fn masquerade(
     pod: IpAddr,
     source_nat: SourceNat,
-    links: &[(IpAddr, String)],
+    links: &[(IpAddr, Link)],
     owner: &str,
 ) -> Vec<Element> {
     let names = names(crate::config::version_of(pod));
@@ -107,7 +108,7 @@ fn masquerade(
     }
     let links = links.iter().filter(|(address, _)| *address == pod);
     elements.extend(links.map(|(_, link)| {
-        let key = [Value::InterfaceName(link), to];
+        let key = [Value::InterfaceName(&link.name), to];
         Element::new(names.links, &key, owner)
     }));
     if source_nat == SourceNat::All {

@@ -11,12 +11,16 @@
 mod address;
 #[path = "../../../crates/netlink/src/bucket.rs"]
 mod bucket;
+#[path = "../../../crates/netlink/src/conf.rs"]
+mod conf;
 #[path = "../../../crates/netlink/src/connection.rs"]
 mod connection;
 #[path = "../../../crates/netlink/src/error.rs"]
 mod error;
 #[path = "../../../crates/netlink/src/filter.rs"]
 mod filter;
+#[path = "../../../crates/netlink/src/forwarding.rs"]
+mod forwarding;
 #[path = "../../../crates/netlink/src/ifb.rs"]
 mod ifb;
 #[path = "../../../crates/netlink/src/link.rs"]
@@ -46,6 +50,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 
 fuzz_target!(|input: &[u8]| {
     transport::extended_message(input);
+    drop(transport::parse::<forwarding::Netconf>(input));
     let messages = transport::parse(input).unwrap_or_default();
     for message in messages {
         let NetlinkPayload::InnerMessage(message) = message.payload else {

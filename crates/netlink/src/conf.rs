@@ -1,0 +1,82 @@
+//! What `net.ipv4.conf` and `net.ipv6.conf` say of a link, without a look into `/proc/sys`.
+//!
+//! A file below `/proc/sys/net` is found among those of all namespaces, one by one
+//! (`proc_sys_compare` in `fs/proc/proc_sysctl.c`), which takes a millisecond at a thousand.
+
+use netlink_packet_route::link::{
+    AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InetDevConf, LinkAttribute,
+};
+
+/// How a link takes part in IPv6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ipv6 {
+    /// `disable_ipv6`: it has no address.
+    pub is_disabled: bool,
+    /// Where its link-local address comes from.
+    pub link_local: LinkLocal,
+}
+
+/// Where the link-local address of a link comes from once it is up: `addr_gen_mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkLocal {
+    /// From its MAC, as [`crate::MacAddress::link_local`].
+    Mac,
+    /// It has none that nobody adds.
+    None,
+    /// From a secret.
+    Secret,
+}
+
+impl Ipv6 {
+    /// `None` without IPv6: the kernel has none, or the link's MTU is under 1280 bytes.
+    pub(crate) fn read(families: &[AfSpecUnspec]) -> Option<Self> {
+        let mut attributes = families.iter().flat_map(|family| match family {
+            AfSpecUnspec::Inet6(attributes) => attributes.as_slice(),
+            _ => &[],
+        });
+        attributes.find_map(|attribute| match attribute {
+            AfSpecInet6::DevConf(conf) => Some(Self {
+                is_disabled: conf.disable_ipv6 != 0,
+                link_local: LinkLocal::read(conf.addr_gen_mode),
+            }),
+            _ => None,
+        })
+    }
+}
+
+/// `route_localnet` of a link.
+pub(crate) fn routes_localnet(families: &[AfSpecUnspec]) -> bool {
+    let mut attributes = families.iter().flat_map(|family| match family {
+        AfSpecUnspec::Inet(attributes) => attributes.as_slice(),
+        _ => &[],
+    });
+    attributes.any(|it| matches!(it, AfSpecInet::DevConf(conf) if conf.route_localnet != 0))
+}
+
+impl LinkLocal {
+    fn read(mode: i32) -> Self {
+        match u8::try_from(mode).map(In6AddrGenMode::from) {
+            Ok(In6AddrGenMode::Eui64) => Self::Mac,
+            Ok(In6AddrGenMode::None) => Self::None,
+            _ => Self::Secret,
+        }
+    }
+
+    pub(crate) fn attribute(self) -> LinkAttribute {
+        let mode = match self {
+            Self::Mac => In6AddrGenMode::Eui64,
+            Self::None => In6AddrGenMode::None,
+            Self::Secret => In6AddrGenMode::StablePrivacy,
+        };
+        let mode = AfSpecInet6::AddrGenMode(mode);
+        LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])])
+    }
+}
+
+/// `arp_notify` of a link.
+pub(crate) fn arp_notify() -> LinkAttribute {
+    let mut conf = InetDevConf::default();
+    conf.arp_notify = 1;
+    let conf = AfSpecInet::DevConfRequest(conf);
+    LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![conf])])
+}
