@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::Context as _;
 use cni::note;
@@ -296,10 +297,15 @@ impl Index {
 }
 
 impl BootId {
-    /// The present one, as random(4) tells it.
+    /// The present one, as random(4) tells it; no process sees two.
     pub fn current() -> anyhow::Result<Self> {
+        static CURRENT: OnceLock<BootId> = OnceLock::new();
+        if let Some(current) = CURRENT.get() {
+            return Ok(current.clone());
+        }
         let text = fs::read_to_string(BOOT_ID).with_context(|| format!("read {BOOT_ID}"))?;
-        Ok(Self(text.trim().to_owned()))
+        let current = Self(text.trim().to_owned());
+        Ok(CURRENT.get_or_init(|| current).clone())
     }
 }
 

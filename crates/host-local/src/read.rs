@@ -31,10 +31,13 @@ fn read(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
         .read(true)
         .custom_flags(flags)
         .open(path)?;
-    if !file.metadata()?.is_file() {
+    let found = file.metadata()?;
+    if !found.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    let mut bytes = Vec::new();
+    // By one read, and another that finds its end.
+    let room = usize::try_from(found.len().min(LARGEST)).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(room + 1);
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
         let reason = format!("it is larger than {} MiB", LARGEST >> 20);

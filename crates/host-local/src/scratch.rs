@@ -18,14 +18,19 @@ impl Scratch {
     ///
     /// What somebody left who was killed while they wrote makes room.
     pub fn write(&self, content: &str) -> io::Result<NamedTempFile> {
-        match fs::remove_file(self.0.join(NEW)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = Builder::new()
-            .prefix(NEW)
-            .rand_bytes(0)
-            .tempfile_in(&self.0)?;
+        let make = || {
+            Builder::new()
+                .prefix(NEW)
+                .rand_bytes(0)
+                .tempfile_in(&self.0)
+        };
+        let mut file = match make() {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_file(self.0.join(NEW))?;
+                make()
+            }
+            other => other,
+        }?;
         file.write_all(content.as_bytes())?;
         Ok(file)
     }
