@@ -5,17 +5,21 @@ use std::path::Path;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage};
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use netlink_packet_route::route::{RouteHeader, RouteMessage, RouteType};
 use netns::Netns;
+use nix::libc::{
+    RTM_DELLINK, RTM_GETADDR, RTM_GETLINK, RTM_GETNSID, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK,
+    RTM_NEWNSID, RTM_NEWROUTE,
+};
 
 use crate::address::Address;
 use crate::error::Error;
 use crate::link::Link;
 use crate::mac::MacAddress;
+use crate::message::Message;
 use crate::request::{LinkChange, Request};
 use crate::route::Route;
 use crate::transport::Transport;
@@ -72,14 +76,12 @@ impl Connection {
         let file = other.as_fd().as_raw_fd();
         let file = u32::try_from(file).unwrap_or(u32::MAX);
         message.attributes.push(NsidAttribute::Fd(file));
-        let message = RouteNetlinkMessage::GetNsId(message);
+        let message = Message::new(RTM_GETNSID, &message);
         let request = Request::new("read a namespace's number".to_owned(), message, 0);
         let replies = self.transport.execute(vec![request])?;
-        let id = replies.iter().flatten().find_map(|reply| match reply {
-            RouteNetlinkMessage::NewNsId(reply) => reply.attributes.iter().find_map(nsid),
-            _ => None,
-        });
-        Ok(id)
+        let replies = replies.iter().flatten();
+        let mut replies = replies.filter_map(|reply| reply.read::<NsidMessage>(RTM_NEWNSID));
+        Ok(replies.find_map(|reply| reply.attributes.iter().find_map(nsid)))
     }
 
     /// Sends all `requests` back to back and waits until each is carried out or refused.
@@ -176,7 +178,7 @@ impl Connection {
     pub fn port_count(&self, bridge: u32) -> Result<usize, Error> {
         let mut request = LinkMessage::default();
         request.header.interface_family = AddressFamily::Bridge;
-        let reply = self.all("count ports", RouteNetlinkMessage::GetLink(request))?;
+        let reply = self.all("count ports", Message::new(RTM_GETLINK, &request))?;
         let ports = reply.iter().filter_map(Link::from_answer);
         let ports = ports.filter(|it| it.master == Some(bridge) && it.index != bridge);
         Ok(ports.count())
@@ -191,14 +193,12 @@ impl Connection {
         request.header.interface_family = AddressFamily::Bridge;
         let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]);
         request.attributes.push(mask);
-        let reply = self.all("read VLANs", RouteNetlinkMessage::GetLink(request))?;
-        let vlans = reply.iter().map(|message| match message {
-            RouteNetlinkMessage::NewLink(message) if message.header.index == port => {
-                PortVlans::from_message(message)
-            }
-            _ => Vec::new(),
-        });
-        Ok(vlans.flatten().collect())
+        let reply = self.all("read VLANs", Message::new(RTM_GETLINK, &request))?;
+        let ports = reply
+            .iter()
+            .filter_map(|it| it.read::<LinkMessage>(RTM_NEWLINK));
+        let port = ports.filter(|it| it.header.index == port);
+        Ok(port.flat_map(|it| PortVlans::from_message(&it)).collect())
     }
 
     /// Makes a bridge, down and without ports. As `ip link add NAME address MAC mtu MTU
@@ -215,7 +215,7 @@ impl Connection {
             LinkAttribute::Mtu(mtu),
             LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
         ];
-        let message = RouteNetlinkMessage::NewLink(message);
+        let message = Message::new(RTM_NEWLINK, &message);
         let operation = format!("create bridge {name}");
         self.execute(vec![Request::change(
             operation,
@@ -265,7 +265,7 @@ impl Connection {
     pub(crate) fn delete_index(&self, index: u32, operation: String) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        let message = RouteNetlinkMessage::DelLink(message);
+        let message = Message::new(RTM_DELLINK, &message);
         self.execute(vec![Request::change(operation, message, 0)])
     }
 
@@ -290,11 +290,9 @@ impl Connection {
         let mut message = AddressMessage::default();
         message.header.index = link;
         message.header.family = family;
-        let reply = self.all("read addresses", RouteNetlinkMessage::GetAddress(message))?;
-        let addresses = reply.iter().filter_map(|message| match message {
-            RouteNetlinkMessage::NewAddress(message) => Address::from_message(message),
-            _ => None,
-        });
+        let reply = self.all("read addresses", Message::new(RTM_GETADDR, &message))?;
+        let addresses = reply.iter().filter_map(|it| it.read(RTM_NEWADDR));
+        let addresses = addresses.filter_map(|it| Address::from_message(&it));
         Ok(addresses.filter(|address| address.link == link).collect())
     }
 
@@ -311,35 +309,26 @@ impl Connection {
                 kind: RouteType::Unicast,
                 ..RouteHeader::default()
             };
-            Request::read_all("read routes", RouteNetlinkMessage::GetRoute(message))
+            Request::read_all("read routes", Message::new(RTM_GETROUTE, &message))
         });
         let replies = self.transport.execute(requests.into())?;
-        let routes = replies
-            .iter()
-            .flatten()
-            .filter_map(|message| match message {
-                RouteNetlinkMessage::NewRoute(message) => Route::from_message(message),
-                _ => None,
-            });
-        Ok(routes.collect())
+        let routes = replies.iter().flatten();
+        let routes = routes.filter_map(|it| it.read(RTM_NEWROUTE));
+        Ok(routes.filter_map(|it| Route::from_message(&it)).collect())
     }
 
     fn links_like(&self, request: LinkMessage) -> Result<Vec<Link>, Error> {
-        let request = RouteNetlinkMessage::GetLink(without_statistics(request));
+        let request = Message::new(RTM_GETLINK, &without_statistics(request));
         let reply = self.all("read links", request)?;
         Ok(reply.iter().filter_map(Link::from_answer).collect())
     }
 
-    fn all(
-        &self,
-        operation: &str,
-        message: RouteNetlinkMessage,
-    ) -> Result<Vec<RouteNetlinkMessage>, Error> {
+    fn all(&self, operation: &str, message: Message) -> Result<Vec<Message>, Error> {
         self.answers(Request::read_all(operation, message))
     }
 
     /// All that the kernel answers to one request.
-    pub(crate) fn answers(&self, request: Request) -> Result<Vec<RouteNetlinkMessage>, Error> {
+    pub(crate) fn answers(&self, request: Request) -> Result<Vec<Message>, Error> {
         let replies = self.transport.execute(vec![request])?;
         Ok(replies.into_iter().flatten().collect())
     }
@@ -350,10 +339,7 @@ impl Connection {
     }
 }
 
-pub(crate) fn first_link(
-    operation: String,
-    replies: &[Vec<RouteNetlinkMessage>],
-) -> Result<Link, Error> {
+pub(crate) fn first_link(operation: String, replies: &[Vec<Message>]) -> Result<Link, Error> {
     let found = replies.iter().flatten().find_map(Link::from_answer);
     found.ok_or(Error::Unanswered {
         operation,
@@ -370,7 +356,7 @@ pub(crate) fn link_named(name: &str) -> Request {
 }
 
 fn read_link(operation: String, message: LinkMessage) -> Request {
-    let message = RouteNetlinkMessage::GetLink(without_statistics(message));
+    let message = Message::new(RTM_GETLINK, &without_statistics(message));
     Request::new(operation, message, 0)
 }
 

@@ -5,15 +5,16 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{
     TcAction, TcActionAttribute, TcActionMirrorOption, TcActionOption, TcActionType, TcAttribute,
     TcFilterU32Option, TcMessage, TcMirror, TcMirrorActionType, TcOption, TcU32Key, TcU32Selector,
     TcU32SelectorFlags,
 };
+use nix::libc::{RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWTFILTER};
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::message::Message;
 use crate::qdisc::{Handle, header};
 use crate::request::Request;
 
@@ -67,7 +68,7 @@ impl Request {
             TcAttribute::Kind(U32.to_owned()),
             TcAttribute::Options(options),
         ];
-        let message = RouteNetlinkMessage::NewTrafficFilter(message);
+        let message = Message::new(RTM_NEWTFILTER, &message);
         let operation = format!("add filter {filter}");
         Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
     }
@@ -92,13 +93,13 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn filters(&self, link: u32, parent: Handle) -> Result<Vec<HeldFilter>, Error> {
         let message = header(link, parent, Handle::new(0, 0));
-        let message = RouteNetlinkMessage::GetTrafficFilter(message);
+        let message = Message::new(RTM_GETTFILTER, &message);
         let operation = format!("read filters on {parent}");
         let answers = self.answers(Request::new(operation, message, NLM_F_DUMP))?;
-        let held = answers.iter().filter_map(|message| match message {
-            RouteNetlinkMessage::NewTrafficFilter(message) => HeldFilter::from_message(message),
-            _ => None,
-        });
+        let held = answers
+            .iter()
+            .filter_map(|answer| answer.read(RTM_NEWTFILTER));
+        let held = held.filter_map(|message| HeldFilter::from_message(&message));
         Ok(held.collect())
     }
 }
@@ -109,7 +110,7 @@ impl HeldFilter {
         message.header.handle = number.into();
         message.header.info = info(self.priority, self.protocol);
         message.attributes = vec![TcAttribute::Kind(self.kind.clone())];
-        let message = RouteNetlinkMessage::DelTrafficFilter(message);
+        let message = Message::new(RTM_DELTFILTER, &message);
         let operation = format!("delete filter of priority {}", self.priority);
         Request::change(operation, message, 0)
     }

@@ -1,12 +1,12 @@
 //! Whether packets from elsewhere are passed on.
 
-use netlink_packet_core::{
-    DecodeError, DefaultNla, Emitable as _, NetlinkDeserializable, NetlinkHeader,
-    NetlinkSerializable, Nla as _, NlasIterator, Parseable as _,
-};
+use netlink_packet_core::{DecodeError, DefaultNla, Emitable, Nla as _, NlasIterator, Parseable};
+use nix::libc::{AF_INET, AF_INET6, RTM_GETNETCONF, RTM_NEWNETCONF};
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::message::Message;
+use crate::request::Request;
 
 /// A version of the Internet Protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,19 +25,20 @@ impl Connection {
     /// [`Error::Refused`]: the kernel does not know the family.
     pub fn forwards(&self, family: Family) -> Result<bool, Error> {
         let family = match family {
-            Family::V4 => nix::libc::AF_INET,
-            Family::V6 => nix::libc::AF_INET6,
+            Family::V4 => AF_INET,
+            Family::V6 => AF_INET6,
         };
         let question = Netconf {
-            kind: GET,
             family: u8::try_from(family).unwrap_or_default(),
             attributes: vec![DefaultNla::new(LINK, ALL_LINKS.to_ne_bytes().to_vec())],
         };
-        let answer = self
-            .transport
-            .ask("read whether the host forwards", question)?;
-        let mut attributes = answer.attributes.iter();
-        let forwarding = attributes.find(|it| it.kind() == FORWARDING);
+        let operation = "read whether the host forwards".to_owned();
+        let question = Message::new(RTM_GETNETCONF, &question);
+        let answers = self.answers(Request::new(operation, question, 0))?;
+        let mut answers = answers.iter();
+        let answer = answers.find_map(|it| it.read::<Netconf>(RTM_NEWNETCONF));
+        let attributes = answer.map(|it| it.attributes).unwrap_or_default();
+        let forwarding = attributes.iter().find(|it| it.kind() == FORWARDING);
         Ok(forwarding.is_some_and(|it| {
             let mut value = vec![0; it.value_len()];
             it.emit_value(&mut value);
@@ -46,23 +47,18 @@ impl Connection {
     }
 }
 
-/// What include/uapi/linux/netconf.h describes and netlink-packet-route does not.
+/// What `include/uapi/linux/netconf.h` describes and netlink-packet-route does not.
 pub(crate) struct Netconf {
-    kind: u16,
     family: u8,
     attributes: Vec<DefaultNla>,
 }
 
-impl NetlinkSerializable for Netconf {
-    fn message_type(&self) -> u16 {
-        self.kind
-    }
-
+impl Emitable for Netconf {
     fn buffer_len(&self) -> usize {
         HEADER + self.attributes.as_slice().buffer_len()
     }
 
-    fn serialize(&self, buffer: &mut [u8]) {
+    fn emit(&self, buffer: &mut [u8]) {
         if let Some((header, attributes)) = buffer.split_at_mut_checked(HEADER) {
             header.copy_from_slice(&[self.family, 0, 0, 0]);
             self.attributes.as_slice().emit(attributes);
@@ -70,25 +66,18 @@ impl NetlinkSerializable for Netconf {
     }
 }
 
-impl NetlinkDeserializable for Netconf {
-    type Error = DecodeError;
-
-    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
-        let (&[family, ..], attributes) = payload
+impl Parseable<[u8]> for Netconf {
+    fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (&[family, ..], attributes) = bytes
             .split_first_chunk::<HEADER>()
-            .ok_or_else(|| DecodeError::buffer_too_small(payload.len(), HEADER))?;
+            .ok_or_else(|| DecodeError::buffer_too_small(bytes.len(), HEADER))?;
         let attributes = NlasIterator::new(attributes);
         let attributes = attributes.map(|attribute| DefaultNla::parse(&attribute?));
-        Ok(Self {
-            kind: header.message_type,
-            family,
-            attributes: attributes.collect::<Result<_, _>>()?,
-        })
+        let attributes = attributes.collect::<Result<_, _>>()?;
+        Ok(Self { family, attributes })
     }
 }
 
-/// `RTM_GETNETCONF`.
-const GET: u16 = 82;
 /// `struct netconfmsg`, and what aligns the attributes.
 const HEADER: usize = 4;
 /// `NETCONFA_IFINDEX`, and `NETCONFA_IFINDEX_ALL` as its value.

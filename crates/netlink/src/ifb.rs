@@ -1,13 +1,14 @@
 //! Intermediate functional blocks: links on which packets that arrive elsewhere can wait.
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use nix::libc::RTM_NEWLINK;
 
 use crate::connection::{Connection, first_link, link_named};
 use crate::error::Error;
 use crate::link::Link;
 use crate::mac::MacAddress;
+use crate::message::Message;
 use crate::request::Request;
 
 /// An intermediate functional block to be made.
@@ -38,7 +39,7 @@ impl Connection {
         let operation = format!("create ifb {}", ifb.name);
         let create = Request::change(
             operation.clone(),
-            RouteNetlinkMessage::NewLink(message),
+            Message::new(RTM_NEWLINK, &message),
             NLM_F_CREATE | NLM_F_EXCL,
         );
         let requests = vec![create, link_named(ifb.name)];

@@ -18,6 +18,7 @@ mod forwarding;
 mod ifb;
 mod link;
 mod mac;
+mod message;
 mod monitor;
 mod qdisc;
 mod removal;

@@ -1,15 +1,16 @@
 //! Links as the kernel describes them.
 
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     BridgePortState, InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVlan,
     LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
 };
+use nix::libc::RTM_NEWLINK;
 
 use crate::conf::{self, Ipv6};
 use crate::connection::{Connection, link_named};
 use crate::error::Error;
 use crate::mac::MacAddress;
+use crate::message::Message;
 
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,11 +129,8 @@ impl Connection {
 }
 
 impl Link {
-    pub(crate) fn from_answer(answer: &RouteNetlinkMessage) -> Option<Self> {
-        match answer {
-            RouteNetlinkMessage::NewLink(message) => Some(Self::from_message(message)),
-            _ => None,
-        }
+    pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        answer.read(RTM_NEWLINK).as_ref().map(Self::from_message)
     }
 
     pub(crate) fn from_message(message: &LinkMessage) -> Self {

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_packet_route::AddressFamily;
+use nix::libc::{RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK};
 
 use crate::address::Address;
 use crate::connection::Connection;
@@ -74,21 +75,19 @@ impl Monitor {
         {
             return Ok(found);
         }
-        self.wait(wait, ask, |event| match event {
+        self.wait(wait, ask, |event| {
+            let Event::Told(message) = event else {
+                return Verdict::MayBe;
+            };
             // What a bridge tells of its ports is no description of the link, nor is a port that leaves gone.
-            Event::Told(RouteNetlinkMessage::NewLink(message))
-                if message.header.index == wait.link
-                    && message.header.interface_family == AddressFamily::Unspec =>
-            {
-                let link = Some(Link::from_message(message)).filter(&condition);
-                link.map_or(Verdict::Nothing, Verdict::Found)
+            match (message.kind(), message.subject()) {
+                (RTM_NEWLINK, Some((AddressFamily::Unspec, index))) if index == wait.link => {
+                    let link = Link::from_answer(message).filter(&condition);
+                    link.map_or(Verdict::Nothing, Verdict::Found)
+                }
+                (RTM_DELLINK, Some((AddressFamily::Bridge, _))) => Verdict::Nothing,
+                _ => Verdict::of(event, wait.link),
             }
-            Event::Told(RouteNetlinkMessage::DelLink(message))
-                if message.header.interface_family == AddressFamily::Bridge =>
-            {
-                Verdict::Nothing
-            }
-            event => Verdict::of(event, wait.link),
         })
     }
 
@@ -151,16 +150,14 @@ impl<T> Verdict<T> {
     fn of(event: &Event, link: u32) -> Self {
         let concerned = match event {
             Event::Lost => return Self::MayBe,
-            Event::Told(
-                RouteNetlinkMessage::NewLink(message) | RouteNetlinkMessage::DelLink(message),
-            ) => message.header.index,
-            Event::Told(RouteNetlinkMessage::NewAddress(message)) => message.header.index,
-            Event::Told(_) => return Self::Nothing,
+            Event::Told(message) => match message.kind() {
+                RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR => message.subject(),
+                _ => None,
+            },
         };
-        if concerned == link {
-            Self::MayBe
-        } else {
-            Self::Nothing
+        match concerned {
+            Some((_, index)) if index == link => Self::MayBe,
+            _ => Self::Nothing,
         }
     }
 }

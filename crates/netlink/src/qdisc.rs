@@ -6,12 +6,13 @@ use std::fmt;
 
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_core::{Nla, NlasIterator};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
+use nix::libc::{RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS};
 
 use crate::bucket::{HeldBucket, TokenBucket};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::message::Message;
 use crate::request::Request;
 
 /// The number of a queueing discipline (`1:`) or of a class (`1:2`) on one link.
@@ -122,7 +123,7 @@ impl Request {
     pub fn set_tbf(place: Place, bucket: &TokenBucket) -> Self {
         let options = bucket.tbf_options();
         let message = message(place, "tbf", options);
-        let message = RouteNetlinkMessage::NewQueueDiscipline(message);
+        let message = Message::new(RTM_NEWQDISC, &message);
         let operation = format!("set tbf {} on {}", place.handle, place.parent);
         Self::change(operation, message, NLM_F_CREATE | NLM_F_REPLACE)
     }
@@ -130,7 +131,7 @@ impl Request {
     /// Makes a hierarchy of token buckets. As `tc qdisc add … htb default …`.
     pub fn add_htb(place: Place, default: u32) -> Self {
         let message = message(place, "htb", vec![htb_init(default)]);
-        let message = RouteNetlinkMessage::NewQueueDiscipline(message);
+        let message = Message::new(RTM_NEWQDISC, &message);
         let operation = format!("add htb {} on {}", place.handle, place.parent);
         Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
     }
@@ -139,7 +140,7 @@ impl Request {
     /// htb rate … burst … cburst …`.
     pub fn set_htb_class(place: Place, bucket: &TokenBucket) -> Self {
         let message = message(place, "htb", bucket.htb_options());
-        let message = RouteNetlinkMessage::NewTrafficClass(message);
+        let message = Message::new(RTM_NEWTCLASS, &message);
         let operation = format!("set htb class {}", place.handle);
         Self::change(operation, message, NLM_F_CREATE | NLM_F_REPLACE)
     }
@@ -151,7 +152,7 @@ impl Request {
             parent: Handle::INGRESS,
             handle: Handle::new(0xffff, 0),
         };
-        let message = RouteNetlinkMessage::NewQueueDiscipline(message(place, "ingress", vec![]));
+        let message = Message::new(RTM_NEWQDISC, &message(place, "ingress", vec![]));
         let operation = "add qdisc ingress".to_owned();
         Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
     }
@@ -159,7 +160,7 @@ impl Request {
     /// Deletes what is attached to `parent`, and all below it. As `tc qdisc delete`.
     pub fn delete_qdisc(link: u32, parent: Handle) -> Self {
         let message = header(link, parent, Handle::new(0, 0));
-        let message = RouteNetlinkMessage::DelQueueDiscipline(message);
+        let message = Message::new(RTM_DELQDISC, &message);
         Self::change(format!("delete qdisc on {parent}"), message, 0)
     }
 }
@@ -172,7 +173,7 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn qdisc(&self, link: u32, parent: Handle) -> Result<Option<Qdisc>, Error> {
         let message = header(link, parent, Handle::new(0, 0));
-        let message = RouteNetlinkMessage::GetQueueDiscipline(message);
+        let message = Message::new(RTM_GETQDISC, &message);
         self.one_discipline(format!("read qdisc on {parent}"), message)
     }
 
@@ -182,32 +183,25 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn class(&self, link: u32, handle: Handle) -> Result<Option<Qdisc>, Error> {
         let message = header(link, Handle::new(0, 0), handle);
-        let message = RouteNetlinkMessage::GetTrafficClass(message);
+        let message = Message::new(RTM_GETTCLASS, &message);
         self.one_discipline(format!("read class {handle}"), message)
     }
 
     /// Until Linux 6.8 nothing is answered unless the answer is asked for as an echo. Of a
     /// link that is down there is no answer at all, but for the acknowledgement.
-    fn one_discipline(
-        &self,
-        operation: String,
-        message: RouteNetlinkMessage,
-    ) -> Result<Option<Qdisc>, Error> {
+    fn one_discipline(&self, operation: String, message: Message) -> Result<Option<Qdisc>, Error> {
         let request = Request::change(operation, message, NLM_F_ECHO);
         match self.answers(request) {
             Err(error) if error.is_no_qdisc() => Ok(None),
-            answers => Ok(answers?.iter().find_map(Qdisc::from_message)),
+            answers => Ok(answers?.iter().find_map(Qdisc::from_answer)),
         }
     }
 }
 
 impl Qdisc {
-    pub(crate) fn from_message(message: &RouteNetlinkMessage) -> Option<Self> {
-        let (RouteNetlinkMessage::NewQueueDiscipline(message)
-        | RouteNetlinkMessage::NewTrafficClass(message)) = message
-        else {
-            return None;
-        };
+    pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        let discipline = answer.read(RTM_NEWQDISC);
+        let message: &TcMessage = &discipline.or_else(|| answer.read(RTM_NEWTCLASS))?;
         let kind = message.attributes.iter().find_map(|it| match it {
             TcAttribute::Kind(kind) => Some(kind.as_str()),
             _ => None,

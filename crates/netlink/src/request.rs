@@ -4,25 +4,27 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage,
-    NetlinkPayload,
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, LinkAttribute,
     LinkFlags, LinkInfo, LinkMessage,
 };
+use nix::libc::{RTM_DELADDR, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
 
 use crate::address::{self, Dad};
 use crate::conf::{self, LinkLocal};
+use crate::error::Error;
 use crate::mac::MacAddress;
+use crate::message::Message;
 use crate::route::NewRoute;
 
 /// One request, to be sent alone or with others by [`crate::Connection::execute`].
 #[derive(Debug, Clone)]
 pub struct Request {
     pub(crate) operation: String,
-    pub(crate) message: NetlinkMessage<RouteNetlinkMessage>,
+    pub(crate) message: NetlinkMessage<Message>,
 }
 
 /// A change to a link that exists.
@@ -63,6 +65,13 @@ impl Request {
         self.message.header.flags & NLM_F_DUMP == NLM_F_DUMP
     }
 
+    pub(crate) fn unanswered(&self, reason: &'static str) -> Error {
+        Error::Unanswered {
+            operation: self.operation.clone(),
+            reason,
+        }
+    }
+
     /// Changes the link called `name`.
     pub fn change_link(name: &str, change: &LinkChange<'_>) -> Self {
         let mut message = LinkMessage::default();
@@ -72,13 +81,13 @@ impl Request {
         let words = change.apply(&mut message);
         let operation = format!("{words} {name}");
         // Not RTM_SETLINK, which says yes to a port's attributes and does nothing.
-        Self::change(operation, RouteNetlinkMessage::NewLink(message), 0)
+        Self::change(operation, Message::new(RTM_NEWLINK, &message), 0)
     }
 
     /// Adds `address` to the link with this index, which must not bear it yet. As `ip
     /// address add`.
     pub fn add_address(link: u32, address: IpNetwork, dad: Dad) -> Self {
-        let message = RouteNetlinkMessage::NewAddress(address::message(link, address, dad));
+        let message = Message::new(RTM_NEWADDR, &address::message(link, address, dad));
         Self::change(
             format!("add address {address}"),
             message,
@@ -88,8 +97,7 @@ impl Request {
 
     /// Takes `address` from the link with this index. As `ip address delete`.
     pub fn delete_address(link: u32, address: IpNetwork) -> Self {
-        let message =
-            RouteNetlinkMessage::DelAddress(address::message(link, address, Dad::Perform));
+        let message = Message::new(RTM_DELADDR, &address::message(link, address, Dad::Perform));
         Self::change(format!("delete address {address}"), message, 0)
     }
 
@@ -99,22 +107,22 @@ impl Request {
         let via = |gateway: IpAddr| format!(" via {gateway}");
         let via = route.gateway.map(via).unwrap_or_default();
         let operation = format!("add route {}{via}", route.destination);
-        let message = RouteNetlinkMessage::NewRoute(route.message());
+        let message = Message::new(RTM_NEWROUTE, &route.message());
         Self::change(operation, message, NLM_F_CREATE | NLM_F_APPEND)
     }
 
-    pub(crate) fn change(operation: String, message: RouteNetlinkMessage, flags: u16) -> Self {
+    pub(crate) fn change(operation: String, message: Message, flags: u16) -> Self {
         Self::new(operation, message, NLM_F_ACK | flags)
     }
 
-    pub(crate) fn read_all(operation: &str, message: RouteNetlinkMessage) -> Self {
+    pub(crate) fn read_all(operation: &str, message: Message) -> Self {
         Self::new(operation.to_owned(), message, NLM_F_DUMP)
     }
 
-    pub(crate) fn new(operation: String, message: RouteNetlinkMessage, flags: u16) -> Self {
-        let mut message = NetlinkMessage::from(message);
-        message.header.flags = NLM_F_REQUEST | flags;
-        debug_assert!(matches!(message.payload, NetlinkPayload::InnerMessage(_)));
+    pub(crate) fn new(operation: String, message: Message, flags: u16) -> Self {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        let message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         Self { operation, message }
     }
 }

@@ -3,16 +3,17 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
     RouteScope, RouteType,
 };
 use nix::errno::Errno;
+use nix::libc::{RTM_GETROUTE, RTM_NEWROUTE};
 
 use crate::address::{family, unspecified};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::message::Message;
 use crate::request::Request;
 
 /// A route that the kernel has.
@@ -61,16 +62,14 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn link_towards(&self, address: IpAddr) -> Result<Option<u32>, Error> {
-        let message = RouteNetlinkMessage::GetRoute(lookup(address));
+        let message = Message::new(RTM_GETROUTE, &lookup(address));
         let request = Request::new(format!("look up the route to {address}"), message, 0);
         let replies = match self.transport.execute(vec![request]) {
             Err(error) if error.errno() == Some(Errno::ENETUNREACH) => return Ok(None),
             replies => replies?,
         };
-        let route = replies.iter().flatten().find_map(|message| match message {
-            RouteNetlinkMessage::NewRoute(message) => Route::from_message(message),
-            _ => None,
-        });
+        let mut routes = replies.iter().flatten();
+        let route = routes.find_map(|it| Route::from_message(&it.read(RTM_NEWROUTE)?));
         Ok(route.and_then(|route| route.links().next()))
     }
 }

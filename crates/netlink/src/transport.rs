@@ -9,23 +9,24 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use netlink_packet_core::{
-    ErrorMessage, NLM_F_MULTIPART, NLM_F_REQUEST, NetlinkBuffer, NetlinkDeserializable,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, Parseable as _,
+    ErrorMessage, NLM_F_MULTIPART, NetlinkBuffer, NetlinkMessage, NetlinkPayload, Parseable as _,
 };
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
 
 use crate::error::Error;
+use crate::message::Message;
 use crate::request::Request;
+
+type Framed = NetlinkMessage<Message>;
 
 /// A socket in one namespace.
 pub(crate) struct Transport {
     socket: Socket,
     next_number: Cell<u32>,
-    events: VecDeque<NetlinkMessage<RouteNetlinkMessage>>,
+    events: VecDeque<Framed>,
     /// What was received last: an answer is taken apart at once.
     buffer: RefCell<Vec<u8>>,
 }
@@ -33,7 +34,7 @@ pub(crate) struct Transport {
 /// Something that the kernel told without being asked.
 pub(crate) enum Event {
     /// A change.
-    Told(RouteNetlinkMessage),
+    Told(Message),
     /// Some changes were lost: ask.
     Lost,
 }
@@ -70,7 +71,7 @@ impl Transport {
     }
 
     /// As [`Self::outcomes`]; the first refusal is returned, and stops nothing.
-    pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Vec<RouteNetlinkMessage>>, Error> {
+    pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Vec<Message>>, Error> {
         self.outcomes(requests)?.into_iter().collect()
     }
 
@@ -89,48 +90,28 @@ impl Transport {
             let is_sent = self.socket.send(&bytes, 0).is_ok();
             let mut answers = VecDeque::new();
             for request in batch {
-                let asked = Asked::new(&request.operation, &request.message);
                 if !is_sent {
-                    return Err(asked.unanswered("it cannot be sent"));
+                    return Err(request.unanswered("it cannot be sent"));
                 }
-                outcomes.push(self.outcome(&asked, &mut answers)?);
+                outcomes.push(self.outcome(request, &mut answers)?);
             }
         }
         Ok(outcomes)
     }
 
-    /// Sends what [`RouteNetlinkMessage`] does not know, and reads the one answer.
-    pub fn ask<M: Understood>(&self, operation: &str, message: M) -> Result<M, Error> {
-        let message = NetlinkPayload::InnerMessage(message);
-        let mut message = NetlinkMessage::new(NetlinkHeader::default(), message);
-        message.header.flags = NLM_F_REQUEST;
-        let mut bytes = Vec::new();
-        append(&mut bytes, &mut message, self.next_number());
-        let asked = Asked::new(operation, &message);
-        if self.socket.send(&bytes, 0).is_err() {
-            return Err(asked.unanswered("it cannot be sent"));
-        }
-        let answer = self.outcome(&asked, &mut VecDeque::new())??.pop();
-        answer.ok_or_else(|| asked.unanswered("the answer is empty"))
-    }
-
-    /// What became of a request, by `answers` and those that are still to come.
-    fn outcome<M: Understood>(
-        &self,
-        asked: &Asked<'_>,
-        answers: &mut VecDeque<NetlinkMessage<M>>,
-    ) -> Result<Result<Vec<M>, Error>, Error> {
+    /// What became of `request`, by `answers` and those that are still to come.
+    fn outcome(&self, request: &Request, answers: &mut VecDeque<Framed>) -> Result<Outcome, Error> {
         let mut reply = Vec::new();
         loop {
             let Some(answer) = answers.pop_front() else {
                 let received = self.receive(ANSWER_DEADLINE);
                 *answers = received.map_err(|silence| match silence {
-                    Silence::Deadline => asked.unanswered("the kernel did not answer"),
-                    Silence::Lost | Silence::Socket => asked.unanswered("the answer is lost"),
+                    Silence::Deadline => request.unanswered("the kernel did not answer"),
+                    Silence::Lost | Silence::Socket => request.unanswered("the answer is lost"),
                 })?;
                 continue;
             };
-            if answer.header.sequence_number != asked.number {
+            if answer.header.sequence_number != request.message.header.sequence_number {
                 continue;
             }
             let is_one_of_many = answer.header.flags & NLM_F_MULTIPART != 0;
@@ -142,7 +123,7 @@ impl Transport {
                     }
                 }
                 NetlinkPayload::Error(error) if error.code.is_some() => {
-                    return Ok(Err(refusal(asked.operation, &error)));
+                    return Ok(Err(refusal(&request.operation, &error)));
                 }
                 NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(Ok(reply)),
                 _ => {}
@@ -172,10 +153,7 @@ impl Transport {
     }
 
     /// Waits for one datagram, and takes it apart.
-    fn receive<M: Understood>(
-        &self,
-        deadline: Duration,
-    ) -> Result<VecDeque<NetlinkMessage<M>>, Silence> {
+    fn receive(&self, deadline: Duration) -> Result<VecDeque<Framed>, Silence> {
         let mut bytes = self.buffer.borrow_mut();
         bytes.clear();
         loop {
@@ -202,31 +180,6 @@ impl Transport {
     }
 }
 
-/// What can be sent and received.
-pub(crate) trait Understood: NetlinkSerializable + NetlinkDeserializable {}
-
-impl<M: NetlinkSerializable + NetlinkDeserializable> Understood for M {}
-
-/// A request that was sent.
-struct Asked<'a> {
-    operation: &'a str,
-    number: u32,
-}
-
-impl<'a> Asked<'a> {
-    fn new<M>(operation: &'a str, message: &NetlinkMessage<M>) -> Self {
-        let number = message.header.sequence_number;
-        Self { operation, number }
-    }
-
-    fn unanswered(&self, reason: &'static str) -> Error {
-        Error::Unanswered {
-            operation: self.operation.to_owned(),
-            reason,
-        }
-    }
-}
-
 /// Why nothing was received.
 enum Silence {
     /// Nothing came in time.
@@ -238,9 +191,9 @@ enum Silence {
 }
 
 /// What the kernel answered, or why it refused.
-pub(crate) type Outcome = Result<Vec<RouteNetlinkMessage>, Error>;
+pub(crate) type Outcome = Result<Vec<Message>, Error>;
 
-fn append<M: Understood>(bytes: &mut Vec<u8>, message: &mut NetlinkMessage<M>, number: u32) {
+fn append(bytes: &mut Vec<u8>, message: &mut Framed, number: u32) {
     message.header.sequence_number = number;
     message.finalize();
     let start = bytes.len();
@@ -250,12 +203,12 @@ fn append<M: Understood>(bytes: &mut Vec<u8>, message: &mut NetlinkMessage<M>, n
     }
 }
 
-pub(crate) fn parse<M: Understood>(mut bytes: &[u8]) -> Option<VecDeque<NetlinkMessage<M>>> {
+pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Framed>> {
     let mut messages = VecDeque::new();
     while !bytes.is_empty() {
         let buffer = NetlinkBuffer::new_checked(&bytes).ok()?;
         let len = (buffer.length() as usize).next_multiple_of(4);
-        messages.push_back(NetlinkMessage::parse(&buffer).ok()?);
+        messages.push_back(Framed::parse(&buffer).ok()?);
         bytes = bytes.get(len..).unwrap_or_default();
     }
     Some(messages)

@@ -3,16 +3,17 @@
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo, LinkMessage,
 };
 use netns::Netns;
+use nix::libc::RTM_NEWLINK;
 
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::{Link, LinkKind};
 use crate::mac::MacAddress;
+use crate::message::Message;
 use crate::request::{LinkChange, Request};
 
 /// One end of a pair.
@@ -75,7 +76,7 @@ impl VethPair<'_> {
                 "create veth {} with peer {}",
                 self.host.name, self.container.name
             ),
-            RouteNetlinkMessage::NewLink(self.message()),
+            Message::new(RTM_NEWLINK, &self.message()),
             NLM_F_CREATE | NLM_F_EXCL,
         );
         let alias = Request::change_link(self.host.name, &LinkChange::Alias(self.alias));

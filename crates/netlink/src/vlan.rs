@@ -3,13 +3,15 @@
 use std::fmt;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{
     AfSpecBridge, BridgeFlag, BridgeVlanInfo, BridgeVlanInfoFlags, InfoData, InfoKind, InfoVlan,
     LinkAttribute, LinkInfo, LinkMessage,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::libc::{RTM_DELLINK, RTM_NEWLINK, RTM_SETLINK};
 
 use crate::mac::MacAddress;
+use crate::message::Message;
 use crate::request::Request;
 
 /// VLANs that a port carries, and how.
@@ -50,20 +52,20 @@ pub struct VlanLink<'a> {
 impl Request {
     /// Lets the port with this index carry `vlans`. As `bridge vlan add dev … vid …`.
     pub fn add_port_vlans(port: u32, vlans: PortVlans) -> Self {
-        let message = RouteNetlinkMessage::SetLink(vlans.message(port, Object::Port));
+        let message = Message::new(RTM_SETLINK, &vlans.message(port, Object::Port));
         Self::change(format!("add {vlans} to port number {port}"), message, 0)
     }
 
     /// Lets the bridge with this index receive the frames of `vlans` itself. As `bridge vlan
     /// add dev … vid … self`.
     pub fn add_bridge_vlans(bridge: u32, vlans: PortVlans) -> Self {
-        let message = RouteNetlinkMessage::SetLink(vlans.message(bridge, Object::Bridge));
+        let message = Message::new(RTM_SETLINK, &vlans.message(bridge, Object::Bridge));
         Self::change(format!("add {vlans} to bridge number {bridge}"), message, 0)
     }
 
     /// The port with this index carries `vlans` no more. As `bridge vlan delete dev … vid …`.
     pub fn delete_port_vlans(port: u32, vlans: PortVlans) -> Self {
-        let message = RouteNetlinkMessage::DelLink(vlans.message(port, Object::Port));
+        let message = Message::new(RTM_DELLINK, &vlans.message(port, Object::Port));
         Self::change(
             format!("delete {vlans} from port number {port}"),
             message,
@@ -85,7 +87,7 @@ impl Request {
             ]),
         ];
         let operation = format!("create VLAN link {}", link.name);
-        let message = RouteNetlinkMessage::NewLink(message);
+        let message = Message::new(RTM_NEWLINK, &message);
         Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
     }
 }

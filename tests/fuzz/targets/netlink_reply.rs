@@ -27,6 +27,8 @@ mod ifb;
 mod link;
 #[path = "../../../crates/netlink/src/mac.rs"]
 mod mac;
+#[path = "../../../crates/netlink/src/message.rs"]
+mod message;
 #[path = "../../../crates/netlink/src/monitor.rs"]
 mod monitor;
 #[path = "../../../crates/netlink/src/qdisc.rs"]
@@ -46,28 +48,27 @@ mod vlan;
 
 use libfuzzer_sys::fuzz_target;
 use netlink_packet_core::NetlinkPayload;
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkMessage;
+use nix::libc::{RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNETCONF, RTM_NEWROUTE, RTM_NEWTFILTER};
 
 fuzz_target!(|input: &[u8]| {
     transport::extended_message(input);
-    drop(transport::parse::<forwarding::Netconf>(input));
     let messages = transport::parse(input).unwrap_or_default();
     for message in messages {
         let NetlinkPayload::InnerMessage(message) = message.payload else {
             continue;
         };
-        qdisc::Qdisc::from_message(&message);
-        match message {
-            RouteNetlinkMessage::NewLink(link) => {
-                link::Link::from_message(&link);
-                vlan::PortVlans::from_message(&link);
-            }
-            RouteNetlinkMessage::NewAddress(it) => drop(address::Address::from_message(&it)),
-            RouteNetlinkMessage::NewRoute(it) => drop(route::Route::from_message(&it)),
-            RouteNetlinkMessage::NewTrafficFilter(it) => {
-                filter::HeldFilter::from_message(&it);
-            }
-            _ => {}
-        }
+        message.subject();
+        link::Link::from_answer(&message);
+        let port = message.read::<LinkMessage>(RTM_NEWLINK);
+        port.map(|it| vlan::PortVlans::from_message(&it));
+        let address = message.read(RTM_NEWADDR);
+        address.map(|it| address::Address::from_message(&it));
+        let route = message.read(RTM_NEWROUTE);
+        route.map(|it| route::Route::from_message(&it));
+        qdisc::Qdisc::from_answer(&message);
+        let filter = message.read(RTM_NEWTFILTER);
+        filter.map(|it| filter::HeldFilter::from_message(&it));
+        message.read::<forwarding::Netconf>(RTM_NEWNETCONF);
     }
 });
