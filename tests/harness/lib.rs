@@ -19,6 +19,7 @@
 mod capture;
 mod chain;
 mod dnsmasq;
+mod example;
 pub mod faults;
 mod host;
 pub mod lab;
@@ -37,6 +38,7 @@ pub mod traffic;
 pub use capture::{Capture, Frame, Saying};
 pub use chain::{Chain, Removal};
 pub use dnsmasq::Dnsmasq;
+pub use example::{Example, Pods};
 pub use host::Host;
 pub use network::Network;
 pub use place::{Place, run};

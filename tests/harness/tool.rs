@@ -28,8 +28,13 @@ impl<'h> Tool<'h> {
             plugin.retain(|key, _| key != "name" && key != "cniVersion");
         }
         let list = json!({"cniVersion": "1.1.0", "name": name, "plugins": plugins});
+        self.install(name, &list.to_string());
+    }
+
+    /// Configures the network of this name by the text of a list.
+    pub fn install(&self, name: &str, list: &str) {
         let file = self.host.dir().join("net.d").join(name);
-        fs::write(file.with_extension("conflist"), list.to_string()).unwrap();
+        fs::write(file.with_extension("conflist"), list).unwrap();
     }
 
     /// Configures a network with all that an attachment can have in a firewall, on the bridge

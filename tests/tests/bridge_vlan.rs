@@ -3,7 +3,7 @@
 use std::thread;
 
 use serde_json::{Value, json};
-use tests::{Capture, Host, Network, Place as _, Sandbox};
+use tests::{Capture, Example, Host, Network, Place as _, Sandbox};
 
 /// The network `pods` in VLAN 100, with its gateway.
 fn access(host: &Host) -> Network<'_> {
@@ -194,4 +194,22 @@ fn several_first_adds_share_one_vlan_link() {
         network.del(pod);
     }
     assert_eq!(host.links(), ["cni0", "cni0.100", "lo"]);
+}
+
+#[test]
+fn example_keeps_its_containers_and_their_gateway_in_their_vlan() {
+    let host = Host::new();
+    let pods = Example::list(&host, "vlan.conflist").pods();
+    pods.reach_each_other(1);
+    let beside = host.bridge().with("bridge", "cni3").without("ipam");
+    let plain = host.sandbox("plain");
+    let beside = beside.with("isGateway", false);
+    beside.add(&plain);
+    for (sandbox, number) in [(&pods.a, 1), (&pods.b, 2), (&plain, 3)] {
+        join_lan(sandbox, "eth0", number);
+    }
+    assert!(pods.a.pings("192.0.2.2"));
+    assert!(!pods.a.pings("192.0.2.3"), "VLAN 100 to none");
+    beside.del(&plain);
+    pods.detach();
 }

@@ -1,100 +1,125 @@
 //! Every file of conf-examples/ does what it is an example of.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde_json::{Value, json};
-use tests::traffic::tcp_by_port;
-use tests::{Host, Invocation, Place as _, Sandbox};
+use tests::traffic::tcp;
+use tests::{Example, Host, Invocation, Place as _};
 
-fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../conf-examples")
-}
-
-fn examples() -> Vec<Value> {
-    let files = fs::read_dir(directory())
-        .unwrap()
-        .map(|file| file.unwrap().path());
-    let lists = files.filter(|file| file.extension().is_some_and(|it| it == "conflist"));
-    let parsed = lists.map(|file| {
-        let read = serde_json::from_str(&fs::read_to_string(&file).unwrap());
-        read.unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-    });
-    parsed.collect()
-}
-
-fn cnitool(host: &Host, verb: &str, network: &Value, sandbox: &Sandbox) -> Value {
-    let words = [
-        verb,
-        network["name"].as_str().unwrap(),
-        sandbox.path().to_str().unwrap(),
-    ];
-    let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
-    let mappings = if sandbox.name() == "b" {
-        json!([])
-    } else {
-        json!([mapping])
-    };
-    let tool = host
-        .plugin("cnitool")
-        .env("NETCONFPATH", directory())
-        .env("CAP_ARGS", json!({"portMappings": mappings}).to_string());
-    words.iter().fold(tool, Invocation::argument).ok()
-}
-
-fn forwards_ports(network: &Value) -> bool {
-    let plugins = network["plugins"].as_array().unwrap();
-    plugins.iter().any(|plugin| plugin["type"] == "portmap")
-}
-
-/// The addresses of a result without their prefix lengths.
-fn addresses(result: &Value) -> Vec<&str> {
-    let ips = result["ips"].as_array().unwrap().iter();
-    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap())
-        .collect()
+#[test]
+fn bridge_gives_ipv4_and_ports_of_the_host() {
+    let host = Host::new();
+    let pods = Example::list(&host, "bridge.conflist").pods();
+    pods.reach_each_other(1).forward_ports().detach();
 }
 
 #[test]
-fn every_example_attaches_two_sandboxes_that_reach_each_other() {
-    let networks = examples();
-    assert!(!networks.is_empty());
-    for network in networks {
-        let name = network["name"].as_str().unwrap();
-        let host = Host::new();
-        let [warm, a, b] = ["warm", "a", "b"].map(|name| host.sandbox(name));
-        cnitool(&host, "add", &network, &warm);
-        cnitool(&host, "del", &network, &warm);
-        let before = host.snapshot();
-        let results = [&a, &b].map(|sandbox| cnitool(&host, "add", &network, sandbox));
-        for address in addresses(&results[1]) {
-            assert!(a.pings(address), "{name}: {address}");
-        }
-        for gateway in results[0]["ips"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter_map(|ip| ip["gateway"].as_str())
-        {
-            assert!(a.pings(gateway), "{name}: {gateway}");
-        }
-        if forwards_ports(&network) {
-            assert!(tcp_by_port(&host, "127.0.0.1:8080", (&a, 80)).is_some());
-        }
-        // CHECK came with 0.4.0.
-        if network["cniVersion"].as_str().unwrap() >= "0.4.0" {
-            cnitool(&host, "check", &network, &a);
-        }
-        cnitool(&host, "del", &network, &a);
-        cnitool(&host, "del", &network, &b);
-        host.snapshot().assert_same_as(&before);
-        assert_eq!(a.links(), ["lo"], "{name}");
+fn dual_stack_gives_addresses_of_both_families() {
+    let host = Host::new();
+    let pods = Example::list(&host, "dual-stack.conflist").pods();
+    pods.reach_each_other(2).detach();
+}
+
+#[test]
+fn layer_2_carries_addresses_that_containers_bring() {
+    let host = Host::new();
+    let pods = Example::list(&host, "layer-2.conflist").pods();
+    for (pod, number) in [(&pods.a, 1), (&pods.b, 2)] {
+        pod.ip(&format!("address add 198.51.100.{number}/24 dev eth0"));
     }
+    assert!(pods.a.pings("198.51.100.2"));
+    pods.detach();
+}
+
+#[test]
+fn bandwidth_limits_what_comes_from_elsewhere() {
+    let host = Host::new();
+    let pods = Example::list(&host, "bandwidth.conflist").pods();
+    pods.reach_each_other(1).are_limited(100e6).detach();
+}
+
+#[test]
+fn loopback_brings_lo_up() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let example = Example::list(&host, "loopback.conflist");
+    assert!(!a.pings("127.0.0.1"));
+    example.on("add", &a).ok();
+    assert!(a.pings("127.0.0.1") && a.pings("::1"));
+    example.on("del", &a).ok();
+    assert!(!a.pings("127.0.0.1"));
+}
+
+/// With the pod CIDRs that flannel wrote down.
+#[test]
+fn kubernetes_gives_network_ports_and_limits() {
+    let host = Host::new();
+    fs::create_dir("/run/flannel").unwrap();
+    let subnets = "FLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_IPV6_SUBNET=fd00:244:0:1::1/64\n";
+    fs::write("/run/flannel/subnet.env", subnets).unwrap();
+    let pods = Example::list(&host, "kubernetes.conflist").pods();
+    assert_eq!(pods.results[0]["ips"][0]["address"], "10.244.1.3/24");
+    assert_eq!(pods.results[0]["ips"][1]["address"], "fd00:244:0:1::3/64");
+    pods.reach_each_other(2).leave_as_the_host().forward_ports();
+    pods.reach_themselves().are_limited(10e6).detach();
+}
+
+/// It is asked for STATUS before the first pod, and for GC when it starts.
+#[test]
+fn cri_o_gives_network_and_limits_and_answers_status_and_gc() {
+    let host = Host::new();
+    let example = Example::list(&host, "cri-o.conflist");
+    example.run("status").ok();
+    let pods = example.pods();
+    pods.example().run("gc").ok();
+    pods.reach_each_other(2).leave_as_the_host();
+    pods.are_limited(10e6).detach();
+}
+
+#[test]
+fn podman_gives_network_and_ports() {
+    let host = Host::new();
+    let pods = Example::list(&host, "podman.conflist").pods();
+    pods.reach_each_other(1).leave_as_the_host();
+    pods.forward_ports().reach_themselves().detach();
+}
+
+#[test]
+fn containerd_gives_a_node_of_one_pod_cidr_network_and_ports() {
+    let host = Host::new();
+    let file = "containerd.conflist.template";
+    let pods = Example::template(&host, file, &["10.244.1.0/24"]).pods();
+    assert_eq!(pods.results[0]["ips"][0]["address"], "10.244.1.3/24");
+    pods.reach_each_other(1).leave_as_the_host();
+    pods.forward_ports().reach_themselves().detach();
+}
+
+#[test]
+fn kubenet_gives_network_masquerading_ports_and_limits() {
+    let host = Host::new();
+    let (file, cidrs) = (
+        "kubenet.conflist.template",
+        ["10.244.1.0/24", "fd00:244:1::/64"],
+    );
+    let pods = Example::template(&host, file, &cidrs).pods();
+    assert_eq!(pods.results[0]["ips"][0]["address"], "10.244.1.3/24");
+    assert_eq!(pods.results[0]["ips"][1]["address"], "fd00:244:1::3/64");
+    pods.reach_each_other(2).leave_as_the_host();
+    pods.forward_ports().reach_themselves();
+    pods.outside.ip("address add 10.9.9.9/32 dev lo");
+    pods.outside.ip("route add 10.244.1.0/24 via 192.0.2.1");
+    host.ip("route add 10.9.9.9/32 via 192.0.2.2");
+    let seen = tcp(&pods.a, &pods.outside, "10.9.9.9");
+    assert_eq!(seen, Some([10, 244, 1, 3].into()), "within the cluster");
+    host.ip("route delete 10.9.9.9/32");
+    pods.are_limited(10e6).detach();
 }
 
 /// That systemd runs it when it should was seen under systemd; what it runs is seen here.
 #[test]
 fn the_unit_runs_a_command_that_there_is() {
-    let unit = fs::read_to_string(directory().join("systemd/cni-reload.service")).unwrap();
+    let unit = Example::directory().join("systemd/cni-reload.service");
+    let unit = fs::read_to_string(unit).unwrap();
     let lines = unit.lines().filter_map(|line| {
         let line = line
             .strip_prefix("ExecStart=-")
@@ -108,4 +133,38 @@ fn the_unit_runs_a_command_that_there_is() {
         let tool = host.plugin("cnitool");
         line.split(' ').fold(tool, Invocation::argument).ok();
     }
+}
+
+#[test]
+fn every_example_is_run_by_a_test_and_told_of() {
+    let read = |path: &Path| fs::read_to_string(path).unwrap();
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let tests: String = files(&tests)
+        .iter()
+        .map(|it| read(&tests.join(it)))
+        .collect();
+    let directory = Example::directory();
+    let told = read(&directory.join("README.md"));
+    let mut examples = files(&directory);
+    examples.retain(|file| file != "README.md");
+    assert!(!examples.is_empty());
+    for file in examples {
+        assert!(tests.contains(&format!("{file}\"")), "no test runs {file}");
+        assert!(told.contains(&format!("]({file})")), "no word of {file}");
+    }
+}
+
+/// The files below `directory`, by their paths from there.
+fn files(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let paths = entries.flat_map(|entry| {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if !path.is_dir() {
+            return vec![name];
+        }
+        let below = files(&path);
+        below.iter().map(|it| format!("{name}/{it}")).collect()
+    });
+    paths.collect()
 }
