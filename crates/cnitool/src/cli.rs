@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::cache::Cache;
 use crate::chain::{Chain, Valid};
 use crate::conflist::Conflist;
+use crate::install::Install;
 use crate::reload::reload;
 use crate::sandbox::{self, Arguments, Sandbox};
 use crate::settings::Settings;
@@ -43,6 +44,11 @@ enum Command {
     /// Every attachment whose result is cached and whose sandbox exists gets its elements of
     /// `nf_tables` back, as `add` made them; what is there stays untouched.
     Reload(Scope),
+    /// Put the executables where runtimes look for them
+    ///
+    /// Each takes the place of the one of its name in one step, once all of them are there and run;
+    /// if anything fails, what was there is put back.
+    Install(Install),
 }
 
 /// What is done with one network.
@@ -121,6 +127,9 @@ fn execute(cli: &Cli) -> anyhow::Result<()> {
     match &cli.command {
         Command::OfNetwork(command) => execute_on(command, &settings, cli.ifname.as_ref()),
         Command::Reload(scope) => reload(&settings, scope.network.as_ref()),
+        Command::Install(install) => {
+            install.run(&settings.conf_directory, |name| std::env::var_os(name))
+        }
     }
 }
 
@@ -242,6 +251,8 @@ Environment:
   CAP_ARGS       Values of capabilities, a JSON object: {\"mac\": \"02:00:00:00:00:01\"}
   CNI_IFNAME     The interface in the sandbox [default: eth0]
   CNI_CACHE_DIR  Where results are kept, in `results` [default: /var/lib/cni]
+  SKIP_CNI_BINARIES    What `install` leaves out: names, separated by commas
+  UPDATE_CNI_BINARIES  `false`: `install` leaves alone what is there
 
 `check` and `del` take the arguments of `add` where CNI_ARGS or CAP_ARGS is not set.";
 

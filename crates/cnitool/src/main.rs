@@ -4,6 +4,7 @@ mod cache;
 mod chain;
 mod cli;
 mod conflist;
+mod install;
 mod reload;
 mod sandbox;
 mod settings;

@@ -1,0 +1,234 @@
+//! The executables: all of them are put aside and run before the first gets its name.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+use cni::{Undo, note};
+use serde_json::Value;
+
+use super::files::{self, Aside};
+
+/// Those of a release.
+pub const NAMES: [&str; 6] = [
+    "bridge",
+    "host-local",
+    "loopback",
+    "portmap",
+    "bandwidth",
+    TOOL,
+];
+
+/// Where they are, where they are to be, and which.
+#[derive(Debug)]
+pub struct Executables {
+    /// Where they are.
+    pub from: PathBuf,
+    /// Where they are to be.
+    pub directory: PathBuf,
+    /// Which.
+    pub selection: Selection,
+}
+
+/// Which executables are installed, by the variables that other installers of CNI plugins know.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// `SKIP_CNI_BINARIES`: names, separated by commas.
+    skipped: Vec<String>,
+    /// `UPDATE_CNI_BINARIES`.
+    existing: Existing,
+}
+
+/// What becomes of an executable that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Replaced,
+    Kept,
+}
+
+impl Selection {
+    /// Reads the variables by `lookup`; an empty one counts as absent.
+    pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Self> {
+        let text = |name: &str| {
+            let value = lookup(name).unwrap_or_default();
+            value.to_string_lossy().trim().to_owned()
+        };
+        let (skip, update) = (text(SKIP), text(UPDATE));
+        let names = skip.split(',').map(str::trim);
+        let skipped: Vec<_> = names
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned)
+            .collect();
+        for name in skipped.iter().filter(|it| !NAMES.contains(&it.as_str())) {
+            note(format_args!("{SKIP}: there is no {name} to be skipped"));
+        }
+        let existing = match update.to_ascii_lowercase().as_str() {
+            "" | "true" | "1" => Existing::Replaced,
+            "false" | "0" => Existing::Kept,
+            _ => bail!("{UPDATE}: {update:?} is neither true nor false"),
+        };
+        Ok(Self { skipped, existing })
+    }
+
+    fn of(&self, name: &str, directory: &Path) -> Choice {
+        if self.skipped.iter().any(|it| it == name) {
+            return Choice::Skipped;
+        }
+        match self.existing {
+            Existing::Kept if directory.join(name).exists() => Choice::Kept,
+            _ => Choice::Installed,
+        }
+    }
+}
+
+/// What is done about one executable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    Installed,
+    Kept,
+    Skipped,
+}
+
+impl Executables {
+    /// Installs all or none of them. Plugins that run meanwhile go on.
+    pub fn install(&self) -> anyhow::Result<()> {
+        files::make_directory(&self.directory)?;
+        let lock = || File::open(&self.directory).and_then(|it| it.lock().map(|()| it));
+        // Whoever has it has made the files that are aside.
+        let _lock = lock().with_context(|| format!("lock {}", self.directory.display()))?;
+        files::sweep(&self.directory)?;
+        let choices = NAMES.map(|name| (name, self.selection.of(name, &self.directory)));
+        let chosen: Vec<_> = names(&choices, Choice::Installed);
+        let aside = chosen.iter().map(|name| self.put_aside(name));
+        let aside = aside.collect::<anyhow::Result<Vec<_>>>()?;
+        let mut undo = Undo::default();
+        for file in aside {
+            file.take_place(&mut undo)?;
+        }
+        for name in chosen {
+            self.verify(name, &self.directory.join(name))?;
+        }
+        files::sync(&self.directory)?;
+        undo.keep();
+        self.report(&choices);
+        Ok(())
+    }
+
+    fn report(&self, choices: &[(&'static str, Choice)]) {
+        let directory = self.directory.display();
+        for (done, choice) in [
+            ("installed", Choice::Installed),
+            ("left as it was, by UPDATE_CNI_BINARIES", Choice::Kept),
+            ("skipped, by SKIP_CNI_BINARIES", Choice::Skipped),
+        ] {
+            let names = names(choices, choice).join(", ");
+            if !names.is_empty() {
+                note(format_args!("{directory}: {done}: {names}"));
+            }
+        }
+    }
+
+    fn put_aside(&self, name: &str) -> anyhow::Result<Aside> {
+        let place = self.directory.join(name);
+        ensure!(!place.is_dir(), "{} is a directory", place.display());
+        let aside = Aside::write(place, &self.read(name)?, 0o755)?;
+        self.verify(name, aside.path())?;
+        Ok(aside)
+    }
+
+    fn read(&self, name: &str) -> anyhow::Result<Vec<u8>> {
+        let source = self.from.join(name);
+        let advice = "--from names the directory of the executables";
+        fs::read(&source).with_context(|| format!("read {}, where {advice}", source.display()))
+    }
+
+    /// It runs, and has the bytes that it should have.
+    fn verify(&self, name: &str, path: &Path) -> anyhow::Result<()> {
+        let found = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        ensure!(
+            found == self.read(name)?,
+            "{} has other bytes than {}: who else writes there?",
+            path.display(),
+            self.from.join(name).display()
+        );
+        answers(name, path).with_context(|| format!("run {} as {name}", path.display()))
+    }
+}
+
+fn names(choices: &[(&'static str, Choice)], choice: Choice) -> Vec<&'static str> {
+    let chosen = choices.iter().filter(|it| it.1 == choice);
+    chosen.map(|(name, _)| *name).collect()
+}
+
+/// It says what versions it knows.
+fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new(path);
+    if name == TOOL {
+        command.arg("--version");
+    } else {
+        command.env("CNI_COMMAND", "VERSION");
+    }
+    let output = match command.stdin(Stdio::null()).output() {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err(error).context("is its file system mounted noexec?");
+        }
+        Err(error) if error.raw_os_error() == Some(nix::libc::ENOEXEC) => {
+            return Err(error).context("is it for another kind of processor?");
+        }
+        output => output?,
+    };
+    let is_right = if name == TOOL {
+        output.stdout.starts_with(TOOL.as_bytes())
+    } else {
+        let answer = serde_json::from_slice::<Value>(&output.stdout);
+        answer.is_ok_and(|it| it.get("supportedVersions").is_some())
+    };
+    ensure!(
+        output.status.success() && is_right,
+        "it does not tell its version: {}",
+        output.status
+    );
+    Ok(())
+}
+
+const TOOL: &str = "cnitool";
+const SKIP: &str = "SKIP_CNI_BINARIES";
+const UPDATE: &str = "UPDATE_CNI_BINARIES";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(skip: &str, update: &str) -> anyhow::Result<Selection> {
+        Selection::read(|name| match name {
+            SKIP => Some(skip.into()),
+            UPDATE => Some(update.into()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn names_are_separated_by_commas_and_may_have_room_around_them() {
+        let selection = read(" bridge,,host-local ", "").unwrap();
+        assert_eq!(selection.skipped, ["bridge", "host-local"]);
+        assert_eq!(selection.existing, Existing::Replaced);
+    }
+
+    #[test]
+    fn whether_existing_ones_stay_is_a_boolean() {
+        for (text, existing) in [
+            ("", Existing::Replaced),
+            ("True", Existing::Replaced),
+            ("1", Existing::Replaced),
+            ("false", Existing::Kept),
+            ("0", Existing::Kept),
+        ] {
+            assert_eq!(read("", text).unwrap().existing, existing, "{text}");
+        }
+        let error = read("", "never").unwrap_err().to_string();
+        assert!(error.contains(UPDATE) && error.contains("never"), "{error}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Puts the executables where a runtime looks for them and, if asked, what goes with them.
+//!
+//! Whatever can be refused is refused before anything is changed. A configuration comes last, since a
+//! runtime uses the plugins from the moment that it is there.
+
+mod drop_ins;
+mod executables;
+mod files;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::conflist::Conflist;
+use executables::{Executables, Selection};
+use files::{Force, Wanted};
+
+/// What is installed, and where.
+#[derive(Debug, Args)]
+pub struct Install {
+    /// The directory of plugins
+    #[arg(default_value = "/opt/cni/bin")]
+    directory: PathBuf,
+    /// Where the executables are [default: where this one is]
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// Then put this network configuration into NETCONFPATH
+    #[arg(long, value_name = "FILE")]
+    conflist: Option<PathBuf>,
+    /// Keep systemd-networkd, udev and `NetworkManager` off bridges cni*, cbr0, and off veth* and bwp*
+    #[arg(long)]
+    drop_ins: bool,
+    /// Put them in the place of a configuration or drop-in that differs
+    #[arg(long)]
+    force: bool,
+    /// Then stay until SIGTERM, as a container of a `DaemonSet` has to
+    #[arg(long)]
+    stay: bool,
+}
+
+impl Install {
+    /// Installs, with the network's configuration in `conf_directory`; `lookup` reads the environment.
+    pub fn run(
+        &self,
+        conf_directory: &Path,
+        lookup: impl Fn(&str) -> Option<OsString>,
+    ) -> anyhow::Result<()> {
+        // Whoever interrupts it gets all of the old or all of the new.
+        let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+        signals.thread_block()?;
+        let executables = Executables {
+            from: self.from()?,
+            directory: self.directory.clone(),
+            selection: Selection::read(lookup)?,
+        };
+        let mut wanted = Vec::new();
+        if self.drop_ins {
+            wanted = drop_ins::wanted(self.force())?;
+        }
+        if let Some(file) = &self.conflist {
+            wanted.extend(self.configuration(file, conf_directory)?);
+        }
+        executables.install()?;
+        for file in wanted {
+            file.put()?;
+        }
+        if self.stay {
+            signals.wait()?;
+        }
+        signals.thread_unblock().map_err(Into::into)
+    }
+
+    fn from(&self) -> anyhow::Result<PathBuf> {
+        if let Some(directory) = &self.from {
+            return Ok(directory.clone());
+        }
+        let own = std::env::current_exe().context("find this executable")?;
+        let directory = own.parent().context("find this executable's directory")?;
+        Ok(directory.to_owned())
+    }
+
+    fn force(&self) -> Force {
+        if self.force { Force::Yes } else { Force::No }
+    }
+
+    fn configuration(&self, file: &Path, directory: &Path) -> anyhow::Result<Option<Wanted>> {
+        let reading = || format!("--conflist {}", file.display());
+        let bytes = std::fs::read(file).with_context(reading)?;
+        let list = Conflist::parse(bytes.clone()).with_context(reading)?;
+        for plugin in &list.plugins {
+            let program = plugin.program.as_str();
+            let is_there = self.directory.join(program).exists();
+            ensure!(
+                is_there || executables::NAMES.contains(&program),
+                "{}: plugin {program} is not in {}: install it there first",
+                reading(),
+                self.directory.display()
+            );
+        }
+        let is_read = ["conflist", "conf", "json"].map(Some);
+        let extension = file.extension().and_then(|it| it.to_str());
+        let Some(name) = file.file_name().filter(|_| is_read.contains(&extension)) else {
+            bail!("{}: runtimes read *.conflist, *.conf and *.json", reading());
+        };
+        Wanted::plan(directory.join(name), bytes, self.force())
+    }
+}
