@@ -4,6 +4,10 @@
 
 export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
 
+# Those of a release.
+# shellcheck disable=SC2034 # for whoever sources this
+readonly EXECUTABLES=(bridge host-local loopback portmap bandwidth cnitool)
+
 say() { printf '\n==> %s\n' "$*"; }
 
 die() {

@@ -5,8 +5,7 @@
 #
 #     scripts/release.sh [--twice] DIR
 #
-# DIR gets the executables and their SHA256SUMS. With --twice they are built once more, from a copy of the
-# source elsewhere, and compared.
+# DIR gets the archive that scripts/package.sh packs, and its SHA256SUMS. With --twice the executables are built once more, from a copy of the source elsewhere, and compared.
 #
 # Needs Rust; takes some minutes a build. Installs cargo-auditable where it is missing.
 
@@ -14,8 +13,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
-
-readonly EXECUTABLES=(bridge host-local loopback portmap bandwidth cnitool)
 
 main() {
     local twice=no directory=
@@ -37,11 +34,10 @@ main() {
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     build "$PWD" "$scratch/target"
-    mkdir -p "$directory"
-    install -m 755 "${EXECUTABLES[@]/#/$scratch/target/$target/release/}" "$directory"
-    (cd "$directory" && sha256sum "${EXECUTABLES[@]}" >SHA256SUMS)
-    look_inside "$directory"
-    [[ $twice == no ]] || build_again "$directory"
+    local built=$scratch/target/$target/release
+    look_inside "$built"
+    [[ $twice == no ]] || build_again "$built"
+    scripts/package.sh "$built" "$directory"
     say "in $directory"
     cat "$directory/SHA256SUMS"
 }

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Packs executables that are built already: the same bytes wherever and whenever it is done.
+#
+#     scripts/package.sh EXECUTABLES DIR
+#
+# DIR gets cni-plugins-rust-linux-ARCH-vVERSION.tgz, with the executables of the directory EXECUTABLES, install.sh, the
+# examples, README and licence; and SHA256SUMS. Times are those of SOURCE_DATE_EPOCH, else of the last commit.
+# scripts/release.sh calls it for what it built.
+#
+# Needs Rust.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/machine.sh
+source scripts/machine.sh
+
+main() {
+    local directories=()
+    while (($# > 0)); do
+        case $1 in
+            -*) die "unknown option $1" ;;
+            *) directories+=("$1") ;;
+        esac
+        shift
+    done
+    ((${#directories[@]} == 2)) || die "what, and where to? scripts/package.sh EXECUTABLES DIR"
+    need_rust
+    local executables directory
+    executables=$(realpath "${directories[0]}")
+    mkdir -p "${directories[1]}"
+    directory=$(realpath "${directories[1]}")
+    export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+
+    local packages=()
+    archive "$executables" "$directory"
+    (cd "$directory" && sha256sum "${packages[@]}" >SHA256SUMS)
+}
+
+# archive EXECUTABLES DIR: everything lies at the top, as in the reference's archives, which are unpacked in
+# /opt/cni/bin.
+archive() {
+    local name contents=$scratch/archive
+    name=cni-plugins-rust-linux-$(architecture)-v$(version).tgz
+    mkdir "$contents"
+    install -m 755 "${EXECUTABLES[@]/#/$1/}" scripts/install.sh "$contents"
+    install -m 644 LICENSE README.md "$contents"
+    cp -r conf-examples "$contents"
+    # Without an entry for the top itself, which would give the directory that it is unpacked in another owner.
+    (cd "$contents" && LC_ALL=C && printf '%s\0' *) |
+        tar --create --directory "$contents" --null --files-from=- --sort=name --format=gnu \
+            --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" |
+        gzip --no-name --best >"$2/$name"
+    packages+=("$name")
+}
+
+architecture() {
+    case $(uname -m) in
+        x86_64) echo amd64 ;;
+        aarch64) echo arm64 ;;
+        *) uname -m ;;
+    esac
+}
+
+version() {
+    cargo pkgid --package cnitool | sed 's/.*[#@]//'
+}
+
+main "$@"

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Packs executables as a release does, installs what was packed into directories of its own, and runs what is there
+# then; nothing is installed on this machine but what the test needs.
+#
+# The executables are not optimized, so that it takes two minutes.
+#
+# Needs Rust; works as root. Installs busybox where it is missing.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/machine.sh
+source scripts/machine.sh
+
+main() {
+    ((EUID == 0)) || die "this needs root: sudo scripts/test-packages.sh"
+    need_rust
+    need busybox busybox-static
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+
+    say "building"
+    local target built
+    target=$(static_target)
+    cargo build --locked --bins --target "$target" --config profile.dev.strip=true
+    built=$(realpath "${CARGO_TARGET_DIR:-target}")/$target/debug
+
+    say "packing"
+    scripts/package.sh "$built" "$scratch/once"
+    (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 scripts/package.sh "$built" "$scratch/twice")
+    diff --recursive "$scratch/once" "$scratch/twice"
+    (cd "$scratch/once" && sha256sum --check --quiet SHA256SUMS)
+    archive
+    say "all packages are as they should be"
+}
+
+# The archive, unpacked, and install.sh run by a shell with nothing but busybox's programs.
+archive() {
+    say "archive"
+    local contents=$scratch/contents
+    mkdir "$contents" "$scratch/busybox"
+    tar --extract --directory "$contents" --file "$scratch"/once/*.tgz
+    [[ $(stat --format '%U %a' "$contents/bridge") == "root 755" ]]
+    busybox --install -s "$scratch/busybox"
+    env --ignore-environment PATH="$scratch/busybox" \
+        "$scratch/busybox/sh" "$contents/install.sh" "$scratch/from-archive"
+    attach_with "$scratch/from-archive"
+}
+
+# attach_with DIR: a sandbox gets a network by the executables there.
+attach_with() {
+    local executable
+    for executable in "${EXECUTABLES[@]}"; do
+        cmp "$built/$executable" "$1/$executable"
+    done
+    # shellcheck disable=SC2016 # expanded inside
+    CNI_PATH=$1 NETCONFPATH=$PWD/conf-examples in_private_network bash -euc '
+        ip netns add pod
+        "$CNI_PATH/cnitool" add bridge /run/netns/pod >/run/result.json
+        ip netns exec pod ping -c 1 -W 2 -q 10.88.0.1 >/dev/null
+        "$CNI_PATH/cnitool" del bridge /run/netns/pod'
+    echo "a sandbox reached its gateway by the executables in $1"
+}
+
+main "$@"
