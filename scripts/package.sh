@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Packs executables that are built already: the same bytes wherever and whenever it is done.
 #
-#     scripts/package.sh EXECUTABLES DIR
+#     scripts/package.sh [--deb] EXECUTABLES DIR
 #
 # DIR gets cni-plugins-rust-linux-ARCH-vVERSION.tgz, with the executables of the directory EXECUTABLES, install.sh, the
-# examples, README and licence; and SHA256SUMS. Times are those of SOURCE_DATE_EPOCH, else of the last commit.
-# scripts/release.sh calls it for what it built.
+# examples, README and licence; with --deb a Debian package of the same; and SHA256SUMS of all that. Times are those of
+# SOURCE_DATE_EPOCH, else of the last commit. scripts/release.sh calls it for what it built.
 #
-# Needs Rust.
+# Needs Rust. Installs dpkg for the Debian package where it is missing.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,15 +15,16 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local directories=()
+    local deb=no directories=()
     while (($# > 0)); do
         case $1 in
+            --deb) deb=yes ;;
             -*) die "unknown option $1" ;;
             *) directories+=("$1") ;;
         esac
         shift
     done
-    ((${#directories[@]} == 2)) || die "what, and where to? scripts/package.sh EXECUTABLES DIR"
+    ((${#directories[@]} == 2)) || die "what, and where to? scripts/package.sh [--deb] EXECUTABLES DIR"
     need_rust
     local executables directory
     executables=$(realpath "${directories[0]}")
@@ -35,6 +36,7 @@ main() {
 
     local packages=()
     archive "$executables" "$directory"
+    [[ $deb == no ]] || debian_package "$executables" "$directory"
     (cd "$directory" && sha256sum "${packages[@]}" >SHA256SUMS)
 }
 
@@ -53,6 +55,40 @@ archive() {
             --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" |
         gzip --no-name --best >"$2/$name"
     packages+=("$name")
+}
+
+# debian_package EXECUTABLES DIR: in /opt/cni/bin, where containerd and CRI-O look unless they are told otherwise, and
+# where Debian's own containernetworking-plugins, in /usr/lib/cni, stay as they are.
+debian_package() {
+    need dpkg-deb dpkg
+    local package root=$scratch/debian documents=usr/share/doc/cni-plugins-rust
+    package=cni-plugins-rust_$(version)_$(architecture).deb
+    install -D -m 755 -t "$root/opt/cni/bin" "${EXECUTABLES[@]/#/$1/}"
+    install -D -m 644 -t "$root/usr/lib/systemd/system" conf-examples/systemd/cni-reload.service
+    install -D -m 644 -t "$root/$documents" README.md
+    install -m 644 LICENSE "$root/$documents/copyright"
+    cp -r conf-examples "$root/$documents"
+    mkdir "$root/DEBIAN"
+    control >"$root/DEBIAN/control"
+    chmod -R u=rwX,go=rX "$root"
+    dpkg-deb --root-owner-group --build "$root" "$2/$package" >/dev/null
+    packages+=("$package")
+}
+
+# kubernetes-cni brings the reference's executables of these names, and others, which stay.
+control() {
+    cat <<EOF
+Package: cni-plugins-rust
+Version: $(version)
+Architecture: $(architecture)
+Maintainer: the authors of cni-plugins-rust
+Section: net
+Priority: optional
+Replaces: kubernetes-cni
+Description: network of containers: CNI plugins in Rust
+ bridge, host-local, loopback, portmap and bandwidth in the place of those of
+ containernetworking/plugins, and cnitool. They are linked statically.
+EOF
 }
 
 architecture() {

@@ -3,9 +3,10 @@
 # (`cargo audit bin`, trivy and syft read it), and the same bytes wherever they are built from the same
 # source by the same compiler.
 #
-#     scripts/release.sh [--twice] DIR
+#     scripts/release.sh [--twice] [--deb] DIR
 #
-# DIR gets the archive that scripts/package.sh packs, and its SHA256SUMS. With --twice the executables are built once more, from a copy of the source elsewhere, and compared.
+# DIR gets the archive that scripts/package.sh packs, with --deb the Debian package, too, and their SHA256SUMS.
+# With --twice the executables are built once more, from a copy of the source elsewhere, and compared.
 #
 # Needs Rust; takes some minutes a build. Installs cargo-auditable where it is missing.
 
@@ -15,16 +16,17 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local twice=no directory=
+    local twice=no deb=() directory=
     while (($# > 0)); do
         case $1 in
             --twice) twice=yes ;;
+            --deb) deb=(--deb) ;;
             -*) die "unknown option $1" ;;
             *) directory=$1 ;;
         esac
         shift
     done
-    [[ -n $directory ]] || die "where to? scripts/release.sh [--twice] DIR"
+    [[ -n $directory ]] || die "where to? scripts/release.sh [--twice] [--deb] DIR"
     need_rust
     need readelf binutils
     cargo auditable --version >/dev/null 2>&1 || cargo install --locked cargo-auditable
@@ -37,7 +39,7 @@ main() {
     local built=$scratch/target/$target/release
     look_inside "$built"
     [[ $twice == no ]] || build_again "$built"
-    scripts/package.sh "$built" "$directory"
+    scripts/package.sh "${deb[@]}" "$built" "$directory"
     say "in $directory"
     cat "$directory/SHA256SUMS"
 }

@@ -4,7 +4,7 @@
 #
 # The executables are not optimized, so that it takes two minutes.
 #
-# Needs Rust; works as root. Installs busybox where it is missing.
+# Needs Rust; works as root. Installs busybox and dpkg where they are missing.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,6 +15,7 @@ main() {
     ((EUID == 0)) || die "this needs root: sudo scripts/test-packages.sh"
     need_rust
     need busybox busybox-static
+    need dpkg-deb dpkg
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
 
@@ -25,11 +26,12 @@ main() {
     built=$(realpath "${CARGO_TARGET_DIR:-target}")/$target/debug
 
     say "packing"
-    scripts/package.sh "$built" "$scratch/once"
-    (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 scripts/package.sh "$built" "$scratch/twice")
+    scripts/package.sh --deb "$built" "$scratch/once"
+    (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 scripts/package.sh --deb "$built" "$scratch/twice")
     diff --recursive "$scratch/once" "$scratch/twice"
     (cd "$scratch/once" && sha256sum --check --quiet SHA256SUMS)
     archive
+    debian_package
     say "all packages are as they should be"
 }
 
@@ -44,6 +46,35 @@ archive() {
     env --ignore-environment PATH="$scratch/busybox" \
         "$scratch/busybox/sh" "$contents/install.sh" "$scratch/from-archive"
     attach_with "$scratch/from-archive"
+}
+
+# The Debian package, installed on a system of its own beside a kubernetes-cni that has executables of the same names,
+# and removed again.
+debian_package() {
+    say "Debian package"
+    local root=$scratch/debian package
+    mkdir -p "$root/var/lib/dpkg/"{info,updates}
+    touch "$root/var/lib/dpkg/status"
+    kubernetes_cni
+    for package in "$scratch/kubernetes-cni.deb" "$scratch"/once/*.deb; do
+        dpkg --root="$root" --install "$package" >/dev/null
+    done
+    attach_with "$root/opt/cni/bin"
+    cmp conf-examples/systemd/cni-reload.service "$root/usr/lib/systemd/system/cni-reload.service"
+    diff --recursive conf-examples "$root/usr/share/doc/cni-plugins-rust/conf-examples"
+    dpkg --root="$root" --install "$scratch/kubernetes-cni.deb" >/dev/null
+    cmp "$built/bridge" "$root/opt/cni/bin/bridge"
+    dpkg --root="$root" --remove cni-plugins-rust >/dev/null
+    [[ $(ls "$root/opt/cni/bin") == ptp ]]
+}
+
+kubernetes_cni() {
+    local contents=$scratch/kubernetes-cni
+    mkdir -p "$contents/DEBIAN" "$contents/opt/cni/bin"
+    echo "the reference's" | tee "$contents/opt/cni/bin/"{bridge,ptp} >/dev/null
+    printf '%s\n' "Package: kubernetes-cni" "Version: 1" "Architecture: all" "Maintainer: others" \
+        "Description: stands for the one of Kubernetes" >"$contents/DEBIAN/control"
+    dpkg-deb --build "$contents" "$scratch/kubernetes-cni.deb" >/dev/null
 }
 
 # attach_with DIR: a sandbox gets a network by the executables there.
