@@ -4,7 +4,7 @@
 #
 # The executables are not optimized, so that it takes two minutes.
 #
-# Needs Rust; works as root. Installs busybox and dpkg where they are missing.
+# Needs Rust; works as root. Installs buildah, busybox and dpkg where they are missing.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +16,7 @@ main() {
     need_rust
     need busybox busybox-static
     need dpkg-deb dpkg
+    need buildah buildah
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
 
@@ -32,6 +33,7 @@ main() {
     (cd "$scratch/once" && sha256sum --check --quiet SHA256SUMS)
     archive
     debian_package
+    image
     say "all packages are as they should be"
 }
 
@@ -66,6 +68,25 @@ debian_package() {
     cmp "$built/bridge" "$root/opt/cni/bin/bridge"
     dpkg --root="$root" --remove cni-plugins-rust >/dev/null
     [[ $(ls "$root/opt/cni/bin") == ptp ]]
+}
+
+# The image of an unpacked release, which holds the executables and nothing else, as it installs them.
+image() {
+    say "image"
+    local buildah container directory=$scratch/from-image
+    buildah=(buildah --root "$scratch/storage" --runroot "$scratch/run" --storage-driver vfs)
+    "${buildah[@]}" build --quiet --isolation chroot --tag plugins \
+        --file "$scratch/contents/conf-examples/kubernetes/Containerfile" "$scratch/contents" >/dev/null
+    container=$("${buildah[@]}" from localhost/plugins)
+    diff <(cd "$("${buildah[@]}" mount "$container")" && find . -type f -printf '%P\n' | sort) \
+        <(printf 'cni/%s\n' "${EXECUTABLES[@]}" | sort)
+    mkdir "$directory"
+    local entrypoint
+    mapfile -t entrypoint < <("${buildah[@]}" inspect --format \
+        '{{range .OCIv1.Config.Entrypoint}}{{println .}}{{end}}' "$container" | sed '/^$/d')
+    "${buildah[@]}" run --isolation chroot --volume "$directory:/opt/cni/bin" "$container" -- "${entrypoint[@]}"
+    "${buildah[@]}" umount --all >/dev/null
+    attach_with "$directory"
 }
 
 kubernetes_cni() {

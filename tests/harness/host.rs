@@ -85,6 +85,11 @@ impl Host {
         Invocation::new(self, &under_test(name))
     }
 
+    /// Any executable.
+    pub fn program(&self, path: &Path) -> Invocation {
+        Invocation::new(self, path)
+    }
+
     /// The reference's executable of that name.
     pub fn reference(&self, name: &str) -> Invocation {
         let program = Path::new(REFERENCE).join(name);

@@ -52,6 +52,16 @@ pub use tool::Tool;
 /// Where the reference's executables are: Debian's containernetworking-plugins.
 pub const REFERENCE: &str = "/usr/lib/cni";
 
+/// The executables of a release.
+pub const EXECUTABLES: [&str; 6] = [
+    "bridge",
+    "host-local",
+    "loopback",
+    "portmap",
+    "bandwidth",
+    "cnitool",
+];
+
 /// How long anything that happens in the background may take.
 pub const DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);
 

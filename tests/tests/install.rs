@@ -1,25 +1,13 @@
 //! cnitool install: all of the executables or none, whole, and what goes with them.
 
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use nix::mount::{MsFlags, mount};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tests::{Example, Host, Invocation, Outcome, at_once};
-
-const NAMES: [&str; 6] = [
-    "bridge",
-    "host-local",
-    "loopback",
-    "portmap",
-    "bandwidth",
-    "cnitool",
-];
+use tests::{EXECUTABLES, Example, Host, Invocation, Outcome, at_once};
 
 /// An installation into a directory of the test's own.
 struct Installation<'h> {
@@ -37,7 +25,7 @@ impl<'h> Installation<'h> {
     /// As [`Self::new`], where something else bears every name.
     fn over_others(host: &'h Host) -> Self {
         let installation = Self::new(host);
-        for name in NAMES {
+        for name in EXECUTABLES {
             fs::write(installation.directory.join(name), former(name)).unwrap();
         }
         installation
@@ -61,8 +49,8 @@ impl<'h> Installation<'h> {
     /// Every name leads to what it led to before.
     #[track_caller]
     fn is_as_it_was(&self) {
-        assert_eq!(listed(&self.directory), sorted(&NAMES));
-        for name in NAMES {
+        assert_eq!(listed(&self.directory), sorted(&EXECUTABLES));
+        for name in EXECUTABLES {
             assert_eq!(self.read(name), former(name).into_bytes());
         }
     }
@@ -70,8 +58,8 @@ impl<'h> Installation<'h> {
     /// Every name leads to the executable under test, and there is nothing else.
     #[track_caller]
     fn is_complete(&self) {
-        assert_eq!(listed(&self.directory), sorted(&NAMES));
-        for name in NAMES {
+        assert_eq!(listed(&self.directory), sorted(&EXECUTABLES));
+        for name in EXECUTABLES {
             assert!(self.read(name) == under_test(self.host, name), "{name}");
             let mode = fs::metadata(self.directory.join(name)).unwrap();
             assert_eq!(mode.permissions().mode() & 0o7777, 0o755, "{name}");
@@ -115,7 +103,7 @@ fn refuses(outcome: &Outcome, words: &[&str]) {
 fn copies(host: &Host) -> PathBuf {
     let directory = host.dir().join("copies");
     fs::create_dir(&directory).unwrap();
-    for name in NAMES {
+    for name in EXECUTABLES {
         let invocation = host.plugin(name);
         symlink(invocation.command().get_program(), directory.join(name)).unwrap();
     }
@@ -214,11 +202,11 @@ fn whenever_it_is_killed_every_name_leads_to_something_whole() {
     installation.with(&[]).ok();
     let whole = start.elapsed();
     for part in 1..=8 {
-        for name in NAMES {
+        for name in EXECUTABLES {
             fs::write(installation.directory.join(name), former(name)).unwrap();
         }
         installation.with(&[]).kill_after(whole * part / 8);
-        for name in NAMES {
+        for name in EXECUTABLES {
             let found = installation.read(name);
             let is_whole = found == former(name).as_bytes() || found == under_test(&host, name);
             assert!(is_whole, "{name} after {part}/8");
@@ -335,27 +323,6 @@ fn drop_ins_are_for_the_managers_that_the_host_has() {
     refuses(&outcome, &["05-cni.link", "differs", "--force"]);
     installation.with(&["--drop-ins", "--force"]).ok();
     expect(&["host/systemd/network/05-cni.link"]);
-}
-
-/// As the container of a `DaemonSet`, which ends when the node says so.
-#[test]
-fn who_is_to_stay_stays_until_told_to_go() {
-    let host = Host::new();
-    let installation = Installation::new(&host);
-    let mut command = installation.with(&["--stay"]).command();
-    let mut staying = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = [0; 1];
-    staying
-        .stderr
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut said)
-        .unwrap();
-    installation.is_complete();
-    let id = Pid::from_raw(staying.id().try_into().unwrap());
-    assert!(staying.try_wait().unwrap().is_none());
-    kill(id, Signal::SIGTERM).unwrap();
-    assert!(staying.wait().unwrap().success());
 }
 
 /// The script finds the executables beside itself, where they were built, or where it is told to.

@@ -1,0 +1,151 @@
+//! conf-examples/kubernetes/ installs the executables on a node, with no more power than that takes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tests::{EXECUTABLES, Example, Host, Invocation, eventually};
+
+fn pod() -> Value {
+    let file = Example::directory().join("kubernetes/daemonset.yaml");
+    let manifest: Value = serde_norway::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(manifest["kind"], "DaemonSet");
+    let (selected, template) = (&manifest["spec"]["selector"], &manifest["spec"]["template"]);
+    assert_eq!(selected["matchLabels"], template["metadata"]["labels"]);
+    template["spec"].clone()
+}
+
+/// The lines of the recipe that begin with this word, without it.
+fn recipe(word: &str) -> Vec<String> {
+    let file = Example::directory().join("kubernetes/Containerfile");
+    let text = fs::read_to_string(file).unwrap();
+    let lines = text.lines().filter_map(|line| line.strip_prefix(word));
+    lines.map(|line| line.trim().to_owned()).collect()
+}
+
+/// What the image has in /cni, in a directory of the test's own.
+fn image(host: &Host) {
+    fs::create_dir(host.dir().join("cni")).unwrap();
+    for name in EXECUTABLES {
+        let invocation = host.plugin(name);
+        let program = invocation.command();
+        fs::copy(program.get_program(), host.dir().join("cni").join(name)).unwrap();
+    }
+}
+
+#[test]
+fn pod_is_on_every_node_and_may_write_to_one_directory() {
+    let pod = pod();
+    assert_eq!(pod["tolerations"], json!([{"operator": "Exists"}]));
+    assert_eq!(
+        pod["hostNetwork"], true,
+        "there may be no other network yet"
+    );
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    for key in ["hostPID", "hostIPC", "securityContext", "initContainers"] {
+        assert_eq!(pod[key], Value::Null, "{key}");
+    }
+    assert_eq!(pod["containers"].as_array().unwrap().len(), 1);
+    let expected = json!({
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    assert_eq!(pod["containers"][0]["securityContext"], expected);
+    let host_path = json!({"path": "/opt/cni/bin", "type": "DirectoryOrCreate"});
+    let volumes = json!([{"name": "plugins", "hostPath": host_path}]);
+    assert_eq!(pod["volumes"], volumes);
+    let mounts = json!([{"name": "plugins", "mountPath": "/opt/cni/bin"}]);
+    assert_eq!(pod["containers"][0]["volumeMounts"], mounts);
+}
+
+#[test]
+fn image_holds_the_executables_and_nothing_else() {
+    assert_eq!(recipe("FROM"), ["scratch"]);
+    assert_eq!(recipe("COPY"), [format!("{} /cni/", EXECUTABLES.join(" "))]);
+    assert_eq!(recipe("ENTRYPOINT"), [r#"["/cni/cnitool", "install"]"#]);
+    assert!(recipe("RUN").is_empty());
+}
+
+/// What the kubelet and the runtime do with the pod, without them: the directory of the node at its
+/// place, root without capabilities, process 1.
+#[test]
+fn container_installs_and_stays_until_the_node_says_so() {
+    let host = Host::new();
+    image(&host);
+    let (node, container) = (host.dir().join("node"), pod()["containers"][0].clone());
+    let place = container["volumeMounts"][0]["mountPath"].as_str().unwrap();
+    host.hide("/opt");
+    for directory in [&node, Path::new(place)] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    let nothing = None::<&str>;
+    mount(Some(&node), place, nothing, MsFlags::MS_BIND, nothing).unwrap();
+    let mut container = Container::start(&run(&host, &container));
+    let installed = || {
+        EXECUTABLES
+            .iter()
+            .all(|name| is_installed(&host, &node.join(name)))
+    };
+    assert!(eventually(installed));
+    assert_eq!(fs::read_dir(&node).unwrap().count(), EXECUTABLES.len());
+    assert!(container.0.try_wait().unwrap().is_none());
+    container.end();
+}
+
+/// The container's entry point with its arguments and environment.
+fn run(host: &Host, container: &Value) -> Invocation {
+    let words: Vec<_> = container["args"].as_array().unwrap().iter().collect();
+    let mut tool = host
+        .program(&host.dir().join("cni/cnitool"))
+        .argument("install");
+    for word in words {
+        tool = tool.argument(word.as_str().unwrap());
+    }
+    for variable in container["env"].as_array().unwrap() {
+        let [name, value] = ["name", "value"].map(|key| variable[key].as_str().unwrap());
+        tool = tool.env(name, value);
+    }
+    let first = ["unshare", "--pid", "--fork", "--kill-child"];
+    tool.powerless().under(&first.map(str::to_owned))
+}
+
+fn is_installed(host: &Host, file: &Path) -> bool {
+    let source = host.dir().join("cni").join(file.file_name().unwrap());
+    fs::read(file).is_ok_and(|found| found == fs::read(source).unwrap())
+}
+
+/// A process whose child is the first of its own.
+struct Container(Child);
+
+impl Container {
+    fn start(run: &Invocation) -> Self {
+        let mut command = run.command();
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    /// SIGTERM for the first process, by which it has to end well.
+    fn end(&mut self) {
+        let id = self.0.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        let first = Pid::from_raw(children.trim().parse().unwrap());
+        kill(first, Signal::SIGTERM).unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // Its child is killed with it.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
