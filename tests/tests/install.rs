@@ -217,6 +217,29 @@ fn whenever_it_is_killed_every_name_leads_to_something_whole() {
 }
 
 #[test]
+fn who_interrupts_it_gets_all_of_the_old_or_all_of_the_new() {
+    let host = Host::new();
+    let installation = Installation::over_others(&host);
+    let start = Instant::now();
+    installation.with(&[]).ok();
+    let whole = start.elapsed();
+    for part in 1..=6 {
+        for name in EXECUTABLES {
+            fs::write(installation.directory.join(name), former(name)).unwrap();
+        }
+        let wait = format!("{}", (whole * part / 6).as_secs_f64());
+        let interrupted = ["timeout", "--signal", "INT", &wait].map(str::to_owned);
+        installation.with(&[]).under(&interrupted).run();
+        let is_new = installation.read("bridge") == under_test(&host, "bridge");
+        if is_new {
+            installation.is_complete();
+        } else {
+            installation.is_as_it_was();
+        }
+    }
+}
+
+#[test]
 fn several_at_once_do_not_disturb_each_other() {
     let host = Host::new();
     let installation = Installation::over_others(&host);

@@ -57,6 +57,7 @@ impl Aside {
                 path.persist_noclobber(&place).context(what)?;
                 undo.push("remove the new file", move || Ok(fs::remove_file(&place)?));
             }
+            Err(Errno::INVAL) => bail!("{what}: its file system cannot exchange two names"),
             Err(error) => return Err(error).context(what),
         }
         Ok(())
