@@ -97,6 +97,9 @@ fn container_installs_and_stays_until_the_node_says_so() {
     assert!(eventually(installed));
     assert_eq!(fs::read_dir(&node).unwrap().count(), EXECUTABLES.len());
     assert!(container.0.try_wait().unwrap().is_none());
+    // As the pod of the next release does while this one is still there.
+    let next = host.program(&host.dir().join("cni/cnitool"));
+    next.argument("install").argument(place).ok();
     container.end();
 }
 
