@@ -30,13 +30,13 @@ pub struct Install {
     /// Then put this network configuration into NETCONFPATH
     #[arg(long, value_name = "FILE")]
     conflist: Option<PathBuf>,
-    /// Keep systemd-networkd, udev and `NetworkManager` off bridges cni*, cbr0, and off veth* and bwp*
+    /// Keep systemd-networkd, udev and NetworkManager off bridges cni*, cbr0, and off veth* and bwp*
     #[arg(long)]
     drop_ins: bool,
     /// Put them in the place of a configuration or drop-in that differs
     #[arg(long)]
     force: bool,
-    /// Then stay until SIGTERM, as a container of a `DaemonSet` has to
+    /// Then stay until SIGTERM, as a container of a DaemonSet has to
     #[arg(long)]
     stay: bool,
 }
