@@ -201,15 +201,15 @@ fn whenever_it_is_killed_every_name_leads_to_something_whole() {
     let start = Instant::now();
     installation.with(&[]).ok();
     let whole = start.elapsed();
-    for part in 1..=8 {
+    for part in 1..=5 {
         for name in EXECUTABLES {
             fs::write(installation.directory.join(name), former(name)).unwrap();
         }
-        installation.with(&[]).kill_after(whole * part / 8);
+        installation.with(&[]).kill_after(whole * part / 5);
         for name in EXECUTABLES {
             let found = installation.read(name);
             let is_whole = found == former(name).as_bytes() || found == under_test(&host, name);
-            assert!(is_whole, "{name} after {part}/8");
+            assert!(is_whole, "{name} after {part}/5");
         }
     }
     installation.with(&[]).ok();
@@ -223,11 +223,11 @@ fn who_interrupts_it_gets_all_of_the_old_or_all_of_the_new() {
     let start = Instant::now();
     installation.with(&[]).ok();
     let whole = start.elapsed();
-    for part in 1..=6 {
+    for part in 1..=4 {
         for name in EXECUTABLES {
             fs::write(installation.directory.join(name), former(name)).unwrap();
         }
-        let wait = format!("{}", (whole * part / 6).as_secs_f64());
+        let wait = format!("{}", (whole * part / 4).as_secs_f64());
         let interrupted = ["timeout", "--signal", "INT", &wait].map(str::to_owned);
         installation.with(&[]).under(&interrupted).run();
         let is_new = installation.read("bridge") == under_test(&host, "bridge");
