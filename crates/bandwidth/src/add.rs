@@ -21,9 +21,11 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         return Ok(answer.give(&result)?);
     }
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    cni::step("wait for the sandbox");
     // Two ADDs of one attachment at once would undo each other's work.
     let _lock = namespace.lock(PATIENCE).map_err(Error::try_again)?;
     let host = Connection::open()?;
+    cni::step("find the pair");
     let host_link = host_link::find(request, &host, &namespace)?;
     let plan = Plan::new(&config, host_link.mtu)?;
     let limiting = Limiting {
@@ -56,6 +58,7 @@ struct Limiting<'a> {
 
 impl<'a> Limiting<'a> {
     fn ingress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+        cni::step("limit what the sandbox receives");
         let link = self.host_link;
         undo.push("take the limit from the host's end", move || {
             // The connection may be what failed.
@@ -66,6 +69,7 @@ impl<'a> Limiting<'a> {
 
     /// The block is ready before anything is sent to it.
     fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
+        cni::step("limit what the sandbox sends");
         let attachment = &self.request.attachment;
         undo.push("delete the ifb", move || {
             let host = Connection::open()?;

@@ -21,6 +21,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    cni::step("compare");
     let host = Connection::open()?;
     let host_link = host_link::find(request, &host, &namespace)?;
     let check = Check {

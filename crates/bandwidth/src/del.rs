@@ -14,6 +14,7 @@ use crate::ifb::{self, Found};
 /// # Errors
 /// Whatever the kernel refuses.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
+    cni::step("delete the ifb");
     let host = Connection::open()?;
     let Found { mut own, unclaimed } = ifb::find(&host, &request.attachment)?;
     for link in unclaimed {

@@ -13,6 +13,7 @@ use crate::ifb;
 /// # Errors
 /// All that went wrong; every one is tried.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
+    cni::step("delete ifbs");
     let host = Connection::open()?;
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;

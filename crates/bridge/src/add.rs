@@ -30,8 +30,10 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     note_idle_keys(&config);
     let lease = Lease::prepare(&request.network)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    cni::step("wait for the sandbox");
     // Two ADDs of one attachment at once would undo each other's work.
     let _lock = namespace.lock(PATIENCE).map_err(Error::try_again)?;
+    cni::step("look into the sandbox");
     let host = Connection::open()?;
     let mut attach = Attach {
         request,
@@ -152,7 +154,9 @@ impl Attach<'_> {
     /// pair is made.
     fn lease_first(&mut self, delegate: Waiting<'_>) -> anyhow::Result<AddResult> {
         let running = delegate.proceed()?;
+        cni::step("ensure the bridge");
         let bridge = host::ensure_bridge(self.host, self.config);
+        cni::step("lease addresses");
         let lease = running.result();
         let (bridge, lease) = (bridge?, lease?);
         let plan = Plan::new(self.config, &lease, bridge.mtu)?;
@@ -163,6 +167,7 @@ impl Attach<'_> {
 
     /// Nobody leases addresses: the link is the container's to configure.
     fn without_lease(&mut self) -> anyhow::Result<AddResult> {
+        cni::step("ensure the bridge");
         let bridge = host::ensure_bridge(self.host, self.config)?;
         let mac = plan::early_mac(&self.request.attachment);
         let pair = self.make_pair(&bridge, mac)?;
@@ -171,17 +176,20 @@ impl Attach<'_> {
 
     /// The delegate finds the link up in the sandbox, with the MAC that it keeps.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
+        cni::step("ensure the bridge");
         let bridge = host::ensure_bridge(self.host, self.config)?;
         let mac = plan::early_mac(&self.request.attachment);
         let pair = self.make_pair(&bridge, mac)?;
         self.sandbox.bring_up(&pair.container, self.config.dad)?;
         self.wait_for_port(self.bring_up_port(&pair)?)?;
+        cni::step("lease addresses");
         let lease = delegate.start(Verb::Add)?.proceed()?.result()?;
         let plan = Plan::new(self.config, &lease, bridge.mtu)?;
         self.configure(&bridge, pair, (plan, lease))
     }
 
     fn make_pair(&self, bridge: &Bridge, mac: MacAddress) -> anyhow::Result<Pair> {
+        cni::step("make the pair");
         let attachment = &self.request.attachment;
         let pair = VethPair {
             host: VethEnd {
@@ -255,13 +263,17 @@ impl Attach<'_> {
             self.bring_up_port(&pair)?;
             return Ok(self.result(bridge, &pair, (plan, lease)));
         }
+        cni::step("ensure the gateways");
         gateway::ensure_gateways(self.host, bridge, &plan.gateways, config.other_address)?;
+        cni::step("configure the sandbox");
         self.sandbox.configure(&pair.container, &plan, config.dad)?;
         pair.host = self.wait_for_port(self.bring_up_port(&pair)?)?;
+        cni::step("wait for IPv6");
         pair.container = self.sandbox.wait_until_ready(&pair.container, config.dad)?;
         if let Some(mac) = pair.container.mac
             && plan::must_announce(&plan.ips, mac)
         {
+            cni::step("announce the addresses");
             self.sandbox.announce(mac)?;
         }
         Ok(self.result(bridge, &pair, (plan, lease)))
@@ -269,6 +281,7 @@ impl Attach<'_> {
 
     /// Before there is anything in the sandbox that could send.
     fn protect(&self, bridge: &Bridge, pair: &Pair, plan: &Plan) -> anyhow::Result<()> {
+        cni::step("protect the pair");
         let mac = pair.container.mac;
         let subject = Subject {
             bridge: &bridge.link,
@@ -284,6 +297,7 @@ impl Attach<'_> {
     /// Last of all: with it the pair comes up, and the kernel announces the container's IPv6
     /// addresses to every port of the bridge. While it does it answers hardly any request.
     fn bring_up_port(&self, pair: &Pair) -> anyhow::Result<Link> {
+        cni::step("bring up the port");
         let port = &pair.host.name;
         Ok(self.host.change_link(port, &[LinkChange::Up])?)
     }

@@ -21,7 +21,9 @@ use crate::{del, plan};
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &request.args)?;
     let expected = request.chained()?;
+    cni::step("ask the IPAM plugin");
     del::forward(&request.network, Verb::Check)?;
+    cni::step("compare");
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     let check = Check {
         request,

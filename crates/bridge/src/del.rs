@@ -19,22 +19,26 @@ use crate::{config, plan};
 /// All that went wrong. Every step is tried, but for the lease: an address whose port lives
 /// must not be leased again.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
+    cni::step("start the IPAM plugin");
     // It starts while the links go, and releases nothing before they are gone.
     let lease = Delegate::ipam(&request.network)
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let host = Connection::open()?;
     let attachment = &request.attachment;
+    cni::step("remove nf_tables elements");
     let lock = keep_reload_out();
     let (protection, socket) = match remove_protection(attachment) {
         Ok(removed) => (Ok(()), removed.socket),
         Err(error) => (Err(error), None),
     };
+    cni::step("delete the pair");
     let links = match delete_host_link(&host, attachment, socket) {
         Ok(Pair::Deleted) => Ok(()),
         Ok(Pair::NotOurs) => delete_container_link(&host, request),
         Err(error) => Err(error),
     };
     drop(lock);
+    cni::step("release the lease");
     let lease = match links {
         Ok(()) => lease.and_then(release).map_err(anyhow::Error::from),
         Err(_) => Ok(()),

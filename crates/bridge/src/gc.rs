@@ -18,6 +18,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
     let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    cni::step("remove nf_tables elements");
     let lock = del::keep_reload_out();
     let elements = firewall::remove(is_doomed).map(|removed| {
         removed.owners.iter().for_each(|owner| {
@@ -26,6 +27,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             ));
         });
     });
+    cni::step("delete pairs");
     let stale = stale_links(&host, request, is_doomed)?.into_iter();
     let links = cni::all(stale.map(|(link, whose)| {
         del::remove(&host, &link, None)?;
@@ -33,6 +35,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         Ok(())
     }));
     drop(lock);
+    cni::step("release leases");
     let leases = match links {
         Ok(()) => del::forward(&request.network, Verb::Gc),
         Err(_) => Ok(()),

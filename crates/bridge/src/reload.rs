@@ -25,8 +25,10 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let reported = request.chained()?;
     let mac = container_mac(request, reported)?;
     let host = Connection::open()?;
+    cni::step("wait for other verbs");
     // A DEL that was between the elements and the link would leave behind what comes now.
     let lock = Netns::own()?.lock(PATIENCE)?;
+    cni::step("find the port");
     let bridge = host.link(config.bridge.as_str())?;
     let port = find_port((&host, &bridge), request, reported)?;
     let port = port.with_context(|| {
@@ -40,6 +42,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         ips: &reported.ips,
         owner: &request.attachment.owner(),
     };
+    cni::step("put back nf_tables elements");
     let updated = firewall::install(&firewall::wanted(&config, &subject)?)?;
     drop(lock);
     if updated == Updated::Rules && config.masquerade.is_some() {

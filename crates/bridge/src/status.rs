@@ -33,6 +33,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
             ));
         }
     }
+    cni::step("ask the IPAM plugin");
     del::forward(&request.network, Verb::Status)
 }
 

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::environment::{Environment, SearchPath, Verb};
 use crate::error::{Error, ErrorObject, UNSPECIFIED};
-use crate::network::Network;
+use crate::log;
+use crate::network::{Document, Network};
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 use crate::result::AddResult;
 use crate::stderr::note;
@@ -55,6 +56,7 @@ impl Answer {
     /// # Errors
     /// [`Error::Io`].
     pub fn give(self, result: &AddResult) -> Result<Answered, Error> {
+        log::step("answer");
         print(&result.to_json(self.0)).map(Answered)
     }
 }
@@ -64,29 +66,37 @@ impl Answer {
 pub fn run(plugin: &Plugin) -> ExitCode {
     print_panics_as_errors();
     let environment = match Environment::read(|name| std::env::var_os(name)) {
-        Ok(Some(environment)) => environment,
         Ok(None) => return by_hand(plugin),
-        Err(error) => return refuse(&error.into(), SpecVersion::CURRENT),
+        Ok(Some(environment)) => Ok(environment),
+        Err(error) => Err(error),
     };
-    if environment.verb == Verb::Version {
-        return print_versions(plugin);
-    }
-    match accept(&environment, plugin) {
-        Ok(network) => {
-            let version = network.version;
-            match dispatch(plugin, environment, network) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => refuse(&error, version),
-            }
+    log::begin(plugin.name, plugin.version);
+    match obey(plugin, environment) {
+        Ok(()) => {
+            log::end(Ok(()));
+            ExitCode::SUCCESS
         }
-        Err(error) => refuse(&error.into(), SpecVersion::CURRENT),
+        Err(object) => refuse(&object),
     }
 }
 
+/// An error comes back in the version of the request, as soon as that is known.
+fn obey(plugin: &Plugin, environment: Result<Environment, Error>) -> Result<(), ErrorObject> {
+    let newest = |error: Error| ErrorObject::new(&error.into(), SpecVersion::CURRENT);
+    let environment = environment.map_err(newest)?;
+    if environment.verb == Verb::Version {
+        return print_versions(plugin).map_err(newest);
+    }
+    let network = accept(&environment, plugin).map_err(newest)?;
+    let version = network.version;
+    dispatch(plugin, environment, network).map_err(|error| ErrorObject::new(&error, version))
+}
+
 fn accept(environment: &Environment, plugin: &Plugin) -> Result<Network, Error> {
-    let stdin = read_stdin()?;
+    let document = Document::decode(read_stdin()?)?;
+    log::configure(document.config());
     let path: SearchPath = environment.path.clone();
-    let network = Network::parse(stdin, path, plugin.spec_versions)?;
+    let network = Network::parse(document, path, plugin.spec_versions)?;
     let (verb, version) = (environment.verb, network.version);
     if version < verb.since() {
         return Err(Error::VerbTooNew {
@@ -140,7 +150,7 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
 
 /// By its verbs whoever wants to call RELOAD knows whom to: other plugins may do anything at a verb
 /// that they do not know.
-fn print_versions(plugin: &Plugin) -> ExitCode {
+fn print_versions(plugin: &Plugin) -> Result<(), Error> {
     let versions = plugin.spec_versions.iter();
     let versions: Vec<_> = versions.map(|it| it.as_str()).collect();
     let verbs = Verb::ALL.into_iter();
@@ -151,17 +161,15 @@ fn print_versions(plugin: &Plugin) -> ExitCode {
         "supportedVersions": versions,
         "verbs": verbs,
     });
-    match print(&answer) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => refuse(&error.into(), SpecVersion::CURRENT),
-    }
+    print(&answer)
 }
 
-fn refuse(error: &anyhow::Error, version: SpecVersion) -> ExitCode {
-    let object = ErrorObject::new(error, version);
+fn refuse(object: &ErrorObject) -> ExitCode {
     if let Err(unprinted) = print(&json!(object)) {
-        note(format_args!("{error:#}; {unprinted}"));
+        let ErrorObject { msg, details, .. } = object;
+        note(format_args!("{msg}: {details}; {unprinted}"));
     }
+    log::end(Err(object));
     ExitCode::FAILURE
 }
 
@@ -208,6 +216,7 @@ fn print_panics_as_errors() {
         };
         note(panic);
         drop(print(&json!(object)));
+        log::end(Err(&object));
     }));
 }
 

@@ -217,10 +217,10 @@ fn parsed<T: FromStr<Err: fmt::Display>>(name: &str, value: &str) -> Result<Opti
 }
 
 pub(crate) const COMMAND: &str = "CNI_COMMAND";
-const CONTAINER_ID: &str = "CNI_CONTAINERID";
+pub(crate) const CONTAINER_ID: &str = "CNI_CONTAINERID";
 const NETNS: &str = "CNI_NETNS";
-const IFNAME: &str = "CNI_IFNAME";
-const ARGS: &str = "CNI_ARGS";
+pub(crate) const IFNAME: &str = "CNI_IFNAME";
+pub(crate) const ARGS: &str = "CNI_ARGS";
 const PATH: &str = "CNI_PATH";
 const NETNS_OVERRIDE: &str = "CNI_NETNS_OVERRIDE";
 

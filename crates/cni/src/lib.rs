@@ -16,6 +16,7 @@ mod dispatch;
 mod environment;
 mod error;
 pub mod json;
+mod log;
 mod network;
 mod process;
 mod request;
@@ -30,7 +31,8 @@ pub use attachment::{Attachment, AttachmentId, ContainerId, InterfaceName, Netwo
 pub use dispatch::{Answer, Answered, Plugin, run};
 pub use environment::{SearchPath, Verb};
 pub use error::{Error, ErrorObject, all};
-pub use network::Network;
+pub use log::step;
+pub use network::{Document, Network};
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 pub use result::AddResult;
 pub use stderr::note;

@@ -13,6 +13,32 @@ use crate::json;
 use crate::stderr::note;
 use crate::version::{SpecVersion, UnknownVersion};
 
+/// Standard input's document, of which nothing is known but that it is an object.
+#[derive(Debug, Clone)]
+pub struct Document {
+    config: Value,
+    stdin: Vec<u8>,
+}
+
+impl Document {
+    /// Reads standard input.
+    ///
+    /// # Errors
+    /// [`Error::Decode`]: no JSON object.
+    pub fn decode(stdin: Vec<u8>) -> Result<Self, Error> {
+        match serde_json::from_slice(&stdin) {
+            Ok(config @ Value::Object(_)) => Ok(Self { config, stdin }),
+            Ok(other) => Err(undecodable(format!("expected an object, found {other}"))),
+            Err(error) => Err(undecodable(error.to_string())),
+        }
+    }
+
+    /// All its keys.
+    pub(crate) fn config(&self) -> &Value {
+        &self.config
+    }
+}
+
 /// One plugin's configuration, with the keys that every plugin has already understood.
 #[derive(Debug, Clone)]
 pub struct Network {
@@ -27,25 +53,16 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads standard input's document.
+    /// Reads the keys that every plugin has.
     ///
     /// # Errors
-    /// [`Error::Decode`]: no JSON object, or `name` and `cniVersion` of the wrong type;
-    /// [`Error::InvalidConfig`]: `name` missing or invalid; [`Error::IncompatibleVersion`]: `cniVersion` is not among `supported`.
+    /// [`Error::Decode`]: `name` and `cniVersion` of the wrong type; [`Error::InvalidConfig`]: `name` missing or
+    /// invalid; [`Error::IncompatibleVersion`]: `cniVersion` is not among `supported`.
     pub fn parse(
-        stdin: Vec<u8>,
+        Document { config, stdin }: Document,
         path: SearchPath,
         supported: &'static [SpecVersion],
     ) -> Result<Self, Error> {
-        let undecodable = |reason: String| Error::Decode {
-            what: "network configuration".into(),
-            reason,
-        };
-        let config: Value = match serde_json::from_slice(&stdin) {
-            Ok(config @ Value::Object(_)) => config,
-            Ok(other) => return Err(undecodable(format!("expected an object, found {other}"))),
-            Err(error) => return Err(undecodable(error.to_string())),
-        };
         let head: Head = match json::read(&config, "") {
             Ok(read) => read.value,
             Err(error) => return Err(undecodable(error.to_string())),
@@ -200,6 +217,13 @@ struct Head {
     name: String,
 }
 
+fn undecodable(reason: String) -> Error {
+    Error::Decode {
+        what: "network configuration".into(),
+        reason,
+    }
+}
+
 fn name(name: &str) -> Result<NetworkName, Error> {
     if name.is_empty() {
         return Err(Error::invalid("name", "the network's name is missing"));
@@ -228,6 +252,8 @@ const COMMON: &[&str] = &[
     "dns",
     "ipam",
     "ipamTimeout",
+    "logFile",
+    "logLevel",
     "prevResult",
     "runtimeConfig",
     "cni.dev/attachments",

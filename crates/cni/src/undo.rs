@@ -1,5 +1,6 @@
 //! ADD undoes what it did, newest first.
 
+use crate::log;
 use crate::stderr::note;
 
 /// The way back from every step of an ADD so far; taken when this is dropped before
@@ -29,6 +30,7 @@ impl<'a> Undo<'a> {
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         for (name, step) in self.steps.drain(..).rev() {
+            log::undo(name);
             if let Err(error) = step() {
                 note(format_args!("undo: {name}: {error:#}"));
             }

@@ -25,6 +25,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let config = Config::parse(&request.network)?;
     let requested = request::assign(&config.sets, &request::requested(request)?)?;
     let dns = config.dns()?;
+    cni::step("wait for the lock");
     let store = Store::open(&config.storage, &request.network.name)?;
     // Whoever called may have been killed while this process waited for the lock; then
     // nobody would ever give the addresses back.
@@ -32,6 +33,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         getppid() == parent,
         "the process that asked for the lease is gone"
     );
+    cni::step("lease addresses");
     expect_none_held(&store, &request.attachment)?;
     let mut vacancy = store.vacancy()?;
     let mut undo = Undo::default();

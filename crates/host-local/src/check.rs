@@ -13,6 +13,7 @@ use crate::store::Store;
 /// What is not leased to the attachment.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
+    cni::step("compare");
     let leases = match Store::inspect(&config.storage, &request.network.name)? {
         Some(store) => store.leases_of(&request.attachment)?,
         None => Vec::new(),

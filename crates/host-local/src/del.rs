@@ -11,8 +11,10 @@ use crate::store::Store;
 /// The files cannot be read or removed.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let storage = Storage::of(&request.network)?;
+    cni::step("wait for the lock");
     let Some(store) = Store::open_existing(&storage, &request.network.name)? else {
         return Ok(());
     };
+    cni::step("release addresses");
     store.release_all(&store.leases_of(&request.attachment)?)
 }

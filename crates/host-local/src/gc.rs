@@ -12,9 +12,11 @@ use crate::store::Store;
 /// All files that could not be removed; the others are.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let storage = Storage::of(&request.network)?;
+    cni::step("wait for the lock");
     let Some(store) = Store::open_existing(&storage, &request.network.name)? else {
         return Ok(());
     };
+    cni::step("release addresses");
     let valid: Vec<_> = request.valid_attachments().collect();
     let own = valid.iter().map(Holder::of);
     let listed = own.chain(valid.iter().map(Holder::old_entry_of)).collect();

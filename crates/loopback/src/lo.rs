@@ -15,6 +15,7 @@ use serde::Deserialize;
 /// Brings `lo` up and answers its addresses, or what the plugins before it did.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     expect_no_keys(&request.network)?;
+    cni::step("look into the sandbox");
     let connection = connect(&request.netns)?;
     let link = connection.link(LO)?;
     let before = connection.addresses(link.index)?;
@@ -25,6 +26,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     if !link.is_up {
         undo.push("take lo down", || set(&connection, &LinkChange::Down));
     }
+    cni::step("bring lo up");
     set(&connection, &LinkChange::Up)?;
     let addresses = connection.addresses(link.index)?;
     let sandbox = request.netns.to_string_lossy().into_owned();
@@ -40,6 +42,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let Some(path) = &request.netns else {
         return Ok(());
     };
+    cni::step("take lo down");
     match Connection::open_if_present(path)? {
         Some((_, connection)) => set(&connection, &LinkChange::Down),
         None => Ok(()),
@@ -49,6 +52,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 /// Finds `lo` up; needs no `prevResult`.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     expect_no_keys(&request.network)?;
+    cni::step("compare");
     let link = connect(&request.netns)?.link(LO)?;
     ensure!(link.is_up, "{LO} is down");
     Ok(())

@@ -24,13 +24,16 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     if plan.forwards.is_empty() {
         return Ok(answer.give(result)?);
     }
+    cni::step("look at the sandbox");
     let ports = RefCell::new(Installation::new(request, &config, &plan)?);
     let mut undo = Undo::default();
     undo.push("put the ports back", || ports.borrow().put_back());
     let stale = ports.borrow_mut().install()?;
+    cni::step("forget connections");
     firewall::forget(&stale);
     let answered = answer.give(result)?;
     undo.keep();
+    cni::step("forget the way back");
     ports.borrow().finish();
     Ok(answered)
 }

@@ -25,6 +25,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     if plan.forwards.is_empty() {
         return Ok(());
     }
+    cni::step("compare");
     let links = localnet::links(&Connection::open()?, &plan.pods())?;
     let claim = table::claim(&plan, &config, &links, attachment.owner());
     let record = Records::default().find(attachment)?;

@@ -18,6 +18,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 
 pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     let (owner, records) = (attachment.owner(), Records::default());
+    cni::step("remove the ports");
     let _lock = keep_reload_out();
     firewall::remove_of(&owner, &records)?;
     records.remove(&owner)

@@ -15,6 +15,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
     let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    cni::step("remove the ports");
     let _lock = del::keep_reload_out();
     for owner in firewall::remove(is_doomed)? {
         note(format_args!("ports of {owner} are listed no more: removed"));

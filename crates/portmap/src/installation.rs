@@ -81,8 +81,10 @@ impl<'a> Installation<'a> {
     /// Code 11: a port is held by an attachment that lives, or others do not cease to change the
     /// rules. Whatever the kernel refuses.
     pub fn install(&mut self) -> anyhow::Result<Vec<HostPort>> {
+        cni::step("write the record");
         let connection = Connection::open()?;
         self.write_down()?;
+        cni::step("forward the ports");
         for _ in 0..MOST_HOLDERS {
             match self.attempt(&connection) {
                 Ok(updated) => {

@@ -26,8 +26,10 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     if plan.forwards.is_empty() {
         return Ok(());
     }
+    cni::step("wait for other verbs");
     // A DEL must not come between the record and the ports.
     let lock = Netns::own()?.lock(PATIENCE).map_err(Error::try_again)?;
+    cni::step("look at the sandbox");
     let record = Records::default().find(attachment)?;
     ensure!(
         !holder::is_over(&record),

@@ -1,6 +1,6 @@
 //! What the targets have in common: a request as bytes.
 
-use cni::{AddRequest, Attachment, CniArgs, Network, SearchPath, SpecVersion};
+use cni::{AddRequest, Attachment, CniArgs, Document, Network, SearchPath, SpecVersion};
 
 /// Lines `CNI_ARGS=…`, an empty one, and what is on standard input.
 pub fn split(input: &[u8]) -> Option<(&str, &[u8])> {
@@ -23,7 +23,8 @@ pub fn add_request(input: &[u8]) -> Option<AddRequest> {
     let (variables, stdin) = split(input)?;
     let args = CniArgs::parse(variable(variables, "CNI_ARGS").unwrap_or_default()).ok()?;
     let versions = &SpecVersion::ALL;
-    let network = Network::parse(stdin.to_vec(), SearchPath::default(), versions).ok()?;
+    let document = Document::decode(stdin.to_vec()).ok()?;
+    let network = Network::parse(document, SearchPath::default(), versions).ok()?;
     let attachment = Attachment {
         network: network.name.clone(),
         container: "c1".parse().ok()?,

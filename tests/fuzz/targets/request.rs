@@ -21,6 +21,8 @@ mod environment;
 mod error;
 #[path = "../../../crates/cni/src/json.rs"]
 mod json;
+#[path = "../../../crates/cni/src/log/mod.rs"]
+mod log;
 #[path = "../../../crates/cni/src/network.rs"]
 mod network;
 #[path = "../../../crates/cni/src/process.rs"]
@@ -48,7 +50,7 @@ use std::ffi::OsString;
 use libfuzzer_sys::fuzz_target;
 
 use environment::{Environment, Verb};
-use network::Network;
+use network::{Document, Network};
 use request::{AddRequest, DelRequest, GcRequest};
 use version::SpecVersion;
 
@@ -61,7 +63,10 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     let path = environment.path.clone();
-    let Ok(network) = Network::parse(stdin.to_vec(), path, &SpecVersion::ALL) else {
+    let Ok(document) = Document::decode(stdin.to_vec()) else {
+        return;
+    };
+    let Ok(network) = Network::parse(document, path, &SpecVersion::ALL) else {
         return;
     };
     network.ipam_type().ok();
