@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tc::{BitsPerSecond, Traffic};
 
 use crate::quantity;
+use crate::raw::RawConfig;
 
 /// What a sandbox is limited to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,19 +91,6 @@ impl Config {
             traffic: traffic(subnets)?,
         })
     }
-}
-
-/// Rates are bits a second, bursts bits; 0 stands for none.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawConfig {
-    ingress_rate: Option<u64>,
-    ingress_burst: Option<u64>,
-    egress_rate: Option<u64>,
-    egress_burst: Option<u64>,
-    default_burst: Option<u64>,
-    shaped_subnets: Option<Vec<String>>,
-    unshaped_subnets: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -148,3 +148,22 @@ fn subnets_that_make_no_sense_are_refused_with_their_keys() {
         expect_refused(&own, &json!({}), start);
     }
 }
+
+/// What is written down there is what a key means that is not.
+#[test]
+fn defaults_are_those_of_the_schema() {
+    let schema = include_str!("../../../conf-examples/conflist.schema.json");
+    let schema: Value = serde_json::from_str(schema).unwrap();
+    let keys = schema["$defs"]["bandwidth"]["properties"]
+        .as_object()
+        .unwrap();
+    let defaults = keys.iter().filter(|(_, it)| !it["default"].is_null());
+    let defaults: serde_json::Map<_, _> = defaults
+        .map(|(key, it)| (key.clone(), it["default"].clone()))
+        .collect();
+    assert!(defaults.len() > 4, "{defaults:?}");
+    assert_eq!(
+        read(&defaults.into(), &json!({})).unwrap(),
+        read(&json!({}), &json!({})).unwrap()
+    );
+}

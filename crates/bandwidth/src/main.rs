@@ -14,6 +14,7 @@ mod host_link;
 mod ifb;
 mod plan;
 mod quantity;
+mod raw;
 mod status;
 
 fn main() -> ExitCode {

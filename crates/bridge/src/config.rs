@@ -5,8 +5,9 @@ use cni::{CniArgs, Error, InterfaceName, Network, WhenFull};
 use netlink::MacAddress;
 use serde::Deserialize;
 
-use crate::masquerade::{Backend, Masquerade, RawMasquerade};
-use crate::vlan::{DefaultVlan, RawTrunk, RawVlans, Vlans};
+use crate::masquerade::{Masquerade, RawMasquerade};
+use crate::raw::RawConfig;
+use crate::vlan::{DefaultVlan, RawVlans, Vlans};
 
 /// What the keys of the configuration mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,36 +175,6 @@ pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
     named(network.quiet_config::<Name>()?.bridge.as_deref())
 }
 
-/// The configuration as it is written; see the README for each key.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[expect(clippy::struct_excessive_bools, reason = "it mirrors the JSON")]
-struct RawConfig {
-    bridge: Option<String>,
-    is_gateway: bool,
-    is_default_gateway: bool,
-    force_address: bool,
-    mtu: u32,
-    mtu_overhead: u32,
-    hairpin_mode: bool,
-    promisc_mode: bool,
-    enabledad: bool,
-    bridge_nf_call: Option<bool>,
-    dns: RawDns,
-    ip_masq: bool,
-    ip_masq_backend: Backend,
-    ip_masq_random_fully: Option<bool>,
-    #[serde(rename = "nonMasqueradeCIDRs")]
-    non_masquerade_cidrs: Vec<String>,
-    vlan: i64,
-    vlan_trunk: Vec<RawTrunk>,
-    preserve_default_vlan: Option<bool>,
-    macspoofchk: bool,
-    port_isolation: bool,
-    disable_container_interface: bool,
-    status_when_full: WhenFull,
-}
-
 /// All that decides a configuration.
 #[derive(Debug)]
 struct Written {
@@ -218,15 +189,6 @@ enum Ipam {
     None,
     /// The plugin that `ipam.type` names.
     Plugin,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawDns {
-    nameservers: Vec<String>,
-    domain: Option<String>,
-    search: Vec<String>,
-    options: Vec<String>,
 }
 
 impl TryFrom<Written> for Config {

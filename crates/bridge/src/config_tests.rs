@@ -95,3 +95,17 @@ fn keys_that_ask_for_nothing_change_nothing() {
     });
     assert_eq!(config(&nothing).unwrap(), Config::default());
 }
+
+/// What is written down there is what a key means that is not.
+#[test]
+fn defaults_are_those_of_the_schema() {
+    let schema = include_str!("../../../conf-examples/conflist.schema.json");
+    let schema: Value = serde_json::from_str(schema).unwrap();
+    let keys = schema["$defs"]["bridge"]["properties"].as_object().unwrap();
+    let defaults = keys.iter().filter(|(_, it)| !it["default"].is_null());
+    let defaults: serde_json::Map<_, _> = defaults
+        .map(|(key, it)| (key.clone(), it["default"].clone()))
+        .collect();
+    assert!(defaults.len() > 15, "{defaults:?}");
+    assert_eq!(config(&defaults.into()).unwrap(), Config::default());
+}

@@ -17,6 +17,7 @@ mod host;
 mod masquerade;
 mod mtu;
 mod plan;
+mod raw;
 mod reload;
 mod sandbox;
 mod status;

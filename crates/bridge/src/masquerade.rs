@@ -8,10 +8,10 @@ use nft::{
     Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
     TargetType, Type, Value,
 };
-use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::firewall::{Protection, Subject};
+use crate::raw::Backend;
 
 /// What is masqueraded, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,18 +29,6 @@ pub(crate) struct RawMasquerade {
     pub backend: Backend,
     pub is_random: Option<bool>,
     pub exempt: Vec<String>,
-}
-
-/// What the reference would do it by.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Backend {
-    /// As is done here.
-    #[default]
-    #[serde(alias = "")]
-    Nftables,
-    /// Rules of iptables.
-    Iptables,
 }
 
 impl Masquerade {

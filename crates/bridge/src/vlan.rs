@@ -7,7 +7,8 @@ use anyhow::Context as _;
 use cni::{Error, InterfaceName};
 use netlink::{Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanLink};
 use netns::Sysctl;
-use serde::Deserialize;
+
+use crate::raw::RawTrunk;
 
 /// The VLANs that a port carries beside the bridge's default one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,17 +41,6 @@ pub(crate) enum DefaultVlan {
 pub(crate) struct RawVlans {
     pub vlan: i64,
     pub trunk: Vec<RawTrunk>,
-}
-
-/// An entry of `vlanTrunk`: one VLAN, a range of them, or both.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct RawTrunk {
-    id: Option<i64>,
-    #[serde(rename = "minID")]
-    min_id: Option<i64>,
-    #[serde(rename = "maxID")]
-    max_id: Option<i64>,
 }
 
 impl Vlans {

@@ -63,7 +63,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::range::{Range, RawRange};
+    use crate::range::Range;
+    use crate::raw::RawRange;
 
     fn range(subnet: &str, start: &str, end: &str) -> Range {
         let raw = RawRange {

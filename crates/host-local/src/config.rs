@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::pod_cidr;
-use crate::range::{Range, RangeSet, RawRange};
+use crate::range::{Range, RangeSet};
+use crate::raw::{RawConfig, RawRange, RawRoute};
 use crate::resolv_conf;
 use crate::storage::{RawStorage, Storage};
 
@@ -26,38 +27,6 @@ pub(crate) struct Config {
     pub storage: Storage,
     /// What STATUS says of a range set without a free address.
     pub when_full: WhenFull,
-}
-
-/// The section as it is written; see the README for each key.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawConfig {
-    ranges: Vec<Vec<RawRange>>,
-    subnet: String,
-    range_start: String,
-    range_end: String,
-    gateway: String,
-    exclude: Vec<String>,
-    pod_cidr_file: String,
-    routes: Vec<RawRoute>,
-    resolv_conf: String,
-    status_when_full: WhenFull,
-    data_dir: String,
-    lock_timeout: String,
-    reuse_delay: String,
-    reclaim_on_boot: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-struct RawRoute {
-    dst: String,
-    #[serde(default)]
-    gw: String,
-    mtu: Option<u32>,
-    advmss: Option<u32>,
-    priority: Option<u32>,
-    table: Option<u32>,
-    scope: Option<u8>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -221,3 +221,22 @@ fn missing_resolv_conf_is_named() {
         "{error}"
     );
 }
+
+/// What is written down there is what a key means that is not.
+#[test]
+fn defaults_are_those_of_the_schema() {
+    let schema = include_str!("../../../conf-examples/conflist.schema.json");
+    let schema: Value = serde_json::from_str(schema).unwrap();
+    let keys = schema["$defs"]["host-local"]["properties"]
+        .as_object()
+        .unwrap();
+    let defaults = keys.iter().filter(|(_, it)| !it["default"].is_null());
+    let mut written = json!({"subnet": "10.1.0.0/24"});
+    let unwritten = config(&written, &json!({})).unwrap();
+    // A file for pod CIDRs goes with those alone.
+    for (key, it) in defaults.filter(|(key, _)| *key != "podCidrFile") {
+        written[key] = it["default"].clone();
+    }
+    assert!(written.as_object().unwrap().len() > 5, "{written}");
+    assert_eq!(config(&written, &json!({})).unwrap(), unwritten);
+}

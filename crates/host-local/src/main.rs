@@ -17,6 +17,7 @@ mod lease;
 mod lock;
 mod pod_cidr;
 mod range;
+mod raw;
 mod read;
 mod rebuild;
 mod request;

@@ -5,18 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::Error;
 use ipnetwork::IpNetwork;
-use serde::Deserialize;
 
-/// A range as it is written.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct RawRange {
-    pub subnet: String,
-    pub range_start: String,
-    pub range_end: String,
-    pub gateway: String,
-    pub exclude: Vec<String>,
-}
+use crate::raw::RawRange;
 
 /// Consecutive addresses of one subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]

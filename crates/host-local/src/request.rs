@@ -118,7 +118,8 @@ const KNOWN_ARGS: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::range::{Range, RawRange};
+    use crate::range::Range;
+    use crate::raw::RawRange;
 
     fn set(subnet: &str) -> RangeSet {
         let raw = RawRange {

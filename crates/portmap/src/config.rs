@@ -10,6 +10,7 @@ use nft::IpVersion;
 use serde::Deserialize;
 
 use crate::conditions::Conditions;
+use crate::raw::{Backend, RawConfig};
 
 /// What was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,33 +154,6 @@ impl fmt::Display for Mapping {
             HostAddress::One(address) => write!(f, " of {address}"),
         }
     }
-}
-
-/// The plugin's own keys.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawConfig {
-    snat: Option<bool>,
-    masq_all: bool,
-    mark_masq_bit: Option<u64>,
-    external_set_mark_chain: Option<String>,
-    backend: Backend,
-    #[serde(rename = "conditionsV4")]
-    conditions_v4: Vec<String>,
-    #[serde(rename = "conditionsV6")]
-    conditions_v6: Vec<String>,
-}
-
-/// What the reference would do it by.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Backend {
-    /// As is done here.
-    #[default]
-    #[serde(alias = "")]
-    Nftables,
-    /// Rules of iptables.
-    Iptables,
 }
 
 #[derive(Debug, Default, Deserialize)]

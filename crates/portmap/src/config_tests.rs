@@ -89,3 +89,26 @@ fn one_port_cannot_lead_to_two() {
         assert_eq!(pair(one, other).unwrap().len(), 2);
     }
 }
+
+/// What is written down there is what a key means that is not.
+#[test]
+fn defaults_are_those_of_the_schema() {
+    let schema = include_str!("../../../conf-examples/conflist.schema.json");
+    let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+    let keys = schema["$defs"]["portmap"]["properties"]
+        .as_object()
+        .unwrap();
+    let defaults = keys.iter().filter(|(_, it)| !it["default"].is_null());
+    let of = |mut document: serde_json::Value| {
+        document["name"] = "pods".into();
+        let document = cni::Document::decode(document.to_string().into()).unwrap();
+        let versions = cni::SpecVersion::ALL;
+        Config::parse(&Network::parse(document, cni::SearchPath::default(), versions).unwrap())
+    };
+    let mut written = json!({});
+    for (key, it) in defaults {
+        written[key] = it["default"].clone();
+    }
+    assert!(written.as_object().unwrap().len() > 2, "{written}");
+    assert_eq!(of(written).unwrap(), of(json!({})).unwrap());
+}

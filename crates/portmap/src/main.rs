@@ -17,6 +17,7 @@ mod holder;
 mod installation;
 mod localnet;
 mod plan;
+mod raw;
 mod record;
 mod reload;
 mod status;

@@ -26,6 +26,8 @@ mod lock;
 mod pod_cidr;
 #[path = "../../../crates/host-local/src/range.rs"]
 mod range;
+#[path = "../../../crates/host-local/src/raw.rs"]
+mod raw;
 #[path = "../../../crates/host-local/src/read.rs"]
 mod read;
 #[path = "../../../crates/host-local/src/rebuild.rs"]

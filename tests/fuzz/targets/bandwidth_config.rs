@@ -25,6 +25,8 @@ mod ifb;
 mod plan;
 #[path = "../../../crates/bandwidth/src/quantity.rs"]
 mod quantity;
+#[path = "../../../crates/bandwidth/src/raw.rs"]
+mod raw;
 #[path = "../../../crates/bandwidth/src/status.rs"]
 mod status;
 

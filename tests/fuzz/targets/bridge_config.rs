@@ -31,6 +31,8 @@ mod masquerade;
 mod mtu;
 #[path = "../../../crates/bridge/src/plan.rs"]
 mod plan;
+#[path = "../../../crates/bridge/src/raw.rs"]
+mod raw;
 #[path = "../../../crates/bridge/src/reload.rs"]
 mod reload;
 #[path = "../../../crates/bridge/src/sandbox.rs"]

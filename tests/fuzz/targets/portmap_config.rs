@@ -31,6 +31,8 @@ mod installation;
 mod localnet;
 #[path = "../../../crates/portmap/src/plan.rs"]
 mod plan;
+#[path = "../../../crates/portmap/src/raw.rs"]
+mod raw;
 #[path = "../../../crates/portmap/src/record.rs"]
 mod record;
 #[path = "../../../crates/portmap/src/reload.rs"]

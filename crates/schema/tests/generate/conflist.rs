@@ -1,0 +1,114 @@
+//! A list, whatever its plugins are, with the plugins of it.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::plugins::{ipam, plugins};
+
+/// The JSON Schema of a conflist.
+pub fn schema() -> Value {
+    let mut definitions = json!({"host-local": ipam()});
+    let mut rules = Vec::new();
+    for (name, schema) in plugins() {
+        definitions[name] = schema;
+        rules.push(when(name));
+    }
+    definitions["bridge"]["properties"]["ipam"]["allOf"] = json!([when("host-local")]);
+    definitions["plugin"] = json!({
+        "type": "object",
+        "description": "A plugin, and its keys. Those of others are not judged.",
+        "properties": {"type": {"type": "string"}},
+        "required": ["type"],
+        "allOf": rules,
+    });
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "CNI network configuration list",
+        "type": "object",
+        "properties": list(),
+        "required": ["cniVersion", "name", "plugins"],
+        "$defs": definitions,
+    })
+}
+
+/// The keys of a list, of which a runtime may know more.
+///
+/// Source: CNI specification 1.1.0, section 1.
+fn list() -> Value {
+    let version = json!({"enum": ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]});
+    json!({
+        "cniVersion": {"$ref": "#/properties/cniVersions/items", "description": "Results are in this version."},
+        "cniVersions": {
+            "type": "array",
+            "items": version,
+            "description": "All versions that the list is for; the runtime takes the newest that it knows.",
+        },
+        "name": {
+            "type": "string",
+            "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+            "description": "The network's name, of which there is one on a host.",
+        },
+        "disableCheck": {"type": "boolean", "default": false, "description": "CHECK does nothing."},
+        "disableGC": {"type": "boolean", "default": false, "description": "GC does nothing."},
+        "plugins": {
+            "type": "array",
+            "items": {"$ref": "#/$defs/plugin"},
+            "minItems": 1,
+            "description": "In the order in which ADD calls them.",
+        },
+    })
+}
+
+/// What is of this type has its keys.
+fn when(plugin: &str) -> Value {
+    json!({
+        "if": {"properties": {"type": {"const": plugin}}, "required": ["type"]},
+        "then": {"$ref": format!("#/$defs/{plugin}")},
+    })
+}
+
+/// `src/keys.rs`
+pub fn table() -> String {
+    let mut text = "//! Written by the test `generate`.\n\n#[rustfmt::skip]\n\
+        pub(crate) const KEYS: &[(&str, &[&str])] = &[\n"
+        .to_owned();
+    for (plugin, keys) in keys_by_plugin() {
+        writeln!(text, "    ({plugin:?}, &[").unwrap();
+        for key in keys {
+            writeln!(text, "        {key:?},").unwrap();
+        }
+        text.push_str("    ]),\n");
+    }
+    text.push_str("];\n");
+    text
+}
+
+/// host-local is no plugin of a list, but its keys stand in one, below `ipam`.
+fn keys_by_plugin() -> Vec<(&'static str, Vec<String>)> {
+    let mut all: Vec<_> = plugins()
+        .map(|(name, schema)| (name, keys("", &schema)))
+        .into();
+    let common = keys("", &plugins()[2].1);
+    let own = keys("ipam.", &ipam());
+    all.push(("host-local", common.into_iter().chain(own).collect()));
+    all.sort_unstable();
+    all
+}
+
+/// Those of a schema and what it holds, after their parents.
+fn keys(parent: &str, schema: &Value) -> Vec<String> {
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    let mut found = Vec::new();
+    for (key, schema) in properties {
+        let path = format!("{parent}{key}");
+        let (mut inner, mut below) = (schema, path.clone());
+        while inner["items"].is_object() {
+            inner = &inner["items"];
+            below.push_str("[]");
+        }
+        found.push(path);
+        found.extend(keys(&format!("{below}."), inner));
+    }
+    found
+}

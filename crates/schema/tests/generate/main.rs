@@ -1,0 +1,145 @@
+//! Writes the schema of conflists and the table of keys, or compares them with what is there.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test panics where it fails"
+)]
+
+mod conflist;
+mod plugins;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+// The modules of the plugins know it by this name.
+use plugins::WhenFull;
+
+/// A path from the top of the source tree.
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(name)
+}
+
+/// The file holds `text`, or is written, where that is asked for.
+#[track_caller]
+fn expect_written(name: &str, text: &str) {
+    let path = path(name);
+    if std::env::var_os("SCHEMA_UPDATE").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap();
+    assert!(
+        written == text,
+        "{name} is not what the configuration types say; to write it anew: SCHEMA_UPDATE=1 cargo test -p schema"
+    );
+}
+
+#[test]
+fn the_schema_is_what_the_configuration_types_say() {
+    let text = serde_json::to_string_pretty(&conflist::schema()).unwrap();
+    expect_written("conf-examples/conflist.schema.json", &format!("{text}\n"));
+}
+
+#[test]
+fn the_table_of_keys_is_that_of_the_schema() {
+    expect_written("crates/schema/src/keys.rs", &conflist::table());
+}
+
+#[test]
+fn a_plugin_knows_its_own_keys_and_those_of_all() {
+    let keys = schema::known_keys("host-local").unwrap();
+    for key in ["type", "logFile", "ipam.type", "ipam.ranges[][].rangeStart"] {
+        assert!(keys.contains(&key), "{key}: {keys:?}");
+    }
+    assert!(
+        schema::known_keys("bridge")
+            .unwrap()
+            .contains(&"vlanTrunk[].minID")
+    );
+    assert_eq!(schema::known_keys("tuning"), None);
+}
+
+/// Whether a list of this one plugin is valid.
+fn is_valid(plugin: &Value) -> bool {
+    let list = json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [plugin]});
+    jsonschema::is_valid(&conflist::schema(), &list)
+}
+
+#[test]
+fn every_example_is_valid() {
+    let schema = jsonschema::validator_for(&conflist::schema()).unwrap();
+    let files = fs::read_dir(path("conf-examples")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let lists = files.filter(|file| file.extension().is_some_and(|it| it == "conflist"));
+    let mut count = 0;
+    for file in lists {
+        let list = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        if let Err(error) = schema.validate(&list) {
+            panic!("{}: {error}", file.display());
+        }
+        count += 1;
+    }
+    assert!(count > 3);
+}
+
+#[test]
+fn a_plugin_without_its_own_keys_is_valid() {
+    for name in ["bridge", "loopback", "portmap", "bandwidth"] {
+        assert!(is_valid(&json!({"type": name})), "{name}");
+    }
+}
+
+#[test]
+fn wrong_types_misspelt_keys_and_words_that_are_none_are_not_valid() {
+    let ipam = |key: &str, value: Value| json!({"type": "host-local", key: value});
+    for (name, key, value) in [
+        ("bridge", "mtu", json!("1500")),
+        ("bridge", "mtu", json!(67)),
+        ("bridge", "isGatway", json!(true)),
+        ("bridge", "bridge", json!("sixteen-letters.")),
+        ("bridge", "ipMasqBackend", json!("nft")),
+        ("bridge", "vlan", json!(4095)),
+        ("bridge", "vlanTrunk", json!([{"minId": 1}])),
+        ("bridge", "logLevel", json!("loud")),
+        ("bridge", "logFile", json!("cni.log")),
+        ("bridge", "capabilities", json!({"mac": "yes"})),
+        ("bridge", "runtimeConfig", json!({})),
+        ("bridge", "ipam", ipam("range", json!([]))),
+        (
+            "bridge",
+            "ipam",
+            ipam("ranges", json!([{"subnet": "10.1.0.0/24"}])),
+        ),
+        (
+            "bridge",
+            "ipam",
+            ipam("ranges", json!([[{"gateway": "10.1.0.9"}]])),
+        ),
+        ("bridge", "ipam", ipam("dataDir", json!("leases"))),
+        ("portmap", "snat", json!(1)),
+        ("portmap", "conditionsV6", json!("ip6 daddr ::1")),
+        ("portmap", "bridge", json!("cni0")),
+        ("portmap", "backend", json!("ipvs")),
+        ("bandwidth", "ingressRate", json!(7)),
+        ("bandwidth", "ingressrate", json!(1000)),
+        ("bandwidth", "egressBurst", json!("1M")),
+        ("loopback", "mtu", json!(1500)),
+    ] {
+        let plugin = json!({"type": name, key: value});
+        assert!(!is_valid(&plugin), "{plugin}");
+    }
+}
+
+#[test]
+fn what_is_no_plugin_of_ours_is_not_judged() {
+    assert!(is_valid(&json!({"type": "tuning", "sysctl": {"a": "b"}})));
+    let foreign = json!({"type": "dhcp", "daemonSocketPath": "/run/dhcp.sock"});
+    assert!(is_valid(&json!({"type": "bridge", "ipam": foreign})));
+    assert!(!is_valid(&json!({"sysctl": {}})), "but it has a type");
+    let no_list = json!({"cniVersion": "1.1.0", "name": "pods", "type": "bridge"});
+    assert!(!jsonschema::is_valid(&conflist::schema(), &no_list));
+}

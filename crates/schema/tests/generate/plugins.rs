@@ -1,0 +1,142 @@
+//! The keys of each plugin, by the modules of the plugins themselves.
+
+use std::collections::BTreeMap;
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform as _};
+use schemars::{JsonSchema, Schema};
+use serde_json::{Map, Value, json};
+
+#[path = "../../../bandwidth/src/raw.rs"]
+mod bandwidth;
+#[path = "../../../bridge/src/raw.rs"]
+mod bridge;
+#[path = "../../../host-local/src/raw.rs"]
+#[expect(dead_code, reason = "it is described, never read")]
+mod host_local;
+#[path = "../../../portmap/src/raw.rs"]
+mod portmap;
+
+/// As `cni::WhenFull`, which has nothing to do with schemas.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", extend("default" = "warn"))]
+#[expect(dead_code, reason = "it is described, never made")]
+pub enum WhenFull {
+    /// A line on standard error.
+    Warn,
+    /// Code 50.
+    Fail,
+}
+
+/// What every plugin knows.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[expect(dead_code, reason = "it is described, never made")]
+struct Common {
+    /// The plugin's file name.
+    r#type: String,
+    /// What the runtime may pass in `runtimeConfig`, such as `portMappings`, `bandwidth`, `mac`, `ips`.
+    capabilities: Option<BTreeMap<String, bool>>,
+    /// `args.cni` holds arguments by convention, such as `ips` and `mac`.
+    args: Option<Map<String, Value>>,
+    /// The absolute path of a file that tells each invocation; nothing is logged where it is absent or empty.
+    #[schemars(regex(pattern = "^(/.*)?$"))]
+    log_file: Option<String>,
+    /// What is logged: failures, each invocation, or with its steps and its configuration.
+    log_level: Option<LogLevel>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", extend("default" = "info"))]
+#[expect(dead_code, reason = "it is described, never made")]
+enum LogLevel {
+    Error,
+    Info,
+    Debug,
+}
+
+/// Who leases addresses.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+#[expect(dead_code, reason = "it is described, never made")]
+struct Delegating {
+    /// `type` names the plugin that leases addresses; the rest is that plugin's. Without it the
+    /// interface has no address.
+    ipam: Option<Map<String, Value>>,
+    /// How long that plugin may work on one verb.
+    #[schemars(extend("default" = "60s"))]
+    ipam_timeout: Option<String>,
+}
+
+/// The keys of `ipam` for host-local, with its `type`.
+pub fn ipam() -> Value {
+    let mut schema = described::<host_local::RawConfig>();
+    schema["properties"]["type"] = json!({"const": "host-local"});
+    closed(schema)
+}
+
+/// A plugin of a list and its keys, with those of all.
+pub fn plugins() -> [(&'static str, Value); 4] {
+    let bridge = [described::<bridge::RawConfig>(), described::<Delegating>()];
+    [
+        ("bandwidth", plugin([described::<bandwidth::RawConfig>()])),
+        ("bridge", plugin(bridge)),
+        (
+            "loopback",
+            plugin([json!({"description": "Brings `lo` up."})]),
+        ),
+        ("portmap", plugin([described::<portmap::RawConfig>()])),
+    ]
+}
+
+fn plugin<const N: usize>(own: [Value; N]) -> Value {
+    let mut whole = json!({"type": "object", "description": own[0]["description"]});
+    for part in own.into_iter().chain([described::<Common>()]) {
+        for (key, schema) in part["properties"].as_object().into_iter().flatten() {
+            whole["properties"][key] = schema.clone();
+        }
+    }
+    closed(whole)
+}
+
+/// What is not listed is not known.
+fn closed(mut schema: Value) -> Value {
+    schema["additionalProperties"] = false.into();
+    schema
+}
+
+/// A schema as people write one: absent keys instead of nulls, no names of Rust's types.
+fn described<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    RecursiveTransform(plain).transform(&mut schema);
+    for key in ["$schema", "title"] {
+        schema.remove(key);
+    }
+    schema.to_value()
+}
+
+fn plain(schema: &mut Schema) {
+    for key in ["title", "format"] {
+        schema.remove(key);
+    }
+    let is_empty = |value: &Value| {
+        *value == Value::Null || *value == "" || *value == json!([]) || value.is_object()
+    };
+    if schema.get("default").is_some_and(is_empty) {
+        schema.remove("default");
+    }
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|it| it != "null");
+        if let [one] = types.as_slice() {
+            let one = one.clone();
+            schema.insert("type".into(), one);
+        }
+    }
+    if let Some(Value::Array(words)) = schema.get_mut("enum") {
+        words.retain(|it| !it.is_null());
+    }
+    if schema.get("properties").is_some() {
+        schema.insert("additionalProperties".into(), false.into());
+    }
+}

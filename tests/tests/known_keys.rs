@@ -1,0 +1,55 @@
+//! The executables know the keys of the JSON Schema, and no others.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tests::Host;
+
+/// The keys of a plugin by the schema.
+fn keys(plugin: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conf-examples/conflist.schema.json");
+    let schema: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let keys = schema["$defs"][plugin]["properties"].as_object();
+    keys.unwrap().keys().cloned().collect()
+}
+
+/// What STATUS says of keys that it does not know. A key that is `null` is there without a value.
+fn unknown(host: &Host, plugin: &str, keys: impl Iterator<Item = String>) -> BTreeSet<String> {
+    let mut section = json!({});
+    for key in keys.filter(|key| key != "type") {
+        section[key] = Value::Null;
+    }
+    let mut config = if plugin == "host-local" {
+        section["subnet"] = "10.1.0.0/24".into();
+        section["dataDir"] = host.lease_dir().to_str().into();
+        json!({"ipam": section})
+    } else {
+        section
+    };
+    config["name"] = "pods".into();
+    config["cniVersion"] = "1.1.0".into();
+    let outcome = host.plugin(plugin).verb("STATUS").config(&config).run();
+    assert!(outcome.status.success(), "{outcome:?}");
+    let mut lines = outcome.stderr.lines();
+    let told = lines.find_map(|it| it.split_once("unknown keys ignored: "));
+    let told = told.map_or("", |(_, keys)| keys).split(", ");
+    let told = told.filter(|key| !key.is_empty());
+    told.map(|key| key.trim_start_matches("ipam.").to_owned())
+        .collect()
+}
+
+#[test]
+fn every_key_of_the_schema_is_known_and_a_misspelt_one_is_told() {
+    let host = Host::new();
+    for plugin in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
+        let known = keys(plugin);
+        let told = unknown(&host, plugin, known.iter().cloned());
+        assert!(told.is_empty(), "{plugin}: {told:?}");
+        let misspelt = known.iter().filter(|key| *key != "type");
+        let misspelt: BTreeSet<_> = misspelt.map(|key| format!("{key}x")).collect();
+        let told = unknown(&host, plugin, misspelt.iter().cloned());
+        assert_eq!(told, misspelt, "{plugin}");
+    }
+}
