@@ -4,7 +4,7 @@
 #     scripts/package.sh [--deb] EXECUTABLES DIR
 #
 # DIR gets cni-plugins-rust-linux-ARCH-vVERSION.tgz, with the executables of the directory EXECUTABLES, install.sh, the
-# examples, README and licence; with --deb a Debian package of the same; and SHA256SUMS of all that. Times are those of
+# examples, cnitool's man pages and completions, README and licence; with --deb a Debian package of the same; and SHA256SUMS of all that. Times are those of
 # SOURCE_DATE_EPOCH, else of the last commit. scripts/release.sh calls it for what it built.
 #
 # Needs Rust. Installs dpkg for the Debian package where it is missing.
@@ -34,6 +34,8 @@ main() {
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
 
+    say "writing man pages and completions"
+    cargo run --quiet --locked --package cnitool --example generate -- "$scratch/generated"
     local packages=()
     archive "$executables" "$directory"
     [[ $deb == no ]] || debian_package "$executables" "$directory"
@@ -48,7 +50,7 @@ archive() {
     mkdir "$contents"
     install -m 755 "${EXECUTABLES[@]/#/$1/}" scripts/install.sh "$contents"
     install -m 644 LICENSE README.md "$contents"
-    cp -r conf-examples "$contents"
+    cp -r conf-examples "$scratch"/generated/* "$contents"
     # Without an entry for the top itself, which would give the directory that it is unpacked in another owner.
     (cd "$contents" && LC_ALL=C && printf '%s\0' *) |
         tar --create --directory "$contents" --null --files-from=- --sort=name --format=gnu \
@@ -68,6 +70,12 @@ debian_package() {
     install -D -m 644 -t "$root/$documents" README.md
     install -m 644 LICENSE "$root/$documents/copyright"
     cp -r conf-examples "$root/$documents"
+    install -D -m 644 -t "$root/usr/share/man/man8" "$scratch"/generated/man/*
+    gzip --no-name --best "$root"/usr/share/man/man8/*
+    local completions=$scratch/generated/completions
+    install -D -m 644 "$completions/cnitool.bash" "$root/usr/share/bash-completion/completions/cnitool"
+    install -D -m 644 -t "$root/usr/share/zsh/vendor-completions" "$completions/_cnitool"
+    install -D -m 644 -t "$root/usr/share/fish/vendor_completions.d" "$completions/cnitool.fish"
     mkdir "$root/DEBIAN"
     control >"$root/DEBIAN/control"
     chmod -R u=rwX,go=rX "$root"

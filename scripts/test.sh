@@ -7,7 +7,7 @@
 #     PLUGINS_UNDER_TEST=/opt/cni/bin scripts/test.sh
 #
 # Needs Rust; works as root and as an ordinary user who may make user namespaces. Installs
-# ip, nft, ping, dnsmasq, strace and the reference plugins where they are missing, for which it
+# ip, nft, ping, dnsmasq, strace, groff and the reference plugins where they are missing, for which it
 # has to be root or to have sudo. cargo-nextest is used if it is there. What this kernel
 # cannot run is named at the end.
 
@@ -24,6 +24,7 @@ main() {
     need nft nftables
     need dnsmasq dnsmasq-base
     need strace strace
+    need groff groff-base
     # The reference, for the tests in which it is the other side.
     need /usr/lib/cni/bridge containernetworking-plugins
 

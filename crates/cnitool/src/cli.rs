@@ -27,7 +27,7 @@ use crate::settings::Settings;
     arg_required_else_help = true,
     disable_help_subcommand = true
 )]
-struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
     /// The interface in the sandbox [default: `CNI_IFNAME`, or eth0]
