@@ -1,10 +1,12 @@
 //! What a plugin tells of each invocation in a file, where one is named.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::thread;
 
+use nix::fcntl::OFlag;
 use serde_json::{Value, json};
 use tests::faults::Trace;
 use tests::{Host, Invocation, Network};
@@ -373,3 +375,21 @@ fn a_line_is_one_write_to_a_file_opened_once() {
         assert_eq!(calls.count(), 1, "{call}: {text}");
     }
 }
+
+#[test]
+fn a_pipe_that_somebody_reads_takes_no_log() {
+    let host = Host::new();
+    let pipe = host.dir().join("pipe");
+    tests::run("mkfifo", &[pipe.to_str().unwrap()]);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(O_NONBLOCK);
+    let mut reader = options.open(&pipe).unwrap();
+    let network = host.host_local().with("logFile", pipe.to_str().unwrap());
+    let add = call(&network, "ADD", "c1").run();
+    assert!(add.ok()["ips"].is_array(), "{add:?}");
+    assert!(add.stderr.contains("no regular file"), "{add:?}");
+    let nothing = reader.read(&mut [0; 1]).unwrap_err();
+    assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
+}
+
+const O_NONBLOCK: i32 = OFlag::O_NONBLOCK.bits();
