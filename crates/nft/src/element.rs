@@ -9,7 +9,7 @@ use netlink_packet_netfilter::nftables::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::{Set, Type, padded};
+use crate::table::{Set, TargetType, Type, padded};
 
 /// A key in a set, what it leads to, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -78,13 +78,15 @@ impl Element {
 
     /// The parts of the key of an element of `set`; fewer where it is of another one.
     pub fn key(&self, set: &Set) -> Vec<Value<'_>> {
-        let mut rest = self.key.as_slice();
-        let parts = set.key.iter().map_while(|part| {
-            let (bytes, next) = rest.split_at_checked(padded(part.len()).min(rest.len()))?;
-            rest = next;
-            Value::read(*part, bytes)
-        });
-        parts.collect()
+        parts(&set.key, &self.key)
+    }
+
+    /// The parts of what an element of `set` leads to; none where that is a chain, or nothing.
+    pub fn target(&self, set: &Set) -> Vec<Value<'_>> {
+        match (&self.target, &set.target) {
+            (Target::Values(bytes), TargetType::Values(types)) => parts(types, bytes),
+            _ => Vec::new(),
+        }
     }
 
     /// The name of the chain that it leads to.
@@ -167,6 +169,17 @@ impl<'a> Value<'a> {
     }
 }
 
+/// The values of these types that `bytes` consist of, as far as they can be read.
+fn parts<'a>(types: &[Type], bytes: &'a [u8]) -> Vec<Value<'a>> {
+    let mut rest = bytes;
+    let parts = types.iter().map_while(|part| {
+        let (bytes, next) = rest.split_at_checked(padded(part.len()).min(rest.len()))?;
+        rest = next;
+        Value::read(*part, bytes)
+    });
+    parts.collect()
+}
+
 /// The values one after another; more than one fill registers of four bytes each.
 fn registers(values: &[Value<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -222,7 +235,6 @@ const COMMENT: u8 = 0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::TargetType;
 
     #[test]
     fn parts_of_a_key_fill_registers_of_four_bytes() {
@@ -291,5 +303,13 @@ mod tests {
         };
         let port = [Value::Port(8080)];
         assert_eq!(Element::new("ports", &port, "").key(&alone), port);
+        let to = [Value::Address([10, 1, 0, 2].into()), Value::Port(80)];
+        let map = Set {
+            target: TargetType::Values(vec![Type::Ipv4Address, Type::Port]),
+            ..alone
+        };
+        let element = Element::new("ports", &port, "").to_values(&to);
+        assert_eq!(element.target(&map), to);
+        assert_eq!(Element::new("ports", &port, "").target(&map), []);
     }
 }

@@ -4,7 +4,8 @@
 //! packets up in them. [`Connection::update`] finds it complete, or makes or repairs it, and adds
 //! [`Element`]s, each of which bears its owner as a comment; [`Connection::delete`] finds them
 //! by it. Every change is one transaction: all of it happens or nothing. What the kernel tracks
-//! of connections outlives such a change until [`Connection::forget`] is told to.
+//! of connections outlives such a change until [`Connection::forget`] is told to. Tables of others
+//! are read, to say what they do to packets, and never written.
 //!
 //! This crate knows what a table, a set and a rule are, and not what they are for.
 
@@ -15,6 +16,7 @@ mod element;
 mod error;
 mod expression;
 mod field;
+mod held;
 mod message;
 mod repair;
 mod reply;
@@ -27,5 +29,6 @@ pub use conntrack::Destination;
 pub use element::{Element, Value};
 pub use error::Error;
 pub use field::Field;
+pub use held::{HeldChain, HeldRule, Verdict};
 pub use rule::{IpVersion, Rule, SourcePort};
 pub use table::{Chain, ChainKind, Entry, Family, Hook, Set, Table, TargetType, Type};

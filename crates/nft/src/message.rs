@@ -88,6 +88,24 @@ pub(crate) fn get_generation() -> Message {
     }
 }
 
+/// All chains of whoever's tables of this family.
+pub(crate) fn list_chains(family: Family) -> Message {
+    let message = NfTablesMessage::GetChain(ChainMessage { attributes: vec![] });
+    of_family(family, "read chains".to_owned(), message)
+}
+
+/// All rules of whoever's table.
+pub(crate) fn list_rules(family: Family, table: &str) -> Message {
+    let attributes = vec![RuleAttribute::Table(table.to_owned())];
+    let message = NfTablesMessage::GetRule(RuleMessage { attributes });
+    of_family(family, format!("read rules of table {table}"), message)
+}
+
+fn of_family(family: Family, what: String, message: NfTablesMessage) -> Message {
+    let header = NetfilterHeader::new(family.protocol(), 0, 0);
+    Message::new(what, NetfilterMessage::new(header, message))
+}
+
 impl Table {
     pub(crate) fn create(&self) -> Message {
         // Said of one that is there, this wakes it.
@@ -96,6 +114,8 @@ impl Table {
         let option = match self.family {
             Family::Bridge => "CONFIG_NF_TABLES_BRIDGE",
             Family::Inet => "CONFIG_NF_TABLES_INET",
+            Family::Ipv4 => "CONFIG_NF_TABLES_IPV4",
+            Family::Ipv6 => "CONFIG_NF_TABLES_IPV6",
         };
         self.message(format!("create table {}", self.name), message)
             .with(NLM_F_CREATE)
@@ -252,8 +272,7 @@ impl Table {
     }
 
     fn message(&self, what: String, message: NfTablesMessage) -> Message {
-        let header = NetfilterHeader::new(self.family.protocol(), 0, 0);
-        Message::new(what, NetfilterMessage::new(header, message))
+        of_family(self.family, what, message)
     }
 }
 

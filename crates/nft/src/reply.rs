@@ -13,8 +13,8 @@ use crate::element::comment_of;
 pub(crate) enum Reply {
     /// Some elements of a set.
     Elements(Vec<ListAttribute<SetElementAttribute>>),
-    /// A rule, by its comment.
-    Rule(Option<String>),
+    /// A rule: its comment, and all of its attributes.
+    Rule(Option<String>, Vec<u8>),
     /// All else.
     Other(NetfilterMessageInner),
 }
@@ -25,17 +25,21 @@ impl NetlinkDeserializable for Reply {
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
         match header.message_type {
             NEW_ELEMENTS => elements(payload).map(Self::Elements),
-            NEW_RULE => rule(payload).map(Self::Rule),
+            NEW_RULE => {
+                let attributes = payload.get(HEADER..).unwrap_or_default();
+                let comment = comment_of_rule(attributes)?;
+                Ok(Self::Rule(comment, attributes.to_owned()))
+            }
             _ => NetfilterMessage::deserialize(header, payload)
                 .map(|message| Self::Other(message.inner)),
         }
     }
 }
 
-/// What it does is not asked: for each expression the library writes down all of its bytes, in case
-/// that they cannot be read, which took most of an ADD's time.
-fn rule(payload: &[u8]) -> Result<Option<String>, DecodeError> {
-    for attribute in NlasIterator::new(payload.get(HEADER..).unwrap_or_default()) {
+/// What it does is not looked at: for each expression the library writes down all of its bytes, in
+/// case that they cannot be read, which took most of an ADD's time.
+fn comment_of_rule(attributes: &[u8]) -> Result<Option<String>, DecodeError> {
+    for attribute in NlasIterator::new(attributes) {
         let attribute = attribute?;
         if attribute.kind() == RULE_USERDATA {
             return Ok(comment_of(attribute.value()));

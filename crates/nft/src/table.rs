@@ -26,6 +26,10 @@ pub enum Family {
     Bridge,
     /// IPv4 and IPv6.
     Inet,
+    /// IPv4: the tables of iptables.
+    Ipv4,
+    /// IPv6: the tables of ip6tables.
+    Ipv6,
 }
 
 /// Keys that packets are looked up by.
@@ -119,6 +123,18 @@ impl Family {
         match self {
             Self::Bridge => NetfilterProtoFamily::Bridge,
             Self::Inet => NetfilterProtoFamily::Inet,
+            Self::Ipv4 => NetfilterProtoFamily::IPv4,
+            Self::Ipv6 => NetfilterProtoFamily::IPv6,
+        }
+    }
+
+    /// The word for it in nft(8).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Inet => "inet",
+            Self::Ipv4 => "ip",
+            Self::Ipv6 => "ip6",
         }
     }
 }

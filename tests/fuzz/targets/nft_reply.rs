@@ -21,6 +21,8 @@ mod error;
 mod expression;
 #[path = "../../../crates/nft/src/field.rs"]
 mod field;
+#[path = "../../../crates/nft/src/held.rs"]
+mod held;
 #[path = "../../../crates/nft/src/message.rs"]
 mod message;
 #[path = "../../../crates/nft/src/repair.rs"]
