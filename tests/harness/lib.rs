@@ -47,7 +47,7 @@ pub use plugin::{Invocation, Outcome, Refusal};
 pub use ports::Ports;
 pub use sandbox::{Inhabitant, Sandbox};
 pub use snapshot::Snapshot;
-pub use tool::Tool;
+pub use tool::{Findings, Tool};
 
 /// Where the reference's executables are: Debian's containernetworking-plugins.
 pub const REFERENCE: &str = "/usr/lib/cni";

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::ports::mapping;
-use crate::{Host, Invocation, Sandbox};
+use crate::{Host, Invocation, Outcome, Sandbox};
 
 /// cnitool, a directory of networks and the cache of the host.
 #[derive(Debug)]
@@ -76,8 +76,73 @@ impl<'h> Tool<'h> {
         self.on("add", network, sandbox).env("CAP_ARGS", ports).ok()
     }
 
+    /// Writes a file into the directory of networks.
+    pub fn write(&self, file: &str, text: &str) {
+        fs::write(self.host.dir().join("net.d").join(file), text).unwrap();
+    }
+
+    /// What `doctor` finds.
+    #[track_caller]
+    pub fn doctor(&self) -> Findings {
+        Findings::of(&self.run(&["doctor", "--json"]).run())
+    }
+
     /// The directory of cached results.
     pub fn results(&self) -> PathBuf {
         PathBuf::from("/var/lib/cni/results")
+    }
+}
+
+/// What `cnitool doctor --json` printed, and its exit status.
+#[derive(Debug)]
+pub struct Findings {
+    /// 0, 1 where there are warnings, 2 where there are problems.
+    pub status: i32,
+    list: Vec<Value>,
+}
+
+impl Findings {
+    /// It printed a list of findings, worst last, and its status is as bad as the worst.
+    #[track_caller]
+    fn of(outcome: &Outcome) -> Self {
+        let list: Vec<Value> = serde_json::from_str(&outcome.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {outcome:#?}"));
+        let levels = ["ok", "warning", "problem"];
+        let level = |it: &Value| levels.iter().position(|level| it["level"] == *level);
+        let levels: Vec<_> = list.iter().map(|it| level(it).unwrap()).collect();
+        assert!(levels.is_sorted(), "{outcome:#?}");
+        let status = outcome.status.code().unwrap();
+        let worst = levels.last().map(|it| i32::try_from(*it).unwrap());
+        assert_eq!(Some(status), worst, "{outcome:#?}");
+        Self { status, list }
+    }
+
+    /// There is one of this level and subject that holds all of `words`, in what was found, what
+    /// it means or what mends it.
+    #[track_caller]
+    pub fn expect(&self, level: &str, subject: &str, words: &[&str]) {
+        assert!(
+            self.holds(level, subject, words),
+            "no {level} of {subject} with {words:?}: {:#?}",
+            self.list
+        );
+    }
+
+    /// As [`Self::expect`] asks.
+    pub fn holds(&self, level: &str, subject: &str, words: &[&str]) -> bool {
+        let holds = |it: &Value| {
+            let text = ["found", "means", "mend"].map(|key| it[key].as_str().unwrap());
+            let text = text.join("\n");
+            words.iter().all(|word| text.contains(word))
+        };
+        let mut of = self.list.iter().filter(|it| it["level"] == level);
+        of.any(|it| it["subject"] == subject && holds(it))
+    }
+
+    /// The commands that mend what is found of this subject.
+    pub fn mends(&self, subject: &str) -> Vec<String> {
+        let of = self.list.iter().filter(|it| it["subject"] == subject);
+        let mends = of.flat_map(|it| it["mend"].as_str().unwrap().lines());
+        mends.map(str::to_owned).collect()
     }
 }

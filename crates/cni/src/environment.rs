@@ -108,6 +108,11 @@ impl SearchPath {
         )
     }
 
+    /// The directories, in the order in which they are searched.
+    pub fn directories(&self) -> &[PathBuf] {
+        &self.0
+    }
+
     /// The first executable regular file called `name`.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         let candidates = self.0.iter().map(|directory| directory.join(name));

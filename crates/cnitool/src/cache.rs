@@ -194,7 +194,8 @@ impl Entry {
         Ok(entry)
     }
 
-    fn attachment(&self) -> anyhow::Result<Attachment> {
+    /// Of which attachment it is.
+    pub fn attachment(&self) -> anyhow::Result<Attachment> {
         Ok(Attachment {
             network: self.network_name.parse()?,
             container: self.container_id.parse()?,

@@ -287,26 +287,31 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The verbs that the plugin called `name` says that it knows; `None` where it does not say.
+/// What a plugin says of itself when it is asked for VERSION.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Abilities {
+    /// The verbs that it knows; `None` where it does not say.
+    pub verbs: Option<Vec<String>>,
+    /// The versions of the specification that it knows; `None` where it does not say.
+    pub supported_versions: Option<Vec<String>>,
+}
+
+/// What the plugin called `name` says of itself; nothing where it does not know how to.
 ///
 /// # Errors
 /// It cannot be run.
-pub fn verbs(path: &SearchPath, name: &str) -> anyhow::Result<Option<Vec<String>>> {
-    #[derive(Deserialize)]
-    struct Answer {
-        verbs: Option<Vec<String>>,
-    }
+pub fn abilities(path: &SearchPath, name: &str) -> anyhow::Result<Abilities> {
     let mut command = Command::new(find(path, name)?);
     let request = json!({"cniVersion": SpecVersion::CURRENT.as_str()}).to_string();
     let call = Call::without_sandbox(Verb::Version, request.into_bytes());
     command.envs(call.environment(path));
     let answer = match delegate::run(name, &mut command, &call.request) {
         // It does not even know VERSION.
-        Err(cni::Error::Delegate { .. }) => return Ok(None),
+        Err(cni::Error::Delegate { .. }) => return Ok(Abilities::default()),
         answer => answer?,
     };
-    let answer = serde_json::from_slice::<Answer>(&answer).ok();
-    Ok(answer.and_then(|it| it.verbs))
+    Ok(serde_json::from_slice(&answer).unwrap_or_default())
 }
 
 fn find(path: &SearchPath, name: &str) -> anyhow::Result<PathBuf> {

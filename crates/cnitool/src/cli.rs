@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::cache::Cache;
 use crate::chain::{Chain, Valid};
 use crate::conflist::Conflist;
+use crate::doctor::doctor;
 use crate::install::Install;
 use crate::reload::reload;
 use crate::sandbox::{self, Arguments, Sandbox};
@@ -49,6 +50,37 @@ enum Command {
     /// Each takes the place of the one of its name in one step, once all of them are there and run;
     /// if anything fails, what was there is put back.
     Install(Install),
+    /// Say why the pods of this node have no network
+    ///
+    /// Looks at the configuration, the kernel, the firewall and the disk, and changes nothing.
+    /// The exit status is 0, 1 where there are warnings, and 2 where there are problems.
+    Doctor(Output),
+}
+
+/// How something is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+#[derive(Debug, Args)]
+struct Output {
+    /// Print a JSON list
+    #[arg(long)]
+    json: bool,
+}
+
+impl Output {
+    fn format(&self) -> Format {
+        if self.json {
+            Format::Json
+        } else {
+            Format::Text
+        }
+    }
 }
 
 /// What is done with one network.
@@ -114,7 +146,7 @@ pub fn run() -> ExitCode {
         }
     };
     match execute(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             note(format_args!("cnitool: {error:#}"));
             ExitCode::FAILURE
@@ -122,15 +154,17 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn execute(cli: &Cli) -> anyhow::Result<()> {
+fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
     let settings = Settings::read(|name| std::env::var_os(name))?;
     match &cli.command {
-        Command::OfNetwork(command) => execute_on(command, &settings, cli.ifname.as_ref()),
-        Command::Reload(scope) => reload(&settings, scope.network.as_ref()),
+        Command::OfNetwork(command) => execute_on(command, &settings, cli.ifname.as_ref())?,
+        Command::Reload(scope) => reload(&settings, scope.network.as_ref())?,
         Command::Install(install) => {
-            install.run(&settings.conf_directory, |name| std::env::var_os(name))
+            install.run(&settings.conf_directory, |name| std::env::var_os(name))?;
         }
+        Command::Doctor(output) => return doctor(&settings, output.format()),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn execute_on(

@@ -34,7 +34,8 @@ pub struct PluginConfig {
     pub program: String,
     /// Capabilities that it declares and has not switched off.
     pub capabilities: Vec<String>,
-    config: Map<String, Value>,
+    /// Its part of the document.
+    pub config: Map<String, Value>,
 }
 
 impl Conflist {
@@ -155,7 +156,8 @@ struct RawPlugin {
     capabilities: BTreeMap<String, bool>,
 }
 
-fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// The files of `directory` that may be configurations: lists first, each kind sorted by name.
+pub fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let reading = || format!("read {}", directory.display());
     let entries = std::fs::read_dir(directory).with_context(reading)?;
     let paths = entries.map(|entry| entry.map(|entry| entry.path()));

@@ -1,10 +1,13 @@
-//! Runs a network configuration list against a sandbox, as a runtime does.
+//! Runs a network configuration list against a sandbox, as a runtime does, and says what is wrong
+//! with a node.
 
 mod cache;
 mod chain;
 mod cli;
 mod conflist;
+mod doctor;
 mod install;
+mod node;
 mod reload;
 mod sandbox;
 mod settings;

@@ -144,7 +144,8 @@ fn reloading(path: &SearchPath, remembered: &[Remembered<'_>]) -> BTreeSet<Strin
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
     let plugins = networks.flat_map(|network| &network.plugins);
     let mut programs: BTreeSet<_> = plugins.map(|it| it.program.clone()).collect();
-    programs.retain(|program| match chain::verbs(path, program) {
+    let verbs = |program: &String| chain::abilities(path, program).map(|it| it.verbs);
+    programs.retain(|program| match verbs(program) {
         Ok(Some(verbs)) => verbs.iter().any(|verb| verb == Verb::Reload.as_str()),
         Ok(None) => {
             note(format_args!(

@@ -7,6 +7,11 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
 };
+use nix::libc::{RTM_GETADDR, RTM_NEWADDR};
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::message::Message;
 
 /// An address that a link bears.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +35,51 @@ pub enum Dad {
     Perform,
     /// The address works at once.
     Skip,
+}
+
+impl Connection {
+    /// The addresses of the link with this index. As `ip address show dev`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn addresses(&self, link: u32) -> Result<Vec<Address>, Error> {
+        self.addresses_of(link, AddressFamily::Unspec)
+    }
+
+    /// The addresses of all links. As `ip address show`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn every_address(&self) -> Result<Vec<Address>, Error> {
+        self.addresses_like(AddressMessage::default())
+    }
+
+    /// Its IPv6 addresses, for which kernels from 6.10 on wait for nobody. As `ip -6 address show
+    /// dev`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn ipv6_addresses(&self, link: u32) -> Result<Vec<Address>, Error> {
+        self.addresses_of(link, AddressFamily::Inet6)
+    }
+
+    fn addresses_of(&self, link: u32, family: AddressFamily) -> Result<Vec<Address>, Error> {
+        let mut message = AddressMessage::default();
+        message.header.index = link;
+        message.header.family = family;
+        let mut addresses = self.addresses_like(message)?;
+        addresses.retain(|address| address.link == link);
+        Ok(addresses)
+    }
+
+    fn addresses_like(&self, message: AddressMessage) -> Result<Vec<Address>, Error> {
+        let message = Message::new(RTM_GETADDR, &message);
+        let reply = self.all("read addresses", message)?;
+        let addresses = reply.iter().filter_map(|it| it.read(RTM_NEWADDR));
+        Ok(addresses
+            .filter_map(|it| Address::from_message(&it))
+            .collect())
+    }
 }
 
 impl Address {

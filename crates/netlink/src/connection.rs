@@ -5,17 +5,14 @@ use std::path::Path;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage};
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use netlink_packet_route::route::{RouteHeader, RouteMessage, RouteType};
 use netns::Netns;
 use nix::libc::{
-    RTM_DELLINK, RTM_GETADDR, RTM_GETLINK, RTM_GETNSID, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK,
-    RTM_NEWNSID, RTM_NEWROUTE,
+    RTM_DELLINK, RTM_GETLINK, RTM_GETNSID, RTM_GETROUTE, RTM_NEWLINK, RTM_NEWNSID, RTM_NEWROUTE,
 };
 
-use crate::address::Address;
 use crate::error::Error;
 use crate::link::Link;
 use crate::mac::MacAddress;
@@ -269,33 +266,6 @@ impl Connection {
         self.execute(vec![Request::change(operation, message, 0)])
     }
 
-    /// The addresses of the link with this index. As `ip address show dev`.
-    ///
-    /// # Errors
-    /// [`Error::Refused`].
-    pub fn addresses(&self, link: u32) -> Result<Vec<Address>, Error> {
-        self.addresses_of(link, AddressFamily::Unspec)
-    }
-
-    /// Its IPv6 addresses, for which kernels from 6.10 on wait for nobody. As `ip -6 address show
-    /// dev`.
-    ///
-    /// # Errors
-    /// [`Error::Refused`].
-    pub fn ipv6_addresses(&self, link: u32) -> Result<Vec<Address>, Error> {
-        self.addresses_of(link, AddressFamily::Inet6)
-    }
-
-    fn addresses_of(&self, link: u32, family: AddressFamily) -> Result<Vec<Address>, Error> {
-        let mut message = AddressMessage::default();
-        message.header.index = link;
-        message.header.family = family;
-        let reply = self.all("read addresses", Message::new(RTM_GETADDR, &message))?;
-        let addresses = reply.iter().filter_map(|it| it.read(RTM_NEWADDR));
-        let addresses = addresses.filter_map(|it| Address::from_message(&it));
-        Ok(addresses.filter(|address| address.link == link).collect())
-    }
-
     /// Unicast routes of both families and all tables. As `ip route show table all`.
     ///
     /// # Errors
@@ -323,7 +293,7 @@ impl Connection {
         Ok(reply.iter().filter_map(Link::from_answer).collect())
     }
 
-    fn all(&self, operation: &str, message: Message) -> Result<Vec<Message>, Error> {
+    pub(crate) fn all(&self, operation: &str, message: Message) -> Result<Vec<Message>, Error> {
         self.answers(Request::read_all(operation, message))
     }
 

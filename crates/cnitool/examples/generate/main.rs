@@ -22,9 +22,13 @@ mod chain;
 mod cli;
 #[path = "../../src/conflist.rs"]
 mod conflist;
+#[path = "../../src/doctor/mod.rs"]
+mod doctor;
 #[path = "../../src/install/mod.rs"]
 mod install;
 mod man;
+#[path = "../../src/node/mod.rs"]
+mod node;
 #[path = "../../src/reload.rs"]
 mod reload;
 #[path = "../../src/sandbox.rs"]

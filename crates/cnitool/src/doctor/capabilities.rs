@@ -1,0 +1,105 @@
+//! Capabilities that a plugin needs to be told anything, and does not declare.
+
+use cni::json;
+
+use super::finding::{Finding, Level};
+use crate::node::{Node, Source};
+
+/// Of each plugin that needs one.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let sources = node.configuration.sources();
+    sources.filter_map(|source| finding(node, source)).collect()
+}
+
+fn finding(node: &Node, source: Source<'_>) -> Option<Finding> {
+    let declares = |name: &str| source.plugin.capabilities.iter().any(|it| it == name);
+    let (capability, level, means) = match source.plugin.program.as_str() {
+        "portmap" if !declares("portMappings") => {
+            let means = "The runtime tells it no ports, and hostPorts lead nowhere, silently.";
+            ("portMappings", Level::Problem, means)
+        }
+        "bandwidth" if !has_rates(source) && !declares("bandwidth") && !declares(ANNOTATIONS) => {
+            let means = "The runtime tells it no rates, and no pod is limited, silently.";
+            ("bandwidth", Level::Warning, means)
+        }
+        "bridge" if has_no_ranges(source) && !declares("ipRanges") => {
+            let means = "host-local has no range, and the runtime tells it none: every ADD fails.";
+            ("ipRanges", Level::Problem, means)
+        }
+        _ => return None,
+    };
+    let (file, plugin) = (&source.file.name, &source.plugin.program);
+    let found = format!("{file}: {plugin} does not declare the capability {capability}");
+    let place = node.configuration.place(source.file);
+    let declaration = format!("\"capabilities\": {{\"{capability}\": true}}");
+    Some(
+        Finding::new(level, "capability", found)
+            .means(means)
+            .mend(format!(
+                "sed -i 's/\"type\": *\"{plugin}\"/&, {declaration}/' {place}"
+            )),
+    )
+}
+
+fn has_rates(source: Source<'_>) -> bool {
+    let rates = ["ingressRate", "egressRate"];
+    rates.iter().any(|name| source.key(name).is_some())
+}
+
+fn has_no_ranges(source: Source<'_>) -> bool {
+    let Some(ipam) = source.ipam() else {
+        return false;
+    };
+    let keys = ["ranges", "subnet"];
+    source.ipam_type() == Some("host-local")
+        && keys.iter().all(|it| json::value(ipam, it).is_none())
+}
+
+const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{levels, node};
+    use super::*;
+
+    fn judged(plugin: &str) -> Vec<Finding> {
+        let list = format!(r#"{{"name": "pods", "plugins": [{plugin}]}}"#);
+        judge(&node(&[("10-pods.conflist", &list)]))
+    }
+
+    #[test]
+    fn plugin_that_is_told_nothing_is_found() {
+        for (plugin, level, name) in [
+            (r#"{"type": "portmap"}"#, Level::Problem, "portMappings"),
+            (
+                r#"{"type": "portmap", "capabilities": {"portMappings": false}}"#,
+                Level::Problem,
+                "portMappings",
+            ),
+            (r#"{"type": "bandwidth"}"#, Level::Warning, "bandwidth"),
+            (
+                r#"{"type": "bridge", "ipam": {"type": "host-local"}}"#,
+                Level::Problem,
+                "ipRanges",
+            ),
+        ] {
+            let findings = judged(plugin);
+            assert_eq!(levels(&findings), [level], "{plugin}");
+            assert!(findings[0].found.ends_with(name), "{findings:?}");
+        }
+    }
+
+    #[test]
+    fn plugin_that_is_told_or_needs_nothing_is_well() {
+        for plugin in [
+            r#"{"type": "portmap", "capabilities": {"portMappings": true}}"#,
+            r#"{"type": "bandwidth", "IngressRate": 1000000}"#,
+            r#"{"type": "bandwidth", "capabilities": {"io.kubernetes.cri.pod-annotations": true}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "usePodCidr"}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "dhcp"}}"#,
+            r#"{"type": "bridge"}"#,
+        ] {
+            assert_eq!(judged(plugin), [], "{plugin}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Keys that no plugin waits for, and which one was meant.
+
+use serde_json::{Map, Value};
+
+use super::finding::Finding;
+use crate::node::{Network, Node, Source};
+
+/// Of each network's document, and of each plugin whose keys are known.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in &node.configuration.files {
+        if let Ok(network) = &file.network {
+            findings.extend(of_list(network).into_iter().map(|it| {
+                let place = node.configuration.place(file);
+                it.finding(&file.name, &place)
+            }));
+        }
+    }
+    for source in node.configuration.sources() {
+        let place = node.configuration.place(source.file);
+        let unknown = of_plugin(source).into_iter();
+        findings.extend(unknown.map(|it| it.finding(&source.file.name, &place)));
+    }
+    findings
+}
+
+/// A key that nobody waits for.
+#[derive(Debug, PartialEq, Eq)]
+struct Unknown {
+    /// Whose key it is not.
+    whose: String,
+    /// With its parents: `ipam.ranges[][].subnetz`.
+    path: String,
+    /// The one that may have been meant.
+    nearest: Option<String>,
+}
+
+impl Unknown {
+    fn finding(self, file: &str, place: &str) -> Finding {
+        let Self {
+            whose,
+            path,
+            nearest,
+        } = self;
+        let found = format!("{file}: {whose} has no key {path}");
+        let finding = Finding::warning("key", found);
+        let key = last(&path);
+        match nearest {
+            Some(nearest) => finding
+                .means(format!("It is ignored. Perhaps {nearest} was meant."))
+                .mend(format!(
+                    "sed -i 's/\"{key}\"/\"{}\"/' {place}",
+                    last(&nearest)
+                )),
+            None => finding.means("It is ignored."),
+        }
+    }
+}
+
+/// Of the document around the plugins only what is nearly right: runtimes have keys of their own.
+fn of_list(network: &Network) -> Vec<Unknown> {
+    let Some(document) = network.document.as_object() else {
+        return Vec::new();
+    };
+    if !document.contains_key("plugins") {
+        return Vec::new();
+    }
+    let mut unknown = unknown_in(("", document), LIST, "a list of plugins");
+    unknown.retain(|it| it.nearest.is_some());
+    unknown
+}
+
+fn of_plugin(source: Source<'_>) -> Vec<Unknown> {
+    let program = source.plugin.program.as_str();
+    let mut unknown = Vec::new();
+    if let Some(keys) = known_keys(program) {
+        let keys: Vec<_> = OF_ALL.iter().chain(keys).copied().collect();
+        unknown.extend(unknown_in(("", &source.plugin.config), &keys, program));
+    }
+    if let (Some(ipam), Some(program)) = (source.ipam(), source.ipam_type())
+        && let Some(keys) = known_keys(program)
+    {
+        let keys: Vec<_> = ["type"].iter().chain(keys).copied().collect();
+        unknown.extend(unknown_in(("ipam.", ipam), &keys, program));
+    }
+    unknown
+}
+
+/// Keys of `object`, which stands under `at`, that are not among `known`, whose objects are looked
+/// into if `known` tells of keys within them.
+fn unknown_in(
+    (at, object): (&str, &Map<String, Value>),
+    known: &[&str],
+    whose: &str,
+) -> Vec<Unknown> {
+    let mut unknown = Vec::new();
+    let is_of_runtime = |key: &str| key.starts_with("cni.dev/");
+    for (key, value) in object.iter().filter(|(key, _)| !is_of_runtime(key)) {
+        let Some(name) = known.iter().find(|it| it.eq_ignore_ascii_case(key)) else {
+            let nearest = nearest(key, known).map(|it| format!("{at}{it}"));
+            unknown.push(Unknown {
+                whose: whose.to_owned(),
+                path: format!("{at}{key}"),
+                nearest,
+            });
+            continue;
+        };
+        let mut within = ((*name).to_owned(), vec![value]);
+        // A list of lists of objects is looked into as the objects are.
+        while within.1.iter().any(|it| it.is_array()) {
+            within.0.push_str("[]");
+            within.1 = within
+                .1
+                .into_iter()
+                .filter_map(Value::as_array)
+                .flatten()
+                .collect();
+        }
+        let prefix = format!("{}.", within.0);
+        let inner: Vec<_> = known
+            .iter()
+            .filter_map(|it| it.strip_prefix(&prefix))
+            .collect();
+        if inner.is_empty() {
+            continue;
+        }
+        let at = format!("{at}{prefix}");
+        for object in within.1.into_iter().filter_map(Value::as_object) {
+            unknown.extend(unknown_in((&at, object), &inner, whose));
+        }
+    }
+    unknown.dedup();
+    unknown
+}
+
+/// The key among `known` that most likely was meant.
+fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    let key = key.to_lowercase();
+    let distance = |it: &str| strsim::osa_distance(&key, &it.to_lowercase());
+    let names = known.iter().filter(|it| !it.contains('.'));
+    let nearest = names.map(|it| (distance(it), *it)).min();
+    let close = nearest.filter(|(distance, _)| *distance <= (key.len() / 3).max(1));
+    close.map(|(_, name)| name)
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+/// The keys that the plugin called `program` knows of its own, with their parents; `None` where
+/// nobody here can tell.
+fn known_keys(program: &str) -> Option<&'static [&'static str]> {
+    match program {
+        "bridge" => Some(BRIDGE),
+        "host-local" => Some(HOST_LOCAL),
+        "loopback" => Some(&[]),
+        "portmap" => Some(PORTMAP),
+        "bandwidth" => Some(BANDWIDTH),
+        _ => None,
+    }
+}
+
+/// Of a list: SPEC.md, "Network configuration format".
+const LIST: &[&str] = &[
+    "cniVersion",
+    "cniVersions",
+    "name",
+    "disableCheck",
+    "disableGC",
+    "loadOnlyInlinedPlugins",
+    "plugins",
+];
+
+/// Of every plugin: SPEC.md, "Plugin configuration objects", and what a list is made of where the
+/// plugin stands alone.
+const OF_ALL: &[&str] = &[
+    "cniVersion",
+    "name",
+    "type",
+    "capabilities",
+    "runtimeConfig",
+    "prevResult",
+    "args",
+    "ipam",
+    "dns",
+];
+
+const BRIDGE: &[&str] = &[
+    "bridge",
+    "isGateway",
+    "isDefaultGateway",
+    "forceAddress",
+    "mtu",
+    "mtuOverhead",
+    "hairpinMode",
+    "promiscMode",
+    "ipMasq",
+    "nonMasqueradeCIDRs",
+    "ipMasqRandomFully",
+    "ipMasqBackend",
+    "macspoofchk",
+    "enabledad",
+    "bridgeNfCall",
+    "vlan",
+    "vlanTrunk",
+    "vlanTrunk[].id",
+    "vlanTrunk[].minID",
+    "vlanTrunk[].maxID",
+    "preserveDefaultVlan",
+    "portIsolation",
+    "disableContainerInterface",
+    "statusWhenFull",
+    "dns",
+    "dns.nameservers",
+    "dns.domain",
+    "dns.search",
+    "dns.options",
+    "ipam",
+    "ipamTimeout",
+];
+
+const HOST_LOCAL: &[&str] = &[
+    "ranges",
+    "ranges[][].subnet",
+    "ranges[][].rangeStart",
+    "ranges[][].rangeEnd",
+    "ranges[][].gateway",
+    "ranges[][].exclude",
+    "subnet",
+    "rangeStart",
+    "rangeEnd",
+    "gateway",
+    "exclude",
+    "podCidrFile",
+    "routes",
+    "routes[].dst",
+    "routes[].gw",
+    "routes[].mtu",
+    "routes[].advmss",
+    "routes[].priority",
+    "routes[].table",
+    "routes[].scope",
+    "resolvConf",
+    "dataDir",
+    "lockTimeout",
+    "reuseDelay",
+    "reclaimOnBoot",
+    "statusWhenFull",
+];
+
+const PORTMAP: &[&str] = &[
+    "snat",
+    "masqAll",
+    "conditionsV4",
+    "conditionsV6",
+    "backend",
+    "externalSetMarkChain",
+    "markMasqBit",
+];
+
+const BANDWIDTH: &[&str] = &[
+    "ingressRate",
+    "egressRate",
+    "ingressBurst",
+    "egressBurst",
+    "defaultBurst",
+    "shapedSubnets",
+    "unshapedSubnets",
+];
+
+#[cfg(test)]
+#[path = "keys_tests.rs"]
+mod tests;

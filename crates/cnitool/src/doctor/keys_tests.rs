@@ -1,0 +1,98 @@
+//! What is not known is found, and the table of what is agrees with what README.md says.
+
+use super::super::tests::node;
+use super::*;
+
+fn judged(plugin: &str) -> Vec<String> {
+    let list = format!(r#"{{"name": "pods", "cniVersion": "1.0.0", "plugins": [{plugin}]}}"#);
+    let findings = judge(&node(&[("pods.conflist", &list)])).into_iter();
+    let words = findings.map(|it| format!("{} {}", it.found, it.means));
+    words.collect()
+}
+
+#[test]
+fn misspelt_keys_are_told_with_the_right_one() {
+    for (plugin, found) in [
+        (
+            r#"{"type": "bridge", "isGatway": true}"#,
+            "bridge has no key isGatway It is ignored. Perhaps isGateway was meant.",
+        ),
+        (
+            r#"{"type": "bridge", "vlanTrunk": [{"minId": 2, "maxVID": 3}]}"#,
+            "bridge has no key vlanTrunk[].maxVID It is ignored. Perhaps vlanTrunk[].maxID was meant.",
+        ),
+        (
+            r#"{"type": "x", "ipam": {"type": "host-local", "ranges": [[{"subnets": "a"}]]}}"#,
+            "host-local has no key ipam.ranges[][].subnets It is ignored. Perhaps \
+             ipam.ranges[][].subnet was meant.",
+        ),
+        (
+            r#"{"type": "portmap", "somethingElse": 1}"#,
+            "portmap has no key somethingElse It is ignored.",
+        ),
+    ] {
+        assert_eq!(judged(plugin), [format!("pods.conflist: {found}")]);
+    }
+}
+
+#[test]
+fn keys_in_any_case_foreign_plugins_and_content_are_left_alone() {
+    for plugin in [
+        r#"{"type": "bridge", "ISGATEWAY": true, "capabilities": {"x": true}, "args": {"y": 1}}"#,
+        r#"{"type": "tuning", "sysctl": {}, "isGatway": 1}"#,
+        r#"{"type": "bridge", "cni.dev/x": 1, "ipam": {"type": "dhcp", "provide": []}}"#,
+        r#"{"type": "bandwidth", "ipam": {}, "dns": {"nameserver": 1}}"#,
+    ] {
+        assert_eq!(judged(plugin), [""; 0], "{plugin}");
+    }
+}
+
+#[test]
+fn keys_around_the_plugins_are_told_if_they_are_nearly_right() {
+    let of = |key: &str| {
+        let list = format!(r#"{{"name": "a", "{key}": "1.0.0", "plugins": [{{"type": "x"}}]}}"#);
+        judge(&node(&[("a.conflist", &list)])).len()
+    };
+    assert_eq!(
+        [of("cniversoin"), of("CNIVersion"), of("nerdctlID")],
+        [1, 0, 0]
+    );
+}
+
+/// The keys of the tables below this heading: what stands in backticks in their first column.
+fn documented(heading: &str) -> Vec<String> {
+    let readme = include_str!("../../../../README.md");
+    let (_, section) = readme.split_once(&format!("\n## {heading}\n")).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let cells = rows.map(|row| row.split(" | ").next().unwrap());
+    let keys = cells.flat_map(|cell| cell.split('`').step_by(2).map(str::to_owned));
+    let keys = keys.map(|it| it.split(':').next().unwrap().to_owned());
+    keys.collect()
+}
+
+#[test]
+fn every_key_of_the_readme_is_known_and_no_other() {
+    for program in ["bridge", "host-local", "portmap", "bandwidth"] {
+        let known = known_keys(program).unwrap();
+        let documented = documented(program);
+        let of_runtime = ["hostPort", "containerPort", "protocol", "hostIP"];
+        for key in documented
+            .iter()
+            .filter(|it| !of_runtime.contains(&it.as_str()))
+        {
+            assert!(
+                known.contains(&key.as_str()),
+                "{program}: {key} is not known"
+            );
+        }
+        // What the text of a row tells of is not looked for.
+        let is_row = |key: &&&str| !key.contains('.') || key.starts_with("ranges[][]");
+        for key in known.iter().filter(is_row) {
+            assert!(
+                documented.iter().any(|it| it == key),
+                "{program}: {key} is not documented"
+            );
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What is held for sandboxes that are no more: leases, and elements of ours in `nf_tables`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::finding::{Finding, some_of};
+use crate::node::{Held, Lease, Node};
+
+/// Of leases and elements.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let mut findings = stale_leases(node);
+    findings.extend(torn_leases(node));
+    findings.extend(stale_elements(node));
+    if findings.is_empty() && !node.leases.is_empty() {
+        let found = format!(
+            "{} leases, each of a sandbox that is known",
+            node.leases.len()
+        );
+        findings.push(Finding::ok("lease", found));
+    }
+    findings
+}
+
+/// Leases of each network whose sandbox is gone, or that nobody knows of.
+fn stale_leases(node: &Node) -> Vec<Finding> {
+    let mut stale = BTreeMap::<&str, Vec<String>>::new();
+    for lease in &node.leases {
+        if let Some((container, _)) = &lease.holder
+            && !is_used(node, lease)
+        {
+            let of_network = stale.entry(&lease.network).or_default();
+            of_network.push(format!("{} ({container})", lease.address));
+        }
+    }
+    let finding = |(network, leases): (&str, Vec<String>)| {
+        let found = format!(
+            "network {network}: {} leased to sandboxes that are gone: {}",
+            count(leases.len(), "address"),
+            some_of(&leases)
+        );
+        let finding = Finding::warning("lease", found);
+        if node.configuration.has_network(network) {
+            return finding
+                .means("They are lost to pods. GC keeps what is cached and exists, nothing else.")
+                .mend(format!("cnitool gc {network}"));
+        }
+        let files = node.leases.iter().find(|it| it.network == network);
+        let directory = files
+            .and_then(|it| it.path.parent())
+            .map(|it| it.display().to_string());
+        finding
+            .means("No configuration has a network of this name any more.")
+            .mend(format!("rm -r {}", directory.unwrap_or_default()))
+    };
+    stale.into_iter().map(finding).collect()
+}
+
+/// Files that name no container, or nothing that could be one: no DEL matches them.
+fn torn_leases(node: &Node) -> Option<Finding> {
+    let torn = node.leases.iter().filter(|it| it.holder.is_none());
+    let torn: Vec<_> = torn.map(|it| it.path.display().to_string()).collect();
+    let found = format!(
+        "{} without holder: {}",
+        count(torn.len(), "lease"),
+        some_of(&torn)
+    );
+    (!torn.is_empty()).then(|| {
+        Finding::warning("lease", found)
+            .means("A crash leaves such. The next ADD by this host-local removes them.")
+            .mend(format!("rm {}", torn.join(" ")))
+    })
+}
+
+/// Elements of ours whose owner has neither a lease nor a link nor an entry in the cache.
+fn stale_elements(node: &Node) -> Vec<Finding> {
+    let leases: BTreeSet<_> = node.leases.iter().filter_map(Lease::owner).collect();
+    let is_stale = |Held { owner, .. }: &&Held| {
+        !leases.contains(owner) && !has_link(node, owner) && !is_cached(node, owner)
+    };
+    let mut stale = BTreeMap::<&str, BTreeSet<&str>>::new();
+    for element in node.firewall.elements.iter().filter(is_stale) {
+        let tables = stale.entry(&element.owner).or_default();
+        tables.insert(element.table);
+    }
+    let finding = |(owner, tables): (&str, BTreeSet<&str>)| {
+        let tables: Vec<_> = tables.into_iter().collect();
+        let tables = tables.join(", ");
+        let network = owner
+            .trim_start_matches("cni:")
+            .split('/')
+            .next()
+            .unwrap_or_default();
+        Finding::warning(
+            "element",
+            format!("{owner} has elements in {tables}, and nothing else"),
+        )
+        .means("Its sandbox is gone; ports that it held may be held still.")
+        .mend(format!("cnitool gc {network}"))
+    };
+    stale.into_iter().map(finding).collect()
+}
+
+/// Its holder's sandbox exists, or its link does.
+fn is_used(node: &Node, lease: &Lease) -> bool {
+    let mut attached = node.attached.iter();
+    attached.any(|it| it.is_alive && lease.is_of(&it.attachment))
+        || lease.owner().is_some_and(|owner| has_link(node, &owner))
+}
+
+fn has_link(node: &Node, owner: &str) -> bool {
+    node.links
+        .iter()
+        .any(|it| it.alias.as_deref() == Some(owner))
+}
+
+fn is_cached(node: &Node, owner: &str) -> bool {
+    node.attached
+        .iter()
+        .any(|it| it.is_alive && it.attachment.owner() == owner)
+}
+
+fn count(number: usize, word: &str) -> String {
+    match (number, word) {
+        (1, word) => format!("1 {word}"),
+        (number, "address") => format!("{number} addresses"),
+        (number, word) => format!("{number} {word}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::super::tests::{attached, lease, levels, link, node};
+    use super::*;
+
+    #[test]
+    fn leases_of_who_lives_are_well() {
+        let mut node = node(&[]);
+        node.leases = vec![
+            lease("pods", "10.1.0.2", "a"),
+            lease("pods", "10.1.0.3", "b"),
+        ];
+        node.attached = vec![attached("pods", "a")];
+        let mut port = link(7, "veth7");
+        port.alias = Some("cni:pods/b/eth0".to_owned());
+        node.links = vec![port];
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
+    }
+
+    #[test]
+    fn leases_of_who_is_gone_are_told_by_network() {
+        let list = r#"{"name": "pods", "plugins": [{"type": "bridge"}]}"#;
+        let mut node = node(&[("pods.conflist", list)]);
+        node.leases = vec![
+            lease("pods", "10.1.0.2", "a"),
+            lease("pods", "10.1.0.3", "b"),
+            lease("old", "10.2.0.2", "c"),
+        ];
+        let mut gone = attached("pods", "a");
+        gone.is_alive = false;
+        node.attached = vec![gone];
+        let [old, pods] = judge(&node).try_into().unwrap();
+        let (old, pods): (Finding, Finding) = (old, pods);
+        assert_eq!((old.level, pods.level), (Level::Warning, Level::Warning));
+        assert_eq!(old.mend, "rm -r /var/lib/cni/networks/old");
+        assert_eq!(pods.mend, "cnitool gc pods");
+        assert!(
+            pods.found.ends_with("10.1.0.2 (a), 10.1.0.3 (b)"),
+            "{pods:?}"
+        );
+    }
+
+    #[test]
+    fn leases_that_name_nobody_are_told() {
+        let mut node = node(&[]);
+        node.leases = vec![lease("pods", "10.1.0.2", "a")];
+        node.leases[0].holder = None;
+        let findings = judge(&node);
+        assert_eq!(levels(&findings), [Level::Warning]);
+        assert_eq!(findings[0].mend, "rm /var/lib/cni/networks/pods/10.1.0.2");
+    }
+
+    #[test]
+    fn elements_without_lease_and_link_are_told() {
+        let element = |owner: &str| Held {
+            table: "cni-portmap",
+            owner: owner.to_owned(),
+            port: None,
+            address: None,
+        };
+        let mut node = node(&[]);
+        node.leases = vec![lease("pods", "10.1.0.2", "a")];
+        node.attached = vec![attached("pods", "a"), attached("pods", "b")];
+        node.firewall.elements = ["a", "b", "c", "c"]
+            .map(|it| element(&format!("cni:pods/{it}/eth0")))
+            .into();
+        let findings = judge(&node);
+        let found = "cni:pods/c/eth0 has elements in cni-portmap, and nothing else";
+        assert!(findings.iter().any(|it| it.found == found), "{findings:?}");
+        assert_eq!(
+            findings.iter().filter(|it| it.subject == "element").count(),
+            1
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! `doctor`: why the pods of a node have no network.
+//!
+//! A [`Node`] is read once; then each subject judges it by a function of its own, from a node to
+//! findings, which asks nobody else.
+
+mod capabilities;
+mod configuration;
+mod finding;
+mod firewall;
+mod keys;
+mod leases;
+mod page;
+mod programs;
+mod range;
+mod ranges;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use self::finding::{Finding, Level};
+use crate::cli::Format;
+use crate::node::Node;
+use crate::settings::Settings;
+
+/// Looks at the node, prints what is found, worst last, and says by its exit status how bad that
+/// is: 0, 1 where there are warnings, 2 where there are problems.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn doctor(settings: &Settings, format: Format) -> anyhow::Result<ExitCode> {
+    let findings = judge(&Node::read(settings));
+    let mut stdout = anstream::stdout().lock();
+    let written = match format {
+        Format::Text => page::text(&findings, &mut stdout),
+        Format::Json => page::json(&findings, &mut stdout),
+    };
+    written
+        .and_then(|()| stdout.flush())
+        .or_else(closed_pipe)
+        .context("write the findings to stdout")?;
+    let worst = findings.iter().map(|it| it.level).max();
+    Ok(match worst.unwrap_or(Level::Ok) {
+        Level::Ok => ExitCode::SUCCESS,
+        Level::Warning => ExitCode::from(1),
+        Level::Problem => ExitCode::from(2),
+    })
+}
+
+/// All findings, worst last; those of one level in the order of their subjects.
+fn judge(node: &Node) -> Vec<Finding> {
+    let mut findings: Vec<_> = SUBJECTS.iter().flat_map(|subject| subject(node)).collect();
+    findings.sort_by_key(|it| it.level);
+    findings
+}
+
+/// What could not be read has no findings, which is not to say that all is well there.
+fn unread(node: &Node) -> Vec<Finding> {
+    let unread = node.unread.iter();
+    let finding = |reason: &String| {
+        Finding::warning("doctor", format!("not looked at: {reason}"))
+            .means("What depends on it is not judged. Everything can be read by root.")
+    };
+    unread.map(finding).collect()
+}
+
+/// Whoever reads the beginning of the page alone is content with it.
+fn closed_pipe(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    }
+}
+
+const SUBJECTS: &[fn(&Node) -> Vec<Finding>] = &[
+    unread,
+    configuration::judge,
+    programs::judge,
+    keys::judge,
+    capabilities::judge,
+    ranges::judge,
+    leases::judge,
+    firewall::judge,
+];
+
+#[cfg(test)]
+mod tests {
+    //! Nodes that are made up, for the judgements.
+
+    use base64::prelude::{BASE64_STANDARD, Engine as _};
+    use netlink::{Link, LinkKind};
+    use serde_json::json;
+
+    use super::*;
+    use crate::node::{Attached, Configuration, File, Lease};
+
+    pub fn levels(findings: &[Finding]) -> Vec<Level> {
+        findings.iter().map(|it| it.level).collect()
+    }
+
+    /// With these files of this content.
+    pub fn node(files: &[(&str, &str)]) -> Node {
+        let files = files
+            .iter()
+            .map(|(name, text)| File::parse(name, text.as_bytes()));
+        let configuration = Configuration {
+            directory: "/etc/cni/net.d".into(),
+            files: files.collect(),
+            ..Configuration::default()
+        };
+        Node {
+            configuration,
+            ..Node::default()
+        }
+    }
+
+    pub fn link(index: u32, name: &str) -> Link {
+        Link {
+            index,
+            name: name.to_owned(),
+            kind: LinkKind::Physical,
+            mac: None,
+            mtu: 1500,
+            is_up: true,
+            is_operational: true,
+            is_promiscuous: false,
+            master: None,
+            peer: None,
+            peer_namespace: None,
+            alias: None,
+            port: None,
+            bridge_vlans: None,
+            routes_localnet: false,
+            ipv6: None,
+        }
+    }
+
+    pub fn lease(network: &str, address: &str, container: &str) -> Lease {
+        let interface = "eth0".parse().unwrap();
+        Lease {
+            network: network.to_owned(),
+            address: address.parse().unwrap(),
+            holder: Some((container.parse().unwrap(), Some(interface))),
+            path: format!("/var/lib/cni/networks/{network}/{address}").into(),
+        }
+    }
+
+    /// An attachment that lives, of which nothing but its name is known.
+    pub fn attached(network: &str, container: &str) -> Attached {
+        attached_by("", network, container)
+    }
+
+    /// As [`attached`], made by this list.
+    pub fn attached_by(list: &str, network: &str, container: &str) -> Attached {
+        let entry = json!({
+            "kind": "cniCacheV1", "containerId": container, "ifName": "eth0",
+            "networkName": network, "config": BASE64_STANDARD.encode(list),
+        });
+        let entry: crate::cache::Entry = serde_json::from_value(entry).unwrap();
+        Attached {
+            attachment: entry.attachment().unwrap(),
+            entry,
+            is_alive: true,
+        }
+    }
+
+    #[test]
+    fn worst_comes_last() {
+        let findings = judge(&Node {
+            unread: vec!["nf_tables: operation not permitted".to_owned()],
+            ..Node::default()
+        });
+        let levels = levels(&findings);
+        assert!(levels.is_sorted(), "{levels:?}");
+        assert_eq!(
+            levels.last(),
+            Some(&Level::Problem),
+            "no network is configured"
+        );
+        assert!(levels.contains(&Level::Warning));
+    }
+}

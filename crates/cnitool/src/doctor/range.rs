@@ -1,0 +1,148 @@
+//! A range as host-local reads it, as far as takes to compare it: what makes no sense is left out,
+//! since the plugin says what is wrong with it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use cni::json;
+use ipnetwork::IpNetwork;
+use serde_json::{Map, Value};
+
+use crate::node::Source;
+
+/// Addresses that are leased, and by whom.
+#[derive(Debug, Clone, Copy)]
+pub struct Range<'a> {
+    /// The network that they are part of.
+    pub subnet: IpNetwork,
+    first: IpAddr,
+    last: IpAddr,
+    gateway: IpAddr,
+    /// How many of them are leased to nobody.
+    excluded: u128,
+    source: Source<'a>,
+}
+
+impl<'a> Range<'a> {
+    /// The ranges of the plugin, if host-local serves it.
+    pub fn all_of(source: Source<'a>) -> Vec<Self> {
+        let Some(ipam) = source
+            .ipam()
+            .filter(|_| source.ipam_type() == Some("host-local"))
+        else {
+            return Vec::new();
+        };
+        let sets = json::value(ipam, "ranges").and_then(Value::as_array);
+        let sets = sets.into_iter().flatten().filter_map(Value::as_array);
+        let ranges = sets.flatten().filter_map(Value::as_object);
+        let all = [ipam].into_iter().chain(ranges);
+        all.filter_map(|it| Self::read(it, source)).collect()
+    }
+
+    fn read(keys: &Map<String, Value>, source: Source<'a>) -> Option<Self> {
+        let text = |key| json::value(keys, key).and_then(Value::as_str);
+        let subnet: IpNetwork = text("subnet")?.parse().ok()?;
+        let (lowest, highest) = (number(subnet.network()), number(last(subnet)));
+        let address = |key, otherwise| match text(key) {
+            Some(text) => text.parse::<IpAddr>().ok(),
+            None => Some(like(subnet, otherwise)),
+        };
+        let range = Self {
+            subnet,
+            first: address("rangeStart", lowest.saturating_add(1))?,
+            last: address(
+                "rangeEnd",
+                highest.saturating_sub(u128::from(subnet.is_ipv4())),
+            )?,
+            gateway: address("gateway", lowest.saturating_add(1))?,
+            excluded: 0,
+            source,
+        };
+        let exclude = json::value(keys, "exclude").and_then(Value::as_array);
+        let exclude = exclude.into_iter().flatten().filter_map(Value::as_str);
+        let excluded = exclude.filter_map(|it| it.parse().ok());
+        let excluded = excluded.map(|it| range.shared_with(it)).sum();
+        Some(Self { excluded, ..range })
+    }
+
+    /// The network's name.
+    pub fn network(&self) -> &'a str {
+        self.source.name()
+    }
+
+    /// The file that it stands in.
+    pub fn file(&self) -> &'a str {
+        &self.source.file.name
+    }
+
+    /// `address` is one of them.
+    pub fn leases(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.first.is_ipv4()
+            && (number(self.first)..=number(self.last)).contains(&number(address))
+    }
+
+    /// How many there are to be leased.
+    pub fn size(&self) -> u128 {
+        let all = number(self.last)
+            .saturating_sub(number(self.first))
+            .saturating_add(1);
+        let gateway = u128::from(self.leases(self.gateway));
+        all.saturating_sub(gateway).saturating_sub(self.excluded)
+    }
+
+    /// Both have addresses in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.leases(other.first) || other.leases(self.first)
+    }
+
+    /// The network's own links are called so: its bridge and the VLANs on it. Other plugins than
+    /// `bridge` attach pods to networks that the node is in.
+    pub fn is_own_link(&self, name: &str) -> bool {
+        match self.source.bridge() {
+            Some(bridge) => {
+                let vlan = name
+                    .strip_prefix(bridge)
+                    .and_then(|it| it.strip_prefix('.'));
+                name == bridge || vlan.is_some_and(|it| it.parse::<u16>().is_ok())
+            }
+            None => self.source.plugin.program != "ptp",
+        }
+    }
+
+    fn shared_with(&self, network: IpNetwork) -> u128 {
+        if network.is_ipv4() != self.first.is_ipv4() {
+            return 0;
+        }
+        let from = number(network.network()).max(number(self.first));
+        let to = number(last(network)).min(number(self.last));
+        (to + 1).saturating_sub(from)
+    }
+}
+
+impl fmt::Display for Range<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.subnet)
+    }
+}
+
+fn last(network: IpNetwork) -> IpAddr {
+    match network {
+        IpNetwork::V4(it) => it.broadcast().into(),
+        IpNetwork::V6(it) => it.broadcast().into(),
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(it) => u32::from(it).into(),
+        IpAddr::V6(it) => it.into(),
+    }
+}
+
+/// The address with this number, of the family of `network`.
+fn like(network: IpNetwork, number: u128) -> IpAddr {
+    match network {
+        IpNetwork::V4(_) => Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX)).into(),
+        IpNetwork::V6(_) => Ipv6Addr::from(number).into(),
+    }
+}

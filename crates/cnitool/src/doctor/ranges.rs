@@ -1,0 +1,156 @@
+//! Ranges of addresses: whether they overlap each other or what the node has itself, and whether
+//! anything is left of them.
+
+use ipnetwork::IpNetwork;
+use netlink::{Link, LinkKind, Route};
+
+use super::finding::{Finding, some_of};
+use super::range::Range;
+use crate::node::Node;
+
+/// Of each range that host-local is configured with.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let sources = node.configuration.sources();
+    let ranges: Vec<_> = sources.flat_map(Range::all_of).collect();
+    let mut findings = overlaps(&ranges);
+    for range in &ranges {
+        findings.extend(foreign_addresses(node, range));
+        findings.extend(foreign_routes(node, range));
+        findings.extend(fill(node, range));
+    }
+    if findings.is_empty() && !ranges.is_empty() {
+        let found = format!("{} overlap nothing, and have room", some_of(&ranges));
+        findings.push(Finding::ok(SUBJECT, found));
+    }
+    findings
+}
+
+/// Ranges of different networks, or of one in different files, that both would lease from.
+fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (place, one) in ranges.iter().enumerate() {
+        let later = ranges.iter().skip(place + 1);
+        for other in later.filter(|it| it.overlaps(one)) {
+            let found = format!(
+                "{one} of {} ({}) overlaps {other} of {} ({})",
+                one.network(),
+                one.file(),
+                other.network(),
+                other.file()
+            );
+            findings.push(if one.file() == other.file() {
+                Finding::problem(SUBJECT, found).means("host-local refuses it: every ADD fails.")
+            } else {
+                Finding::warning(SUBJECT, found).means(
+                    "Where both networks are used, two pods get the same address, unless one \
+                     bridge and one directory of leases serve both.",
+                )
+            });
+        }
+    }
+    findings
+}
+
+/// Networks that the node is in by another link than the pods'.
+fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
+    let addresses = node.addresses.iter().filter(|it| !it.is_link_local);
+    let foreign = addresses.filter(|it| !range.is_own_link(node.link_name(it.link)));
+    let overlapping = foreign.filter(|it| overlap(it.address, range.subnet));
+    let finding = |address: &netlink::Address| {
+        let link = node.link_name(address.link);
+        let found = format!(
+            "{range} of {} overlaps the node's own {} on {link}",
+            range.network(),
+            address.address
+        );
+        if range.subnet.prefix() > address.address.prefix() {
+            return Finding::warning(SUBJECT, found).means(format!(
+                "Neighbours on {link} with addresses of {} cannot be reached.",
+                range.subnet
+            ));
+        }
+        Finding::problem(SUBJECT, found)
+            .means("Packets to pods leave by that link, or the node takes pods for neighbours.")
+            .mend(mend(node, range))
+    };
+    overlapping.map(finding).collect()
+}
+
+/// Routes by another link that catch packets to pods: as specific as the pods' own, or more.
+fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
+    let catches = |route: &&Route| {
+        let destination = route.destination;
+        destination.prefix() >= range.subnet.prefix() && overlap(destination, range.subnet)
+    };
+    let is_foreign = |route: &&Route| {
+        let mut links = route.links().filter_map(|it| node.link(it));
+        links.any(|it| !is_pods(it, route) && !range.is_own_link(&it.name))
+    };
+    // Those that come with an address are told with it.
+    let is_of_address = |route: &&Route| {
+        route.gateway.is_none()
+            && node.addresses.iter().any(|it| {
+                route.links().any(|link| link == it.link)
+                    && it.address.network() == route.destination.network()
+            })
+    };
+    let routes = node.routes.iter().filter(catches).filter(is_foreign);
+    let finding = |route: &Route| {
+        let link = route.links().next().map_or("?", |it| node.link_name(it));
+        let found = format!(
+            "{range} of {} is caught by the route to {} by {link}",
+            range.network(),
+            route.destination
+        );
+        Finding::problem(SUBJECT, found)
+            .means("Packets to pods leave by that link.")
+            .mend(format!("ip route delete {} dev {link}", route.destination))
+    };
+    routes
+        .filter(|it| !is_of_address(it))
+        .map(finding)
+        .collect()
+}
+
+/// How much of the range is left.
+fn fill(node: &Node, range: &Range<'_>) -> Option<Finding> {
+    let leases = node
+        .leases
+        .iter()
+        .filter(|it| it.network == range.network());
+    let held = leases.filter(|it| range.leases(it.address)).count() as u128;
+    let size = range.size();
+    let found = format!(
+        "{range} of {}: {held} of {size} addresses are held",
+        range.network()
+    );
+    if held >= size {
+        let means = "No pod gets a network until one is released.";
+        let mend = format!("cnitool gc {}", range.network());
+        return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
+    }
+    let is_nearly_full = held * 10 >= size * 9;
+    is_nearly_full.then(|| Finding::warning(SUBJECT, found).means("It is nearly full."))
+}
+
+fn mend(node: &Node, range: &Range<'_>) -> String {
+    let file = node.configuration.directory.join(range.file());
+    format!("vi {}", file.display())
+}
+
+/// It leads to a pod and to nothing else, as plugins without bridge have it.
+fn is_pods(link: &Link, route: &Route) -> bool {
+    let whole = if route.destination.is_ipv4() { 32 } else { 128 };
+    link.kind == LinkKind::Veth && route.destination.prefix() == whole
+}
+
+fn overlap(one: IpNetwork, other: IpNetwork) -> bool {
+    one.is_ipv4() == other.is_ipv4()
+        && (one.contains(other.network()) || other.contains(one.network()))
+}
+
+const SUBJECT: &str = "range";
+
+#[cfg(test)]
+#[path = "ranges_tests.rs"]
+mod tests;

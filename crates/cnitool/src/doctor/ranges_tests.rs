@@ -1,0 +1,94 @@
+//! Ranges against each other and against links, addresses and routes that are made up.
+
+use netlink::Address;
+use serde_json::{Value, json};
+
+use super::super::finding::Level;
+use super::super::tests::{lease, levels, link, node};
+use super::*;
+
+fn list(name: &str, ipam: &Value) -> String {
+    let ipam = ipam.as_object().unwrap();
+    let mut all = json!({"type": "host-local"});
+    all.as_object_mut().unwrap().extend(ipam.clone());
+    json!({"name": name, "plugins": [{"type": "bridge", "ipam": all}]}).to_string()
+}
+
+/// A node with one network, and eth0 and cni0 with these addresses.
+fn with_addresses(subnet: &str, eth0: &str, cni0: &str) -> Node {
+    let mut node = node(&[("pods.conflist", &list("pods", &json!({"subnet": subnet})))]);
+    node.links = vec![link(2, "eth0"), link(3, "cni0")];
+    let address = |link, text: &str| Address {
+        link,
+        address: text.parse().unwrap(),
+        is_tentative: false,
+        is_duplicate: false,
+        is_link_local: false,
+    };
+    node.addresses = vec![address(2, eth0), address(3, cni0)];
+    node
+}
+
+#[test]
+fn ranges_apart_are_well() {
+    let findings = judge(&with_addresses(
+        "10.1.0.0/16",
+        "192.0.2.1/24",
+        "10.1.0.1/16",
+    ));
+    assert_eq!(levels(&findings), [Level::Ok]);
+    assert_eq!(judge(&node(&[])), []);
+}
+
+#[test]
+fn networks_that_lease_the_same_addresses_are_told() {
+    let one = list("one", &json!({"ranges": [[{"subnet": "10.1.0.0/16"}]]}));
+    for (ipam, is_overlapping) in [
+        (json!({"subnet": "10.1.7.0/24"}), true),
+        (json!({"subnet": "10.2.0.0/16"}), false),
+        (
+            json!({"subnet": "10.0.0.0/8", "rangeEnd": "10.0.9.9"}),
+            false,
+        ),
+        (json!({"subnet": "fd00::/64"}), false),
+        (json!({"subnet": "nonsense"}), false),
+    ] {
+        let other = list("other", &ipam);
+        let findings = judge(&node(&[("1.conflist", &one), ("2.conflist", &other)]));
+        let told = findings.iter().any(|it| it.level == Level::Warning);
+        assert_eq!(told, is_overlapping, "{ipam} {findings:?}");
+    }
+    let both = json!([[{"subnet": "10.1.0.0/16"}], [{"subnet": "10.1.2.0/24"}]]);
+    let findings = judge(&node(&[(
+        "1.conflist",
+        &list("one", &json!({"ranges": both})),
+    )]));
+    assert_eq!(levels(&findings), [Level::Problem]);
+}
+
+#[test]
+fn what_the_node_has_by_other_links_is_told() {
+    for (eth0, level) in [
+        ("10.1.0.9/16", Level::Problem),
+        ("10.1.7.9/24", Level::Problem),
+        ("10.0.0.9/8", Level::Warning),
+        ("10.2.0.9/16", Level::Ok),
+    ] {
+        let findings = judge(&with_addresses("10.1.0.0/16", eth0, "10.1.0.1/16"));
+        assert_eq!(levels(&findings), [level], "{eth0} {findings:?}");
+    }
+}
+
+#[test]
+fn ranges_that_are_used_up_are_told() {
+    let ipam = json!({"subnet": "10.1.0.0/28", "rangeEnd": "10.1.0.6", "exclude": ["10.1.0.3"]});
+    let mut node = node(&[("pods.conflist", &list("pods", &ipam))]);
+    let leases = ["10.1.0.2", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.9"];
+    let leases: Vec<_> = leases.iter().map(|it| lease("pods", it, "c1")).collect();
+    for (held, level) in [(3, Level::Ok), (4, Level::Problem), (5, Level::Problem)] {
+        node.leases = leases.iter().take(held).cloned().collect();
+        assert_eq!(levels(&judge(&node)), [level], "{held}");
+    }
+    node.leases.retain(|it| it.network != "pods");
+    assert_eq!(levels(&judge(&node)), [Level::Ok]);
+}

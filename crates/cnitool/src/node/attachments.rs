@@ -1,0 +1,186 @@
+//! Who is attached: what runtimes remember, and who holds leases.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use cni::{Attachment, ContainerId, InterfaceName, json};
+use serde_json::Value;
+
+use super::configuration::Configuration;
+use crate::cache::{Cache, Entry};
+use crate::sandbox::may_exist;
+use crate::settings::Settings;
+
+/// An attachment as a runtime remembers it.
+#[derive(Debug)]
+pub struct Attached {
+    /// Network, container and interface.
+    pub attachment: Attachment,
+    /// All that is remembered.
+    pub entry: Entry,
+    /// Its sandbox exists, or that cannot be told.
+    pub is_alive: bool,
+}
+
+/// An address that is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The network: the name of the directory that it lies in.
+    pub network: String,
+    /// The address: the name of its file.
+    pub address: IpAddr,
+    /// The container, and the interface where it is told; `None` where no DEL could match.
+    pub holder: Option<(ContainerId, Option<InterfaceName>)>,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// A directory of leases of a network.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// `dataDir`
+    pub directory: PathBuf,
+}
+
+impl Lease {
+    /// The tag of its holder, as our links and elements bear it; `None` where that is not told.
+    pub fn owner(&self) -> Option<String> {
+        let (container, interface) = self.holder.clone()?;
+        let attachment = Attachment {
+            network: self.network.parse().ok()?,
+            container,
+            interface: interface?,
+        };
+        Some(attachment.owner())
+    }
+
+    /// It is `attachment`'s.
+    pub fn is_of(&self, attachment: &Attachment) -> bool {
+        self.network == attachment.network.as_str()
+            && self.holder.as_ref().is_some_and(|(container, interface)| {
+                let same = interface
+                    .as_ref()
+                    .is_none_or(|it| *it == attachment.interface);
+                *container == attachment.container && same
+            })
+    }
+}
+
+pub(super) fn attached(settings: &Settings) -> anyhow::Result<Vec<Attached>> {
+    let cache = Cache::new(&settings.cache_directory);
+    // Files that are no entries are told by `reload`, to which they matter.
+    let entries = cache.entries()?.into_iter().filter_map(Result::ok);
+    let attached = entries.map(|(attachment, entry)| Attached {
+        is_alive: may_exist(entry.netns()),
+        attachment,
+        entry,
+    });
+    Ok(attached.collect())
+}
+
+/// The directories in which host-local keeps leases: of every network, and the default one.
+pub(super) fn places(configuration: &Configuration) -> BTreeSet<Place> {
+    let configured = configuration.sources().filter_map(|source| {
+        let directory = json::value(source.ipam()?, "dataDir").and_then(Value::as_str);
+        directory.filter(|it| !it.is_empty()).map(PathBuf::from)
+    });
+    let all = configured.chain([PathBuf::from(DATA_DIR)]);
+    all.map(|directory| Place { directory }).collect()
+}
+
+pub(super) fn leases(configuration: &Configuration) -> anyhow::Result<Vec<Lease>> {
+    let mut leases = Vec::new();
+    for Place { directory } in places(configuration) {
+        for network in entries(&directory)? {
+            if network.is_dir() && name(&network).is_some_and(|it| !it.starts_with('.')) {
+                leases.extend(entries(&network)?.iter().filter_map(|it| lease(it)));
+            }
+        }
+    }
+    Ok(leases)
+}
+
+fn lease(path: &Path) -> Option<Lease> {
+    let address = name(path)?.parse().ok()?;
+    let network = name(path.parent()?)?.to_owned();
+    let metadata = fs::symlink_metadata(path).ok()?;
+    // A pipe in its place would hold this up.
+    let is_plain = metadata.is_file() && metadata.len() <= LONGEST;
+    let content = is_plain.then(|| fs::read_to_string(path).unwrap_or_default());
+    Some(Lease {
+        network,
+        address,
+        holder: holder(&content.unwrap_or_default()),
+        path: path.to_owned(),
+    })
+}
+
+/// The two lines that host-local writes; the reference's older versions wrote the first.
+fn holder(content: &str) -> Option<(ContainerId, Option<InterfaceName>)> {
+    let mut lines = content.lines().map(str::trim);
+    let container = lines.next()?.parse().ok()?;
+    let interface = lines.next().filter(|it| !it.is_empty());
+    Some((container, interface.map(str::parse).transpose().ok()?))
+}
+
+/// What is in `directory`, by name; nothing where it is not there.
+fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let reading = || format!("read {}", directory.display());
+    if !directory.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(directory).with_context(reading)?;
+    let paths = entries.map(|entry| entry.map(|it| it.path()));
+    let mut paths: Vec<_> = paths.collect::<Result<_, _>>().with_context(reading)?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+/// Where host-local keeps leases if it is not told.
+const DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// In bytes; a container ID and a name have less.
+const LONGEST: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_is_read_as_host_local_and_older_ones_wrote_it() {
+        let of = |content| holder(content).map(|(id, name)| (id.to_string(), name.is_some()));
+        assert_eq!(of("c1\r\neth0"), Some(("c1".to_owned(), true)));
+        assert_eq!(of("c1"), Some(("c1".to_owned(), false)));
+        for torn in ["", "\r\n", "../c1\r\neth0", "c1\r\neth/0"] {
+            assert_eq!(of(torn), None, "{torn:?}");
+        }
+    }
+
+    #[test]
+    fn leases_are_read_and_what_else_lies_there_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let pods = directory.path().join("pods");
+        fs::create_dir_all(directory.path().join(".host-local/pods")).unwrap();
+        fs::create_dir(&pods).unwrap();
+        for (file, content) in [
+            ("10.1.0.2", "c1\r\neth0"),
+            ("fd00:1::2", ""),
+            ("last_reserved_ip.0", "10.1.0.2"),
+            ("lock", ""),
+        ] {
+            fs::write(pods.join(file), content).unwrap();
+        }
+        let paths = entries(&pods).unwrap();
+        let leases: Vec<_> = paths.iter().filter_map(|it| lease(it)).collect();
+        assert_eq!(leases.len(), 2);
+        assert_eq!(leases[0].owner().as_deref(), Some("cni:pods/c1/eth0"));
+        assert_eq!(leases[1].holder, None);
+    }
+}

@@ -1,0 +1,217 @@
+//! The directory of networks, and the plugins that they name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cni::{SearchPath, json};
+use serde_json::{Map, Value};
+
+use crate::chain;
+use crate::conflist::{self, Conflist, PluginConfig};
+use crate::settings::Settings;
+
+/// What is configured.
+#[derive(Debug, Default)]
+pub struct Configuration {
+    /// `NETCONFPATH`
+    pub directory: PathBuf,
+    /// `CNI_PATH`, as it was written.
+    pub path: String,
+    /// In the order in which runtimes go through them: by name.
+    pub files: Vec<File>,
+    /// Every plugin that a network names.
+    pub programs: BTreeMap<String, Program>,
+}
+
+/// A file that runtimes take for a network.
+#[derive(Debug)]
+pub struct File {
+    /// Its name, without the directory.
+    pub name: String,
+    /// What it says, or why that makes no sense.
+    pub network: Result<Network, String>,
+}
+
+/// A network that makes sense.
+#[derive(Debug)]
+pub struct Network {
+    /// What the plugins are told.
+    pub list: Conflist,
+    /// The document as it was written.
+    pub document: Value,
+}
+
+/// Where a plugin is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    /// It can be run.
+    Found {
+        /// The versions of the specification that it says that it knows.
+        versions: Option<Vec<String>>,
+    },
+    /// It is there, and cannot be run.
+    NotExecutable(PathBuf),
+    /// It is not there.
+    Missing,
+}
+
+/// A plugin of a network, with where it stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// The file.
+    pub file: &'a File,
+    /// The network.
+    pub network: &'a Network,
+    /// The plugin.
+    pub plugin: &'a PluginConfig,
+}
+
+impl Configuration {
+    pub(super) fn read(settings: &Settings) -> anyhow::Result<Self> {
+        let mut configuration = Self {
+            directory: settings.conf_directory.clone(),
+            path: settings.path.to_string(),
+            ..Self::default()
+        };
+        if !configuration.directory.is_dir() {
+            return Ok(configuration);
+        }
+        let mut paths = conflist::candidates(&configuration.directory)?;
+        paths.sort();
+        configuration.files = paths.iter().map(|path| File::read(path)).collect();
+        let names: Vec<_> = configuration.sources().flat_map(Source::programs).collect();
+        let names = names.iter().map(|name| (*name).to_owned());
+        let programs = names.map(|name| (program(&settings.path, &name), name));
+        configuration.programs = programs.map(|(program, name)| (name, program)).collect();
+        Ok(configuration)
+    }
+
+    /// Every plugin of every network that makes sense.
+    pub fn sources(&self) -> impl Iterator<Item = Source<'_>> {
+        let networks = self.files.iter().filter_map(|file| {
+            let network = file.network.as_ref().ok()?;
+            Some((file, network))
+        });
+        networks.flat_map(|(file, network)| {
+            let plugins = network.list.plugins.iter();
+            plugins.map(move |plugin| Source {
+                file,
+                network,
+                plugin,
+            })
+        })
+    }
+
+    /// The file that runtimes take, if none before it stops them: the first by name.
+    pub fn chosen(&self) -> Option<&File> {
+        self.files.first().filter(|file| file.network.is_ok())
+    }
+
+    /// `source` stands in the file that runtimes take.
+    pub fn is_chosen(&self, source: Source<'_>) -> bool {
+        self.chosen().is_some_and(|it| it.name == source.file.name)
+    }
+
+    /// A network of this name is configured.
+    pub fn has_network(&self, name: &str) -> bool {
+        self.sources()
+            .any(|it| it.network.list.name.as_str() == name)
+    }
+
+    /// Where the file lies.
+    pub fn place(&self, file: &File) -> String {
+        self.directory.join(&file.name).display().to_string()
+    }
+}
+
+impl File {
+    fn read(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match fs::read(path) {
+            Ok(bytes) => Self::parse(&name, &bytes),
+            Err(error) => Self {
+                name: name.into_owned(),
+                network: Err(error.to_string()),
+            },
+        }
+    }
+
+    /// The file called `name` with this content.
+    pub fn parse(name: &str, bytes: &[u8]) -> Self {
+        let parse = || {
+            let document = serde_json::from_slice(bytes)?;
+            let list = Conflist::parse(bytes.to_owned())?;
+            Ok(Network { list, document })
+        };
+        let network: anyhow::Result<Network> = parse();
+        Self {
+            name: name.to_owned(),
+            network: network.map_err(super::words),
+        }
+    }
+
+    /// What its name says that it holds.
+    pub fn is_list(&self) -> bool {
+        Path::new(&self.name)
+            .extension()
+            .is_some_and(|it| it == "conflist")
+    }
+}
+
+impl<'a> Source<'a> {
+    /// The value of a key of the plugin, in any case.
+    pub fn key(self, name: &str) -> Option<&'a Value> {
+        json::value(&self.plugin.config, name)
+    }
+
+    /// A key that is a text.
+    pub fn text(self, name: &str) -> Option<&'a str> {
+        self.key(name)?.as_str()
+    }
+
+    /// A key that is set to true.
+    pub fn is_set(self, name: &str) -> bool {
+        self.key(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// The `ipam` section.
+    pub fn ipam(self) -> Option<&'a Map<String, Value>> {
+        self.key("ipam")?.as_object()
+    }
+
+    /// The plugin that leases addresses.
+    pub fn ipam_type(self) -> Option<&'a str> {
+        json::value(self.ipam()?, "type")?
+            .as_str()
+            .filter(|it| !it.is_empty())
+    }
+
+    /// It and the plugin that it runs.
+    pub fn programs(self) -> Vec<&'a str> {
+        let program = self.plugin.program.as_str();
+        [program].into_iter().chain(self.ipam_type()).collect()
+    }
+
+    /// The bridge that it attaches to, where that is what it does.
+    pub fn bridge(self) -> Option<&'a str> {
+        let named = self.text("bridge").filter(|it| !it.is_empty());
+        (self.plugin.program == "bridge").then(|| named.unwrap_or("cni0"))
+    }
+
+    /// The network's name.
+    pub fn name(self) -> &'a str {
+        self.network.list.name.as_str()
+    }
+}
+
+fn program(path: &SearchPath, name: &str) -> Program {
+    if path.find(name).is_some() {
+        let abilities = chain::abilities(path, name).unwrap_or_default();
+        let versions = abilities.supported_versions;
+        return Program::Found { versions };
+    }
+    let mut files = path.directories().iter().map(|it| it.join(name));
+    let file = files.find(|it| it.is_file());
+    file.map_or(Program::Missing, Program::NotExecutable)
+}

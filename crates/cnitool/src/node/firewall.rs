@@ -1,0 +1,201 @@
+//! `nf_tables`: what is ours, and what others do to packets that the host forwards.
+
+use std::fs;
+use std::net::IpAddr;
+
+use nft::{Connection, Family, HeldChain, HeldRule, Set, Table, TargetType, Type, Value};
+
+/// What was read of it.
+#[derive(Debug, Default)]
+pub struct Firewall {
+    /// Chains that packets enter when they are forwarded, of whomever.
+    pub gates: Vec<Gate>,
+    /// Elements of our tables.
+    pub elements: Vec<Held>,
+    /// Tables of iptables that are not in `nf_tables`: their rules are not read.
+    pub legacy: Vec<String>,
+}
+
+/// A chain that packets enter when they are forwarded, with the rules of its table.
+#[derive(Debug)]
+pub struct Gate {
+    /// The chain.
+    pub chain: HeldChain,
+    /// Those of other chains of the table too, to which it may lead.
+    pub rules: Vec<HeldRule>,
+}
+
+/// An element of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The table that it is in.
+    pub table: &'static str,
+    /// Whose it is.
+    pub owner: String,
+    /// The port of the host that it leads from, where it is of such a set.
+    pub port: Option<HostPort>,
+    /// The container's address, where it tells of one.
+    pub address: Option<IpAddr>,
+}
+
+/// A port of the host that leads to a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostPort {
+    /// The one address of the host that it is of; `None`: all of the family.
+    pub address: Option<IpAddr>,
+    /// The number of the transport protocol.
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
+    /// The container's address and port.
+    pub to: (IpAddr, u16),
+}
+
+impl Firewall {
+    pub(super) fn read() -> Result<Self, nft::Error> {
+        let connection = Connection::open()?;
+        let chains = connection.chains(&[Family::Inet, Family::Ipv4, Family::Ipv6])?;
+        let forward = chains.iter().filter(|it| it.is_forward);
+        let gates = forward.map(|chain| {
+            let rules = connection.rules(chain.family, &chain.table)?;
+            let chain = chain.clone();
+            Ok(Gate { chain, rules })
+        });
+        let gates = gates.collect::<Result<_, nft::Error>>()?;
+        let mut elements = Vec::new();
+        for table in tables() {
+            for set in &table.sets {
+                let read = connection.elements_of(&table, set)?;
+                elements.extend(read.iter().map(|it| Held::of(table.name, set, it)));
+            }
+        }
+        let legacy = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
+        let legacy = legacy.map(|it| fs::read_to_string(it).unwrap_or_default());
+        let legacy = legacy.iter().flat_map(|it| it.lines()).map(str::to_owned);
+        Ok(Self {
+            gates,
+            elements,
+            legacy: legacy.collect(),
+        })
+    }
+}
+
+impl Held {
+    fn of(table: &'static str, set: &Set, element: &nft::Element) -> Self {
+        let key = element.key(set);
+        let target = element.target(set);
+        let to = match *target.as_slice() {
+            [Value::Address(address), Value::Port(port)] => Some((address, port)),
+            _ => None,
+        };
+        let port = to.and_then(|to| HostPort::of(&key, to));
+        // The last address of a key is the container's: of pairs it is the second part.
+        let in_key = key.iter().rev().find_map(|part| match part {
+            Value::Address(address) => Some(*address),
+            _ => None,
+        });
+        Self {
+            table,
+            owner: element.owner.clone(),
+            port,
+            address: to.map(|(address, _)| address).or(in_key),
+        }
+    }
+}
+
+impl HostPort {
+    fn of(key: &[Value<'_>], to: (IpAddr, u16)) -> Option<Self> {
+        let (address, protocol, port) = match *key {
+            [
+                Value::Address(address),
+                Value::Protocol(protocol),
+                Value::Port(port),
+            ] => (Some(address), protocol, port),
+            [Value::Protocol(protocol), Value::Port(port)] => (None, protocol, port),
+            _ => return None,
+        };
+        Some(Self {
+            address,
+            protocol,
+            port,
+            to,
+        })
+    }
+}
+
+/// The sets of the plugins' tables in which an attachment has elements, as the plugins make them.
+fn tables() -> [Table; 3] {
+    let table = |family, name, sets| Table {
+        family,
+        name,
+        sets,
+        chains: Vec::new(),
+    };
+    [
+        table(Family::Bridge, "cni-bridge", bridge_sets()),
+        table(Family::Inet, "cni-masquerade", masquerade_sets()),
+        table(Family::Inet, "cni-portmap", portmap_sets()),
+    ]
+}
+
+fn bridge_sets() -> Vec<Set> {
+    let (name, mac) = (Type::InterfaceName, Type::EtherAddress);
+    vec![
+        set("checked-ports", &[name], TargetType::None),
+        set("routed4", &[mac, Type::Ipv4Address], TargetType::None),
+        set("routed6", &[mac, Type::Ipv6Address], TargetType::None),
+    ]
+}
+
+fn masquerade_sets() -> Vec<Set> {
+    vec![
+        set("pods4", &[Type::Ipv4Address], TargetType::Chain),
+        set("pods6", &[Type::Ipv6Address], TargetType::Chain),
+    ]
+}
+
+fn portmap_sets() -> Vec<Set> {
+    let port = [Type::Protocol, Type::Port];
+    let of = |address, [single, all, pairs]: [&'static str; 3]| {
+        let pod = TargetType::Values(vec![address, Type::Port]);
+        let key: Vec<_> = [address].into_iter().chain(port).collect();
+        [
+            set(single, &key, pod.clone()),
+            set(all, &port, pod),
+            set(pairs, &[address, address], TargetType::None),
+        ]
+    };
+    let v4 = ["address-ports4", "ports4", "masquerade-pairs4"];
+    let v6 = ["address-ports6", "ports6", "masquerade-pairs6"];
+    let sets = [of(Type::Ipv4Address, v4), of(Type::Ipv6Address, v6)];
+    sets.into_iter().flatten().collect()
+}
+
+fn set(name: &'static str, key: &[Type], target: TargetType) -> Set {
+    Set {
+        name,
+        key: key.to_vec(),
+        target,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn element_tells_its_port_and_whom_it_leads_to() {
+        let pod = IpAddr::from([10, 1, 0, 2]);
+        let sets = portmap_sets();
+        let key = [Value::Protocol(6), Value::Port(8080)];
+        let element = nft::Element::new("ports4", &key, "cni:pods/a/eth0");
+        let element = element.to_values(&[Value::Address(pod), Value::Port(80)]);
+        let held = Held::of("cni-portmap", &sets[1], &element);
+        let port = held.port.unwrap();
+        assert_eq!((port.address, port.port, port.to), (None, 8080, (pod, 80)));
+        let pair = [Value::Address([127, 0, 0, 1].into()), Value::Address(pod)];
+        let pair = nft::Element::new("masquerade-pairs4", &pair, "cni:pods/a/eth0");
+        let held = Held::of("cni-portmap", &sets[2], &pair);
+        assert_eq!((held.port, held.address), (None, Some(pod)));
+    }
+}

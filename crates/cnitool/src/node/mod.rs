@@ -1,0 +1,95 @@
+//! A node as it is, read from the kernel and the disk and judged by nobody.
+//!
+//! What cannot be read is noted, and stays empty: a node that is broken is looked at all the same.
+
+mod attachments;
+mod configuration;
+mod firewall;
+
+use std::fmt::Display;
+
+use netlink::{Address, Link, Route};
+
+pub use self::attachments::{Attached, Lease};
+pub use self::configuration::{Configuration, File, Network, Program, Source};
+pub use self::firewall::{Firewall, Gate, Held};
+use crate::settings::Settings;
+
+/// What was read.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// Networks and the plugins that they name.
+    pub configuration: Configuration,
+    /// As `ip link show`.
+    pub links: Vec<Link>,
+    /// As `ip address show`.
+    pub addresses: Vec<Address>,
+    /// As `ip route show table all`.
+    pub routes: Vec<Route>,
+    /// What `nf_tables` has of ours, and what of others stands in the way.
+    pub firewall: Firewall,
+    /// What runtimes remember of attachments.
+    pub attached: Vec<Attached>,
+    /// The leases of all networks, those that name nobody too.
+    pub leases: Vec<Lease>,
+    /// What could not be read, and why.
+    pub unread: Vec<String>,
+}
+
+impl Node {
+    /// Reads all of it, in the namespace that this process is in.
+    pub fn read(settings: &Settings) -> Self {
+        let mut unread = Vec::new();
+        let configuration = unread.take(Configuration::read(settings));
+        let attached = unread.take(attachments::attached(settings));
+        let leases = unread.take(attachments::leases(&configuration));
+        let mut node = Self {
+            firewall: unread.take(Firewall::read()),
+            configuration,
+            attached,
+            leases,
+            ..Self::default()
+        };
+        unread.take(node.read_links());
+        node.unread = unread;
+        node
+    }
+
+    fn read_links(&mut self) -> Result<(), netlink::Error> {
+        let connection = netlink::Connection::open()?;
+        self.links = connection.links()?;
+        self.addresses = connection.every_address()?;
+        self.routes = connection.routes()?;
+        Ok(())
+    }
+
+    /// The link with this index.
+    pub fn link(&self, index: u32) -> Option<&Link> {
+        self.links.iter().find(|it| it.index == index)
+    }
+
+    /// The name of the link with this index.
+    pub fn link_name(&self, index: u32) -> &str {
+        self.link(index).map_or("?", |it| &it.name)
+    }
+}
+
+/// Notes what could not be read.
+trait Take {
+    fn take<T: Default, E: Into<anyhow::Error>>(&mut self, read: Result<T, E>) -> T;
+}
+
+impl Take for Vec<String> {
+    fn take<T: Default, E: Into<anyhow::Error>>(&mut self, read: Result<T, E>) -> T {
+        read.unwrap_or_else(|error| {
+            self.push(words(error.into()));
+            T::default()
+        })
+    }
+}
+
+fn words(error: impl Into<anyhow::Error>) -> String {
+    let error: anyhow::Error = error.into();
+    let chain: &dyn Display = &format_args!("{error:#}");
+    chain.to_string()
+}

@@ -1,0 +1,340 @@
+//! cnitool doctor: a node that is broken in one way after another, and one that is not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+use tests::traffic::tcp;
+use tests::{Host, Place as _, Tool};
+
+const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
+
+/// Runs what the finding of this subject says that mends it.
+#[track_caller]
+fn mend(host: &Host, tool: &Tool<'_>, subject: &str) {
+    let commands = tool.doctor().mends(subject);
+    assert!(!commands.is_empty());
+    for command in commands {
+        match command.strip_prefix("cnitool ") {
+            Some(words) => drop(tool.run(&words.split(' ').collect::<Vec<_>>()).ok()),
+            None => drop(host.run("sh", &["-c", &command])),
+        }
+    }
+}
+
+#[test]
+fn healthy_node_has_status_0() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let tool = host.pods();
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+    tool.add("pods", &a, &PORTS);
+    tool.add("pods", &b, &[]);
+    let before = host.snapshot();
+    let findings = tool.doctor();
+    assert_eq!(findings.status, 0, "{findings:#?}");
+    findings.expect(
+        "ok",
+        "conflist",
+        &["pods.conflist", "which the runtime takes"],
+    );
+    findings.expect("ok", "lease", &["4 leases"]);
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn page_fits_a_terminal_and_is_plain_where_none_is() {
+    let host = Host::new();
+    let tool = host.tool();
+    let outcome = tool.run(&["doctor"]).run();
+    assert_eq!(outcome.status.code(), Some(2));
+    let page = &outcome.stdout;
+    assert!(page.lines().all(|line| line.len() <= 80), "{page}");
+    assert!(!page.contains('\u{1b}'), "{page}");
+    assert!(
+        page.contains("\nproblem  conflist   no network in "),
+        "{page}"
+    );
+    assert!(
+        page.lines().last().unwrap().starts_with("1 problem, "),
+        "{page}"
+    );
+}
+
+#[test]
+fn file_that_is_no_json_is_told_by_its_line() {
+    let host = Host::new();
+    let tool = host.pods();
+    tool.write("00-broken.conflist", "{\"name\": \"x\",\n  \"plugins\": [}");
+    let findings = tool.doctor();
+    let words = [
+        "00-broken.conflist",
+        "line 2 column 15",
+        "vi +2 ",
+        "containerd stops",
+    ];
+    findings.expect("problem", "conflist", &words);
+    fs::remove_file(host.dir().join("net.d/00-broken.conflist")).unwrap();
+    tool.write("zz-broken.conflist", "{");
+    assert_eq!(tool.doctor().status, 1);
+}
+
+#[test]
+fn misspelt_key_is_told_with_the_right_one() {
+    let host = Host::new();
+    let tool = host.tool();
+    let bridge = host.bridge().with("isDefaultGatewey", true);
+    tool.configure("pods", &[bridge.config().clone()]);
+    let findings = tool.doctor();
+    assert_eq!(findings.status, 1);
+    findings.expect(
+        "warning",
+        "key",
+        &["isDefaultGatewey", "isDefaultGateway was meant"],
+    );
+    mend(&host, &tool, "key");
+    assert_eq!(tool.doctor().status, 0);
+}
+
+#[test]
+fn plugin_that_is_missing_or_cannot_be_run_is_told() {
+    let host = Host::new();
+    let tool = host.tool();
+    let stranger = json!({"type": "stranger"});
+    tool.configure("pods", &[host.bridge().config().clone(), stranger]);
+    tool.doctor().expect(
+        "problem",
+        "plugin",
+        &["stranger is not in", "install -m 755"],
+    );
+    host.script(
+        "stranger",
+        "echo '{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.1.0\"]}'",
+    );
+    assert_eq!(tool.doctor().status, 0);
+    let program = host.dir().join("plugins/stranger");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
+    tool.doctor()
+        .expect("problem", "plugin", &["not executable", "chmod 755"]);
+    mend(&host, &tool, "plugin");
+    host.script(
+        "stranger",
+        "echo '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"1.0.0\"]}'",
+    );
+    tool.doctor()
+        .expect("problem", "plugin", &["does not know version 1.1.0"]);
+}
+
+#[test]
+fn capability_that_nobody_declares_is_told_and_declared() {
+    let host = Host::new();
+    let tool = host.tool();
+    let portmap = json!({"type": "portmap"});
+    tool.configure("pods", &[host.bridge().config().clone(), portmap]);
+    tool.doctor().expect(
+        "problem",
+        "capability",
+        &["portMappings", "hostPorts lead nowhere"],
+    );
+    mend(&host, &tool, "capability");
+    assert_eq!(tool.doctor().status, 0);
+    let a = host.sandbox("a");
+    tool.add("pods", &a, &PORTS);
+    assert!(host.run("nft", &["list", "ruleset"]).contains("8080"));
+}
+
+#[test]
+fn first_file_by_name_is_the_one_that_is_taken() {
+    let host = Host::new();
+    let tool = host.pods();
+    tool.configure_all("others", 2);
+    let findings = tool.doctor();
+    findings.expect(
+        "ok",
+        "conflist",
+        &["network others", "which the runtime takes"],
+    );
+    assert!(!findings.holds("ok", "conflist", &["network pods", "takes"]));
+    let text = fs::read_to_string(host.dir().join("net.d/pods.conflist")).unwrap();
+    tool.write("zz.conflist", &text);
+    tool.doctor().expect(
+        "warning",
+        "conflist",
+        &["network pods is in pods.conflist and zz"],
+    );
+    tool.write("00.conf", &text);
+    tool.doctor().expect(
+        "problem",
+        "conflist",
+        &["00.conf", "a list of plugins", "mv "],
+    );
+    mend(&host, &tool, "conflist");
+}
+
+#[test]
+fn ranges_that_overlap_others_are_told() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let tool = host.pods();
+    tool.configure_all("others", 1);
+    let findings = tool.doctor();
+    findings.expect(
+        "warning",
+        "range",
+        &["10.1.0.0/24 of others", "overlaps", "of pods"],
+    );
+    tool.configure_all("others", 2);
+    host.ip("address add 10.1.0.77/16 dev uplink");
+    tool.doctor()
+        .expect("warning", "range", &["10.1.0.77/16 on uplink"]);
+    host.ip("address add 10.2.0.77/24 dev uplink");
+    tool.doctor().expect(
+        "problem",
+        "range",
+        &["10.2.0.77/24 on uplink", "others.conflist"],
+    );
+    host.ip("address flush dev uplink");
+    host.ip("address add 192.0.2.1/24 dev uplink");
+    host.ip("route add 10.2.0.128/25 via 192.0.2.2");
+    tool.doctor().expect(
+        "problem",
+        "range",
+        &["caught by the route to 10.2.0.128/25"],
+    );
+    mend(&host, &tool, "range");
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+}
+
+#[test]
+fn range_without_a_free_address_is_told() {
+    let host = Host::new();
+    let tool = host.tool();
+    let bridge = host
+        .bridge_v4()
+        .with("ipam.ranges", json!([[{"subnet": "10.1.0.0/30"}]]));
+    tool.configure("pods", &[bridge.config().clone()]);
+    assert_eq!(tool.doctor().status, 0);
+    tool.add("pods", &host.sandbox("a"), &[]);
+    tool.doctor()
+        .expect("problem", "range", &["1 of 1 addresses are held"]);
+}
+
+#[test]
+fn leases_of_sandboxes_that_are_gone_are_told_and_released() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let tool = host.pods();
+    tool.add("pods", &a, &PORTS);
+    tool.add("pods", &b, &[]);
+    a.remove();
+    // The pair ends a little after the namespace.
+    assert!(tests::eventually(|| tool.doctor().status == 1));
+    let findings = tool.doctor();
+    findings.expect(
+        "warning",
+        "lease",
+        &["2 addresses leased to sandboxes that are gone", "10.1.0.2"],
+    );
+    mend(&host, &tool, "lease");
+}
+
+#[test]
+fn elements_without_lease_and_link_are_told() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = host.pods();
+    tool.add("pods", &a, &PORTS);
+    a.remove();
+    fs::remove_dir_all(host.lease_dir()).unwrap();
+    let words = [
+        "cni:pods/",
+        "has elements in",
+        "cni-portmap",
+        "cnitool gc pods",
+    ];
+    assert!(tests::eventually(|| tool
+        .doctor()
+        .holds("warning", "element", &words)));
+    tool.run(&["gc", "pods"]).ok();
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+}
+
+#[test]
+fn leases_that_name_nobody_are_told() {
+    let host = Host::new();
+    let tool = host.pods();
+    fs::create_dir_all(host.lease_dir().join("pods")).unwrap();
+    fs::write(host.lease_dir().join("pods/10.1.0.9"), "").unwrap();
+    tool.doctor()
+        .expect("warning", "lease", &["1 lease without holder", "10.1.0.9"]);
+    mend(&host, &tool, "lease");
+    assert_eq!(tool.doctor().status, 0);
+}
+
+#[test]
+fn forward_chain_that_drops_is_told_and_opened() {
+    for (program, subject) in [
+        ("iptables-nft", "table ip filter, chain FORWARD"),
+        ("nft", "table inet guard, chain gate"),
+    ] {
+        let host = Host::new();
+        let outside = host.outside();
+        host.set_sysctl("net/ipv4/ip_forward", "1");
+        let a = host.sandbox("a");
+        let tool = host.pods();
+        tool.add("pods", &a, &[]);
+        match program {
+            "nft" => {
+                let chain = "{ type filter hook forward priority 0 ; policy drop ; }";
+                host.run("nft", &["add table inet guard"]);
+                host.run("nft", &[&format!("add chain inet guard gate {chain}")]);
+            }
+            _ => drop(host.run(program, &["-P", "FORWARD", "DROP"])),
+        }
+        assert_eq!(tcp(&a, &outside, "192.0.2.2"), None, "{subject}");
+        let words = [subject, "drops what is forwarded, by its policy", "cni1"];
+        tool.doctor().expect("problem", "firewall", &words);
+        mend(&host, &tool, "firewall");
+        assert!(tcp(&a, &outside, "192.0.2.2").is_some(), "{subject}");
+        let findings = tool.doctor();
+        assert_eq!(findings.status, 0, "{findings:#?}");
+        findings.expect(
+            "ok",
+            "firewall",
+            &[subject, "Rules let pass what is for cni1"],
+        );
+    }
+}
+
+#[test]
+fn last_rule_that_rejects_is_as_a_policy() {
+    let host = Host::new();
+    let tool = host.pods();
+    host.run("nft", &["add table inet guard"]);
+    let chain = "{ type filter hook forward priority 0 ; }";
+    host.run("nft", &[&format!("add chain inet guard gate {chain}")]);
+    host.run(
+        "nft",
+        &["add rule inet guard gate ct state established accept"],
+    );
+    assert_eq!(tool.doctor().status, 0);
+    host.run("nft", &["add rule inet guard gate reject"]);
+    tool.doctor()
+        .expect("problem", "firewall", &["by a rule for all that is left"]);
+}
+
+#[test]
+fn rules_that_were_flushed_are_told_and_put_back() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = host.pods();
+    tool.add("pods", &a, &PORTS);
+    host.run("nft", &["flush ruleset"]);
+    tool.doctor().expect(
+        "problem",
+        "firewall",
+        &["elements are missing", "cnitool reload"],
+    );
+    tool.run(&["reload"]).ok();
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+}
