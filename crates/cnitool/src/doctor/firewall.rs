@@ -119,8 +119,7 @@ fn subjects(node: &Node, family: Family) -> Vec<Subject> {
         let networks = Range::all_of(source).into_iter().map(|it| it.subnet);
         let networks: Vec<_> = networks.filter(is_of).collect();
         let bridge = source.bridge()?.to_owned();
-        let is_routed = source.is_set("isGateway") || source.is_set("isDefaultGateway");
-        (is_routed && !networks.is_empty()).then_some(Subject { bridge, networks })
+        (source.is_gateway() && !networks.is_empty()).then_some(Subject { bridge, networks })
     });
     let mut subjects: Vec<_> = subjects.collect();
     subjects.sort_by(|a, b| a.bridge.cmp(&b.bridge));

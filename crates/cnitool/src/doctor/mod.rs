@@ -3,12 +3,19 @@
 //! A [`Node`] is read once; then each subject judges it by a function of its own, from a node to
 //! findings, which asks nobody else.
 
+mod bridges;
 mod capabilities;
 mod configuration;
+mod disk;
 mod finding;
 mod firewall;
+mod forwarding;
+mod host_ports;
+mod kernel;
 mod keys;
+mod kube_proxy;
 mod leases;
+mod managers;
 mod page;
 mod programs;
 mod range;
@@ -79,9 +86,16 @@ const SUBJECTS: &[fn(&Node) -> Vec<Finding>] = &[
     programs::judge,
     keys::judge,
     capabilities::judge,
+    kernel::judge,
+    forwarding::judge,
+    firewall::judge,
+    kube_proxy::judge,
+    bridges::judge,
+    managers::judge,
     ranges::judge,
     leases::judge,
-    firewall::judge,
+    host_ports::judge,
+    disk::judge,
 ];
 
 #[cfg(test)]

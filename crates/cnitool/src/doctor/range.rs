@@ -70,6 +70,11 @@ impl<'a> Range<'a> {
         self.source.name()
     }
 
+    /// The gateway's address, with the length of the network's prefix.
+    pub fn gateway(&self) -> Option<IpNetwork> {
+        IpNetwork::new(self.gateway, self.subnet.prefix()).ok()
+    }
+
     /// The file that it stands in.
     pub fn file(&self) -> &'a str {
         &self.source.file.name

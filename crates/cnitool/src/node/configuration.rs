@@ -1,6 +1,6 @@
 //! The directory of networks, and the plugins that they name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -119,6 +119,11 @@ impl Configuration {
             .any(|it| it.network.list.name.as_str() == name)
     }
 
+    /// The bridges that networks attach to, each once.
+    pub fn bridges(&self) -> BTreeSet<&str> {
+        self.sources().filter_map(Source::bridge).collect()
+    }
+
     /// Where the file lies.
     pub fn place(&self, file: &File) -> String {
         self.directory.join(&file.name).display().to_string()
@@ -197,6 +202,11 @@ impl<'a> Source<'a> {
     pub fn bridge(self) -> Option<&'a str> {
         let named = self.text("bridge").filter(|it| !it.is_empty());
         (self.plugin.program == "bridge").then(|| named.unwrap_or("cni0"))
+    }
+
+    /// The node is the gateway of its pods.
+    pub fn is_gateway(self) -> bool {
+        self.is_set("isGateway") || self.is_set("isDefaultGateway")
     }
 
     /// The network's name.

@@ -12,6 +12,8 @@ pub struct Firewall {
     pub gates: Vec<Gate>,
     /// Elements of our tables.
     pub elements: Vec<Held>,
+    /// Chains of whomever, by which their makers are known.
+    pub chains: Vec<HeldChain>,
     /// Tables of iptables that are not in `nf_tables`: their rules are not read.
     pub legacy: Vec<String>,
 }
@@ -75,8 +77,34 @@ impl Firewall {
         Ok(Self {
             gates,
             elements,
+            chains,
             legacy: legacy.collect(),
         })
+    }
+}
+
+impl Firewall {
+    /// Somebody has a table of this name.
+    pub fn has_table(&self, name: &str) -> bool {
+        self.chains.iter().any(|it| it.table == name)
+    }
+
+    /// Somebody has a chain of this name.
+    pub fn has_chain(&self, name: &str) -> bool {
+        self.chains.iter().any(|it| it.name == name)
+    }
+}
+
+impl HostPort {
+    /// The port with its protocol: `tcp port 8080`.
+    pub fn name(&self) -> String {
+        let protocol = match self.protocol {
+            6 => "tcp",
+            17 => "udp",
+            132 => "sctp",
+            other => return format!("protocol {other} port {}", self.port),
+        };
+        format!("{protocol} port {}", self.port)
     }
 }
 
@@ -196,6 +224,7 @@ mod tests {
         let pair = [Value::Address([127, 0, 0, 1].into()), Value::Address(pod)];
         let pair = nft::Element::new("masquerade-pairs4", &pair, "cni:pods/a/eth0");
         let held = Held::of("cni-portmap", &sets[2], &pair);
+        assert_eq!(port.name(), "tcp port 8080");
         assert_eq!((held.port, held.address), (None, Some(pod)));
     }
 }

@@ -4,7 +4,13 @@
 
 mod attachments;
 mod configuration;
+mod disk;
 mod firewall;
+mod kernel;
+mod managers;
+mod programs;
+mod sockets;
+mod sysctls;
 
 use std::fmt::Display;
 
@@ -12,7 +18,13 @@ use netlink::{Address, Link, Route};
 
 pub use self::attachments::{Attached, Lease};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
-pub use self::firewall::{Firewall, Gate, Held};
+pub use self::disk::Disk;
+pub use self::firewall::{Firewall, Gate, Held, HostPort};
+pub use self::kernel::{Lack, Need};
+pub use self::managers::{Managed, Managers};
+pub use self::programs::Refusal;
+pub use self::sockets::Socket;
+pub use self::sysctls::Sysctls;
 use crate::settings::Settings;
 
 /// What was read.
@@ -26,6 +38,18 @@ pub struct Node {
     pub addresses: Vec<Address>,
     /// As `ip route show table all`.
     pub routes: Vec<Route>,
+    /// What the kernel cannot do of all that plugins may need.
+    pub lacks: Vec<Lack>,
+    /// Parameters of the kernel.
+    pub sysctls: Sysctls,
+    /// Who else looks after links.
+    pub managers: Managers,
+    /// What processes of the node listen on.
+    pub sockets: Vec<Socket>,
+    /// What plugins say when they are asked for STATUS, unless that is nothing.
+    pub refusals: Vec<Refusal>,
+    /// The file systems on which leases lie.
+    pub disks: Vec<Disk>,
     /// What `nf_tables` has of ours, and what of others stands in the way.
     pub firewall: Firewall,
     /// What runtimes remember of attachments.
@@ -44,6 +68,10 @@ impl Node {
         let attached = unread.take(attachments::attached(settings));
         let leases = unread.take(attachments::leases(&configuration));
         let mut node = Self {
+            lacks: unread.take(kernel::lacks()),
+            refusals: programs::refusals(settings, &configuration),
+            disks: disk::disks(&attachments::places(&configuration)),
+            sockets: sockets::listening(),
             firewall: unread.take(Firewall::read()),
             configuration,
             attached,
@@ -51,6 +79,8 @@ impl Node {
             ..Self::default()
         };
         unread.take(node.read_links());
+        node.sysctls = Sysctls::read(&node.configuration.bridges());
+        node.managers = Managers::read(&node.links);
         node.unread = unread;
         node
     }
@@ -61,6 +91,18 @@ impl Node {
         self.addresses = connection.every_address()?;
         self.routes = connection.routes()?;
         Ok(())
+    }
+
+    /// The link called `name`.
+    pub fn link_called(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|it| it.name == name)
+    }
+
+    /// The ports of the bridge with this index.
+    pub fn ports(&self, bridge: u32) -> impl Iterator<Item = &Link> {
+        self.links
+            .iter()
+            .filter(move |it| it.master == Some(bridge))
     }
 
     /// The link with this index.

@@ -1,0 +1,205 @@
+//! Bridges: up, with the gateway's address, not full, and of one MTU with ports and uplinks.
+
+use netlink::{Link, LinkKind, Route};
+
+use super::finding::{Finding, some_of};
+use super::range::Range;
+use crate::node::{Node, Source};
+
+/// Of each bridge that a network attaches to and that is there.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for name in node.configuration.bridges() {
+        let Some(bridge) = node.link_called(name) else {
+            continue;
+        };
+        let before = findings.len();
+        findings.extend(kind(bridge));
+        findings.extend(ports(node, bridge));
+        findings.extend(gateways(node, bridge));
+        findings.extend(port_mtus(node, bridge));
+        findings.extend(uplink_mtus(node, bridge));
+        if findings.len() == before {
+            let ports = node.ports(bridge.index).count();
+            let found = format!("{name}: {ports} of {MOST_PORTS} ports, MTU {}", bridge.mtu);
+            findings.push(Finding::ok(SUBJECT, found));
+        }
+    }
+    findings
+}
+
+fn kind(bridge: &Link) -> Option<Finding> {
+    let name = &bridge.name;
+    if bridge.kind != LinkKind::Bridge {
+        let found = format!("{name} is no bridge");
+        let means = "A network wants to attach pods to it: every ADD fails.";
+        let mend = format!("ip link set {name} name {name}-old");
+        return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
+    }
+    (!bridge.is_up).then(|| {
+        Finding::problem(SUBJECT, format!("{name} is down"))
+            .means("Its pods reach nothing.")
+            .mend(format!("ip link set {name} up"))
+    })
+}
+
+fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
+    let ports = node.ports(bridge.index).count();
+    let found = format!("{} has {ports} of {MOST_PORTS} ports", bridge.name);
+    let mend = format!("ip link show master {}", bridge.name);
+    if ports >= MOST_PORTS {
+        let means = "A Linux bridge holds no more: every ADD fails. Run fewer pods here.";
+        return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
+    }
+    let is_nearly_full = ports * 10 >= MOST_PORTS * 9;
+    is_nearly_full.then(|| {
+        let means = "It is nearly full; then every ADD fails.";
+        Finding::warning(SUBJECT, found).means(means).mend(mend)
+    })
+}
+
+/// Addresses that pods send to and that somebody took from the bridge.
+fn gateways(node: &Node, bridge: &Link) -> Vec<Finding> {
+    let is_of = |it: &Source<'_>| {
+        // In a VLAN they are elsewhere.
+        let has_vlan = it.key("vlan").and_then(serde_json::Value::as_u64) > Some(0);
+        it.bridge() == Some(bridge.name.as_str()) && it.is_gateway() && !has_vlan
+    };
+    let is_used = |range: &Range<'_>| {
+        let mut attached = node.attached.iter().filter(|it| it.is_alive);
+        let is_attached = attached.any(|it| it.attachment.network.as_str() == range.network());
+        is_attached && node.ports(bridge.index).next().is_some()
+    };
+    let sources = node.configuration.sources().filter(is_of);
+    let ranges = sources.flat_map(Range::all_of).filter(is_used);
+    let missing = ranges.filter_map(|it| it.gateway()).filter(|gateway| {
+        let mut addresses = node.addresses.iter();
+        !addresses.any(|it| it.link == bridge.index && it.address.ip() == gateway.ip())
+    });
+    let finding = |gateway| {
+        let name = &bridge.name;
+        Finding::problem(
+            SUBJECT,
+            format!("{name} lacks the gateway's address {gateway}"),
+        )
+        .means("Pods reach nothing beyond their bridge. A link manager may have taken it.")
+        .mend(format!("ip address add {gateway} dev {name}"))
+    };
+    missing.map(finding).collect()
+}
+
+fn port_mtus(node: &Node, bridge: &Link) -> Option<Finding> {
+    let other = node.ports(bridge.index).filter(|it| it.mtu != bridge.mtu);
+    let other: Vec<_> = other.map(|it| format!("{} {}", it.name, it.mtu)).collect();
+    let (name, mtu) = (&bridge.name, bridge.mtu);
+    let found = format!("{name} has MTU {mtu}, and of its ports {}", some_of(&other));
+    (!other.is_empty()).then(|| {
+        Finding::warning("mtu", found)
+            .means(
+                "What is longer than the way takes is dropped without a word: connections begin \
+                 and then hang. Pods keep the MTU that they were made with.",
+            )
+            .mend(format!("ip -details link show master {name}"))
+    })
+}
+
+/// Links that the default routes go by and that take less than pods send.
+fn uplink_mtus(node: &Node, bridge: &Link) -> Vec<Finding> {
+    let default = node.routes.iter().filter(|it| it.is_default());
+    let mut uplinks: Vec<_> = default.flat_map(Route::links).collect();
+    uplinks.sort_unstable();
+    uplinks.dedup();
+    let uplinks = uplinks.into_iter().filter_map(|it| node.link(it));
+    let narrow = uplinks.filter(|it| it.index != bridge.index && it.mtu < bridge.mtu);
+    let finding = |uplink: &Link| {
+        let (name, mtu) = (&bridge.name, bridge.mtu);
+        let found = format!("{name} has MTU {mtu}, and {} {}", uplink.name, uplink.mtu);
+        Finding::warning("mtu", found)
+            .means(
+                "Long packets to elsewhere depend on ICMP, which many firewalls drop. Pods that \
+                 are there keep their MTU until they are made anew.",
+            )
+            .mend(format!("ip link set {name} mtu {}", uplink.mtu))
+    };
+    narrow.map(finding).collect()
+}
+
+/// `BR_MAX_PORTS` in `net/bridge/br_private.h`, less the bridge itself.
+const MOST_PORTS: usize = 1023;
+
+const SUBJECT: &str = "bridge";
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::super::tests::{attached, levels, link, node};
+    use super::*;
+
+    fn with_ports(count: u32) -> Node {
+        let list = r#"{"name": "pods", "plugins": [{"type": "bridge", "isGateway": true,
+            "ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}}]}"#;
+        let mut node = node(&[("pods.conflist", list)]);
+        let mut bridge = link(1, "cni0");
+        bridge.kind = LinkKind::Bridge;
+        node.links = vec![bridge];
+        node.links.extend((0..count).map(|it| {
+            let mut port = link(2 + it, "veth");
+            port.master = Some(1);
+            port
+        }));
+        node
+    }
+
+    #[test]
+    fn ports_are_counted() {
+        for (count, level) in [
+            (1, Level::Ok),
+            (920, Level::Ok),
+            (921, Level::Warning),
+            (1023, Level::Problem),
+        ] {
+            assert_eq!(levels(&judge(&with_ports(count))), [level], "{count}");
+        }
+    }
+
+    #[test]
+    fn bridge_that_is_down_or_none_is_a_problem() {
+        let mut node = with_ports(0);
+        node.links[0].is_up = false;
+        assert_eq!(judge(&node)[0].found, "cni0 is down");
+        node.links[0].kind = LinkKind::Veth;
+        assert_eq!(judge(&node)[0].found, "cni0 is no bridge");
+        node.links.clear();
+        assert_eq!(judge(&node), []);
+    }
+
+    #[test]
+    fn gateway_that_is_gone_is_a_problem_where_a_pod_is() {
+        let mut node = with_ports(1);
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
+        node.attached = vec![attached("pods", "a")];
+        let findings = judge(&node);
+        assert_eq!(levels(&findings), [Level::Problem]);
+        assert_eq!(findings[0].mend, "ip address add 10.1.0.1/16 dev cni0");
+        node.addresses = vec![netlink::Address {
+            link: 1,
+            address: "10.1.0.1/16".parse().unwrap(),
+            is_tentative: false,
+            is_duplicate: false,
+            is_link_local: false,
+        }];
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
+    }
+
+    #[test]
+    fn ports_of_another_mtu_are_told() {
+        let mut node = with_ports(2);
+        node.links[2].mtu = 1400;
+        let findings = judge(&node);
+        assert_eq!(levels(&findings), [Level::Warning]);
+        assert_eq!(
+            findings[0].found,
+            "cni0 has MTU 1500, and of its ports veth 1400"
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! Room for leases.
+
+use super::finding::Finding;
+use crate::node::{Disk, Node};
+
+/// Of each file system on which leases lie.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    node.disks.iter().map(finding).collect()
+}
+
+fn finding(disk: &Disk) -> Finding {
+    let directory = disk.directory.display();
+    let (bytes, files) = (disk.bytes.0, disk.files.0);
+    let is_limited = disk.files.1 > 0;
+    let mend = format!("df -h {directory}; df -i {directory}");
+    let means = "No lease can be written: every ADD fails.";
+    if disk.is_read_only {
+        let found = format!("{directory} is read-only");
+        let mend = format!("mount -o remount,rw \"$(findmnt -no TARGET -T {directory})\"");
+        return Finding::problem(SUBJECT, found).means(means).mend(mend);
+    }
+    let left = format!("{directory} has {} and {files} files left", size(bytes));
+    if bytes < LEASE || (is_limited && files == 0) {
+        return Finding::problem(SUBJECT, left).means(means).mend(mend);
+    }
+    if is_nearly_full(disk.bytes) || (is_limited && is_nearly_full(disk.files)) {
+        let means = "When nothing is left no lease can be written, and every ADD fails.";
+        return Finding::warning(SUBJECT, left).means(means).mend(mend);
+    }
+    Finding::ok(SUBJECT, left)
+}
+
+/// Less than a fiftieth is left.
+fn is_nearly_full((left, all): (u64, u64)) -> bool {
+    left < all / 50
+}
+
+fn size(bytes: u64) -> String {
+    match bytes >> 20 {
+        0 => format!("{} KiB", bytes >> 10),
+        mebibytes @ 1..=9999 => format!("{mebibytes} MiB"),
+        mebibytes => format!("{} GiB", mebibytes >> 10),
+    }
+}
+
+/// What a lease and its record in the index take, in bytes, as file systems count.
+const LEASE: u64 = 8 << 10;
+
+const SUBJECT: &str = "disk";
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn space_and_inodes_are_looked_at() {
+        let disk = |bytes, files, is_read_only| Disk {
+            directory: "/var/lib/cni/networks".into(),
+            bytes,
+            files,
+            is_read_only,
+        };
+        let (much, many) = ((1 << 30, 10 << 30), (1000, 10_000));
+        for (disk, level) in [
+            (disk(much, many, false), Level::Ok),
+            (disk(much, (0, 0), false), Level::Ok),
+            (disk((1 << 20, 10 << 30), many, false), Level::Warning),
+            (disk(much, (10, 10_000), false), Level::Warning),
+            (disk((4096, 10 << 30), many, false), Level::Problem),
+            (disk(much, (0, 10_000), false), Level::Problem),
+            (disk(much, many, true), Level::Problem),
+        ] {
+            assert_eq!(finding(&disk).level, level, "{disk:?}");
+        }
+    }
+}

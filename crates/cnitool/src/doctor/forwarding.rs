@@ -1,0 +1,176 @@
+//! Whether the node forwards, and whether netfilter sees what passes a bridge.
+
+use super::finding::{Finding, some_of};
+use super::range::Range;
+use crate::node::{Node, Source};
+
+/// Of each parameter that a network needs.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (key, is_of) in FORWARDING {
+        let routed = |source: &Source<'_>| {
+            source.is_gateway() && Range::all_of(*source).iter().any(|it| is_of(it))
+        };
+        let bridges = node.configuration.sources().filter(routed);
+        if let Some(bridge) = bridges
+            .filter_map(Source::bridge)
+            .max_by_key(|it| in_use(node, it))
+        {
+            findings.push(forwarding(node, key, bridge));
+        }
+    }
+    findings.extend(bridges_that_do_not(node));
+    findings.extend(bridged(node));
+    findings
+}
+
+fn forwarding(node: &Node, key: &str, bridge: &str) -> Finding {
+    match node.sysctls.value(key) {
+        None => Finding::warning(SUBJECT, format!("{key} is not there"))
+            .means("The kernel does not know this family: its addresses cannot be set."),
+        Some("0") if in_use(node, bridge) => Finding::problem(SUBJECT, format!("{key} is 0"))
+            .means(format!(
+                "Pods on {bridge} reach nothing beyond the node. It was 1 when they were attached: \
+                 look for who set it, in /etc/sysctl.d and elsewhere."
+            ))
+            .mend(format!("sysctl -w {key}=1")),
+        Some("0") => Finding::ok(SUBJECT, format!("{key} is 0"))
+            .means(format!("The first ADD on {bridge} sets it.")),
+        Some(value) => Finding::ok(SUBJECT, format!("{key} is {value}")),
+    }
+}
+
+/// A bridge may have been told otherwise than the node.
+fn bridges_that_do_not(node: &Node) -> Vec<Finding> {
+    let is_node = node.sysctls.value("net.ipv4.ip_forward") == Some("1");
+    let gateways = node
+        .configuration
+        .sources()
+        .filter(|it| is_node && it.is_gateway());
+    let keys = gateways.filter_map(Source::bridge).map(|bridge| {
+        let part = bridge.replace('.', "/");
+        (bridge, format!("net.ipv4.conf.{part}.forwarding"))
+    });
+    let mut findings = Vec::new();
+    for (bridge, key) in keys {
+        if in_use(node, bridge) && node.sysctls.value(&key) == Some("0") {
+            let finding = Finding::problem(SUBJECT, format!("{key} is 0"))
+                .means(format!("Pods on {bridge} reach nothing beyond the node."))
+                .mend(format!("sysctl -w {key}=1"));
+            findings.push(finding);
+        }
+    }
+    findings
+}
+
+/// `br_netfilter`, and whether it is on.
+fn bridged(node: &Node) -> Option<Finding> {
+    let wants = |source: &Source<'_>| {
+        let is_on = source
+            .key("bridgeNfCall")
+            .and_then(serde_json::Value::as_bool);
+        source.bridge().is_some() && is_on != Some(false)
+    };
+    let sources = node.configuration.sources().filter(wants);
+    let bridges: Vec<_> = sources.filter_map(Source::bridge).collect();
+    if bridges.is_empty() {
+        return None;
+    }
+    let is = |key: &&&str, value| node.sysctls.value(key) == value;
+    let means = "Services and hostPorts do not work between pods of this node.";
+    if BRIDGED.iter().any(|it| is(&it, None)) {
+        let found = "the kernel module br_netfilter is not loaded";
+        let finding = Finding::warning(SUBJECT, found).means(means);
+        return Some(finding.mend("modprobe br_netfilter"));
+    }
+    let off: Vec<_> = BRIDGED.iter().filter(|it| is(it, Some("0"))).collect();
+    if off.is_empty() {
+        return Some(Finding::ok(SUBJECT, "netfilter sees what passes a bridge"));
+    }
+    let found = format!("{} is 0", some_of(&off));
+    if !bridges.iter().any(|it| in_use(node, it)) {
+        return Some(Finding::ok(SUBJECT, found).means("The first ADD sets it."));
+    }
+    let keys: Vec<_> = off.iter().map(|it| format!("{it}=1")).collect();
+    let mend = format!("sysctl -w {}", keys.join(" "));
+    Some(Finding::warning(SUBJECT, found).means(means).mend(mend))
+}
+
+/// Some pod is on the bridge.
+fn in_use(node: &Node, bridge: &str) -> bool {
+    let bridge = node.link_called(bridge);
+    bridge.is_some_and(|it| node.ports(it.index).next().is_some())
+}
+
+type IsOf = fn(&Range<'_>) -> bool;
+
+const FORWARDING: [(&str, IsOf); 2] = [
+    ("net.ipv4.ip_forward", |it| it.subnet.is_ipv4()),
+    ("net.ipv6.conf.all.forwarding", |it| it.subnet.is_ipv6()),
+];
+
+const BRIDGED: [&str; 2] = [
+    "net.bridge.bridge-nf-call-iptables",
+    "net.bridge.bridge-nf-call-ip6tables",
+];
+
+const SUBJECT: &str = "sysctl";
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::super::tests::{levels, link, node};
+    use super::*;
+
+    const LIST: &str = r#"{"name": "pods", "plugins": [{"type": "bridge", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}}]}"#;
+
+    fn judged(sysctls: &[(&str, &str)], ports: usize) -> Vec<Finding> {
+        let mut node = node(&[("pods.conflist", LIST)]);
+        let values = sysctls
+            .iter()
+            .map(|(key, value)| (format!("net.{key}"), (*value).to_owned()));
+        node.sysctls.0 = values.collect();
+        node.links = vec![link(1, "cni0")];
+        node.links.extend((0..ports).map(|_| {
+            let mut port = link(2, "veth1");
+            port.master = Some(1);
+            port
+        }));
+        judge(&node)
+    }
+
+    const CALLED: [(&str, &str); 2] = [
+        ("bridge.bridge-nf-call-iptables", "1"),
+        ("bridge.bridge-nf-call-ip6tables", "1"),
+    ];
+
+    #[test]
+    fn forwarding_that_is_off_matters_where_a_pod_is() {
+        for (value, ports, level) in [
+            ("1", 1, Level::Ok),
+            ("0", 0, Level::Ok),
+            ("0", 1, Level::Problem),
+        ] {
+            let [first, second] = CALLED;
+            let findings = judged(&[("ipv4.ip_forward", value), first, second], ports);
+            assert_eq!(levels(&findings), [level, Level::Ok], "{value} {ports}");
+        }
+        let [first, second] = CALLED;
+        let own = ("ipv4.conf.cni0.forwarding", "0");
+        let findings = judged(&[("ipv4.ip_forward", "1"), own, first, second], 1);
+        assert_eq!(levels(&findings), [Level::Ok, Level::Problem, Level::Ok]);
+    }
+
+    #[test]
+    fn netfilter_that_sees_no_bridge_is_told() {
+        let forwards = ("ipv4.ip_forward", "1");
+        let findings = judged(&[forwards], 0);
+        assert_eq!(findings[1].mend, "modprobe br_netfilter");
+        let off = [("bridge.bridge-nf-call-iptables", "0"), CALLED[1]];
+        for (ports, level) in [(0, Level::Ok), (1, Level::Warning)] {
+            let findings = judged(&[forwards, off[0], off[1]], ports);
+            assert_eq!(levels(&findings), [Level::Ok, level]);
+        }
+    }
+}

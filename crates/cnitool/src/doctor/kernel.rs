@@ -1,0 +1,98 @@
+//! What the kernel cannot do, and what plugins say themselves.
+
+use serde_json::Value;
+
+use super::finding::{Finding, Level};
+use crate::node::{Lack, Need, Node, Source};
+
+/// Of what was tried, and of STATUS.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let mut findings: Vec<_> = node.lacks.iter().map(|it| lack(node, it)).collect();
+    if findings.is_empty() {
+        let found = "bridges, pairs, limits and nf_tables can be made";
+        findings.push(Finding::ok("kernel", found));
+    }
+    let chosen = node.configuration.chosen().map(|it| it.name.as_str());
+    findings.extend(node.refusals.iter().map(|refusal| {
+        let is_chosen = chosen == Some(refusal.file.as_str());
+        let level = if is_chosen {
+            Level::Problem
+        } else {
+            Level::Warning
+        };
+        let found = format!("{}: {}", refusal.file, refusal.reason);
+        let file = node.configuration.directory.join(&refusal.file);
+        Finding::new(level, "status", found)
+            .means("The plugin says so when it is asked for STATUS; every ADD fails.")
+            .mend(format!("vi {}", file.display()))
+    }));
+    findings
+}
+
+fn lack(node: &Node, Lack { reason, need }: &Lack) -> Finding {
+    let Need { plugin, keys } = need;
+    let what = match keys {
+        [] => (*plugin).to_owned(),
+        keys => format!("{plugin} with {}", keys.join(" or ")),
+    };
+    let mut sources = node.configuration.sources();
+    match sources.find(|it| needs(*it, *need)) {
+        None => Finding::ok("kernel", reason).means(format!(
+            "Only {what} needs it, which nothing is configured for."
+        )),
+        Some(source) => Finding::problem("kernel", reason).means(format!(
+            "{what} needs it, and {} asks for that: every ADD fails that does.",
+            source.file.name
+        )),
+    }
+}
+
+fn needs(source: Source<'_>, Need { plugin, keys }: Need) -> bool {
+    let is_asked = |key: &&str| {
+        source.key(key).is_some_and(|value| match value {
+            Value::Bool(is_set) => *is_set,
+            Value::Number(number) => number.as_f64() != Some(0.0),
+            _ => true,
+        })
+    };
+    source.plugin.program == plugin && (keys.is_empty() || keys.iter().any(is_asked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{levels, node};
+    use super::*;
+    use crate::node::Refusal;
+
+    fn judged(keys: &'static [&'static str]) -> Level {
+        let list =
+            r#"{"name": "pods", "plugins": [{"type": "bridge", "vlan": 0, "ipMasq": true}]}"#;
+        let mut node = node(&[("pods.conflist", list)]);
+        let plugin = "bridge";
+        node.lacks = vec![Lack {
+            reason: "filter VLANs: operation not supported".to_owned(),
+            need: Need { plugin, keys },
+        }];
+        levels(&judge(&node))[0]
+    }
+
+    #[test]
+    fn what_nothing_needs_may_be_lacking() {
+        assert_eq!(judged(&["vlan", "vlanTrunk"]), Level::Ok);
+        assert_eq!(judged(&["vlanTrunk", "ipMasq"]), Level::Problem);
+        assert_eq!(judged(&[]), Level::Problem);
+    }
+
+    #[test]
+    fn refusals_of_the_network_that_is_taken_are_problems() {
+        let list = r#"{"name": "pods", "plugins": [{"type": "bridge"}]}"#;
+        let mut node = node(&[("1.conflist", list), ("2.conflist", list)]);
+        let refusal = |file: &str| Refusal {
+            file: file.to_owned(),
+            reason: "plugin bridge: invalid mtu (code 7)".to_owned(),
+        };
+        node.refusals = vec![refusal("1.conflist"), refusal("2.conflist")];
+        let levels = levels(&judge(&node));
+        assert_eq!(levels, [Level::Ok, Level::Problem, Level::Warning]);
+    }
+}

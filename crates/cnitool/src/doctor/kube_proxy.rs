@@ -1,0 +1,142 @@
+//! kube-proxy's mode, which says whether hostPorts could take what is for Services.
+
+use serde_json::Value;
+
+use super::finding::{Finding, some_of};
+use crate::node::{Node, Source};
+
+/// Of the mode, and of each portmap where it matters.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let Some(link) = node.link_called(IPVS_LINK) else {
+        let mode = match &node.firewall {
+            it if it.has_table("kube-proxy") => "nftables",
+            it if it.has_chain("KUBE-SERVICES") => "iptables",
+            _ => return Vec::new(),
+        };
+        let found = format!("its mode is {mode}: Services come before hostPorts");
+        return vec![Finding::ok(SUBJECT, found)];
+    };
+    let services = node.addresses.iter().filter(|it| it.link == link.index);
+    let services: Vec<_> = services.filter(|it| !it.is_link_local).collect();
+    let mut findings = Vec::new();
+    for source in node.configuration.sources() {
+        if source.plugin.program == "portmap" {
+            let families = FAMILIES.iter().filter(|it| {
+                let mut of_family = services.iter().map(|it| it.address);
+                of_family.any(|address| address.is_ipv4() == it.is_ipv4)
+            });
+            let open = families.filter(|it| !excludes(source, it.key, it.word));
+            findings.extend(open.map(|it| exposed(node, source, it)));
+        }
+    }
+    if findings.is_empty() {
+        let addresses: Vec<_> = services.iter().map(|it| it.address.ip()).collect();
+        let found = format!("its mode is IPVS; Services have {}", some_of(&addresses));
+        findings.push(Finding::ok(SUBJECT, found));
+    }
+    findings
+}
+
+/// A condition keeps some destinations out.
+fn excludes(source: Source<'_>, key: &str, word: &str) -> bool {
+    let conditions = source.key(key).and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten().filter_map(Value::as_str);
+    conditions.any(|it| it.contains(word))
+}
+
+fn exposed(node: &Node, source: Source<'_>, family: &Family) -> Finding {
+    let file = &source.file.name;
+    let found = format!(
+        "its mode is IPVS, and portmap in {file} has no {}",
+        family.key
+    );
+    let condition = format!(
+        "\"{}\": [\"{} != {}\"]",
+        family.key, family.word, family.range
+    );
+    Finding::problem(SUBJECT, found)
+        .means(format!(
+            "Addresses of Services are the node's own on {IPVS_LINK}: what is sent to a Service on \
+             a port that is also a hostPort goes to that pod. Put in your range of Services."
+        ))
+        .mend(format!(
+            "sed -i 's|\"type\": *\"portmap\"|&, {condition}|' {}",
+            node.configuration.place(source.file)
+        ))
+}
+
+struct Family {
+    is_ipv4: bool,
+    key: &'static str,
+    word: &'static str,
+    /// kubeadm's default, and an example of a range.
+    range: &'static str,
+}
+
+const FAMILIES: [Family; 2] = [
+    Family {
+        is_ipv4: true,
+        key: "conditionsV4",
+        word: "ip daddr",
+        range: "10.96.0.0/12",
+    },
+    Family {
+        is_ipv4: false,
+        key: "conditionsV6",
+        word: "ip6 daddr",
+        range: "fd00:10:96::/112",
+    },
+];
+
+/// kube-proxy gives it the addresses of all Services.
+const IPVS_LINK: &str = "kube-ipvs0";
+
+const SUBJECT: &str = "kube-proxy";
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::super::tests::{levels, link, node};
+    use super::*;
+
+    fn with_ipvs(portmap: &str) -> Vec<Finding> {
+        let list = format!(r#"{{"name": "pods", "plugins": [{{"type": "portmap"{portmap}}}]}}"#);
+        let mut node = node(&[("pods.conflist", &list)]);
+        node.links = vec![link(9, IPVS_LINK)];
+        node.addresses = vec![netlink::Address {
+            link: 9,
+            address: "10.96.0.1/32".parse().unwrap(),
+            is_tentative: false,
+            is_duplicate: false,
+            is_link_local: false,
+        }];
+        judge(&node)
+    }
+
+    #[test]
+    fn ipvs_needs_a_condition() {
+        let findings = with_ipvs("");
+        assert_eq!(levels(&findings), [Level::Problem]);
+        assert!(
+            findings[0]
+                .mend
+                .contains(r#""conditionsV4": ["ip daddr != 10.96.0.0/12"]"#)
+        );
+        let findings = with_ipvs(r#", "conditionsV4": ["ip daddr != 10.96.0.0/12"]"#);
+        assert_eq!(levels(&findings), [Level::Ok]);
+    }
+
+    #[test]
+    fn other_modes_are_known_by_their_tables() {
+        let mut node = node(&[]);
+        assert_eq!(judge(&node), []);
+        node.firewall.chains = vec![nft::HeldChain {
+            family: nft::Family::Ipv4,
+            table: "nat".to_owned(),
+            name: "KUBE-SERVICES".to_owned(),
+            is_forward: false,
+            policy: None,
+        }];
+        assert!(judge(&node)[0].found.starts_with("its mode is iptables"));
+    }
+}

@@ -1,0 +1,164 @@
+//! What the kernel lacks, found by trying, in a namespace that is made for it and ends with it.
+
+use std::net::Ipv4Addr;
+
+use ipnetwork::IpNetwork;
+use netlink::{LinkChange, MacAddress, Request, VethEnd, VethPair};
+use netns::Netns;
+use nft::{
+    Chain, ChainKind, Entry, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
+    TargetType, Type,
+};
+
+/// Something that the kernel cannot do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// What it cannot do, in the kernel's words.
+    pub reason: String,
+    /// Who needs it.
+    pub need: Need,
+}
+
+/// A plugin, and the keys of which one has to be set for it to need something; none: always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// The plugin.
+    pub plugin: &'static str,
+    /// The keys.
+    pub keys: &'static [&'static str],
+}
+
+/// Everything that it cannot do.
+///
+/// # Errors
+/// No namespace can be made, or no socket be opened in it.
+pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
+    Netns::run_in_new(|| {
+        let mut lacks = links()?;
+        lacks.extend(limits()?);
+        lacks.extend(tables()?);
+        Ok(lacks)
+    })?
+}
+
+/// Bridges, pairs and VLANs.
+fn links() -> anyhow::Result<Vec<Lack>> {
+    let connection = netlink::Connection::open()?;
+    let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
+    let bridge = connection.add_bridge(BRIDGE, mac(1), MTU);
+    if let Err(error) = bridge {
+        return Ok(vec![lack(error, ALWAYS)]);
+    }
+    let end = |name, last| VethEnd {
+        name,
+        mac: mac(last),
+    };
+    let pair = VethPair {
+        host: end("host", 2),
+        container: end("container", 3),
+        mtu: MTU,
+        master: connection.link(BRIDGE)?.index,
+        alias: "a pair to try whether there can be one",
+        sandbox: &Netns::own()?,
+    };
+    let pair = connection.add_veth(&pair, Vec::new()).map(drop);
+    let filtering = Request::change_link(BRIDGE, &LinkChange::VlanFiltering);
+    let filtering = connection.execute(vec![filtering]);
+    let tried = [(pair, ALWAYS), (filtering, VLANS)].into_iter();
+    let lacks = tried.filter_map(|(tried, need)| Some(lack(tried.err()?, need)));
+    Ok(lacks.collect())
+}
+
+fn limits() -> anyhow::Result<Vec<Lack>> {
+    let modules = tc::missing(&netlink::Connection::open()?)?.into_iter();
+    let lacks = modules.map(|module| Lack {
+        reason: format!("the kernel lacks {module}, and modprobe {module} may help"),
+        need: match module {
+            tc::Module::Htb => SUBNETS,
+            _ => RATES,
+        },
+    });
+    Ok(lacks.collect())
+}
+
+/// What the plugins' tables are made of, each by itself.
+fn tables() -> anyhow::Result<Vec<Lack>> {
+    let connection = nft::Connection::open()?;
+    let frames = Rule::new("").when_in(&[Field::InputName, Field::EtherSource], SET);
+    let frames = (frames.drop(), [Type::InterfaceName, Type::EtherAddress]);
+    let masquerade = Rule::new("").when_translated().when_ip(IpVersion::V4);
+    let masquerade = masquerade.masquerade(SourcePort::FullyRandom);
+    let ports = [Field::Protocol, Field::DestinationPort];
+    let translate = Rule::new("").when_to_host().when_ip(IpVersion::V4);
+    let elsewhere = IpNetwork::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
+    let translate = translate.unless_to(elsewhere);
+    let translate = translate.dnat_by(IpVersion::V4, &ports, MAP);
+    let key = [Type::Protocol, Type::Port];
+    let (pre, post) = (Hook::Prerouting, Hook::Postrouting);
+    let tried = [
+        (table((Family::Bridge, pre), frames), FRAMES),
+        (table((Family::Inet, post), (masquerade, key)), MASQUERADE),
+        (table((Family::Inet, pre), (translate, key)), PORTS),
+    ];
+    let tried = tried
+        .iter()
+        .map(|(table, need)| (connection.rehearse(table), *need));
+    let lacks = tried.filter_map(|(tried, need)| Some(lack(tried.err()?, need)));
+    Ok(lacks.collect())
+}
+
+/// A table with one rule, and a set and a map that it may look at.
+fn table((family, hook): (Family, Hook), (rule, key): (Rule, [Type; 2])) -> Table {
+    let kind = match family {
+        Family::Bridge => ChainKind::Filter,
+        _ => ChainKind::Nat,
+    };
+    let pod = TargetType::Values(vec![Type::Ipv4Address, Type::Port]);
+    let set = |name, target| Set {
+        name,
+        key: key.to_vec(),
+        target,
+    };
+    Table {
+        family,
+        name: "try",
+        sets: vec![set(SET, TargetType::None), set(MAP, pod)],
+        chains: vec![Chain {
+            name: "try".to_owned(),
+            entry: Some(Entry {
+                kind,
+                hook,
+                priority: 100,
+            }),
+            rules: vec![rule],
+        }],
+    }
+}
+
+fn lack(error: impl Into<anyhow::Error>, need: Need) -> Lack {
+    Lack {
+        reason: super::words(error),
+        need,
+    }
+}
+
+const fn of(plugin: &'static str, keys: &'static [&'static str]) -> Need {
+    Need { plugin, keys }
+}
+
+const ALWAYS: Need = of("bridge", &[]);
+const VLANS: Need = of("bridge", &["vlan", "vlanTrunk"]);
+const FRAMES: Need = of("bridge", &["macspoofchk", "promiscMode"]);
+const MASQUERADE: Need = of("bridge", &["ipMasq"]);
+const PORTS: Need = of("portmap", &[]);
+const RATES: Need = of("bandwidth", &[]);
+const SUBNETS: Need = of("bandwidth", &["shapedSubnets", "unshapedSubnets"]);
+
+/// In bytes.
+const MTU: u32 = 1500;
+
+/// A name in a namespace of its own.
+const BRIDGE: &str = "trial";
+
+const SET: &str = "set";
+const MAP: &str = "map";

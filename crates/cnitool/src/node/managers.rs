@@ -1,0 +1,113 @@
+//! Who else on the node looks after links: udev, systemd-networkd, `NetworkManager`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use netlink::Link;
+
+/// What they do with links.
+#[derive(Debug, Default)]
+pub struct Managers {
+    /// Links that somebody manages.
+    pub managed: Vec<Managed>,
+    /// The file by which udev gives every link without a MAC of its own another one.
+    pub mac_policy: Option<PathBuf>,
+}
+
+/// A link that somebody manages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Managed {
+    /// The link's name.
+    pub link: String,
+    /// Who does.
+    pub by: &'static str,
+    /// The file that says so, where it is told.
+    pub file: Option<String>,
+}
+
+impl Managers {
+    pub(super) fn read(links: &[Link]) -> Self {
+        let managed = links
+            .iter()
+            .flat_map(|link| [networkd(link), network_manager(link)]);
+        Self {
+            managed: managed.flatten().collect(),
+            mac_policy: mac_policy(&LINK_FILES.map(Path::new)),
+        }
+    }
+}
+
+/// By the state that systemd-networkd keeps of each link.
+fn networkd(link: &Link) -> Option<Managed> {
+    let state = fs::read_to_string(format!("{NETWORKD}/{}", link.index)).ok()?;
+    let is_managed = value(&state, "ADMIN_STATE").is_some_and(|it| it != "unmanaged");
+    is_managed.then(|| Managed {
+        link: link.name.clone(),
+        by: "systemd-networkd",
+        file: value(&state, "NETWORK_FILE").map(str::to_owned),
+    })
+}
+
+/// By the state that `NetworkManager` keeps of each link.
+fn network_manager(link: &Link) -> Option<Managed> {
+    let state = fs::read_to_string(format!("{NETWORK_MANAGER}/{}", link.index)).ok()?;
+    (value(&state, "managed") == Some("true")).then(|| Managed {
+        link: link.name.clone(),
+        by: "NetworkManager",
+        file: None,
+    })
+}
+
+fn value<'a>(state: &'a str, key: &str) -> Option<&'a str> {
+    let mut values = state.lines().filter_map(|line| line.split_once('='));
+    values.find_map(|(found, value)| (found == key).then_some(value))
+}
+
+/// The first file by name that says so, where one hides others of its name in later directories:
+/// systemd.link(5).
+fn mac_policy(directories: &[&Path]) -> Option<PathBuf> {
+    let mut files = BTreeMap::new();
+    for directory in directories.iter().rev() {
+        for file in fs::read_dir(directory).into_iter().flatten().flatten() {
+            files.insert(file.file_name(), file.path());
+        }
+    }
+    let is_link = |it: &&PathBuf| it.extension().is_some_and(|it| it == "link");
+    let says_so = |it: &&PathBuf| {
+        let text = fs::read_to_string(it).unwrap_or_default();
+        value(&text, "MACAddressPolicy").is_some_and(|it| it != "none")
+    };
+    files.values().filter(is_link).find(says_so).cloned()
+}
+
+const NETWORKD: &str = "/run/systemd/netif/links";
+const NETWORK_MANAGER: &str = "/run/NetworkManager/devices";
+
+/// The first has precedence.
+const LINK_FILES: [&str; 3] = [
+    "/etc/systemd/network",
+    "/run/systemd/network",
+    "/usr/lib/systemd/network",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policy_is_that_of_the_file_that_hides_others() {
+        let [first, last] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let directories = [first.path(), last.path()];
+        let policy = "[Link]\nNamePolicy=keep\nMACAddressPolicy=persistent\n";
+        fs::write(last.path().join("99-default.link"), policy).unwrap();
+        fs::write(last.path().join("10-other.network"), policy).unwrap();
+        assert_eq!(
+            mac_policy(&directories),
+            Some(last.path().join("99-default.link"))
+        );
+        let hiding = policy.replace("persistent", "none");
+        fs::write(first.path().join("99-default.link"), hiding).unwrap();
+        assert_eq!(mac_policy(&directories), None);
+    }
+}

@@ -1,0 +1,27 @@
+//! Parameters of the kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use netns::Sysctl;
+
+/// Values by their names; what the kernel has not is not there.
+#[derive(Debug, Default)]
+pub struct Sysctls(pub BTreeMap<String, String>);
+
+impl Sysctls {
+    pub(super) fn read(bridges: &BTreeSet<&str>) -> Self {
+        let ipv4 = Sysctl::new(&["net", "ipv4", "ip_forward"]);
+        let ipv6 = Sysctl::ipv6("all", "forwarding");
+        let call = ["iptables", "ip6tables"].map(|it| format!("bridge-nf-call-{it}"));
+        let call = call.iter().map(|it| Sysctl::new(&["net", "bridge", it]));
+        let of_bridges = bridges.iter().map(|it| Sysctl::ipv4(it, "forwarding"));
+        let all = [ipv4, ipv6].into_iter().chain(call).chain(of_bridges);
+        let read = all.filter_map(|it| Some((it.key(), it.read().ok()?)));
+        Self(read.collect())
+    }
+
+    /// The value of a parameter as sysctl(8) names it.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+}

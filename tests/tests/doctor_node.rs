@@ -1,0 +1,255 @@
+//! cnitool doctor: a node whose kernel, links, ports and disks are not as networks need them.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::json;
+use tests::{Findings, Host, Place as _, Sandbox, Tool, eventually};
+
+const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
+
+/// A pod on the network `pods`, for which doctor has nothing to say.
+fn healthy<'h>(host: &'h Host, a: &Sandbox) -> Tool<'h> {
+    let tool = host.pods();
+    tool.add("pods", a, &PORTS);
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+    tool
+}
+
+/// Runs what mends the findings of this subject; then there is nothing to say any more.
+#[track_caller]
+fn mends(host: &Host, tool: &Tool<'_>, findings: &Findings, subject: &str) {
+    let commands = findings.mends(subject);
+    assert!(!commands.is_empty(), "{findings:#?}");
+    for command in commands {
+        host.run("sh", &["-c", &command]);
+    }
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+}
+
+#[test]
+fn what_the_kernel_lacks_is_told_where_it_is_asked_for() {
+    let host = Host::new();
+    let tool = host.tool();
+    let filters = Command::new("ip")
+        .args([
+            "link",
+            "add",
+            "try",
+            "type",
+            "bridge",
+            "vlan_filtering",
+            "1",
+        ])
+        .output();
+    let filters = filters.unwrap().status.success();
+    let bridge = host.bridge();
+    tool.configure("pods", &[bridge.config().clone()]);
+    assert_eq!(tool.doctor().status, 0);
+    tool.configure("pods", &[bridge.with("vlan", 100).config().clone()]);
+    let told = tool.doctor().holds(
+        "problem",
+        "kernel",
+        &["bridge with vlan or vlanTrunk needs it"],
+    );
+    assert_eq!(told, !filters);
+}
+
+#[test]
+fn what_a_plugin_refuses_is_told() {
+    let host = Host::new();
+    let tool = host.tool();
+    for version in ["1.1.0", "0.4.0"] {
+        let bridge = host.bridge().with("mtu", 9).config().clone();
+        let list = json!({"cniVersion": version, "name": "pods", "plugins": [bridge]});
+        tool.write("pods.conflist", &list.to_string());
+        tool.doctor()
+            .expect("problem", "status", &["pods.conflist", "mtu", "code 7"]);
+    }
+}
+
+#[test]
+fn node_that_forwards_no_more_is_told() {
+    for (sysctl, value, level) in [
+        ("net/ipv4/ip_forward", "0", "problem"),
+        ("net/ipv6/conf/all/forwarding", "0", "problem"),
+        ("net/ipv4/conf/cni1/forwarding", "0", "problem"),
+        ("net/bridge/bridge-nf-call-iptables", "0", "warning"),
+        ("net/bridge/bridge-nf-call-ip6tables", "0", "warning"),
+    ] {
+        let host = Host::new();
+        let a = host.sandbox("a");
+        let tool = healthy(&host, &a);
+        host.set_sysctl(sysctl, value);
+        let findings = tool.doctor();
+        findings.expect(level, "sysctl", &[&sysctl.replace('/', "."), "is 0"]);
+        mends(&host, &tool, &findings, "sysctl");
+    }
+}
+
+#[test]
+fn bridge_that_is_down_or_lost_its_address_is_told() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = healthy(&host, &a);
+    host.ip("address delete 10.1.0.1/24 dev cni1");
+    assert!(!a.pings("10.1.0.1"));
+    let findings = tool.doctor();
+    findings.expect(
+        "problem",
+        "bridge",
+        &["cni1 lacks the gateway's address 10.1.0.1/24"],
+    );
+    mends(&host, &tool, &findings, "bridge");
+    assert!(eventually(|| a.pings("10.1.0.1")));
+    host.ip("link set cni1 down");
+    let findings = tool.doctor();
+    findings.expect("problem", "bridge", &["cni1 is down"]);
+    host.ip("link set cni1 up");
+}
+
+#[test]
+fn mtus_that_do_not_fit_are_told() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let a = host.sandbox("a");
+    let tool = healthy(&host, &a);
+    host.ip("link set cni1 mtu 1400");
+    tool.doctor()
+        .expect("warning", "mtu", &["cni1 has MTU 1400", "veth", "1500"]);
+    host.ip("link set cni1 mtu 1500");
+    assert_eq!(tool.doctor().status, 0);
+    host.ip("route add default via 192.0.2.2");
+    host.ip("link set uplink mtu 1450");
+    let findings = tool.doctor();
+    findings.expect("warning", "mtu", &["cni1 has MTU 1500", "uplink 1450"]);
+}
+
+#[test]
+fn bridge_that_is_full_is_told() {
+    let host = Host::new();
+    let tool = host.pods();
+    let pairs = (0..1023).map(|it| format!("link add a{it} master cni1 type veth peer b{it}\n"));
+    let lines = "link add cni1 type bridge\nlink set cni1 up\n".to_owned();
+    let batch = host.dir().join("batch");
+    fs::write(&batch, lines + &pairs.collect::<String>()).unwrap();
+    host.run("ip", &["-batch", batch.to_str().unwrap()]);
+    tool.doctor()
+        .expect("problem", "bridge", &["cni1 has 1023 of 1023 ports"]);
+    host.ip("link delete a0");
+    tool.doctor()
+        .expect("warning", "bridge", &["cni1 has 1022 of 1023 ports"]);
+}
+
+/// The link is a bridge here, since not every kernel has what kube-proxy makes.
+#[test]
+fn services_that_hostports_could_take_are_told() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = healthy(&host, &a);
+    host.ip("link add kube-ipvs0 type bridge");
+    host.ip("address add 10.96.0.1/32 dev kube-ipvs0");
+    let findings = tool.doctor();
+    let words = [
+        "its mode is IPVS",
+        "conditionsV4",
+        "ip daddr != 10.96.0.0/12",
+    ];
+    findings.expect("problem", "kube-proxy", &words);
+    mends(&host, &tool, &findings, "kube-proxy");
+    tool.doctor()
+        .expect("ok", "kube-proxy", &["its mode is IPVS", "10.96.0.1"]);
+}
+
+#[test]
+fn managers_of_our_links_are_told() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = healthy(&host, &a);
+    let index = host.link("cni1")["ifindex"].to_string();
+    let networkd = "/run/systemd/netif/links";
+    fs::create_dir_all(networkd).unwrap();
+    let state = |admin: &str| format!("ADMIN_STATE={admin}\nNETWORK_FILE=/etc/x.network\n");
+    let networkd = format!("{networkd}/{index}");
+    fs::write(&networkd, state("configured")).unwrap();
+    let words = [
+        "systemd-networkd manages cni1, by /etc/x.network",
+        "Unmanaged=yes",
+    ];
+    tool.doctor().expect("warning", "manager", &words);
+    fs::write(&networkd, state("unmanaged")).unwrap();
+    assert_eq!(tool.doctor().status, 0);
+    fs::create_dir_all("/run/NetworkManager/devices").unwrap();
+    let file = format!("/run/NetworkManager/devices/{index}");
+    fs::write(file, "[device]\nmanaged=true\n").unwrap();
+    let words = [
+        "NetworkManager manages cni1",
+        "unmanaged-devices=interface-name:cni*",
+    ];
+    tool.doctor().expect("warning", "manager", &words);
+}
+
+#[test]
+fn port_that_a_process_listens_on_is_told() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = healthy(&host, &a);
+    let listener = TcpListener::bind("0.0.0.0:8080").unwrap();
+    let words = [
+        "tcp port 8080 leads to cni:pods/",
+        "listens on it",
+        "sport = :8080",
+    ];
+    tool.doctor().expect("warning", "hostport", &words);
+    drop(listener);
+    assert_eq!(tool.doctor().status, 0);
+}
+
+#[test]
+fn port_of_one_address_and_of_all_is_told() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = healthy(&host, &a);
+    let element = "192.0.2.1 . tcp . 8080 comment \"cni:pods/b/eth0\" : 10.1.0.9 . 80";
+    host.run(
+        "nft",
+        &[&format!(
+            "add element inet cni-portmap address-ports4 {{ {element} }}"
+        )],
+    );
+    let words = ["tcp port 8080 leads to cni:pods/", "cni:pods/b/eth0"];
+    tool.doctor().expect("problem", "hostport", &words);
+}
+
+#[test]
+fn disk_without_room_is_told() {
+    let host = Host::new();
+    let tool = host.pods();
+    host.tmpfs(host.lease_dir(), "size=64k,nr_inodes=100");
+    tool.doctor().expect("ok", "disk", &["64 KiB"]);
+    fs::write(host.lease_dir().join("large"), vec![0; 64 << 10]).unwrap();
+    tool.doctor()
+        .expect("problem", "disk", &["has 0 KiB", "No lease can be written"]);
+    host.tmpfs(host.lease_dir(), "nr_inodes=1");
+    tool.doctor().expect("problem", "disk", &["0 files left"]);
+    host.tmpfs(host.lease_dir(), "");
+    host.read_only(host.lease_dir());
+    tool.doctor().expect("problem", "disk", &["is read-only"]);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_the_rest_is_judged() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = healthy(&host, &a);
+    let setpriv = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"].map(str::to_owned);
+    let outcome = tool.run(&["doctor"]).under(&setpriv).run();
+    assert_ne!(outcome.status.code(), Some(0), "{outcome:#?}");
+    assert!(outcome.stdout.contains("not looked at: "), "{outcome:#?}");
+    assert!(outcome.stdout.contains("CAP_NET_ADMIN"), "{outcome:#?}");
+    assert!(
+        outcome.stdout.contains("network pods, version 1.1.0"),
+        "{outcome:#?}"
+    );
+}
