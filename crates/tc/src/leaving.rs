@@ -62,6 +62,24 @@ impl Leaving<'_> {
         }
     }
 
+    /// The rate that what leaves is limited to, of all traffic or of some, in bits a second; `None`
+    /// where nobody limits it, or somebody else does.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`].
+    pub fn rate(&self) -> Result<Option<u64>, Error> {
+        let root = match self.root() {
+            Err(Error::Foreign { .. }) => return Ok(None),
+            root => root?,
+        };
+        let held = match root.map(|it| it.discipline) {
+            Some(Discipline::Tbf(held)) => Some(held),
+            Some(Discipline::Htb { .. }) => self.class()?,
+            _ => None,
+        };
+        Ok(held.map(|it| it.rate.saturating_mul(8)))
+    }
+
     /// What is not as [`Self::ensure`] leaves it, in words.
     ///
     /// # Errors
@@ -169,21 +187,22 @@ impl Leaving<'_> {
     }
 
     fn is_class_as_left(&self, bucket: &TokenBucket) -> Result<bool, Error> {
-        let link = self.link.index;
-        let class = self.connection.class(link, CLASS)?;
-        let is_limited = class.is_some_and(|it| match it.discipline {
-            Discipline::Htb {
-                class: Some(held), ..
-            } => bucket.is_held_by(&held),
-            _ => false,
-        });
-        if !is_limited {
+        if !self.class()?.is_some_and(|held| bucket.is_held_by(&held)) {
             return Ok(false);
         }
-        let leaf = self.connection.qdisc(link, CLASS)?;
+        let leaf = self.connection.qdisc(self.link.index, CLASS)?;
         Ok(leaf.is_some_and(|it| match it.discipline {
             Discipline::Tbf(held) => holds(&held, &segmenter(bucket)),
             _ => false,
+        }))
+    }
+
+    /// The limit of the class of ours.
+    fn class(&self) -> Result<Option<HeldBucket>, Error> {
+        let class = self.connection.class(self.link.index, CLASS)?;
+        Ok(class.and_then(|it| match it.discipline {
+            Discipline::Htb { class, .. } => class,
+            _ => None,
         }))
     }
 
