@@ -87,6 +87,13 @@ impl<'h> Tool<'h> {
         Findings::of(&self.run(&["doctor", "--json"]).run())
     }
 
+    /// What `ps` lists.
+    #[track_caller]
+    pub fn ps(&self) -> Vec<Value> {
+        let listed = self.run(&["ps", "--json"]).ok();
+        listed.as_array().unwrap().clone()
+    }
+
     /// The directory of cached results.
     pub fn results(&self) -> PathBuf {
         PathBuf::from("/var/lib/cni/results")

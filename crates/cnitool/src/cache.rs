@@ -7,6 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -96,6 +97,12 @@ impl Cache {
             serde_json::to_writer(file, &entry).map_err(std::io::Error::from)
         };
         write().with_context(|| format!("write {}", path.display()))
+    }
+
+    /// When `attachment` was remembered.
+    pub fn written(&self, attachment: &Attachment) -> Option<SystemTime> {
+        let metadata = fs::metadata(self.path(attachment)).ok()?;
+        metadata.modified().ok()
     }
 
     /// Forgets `attachment`.

@@ -1,6 +1,6 @@
 //! The command line, and the one place that writes to standard output.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ use crate::chain::{Chain, Valid};
 use crate::conflist::Conflist;
 use crate::doctor::doctor;
 use crate::install::Install;
+use crate::ps::ps;
 use crate::reload::reload;
 use crate::sandbox::{self, Arguments, Sandbox};
 use crate::settings::Settings;
@@ -55,6 +56,11 @@ enum Command {
     /// Looks at the configuration, the kernel, the firewall and the disk, and changes nothing.
     /// The exit status is 0, 1 where there are warnings, and 2 where there are problems.
     Doctor(Output),
+    /// List who is attached
+    ///
+    /// By the results that runtimes remember, and by links, elements of `nf_tables` and leases. What
+    /// none of them tells is left blank.
+    Ps(Output),
 }
 
 /// How something is printed.
@@ -163,6 +169,7 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
             install.run(&settings.conf_directory, |name| std::env::var_os(name))?;
         }
         Command::Doctor(output) => return doctor(&settings, output.format()),
+        Command::Ps(output) => ps(&settings, output.format())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -260,8 +267,16 @@ fn attachment_id(text: &str) -> anyhow::Result<AttachmentId> {
     })
 }
 
+/// Whoever reads the beginning alone is content with it.
+pub fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
 fn print(result: &Value) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = io::stdout().lock();
     writeln!(stdout, "{result:#}").context("write the result to stdout")
 }
 

@@ -8,6 +8,7 @@ mod conflist;
 mod doctor;
 mod install;
 mod node;
+mod ps;
 mod reload;
 mod sandbox;
 mod settings;

@@ -29,6 +29,8 @@ mod install;
 mod man;
 #[path = "../../src/node/mod.rs"]
 mod node;
+#[path = "../../src/ps.rs"]
+mod ps;
 #[path = "../../src/reload.rs"]
 mod reload;
 #[path = "../../src/sandbox.rs"]

@@ -21,13 +21,13 @@ mod programs;
 mod range;
 mod ranges;
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
 use self::finding::{Finding, Level};
-use crate::cli::Format;
+use crate::cli::{Format, unless_closed};
 use crate::node::Node;
 use crate::settings::Settings;
 
@@ -43,10 +43,8 @@ pub fn doctor(settings: &Settings, format: Format) -> anyhow::Result<ExitCode> {
         Format::Text => page::text(&findings, &mut stdout),
         Format::Json => page::json(&findings, &mut stdout),
     };
-    written
-        .and_then(|()| stdout.flush())
-        .or_else(closed_pipe)
-        .context("write the findings to stdout")?;
+    let flushed = written.and_then(|()| stdout.flush());
+    unless_closed(flushed).context("write the findings to stdout")?;
     let worst = findings.iter().map(|it| it.level).max();
     Ok(match worst.unwrap_or(Level::Ok) {
         Level::Ok => ExitCode::SUCCESS,
@@ -70,14 +68,6 @@ fn unread(node: &Node) -> Vec<Finding> {
             .means("What depends on it is not judged. Everything can be read by root.")
     };
     unread.map(finding).collect()
-}
-
-/// Whoever reads the beginning of the page alone is content with it.
-fn closed_pipe(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(error),
-    }
 }
 
 const SUBJECTS: &[fn(&Node) -> Vec<Finding>] = &[
@@ -157,6 +147,7 @@ mod tests {
             address: address.parse().unwrap(),
             holder: Some((container.parse().unwrap(), Some(interface))),
             path: format!("/var/lib/cni/networks/{network}/{address}").into(),
+            since: None,
         }
     }
 
@@ -176,6 +167,7 @@ mod tests {
             attachment: entry.attachment().unwrap(),
             entry,
             is_alive: true,
+            since: None,
         }
     }
 

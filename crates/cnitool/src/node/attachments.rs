@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use cni::{Attachment, ContainerId, InterfaceName, json};
@@ -23,6 +24,8 @@ pub struct Attached {
     pub entry: Entry,
     /// Its sandbox exists, or that cannot be told.
     pub is_alive: bool,
+    /// When it was remembered.
+    pub since: Option<SystemTime>,
 }
 
 /// An address that is held.
@@ -36,6 +39,8 @@ pub struct Lease {
     pub holder: Option<(ContainerId, Option<InterfaceName>)>,
     /// The file.
     pub path: PathBuf,
+    /// When it was written.
+    pub since: Option<SystemTime>,
 }
 
 /// A directory of leases of a network.
@@ -75,6 +80,7 @@ pub(super) fn attached(settings: &Settings) -> anyhow::Result<Vec<Attached>> {
     let entries = cache.entries()?.into_iter().filter_map(Result::ok);
     let attached = entries.map(|(attachment, entry)| Attached {
         is_alive: may_exist(entry.netns()),
+        since: cache.written(&attachment),
         attachment,
         entry,
     });
@@ -115,6 +121,7 @@ fn lease(path: &Path) -> Option<Lease> {
         address,
         holder: holder(&content.unwrap_or_default()),
         path: path.to_owned(),
+        since: metadata.modified().ok(),
     })
 }
 

@@ -80,11 +80,16 @@ impl Configuration {
         let mut paths = conflist::candidates(&configuration.directory)?;
         paths.sort();
         configuration.files = paths.iter().map(|path| File::read(path)).collect();
-        let names: Vec<_> = configuration.sources().flat_map(Source::programs).collect();
-        let names = names.iter().map(|name| (*name).to_owned());
-        let programs = names.map(|name| (program(&settings.path, &name), name));
-        configuration.programs = programs.map(|(program, name)| (name, program)).collect();
         Ok(configuration)
+    }
+
+    /// Looks for the plugins, and asks each for its versions.
+    pub(super) fn find_programs(&mut self, settings: &Settings) {
+        let names: BTreeSet<_> = self.sources().flat_map(Source::programs).collect();
+        let programs = names
+            .into_iter()
+            .map(|name| (name.to_owned(), program(&settings.path, name)));
+        self.programs = programs.collect();
     }
 
     /// Every plugin of every network that makes sense.

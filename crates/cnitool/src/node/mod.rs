@@ -12,9 +12,10 @@ mod programs;
 mod sockets;
 mod sysctls;
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use netlink::{Address, Link, Route};
+use netlink::{Address, Link, LinkKind, Route};
 
 pub use self::attachments::{Attached, Lease};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
@@ -38,6 +39,8 @@ pub struct Node {
     pub addresses: Vec<Address>,
     /// As `ip route show table all`.
     pub routes: Vec<Route>,
+    /// What leaves by a link of this name is limited to so many bits a second.
+    pub limits: BTreeMap<String, u64>,
     /// What the kernel cannot do of all that plugins may need.
     pub lacks: Vec<Lack>,
     /// Parameters of the kernel.
@@ -63,33 +66,48 @@ pub struct Node {
 impl Node {
     /// Reads all of it, in the namespace that this process is in.
     pub fn read(settings: &Settings) -> Self {
+        let mut node = Self::attachments(settings);
+        node.configuration.find_programs(settings);
+        node.refusals = programs::refusals(settings, &node.configuration);
+        node.lacks = node.unread.take(kernel::lacks());
+        node.sysctls = Sysctls::read(&node.configuration.bridges());
+        node.managers = Managers::read(&node.links);
+        node.sockets = sockets::listening();
+        node.disks = disk::disks(&attachments::places(&node.configuration));
+        node
+    }
+
+    /// Reads what tells of attachments, and asks no plugin.
+    pub fn attachments(settings: &Settings) -> Self {
         let mut unread = Vec::new();
         let configuration = unread.take(Configuration::read(settings));
-        let attached = unread.take(attachments::attached(settings));
-        let leases = unread.take(attachments::leases(&configuration));
         let mut node = Self {
-            lacks: unread.take(kernel::lacks()),
-            refusals: programs::refusals(settings, &configuration),
-            disks: disk::disks(&attachments::places(&configuration)),
-            sockets: sockets::listening(),
+            attached: unread.take(attachments::attached(settings)),
+            leases: unread.take(attachments::leases(&configuration)),
             firewall: unread.take(Firewall::read()),
             configuration,
-            attached,
-            leases,
             ..Self::default()
         };
         unread.take(node.read_links());
-        node.sysctls = Sysctls::read(&node.configuration.bridges());
-        node.managers = Managers::read(&node.links);
         node.unread = unread;
         node
     }
 
-    fn read_links(&mut self) -> Result<(), netlink::Error> {
+    fn read_links(&mut self) -> anyhow::Result<()> {
         let connection = netlink::Connection::open()?;
         self.links = connection.links()?;
         self.addresses = connection.every_address()?;
         self.routes = connection.routes()?;
+        let limited = |it: &&Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);
+        for link in self.links.iter().filter(limited) {
+            let leaving = tc::Leaving {
+                connection: &connection,
+                link,
+            };
+            if let Some(rate) = leaving.rate()? {
+                self.limits.insert(link.name.clone(), rate);
+            }
+        }
         Ok(())
     }
 
