@@ -236,6 +236,29 @@ fn leases_of_sandboxes_that_are_gone_are_told_and_released() {
         &["2 addresses leased to sandboxes that are gone", "10.1.0.2"],
     );
     mend(&host, &tool, "lease");
+    let findings = tool.doctor();
+    assert_eq!(findings.status, 0, "{findings:#?}");
+    findings.expect("ok", "lease", &["2 leases"]);
+}
+
+/// GC came with version 1.1.0.
+#[test]
+fn leases_of_older_networks_are_released_by_hand() {
+    let host = Host::new();
+    let tool = host.tool();
+    let bridge = host.bridge_v4();
+    let list = json!({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge.config()]});
+    tool.write("pods.conflist", &list.to_string());
+    let pods = host.lease_dir().join("pods");
+    fs::create_dir_all(&pods).unwrap();
+    fs::write(pods.join("10.1.0.9"), "gone\r\neth0").unwrap();
+    tool.doctor().expect(
+        "warning",
+        "lease",
+        &["10.1.0.9 (gone)", "rm /run/test/leases/"],
+    );
+    mend(&host, &tool, "lease");
+    assert_eq!(tool.doctor().status, 0);
 }
 
 #[test]
@@ -250,13 +273,14 @@ fn elements_without_lease_and_link_are_told() {
         "cni:pods/",
         "has elements in",
         "cni-portmap",
-        "cnitool gc pods",
+        "CNI_COMMAND=DEL",
     ];
     assert!(tests::eventually(|| tool
         .doctor()
         .holds("warning", "element", &words)));
-    tool.run(&["gc", "pods"]).ok();
+    mend(&host, &tool, "element");
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+    assert!(!host.run("nft", &["list ruleset"]).contains("cni:"));
 }
 
 #[test]

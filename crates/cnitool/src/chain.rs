@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use cni::{AttachmentId, SearchPath, SpecVersion, Verb, delegate, note};
@@ -155,6 +155,17 @@ impl Chain<'_> {
         Ok(())
     }
 
+    /// What the first plugin says that says no; what they write to standard error is nobody's.
+    pub fn refusal(&self) -> Option<anyhow::Error> {
+        let plugins = self.network.plugins.iter();
+        let mut asked = plugins.map(|plugin| {
+            let request = plugin.request(self.network, Map::new());
+            let call = Call::without_sandbox(Verb::Status, request);
+            self.run(plugin, &call, Stdio::null())
+        });
+        asked.find_map(Result::err)
+    }
+
     /// Has the plugins among `reloading` put back what a reload of the host's firewall took away
     /// from `sandbox`. Each of them is asked.
     pub fn reload(
@@ -220,9 +231,13 @@ impl Chain<'_> {
     }
 
     fn call(&self, plugin: &PluginConfig, call: &Call) -> anyhow::Result<Vec<u8>> {
+        self.run(plugin, call, Stdio::inherit())
+    }
+
+    fn run(&self, plugin: &PluginConfig, call: &Call, stderr: Stdio) -> anyhow::Result<Vec<u8>> {
         let name = &plugin.program;
         let mut command = Command::new(find(self.path, name)?);
-        command.envs(call.environment(self.path));
+        command.envs(call.environment(self.path)).stderr(stderr);
         delegate::run(name, &mut command, &call.request).map_err(|error| match error {
             cni::Error::Delegate { plugin, object } => {
                 let details = match object.details.as_str() {

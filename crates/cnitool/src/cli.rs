@@ -14,6 +14,7 @@ use crate::chain::{Chain, Valid};
 use crate::conflist::Conflist;
 use crate::doctor::doctor;
 use crate::install::Install;
+use crate::listing::Listing;
 use crate::ps::ps;
 use crate::reload::reload;
 use crate::sandbox::{self, Arguments, Sandbox};
@@ -63,15 +64,6 @@ enum Command {
     Ps(Output),
 }
 
-/// How something is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
-
 #[derive(Debug, Args)]
 struct Output {
     /// Print a JSON list
@@ -80,11 +72,18 @@ struct Output {
 }
 
 impl Output {
-    fn format(&self) -> Format {
-        if self.json {
-            Format::Json
+    fn print(&self, listing: &impl Listing) -> anyhow::Result<()> {
+        let mut stdout = anstream::stdout().lock();
+        let written = if self.json {
+            let json = serde_json::to_string_pretty(listing)?;
+            writeln!(stdout, "{json}")
         } else {
-            Format::Text
+            listing.text(&mut stdout)
+        };
+        match written.and_then(|()| stdout.flush()) {
+            // Whoever reads the beginning alone is content with it.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written.context("write to stdout"),
         }
     }
 }
@@ -168,8 +167,12 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Install(install) => {
             install.run(&settings.conf_directory, |name| std::env::var_os(name))?;
         }
-        Command::Doctor(output) => return doctor(&settings, output.format()),
-        Command::Ps(output) => ps(&settings, output.format())?,
+        Command::Ps(output) => output.print(&ps(&settings))?,
+        Command::Doctor(output) => {
+            let page = doctor(&settings);
+            output.print(&page)?;
+            return Ok(ExitCode::from(page.status()));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -265,14 +268,6 @@ fn attachment_id(text: &str) -> anyhow::Result<AttachmentId> {
         container: parts.0.parse()?,
         interface: parts.1.parse()?,
     })
-}
-
-/// Whoever reads the beginning alone is content with it.
-pub fn unless_closed(written: io::Result<()>) -> io::Result<()> {
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
 }
 
 fn print(result: &Value) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ mod cli;
 mod conflist;
 mod doctor;
 mod install;
+mod listing;
 mod node;
 mod ps;
 mod reload;

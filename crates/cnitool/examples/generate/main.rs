@@ -26,10 +26,12 @@ mod conflist;
 mod doctor;
 #[path = "../../src/install/mod.rs"]
 mod install;
+#[path = "../../src/listing.rs"]
+mod listing;
 mod man;
 #[path = "../../src/node/mod.rs"]
 mod node;
-#[path = "../../src/ps.rs"]
+#[path = "../../src/ps/mod.rs"]
 mod ps;
 #[path = "../../src/reload.rs"]
 mod reload;

@@ -79,11 +79,27 @@ pub fn some_of<T: ToString>(all: &[T]) -> String {
     }
 }
 
+/// `word` as a shell takes it, whatever is in it.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-/:".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 const NAMED: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_see_more() {
+        assert_eq!(quoted("eth0"), "eth0");
+        assert_eq!(quoted("$(x)"), "'$(x)'");
+        assert_eq!(quoted("a'b"), r"'a'\''b'");
+    }
 
     #[test]
     fn long_lists_are_cut_short() {

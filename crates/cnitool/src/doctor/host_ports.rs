@@ -14,7 +14,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
     if findings.is_empty() && !held.is_empty() {
-        let found = format!("{} lead to pods, each to one", ports(held.len()));
+        let found = format!("ports that lead to pods: {}, each to one", held.len());
         findings.push(Finding::ok(SUBJECT, found));
     }
     findings
@@ -71,13 +71,6 @@ impl HostPort {
         };
         let family = self.to.0.is_ipv4() == other.to.0.is_ipv4();
         (self.protocol, self.port) == (other.protocol, other.port) && address && family
-    }
-}
-
-fn ports(count: usize) -> String {
-    match count {
-        1 => "1 port".to_owned(),
-        count => format!("{count} ports"),
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::{Finding, some_of};
-use crate::node::{Held, Lease, Node};
+use cni::Verb;
+
+use super::finding::{Finding, quoted, some_of};
+use crate::node::{Held, Lease, Node, Program};
 
 /// Of leases and elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -22,36 +24,43 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 /// Leases of each network whose sandbox is gone, or that nobody knows of.
 fn stale_leases(node: &Node) -> Vec<Finding> {
-    let mut stale = BTreeMap::<&str, Vec<String>>::new();
-    for lease in &node.leases {
-        if let Some((container, _)) = &lease.holder
-            && !is_used(node, lease)
-        {
-            let of_network = stale.entry(&lease.network).or_default();
-            of_network.push(format!("{} ({container})", lease.address));
-        }
+    let mut stale = BTreeMap::<&str, Vec<&Lease>>::new();
+    let is_stale = |it: &&Lease| it.holder.is_some() && !is_used(node, it);
+    for lease in node.leases.iter().filter(is_stale) {
+        stale.entry(&lease.network).or_default().push(lease);
     }
-    let finding = |(network, leases): (&str, Vec<String>)| {
+    let finding = |(network, leases): (&str, Vec<&Lease>)| {
+        let name = |it: &&Lease| {
+            let container = it
+                .holder
+                .as_ref()
+                .map(|(container, _)| container.to_string());
+            format!("{} ({})", it.address, container.unwrap_or_default())
+        };
+        let names: Vec<_> = leases.iter().map(name).collect();
         let found = format!(
             "network {network}: {} leased to sandboxes that are gone: {}",
             count(leases.len(), "address"),
-            some_of(&leases)
+            some_of(&names)
         );
-        let finding = Finding::warning("lease", found);
-        if node.configuration.has_network(network) {
-            return finding
-                .means("They are lost to pods. GC keeps what is cached and exists, nothing else.")
-                .mend(format!("cnitool gc {network}"));
-        }
-        let files = node.leases.iter().find(|it| it.network == network);
-        let directory = files
-            .and_then(|it| it.path.parent())
-            .map(|it| it.display().to_string());
-        finding
-            .means("No configuration has a network of this name any more.")
-            .mend(format!("rm -r {}", directory.unwrap_or_default()))
+        Finding::warning("lease", found)
+            .means("They are lost to pods, unless a runtime with a cache elsewhere has them.")
+            .mend(release(node, network, &leases))
     };
     stale.into_iter().map(finding).collect()
+}
+
+/// GC, which releases what belongs to no cached attachment that exists, if the network has it.
+fn release(node: &Node, network: &str, leases: &[&Lease]) -> String {
+    let list = node.configuration.network(network).map(|it| &it.list);
+    if list.is_some_and(|it| it.version >= Verb::Gc.since() && !it.disable_gc) {
+        return format!("cnitool gc {network}");
+    }
+    let files: Vec<_> = leases
+        .iter()
+        .map(|it| it.path.display().to_string())
+        .collect();
+    format!("rm {}", files.join(" "))
 }
 
 /// Files that name no container, or nothing that could be one: no DEL matches them.
@@ -83,20 +92,41 @@ fn stale_elements(node: &Node) -> Vec<Finding> {
     }
     let finding = |(owner, tables): (&str, BTreeSet<&str>)| {
         let tables: Vec<_> = tables.into_iter().collect();
-        let tables = tables.join(", ");
-        let network = owner
-            .trim_start_matches("cni:")
-            .split('/')
-            .next()
-            .unwrap_or_default();
-        Finding::warning(
-            "element",
-            format!("{owner} has elements in {tables}, and nothing else"),
-        )
-        .means("Its sandbox is gone; ports that it held may be held still.")
-        .mend(format!("cnitool gc {network}"))
+        let found = format!(
+            "{owner} has elements in {}, and nothing else",
+            tables.join(", ")
+        );
+        Finding::warning("element", found)
+            .means("Its sandbox is gone; ports that it held may be held still.")
+            .mend(delete(node, owner, &tables))
     };
     stale.into_iter().map(finding).collect()
+}
+
+/// DEL by the plugins that made the elements, for which their owner has to be told.
+fn delete(node: &Node, owner: &str, tables: &[&str]) -> String {
+    let mut names = owner.trim_start_matches("cni:").splitn(3, '/');
+    let mut name = || quoted(names.next().unwrap_or_default());
+    let (network, container, interface) = (name(), name(), name());
+    let plugins: BTreeSet<_> = tables.iter().map(|table| plugin_of(table)).collect();
+    let commands = plugins.into_iter().map(|plugin| {
+        let path = match node.configuration.programs.get(plugin) {
+            Some(Program::Found { path, .. }) => path.display().to_string(),
+            _ => format!("/opt/cni/bin/{plugin}"),
+        };
+        format!(
+            "echo '{{\"cniVersion\": \"1.0.0\", \"name\": \"{network}\", \"type\": \"{plugin}\"}}' | \
+             CNI_COMMAND=DEL CNI_CONTAINERID={container} CNI_IFNAME={interface} {path}"
+        )
+    });
+    commands.collect::<Vec<_>>().join("\n")
+}
+
+fn plugin_of(table: &str) -> &'static str {
+    match table {
+        "cni-portmap" => "portmap",
+        _ => "bridge",
+    }
 }
 
 /// Its holder's sandbox exists, or its link does.
@@ -148,7 +178,7 @@ mod tests {
 
     #[test]
     fn leases_of_who_is_gone_are_told_by_network() {
-        let list = r#"{"name": "pods", "plugins": [{"type": "bridge"}]}"#;
+        let list = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "bridge"}]}"#;
         let mut node = node(&[("pods.conflist", list)]);
         node.leases = vec![
             lease("pods", "10.1.0.2", "a"),
@@ -161,7 +191,7 @@ mod tests {
         let [old, pods] = judge(&node).try_into().unwrap();
         let (old, pods): (Finding, Finding) = (old, pods);
         assert_eq!((old.level, pods.level), (Level::Warning, Level::Warning));
-        assert_eq!(old.mend, "rm -r /var/lib/cni/networks/old");
+        assert_eq!(old.mend, "rm /var/lib/cni/networks/old/10.2.0.2");
         assert_eq!(pods.mend, "cnitool gc pods");
         assert!(
             pods.found.ends_with("10.1.0.2 (a), 10.1.0.3 (b)"),
@@ -195,7 +225,9 @@ mod tests {
             .into();
         let findings = judge(&node);
         let found = "cni:pods/c/eth0 has elements in cni-portmap, and nothing else";
-        assert!(findings.iter().any(|it| it.found == found), "{findings:?}");
+        let told = findings.iter().find(|it| it.found == found).unwrap();
+        let mend = "CNI_COMMAND=DEL CNI_CONTAINERID=c CNI_IFNAME=eth0 /opt/cni/bin/portmap";
+        assert!(told.mend.ends_with(mend), "{told:?}");
         assert_eq!(
             findings.iter().filter(|it| it.subject == "element").count(),
             1

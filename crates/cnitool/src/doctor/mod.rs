@@ -21,43 +21,19 @@ mod programs;
 mod range;
 mod ranges;
 
-use std::io::Write as _;
-use std::process::ExitCode;
-
-use anyhow::Context as _;
-
-use self::finding::{Finding, Level};
-use crate::cli::{Format, unless_closed};
+use self::finding::Finding;
+pub use self::page::Page;
 use crate::node::Node;
 use crate::settings::Settings;
 
-/// Looks at the node, prints what is found, worst last, and says by its exit status how bad that
-/// is: 0, 1 where there are warnings, 2 where there are problems.
-///
-/// # Errors
-/// Standard output cannot be written.
-pub fn doctor(settings: &Settings, format: Format) -> anyhow::Result<ExitCode> {
-    let findings = judge(&Node::read(settings));
-    let mut stdout = anstream::stdout().lock();
-    let written = match format {
-        Format::Text => page::text(&findings, &mut stdout),
-        Format::Json => page::json(&findings, &mut stdout),
-    };
-    let flushed = written.and_then(|()| stdout.flush());
-    unless_closed(flushed).context("write the findings to stdout")?;
-    let worst = findings.iter().map(|it| it.level).max();
-    Ok(match worst.unwrap_or(Level::Ok) {
-        Level::Ok => ExitCode::SUCCESS,
-        Level::Warning => ExitCode::from(1),
-        Level::Problem => ExitCode::from(2),
-    })
+/// Looks at the node, and changes nothing.
+pub fn doctor(settings: &Settings) -> Page {
+    Page::of(judge(&Node::read(settings)))
 }
 
-/// All findings, worst last; those of one level in the order of their subjects.
+/// All findings, those of one level in the order of their subjects.
 fn judge(node: &Node) -> Vec<Finding> {
-    let mut findings: Vec<_> = SUBJECTS.iter().flat_map(|subject| subject(node)).collect();
-    findings.sort_by_key(|it| it.level);
-    findings
+    SUBJECTS.iter().flat_map(|subject| subject(node)).collect()
 }
 
 /// What could not be read has no findings, which is not to say that all is well there.
@@ -96,6 +72,7 @@ mod tests {
     use netlink::{Link, LinkKind};
     use serde_json::json;
 
+    use super::finding::Level;
     use super::*;
     use crate::node::{Attached, Configuration, File, Lease};
 
@@ -172,18 +149,18 @@ mod tests {
     }
 
     #[test]
-    fn worst_comes_last() {
+    fn what_cannot_be_read_is_told() {
         let findings = judge(&Node {
             unread: vec!["nf_tables: operation not permitted".to_owned()],
             ..Node::default()
         });
-        let levels = levels(&findings);
-        assert!(levels.is_sorted(), "{levels:?}");
-        assert_eq!(
-            levels.last(),
-            Some(&Level::Problem),
-            "no network is configured"
+        let [first, ..] = findings.as_slice() else {
+            panic!("nothing is found");
+        };
+        assert_eq!(first.level, Level::Warning);
+        assert!(
+            first.found.ends_with("operation not permitted"),
+            "{first:?}"
         );
-        assert!(levels.contains(&Level::Warning));
     }
 }

@@ -1,40 +1,53 @@
-//! Findings as people read them, 80 columns wide, and as programs do.
+//! Findings as people read them, 80 columns wide, and what they amount to.
 
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use serde::Serialize;
 
 use super::finding::{Finding, Level};
+use crate::listing::{Listing, printable};
 
-/// Writes `findings` in their order, and a last line that counts them.
-///
-/// # Errors
-/// Those of `to`.
-pub fn text(findings: &[Finding], to: &mut impl Write) -> io::Result<()> {
-    for finding in findings {
-        let mut words = wrapped(&finding.found).into_iter();
-        let (style, level) = (style(finding.level), word(finding.level));
-        let first = words.next().unwrap_or_default();
-        let subject = finding.subject;
-        writeln!(to, "{style}{level:8}{style:#} {subject:10} {first}")?;
-        for line in words.chain(wrapped(&finding.means)) {
-            writeln!(to, "{:MARGIN$}{line}", "")?;
-        }
-        let command = Style::new().bold();
-        for line in finding.mend.lines() {
-            writeln!(to, "    {command}{line}{command:#}")?;
+/// Findings, worst last.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct Page(Vec<Finding>);
+
+impl Page {
+    /// Puts them in their order; those of one level stay in the one that they have.
+    pub fn of(mut findings: Vec<Finding>) -> Self {
+        findings.sort_by_key(|it| it.level);
+        Self(findings)
+    }
+
+    /// The exit status: 0, 1 where there are warnings, 2 where there are problems.
+    pub fn status(&self) -> u8 {
+        match self.0.last().map(|it| it.level) {
+            None | Some(Level::Ok) => 0,
+            Some(Level::Warning) => 1,
+            Some(Level::Problem) => 2,
         }
     }
-    writeln!(to, "{}", summary(findings))
 }
 
-/// Writes `findings` as one JSON list.
-///
-/// # Errors
-/// Those of `to`.
-pub fn json(findings: &[Finding], to: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *to, findings)?;
-    writeln!(to)
+impl Listing for Page {
+    fn text(&self, to: &mut impl Write) -> io::Result<()> {
+        for finding in &self.0 {
+            let mut words = wrapped(&finding.found).into_iter();
+            let (style, level) = (style(finding.level), word(finding.level));
+            let first = words.next().unwrap_or_default();
+            let subject = finding.subject;
+            writeln!(to, "{style}{level:8}{style:#} {subject:10} {first}")?;
+            for line in words.chain(wrapped(&finding.means)) {
+                writeln!(to, "{:MARGIN$}{line}", "")?;
+            }
+            let command = Style::new().bold();
+            for line in finding.mend.lines() {
+                writeln!(to, "    {command}{}{command:#}", printable(line))?;
+            }
+        }
+        writeln!(to, "{}", summary(&self.0))
+    }
 }
 
 fn summary(findings: &[Finding]) -> String {
@@ -71,7 +84,7 @@ fn style(level: Level) -> Style {
 /// Lines that fit beside the margin; a word that does not fit has one of its own.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for word in printable(text).split_whitespace() {
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
                 line.push(' ');
@@ -91,10 +104,12 @@ const WIDTH: usize = 80 - MARGIN;
 mod tests {
     use super::*;
 
-    fn page(findings: &[Finding]) -> String {
-        let mut page = Vec::new();
-        text(findings, &mut anstream::StripStream::new(&mut page)).unwrap();
-        String::from_utf8(page).unwrap()
+    fn text(findings: Vec<Finding>) -> String {
+        let mut text = Vec::new();
+        let page = Page::of(findings);
+        page.text(&mut anstream::StripStream::new(&mut text))
+            .unwrap();
+        String::from_utf8(text).unwrap()
     }
 
     #[test]
@@ -102,7 +117,7 @@ mod tests {
         let finding = Finding::problem("bridge", "cni0 has ".to_owned() + &"many ".repeat(20))
             .means("a pod more ".repeat(9))
             .mend("ip link show master cni0");
-        let page = page(&[Finding::ok("kernel", "as it should be"), finding]);
+        let page = text(vec![finding, Finding::ok("kernel", "as it should be")]);
         assert!(page.lines().all(|line| line.len() <= 80), "{page}");
         assert!(page.starts_with("ok       kernel     as it should be\nproblem  bridge     cni0"));
         assert!(page.contains("\n    ip link show master cni0\n"), "{page}");
@@ -111,12 +126,20 @@ mod tests {
 
     #[test]
     fn list_has_a_key_for_each_part() {
-        let mut list = Vec::new();
-        json(&[Finding::warning("disk", "full").mend("rm x")], &mut list).unwrap();
-        let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
+        let page = Page::of(vec![Finding::warning("disk", "full").mend("rm x")]);
         let expected = serde_json::json!([{
             "level": "warning", "subject": "disk", "found": "full", "means": "", "mend": "rm x",
         }]);
-        assert_eq!(list, expected);
+        assert_eq!(serde_json::to_value(page).unwrap(), expected);
+    }
+
+    #[test]
+    fn status_is_that_of_the_worst() {
+        let of = |findings| Page::of(findings).status();
+        let [ok, warning] = [Finding::ok("a", ""), Finding::warning("b", "")];
+        let problem = Finding::problem("c", "");
+        assert_eq!([of(Vec::new()), of(vec![ok.clone()])], [0, 0]);
+        assert_eq!(of(vec![warning.clone(), ok.clone()]), 1);
+        assert_eq!(of(vec![problem, warning, ok]), 2);
     }
 }

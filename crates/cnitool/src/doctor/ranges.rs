@@ -19,7 +19,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         findings.extend(fill(node, range));
     }
     if findings.is_empty() && !ranges.is_empty() {
-        let found = format!("{} overlap nothing, and have room", some_of(&ranges));
+        let found = format!("no overlap, and room: {}", some_of(&ranges));
         findings.push(Finding::ok(SUBJECT, found));
     }
     findings

@@ -47,6 +47,8 @@ pub struct Network {
 pub enum Program {
     /// It can be run.
     Found {
+        /// The file.
+        path: PathBuf,
         /// The versions of the specification that it says that it knows.
         versions: Option<Vec<String>>,
     },
@@ -118,10 +120,10 @@ impl Configuration {
         self.chosen().is_some_and(|it| it.name == source.file.name)
     }
 
-    /// A network of this name is configured.
-    pub fn has_network(&self, name: &str) -> bool {
-        self.sources()
-            .any(|it| it.network.list.name.as_str() == name)
+    /// The network of this name.
+    pub fn network(&self, name: &str) -> Option<&Network> {
+        let mut sources = self.sources().map(|it| it.network);
+        sources.find(|it| it.list.name.as_str() == name)
     }
 
     /// The bridges that networks attach to, each once.
@@ -221,10 +223,13 @@ impl<'a> Source<'a> {
 }
 
 fn program(path: &SearchPath, name: &str) -> Program {
-    if path.find(name).is_some() {
+    if let Some(file) = path.find(name) {
         let abilities = chain::abilities(path, name).unwrap_or_default();
         let versions = abilities.supported_versions;
-        return Program::Found { versions };
+        return Program::Found {
+            path: file,
+            versions,
+        };
     }
     let mut files = path.directories().iter().map(|it| it.join(name));
     let file = files.find(|it| it.is_file());

@@ -33,7 +33,7 @@ pub(super) fn refusals(settings: &Settings, configuration: &Configuration) -> Ve
             path: &settings.path,
             cache: &cache,
         };
-        let refusal = chain.status().err()?;
+        let refusal = chain.refusal()?;
         Some(Refusal {
             file: source.file.name.clone(),
             reason: super::words(refusal),
@@ -45,7 +45,7 @@ pub(super) fn refusals(settings: &Settings, configuration: &Configuration) -> Ve
 /// It can be run, and its network or it itself is new enough to have STATUS.
 fn can_be_asked(source: Source<'_>, configuration: &Configuration) -> bool {
     source.programs().iter().all(|name| {
-        let Some(Program::Found { versions }) = configuration.programs.get(*name) else {
+        let Some(Program::Found { versions, .. }) = configuration.programs.get(*name) else {
             return false;
         };
         let newest = SpecVersion::CURRENT.as_str();

@@ -1,44 +1,39 @@
-//! Attachments as people read them, a line each, and as programs do.
+//! Attachments as people read them.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
 use super::row::{Limits, Row};
+use crate::listing::{Listing, printable};
 
-/// Writes a line for each, under a line of headings.
-///
-/// # Errors
-/// Those of `to`.
-pub fn text(rows: &[Row], to: &mut impl Write) -> io::Result<()> {
-    let now = SystemTime::now();
-    let headings = HEADINGS.map(str::to_owned);
-    let lines: Vec<_> = [headings]
-        .into_iter()
-        .chain(rows.iter().map(|it| cells(it, now)))
-        .collect();
-    let width = |column: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..HEADINGS.len()).map(width).collect();
-    for line in &lines {
-        let cells = line
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        writeln!(to, "{}", line.trim_end())?;
+/// Attachments.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct Table(pub Vec<Row>);
+
+impl Listing for Table {
+    /// A line for each, under a line of headings.
+    fn text(&self, to: &mut impl Write) -> io::Result<()> {
+        let now = SystemTime::now();
+        let rows = self.0.iter().map(|it| cells(it, now));
+        let lines: Vec<_> = [HEADINGS.map(str::to_owned)]
+            .into_iter()
+            .chain(rows)
+            .collect();
+        let width = |column: usize| {
+            let cells = lines.iter().filter_map(|line| line.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..HEADINGS.len()).map(width).collect();
+        for line in &lines {
+            let cells = line.iter().zip(&widths);
+            let cells = cells.map(|(cell, width)| format!("{:width$}", printable(cell)));
+            writeln!(to, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
     }
-    Ok(())
-}
-
-/// Writes one JSON list.
-///
-/// # Errors
-/// Those of `to`.
-pub fn json(rows: &[Row], to: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *to, rows)?;
-    writeln!(to)
 }
 
 fn cells(row: &Row, now: SystemTime) -> [String; 9] {
@@ -122,7 +117,7 @@ mod tests {
             ..Row::default()
         };
         let mut page = Vec::new();
-        text(&[row], &mut page).unwrap();
+        Table(vec![row]).text(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
         let [heading, line] = page.lines().collect::<Vec<_>>().try_into().unwrap();
         let (heading, line): (&str, &str) = (heading, line);
