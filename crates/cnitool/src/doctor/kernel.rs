@@ -3,17 +3,21 @@
 use serde_json::Value;
 
 use super::finding::{Finding, Level};
-use crate::node::{Lack, Need, Node, Source};
+use crate::node::{Lack, Need, Node, Refusal, Source};
 
-/// Of what was tried, and of STATUS.
+/// Of what was tried.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let mut findings: Vec<_> = node.lacks.iter().map(|it| lack(node, it)).collect();
-    if findings.is_empty() {
+    if node.lacks.is_empty() {
         let found = "bridges, pairs, limits and nf_tables can be made";
-        findings.push(Finding::ok("kernel", found));
+        return vec![Finding::ok("kernel", found)];
     }
+    node.lacks.iter().map(|it| lack(node, it)).collect()
+}
+
+/// Of STATUS.
+pub fn refusals(node: &Node) -> Vec<Finding> {
     let chosen = node.configuration.chosen().map(|it| it.name.as_str());
-    findings.extend(node.refusals.iter().map(|refusal| {
+    let finding = |refusal: &Refusal| {
         let is_chosen = chosen == Some(refusal.file.as_str());
         let level = if is_chosen {
             Level::Problem
@@ -25,8 +29,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         Finding::new(level, "status", found)
             .means("The plugin says so when it is asked for STATUS; every ADD fails.")
             .mend(format!("vi {}", file.display()))
-    }));
-    findings
+    };
+    node.refusals.iter().map(finding).collect()
 }
 
 fn lack(node: &Node, Lack { reason, need }: &Lack) -> Finding {
@@ -62,7 +66,6 @@ fn needs(source: Source<'_>, Need { plugin, keys }: Need) -> bool {
 mod tests {
     use super::super::tests::{levels, node};
     use super::*;
-    use crate::node::Refusal;
 
     fn judged(keys: &'static [&'static str]) -> Level {
         let list =
@@ -84,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_the_network_that_is_taken_are_problems() {
+    fn what_plugins_of_the_network_that_is_taken_refuse_is_a_problem() {
         let list = r#"{"name": "pods", "plugins": [{"type": "bridge"}]}"#;
         let mut node = node(&[("1.conflist", list), ("2.conflist", list)]);
         let refusal = |file: &str| Refusal {
@@ -92,7 +95,6 @@ mod tests {
             reason: "plugin bridge: invalid mtu (code 7)".to_owned(),
         };
         node.refusals = vec![refusal("1.conflist"), refusal("2.conflist")];
-        let levels = levels(&judge(&node));
-        assert_eq!(levels, [Level::Ok, Level::Problem, Level::Warning]);
+        assert_eq!(levels(&refusals(&node)), [Level::Problem, Level::Warning]);
     }
 }

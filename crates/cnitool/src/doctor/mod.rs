@@ -23,7 +23,7 @@ mod ranges;
 
 use self::finding::Finding;
 pub use self::page::Page;
-use crate::node::Node;
+use crate::node::{Node, Part};
 use crate::settings::Settings;
 
 /// Looks at the node, and changes nothing.
@@ -33,35 +33,46 @@ pub fn doctor(settings: &Settings) -> Page {
 
 /// All findings, those of one level in the order of their subjects.
 fn judge(node: &Node) -> Vec<Finding> {
-    SUBJECTS.iter().flat_map(|subject| subject(node)).collect()
+    let is_read = |part: &Part| node.unread.iter().all(|(unread, _)| unread != part);
+    let judged = SUBJECTS
+        .iter()
+        .filter(|(_, parts)| parts.iter().all(is_read));
+    judged.flat_map(|(subject, _)| subject(node)).collect()
 }
 
-/// What could not be read has no findings, which is not to say that all is well there.
 fn unread(node: &Node) -> Vec<Finding> {
     let unread = node.unread.iter();
-    let finding = |reason: &String| {
+    let finding = |(_, reason): &(Part, String)| {
         Finding::warning("doctor", format!("not looked at: {reason}"))
             .means("What depends on it is not judged. Everything can be read by root.")
     };
     unread.map(finding).collect()
 }
 
-const SUBJECTS: &[fn(&Node) -> Vec<Finding>] = &[
-    unread,
-    configuration::judge,
-    programs::judge,
-    keys::judge,
-    capabilities::judge,
-    kernel::judge,
-    forwarding::judge,
-    firewall::judge,
-    kube_proxy::judge,
-    bridges::judge,
-    managers::judge,
-    ranges::judge,
-    leases::judge,
-    host_ports::judge,
-    disk::judge,
+type Judge = fn(&Node) -> Vec<Finding>;
+
+/// Each with what has to have been read for it: of what was not, nothing is said, neither good nor
+/// bad. Whoever may not look at the firewall is told by plugins of nothing else.
+const SUBJECTS: &[(Judge, &[Part])] = &[
+    (unread, &[]),
+    (configuration::judge, &[Part::Configuration]),
+    (programs::judge, &[]),
+    (keys::judge, &[]),
+    (capabilities::judge, &[]),
+    (kernel::judge, &[Part::Kernel]),
+    (kernel::refusals, &[Part::Firewall]),
+    (forwarding::judge, &[Part::Links]),
+    (firewall::judge, &[Part::Firewall, Part::Cache]),
+    (kube_proxy::judge, &[Part::Firewall, Part::Links]),
+    (bridges::judge, &[Part::Links, Part::Cache]),
+    (managers::judge, &[Part::Links]),
+    (ranges::judge, &[Part::Links, Part::Leases]),
+    (
+        leases::judge,
+        &[Part::Leases, Part::Cache, Part::Links, Part::Firewall],
+    ),
+    (host_ports::judge, &[Part::Firewall]),
+    (disk::judge, &[]),
 ];
 
 #[cfg(test)]
@@ -149,18 +160,23 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
-        let findings = judge(&Node {
-            unread: vec!["nf_tables: operation not permitted".to_owned()],
-            ..Node::default()
-        });
-        let [first, ..] = findings.as_slice() else {
-            panic!("nothing is found");
+    fn of_what_cannot_be_read_nothing_is_said_but_that() {
+        let subjects = |unread: &[Part]| {
+            let reason = "operation not permitted";
+            let unread = unread.iter().map(|it| (*it, reason.to_owned()));
+            let findings = judge(&Node {
+                unread: unread.collect(),
+                ..node(&[])
+            });
+            let subjects: Vec<_> = findings.iter().map(|it| it.subject).collect();
+            subjects
         };
-        assert_eq!(first.level, Level::Warning);
-        assert!(
-            first.found.ends_with("operation not permitted"),
-            "{first:?}"
+        assert_eq!(subjects(&[]), ["conflist", "kernel", "firewall"]);
+        assert_eq!(
+            subjects(&[Part::Firewall]),
+            ["doctor", "conflist", "kernel"]
         );
+        let most = [Part::Configuration, Part::Kernel, Part::Cache];
+        assert_eq!(subjects(&most), ["doctor"; 3]);
     }
 }

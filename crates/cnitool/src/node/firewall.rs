@@ -81,9 +81,7 @@ impl Firewall {
             legacy: legacy.collect(),
         })
     }
-}
 
-impl Firewall {
     /// Somebody has a table of this name.
     pub fn has_table(&self, name: &str) -> bool {
         self.chains.iter().any(|it| it.table == name)

@@ -60,7 +60,24 @@ pub struct Node {
     /// The leases of all networks, those that name nobody too.
     pub leases: Vec<Lease>,
     /// What could not be read, and why.
-    pub unread: Vec<String>,
+    pub unread: Vec<(Part, String)>,
+}
+
+/// What is read by itself, and may fail by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The directory of networks.
+    Configuration,
+    /// What runtimes remember.
+    Cache,
+    /// The directories of leases.
+    Leases,
+    /// `nf_tables`
+    Firewall,
+    /// Links, addresses and routes.
+    Links,
+    /// What the kernel can do.
+    Kernel,
 }
 
 impl Node {
@@ -69,7 +86,7 @@ impl Node {
         let mut node = Self::attachments(settings);
         node.configuration.find_programs(settings);
         node.refusals = programs::refusals(settings, &node.configuration);
-        node.lacks = node.unread.take(kernel::lacks());
+        node.lacks = node.unread.take(Part::Kernel, kernel::lacks());
         node.sysctls = Sysctls::read(&node.configuration.bridges());
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();
@@ -80,15 +97,15 @@ impl Node {
     /// Reads what tells of attachments, and asks no plugin.
     pub fn attachments(settings: &Settings) -> Self {
         let mut unread = Vec::new();
-        let configuration = unread.take(Configuration::read(settings));
+        let configuration = unread.take(Part::Configuration, Configuration::read(settings));
         let mut node = Self {
-            attached: unread.take(attachments::attached(settings)),
-            leases: unread.take(attachments::leases(&configuration)),
-            firewall: unread.take(Firewall::read()),
+            attached: unread.take(Part::Cache, attachments::attached(settings)),
+            leases: unread.take(Part::Leases, attachments::leases(&configuration)),
+            firewall: unread.take(Part::Firewall, Firewall::read()),
             configuration,
             ..Self::default()
         };
-        unread.take(node.read_links());
+        unread.take(Part::Links, node.read_links());
         node.unread = unread;
         node
     }
@@ -136,13 +153,13 @@ impl Node {
 
 /// Notes what could not be read.
 trait Take {
-    fn take<T: Default, E: Into<anyhow::Error>>(&mut self, read: Result<T, E>) -> T;
+    fn take<T: Default, E: Into<anyhow::Error>>(&mut self, part: Part, read: Result<T, E>) -> T;
 }
 
-impl Take for Vec<String> {
-    fn take<T: Default, E: Into<anyhow::Error>>(&mut self, read: Result<T, E>) -> T {
+impl Take for Vec<(Part, String)> {
+    fn take<T: Default, E: Into<anyhow::Error>>(&mut self, part: Part, read: Result<T, E>) -> T {
         read.unwrap_or_else(|error| {
-            self.push(words(error.into()));
+            self.push((part, words(error)));
             T::default()
         })
     }

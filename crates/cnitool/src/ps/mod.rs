@@ -14,7 +14,7 @@ use crate::settings::Settings;
 /// told on standard error.
 pub fn ps(settings: &Settings) -> Table {
     let node = Node::attachments(settings);
-    for reason in &node.unread {
+    for (_, reason) in &node.unread {
         note(format_args!("cnitool: not looked at: {reason}"));
     }
     Table(Row::all(&node))
