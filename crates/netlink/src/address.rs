@@ -51,7 +51,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn every_address(&self) -> Result<Vec<Address>, Error> {
-        self.addresses_like(AddressMessage::default())
+        self.addresses_like(&AddressMessage::default())
     }
 
     /// Its IPv6 addresses, for which kernels from 6.10 on wait for nobody. As `ip -6 address show
@@ -67,13 +67,13 @@ impl Connection {
         let mut message = AddressMessage::default();
         message.header.index = link;
         message.header.family = family;
-        let mut addresses = self.addresses_like(message)?;
+        let mut addresses = self.addresses_like(&message)?;
         addresses.retain(|address| address.link == link);
         Ok(addresses)
     }
 
-    fn addresses_like(&self, message: AddressMessage) -> Result<Vec<Address>, Error> {
-        let message = Message::new(RTM_GETADDR, &message);
+    fn addresses_like(&self, message: &AddressMessage) -> Result<Vec<Address>, Error> {
+        let message = Message::new(RTM_GETADDR, message);
         let reply = self.all("read addresses", message)?;
         let addresses = reply.iter().filter_map(|it| it.read(RTM_NEWADDR));
         Ok(addresses

@@ -73,15 +73,17 @@ fn of_list(network: &Network) -> Vec<Unknown> {
 fn of_plugin(source: Source<'_>) -> Vec<Unknown> {
     let program = source.plugin.program.as_str();
     let mut unknown = Vec::new();
-    if let Some(keys) = known_keys(program) {
-        let keys: Vec<_> = OF_ALL.iter().chain(keys).copied().collect();
+    if let Some(keys) = schema::known_keys(program) {
+        let own = keys.iter().filter(|key| !key.starts_with(IPAM));
+        let keys: Vec<_> = OF_ALL.iter().chain(own).copied().collect();
         unknown.extend(unknown_in(("", &source.plugin.config), &keys, program));
     }
     if let (Some(ipam), Some(program)) = (source.ipam(), source.ipam_type())
-        && let Some(keys) = known_keys(program)
+        && let Some(keys) = schema::known_keys(program)
     {
-        let keys: Vec<_> = ["type"].iter().chain(keys).copied().collect();
-        unknown.extend(unknown_in(("ipam.", ipam), &keys, program));
+        let keys = keys.iter().filter_map(|key| key.strip_prefix(IPAM));
+        let keys: Vec<_> = keys.collect();
+        unknown.extend(unknown_in((IPAM, ipam), &keys, program));
     }
     unknown
 }
@@ -147,19 +149,6 @@ fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// The keys that the plugin called `program` knows of its own, with their parents; `None` where
-/// nobody here can tell.
-fn known_keys(program: &str) -> Option<&'static [&'static str]> {
-    match program {
-        "bridge" => Some(BRIDGE),
-        "host-local" => Some(HOST_LOCAL),
-        "loopback" => Some(&[]),
-        "portmap" => Some(PORTMAP),
-        "bandwidth" => Some(BANDWIDTH),
-        _ => None,
-    }
-}
-
 /// Of a list: SPEC.md, "Network configuration format".
 const LIST: &[&str] = &[
     "cniVersion",
@@ -171,102 +160,19 @@ const LIST: &[&str] = &[
     "plugins",
 ];
 
-/// Of every plugin: SPEC.md, "Plugin configuration objects", and what a list is made of where the
-/// plugin stands alone.
+/// Of every plugin beside those that the schema knows: what runtimes put in, and what a list is made of where
+/// the plugin stands alone.
 const OF_ALL: &[&str] = &[
     "cniVersion",
     "name",
-    "type",
-    "capabilities",
     "runtimeConfig",
     "prevResult",
-    "args",
     "ipam",
     "dns",
 ];
 
-const BRIDGE: &[&str] = &[
-    "bridge",
-    "isGateway",
-    "isDefaultGateway",
-    "forceAddress",
-    "mtu",
-    "mtuOverhead",
-    "hairpinMode",
-    "promiscMode",
-    "ipMasq",
-    "nonMasqueradeCIDRs",
-    "ipMasqRandomFully",
-    "ipMasqBackend",
-    "macspoofchk",
-    "enabledad",
-    "bridgeNfCall",
-    "vlan",
-    "vlanTrunk",
-    "vlanTrunk[].id",
-    "vlanTrunk[].minID",
-    "vlanTrunk[].maxID",
-    "preserveDefaultVlan",
-    "portIsolation",
-    "disableContainerInterface",
-    "statusWhenFull",
-    "dns",
-    "dns.nameservers",
-    "dns.domain",
-    "dns.search",
-    "dns.options",
-    "ipam",
-    "ipamTimeout",
-];
-
-const HOST_LOCAL: &[&str] = &[
-    "ranges",
-    "ranges[][].subnet",
-    "ranges[][].rangeStart",
-    "ranges[][].rangeEnd",
-    "ranges[][].gateway",
-    "ranges[][].exclude",
-    "subnet",
-    "rangeStart",
-    "rangeEnd",
-    "gateway",
-    "exclude",
-    "podCidrFile",
-    "routes",
-    "routes[].dst",
-    "routes[].gw",
-    "routes[].mtu",
-    "routes[].advmss",
-    "routes[].priority",
-    "routes[].table",
-    "routes[].scope",
-    "resolvConf",
-    "dataDir",
-    "lockTimeout",
-    "reuseDelay",
-    "reclaimOnBoot",
-    "statusWhenFull",
-];
-
-const PORTMAP: &[&str] = &[
-    "snat",
-    "masqAll",
-    "conditionsV4",
-    "conditionsV6",
-    "backend",
-    "externalSetMarkChain",
-    "markMasqBit",
-];
-
-const BANDWIDTH: &[&str] = &[
-    "ingressRate",
-    "egressRate",
-    "ingressBurst",
-    "egressBurst",
-    "defaultBurst",
-    "shapedSubnets",
-    "unshapedSubnets",
-];
+/// What stands before the keys of the plugin that leases addresses.
+const IPAM: &str = "ipam.";
 
 #[cfg(test)]
 #[path = "keys_tests.rs"]

@@ -1,4 +1,4 @@
-//! What is not known is found, and the table of what is agrees with what README.md says.
+//! What is not known is found.
 
 use super::super::tests::node;
 use super::*;
@@ -57,42 +57,4 @@ fn keys_around_the_plugins_are_told_if_they_are_nearly_right() {
         [of("cniversoin"), of("CNIVersion"), of("nerdctlID")],
         [1, 0, 0]
     );
-}
-
-/// The keys of the tables below this heading: what stands in backticks in their first column.
-fn documented(heading: &str) -> Vec<String> {
-    let readme = include_str!("../../../../README.md");
-    let (_, section) = readme.split_once(&format!("\n## {heading}\n")).unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
-    let cells = rows.map(|row| row.split(" | ").next().unwrap());
-    let keys = cells.flat_map(|cell| cell.split('`').step_by(2).map(str::to_owned));
-    let keys = keys.map(|it| it.split(':').next().unwrap().to_owned());
-    keys.collect()
-}
-
-#[test]
-fn every_key_of_the_readme_is_known_and_no_other() {
-    for program in ["bridge", "host-local", "portmap", "bandwidth"] {
-        let known = known_keys(program).unwrap();
-        let documented = documented(program);
-        let of_runtime = ["hostPort", "containerPort", "protocol", "hostIP"];
-        for key in documented
-            .iter()
-            .filter(|it| !of_runtime.contains(&it.as_str()))
-        {
-            assert!(
-                known.contains(&key.as_str()),
-                "{program}: {key} is not known"
-            );
-        }
-        // What the text of a row tells of is not looked for.
-        let is_row = |key: &&&str| !key.contains('.') || key.starts_with("ranges[][]");
-        for key in known.iter().filter(is_row) {
-            assert!(
-                documented.iter().any(|it| it == key),
-                "{program}: {key} is not documented"
-            );
-        }
-    }
 }
