@@ -20,11 +20,12 @@ main() {
 
     step "format" cargo fmt --all --check
     step "length of files" short_files
-    step "shell scripts" shellcheck --external-sources scripts/*.sh .ci/run crates/*/src/*.sh
+    step "shell scripts" shellcheck --external-sources scripts/*.sh scripts/*/*.sh .ci/run crates/*/src/*.sh
     step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings" step "documentation" \
         cargo doc --workspace --no-deps --document-private-items --locked
     step "fuzz targets" fuzz_targets
+    step "what e2e.sh runs" end_to_end
     step "dependencies" dependencies
     finish
 }
@@ -58,6 +59,13 @@ fuzz_targets() {
     cargo fmt "${manifest[@]}" --check || return
     CUSTOM_LIBFUZZER_PATH=/unused/libfuzzer.a RUSTFLAGS="-D warnings" \
         cargo check "${manifest[@]}" --bins --locked --quiet
+}
+
+# No part of the workspace either.
+end_to_end() {
+    local manifest=(--manifest-path tests/e2e/Cargo.toml)
+    cargo fmt "${manifest[@]}" --check || return
+    cargo clippy "${manifest[@]}" --locked -- -D warnings
 }
 
 # Who may use what is checked wherever this runs; known vulnerabilities only where the

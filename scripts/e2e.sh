@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Runs the plugins under the runtimes that people use, with pods that answer, and prints a line for each
+# check and their number.
+#
+#     scripts/e2e.sh [CASE...]
+#
+# Every case is run by default:
+#
+#     containerd   pod sandboxes by its CRI socket, as the kubelet asks for them
+#     ctr          ctr run --cni
+#     podman       containers with published ports, with its CNI backend
+#
+# All of it is in namespaces of its own, network, mounts and processes, with nothing of this machine's /run,
+# /var/lib, /etc/cni and /opt, and ends with them; ten minutes are the limit. PLUGINS_UNDER_TEST=DIR takes the
+# plugins from DIR.
+#
+# Needs Rust, and to be root. Installs what is missing: ip, nft, containerd, runc, podman and, for podman's own
+# plugins, the reference (Debian's containernetworking-plugins) and iptables. Where systemd runs, it starts a
+# containerd that is installed.
+
+set -euo pipefail
+here=$(realpath "$(dirname "$0")/..")
+# shellcheck source=scripts/machine.sh
+source "$here/scripts/machine.sh"
+
+readonly SECONDS_AT_MOST=600
+
+main() {
+    local cases=("$@") case
+    ((${#cases[@]} > 0)) || cases=(containerd ctr podman)
+    for case in "${cases[@]}"; do
+        [[ $case == @(containerd|ctr|podman) ]] || die "unknown case $case"
+    done
+    ((EUID == 0)) || die "run this as root: containers are made"
+    need_rust
+    need ip iproute2
+    need nft nftables
+    need unshare util-linux
+    need containerd containerd
+    need runc runc
+    # Its package would bring a network of its own for whatever runs pods on this machine.
+    need podman podman -o 'DPkg::Options::=--path-exclude=/etc/cni/*'
+    need /usr/lib/cni/firewall containernetworking-plugins
+    need iptables iptables
+
+    say "building static executables"
+    local executables
+    executables=$(static_executables --bins)
+    (cd "$here/tests/e2e" && CARGO_TARGET_DIR="$executables/../.." static_executables --bins) >/dev/null
+    PLUGINS=$(realpath "${PLUGINS_UNDER_TEST:-$executables}")
+    export PLUGINS EXECUTABLES=$executables
+
+    say "containerd $(version containerd), runc $(version runc), podman $(version podman), Linux $(uname -r)"
+    in_private_machine "$here/scripts/e2e.sh" --inside "${cases[@]}"
+}
+
+version() {
+    # shellcheck disable=SC2016 # for dpkg-query to expand
+    dpkg-query --show --showformat='${Version}' "$1" 2>/dev/null || echo "(not of this distribution)"
+}
+
+# Runs a command as the first process of namespaces of its own, in a control group of its own.
+in_private_machine() {
+    local group
+    group=$(findmnt --noheadings --first-only --types cgroup2 --output TARGET) ||
+        die "no control groups of version 2 are mounted"
+    group=$group/e2e.$$
+    mkdir "$group"
+    # Until the last process has left them, groups are busy.
+    # shellcheck disable=SC2064 # expanded now
+    trap "for _ in {1..50}; do
+              find '$group' -depth -type d -exec rmdir {} + 2>/dev/null && break || sleep 0.1
+          done" EXIT
+    # The group is the root of what is seen inside, where nobody else may be in it.
+    # shellcheck disable=SC2016 # expanded inside
+    timeout --kill-after 5 "$SECONDS_AT_MOST" \
+        unshare --mount --net --pid --ipc --uts --fork --kill-child --mount-proc \
+        bash -euc 'echo 0 >"$0/cgroup.procs" && exec unshare --cgroup "$@"' "$group" "$@"
+}
+
+inside() {
+    # shellcheck source=scripts/e2e/machine.sh
+    source "$here/scripts/e2e/machine.sh"
+    # shellcheck source=scripts/e2e/checks.sh
+    source "$here/scripts/e2e/checks.sh"
+    # shellcheck source=scripts/e2e/image.sh
+    source "$here/scripts/e2e/image.sh"
+    # shellcheck source=scripts/e2e/containerd.sh
+    source "$here/scripts/e2e/containerd.sh"
+    # shellcheck source=scripts/e2e/ctr.sh
+    source "$here/scripts/e2e/ctr.sh"
+    # shellcheck source=scripts/e2e/podman.sh
+    source "$here/scripts/e2e/podman.sh"
+    trap report EXIT
+    furnish
+    local case
+    for case in "$@"; do
+        "try_$case"
+    done
+}
+
+if [[ ${1:-} == --inside ]]; then
+    inside "${@:2}"
+else
+    main "$@"
+fi

@@ -1,0 +1,80 @@
+# shellcheck shell=bash
+# What a check is, and what most of them are made of: traffic. Sourced by scripts/e2e.sh.
+
+passed=0
+failed=0
+runtime=
+
+# under RUNTIME: the checks that follow are of it.
+under() {
+    runtime=$1
+}
+
+# check WHAT COMMAND...: one line, and what the command printed if it failed. It runs in a shell of its own.
+check() {
+    local what="$runtime: $1" output status
+    shift
+    set +e
+    output=$(
+        set -e
+        "$@" 2>&1
+    )
+    status=$?
+    set -e
+    if ((status == 0)); then
+        passed=$((passed + 1))
+        printf 'ok      %s\n' "$what"
+    else
+        failed=$((failed + 1))
+        printf 'FAILED  %s\n' "$what"
+        printf '%s\n' "${output:-(it said nothing)}" | sed 's/^/            /'
+    fi
+}
+
+# The last word, however the script ends.
+report() {
+    local status=$?
+    ((status == 0)) || { failed=$((failed + 1)) && printf 'FAILED  %s: it ends here\n' "$runtime"; }
+    printf '\n%s passed, %s failed\n' "$passed" "$failed"
+    exit $((failed > 0))
+}
+
+# within SECONDS COMMAND...: tries until it succeeds; the last try says why not.
+within() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < deadline)) || break
+        sleep 0.1
+    done
+    "$@"
+}
+
+# answers NAME tcp|udp ADDRESS [COMMAND...]: who is asked at ADDRESS, by COMMAND's namespace, is the pod NAME.
+answers() {
+    local answer
+    answer=$("${@:4}" peer ask "$2" "$3")
+    [[ ${answer%% *} == "$1" ]] || { echo "$2 $3: $1 expected, but: $answer" && return 1; }
+}
+
+# refused tcp|udp ADDRESS [COMMAND...]: nobody answers there.
+refused() {
+    local answer
+    ! answer=$("${@:3}" peer ask "$1" "$2" 2>&1) || { echo "$1 $2: $answer" && return 1; }
+}
+
+# seen_as ADDRESS URL [COMMAND...]: the server at URL sees COMMAND's namespace as ADDRESS.
+seen_as() {
+    local answer
+    answer=$("${@:3}" peer ask tcp "$2")
+    [[ ${answer##* } == "$1" ]] || { echo "$2: seen as ${answer##* }, not $1" && return 1; }
+}
+
+# limited MBIT ADDRESS [COMMAND...]: what comes from ADDRESS is between 75 and 110 % of the limit, for 4 s
+# from the first byte on.
+limited() {
+    local rate
+    rate=$("${@:3}" peer pull "$2" 4)
+    ((rate > $1 * 750000 && rate < $1 * 1100000)) ||
+        { echo "$rate bit/s where $1 Mbit/s are the limit" && return 1; }
+}

@@ -1,0 +1,217 @@
+# shellcheck shell=bash
+# Pod sandboxes of containerd, as the kubelet asks for them. Sourced by scripts/e2e.sh.
+
+try_containerd() {
+    local version
+    image "$ROOM/image.tar"
+    for version in 0.3.1 1.0.0; do
+        under "containerd, conflist $version"
+        write_conflist "$version"
+        start_containerd
+        import_image
+        check "is ready" within 20 ready
+        try_pods
+        try_many
+        try_timeout
+        try_restart
+        stop_containerd
+    done
+}
+
+# Ports of both protocols and limits of both directions, from every side.
+try_pods() {
+    check "RunPodSandbox with ports and limits" run_pod a 8080 8053 10M
+    check "RunPodSandbox without" run_pod b
+    local a4 a6 b4
+    a4=$(address a 4) a6=$(address a 6) b4=$(address b 4)
+    try_port "another host" outside
+    try_port "another pod" in_pod b
+    try_port "the pod itself" in_pod a
+    try_port "the host"
+    check "127.0.0.1 leads to the port" answers a tcp 127.0.0.1:8080
+    check "pod to pod, IPv4" answers a tcp "$a4:80" in_pod b
+    check "pod to pod, IPv6" answers a udp "[$a6]:53" in_pod b
+    check "the limited pod to the other" answers b udp "$b4:53" in_pod a
+    check "pods leave as the host, IPv4" seen_as 192.0.2.1 192.0.2.2:80 in_pod b
+    check "pods leave as the host, IPv6" seen_as 2001:db8::1 '[2001:db8::2]:80' in_pod b
+    check "what it receives is limited to 10 Mbit/s" limited 10 192.0.2.2:80 in_pod a
+    check "what it sends is limited to 10 Mbit/s" limited 10 192.0.2.1:8080 outside
+    check "what pods have is seen" seen link qdisc rule file namespace process
+    check "StopPodSandbox" stop_pod a
+    check "its ports are closed" ports_closed
+    check "the other pod goes on" answers b tcp "$b4:80"
+    check "StopPodSandbox again, as the kubelet does" stop_pod a
+    check "RemovePodSandbox" remove_pods a b
+    check "nothing is left" nothing_left
+}
+
+# try_port WHO [COMMAND...]
+try_port() {
+    check "TCP port of the host from $1" both_families tcp 8080 "${@:2}"
+    check "UDP port of the host from $1" both_families udp 8053 "${@:2}"
+}
+
+both_families() {
+    answers a "$1" "192.0.2.1:$2" "${@:3}"
+    answers a "$1" "[2001:db8::1]:$2" "${@:3}"
+}
+
+ports_closed() {
+    refused tcp 192.0.2.1:8080 outside
+    refused udp 192.0.2.1:8053 outside
+    refused tcp '[2001:db8::1]:8080'
+}
+
+try_many() {
+    check "twenty sandboxes at once" twenty run_numbered
+    check "each has addresses of its own" all_different
+    check "each answers at its own port" twenty answers_numbered
+    check "twenty are removed at once" twenty remove_numbered
+    check "nothing is left of twenty" nothing_left
+}
+
+run_numbered() { run_pod "n$1" $((9000 + $1)) $((9000 + $1)); }
+answers_numbered() { answers "n$1" tcp "192.0.2.1:$((9000 + $1))" outside; }
+remove_numbered() { remove_pods "n$1"; }
+
+twenty() {
+    local number processes=() failures=0
+    for number in {1..20}; do
+        "$1" "$number" &
+        processes+=($!)
+    done
+    for number in "${processes[@]}"; do
+        wait "$number" || failures=$((failures + 1))
+    done
+    ((failures == 0)) || { echo "$failures of 20 failed" && return 1; }
+}
+
+all_different() {
+    local number addresses
+    addresses=$(for number in {1..20}; do address "n$number" 4 && address "n$number" 6; done)
+    (($(sort --unique <<<"$addresses" | wc -l) == 40))
+}
+
+# The kubelet gives a request up, and asks again; meanwhile somebody else has the leases' lock.
+try_timeout() {
+    local lock=/var/lib/cni/networks/pods/lock
+    flock "$lock" sleep 5 &
+    local holder=$!
+    check "a request that takes too long is given up" given_up
+    wait "$holder" || true
+    check "the next request works" run_again
+    check "its port leads to the new sandbox" answers late tcp 192.0.2.1:8081 outside
+    check "one sandbox has one lease of each family" leases 2
+    check "RemovePodSandbox after both" remove_pods late
+    check "nothing is left of either" nothing_left
+}
+
+given_up() {
+    local said
+    ! said=$(timeout=2 run_pod late 8081 8054 2>&1)
+    [[ $said == *@(Timeout expired|DeadlineExceeded)* ]] || { echo "$said" && return 1; }
+}
+
+run_again() {
+    attempt=1 run_pod late 8081 8054 10M
+}
+
+leases() {
+    local found
+    found=$(find /var/lib/cni/networks/pods -maxdepth 1 -name '[0-9a-f]*[.:]*')
+    (($(grep -c . <<<"$found" || true) == $1)) || { echo "$found" && return 1; }
+}
+
+try_restart() {
+    check "a pod before containerd restarts" run_pod old 8082 8055 10M
+    stop_containerd
+    check "it answers without containerd" answers old tcp 192.0.2.1:8082 outside
+    start_containerd
+    check "containerd is back" within 20 ready
+    check "the pod answers" answers old udp 192.0.2.1:8055 outside
+    check "a new pod reaches it" run_pod new
+    check "by its address" answers old tcp "$(address old 4):80" in_pod new
+    check "both are removed" remove_pods old new
+    check "nothing is left after a restart" nothing_left
+}
+
+# write_conflist VERSION
+write_conflist() {
+    cat >/etc/cni/net.d/10-pods.conflist <<JSON
+{
+  "cniVersion": "$1", "name": "pods",
+  "plugins": [
+    {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+     "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/16"}], [{"subnet": "fd00:1::/64"}]]}},
+    {"type": "portmap", "capabilities": {"portMappings": true}},
+    {"type": "bandwidth", "capabilities": {"bandwidth": true}}
+  ]
+}
+JSON
+}
+
+# Of limits other than the network's, this machine need have none: it may itself be a container, and its
+# controllers with older control groups.
+start_containerd() {
+    cat >"$ROOM/containerd.toml" <<TOML
+version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "$IMAGE"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  disable_cgroup = true
+TOML
+    containerd --config "$ROOM/containerd.toml" >>"$ROOM/containerd.log" 2>&1 &
+    containerd_process=$!
+    within 20 ctr version >/dev/null || { tail "$ROOM/containerd.log" && die "containerd does not start"; }
+}
+
+stop_containerd() {
+    kill "$containerd_process"
+    wait "$containerd_process" || true
+}
+
+import_image() {
+    ctr --namespace k8s.io images import "$ROOM/image.tar" >/dev/null
+}
+
+ready() { cri info; }
+
+# run_pod NAME [TCP UDP [RATE]]: with these ports of the host, and this limit in both directions.
+run_pod() {
+    local ports='' limits=''
+    [[ -z ${2:-} ]] || ports="{\"protocol\": 0, \"container_port\": 80, \"host_port\": $2},
+        {\"protocol\": 1, \"container_port\": 53, \"host_port\": $3}"
+    [[ -z ${4:-} ]] || limits="\"kubernetes.io/ingress-bandwidth\": \"$4\",
+        \"kubernetes.io/egress-bandwidth\": \"$4\""
+    cri --timeout "${timeout:-60}" runp - >"$ROOM/pod.$1" <<JSON
+{"metadata": {"name": "$1", "uid": "$1", "namespace": "e2e", "attempt": ${attempt:-0}}, "hostname": "$1",
+ "port_mappings": [$ports], "annotations": {$limits}, "linux": {}}
+JSON
+}
+
+stop_pod() {
+    cri stopp "$(<"$ROOM/pod.$1")"
+}
+
+remove_pods() {
+    local pod
+    for pod in "$@"; do
+        stop_pod "$pod"
+        cri rmp "$(<"$ROOM/pod.$pod")"
+    done
+}
+
+# address NAME 4|6
+address() {
+    local mark=.
+    [[ $2 == 4 ]] || mark=:
+    cri inspectp "$(<"$ROOM/pod.$1")" | sed -n 's/^ *"ip": "\(.*\)".*/\1/p' | grep -F "$mark"
+}
+
+# in_pod NAME COMMAND...
+in_pod() {
+    local namespace
+    namespace=$(cri inspectp "$(<"$ROOM/pod.$1")" | sed -n 's/^ *"path": "\(.*netns.*\)".*/\1/p')
+    nsenter --net="$namespace" -- "${@:2}"
+}
