@@ -7,6 +7,7 @@
 # Every case is run by default:
 #
 #     containerd   pod sandboxes by its CRI socket, as the kubelet asks for them
+#     kubenet      the same with conf-examples/kubenet.conflist.template, which containerd fills in
 #     ctr          ctr run --cni
 #     podman       containers with published ports, with its CNI backend
 #
@@ -27,9 +28,9 @@ readonly SECONDS_AT_MOST=600
 
 main() {
     local cases=("$@") case
-    ((${#cases[@]} > 0)) || cases=(containerd ctr podman)
+    ((${#cases[@]} > 0)) || cases=(containerd kubenet ctr podman)
     for case in "${cases[@]}"; do
-        [[ $case == @(containerd|ctr|podman) ]] || die "unknown case $case"
+        [[ $case == @(containerd|kubenet|ctr|podman) ]] || die "unknown case $case"
     done
     ((EUID == 0)) || die "run this as root: containers are made"
     need_rust
@@ -59,23 +60,34 @@ version() {
     dpkg-query --show --showformat='${Version}' "$1" 2>/dev/null || echo "(not of this distribution)"
 }
 
-# Runs a command as the first process of namespaces of its own, in a control group of its own.
+# Runs a command as the first process of namespaces of its own, in a control group of its own. With it, and
+# with this script, all others end.
 in_private_machine() {
     local group
     group=$(findmnt --noheadings --first-only --types cgroup2 --output TARGET) ||
         die "no control groups of version 2 are mounted"
     group=$group/e2e.$$
     mkdir "$group"
-    # Until the last process has left them, groups are busy.
-    # shellcheck disable=SC2064 # expanded now
-    trap "for _ in {1..50}; do
-              find '$group' -depth -type d -exec rmdir {} + 2>/dev/null && break || sleep 0.1
-          done" EXIT
     # The group is the root of what is seen inside, where nobody else may be in it.
     # shellcheck disable=SC2016 # expanded inside
-    timeout --kill-after 5 "$SECONDS_AT_MOST" \
+    timeout --kill-after 1 "$SECONDS_AT_MOST" \
         unshare --mount --net --pid --ipc --uts --fork --kill-child --mount-proc \
-        bash -euc 'echo 0 >"$0/cgroup.procs" && exec unshare --cgroup "$@"' "$group" "$@"
+        bash -euc 'echo 0 >"$0/cgroup.procs" && exec unshare --cgroup "$@"' "$group" "$@" &
+    # shellcheck disable=SC2064 # expanded now
+    trap "end_machine $! '$group'" EXIT
+    wait $!
+}
+
+end_machine() {
+    kill "$1" 2>/dev/null || true
+    wait "$1" || true
+    # It is busy until the last process is gone.
+    local try
+    for try in {1..50}; do
+        find "$2" -depth -type d -exec rmdir {} + 2>/dev/null && return
+        sleep 0.1
+    done
+    echo "control group $2 is left after $try tries" >&2
 }
 
 inside() {
@@ -83,8 +95,6 @@ inside() {
     source "$here/scripts/e2e/machine.sh"
     # shellcheck source=scripts/e2e/checks.sh
     source "$here/scripts/e2e/checks.sh"
-    # shellcheck source=scripts/e2e/image.sh
-    source "$here/scripts/e2e/image.sh"
     # shellcheck source=scripts/e2e/containerd.sh
     source "$here/scripts/e2e/containerd.sh"
     # shellcheck source=scripts/e2e/ctr.sh

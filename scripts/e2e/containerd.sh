@@ -3,13 +3,12 @@
 
 try_containerd() {
     local version
-    image "$ROOM/image.tar"
     for version in 0.3.1 1.0.0; do
         under "containerd, conflist $version"
         write_conflist "$version"
         start_containerd
         import_image
-        check "is ready" within 20 ready
+        check "is ready" within 20 cri info
         try_pods
         try_many
         try_timeout
@@ -127,7 +126,7 @@ try_restart() {
     stop_containerd
     check "it answers without containerd" answers old tcp 192.0.2.1:8082 outside
     start_containerd
-    check "containerd is back" within 20 ready
+    check "containerd is back" within 20 cri info
     check "the pod answers" answers old udp 192.0.2.1:8055 outside
     check "a new pod reaches it" run_pod new
     check "by its address" answers old tcp "$(address old 4):80" in_pod new
@@ -135,23 +134,36 @@ try_restart() {
     check "nothing is left after a restart" nothing_left
 }
 
-# write_conflist VERSION
-write_conflist() {
-    cat >/etc/cni/net.d/10-pods.conflist <<JSON
-{
-  "cniVersion": "$1", "name": "pods",
-  "plugins": [
-    {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
-     "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/16"}], [{"subnet": "fd00:1::/64"}]]}},
-    {"type": "portmap", "capabilities": {"portMappings": true}},
-    {"type": "bandwidth", "capabilities": {"bandwidth": true}}
-  ]
-}
-JSON
+# The node's pod CIDRs reach the configuration by the kubelet, containerd and the template.
+try_kubenet() {
+    under "containerd, kubenet's template"
+    rm -f /etc/cni/net.d/*
+    # shellcheck disable=SC2154 # set where this is sourced
+    start_containerd "conf_template = \"$here/conf-examples/kubenet.conflist.template\""
+    import_image
+    check "is not ready before it knows the node's CIDRs" not_ready
+    check "is told the node's CIDRs" cri update-runtime-config --pod-cidr 10.4.0.0/24,fd00:4::/64
+    check "is ready" within 20 cri info
+    try_pods
+    stop_containerd
 }
 
-# Of limits other than the network's, this machine need have none: it may itself be a container, and its
-# controllers with older control groups.
+not_ready() {
+    local said
+    ! said=$(cri info 2>&1) || { echo "$said" && return 1; }
+    [[ $said == *"no NetworkReady"* ]] || { echo "$said" && return 1; }
+}
+
+# write_conflist VERSION
+write_conflist() {
+    rm -f /etc/cni/net.d/*
+    # shellcheck disable=SC2154 # set where this is sourced
+    sed "s/\"cniVersion\": .*/\"cniVersion\": \"$1\",/" "$here/conf-examples/pods.conflist" \
+        >/etc/cni/net.d/10-pods.conflist
+}
+
+# start_containerd [KEY = VALUE]: with this key of its section on CNI. Of limits other than the network's, this
+# machine need have none: it may itself be a container, and its controllers with older control groups.
 start_containerd() {
     cat >"$ROOM/containerd.toml" <<TOML
 version = 2
@@ -160,6 +172,8 @@ version = 2
   restrict_oom_score_adj = true
   disable_apparmor = true
   disable_cgroup = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    ${1:-}
 TOML
     containerd --config "$ROOM/containerd.toml" >>"$ROOM/containerd.log" 2>&1 &
     containerd_process=$!
@@ -174,8 +188,6 @@ stop_containerd() {
 import_image() {
     ctr --namespace k8s.io images import "$ROOM/image.tar" >/dev/null
 }
-
-ready() { cri info; }
 
 # run_pod NAME [TCP UDP [RATE]]: with these ports of the host, and this limit in both directions.
 run_pod() {

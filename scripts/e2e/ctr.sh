@@ -3,7 +3,6 @@
 
 try_ctr() {
     under ctr
-    image "$ROOM/image.tar"
     write_conflist 1.0.0
     start_containerd
     ctr images import "$ROOM/image.tar" >/dev/null

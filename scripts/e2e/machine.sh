@@ -3,6 +3,9 @@
 # Sourced by scripts/e2e.sh, within its namespaces.
 
 readonly ROOM=/run/e2e
+# What scripts/image.sh calls it.
+# shellcheck disable=SC2034 # used by the others
+readonly IMAGE=localhost/peer:1
 
 # Nothing that is changed from here on is this machine's.
 furnish() {
@@ -27,6 +30,8 @@ furnish() {
 
     own_control_groups
     own_network
+    # shellcheck disable=SC2154 # set where this is sourced
+    "$here/scripts/image.sh" "$ROOM/image.tar" "$ROOM/bin/peer"
     cd "$ROOM" || return
 }
 

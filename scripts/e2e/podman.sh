@@ -5,7 +5,6 @@
 try_podman() {
     under podman
     configure_podman
-    image "$ROOM/image.tar"
     check "podman load" podman load --quiet --input "$ROOM/image.tar"
     check "podman network create" podman network create --ipv6 \
         --subnet 10.2.0.0/24 --subnet fd00:2::/64 pods

@@ -141,6 +141,26 @@ pub struct PodIp {
 #[derive(Clone, PartialEq, Message)]
 pub struct Empty {}
 
+/// What the runtime has to know of the node.
+#[derive(Clone, PartialEq, Message)]
+pub struct UpdateRuntimeConfigRequest {
+    #[prost(message, optional, tag = "1")]
+    pub runtime_config: Option<RuntimeConfig>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct RuntimeConfig {
+    #[prost(message, optional, tag = "1")]
+    pub network_config: Option<NetworkConfig>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NetworkConfig {
+    /// Of both families, separated by a comma.
+    #[prost(string, tag = "1")]
+    pub pod_cidr: String,
+}
+
 /// Whether the runtime can run pods.
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusResponse {

@@ -57,6 +57,12 @@ enum Command {
     },
     /// Print whether the runtime is ready; fails if it is not
     Info,
+    /// Tell the runtime which addresses the node's pods are to have
+    UpdateRuntimeConfig {
+        /// A network of each family, separated by a comma
+        #[arg(long)]
+        pod_cidr: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -78,6 +84,7 @@ fn execute(cli: &Cli) -> anyhow::Result<()> {
         Command::Inspectp { id } => print(&format!("{:#}", inspected(&runtime.status_of(id)?)?)),
         Command::Stopp { id } => runtime.stop(id),
         Command::Rmp { id } => runtime.remove(id),
+        Command::UpdateRuntimeConfig { pod_cidr } => runtime.set_pod_cidr(pod_cidr),
         Command::Info => {
             let status = runtime.status()?;
             print(&format!("{:#}", json!({"status": status})))?;

@@ -11,8 +11,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
 use crate::api::{
-    Empty, PodSandboxConfig, PodSandboxId, PodSandboxStatusRequest, PodSandboxStatusResponse,
-    RunPodSandboxRequest, RuntimeStatus, StatusResponse,
+    Empty, NetworkConfig, PodSandboxConfig, PodSandboxId, PodSandboxStatusRequest,
+    PodSandboxStatusResponse, RunPodSandboxRequest, RuntimeConfig, RuntimeStatus, StatusResponse,
+    UpdateRuntimeConfigRequest,
 };
 
 /// A runtime, to which a connection is open.
@@ -64,6 +65,18 @@ impl Runtime {
     /// Removes a sandbox, after stopping it.
     pub fn remove(&mut self, id: &str) -> anyhow::Result<()> {
         let Empty {} = self.call("RemovePodSandbox", sandbox(id))?;
+        Ok(())
+    }
+
+    /// Tells the runtime which addresses the node's pods are to have.
+    pub fn set_pod_cidr(&mut self, pod_cidr: &str) -> anyhow::Result<()> {
+        let network_config = Some(NetworkConfig {
+            pod_cidr: pod_cidr.to_owned(),
+        });
+        let request = UpdateRuntimeConfigRequest {
+            runtime_config: Some(RuntimeConfig { network_config }),
+        };
+        let Empty {} = self.call("UpdateRuntimeConfig", request)?;
         Ok(())
     }
 
