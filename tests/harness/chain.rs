@@ -69,6 +69,15 @@ impl<'h> Chain<'h> {
         self
     }
 
+    /// The same chain under the reference's executables.
+    pub fn by_reference(&self) -> Self {
+        let mut chain = self.clone();
+        for (_, network) in &mut chain.plugins {
+            *network = network.by_reference();
+        }
+        chain
+    }
+
     /// How many plugins there are.
     pub fn len(&self) -> usize {
         self.plugins.len()
