@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Parser, Subcommand};
 use cni::{Attachment, AttachmentId, InterfaceName, NetworkName, note};
-use serde_json::Value;
 
 use crate::cache::Cache;
 use crate::chain::{Chain, Valid};
@@ -15,6 +14,7 @@ use crate::conflist::Conflist;
 use crate::doctor::doctor;
 use crate::install::Install;
 use crate::listing::Listing;
+use crate::migrate::{Action, migrate};
 use crate::ps::ps;
 use crate::reload::reload;
 use crate::sandbox::{self, Arguments, Sandbox};
@@ -62,6 +62,12 @@ enum Command {
     /// By the results that runtimes remember, and by links, elements of `nf_tables` and leases. What
     /// none of them tells is left blank.
     Ps(Output),
+    /// Show what the reference plugins have in the firewall, and remove what nobody uses
+    ///
+    /// An attachment lives if its result is cached and its sandbox exists or, where nothing is cached of it,
+    /// if it has a lease in `networks` of `CNI_CACHE_DIR`. Chains of iptables are removed by iptables-restore,
+    /// rules of `nf_tables` by nft.
+    Migrate(Cleaning),
 }
 
 #[derive(Debug, Args)]
@@ -130,6 +136,13 @@ struct Scope {
 }
 
 #[derive(Debug, Args)]
+struct Cleaning {
+    /// Remove what is of attachments that are gone
+    #[arg(long)]
+    remove: bool,
+}
+
+#[derive(Debug, Args)]
 struct Collect {
     #[command(flatten)]
     network: Network,
@@ -173,6 +186,7 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
             output.print(&page)?;
             return Ok(ExitCode::from(page.status()));
         }
+        Command::Migrate(cleaning) => migrate(&settings, cleaning.action(), print)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -194,7 +208,8 @@ fn execute_on(
         OfNetwork::Add(target) => {
             let sandbox = target.sandbox(&network, interface, settings.arguments(None))?;
             let result = chain.add(&sandbox);
-            print(&result.map_err(|error| add_error(&error, &sandbox))?)
+            let result = result.map_err(|error| add_error(&error, &sandbox))?;
+            print(&format!("{result:#}"))
         }
         OfNetwork::Check(target) | OfNetwork::Del(target) => {
             let mut sandbox = target.sandbox(&network, interface, Arguments::default())?;
@@ -240,6 +255,16 @@ impl Target {
     }
 }
 
+impl Cleaning {
+    fn action(&self) -> Action {
+        if self.remove {
+            Action::Remove
+        } else {
+            Action::List
+        }
+    }
+}
+
 impl Collect {
     fn valid(&self) -> Valid {
         if self.valid.is_empty() && !self.all {
@@ -270,9 +295,9 @@ fn attachment_id(text: &str) -> anyhow::Result<AttachmentId> {
     })
 }
 
-fn print(result: &Value) -> anyhow::Result<()> {
+fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{result:#}").context("write the result to stdout")
+    writeln!(stdout, "{text}").context("write the result to stdout")
 }
 
 const LONG_VERSION: &str = concat!(

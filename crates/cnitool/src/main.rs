@@ -8,6 +8,7 @@ mod conflist;
 mod doctor;
 mod install;
 mod listing;
+mod migrate;
 mod node;
 mod ps;
 mod reload;

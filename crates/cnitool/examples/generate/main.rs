@@ -29,6 +29,8 @@ mod install;
 #[path = "../../src/listing.rs"]
 mod listing;
 mod man;
+#[path = "../../src/migrate/mod.rs"]
+mod migrate;
 #[path = "../../src/node/mod.rs"]
 mod node;
 #[path = "../../src/ps/mod.rs"]

@@ -1,0 +1,202 @@
+//! Chains of iptables, read and removed by iptables' own programs: there the administrator's tables are theirs.
+
+use super::{Mark, Remnant, Table, carry_out, output_of};
+
+/// The table `nat` of one family.
+#[derive(Debug)]
+pub struct Nat {
+    family: Family,
+    /// As `iptables-save` prints them, without `-A `.
+    rules: Vec<String>,
+    remnants: Vec<Remnant>,
+    shared: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// Saves and restores.
+    fn programs(self) -> [&'static str; 2] {
+        match self {
+            Self::V4 => ["iptables-save", "iptables-restore"],
+            Self::V6 => ["ip6tables-save", "ip6tables-restore"],
+        }
+    }
+}
+
+/// The tables in which the reference has anything.
+pub fn tables() -> anyhow::Result<Vec<Nat>> {
+    let mut tables = Vec::new();
+    for family in [Family::V4, Family::V6] {
+        let [save, _] = family.programs();
+        let saved = output_of(&[save, "-t", "nat"])?.unwrap_or_default();
+        let nat = Nat::parse(family, &saved);
+        if !nat.remnants.is_empty() || !nat.shared.is_empty() {
+            tables.push(nat);
+        }
+    }
+    Ok(tables)
+}
+
+impl Nat {
+    fn parse(family: Family, saved: &str) -> Self {
+        let rules = saved.lines().filter_map(|line| line.strip_prefix("-A "));
+        let rules: Vec<_> = rules.map(str::to_owned).collect();
+        let chains = saved.lines().filter_map(|line| line.strip_prefix(':'));
+        let chains = chains.filter_map(|line| line.split(' ').next());
+        let (mut remnants, mut shared) = (Vec::new(), Vec::new());
+        for chain in chains {
+            if SHARED.contains(&chain) {
+                shared.push(chain.to_owned());
+            } else if let Some(digits) = digits(chain) {
+                remnants.push(Remnant {
+                    name: chain.to_owned(),
+                    owner: owner(&rules, chain),
+                    mark: Mark::Chain(digits.to_owned()),
+                });
+            }
+        }
+        Self {
+            family,
+            rules,
+            remnants,
+            shared,
+        }
+    }
+
+    /// What `iptables-restore` carries out as a whole or not at all.
+    fn script(&self, chains: &[&str]) -> String {
+        let into = |rule: &&String| chains.iter().any(|chain| leads_to(rule, chain));
+        let from = |rule: &&String| chains.iter().any(|chain| is_in(rule, chain));
+        let rules = self.rules.iter().filter(into).filter(|rule| !from(rule));
+        let mut script = vec!["*nat".to_owned()];
+        script.extend(rules.map(|rule| format!("-D {rule}")));
+        for flag in ["-F", "-X"] {
+            script.extend(chains.iter().map(|chain| format!("{flag} {chain}")));
+        }
+        script.push("COMMIT\n".to_owned());
+        script.join("\n")
+    }
+}
+
+impl Table for Nat {
+    fn title(&self) -> String {
+        let [save, _] = self.family.programs();
+        format!("{save} -t nat")
+    }
+
+    fn remnants(&self) -> &[Remnant] {
+        &self.remnants
+    }
+
+    fn is_shared(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
+    fn remove(&self, gone: &[&Remnant]) -> anyhow::Result<()> {
+        let mut chains: Vec<_> = gone.iter().map(|it| it.name.as_str()).collect();
+        if gone.len() == self.remnants.len() {
+            chains.extend(self.shared.iter().map(String::as_str));
+        }
+        let [_, restore] = self.family.programs();
+        carry_out(&[restore, "--wait", "--noflush"], &self.script(&chains))
+    }
+}
+
+/// The part of a chain's name that says whose it is.
+fn digits(chain: &str) -> Option<&str> {
+    let name = chain.strip_prefix("CNI-")?;
+    let (digits, length) = match name.strip_prefix("DN-") {
+        Some(digits) => (digits, 21),
+        None => (name, 24),
+    };
+    let is_digit = |it: u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
+    (digits.len() == length && digits.bytes().all(is_digit)).then_some(digits)
+}
+
+/// What the comment of a rule that leads to the chain says: `name: "pods" id: "a"`.
+fn owner(rules: &[String], chain: &str) -> String {
+    let rule = rules.iter().find(|rule| leads_to(rule, chain));
+    let named = rule.and_then(|rule| {
+        let (_, rest) = rule.split_once("name: ")?;
+        let (owner, _) = rest.split_once("\\\"\" ")?;
+        Some(format!("name: {owner}\"").replace('\\', ""))
+    });
+    named.unwrap_or_else(|| "no rule leads there".to_owned())
+}
+
+fn is_in(rule: &str, chain: &str) -> bool {
+    rule.split(' ').next() == Some(chain)
+}
+
+fn leads_to(rule: &str, chain: &str) -> bool {
+    rule.ends_with(&format!(" -j {chain}"))
+}
+
+/// portmap makes them once, for all ports.
+const SHARED: [&str; 3] = [
+    "CNI-HOSTPORT-DNAT",
+    "CNI-HOSTPORT-MASQ",
+    "CNI-HOSTPORT-SETMARK",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `iptables-save` 1.8.9 prints of one pod of Debian's reference 1.1.1, and of a chain of somebody's.
+    const SAVED: &str = r#"*nat
+:POSTROUTING ACCEPT [0:0]
+:CNI-64e2b30124778559e7bbb4eb - [0:0]
+:CNI-DN-64e2b30124778559e7bbb - [0:0]
+:CNI-HOSTPORT-DNAT - [0:0]
+:CNI-MINE - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A POSTROUTING -s 10.1.0.2/32 -m comment --comment "name: \"pods\" id: \"a\"" -j CNI-64e2b30124778559e7bbb4eb
+-A CNI-DN-64e2b30124778559e7bbb -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.1.0.2:80
+-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"pods\" id: \"a\"" -m multiport --dports 8080 -j CNI-DN-64e2b30124778559e7bbb
+COMMIT
+"#;
+
+    #[test]
+    fn chains_say_whose_they_are_and_those_of_others_are_none() {
+        let nat = Nat::parse(Family::V4, SAVED);
+        let found: Vec<_> = nat
+            .remnants
+            .iter()
+            .map(|it| (it.name.as_str(), it.owner.as_str()))
+            .collect();
+        let owner = "name: \"pods\" id: \"a\"";
+        assert_eq!(
+            found,
+            [
+                ("CNI-64e2b30124778559e7bbb4eb", owner),
+                ("CNI-DN-64e2b30124778559e7bbb", owner)
+            ]
+        );
+        assert_eq!(nat.shared, ["CNI-HOSTPORT-DNAT"]);
+    }
+
+    #[test]
+    fn rules_that_lead_to_a_chain_go_before_it() {
+        let nat = Nat::parse(Family::V4, SAVED);
+        let script = nat.script(&["CNI-DN-64e2b30124778559e7bbb", "CNI-HOSTPORT-DNAT"]);
+        let lines: Vec<_> = script.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "*nat",
+                "-D PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT",
+                "-F CNI-DN-64e2b30124778559e7bbb",
+                "-F CNI-HOSTPORT-DNAT",
+                "-X CNI-DN-64e2b30124778559e7bbb",
+                "-X CNI-HOSTPORT-DNAT",
+                "COMMIT"
+            ]
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Tables of `nf_tables`, which newer versions of the reference make by `nft`, by which they are read and changed here, too.
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+use super::{Mark, Remnant, Table, carry_out, output_of};
+
+/// One of the reference's tables.
+#[derive(Debug)]
+pub struct OwnTable {
+    /// `ip cni_hostport`.
+    title: String,
+    /// Named `CHAIN handle NUMBER`.
+    remnants: Vec<Remnant>,
+}
+
+/// What `nft --json` lists, of which objects of other kinds are passed over.
+#[derive(Debug, Default, Deserialize)]
+struct Listing {
+    nftables: Vec<Object>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Object {
+    table: Option<TableName>,
+    rule: Option<Rule>,
+}
+
+#[derive(Debug, Deserialize)]
+struct TableName {
+    family: String,
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rule {
+    chain: String,
+    handle: u64,
+    comment: Option<String>,
+}
+
+/// Those that there are.
+pub fn tables() -> anyhow::Result<Vec<OwnTable>> {
+    let there = list(&["tables"])?.nftables;
+    let there: Vec<_> = there.into_iter().filter_map(|it| it.table).collect();
+    let mut tables = Vec::new();
+    for (family, name, mark) in OF_REFERENCE {
+        if there
+            .iter()
+            .any(|it| it.family == family && it.name == name)
+        {
+            let listing = list(&["table", family, name])?;
+            let rules = listing.nftables.into_iter().filter_map(|it| it.rule);
+            tables.push(OwnTable {
+                title: format!("{family} {name}"),
+                remnants: rules.filter_map(|it| it.remnant(mark)).collect(),
+            });
+        }
+    }
+    Ok(tables)
+}
+
+fn list(what: &[&str]) -> anyhow::Result<Listing> {
+    let words = [&["nft", "--json", "--handle", "list"], what].concat();
+    match output_of(&words)? {
+        Some(text) => serde_json::from_str(&text).with_context(|| words.join(" ")),
+        None => Ok(Listing::default()),
+    }
+}
+
+impl Rule {
+    /// Those that all attachments share have no comment.
+    fn remnant(self, mark: MarkOf) -> Option<Remnant> {
+        let comment = self.comment?;
+        Some(Remnant {
+            name: format!("{} handle {}", self.chain, self.handle),
+            mark: mark(&comment),
+            owner: comment,
+        })
+    }
+}
+
+impl Table for OwnTable {
+    fn title(&self) -> String {
+        format!("nft list table {}", self.title)
+    }
+
+    fn remnants(&self) -> &[Remnant] {
+        &self.remnants
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn remove(&self, gone: &[&Remnant]) -> anyhow::Result<()> {
+        let delete = |it: &&Remnant| format!("delete rule {} {}\n", self.title, it.name);
+        let mut script: Vec<_> = gone.iter().map(delete).collect();
+        if gone.len() == self.remnants.len() {
+            script.push(format!("delete table {}\n", self.title));
+        }
+        carry_out(&["nft", "--file", "-"], &script.concat())
+    }
+}
+
+/// What a comment says.
+type MarkOf = fn(&str) -> Mark;
+
+/// `<digits>-<digits>, net: …`
+fn instance(comment: &str) -> Mark {
+    let digits = comment.split(',').next().unwrap_or_default();
+    Mark::Instance(digits.to_owned())
+}
+
+fn container(comment: &str) -> Mark {
+    Mark::Container(comment.to_owned())
+}
+
+/// Family, name, and what the comments of rules say (`portmap_nftables.go` and
+/// `ipmasq_nftables_linux.go` of the reference 1.6 and later).
+const OF_REFERENCE: [(&str, &str, MarkOf); 3] = [
+    ("ip", "cni_hostport", container),
+    ("ip6", "cni_hostport", container),
+    ("inet", "cni_plugins_masquerade", instance),
+];

@@ -1,0 +1,278 @@
+//! cnitool migrate: what the reference has in the firewall is told, and removed where nobody uses it.
+
+use std::fs;
+
+use serde_json::json;
+use tests::traffic::{tcp, tcp_by_port};
+use tests::{Chain, Host, Place as _, REFERENCE, Removal, Sandbox};
+
+/// bridge and portmap, with masquerading, as both have it.
+fn chain(host: &Host, port: u16) -> Chain<'_> {
+    let chain =
+        Chain::new(host, &["bridge", "portmap"]).with("bridge", "macspoofchk", &json!(false));
+    chain.with_ports([port, port])
+}
+
+/// The runtime's cache of a pod that was attached to `pods`.
+fn remember(pod: &Sandbox) {
+    let entry = json!({
+        "kind": "cniCacheV1", "containerId": pod.name(), "ifName": "eth0", "networkName": "pods",
+        "netns": pod.path(), "result": {"cniVersion": "1.0.0"},
+    });
+    fs::create_dir_all("/var/lib/cni/results").unwrap();
+    fs::write(cached(pod), entry.to_string()).unwrap();
+}
+
+fn cached(pod: &Sandbox) -> String {
+    format!("/var/lib/cni/results/pods-{}-eth0", pod.name())
+}
+
+/// The lines that it prints.
+fn migrate(host: &Host, words: &[&str]) -> Vec<String> {
+    let outcome = host.tool().run(words).run();
+    assert!(outcome.status.success(), "{outcome:#?}");
+    outcome.stdout.lines().map(str::to_owned).collect()
+}
+
+/// How many lines of `told` begin with this state and speak of this container.
+fn count(told: &[String], state: &str, container: &str) -> usize {
+    let owner = format!("id: \"{container}\"");
+    let is_it = |line: &&String| line.starts_with(&format!("{state} ")) && line.contains(&owner);
+    told.iter().filter(is_it).count()
+}
+
+/// What iptables of both families holds, without counters and comments.
+fn saved(host: &Host) -> String {
+    let programs = ["iptables-save", "ip6tables-save"];
+    let texts = programs.map(|it| host.run(it, &["-t", "nat"]));
+    let lines = texts.iter().flat_map(|it| it.lines());
+    let lines: Vec<_> = lines.filter(|it| it.starts_with(['-', ':'])).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn chains_of_pods_that_are_gone_go_and_those_of_the_living_stay() {
+    let host = Host::new();
+    let outside = host.outside();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    let (of_a, of_b) = (chain(&host, 8080), chain(&host, 8081));
+    of_a.by_reference().add(&a).unwrap();
+    let result = of_b.by_reference().add(&b).unwrap();
+    [&a, &b].into_iter().for_each(remember);
+    let both = saved(&host);
+    of_b.remove(Removal::Del, (&b, &result)).unwrap();
+    fs::remove_file(cached(&b)).unwrap();
+
+    let told = migrate(&host, &["migrate"]);
+    // A chain for ports and one for masquerading, in each family.
+    assert_eq!(
+        (count(&told, "living", "a"), count(&told, "gone", "b")),
+        (4, 4),
+        "{told:#?}"
+    );
+    assert_eq!(told.len(), 8);
+    assert_eq!(saved(&host), both, "nothing was removed");
+
+    let told = migrate(&host, &["migrate", "--remove"]);
+    assert_eq!(
+        (count(&told, "living", "a"), count(&told, "removed", "b")),
+        (4, 4),
+        "{told:#?}"
+    );
+    assert!(!saved(&host).contains("\"b\\\""), "{}", saved(&host));
+    assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
+    assert_eq!(
+        tcp(&a, &outside, "192.0.2.2"),
+        Some("192.0.2.1".parse().unwrap())
+    );
+    // Whoever has the port next is reached.
+    of_b.add(&c).unwrap();
+    assert!(tcp_by_port(&outside, "192.0.2.1:8081", (&c, 80)).is_some());
+    assert_eq!(migrate(&host, &["migrate", "--remove"]).len(), 4);
+}
+
+#[test]
+fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
+    let host = Host::new();
+    let outside = host.outside();
+    for program in ["iptables", "ip6tables"] {
+        host.run(program, &["-t", "nat", "-N", "CNI-MINE"]);
+        host.run(
+            program,
+            &[
+                "-t",
+                "nat",
+                "-A",
+                "PREROUTING",
+                "-p",
+                "udp",
+                "-j",
+                "CNI-MINE",
+            ],
+        );
+    }
+    let before = saved(&host);
+    let a = host.sandbox("a");
+    let chain = chain(&host, 8080);
+    let result = chain.by_reference().add(&a).unwrap();
+    remember(&a);
+    chain.remove(Removal::Del, (&a, &result)).unwrap();
+    // The cache is there, the sandbox is not.
+    a.remove();
+    let told = migrate(&host, &["migrate", "--remove"]);
+    let shared = told
+        .iter()
+        .filter(|it| it.ends_with("what all attachments shared"));
+    assert_eq!(
+        (count(&told, "removed", "a"), shared.count()),
+        (4, 2),
+        "{told:#?}"
+    );
+    // The reference leaves empty chains of the kernel's own, which iptables shows in any case.
+    assert_eq!(user_rules(&saved(&host)), user_rules(&before));
+    assert!(migrate(&host, &["migrate"]).is_empty());
+    let b = host.sandbox("b");
+    chain.add(&b).unwrap();
+    assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&b, 80)).is_some());
+}
+
+fn user_rules(saved: &str) -> Vec<&str> {
+    let lines = saved.lines().filter(|it| !it.contains(" ACCEPT "));
+    lines.collect()
+}
+
+#[test]
+fn a_lease_keeps_what_the_cache_knows_nothing_of() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let chain = chain(&host, 8080).with("bridge", "ipam.dataDir", &json!("/var/lib/cni/networks"));
+    let result = chain.by_reference().add(&a).unwrap();
+    let told = migrate(&host, &["migrate", "--remove"]);
+    assert_eq!(
+        (count(&told, "living", "a"), told.len()),
+        (4, 4),
+        "{told:#?}"
+    );
+    chain.remove(Removal::Del, (&a, &result)).unwrap();
+    let told = migrate(&host, &["migrate", "--remove"]);
+    assert_eq!(count(&told, "removed", "a"), 4, "{told:#?}");
+}
+
+#[test]
+fn nothing_is_removed_where_it_cannot_be_told_what_lives() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let chain = chain(&host, 8080);
+    let result = chain.by_reference().add(&a).unwrap();
+    chain.remove(Removal::Del, (&a, &result)).unwrap();
+    let before = saved(&host);
+    remember(&a);
+    fs::write(cached(&a), "{").unwrap();
+    let outcome = host.tool().run(&["migrate", "--remove"]).run();
+    assert!(
+        !outcome.status.success() && outcome.stderr.contains(&cached(&a)),
+        "{outcome:#?}"
+    );
+    assert_eq!(saved(&host), before);
+}
+
+/// As the reference 1.9.1 makes them where it is told to, or finds no iptables.
+const TABLES: &str = r#"
+    table ip cni_hostport {
+        chain hostports {
+            tcp dport 8080 dnat to 10.1.0.2:80 comment "a"
+            tcp dport 8081 dnat to 10.1.0.3:80 comment "b"
+        }
+        chain masquerading {
+            type nat hook postrouting priority srcnat;
+            ip saddr 10.1.0.3 ip daddr 10.1.0.3 masquerade comment "b"
+        }
+        chain prerouting {
+            type nat hook prerouting priority dstnat;
+            jump hostports
+        }
+    }
+    table ip6 cni_hostport {
+        chain hostports {
+            tcp dport 8081 dnat to [fd00:1::3]:80 comment "b"
+        }
+    }
+    table inet cni_plugins_masquerade {
+        chain masq_checks {
+            ip saddr 10.1.0.2 ip daddr != 10.1.0.0/24 masquerade comment "OF_A, net: pods, if: eth0, id: a"
+            ip saddr 10.1.0.3 ip daddr != 10.1.0.0/24 masquerade comment "OF_B, net: pods, if: eth0, id: b"
+        }
+        chain postrouting {
+            type nat hook postrouting priority srcnat;
+            goto masq_checks
+        }
+    }
+    table inet mine {
+        chain hostports {
+            tcp dport 8081 accept comment "b"
+        }
+    }
+"#;
+
+/// `printf TEXT | sha512sum | cut -c 1-16`
+fn digits(host: &Host, text: &str) -> String {
+    let script = format!("printf %s '{text}' | sha512sum | cut -c 1-16");
+    host.run("sh", &["-c", &script]).trim().to_owned()
+}
+
+#[test]
+fn rules_of_nf_tables_go_by_what_their_comments_say() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let of = |container: &str| {
+        let parts = ["pods".to_owned(), format!("eth0:{container}")];
+        parts.map(|it| digits(&host, &it)).join("-")
+    };
+    let tables = TABLES.replace("OF_A", &of("a")).replace("OF_B", &of("b"));
+    let file = host.dir().join("tables.nft");
+    fs::write(&file, tables).unwrap();
+    host.run("nft", &["--file", file.to_str().unwrap()]);
+    [&a, &b].into_iter().for_each(remember);
+    let living = migrate(&host, &["migrate", "--remove"]);
+    assert_eq!(living.len(), 6);
+    assert!(
+        living.iter().all(|it| it.starts_with("living ")),
+        "{living:#?}"
+    );
+
+    b.remove();
+    let told = migrate(&host, &["migrate", "--remove"]);
+    let removed = told.iter().filter(|it| it.starts_with("removed ")).count();
+    assert_eq!((removed, told.len()), (5, 7), "{told:#?}");
+    let rules = host.run("nft", &["list", "ruleset"]);
+    assert!(
+        rules.contains("10.1.0.2:80") && rules.contains("id: a"),
+        "{rules}"
+    );
+    assert!(
+        !rules.contains("10.1.0.3") && !rules.contains("fd00:1::3"),
+        "{rules}"
+    );
+    assert!(!rules.contains("table ip6 cni_hostport"), "{rules}");
+    assert!(
+        rules.contains("table inet mine") && rules.contains("8081 accept"),
+        "{rules}"
+    );
+}
+
+#[test]
+fn a_host_that_never_had_the_reference_is_told_so() {
+    let host = Host::new();
+    chain(&host, 8080).add(&host.sandbox("a")).unwrap();
+    let before = host.snapshot();
+    let outcome = host.tool().run(&["migrate", "--remove"]).run();
+    assert!(
+        outcome.stderr.contains("nothing in the firewall"),
+        "{outcome:#?}"
+    );
+    assert!(outcome.status.success() && outcome.stdout.is_empty());
+    host.snapshot().assert_same_as(&before);
+    // Without iptables and nft there can be nothing of it either.
+    let bare = host.tool().run(&["migrate"]).env("PATH", REFERENCE);
+    assert!(bare.run().status.success());
+}
