@@ -8,6 +8,7 @@
 #
 #     containerd   pod sandboxes by its CRI socket, as the kubelet asks for them
 #     kubenet      the same with conf-examples/kubenet.conflist.template, which containerd fills in
+#     switch       a node that goes from the reference to these plugins while its pods run
 #     ctr          ctr run --cni
 #     podman       containers with published ports, with its CNI backend
 #
@@ -15,8 +16,8 @@
 # /var/lib, /etc/cni and /opt, and ends with them; ten minutes are the limit. PLUGINS_UNDER_TEST=DIR takes the
 # plugins from DIR.
 #
-# Needs Rust, and to be root. Installs what is missing: ip, nft, containerd, runc, podman and, for podman's own
-# plugins, the reference (Debian's containernetworking-plugins) and iptables. Where systemd runs, it starts a
+# Needs Rust, and to be root. Installs what is missing: ip, nft, containerd, runc, podman, the reference (Debian's
+# containernetworking-plugins) and iptables, which it runs. Where systemd runs, it starts a
 # containerd that is installed.
 
 set -euo pipefail
@@ -28,9 +29,9 @@ readonly SECONDS_AT_MOST=600
 
 main() {
     local cases=("$@") case
-    ((${#cases[@]} > 0)) || cases=(containerd kubenet ctr podman)
+    ((${#cases[@]} > 0)) || cases=(containerd kubenet switch ctr podman)
     for case in "${cases[@]}"; do
-        [[ $case == @(containerd|kubenet|ctr|podman) ]] || die "unknown case $case"
+        [[ $case == @(containerd|kubenet|switch|ctr|podman) ]] || die "unknown case $case"
     done
     ((EUID == 0)) || die "run this as root: containers are made"
     need_rust
@@ -97,6 +98,8 @@ inside() {
     source "$here/scripts/e2e/checks.sh"
     # shellcheck source=scripts/e2e/containerd.sh
     source "$here/scripts/e2e/containerd.sh"
+    # shellcheck source=scripts/e2e/switch.sh
+    source "$here/scripts/e2e/switch.sh"
     # shellcheck source=scripts/e2e/ctr.sh
     source "$here/scripts/e2e/ctr.sh"
     # shellcheck source=scripts/e2e/podman.sh

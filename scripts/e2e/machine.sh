@@ -67,7 +67,7 @@ left() {
     ip -oneline link show type veth | grep -v ': uplink@' | sed 's/^/link: /' || true
     ip -oneline link show type ifb | sed 's/^/link: /'
     tc qdisc show | grep -E ' (tbf|htb|ingress) ' | sed 's/^/qdisc: /' || true
-    nft list ruleset 2>/dev/null | grep -E '"cni:|CNI-[0-9a-f]' | sed 's/^/rule: /' || true
+    nft list ruleset 2>/dev/null | grep -E '"cni:|CNI-(DN-)?[0-9a-f]' | sed 's/^/rule: /' || true
     # What host-local knows of them stays below a hidden directory.
     find /var/lib/cni /run/cni -name '.?*' -prune -o -type f \
         ! -name lock ! -name 'last_reserved*' -print 2>/dev/null | sed 's/^/file: /' || true
