@@ -50,7 +50,7 @@ main() {
     executables=$(static_executables --bins)
     (cd "$here/tests/e2e" && CARGO_TARGET_DIR="$executables/../.." static_executables --bins) >/dev/null
     PLUGINS=$(realpath "${PLUGINS_UNDER_TEST:-$executables}")
-    export PLUGINS EXECUTABLES=$executables
+    export PLUGINS TOOLS=$executables
 
     say "containerd $(version containerd), runc $(version runc), podman $(version podman), Linux $(uname -r)"
     in_private_machine "$here/scripts/e2e.sh" --inside "${cases[@]}"

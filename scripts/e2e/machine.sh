@@ -13,7 +13,7 @@ furnish() {
     mount -t tmpfs tmpfs /dev/shm
     mkdir "$copies"
     cp "$PLUGINS"/{bridge,host-local,loopback,portmap,bandwidth} "$copies"
-    cp "$EXECUTABLES"/{cri,peer,cnitool} "$copies"
+    cp "$TOOLS"/{cri,peer,cnitool} "$copies"
 
     mount -t tmpfs tmpfs /run
     mount -t tmpfs tmpfs /var/lib
