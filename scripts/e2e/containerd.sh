@@ -9,12 +9,26 @@ try_containerd() {
         start_containerd
         import_image
         check "is ready" within 20 cri info
+        try_example
         try_pods
         try_many
         try_timeout
         try_restart
         stop_containerd
     done
+}
+
+# What README.md has a newcomer do.
+try_example() {
+    check "RunPodSandbox of conf-examples/containerd/pod.json" run_example
+    check "its TCP port" answers hello tcp 192.0.2.1:8080 outside
+    check "its UDP port" answers hello udp 192.0.2.1:8053 outside
+    check "RemovePodSandbox" remove_pods hello
+}
+
+run_example() {
+    # shellcheck disable=SC2154 # set where this is sourced
+    cri runp "$here/conf-examples/containerd/pod.json" >"$ROOM/pod.hello"
 }
 
 # Ports of both protocols and limits of both directions, from every side.
@@ -162,19 +176,11 @@ write_conflist() {
         >/etc/cni/net.d/10-pods.conflist
 }
 
-# start_containerd [KEY = VALUE]: with this key of its section on CNI. Of limits other than the network's, this
+# start_containerd [KEY = VALUE]: with the example's configuration, and this key in its section on CNI. Of limits other than the network's, this
 # machine need have none: it may itself be a container, and its controllers with older control groups.
 start_containerd() {
-    cat >"$ROOM/containerd.toml" <<TOML
-version = 2
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "$IMAGE"
-  restrict_oom_score_adj = true
-  disable_apparmor = true
-  disable_cgroup = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    ${1:-}
-TOML
+    sed -e '/sandbox_image/a restrict_oom_score_adj = true\ndisable_apparmor = true\ndisable_cgroup = true' \
+        -e "/conf_dir/a ${1:-# no more}" "$here/conf-examples/containerd/config.toml" >"$ROOM/containerd.toml"
     containerd --config "$ROOM/containerd.toml" >>"$ROOM/containerd.log" 2>&1 &
     containerd_process=$!
     within 20 ctr version >/dev/null || { tail "$ROOM/containerd.log" && die "containerd does not start"; }

@@ -138,18 +138,22 @@ fn the_unit_runs_a_command_that_there_is() {
 #[test]
 fn every_example_is_run_by_a_test_and_told_of() {
     let read = |path: &Path| fs::read_to_string(path).unwrap();
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let tests: String = files(&tests)
-        .iter()
-        .map(|it| read(&tests.join(it)))
-        .collect();
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let all = |directory: &Path| -> String {
+        let files = files(directory);
+        files.iter().map(|it| read(&directory.join(it))).collect()
+    };
+    let tests = all(&package.join("tests"));
+    let runtimes = all(&package.join("../scripts/e2e"));
     let directory = Example::directory();
     let told = read(&directory.join("README.md"));
     let mut examples = files(&directory);
     examples.retain(|file| file != "README.md");
     assert!(!examples.is_empty());
     for file in examples {
-        assert!(tests.contains(&format!("{file}\"")), "no test runs {file}");
+        let is_run = tests.contains(&format!("{file}\""))
+            || runtimes.contains(&format!("conf-examples/{file}"));
+        assert!(is_run, "no test runs {file}");
         assert!(told.contains(&format!("]({file})")), "no word of {file}");
     }
 }
