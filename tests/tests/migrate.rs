@@ -159,6 +159,24 @@ fn a_lease_keeps_what_the_cache_knows_nothing_of() {
 }
 
 #[test]
+fn a_lease_elsewhere_keeps_it_where_a_network_says_so() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let elsewhere = host.dir().join("elsewhere");
+    let chain = chain(&host, 8080).with("bridge", "ipam.dataDir", &json!(elsewhere));
+    chain.by_reference().add(&a).unwrap();
+    let ipam = json!({"type": "host-local", "dataDir": elsewhere});
+    let list = json!({"name": "pods", "plugins": [{"type": "bridge", "ipam": ipam}]});
+    host.tool().write("pods.conflist", &list.to_string());
+    let told = migrate(&host, &["migrate", "--remove"]);
+    assert_eq!(
+        (count(&told, "living", "a"), told.len()),
+        (4, 4),
+        "{told:#?}"
+    );
+}
+
+#[test]
 fn nothing_is_removed_where_it_cannot_be_told_what_lives() {
     let host = Host::new();
     let a = host.sandbox("a");
@@ -171,6 +189,15 @@ fn nothing_is_removed_where_it_cannot_be_told_what_lives() {
     let outcome = host.tool().run(&["migrate", "--remove"]).run();
     assert!(
         !outcome.status.success() && outcome.stderr.contains(&cached(&a)),
+        "{outcome:#?}"
+    );
+    fs::remove_file(cached(&a)).unwrap();
+    let torn = "/var/lib/cni/networks/pods/10.9.9.9";
+    fs::create_dir_all("/var/lib/cni/networks/pods").unwrap();
+    fs::write(torn, "../a").unwrap();
+    let outcome = host.tool().run(&["migrate", "--remove"]).run();
+    assert!(
+        !outcome.status.success() && outcome.stderr.contains(torn),
         "{outcome:#?}"
     );
     assert_eq!(saved(&host), before);

@@ -65,7 +65,7 @@ enum Command {
     /// Show what the reference plugins have in the firewall, and remove what nobody uses
     ///
     /// An attachment lives if its result is cached and its sandbox exists or, where nothing is cached of it,
-    /// if it has a lease in `networks` of `CNI_CACHE_DIR`. Chains of iptables are removed by iptables-restore,
+    /// if it has a lease. Chains of iptables are removed by iptables-restore,
     /// rules of `nf_tables` by nft.
     Migrate(Cleaning),
 }

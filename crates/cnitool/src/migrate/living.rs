@@ -1,17 +1,14 @@
 //! Which attachments live, as far as a runtime's cache and the leases of host-local tell.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::fs;
-use std::io::ErrorKind;
-use std::net::IpAddr;
-use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use cni::InterfaceName;
 use sha2::{Digest as _, Sha512};
 
 use super::Mark;
 use crate::cache::Cache;
+use crate::node::{self, Configuration, Place};
 use crate::sandbox::may_exist;
 use crate::settings::Settings;
 
@@ -25,10 +22,11 @@ pub struct Living {
 
 impl Living {
     /// An attachment lives if its result is cached and its sandbox exists, or if nothing is cached of it and it
-    /// has a lease in the directory that is host-local's by default.
+    /// has a lease: in `networks` beside the cache, where host-local keeps leases by default, or where a network
+    /// has it keep them.
     ///
     /// # Errors
-    /// Either cannot be read, or a file of the cache is no entry: whose it is cannot be told.
+    /// One of them cannot be read, or a file there does not tell whose it is.
     pub fn read(settings: &Settings) -> anyhow::Result<Self> {
         let (mut living, mut cached) = (Self::default(), BTreeSet::new());
         for entry in Cache::new(&settings.cache_directory).entries()? {
@@ -40,16 +38,20 @@ impl Living {
             }
             cached.insert((network, container));
         }
-        let networks = settings.cache_directory.join("networks");
-        for network in names(&networks)? {
-            let directory = networks.join(&network);
-            for address in names(&directory)? {
-                let Some((container, interface)) = holder(&directory.join(address))? else {
-                    continue;
-                };
-                if !cached.contains(&(network.clone(), container.clone())) {
-                    living.insert((&network, &container, &interface));
-                }
+        let mut places = node::places(&Configuration::read(settings)?);
+        places.insert(Place {
+            directory: settings.cache_directory.join("networks"),
+        });
+        for lease in node::leases(&places)? {
+            let Some((container, interface)) = &lease.holder else {
+                let is_empty = lease.path.metadata().is_ok_and(|it| it.len() == 0);
+                ensure!(is_empty, "tell whose lease {} is", lease.path.display());
+                continue;
+            };
+            let container = container.to_string();
+            let interface = interface.as_ref().map_or("eth0", InterfaceName::as_str);
+            if !cached.contains(&(lease.network.clone(), container.clone())) {
+                living.insert((&lease.network, &container, interface));
             }
         }
         Ok(living)
@@ -72,35 +74,6 @@ impl Living {
         let parts = parts.map(|it| it.chars().take(16).collect::<String>());
         self.instances.insert(parts.join("-"));
     }
-}
-
-/// The container and interface that a lease is of; old ones say only the container.
-fn holder(file: &Path) -> anyhow::Result<Option<(String, String)>> {
-    let name = file.file_name().and_then(OsStr::to_str);
-    if name.is_none_or(|name| name.parse::<IpAddr>().is_err()) {
-        return Ok(None);
-    }
-    let text = match fs::read_to_string(file) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        text => text.with_context(|| format!("read {}", file.display()))?,
-    };
-    let mut lines = text.lines().map(str::trim);
-    let container = lines.next().filter(|it| !it.is_empty());
-    let interface = lines.next().unwrap_or("eth0");
-    Ok(container.map(|container| (container.to_owned(), interface.to_owned())))
-}
-
-fn names(directory: &Path) -> anyhow::Result<Vec<String>> {
-    let reading = || format!("read {}", directory.display());
-    let entries = match fs::read_dir(directory) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(Vec::new());
-        }
-        entries => entries.with_context(reading)?,
-    };
-    let names =
-        entries.map(|entry| Ok(entry.with_context(reading)?.file_name().into_string().ok()));
-    names.filter_map(Result::transpose).collect()
 }
 
 fn digest(text: &str) -> String {

@@ -88,7 +88,7 @@ pub(super) fn attached(settings: &Settings) -> anyhow::Result<Vec<Attached>> {
 }
 
 /// The directories in which host-local keeps leases: of every network, and the default one.
-pub(super) fn places(configuration: &Configuration) -> BTreeSet<Place> {
+pub fn places(configuration: &Configuration) -> BTreeSet<Place> {
     let configured = configuration.sources().filter_map(|source| {
         let directory = json::value(source.ipam()?, "dataDir").and_then(Value::as_str);
         directory.filter(|it| !it.is_empty()).map(PathBuf::from)
@@ -97,10 +97,14 @@ pub(super) fn places(configuration: &Configuration) -> BTreeSet<Place> {
     all.map(|directory| Place { directory }).collect()
 }
 
-pub(super) fn leases(configuration: &Configuration) -> anyhow::Result<Vec<Lease>> {
+/// All leases below these directories.
+///
+/// # Errors
+/// A directory cannot be read.
+pub fn leases(places: &BTreeSet<Place>) -> anyhow::Result<Vec<Lease>> {
     let mut leases = Vec::new();
-    for Place { directory } in places(configuration) {
-        for network in entries(&directory)? {
+    for Place { directory } in places {
+        for network in entries(directory)? {
             if network.is_dir() && name(&network).is_some_and(|it| !it.starts_with('.')) {
                 leases.extend(entries(&network)?.iter().filter_map(|it| lease(it)));
             }

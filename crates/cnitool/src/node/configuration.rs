@@ -70,7 +70,7 @@ pub struct Source<'a> {
 }
 
 impl Configuration {
-    pub(super) fn read(settings: &Settings) -> anyhow::Result<Self> {
+    pub fn read(settings: &Settings) -> anyhow::Result<Self> {
         let mut configuration = Self {
             directory: settings.conf_directory.clone(),
             path: settings.path.to_string(),

@@ -17,7 +17,7 @@ use std::fmt::Display;
 
 use netlink::{Address, Link, LinkKind, Route};
 
-pub use self::attachments::{Attached, Lease};
+pub use self::attachments::{Attached, Lease, Place, leases, places};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
 pub use self::disk::Disk;
 pub use self::firewall::{Firewall, Gate, Held, HostPort};
@@ -90,7 +90,7 @@ impl Node {
         node.sysctls = Sysctls::read(&node.configuration.bridges());
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();
-        node.disks = disk::disks(&attachments::places(&node.configuration));
+        node.disks = disk::disks(&places(&node.configuration));
         node
     }
 
@@ -100,7 +100,7 @@ impl Node {
         let configuration = unread.take(Part::Configuration, Configuration::read(settings));
         let mut node = Self {
             attached: unread.take(Part::Cache, attachments::attached(settings)),
-            leases: unread.take(Part::Leases, attachments::leases(&configuration)),
+            leases: unread.take(Part::Leases, leases(&places(&configuration))),
             firewall: unread.take(Part::Firewall, Firewall::read()),
             configuration,
             ..Self::default()
