@@ -54,19 +54,10 @@ mod tests {
             index: 1,
             name: name.to_owned(),
             kind,
-            mac: None,
             mtu,
             is_up: true,
             is_operational: true,
-            is_promiscuous: false,
-            master: None,
-            peer: None,
-            peer_namespace: None,
-            alias: None,
-            port: None,
-            bridge_vlans: None,
-            routes_localnet: false,
-            ipv6: None,
+            ..Link::default()
         }
     }
 

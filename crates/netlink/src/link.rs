@@ -13,7 +13,7 @@ use crate::mac::MacAddress;
 use crate::message::Message;
 
 /// A network interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
     /// The number by which requests name it; unique in its namespace.
     pub index: u32,
@@ -52,10 +52,11 @@ pub struct Link {
 }
 
 /// What a link is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkKind {
     /// A device driver's: a network card, real or emulated.
+    #[default]
     Physical,
     /// `lo`.
     Loopback,
@@ -137,24 +138,13 @@ impl Link {
         let flags = message.header.flags;
         let mut link = Self {
             index: message.header.index,
-            name: String::new(),
             kind: match message.header.link_layer_type {
                 LinkLayerType::Loopback => LinkKind::Loopback,
                 _ => LinkKind::Physical,
             },
-            mac: None,
-            mtu: 0,
             is_up: flags.contains(LinkFlags::Up),
-            is_operational: false,
             is_promiscuous: flags.contains(LinkFlags::Promisc),
-            master: None,
-            peer: None,
-            peer_namespace: None,
-            alias: None,
-            port: None,
-            bridge_vlans: None,
-            routes_localnet: false,
-            ipv6: None,
+            ..Self::default()
         };
         for attribute in &message.attributes {
             link.read(attribute);

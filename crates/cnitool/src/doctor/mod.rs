@@ -112,19 +112,10 @@ mod tests {
             index,
             name: name.to_owned(),
             kind: LinkKind::Physical,
-            mac: None,
             mtu: 1500,
             is_up: true,
             is_operational: true,
-            is_promiscuous: false,
-            master: None,
-            peer: None,
-            peer_namespace: None,
-            alias: None,
-            port: None,
-            bridge_vlans: None,
-            routes_localnet: false,
-            ipv6: None,
+            ..Link::default()
         }
     }
 
