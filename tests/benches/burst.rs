@@ -2,7 +2,9 @@
 //! notices of that.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,24 +24,19 @@ pub fn run(host: &Host, mut sides: [Side; 2], report: &mut Report) {
         let pod = |pod| host.sandbox(&format!("burst-{}-{number}-{pod}", side.name));
         let pods: Vec<_> = (0..PODS).map(pod).collect();
         let mut chains: Vec<_> = (0..PODS).map(|pod| Chain::new(side, pod)).collect();
-        let nobody = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let idle = scope.spawn(|| others(&nobody));
-            thread::park_timeout(Duration::from_secs(1));
-            nobody.store(true, Ordering::Relaxed);
-            note_others(side, idle.join().unwrap(), "nobody else");
-        });
+        // What each side makes once for the host: the reference's ADDs fail where they do so at once.
+        let mut first = [Chain::new(side, 0)];
+        all(side, &pods, &mut first, "ADD");
+        all(side, &pods, &mut first, "DEL");
+        let (_, meanwhile) = beside_others(|| thread::park_timeout(Duration::from_secs(1)));
+        note_others(side, meanwhile, "nobody else");
         for verb in ["ADD", "DEL"] {
-            let done = AtomicBool::new(false);
-            let (time, meanwhile) = thread::scope(|scope| {
-                let others = scope.spawn(|| others(&done));
-                let start = Instant::now();
-                all(side, &pods, &mut chains, verb);
-                let time = start.elapsed();
-                done.store(true, Ordering::Relaxed);
-                (time, others.join().unwrap())
-            });
+            let mut calls = Vec::new();
+            let (time, meanwhile) = beside_others(|| calls = all(side, &pods, &mut chains, verb));
             side.note(&format!("{PODS} pods, {verb}"), time);
+            for (plugin, time) in calls {
+                side.note(&format!("of them, {plugin} {verb}"), time);
+            }
             note_others(side, meanwhile, verb);
         }
     });
@@ -49,27 +46,46 @@ pub fn run(host: &Host, mut sides: [Side; 2], report: &mut Report) {
     report.times(&title, &sides);
 }
 
-fn all(side: &Side, pods: &[Sandbox], chains: &mut [Chain], verb: &str) {
+/// Sends `verb` to the chains of the pods, and says how long each plugin took each time.
+fn all(side: &Side, pods: &[Sandbox], chains: &mut [Chain], verb: &str) -> Vec<(String, Duration)> {
+    let times = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
-    let work: Vec<_> = pods.iter().zip(chains).map(std::sync::Mutex::new).collect();
+    let work: Vec<_> = pods.iter().zip(chains).map(Mutex::new).collect();
     thread::scope(|scope| {
         for _ in 0..PROCESSES {
             scope.spawn(|| {
                 while let Some(work) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let (pod, chain) = &mut *work.lock().unwrap();
                     chain.walk(verb, |plugin, request| {
-                        side.run(&Call::of(pod, plugin, verb), request).0
+                        let (output, time) = side.run(&Call::of(pod, plugin, verb), request);
+                        times.lock().unwrap().push((plugin.to_owned(), time));
+                        output
                     });
                 }
             });
         }
     });
+    times.into_inner().unwrap()
 }
 
-/// What others do again and again until `done`, and how long it takes them each time.
-fn others(done: &AtomicBool) -> Vec<(&'static str, Duration)> {
+/// How long `work` takes, and what others do again and again meanwhile.
+fn beside_others(work: impl FnOnce()) -> (Duration, Vec<(&'static str, Duration)>) {
+    // Others hear that it is over when `working` is dropped, which a panic does, too.
+    let (working, over) = mpsc::channel();
+    thread::scope(|scope| {
+        let others = scope.spawn(move || others(&over));
+        let start = Instant::now();
+        work();
+        let time = start.elapsed();
+        drop(working);
+        (time, others.join().unwrap())
+    })
+}
+
+/// What others do, and how long it takes them each time.
+fn others(over: &Receiver<()>) -> Vec<(&'static str, Duration)> {
     let mut times = Vec::new();
-    while !done.load(Ordering::Relaxed) {
+    while over.try_recv() == Err(TryRecvError::Empty) {
         let rules = "add table ip others; delete table ip others";
         times.push(("nft", time("nft", &[rules])));
         let add = ["link", "add", "others0", "type", "veth", "peer", "others1"];
