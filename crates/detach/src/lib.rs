@@ -15,14 +15,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::unistd::close;
 
 /// What a process was started for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task(String);
+pub struct Task {
+    words: String,
+    holds_last: bool,
+}
 
 impl Task {
     /// What this process was started for by [`Detached::start`]; `None` where somebody else
@@ -30,38 +33,35 @@ impl Task {
     /// parent forgot to close are closed here.
     pub fn of_this_process() -> Option<Self> {
         let mut arguments = env::args().skip(1);
-        let (mark, task) = (arguments.next()?, arguments.next()?);
+        let (mark, words) = (arguments.next()?, arguments.next()?);
         if mark != MARK {
             return None;
         }
         close_inherited();
-        Some(Self(task))
+        let holds_last = arguments.next().is_some_and(|it| it == HOLDS_LAST);
+        Some(Self { words, holds_last })
     }
 
     /// Closing a file is all of it, which comes by itself.
     pub fn is_close(&self) -> bool {
-        self.0 == CLOSE
-    }
-
-    /// Waits until what was deleted by the file that is to be closed is freed for certain. Whoever
-    /// closes an `nf_tables` socket earlier waits for that with the lock on all rules, and with
-    /// him whoever wants to change any (`nft_rcv_nl_event` in `net/netfilter/nf_tables_api.c`).
-    pub fn linger(&self) {
-        let end = Instant::now() + LINGER;
-        while let Some(rest) = end.checked_duration_since(Instant::now()) {
-            thread::park_timeout(rest);
-        }
+        self.words == CLOSE
     }
 
     /// Its words, as they were given to [`Detached::start`].
     pub fn words(&self) -> &str {
-        &self.0
+        &self.words
     }
 
-    /// What the process ends with, so that [`Detached::failure`] tells why.
+    /// What the process ends with, so that [`Detached::outcome`] tells why it failed. A file that it
+    /// holds is kept until it may be closed.
     pub fn end(&self, outcome: Result<(), Errno>) -> ExitCode {
         match outcome {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(()) => {
+                if self.holds_last {
+                    linger();
+                }
+                ExitCode::SUCCESS
+            }
             Err(errno) => ExitCode::from(u8::try_from(errno as i32).unwrap_or(u8::MAX)),
         }
     }
@@ -82,6 +82,7 @@ impl Detached {
     pub fn start(words: &str, last: Option<OwnedFd>) -> io::Result<Self> {
         let child = Command::new("/proc/self/exe")
             .args([MARK, words])
+            .args(last.as_ref().map(|_| HOLDS_LAST))
             .env_clear()
             .current_dir("/")
             .process_group(0)
@@ -100,20 +101,40 @@ impl Detached {
         Self::start(CLOSE, Some(file))
     }
 
-    /// Why it failed, if it has ended and did.
+    /// What it came to, if it has ended.
     ///
     /// # Errors
     /// It was killed.
-    pub fn failure(&mut self) -> io::Result<Option<Errno>> {
-        match self.child.try_wait()? {
-            None => Ok(None),
-            Some(status) => match status.code() {
-                Some(0) => Ok(None),
-                Some(code) => Ok(Some(Errno::from_raw(code))),
-                None => Err(io::Error::other(status.to_string())),
-            },
+    pub fn outcome(&mut self) -> io::Result<Option<Result<(), Errno>>> {
+        let Some(status) = self.child.try_wait()? else {
+            return Ok(None);
+        };
+        match status.code() {
+            Some(0) => Ok(Some(Ok(()))),
+            Some(code) => Ok(Some(Err(Errno::from_raw(code)))),
+            None => Err(io::Error::other(status.to_string())),
         }
     }
+}
+
+/// Waits until the file may be closed.
+///
+/// Whoever closes an `nf_tables` socket, while anything that anybody deleted is not yet freed, waits
+/// for that with the lock on all rules, and with him whoever wants to change any, or to delete a link
+/// (`nft_rcv_nl_event` and `nf_tables_netdev_event` in `net/netfilter`). So all who have one to close do
+/// it at the same moment, when one of them waits and the others find it done.
+fn linger() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let end = Instant::now() + until_close(now.unwrap_or_default());
+    while let Some(rest) = end.checked_duration_since(Instant::now()) {
+        thread::park_timeout(rest);
+    }
+}
+
+/// How long it is to the next moment for closing; `now` is the time of day.
+fn until_close(now: Duration) -> Duration {
+    let past = (now + GRACE).subsec_millis() % BETWEEN_CLOSES;
+    GRACE + Duration::from_millis((BETWEEN_CLOSES - past).into())
 }
 
 /// All but the three standard ones, which are the parent's own.
@@ -132,8 +153,28 @@ fn close_inherited() {
 
 const CLOSE: &str = "close";
 
-/// A grace period of the kernel takes 10 to 30 ms.
-const LINGER: Duration = Duration::from_millis(100);
+/// How a process is told that its standard input is a file to be closed in the end.
+const HOLDS_LAST: &str = "holds-last";
+
+/// What is deleted is freed by then, unless others delete as well: a grace period of the kernel takes 10 to 30 ms.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// In milliseconds, a part of a second.
+const BETWEEN_CLOSES: u32 = 500;
 
 /// The argument that nobody gives by hand.
 const MARK: &str = "--left-over";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_close_at_the_same_moment_and_none_before_its_own_work_is_done() {
+        for now in (0..2_000).map(Duration::from_millis) {
+            let wait = until_close(now);
+            assert_eq!((now + wait).subsec_millis() % BETWEEN_CLOSES, 0, "{now:?}");
+            assert!(wait >= GRACE && wait <= GRACE + Duration::from_millis(BETWEEN_CLOSES.into()));
+        }
+    }
+}

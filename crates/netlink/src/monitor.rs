@@ -41,6 +41,17 @@ enum Verdict<T> {
     Nothing,
 }
 
+/// What an event says of a link that is to be gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// It is gone for everybody.
+    Gone,
+    /// None came, or one of something else.
+    Nothing,
+    /// It may have been among events that were lost.
+    Lost,
+}
+
 impl Monitor {
     /// Hears of the calling thread's namespace when it has to.
     pub fn new() -> Self {
@@ -89,6 +100,21 @@ impl Monitor {
                 _ => Verdict::of(event, wait.link),
             }
         })
+    }
+
+    /// Waits for an event, so long at the most, and judges whether the link is gone by it alone.
+    pub(crate) fn hear_of_end(&mut self, link: u32, patience: Duration) -> Heard {
+        let Some(transport) = &mut self.transport else {
+            return Heard::Lost;
+        };
+        match transport.next_event(patience) {
+            None => Heard::Nothing,
+            Some(Event::Lost) => Heard::Lost,
+            Some(Event::Told(message)) => match (message.kind(), message.subject()) {
+                (RTM_DELLINK, Some((AddressFamily::Unspec, index))) if index == link => Heard::Gone,
+                _ => Heard::Nothing,
+            },
+        }
     }
 
     /// Waits until the IPv6 addresses of the link are as `condition` wants them, and returns

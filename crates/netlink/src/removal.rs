@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::Link;
-use crate::monitor::{Monitor, Wait};
+use crate::monitor::{Heard, Monitor};
 
 impl Connection {
     /// Deletes the link and returns when it is gone for everybody, 15 to 30 ms before
@@ -21,46 +21,41 @@ impl Connection {
     /// # Errors
     /// As [`Self::delete_link`]; [`Error::Timeout`].
     pub fn remove_link(&self, link: &Link, last: Option<OwnedFd>) -> Result<(), Error> {
-        // It listens before anything happens, so nothing has to be asked until something did.
+        // It listens before anything happens, so nothing has to be asked: an answer takes the lock that
+        // the kernel holds while it deletes, and whoever else does waits for.
         let Ok(mut monitor) = Monitor::open() else {
             return self.delete_link(link);
         };
         let Ok(mut child) = Detached::start(&words(link.index), last) else {
             return self.delete_link(link);
         };
-        let what = format!("link {} to be gone", link.name);
-        let wait = Wait {
-            link: link.index,
-            what: &what,
-            deadline: BETWEEN_QUESTIONS,
-        };
         let start = Instant::now();
-        loop {
-            match monitor.wait_for_link(self, &wait, |_| false) {
-                Err(error) if error.is_not_found() => return Ok(()),
-                Err(Error::Timeout { .. }) => {}
-                outcome => return outcome.map(drop),
+        while start.elapsed() < DEADLINE {
+            match monitor.hear_of_end(link.index, BETWEEN_LOOKS) {
+                Heard::Gone => return Ok(()),
+                Heard::Nothing => {}
+                Heard::Lost => match self.link_by_index(link.index) {
+                    Err(error) if error.is_not_found() => return Ok(()),
+                    _ => {}
+                },
             }
-            match child.failure() {
-                Ok(None) if start.elapsed() < DEADLINE => {}
-                Ok(None) => {
-                    return Err(Error::Timeout {
-                        what,
-                        after: DEADLINE,
-                    });
-                }
-                Ok(Some(errno)) => return Err(refused(link, errno)),
+            match child.outcome() {
+                Ok(None) => {}
+                Ok(Some(outcome)) => return outcome.map_err(|errno| refused(link, errno)),
                 // It was killed.
                 Err(_) => return self.delete_link(link),
             }
         }
+        Err(Error::Timeout {
+            what: format!("link {} to be gone", link.name),
+            after: DEADLINE,
+        })
     }
 }
 
 /// Does what [`Connection::remove_link`] started this process for.
 pub fn finish(task: &Task) -> ExitCode {
     if task.is_close() {
-        task.linger();
         return task.end(Ok(()));
     }
     task.end(delete(task.words()).map_err(|error| error.errno().unwrap_or(Errno::EIO)))
@@ -88,8 +83,8 @@ fn refused(link: &Link, errno: Errno) -> Error {
 
 const DELETE: &str = "delete link ";
 
-/// A refusal is no event, so it is asked for now and then.
-const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
+/// A refusal is no event, so it is looked for now and then.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// A host on which the kernel's lock is held for longer has other worries.
 const DEADLINE: Duration = Duration::from_secs(30);
