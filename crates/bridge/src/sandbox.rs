@@ -7,7 +7,7 @@ use cni::result::{IpConfig, Route};
 use cni::{Error, InterfaceName, note};
 use ipnetwork::IpNetwork;
 use netlink::{
-    Address, Connection, Dad, Link, LinkChange, LinkLocal as Origin, MacAddress, Monitor, NewRoute,
+    Address, Connection, Dad, Link, LinkChange, LinkLocalOrigin, MacAddress, Monitor, NewRoute,
     Request, Wait,
 };
 use netns::{Netns, Sysctl};
@@ -96,9 +96,9 @@ impl<'a> Sandbox<'a> {
             return Ok(requests);
         };
         self.link_local = LinkLocal::Awaited;
-        if let (Dad::Skip, Origin::Mac, Some(mac)) = (dad, ipv6.link_local, link.mac) {
+        if let (Dad::Skip, LinkLocalOrigin::Mac, Some(mac)) = (dad, ipv6.link_local, link.mac) {
             let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
-            requests.push(change(LinkChange::LinkLocal(Origin::None)));
+            requests.push(change(LinkChange::LinkLocal(LinkLocalOrigin::None)));
             requests.push(Request::add_address(link.index, address, dad));
             self.link_local = LinkLocal::Given;
         }
@@ -153,7 +153,7 @@ impl<'a> Sandbox<'a> {
         match self.link_local {
             LinkLocal::None => return Ok(link),
             LinkLocal::Given => {
-                let again = LinkChange::LinkLocal(Origin::Mac);
+                let again = LinkChange::LinkLocal(LinkLocalOrigin::Mac);
                 let again = Request::change_link(self.interface, &again);
                 self.connection.execute(vec![again])?;
                 return Ok(link);

@@ -13,12 +13,12 @@ pub struct Ipv6 {
     /// `disable_ipv6`: it has no address.
     pub is_disabled: bool,
     /// Where its link-local address comes from.
-    pub link_local: LinkLocal,
+    pub link_local: LinkLocalOrigin,
 }
 
 /// Where the link-local address of a link comes from once it is up: `addr_gen_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LinkLocal {
+pub enum LinkLocalOrigin {
     /// From its MAC, as [`crate::MacAddress::link_local`].
     Mac,
     /// It has none that nobody adds.
@@ -37,7 +37,7 @@ impl Ipv6 {
         attributes.find_map(|attribute| match attribute {
             AfSpecInet6::DevConf(conf) => Some(Self {
                 is_disabled: conf.disable_ipv6 != 0,
-                link_local: LinkLocal::read(conf.addr_gen_mode),
+                link_local: LinkLocalOrigin::read(conf.addr_gen_mode),
             }),
             _ => None,
         })
@@ -53,7 +53,7 @@ pub(crate) fn routes_localnet(families: &[AfSpecUnspec]) -> bool {
     attributes.any(|it| matches!(it, AfSpecInet::DevConf(conf) if conf.route_localnet != 0))
 }
 
-impl LinkLocal {
+impl LinkLocalOrigin {
     fn read(mode: i32) -> Self {
         match u8::try_from(mode).map(In6AddrGenMode::from) {
             Ok(In6AddrGenMode::Eui64) => Self::Mac,

@@ -30,7 +30,7 @@ mod vlan;
 
 pub use address::{Address, Dad};
 pub use bucket::{HeldBucket, TokenBucket};
-pub use conf::{Ipv6, LinkLocal};
+pub use conf::{Ipv6, LinkLocalOrigin};
 pub use connection::Connection;
 pub use error::Error;
 pub use filter::{Filter, HeldFilter, Packets};

@@ -14,7 +14,7 @@ use netlink_packet_route::link::{
 use nix::libc::{RTM_DELADDR, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
 
 use crate::address::{self, Dad};
-use crate::conf::{self, LinkLocal};
+use crate::conf::{self, LinkLocalOrigin};
 use crate::error::Error;
 use crate::mac::MacAddress;
 use crate::message::Message;
@@ -53,7 +53,7 @@ pub enum LinkChange<'a> {
     /// As `sysctl -w net.ipv4.conf.….arp_notify=1`.
     ArpNotify,
     /// As `ip link set … addrgenmode`.
-    LinkLocal(LinkLocal),
+    LinkLocal(LinkLocalOrigin),
     /// Each port of the bridge passes the VLANs that it carries, and no others. As `ip link
     /// set … type bridge vlan_filtering 1`.
     VlanFiltering,

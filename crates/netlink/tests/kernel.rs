@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use netlink::{
-    Address, Connection, Dad, Family, LinkChange, LinkKind, LinkLocal, MacAddress, Monitor,
+    Address, Connection, Dad, Family, LinkChange, LinkKind, LinkLocalOrigin, MacAddress, Monitor,
     NewRoute, PortState, Request, VethEnd, VethPair, Wait,
 };
 use netns::{Netns, Sysctl};
@@ -122,7 +122,7 @@ fn conf_of_links_and_hosts_is_read_and_set() {
         conf("ipv6", "all", "forwarding", Some(value));
         assert_eq!(pair.host.forwards(Family::V6).unwrap(), value == "1");
     }
-    for (link_local, mode) in [(LinkLocal::None, "1"), (LinkLocal::Mac, "0")] {
+    for (link_local, mode) in [(LinkLocalOrigin::None, "1"), (LinkLocalOrigin::Mac, "0")] {
         let changes = [LinkChange::LinkLocal(link_local)];
         let port = pair.host.change_link("vethx", &changes).unwrap();
         assert_eq!(port.ipv6.unwrap().link_local, link_local);
