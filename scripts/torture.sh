@@ -126,8 +126,9 @@ run() {
     fi
 }
 
+# Whatever is wrong is something left behind, an address leased twice, a panic, or something that does not work.
 table() {
-    sort "$TORTURE_REPORT" | awk -F '\t' '
+    grep -v '^#' "$TORTURE_REPORT" | sort | awk -F '\t' '
         function row(words, points, tried, failed, killed, left) {
             printf "%-30s %8s %8s %8s %8s %8s\n", words, points, tried, failed, killed, left
         }
@@ -135,8 +136,15 @@ table() {
         {
             row($1 ", " $2 ", " $3, $4, $5, $6, $7, $8)
             for (column = 4; column <= 8; column++) sum[column] += $column
+            tried[$3 == "soak" ? "soak" : "faults"] += $5
         }
-        END { row("all", sum[4] + 0, sum[5] + 0, sum[6] + 0, sum[7] + 0, sum[8] + 0) }'
+        END {
+            row("all", sum[4] + 0, sum[5] + 0, sum[6] + 0, sum[7] + 0, sum[8] + 0)
+            printf "\n%d injection points and %d soak operations tried, %d kills survived: ",
+                tried["faults"], tried["soak"], sum[7]
+            print sum[8] ? sum[8] " wrong" : "0 leaks, 0 double leases, 0 panics"
+        }'
+    sed -n 's/^# //p' "$TORTURE_REPORT"
 }
 
 main "$@"

@@ -2,7 +2,7 @@
 //!
 //! A sample of all faults, unless the variable `TORTURE` is `all`. `TORTURE_SEED` chooses the sample.
 //! A line for each test is printed, and appended to the file that `TORTURE_REPORT` names: words
-//! separated by tabs, of which `scripts/torture.sh` makes a table.
+//! separated by tabs, of which `scripts/torture.sh` makes a table, or a remark below it.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -136,8 +136,14 @@ pub fn seed() -> u64 {
     asked.map_or(1, |seed| seed.parse().expect("TORTURE_SEED is a number"))
 }
 
+/// Says a sentence, in the report below the table.
+pub fn remark(sentence: &str) {
+    println!("{sentence}");
+    report(&format!("# {sentence}"));
+}
+
 /// Appends `line` to the report, if one is asked for.
-pub fn report(line: &str) {
+fn report(line: &str) {
     let Some(path) = std::env::var_os("TORTURE_REPORT") else {
         return;
     };

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tests::tally::{Ended, Random, Tally, is_all, seed};
+use tests::tally::{Ended, Random, Tally, is_all, remark, seed};
 use tests::traffic::tcp_by_port;
 use tests::{Chain, Host, Place as _, Removal, Sandbox, at_once, eventually};
 
@@ -60,6 +61,8 @@ struct Soak<'h> {
     tally: Mutex<Tally>,
     scale: Scale,
     start: Instant,
+    /// How many pods were attached at once, at the most.
+    most_attached: AtomicUsize,
 }
 
 type Stepped = (Ended, Result<State, String>);
@@ -179,6 +182,7 @@ impl Soak<'_> {
                 continue;
             };
             let (ended, outcome) = self.step(pod, &state, &mut random);
+            let outcome = outcome.and_then(|next| self.expect_own_addresses(next));
             let told = |complaint| format!("{complaint}\n    {} was {state:?}", pod.sandbox.name());
             let (next, verdict) = match outcome {
                 Ok(next) => (next, Ok(())),
@@ -212,6 +216,30 @@ impl Soak<'_> {
         }
     }
 
+    /// Of those pods on which no call is made at this moment none has an address of a pod that is attached
+    /// in `state`, the state to come of one on which a call is made.
+    fn expect_own_addresses(&self, state: State) -> Result<State, String> {
+        let State::Attached(result) = &state else {
+            return Ok(state);
+        };
+        let own = addresses(result);
+        let mut attached = 1;
+        for other in self.pods {
+            // It is locked if it is the pod itself.
+            let Ok(other_state) = other.state.try_lock() else {
+                continue;
+            };
+            if let State::Attached(result) = &*other_state {
+                attached += 1;
+                if addresses(result).iter().any(|it| own.contains(it)) {
+                    return Err(format!("{own:?} is {}'s, too", other.sandbox.name()));
+                }
+            }
+        }
+        self.most_attached.fetch_max(attached, Ordering::Relaxed);
+        Ok(state)
+    }
+
     /// GC of a network in which all but `pod` may be in use.
     fn collect(&self, pod: &Pod<'_>) -> Stepped {
         let others = self.pods.iter().map(|it| &it.sandbox);
@@ -225,6 +253,17 @@ impl Soak<'_> {
         )
     }
 
+    fn tell(&self, attached: usize) {
+        remark(&format!(
+            "soak: {} sandboxes, {} of them attached at once, {attached} in the end, by {} processes at a \
+             time, in {} s",
+            self.pods.len(),
+            self.most_attached.load(Ordering::Relaxed),
+            self.scale.workers,
+            self.start.elapsed().as_secs(),
+        ));
+    }
+
     /// Every pod is what the model says, and reached by its port.
     fn expect_model(&self, host: &Host) {
         let mut leased = BTreeSet::new();
@@ -233,7 +272,9 @@ impl Soak<'_> {
                 continue;
             };
             pod.check(&result).unwrap();
-            leased.extend(addresses(&result));
+            for address in addresses(&result) {
+                assert!(leased.insert(address.clone()), "{address} is leased twice");
+            }
             let target = format!("127.0.0.1:{}", pod.port);
             let reached = tcp_by_port(host, &target, (&pod.sandbox, 80));
             assert!(reached.is_some(), "{target}");
@@ -275,6 +316,7 @@ fn whatever_is_done_and_killed_the_rest_works_and_gc_leaves_nothing() {
         tally: Mutex::new(tally),
         scale,
         start: Instant::now(),
+        most_attached: AtomicUsize::new(0),
     };
     let workers: Vec<_> = (0..scale.workers).collect();
     at_once(&workers, |worker| soak.work(*worker));
@@ -284,12 +326,7 @@ fn whatever_is_done_and_killed_the_rest_works_and_gc_leaves_nothing() {
     let attached = attached.map(|pod| &pod.sandbox).collect::<Vec<_>>();
     let collected = pods[0].chain.gc(&attached);
     soak.expect_model(&host);
-    let Soak { tally, start, .. } = soak;
-    println!(
-        "{} sandboxes attached in the end, after {:?}",
-        attached.len(),
-        start.elapsed()
-    );
+    soak.tell(attached.len());
     collected.and_then(|()| pods[0].chain.gc(&[])).unwrap();
     host.snapshot().assert_same_as(&before);
     assert!(pods.iter().all(|pod| pod.sandbox.links() == ["lo"]));
@@ -298,5 +335,5 @@ fn whatever_is_done_and_killed_the_rest_works_and_gc_leaves_nothing() {
         "{:?}",
         host.left_over()
     );
-    tally.into_inner().unwrap().finish(scale.steps / 2, 0);
+    soak.tally.into_inner().unwrap().finish(scale.steps / 2, 0);
 }
