@@ -61,8 +61,7 @@ port_refused() {
 no_firewall() {
     local rules
     rules=$(iptables-save && ip6tables-save)
-    ! grep -F '10.2.0.' <<<"$rules"
-    ! grep -F 'fd00:2:' <<<"$rules"
+    ! grep -F -e '10.2.0.' -e 'fd00:2:' <<<"$rules"
 }
 
 chain_is() {

@@ -314,6 +314,24 @@ fn configuration_comes_after_the_plugins_and_not_over_another() {
     assert_eq!(fs::read_to_string(&place).unwrap(), list("loopback"));
 }
 
+#[test]
+fn configuration_is_refused_without_its_plugins_or_where_none_is_read() {
+    let host = Host::new();
+    let installation = Installation::new(&host);
+    let source = host.dir().join("10-pods.conflist");
+    let conflist = |path: &Path| installation.with(&["--conflist", path.to_str().unwrap()]);
+    fs::write(&source, list("bridge")).unwrap();
+    let skipping = conflist(&source).env("SKIP_CNI_BINARIES", "bridge");
+    refuses(&skipping.run(), &["plugin bridge", "is not in"]);
+    let dhcp = list("bridge").replace("}]", r#", "ipam": {"type": "dhcp"}}]"#);
+    fs::write(&source, dhcp).unwrap();
+    refuses(&conflist(&source).run(), &["plugin dhcp", "is not in"]);
+    let single = host.dir().join("10-pods.json");
+    fs::write(&single, list("bridge")).unwrap();
+    refuses(&conflist(&single).run(), &["*.conflist"]);
+    assert!(listed(&installation.directory).is_empty());
+}
+
 fn list(plugin: &str) -> String {
     format!(r#"{{"cniVersion": "1.0.0", "name": "pods", "plugins": [{{"type": "{plugin}"}}]}}"#)
 }

@@ -164,6 +164,11 @@ pub struct ErrorObject {
 }
 
 impl ErrorObject {
+    /// Its code says more than that something failed: a plugin chose it.
+    pub fn is_specific(&self) -> bool {
+        self.code != UNSPECIFIED
+    }
+
     /// Puts `error` in the form that runtimes read, in the version of the request.
     pub fn new(error: &anyhow::Error, version: SpecVersion) -> Self {
         let known = error

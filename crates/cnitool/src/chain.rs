@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
@@ -317,15 +317,27 @@ pub struct Abilities {
 /// # Errors
 /// It cannot be run.
 pub fn abilities(path: &SearchPath, name: &str) -> anyhow::Result<Abilities> {
-    let mut command = Command::new(find(path, name)?);
+    match ask_abilities(path, &find(path, name)?, name) {
+        // It does not even know VERSION.
+        Err(cni::Error::Delegate { .. }) => Ok(Abilities::default()),
+        answer => Ok(answer?),
+    }
+}
+
+/// As [`abilities`], of the executable `program`.
+///
+/// # Errors
+/// It cannot be run, or does not succeed.
+pub fn ask_abilities(
+    path: &SearchPath,
+    program: &Path,
+    name: &str,
+) -> Result<Abilities, cni::Error> {
+    let mut command = Command::new(program);
     let request = json!({"cniVersion": SpecVersion::CURRENT.as_str()}).to_string();
     let call = Call::without_sandbox(Verb::Version, request.into_bytes());
     command.envs(call.environment(path));
-    let answer = match delegate::run(name, &mut command, &call.request) {
-        // It does not even know VERSION.
-        Err(cni::Error::Delegate { .. }) => return Ok(Abilities::default()),
-        answer => answer?,
-    };
+    let answer = delegate::run(name, &mut command, &call.request)?;
     Ok(serde_json::from_slice(&answer).unwrap_or_default())
 }
 

@@ -32,13 +32,13 @@ impl Task {
     /// started it. To be asked before anything else is opened: files that whoever started the
     /// parent forgot to close are closed here.
     pub fn of_this_process() -> Option<Self> {
-        let mut arguments = env::args().skip(1);
-        let (mark, words) = (arguments.next()?, arguments.next()?);
+        let mut arguments = env::args_os().skip(1).map(|it| it.into_string().ok());
+        let (mark, words) = (arguments.next()??, arguments.next()??);
         if mark != MARK {
             return None;
         }
         close_inherited();
-        let holds_last = arguments.next().is_some_and(|it| it == HOLDS_LAST);
+        let holds_last = arguments.next().flatten().as_deref() == Some(HOLDS_LAST);
         Some(Self { words, holds_last })
     }
 

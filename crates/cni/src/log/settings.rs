@@ -48,12 +48,9 @@ pub(super) struct Settings {
 impl Settings {
     pub fn of_environment(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let text = |name| lookup(name).filter(|text| !text.is_empty());
-        let Some(path) = text(FILE) else {
-            return Self::default();
-        };
         let level = text(LEVEL).map(|text| parsed(LEVEL, &text.to_string_lossy()));
         Self {
-            file: absolute(FILE, path.into()),
+            file: text(FILE).and_then(|path| absolute(FILE, path.into())),
             level: level.unwrap_or_default(),
         }
     }

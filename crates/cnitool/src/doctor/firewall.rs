@@ -1,10 +1,14 @@
 //! Chains of others that drop what is forwarded, and what of ours a reload took away.
 
+use std::net::IpAddr;
+
+use cni::json;
 use ipnetwork::IpNetwork;
 use nft::{Family, HeldChain, HeldRule, Verdict};
+use serde_json::Value;
 
 use super::finding::{Finding, some_of};
-use super::range::Range;
+use super::range::pod_networks;
 use crate::node::{Attached, Gate, Node};
 
 /// Of each chain that forwarded packets enter, and of each attachment that has elements.
@@ -116,7 +120,7 @@ fn subjects(node: &Node, family: Family) -> Vec<Subject> {
         _ => true,
     };
     let subjects = sources.filter_map(|source| {
-        let networks = Range::all_of(source).into_iter().map(|it| it.subnet);
+        let networks = pod_networks(node, source).into_iter();
         let networks: Vec<_> = networks.filter(is_of).collect();
         let bridge = source.bridge()?.to_owned();
         (source.is_gateway() && !networks.is_empty()).then_some(Subject { bridge, networks })
@@ -130,7 +134,9 @@ fn subjects(node: &Node, family: Family) -> Vec<Subject> {
 /// Attachments that live and lack elements which their configuration asked for.
 fn taken_away(node: &Node) -> Option<Finding> {
     let alive = node.attached.iter().filter(|it| it.is_alive);
-    let lacking = alive.filter_map(|it| lacks(node, it));
+    // The reference's rules are no elements.
+    let ours = alive.filter(|it| is_ours(node, it));
+    let lacking = ours.filter_map(|it| lacks(node, it));
     let lacking: Vec<_> = lacking.collect();
     let found = format!("elements are missing: {}", some_of(&lacking));
     (!lacking.is_empty()).then(|| {
@@ -143,6 +149,14 @@ fn taken_away(node: &Node) -> Option<Finding> {
     })
 }
 
+/// Something of it bears its owner as ours does.
+fn is_ours(node: &Node, attached: &Attached) -> bool {
+    let owner = attached.attachment.owner();
+    let mut elements = node.firewall.elements.iter();
+    let mut links = node.links.iter();
+    elements.any(|it| it.owner == owner) || links.any(|it| it.alias.as_ref() == Some(&owner))
+}
+
 /// The attachment, and the first table that it should have an element in and has not.
 fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     let owner = attached.attachment.owner();
@@ -150,12 +164,14 @@ fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     let mut wanted = Vec::new();
     for plugin in &network.plugins {
         let is_set = |key| {
-            let value = cni::json::value(&plugin.config, key);
-            value.and_then(serde_json::Value::as_bool) == Some(true)
+            let value = json::value(&plugin.config, key);
+            value.and_then(Value::as_bool) == Some(true)
         };
         match plugin.program.as_str() {
-            "bridge" if is_set("ipMasq") => wanted.push("cni-masquerade"),
-            "bridge" if is_set("macspoofchk") => wanted.push("cni-bridge"),
+            "bridge" => {
+                wanted.extend(is_set("ipMasq").then_some("cni-masquerade"));
+                wanted.extend(is_set("macspoofchk").then_some("cni-bridge"));
+            }
             "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push("cni-portmap"),
             _ => {}
         }
@@ -170,10 +186,16 @@ fn lacks(node: &Node, attached: &Attached) -> Option<String> {
 
 fn has_ports(attached: &Attached, declared: &[String]) -> bool {
     let asked = attached.entry.arguments().runtime_config(declared);
-    let ports = asked
-        .get("portMappings")
-        .and_then(serde_json::Value::as_array);
-    ports.is_some_and(|it| !it.is_empty())
+    let ports = asked.get("portMappings").and_then(Value::as_array);
+    let addresses = attached.addresses();
+    // A port of the host's address of a family that the pod has no address of is left out.
+    let is_served = |mapping: &Value| {
+        let host = json::value(mapping.as_object()?, "hostIP")?.as_str()?;
+        let host: IpAddr = host.parse().ok()?;
+        Some(addresses.iter().any(|it| it.is_ipv4() == host.is_ipv4()))
+    };
+    let mut ports = ports.into_iter().flatten();
+    ports.any(|it| is_served(it).unwrap_or(true))
 }
 
 /// Tables of iptables beside `nf_tables`, whose rules packets pass too.
@@ -239,6 +261,12 @@ mod tests {
     fn elements_that_a_flush_took_away_are_told() {
         let mut node = node(&[("pods.conflist", LIST)]);
         node.attached = vec![attached_by(LIST, "pods", "a")];
+        // It is the reference's.
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
+        node.links = vec![netlink::Link {
+            alias: Some("cni:pods/a/eth0".to_owned()),
+            ..netlink::Link::default()
+        }];
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Problem]);
         assert_eq!(findings[0].mend, "cnitool reload");

@@ -1,15 +1,16 @@
 //! Whether the node forwards, and whether netfilter sees what passes a bridge.
 
 use super::finding::{Finding, some_of};
-use super::range::Range;
+use super::range::pod_networks;
 use crate::node::{Node, Source};
+use ipnetwork::IpNetwork;
 
 /// Of each parameter that a network needs.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (key, is_of) in FORWARDING {
         let routed = |source: &Source<'_>| {
-            source.is_gateway() && Range::all_of(*source).iter().any(|it| is_of(it))
+            source.is_gateway() && pod_networks(node, *source).iter().any(is_of)
         };
         let bridges = node.configuration.sources().filter(routed);
         if let Some(bridge) = bridges
@@ -102,11 +103,11 @@ fn in_use(node: &Node, bridge: &str) -> bool {
     bridge.is_some_and(|it| node.ports(it.index).next().is_some())
 }
 
-type IsOf = fn(&Range<'_>) -> bool;
+type IsOf = fn(&IpNetwork) -> bool;
 
 const FORWARDING: [(&str, IsOf); 2] = [
-    ("net.ipv4.ip_forward", |it| it.subnet.is_ipv4()),
-    ("net.ipv6.conf.all.forwarding", |it| it.subnet.is_ipv6()),
+    ("net.ipv4.ip_forward", IpNetwork::is_ipv4),
+    ("net.ipv6.conf.all.forwarding", IpNetwork::is_ipv6),
 ];
 
 const BRIDGED: [&str; 2] = [

@@ -27,23 +27,31 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
     } else {
         Level::Warning
     };
-    let (file, path) = (&source.file.name, &node.configuration.path);
-    let first = path.split(':').next().unwrap_or_default();
-    let finding = |found: String| Finding::new(level, SUBJECT, found);
-    match node.configuration.programs.get(name)? {
-        Program::Missing => Some(
-            finding(format!("{file}: plugin {name} is not in {path}"))
-                .means("Every ADD of this network fails.")
-                .mend(format!("install -m 755 {name} {first}/")),
-        ),
-        Program::NotExecutable(program) => Some(
-            finding(format!(
-                "{file}: plugin {} is not executable",
-                program.display()
-            ))
-            .means("Every ADD of this network fails.")
-            .mend(format!("chmod 755 {}", program.display())),
-        ),
+    let (found, means, mend) = fault(node, source, name)?;
+    let found = format!("{}: plugin {found}", source.file.name);
+    Some(Finding::new(level, SUBJECT, found).means(means).mend(mend))
+}
+
+/// What is wrong with a plugin, what that means, and what mends it.
+fn fault(node: &Node, source: Source<'_>, name: &str) -> Option<(String, &'static str, String)> {
+    let path = &node.configuration.path;
+    Some(match node.configuration.programs.get(name)? {
+        Program::Missing => {
+            let first = path.split(':').next().unwrap_or_default();
+            let mend = format!("install -m 755 {name} {first}/");
+            (format!("{name} is not in {path}"), NO_ADD, mend)
+        }
+        Program::NotExecutable(program) => {
+            let program = program.display();
+            let mend = format!("chmod 755 {program}");
+            (format!("{program} is not executable"), NO_ADD, mend)
+        }
+        Program::Broken { path, reason } => {
+            let path = path.display();
+            let found = format!("{path} does not answer VERSION: {reason}");
+            let mend = format!("CNI_COMMAND=VERSION {path} </dev/null");
+            (found, "It is no plugin, or damaged: no ADD succeeds.", mend)
+        }
         Program::Found { versions, .. } => {
             let version = source.network.list.version.as_str();
             let versions = versions.as_ref()?;
@@ -52,16 +60,20 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
             }
             let newest = versions.last().map_or("another one", String::as_str);
             let place = node.configuration.place(source.file);
-            Some(
-                finding(format!("{file}: plugin {name} does not know version {version}"))
-                    .means("CRI-O leaves the network out, others fail at ADD.")
-                    .mend(format!(
-                        "sed -i 's/\"cniVersion\": *\"{version}\"/\"cniVersion\": \"{newest}\"/' {place}"
-                    )),
+            let mend = format!(
+                "sed -i 's/\"cniVersion\": *\"{version}\"/\"cniVersion\": \"{newest}\"/' {place}"
+            );
+            let means = "CRI-O leaves the network out, others fail at ADD.";
+            (
+                format!("{name} does not know version {version}"),
+                means,
+                mend,
             )
         }
-    }
+    })
 }
+
+const NO_ADD: &str = "Every ADD of this network fails.";
 
 const SUBJECT: &str = "plugin";
 
@@ -110,6 +122,9 @@ mod tests {
         assert_eq!(findings[0].mend, "install -m 755 host-local /opt/cni/bin/");
         let findings = judged(Program::NotExecutable("/b".into()), found(&["1.0.0"]));
         assert_eq!(findings[0].mend, "chmod 755 /b");
+        let (path, reason) = ("/b".into(), "it ended".to_owned());
+        let findings = judged(Program::Broken { path, reason }, found(&["1.0.0"]));
+        assert_eq!(levels(&findings), [Level::Problem, Level::Warning]);
         let findings = judged(found(&["0.3.1", "0.4.0"]), found(&["1.0.0"]));
         assert!(findings[0].mend.contains("\"0.4.0\""), "{findings:?}");
     }

@@ -8,7 +8,7 @@ use cni::json;
 use ipnetwork::IpNetwork;
 use serde_json::{Map, Value};
 
-use crate::node::Source;
+use crate::node::{Attached, Node, Source};
 
 /// Addresses that are leased, and by whom.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +20,8 @@ pub struct Range<'a> {
     gateway: IpAddr,
     /// How many of them are leased to nobody.
     excluded: u128,
+    /// A pod gets one address of each set.
+    set: usize,
     source: Source<'a>,
 }
 
@@ -34,12 +36,16 @@ impl<'a> Range<'a> {
         };
         let sets = json::value(ipam, "ranges").and_then(Value::as_array);
         let sets = sets.into_iter().flatten().filter_map(Value::as_array);
-        let ranges = sets.flatten().filter_map(Value::as_object);
-        let all = [ipam].into_iter().chain(ranges);
-        all.filter_map(|it| Self::read(it, source)).collect()
+        let ranges = sets.zip(1..).flat_map(|(ranges, set)| {
+            let ranges = ranges.iter().filter_map(Value::as_object);
+            ranges.map(move |it| (it, set))
+        });
+        let all = [(ipam, 0)].into_iter().chain(ranges);
+        all.filter_map(|(keys, set)| Self::read(keys, (source, set)))
+            .collect()
     }
 
-    fn read(keys: &Map<String, Value>, source: Source<'a>) -> Option<Self> {
+    fn read(keys: &Map<String, Value>, (source, set): (Source<'a>, usize)) -> Option<Self> {
         let text = |key| json::value(keys, key).and_then(Value::as_str);
         let subnet: IpNetwork = text("subnet")?.parse().ok()?;
         let (lowest, highest) = (number(subnet.network()), number(last(subnet)));
@@ -56,12 +62,17 @@ impl<'a> Range<'a> {
             )?,
             gateway: address("gateway", lowest.saturating_add(1))?,
             excluded: 0,
+            set,
             source,
         };
         let exclude = json::value(keys, "exclude").and_then(Value::as_array);
         let exclude = exclude.into_iter().flatten().filter_map(Value::as_str);
         let excluded = exclude.filter_map(|it| it.parse().ok());
-        let excluded = excluded.map(|it| range.shared_with(it)).sum();
+        let excluded = count(
+            excluded
+                .chain([range.gateway.into()])
+                .filter_map(|it| range.shared_with(it)),
+        );
         Some(Self { excluded, ..range })
     }
 
@@ -91,8 +102,12 @@ impl<'a> Range<'a> {
         let all = number(self.last)
             .saturating_sub(number(self.first))
             .saturating_add(1);
-        let gateway = u128::from(self.leases(self.gateway));
-        all.saturating_sub(gateway).saturating_sub(self.excluded)
+        all.saturating_sub(self.excluded)
+    }
+
+    /// An address of one of them is as good as one of the other.
+    pub fn is_of_set_of(&self, other: &Self) -> bool {
+        self.set == other.set && std::ptr::eq(self.source.plugin, other.source.plugin)
     }
 
     /// Both have addresses in common.
@@ -114,20 +129,48 @@ impl<'a> Range<'a> {
         }
     }
 
-    fn shared_with(&self, network: IpNetwork) -> u128 {
-        if network.is_ipv4() != self.first.is_ipv4() {
-            return 0;
-        }
+    /// The first and the last of what `network` and it have in common.
+    fn shared_with(&self, network: IpNetwork) -> Option<(u128, u128)> {
         let from = number(network.network()).max(number(self.first));
         let to = number(last(network)).min(number(self.last));
-        (to + 1).saturating_sub(from)
+        (network.is_ipv4() == self.first.is_ipv4() && from <= to).then_some((from, to))
     }
+}
+
+/// The networks of the plugin's pods: of its ranges, or, where they are not in the configuration, those that its
+/// bridge and its pods are in.
+pub fn pod_networks(node: &Node, source: Source<'_>) -> Vec<IpNetwork> {
+    let ranges = Range::all_of(source);
+    if !ranges.is_empty() {
+        return ranges.into_iter().map(|it| it.subnet).collect();
+    }
+    let bridge = source.bridge().and_then(|it| node.link_called(it));
+    let addresses = node.addresses.iter().filter(|it| !it.is_link_local);
+    let of_bridge = addresses.filter(|it| bridge.is_some_and(|bridge| it.link == bridge.index));
+    let attached = node.attached.iter().filter(|it| it.is_alive);
+    let attached = attached.filter(|it| it.attachment.network.as_str() == source.name());
+    let of_pods = attached.flat_map(Attached::addresses);
+    of_bridge.map(|it| it.address).chain(of_pods).collect()
 }
 
 impl fmt::Display for Range<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.subnet)
     }
+}
+
+/// How many numbers are in these spans, each counted once.
+fn count(spans: impl Iterator<Item = (u128, u128)>) -> u128 {
+    let mut spans: Vec<_> = spans.collect();
+    spans.sort_unstable();
+    let mut next = 0;
+    let mut counted: u128 = 0;
+    for (from, to) in spans {
+        let new = to.saturating_add(1).saturating_sub(from.max(next));
+        counted = counted.saturating_add(new);
+        next = next.max(to.saturating_add(1));
+    }
+    counted
 }
 
 fn last(network: IpNetwork) -> IpAddr {

@@ -16,8 +16,9 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     for range in &ranges {
         findings.extend(foreign_addresses(node, range));
         findings.extend(foreign_routes(node, range));
-        findings.extend(fill(node, range));
     }
+    let sets = ranges.chunk_by(Range::is_of_set_of);
+    findings.extend(sets.filter_map(|set| fill(node, set)));
     if findings.is_empty() && !ranges.is_empty() {
         let found = format!("no overlap, and room: {}", some_of(&ranges));
         findings.push(Finding::ok(SUBJECT, found));
@@ -55,7 +56,7 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
 fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let addresses = node.addresses.iter().filter(|it| !it.is_link_local);
     let foreign = addresses.filter(|it| !range.is_own_link(node.link_name(it.link)));
-    let overlapping = foreign.filter(|it| overlap(it.address, range.subnet));
+    let overlapping = foreign.filter(|it| concerns(it.address, range));
     let finding = |address: &netlink::Address| {
         let link = node.link_name(address.link);
         let found = format!(
@@ -80,7 +81,7 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
 fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let catches = |route: &&Route| {
         let destination = route.destination;
-        destination.prefix() >= range.subnet.prefix() && overlap(destination, range.subnet)
+        destination.prefix() >= range.subnet.prefix() && concerns(destination, range)
     };
     let is_foreign = |route: &&Route| {
         let mut links = route.links().filter_map(|it| node.link(it));
@@ -112,21 +113,20 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// How much of the range is left.
-fn fill(node: &Node, range: &Range<'_>) -> Option<Finding> {
-    let leases = node
-        .leases
-        .iter()
-        .filter(|it| it.network == range.network());
-    let held = leases.filter(|it| range.leases(it.address)).count() as u128;
-    let size = range.size();
+/// How much is left of the ranges of one set.
+fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
+    let network = set.first()?.network();
+    let leases = node.leases.iter().filter(|it| it.network == network);
+    let of_set = leases.filter(|lease| set.iter().any(|it| it.leases(lease.address)));
+    let held = of_set.count() as u128;
+    let size: u128 = set.iter().map(Range::size).fold(0, u128::saturating_add);
     let found = format!(
-        "{range} of {}: {held} of {size} addresses are held",
-        range.network()
+        "{} of {network}: {held} of {size} addresses are held",
+        some_of(set)
     );
     if held >= size {
         let means = "No pod gets a network until one is released.";
-        let mend = format!("cnitool gc {}", range.network());
+        let mend = format!("cnitool gc {network}");
         return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
     }
     let is_nearly_full = held * 10 >= size * 9;
@@ -142,6 +142,12 @@ fn mend(node: &Node, range: &Range<'_>) -> String {
 fn is_pods(link: &Link, route: &Route) -> bool {
     let whole = if route.destination.is_ipv4() { 32 } else { 128 };
     link.kind == LinkKind::Veth && route.destination.prefix() == whole
+}
+
+/// Packets to pods go there: a single address, as tunnels have it, may be one that no pod gets.
+fn concerns(network: IpNetwork, range: &Range<'_>) -> bool {
+    let is_single = network.prefix() == if network.is_ipv4() { 32 } else { 128 };
+    overlap(network, range.subnet) && (!is_single || range.leases(network.ip()))
 }
 
 fn overlap(one: IpNetwork, other: IpNetwork) -> bool {

@@ -92,3 +92,42 @@ fn ranges_that_are_used_up_are_told() {
     node.leases.retain(|it| it.network != "pods");
     assert_eq!(levels(&judge(&node)), [Level::Ok]);
 }
+
+#[test]
+fn ranges_of_one_set_are_full_together() {
+    let set = json!({"ranges": [[
+        {"subnet": "10.9.0.0/24", "rangeStart": "10.9.0.10", "rangeEnd": "10.9.0.10"},
+        {"subnet": "10.9.0.0/24", "rangeStart": "10.9.0.20", "rangeEnd": "10.9.0.21"},
+    ]]});
+    let mut node = node(&[("pods.conflist", &list("pods", &set))]);
+    for (address, level) in [
+        ("10.9.0.10", Level::Ok),
+        ("10.9.0.20", Level::Ok),
+        ("10.9.0.21", Level::Problem),
+    ] {
+        node.leases.push(lease("pods", address, "a"));
+        assert_eq!(levels(&judge(&node)), [level], "{address}");
+    }
+}
+
+#[test]
+fn what_is_excluded_twice_is_missing_once() {
+    let ipam = json!({
+        "subnet": "10.9.0.0/29",
+        "rangeEnd": "10.9.0.3",
+        "exclude": ["10.9.0.0/31", "10.9.0.1/32"],
+    });
+    let mut node = node(&[("pods.conflist", &list("pods", &ipam))]);
+    node.leases.push(lease("pods", "10.9.0.2", "a"));
+    assert_eq!(levels(&judge(&node)), [Level::Ok]);
+    node.leases.push(lease("pods", "10.9.0.3", "b"));
+    assert_eq!(levels(&judge(&node)), [Level::Problem]);
+}
+
+/// As flannel's tunnel has it, the network's own address.
+#[test]
+fn a_single_address_that_no_pod_gets_is_no_overlap() {
+    let judged = |address| judge(&with_addresses("10.244.1.0/24", address, "10.244.1.1/24"));
+    assert_eq!(levels(&judged("10.244.1.0/32")), [Level::Ok]);
+    assert_eq!(levels(&judged("10.244.1.7/32")), [Level::Problem]);
+}

@@ -93,12 +93,23 @@ enum Choice {
 }
 
 impl Executables {
-    /// Installs all or none of them. Plugins that run meanwhile go on.
-    pub fn install(&self) -> anyhow::Result<()> {
+    /// The plugin is there, or will be.
+    pub fn will_have(&self, name: &str) -> bool {
+        let is_ours = NAMES.contains(&name);
+        let choice = is_ours.then(|| self.selection.of(name, &self.directory));
+        choice == Some(Choice::Installed) || self.directory.join(name).exists()
+    }
+
+    /// Waits until nobody else installs into the directory, which is made. Whoever has the lock has made
+    /// the files that are aside.
+    pub fn lock(&self) -> anyhow::Result<File> {
         files::make_directory(&self.directory)?;
         let lock = || File::open(&self.directory).and_then(|it| it.lock().map(|()| it));
-        // Whoever has it has made the files that are aside.
-        let _lock = lock().with_context(|| format!("lock {}", self.directory.display()))?;
+        lock().with_context(|| format!("lock {}", self.directory.display()))
+    }
+
+    /// Installs all or none of them, by whoever has the lock. Plugins that run meanwhile go on.
+    pub fn install(&self) -> anyhow::Result<()> {
         files::sweep(&self.directory)?;
         let choices = NAMES.map(|name| (name, self.selection.of(name, &self.directory)));
         let chosen: Vec<_> = names(&choices, Choice::Installed);

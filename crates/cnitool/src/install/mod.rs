@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
+use serde_json::Value;
 
 use crate::conflist::Conflist;
 use executables::{Executables, Selection};
@@ -48,9 +49,6 @@ impl Install {
         conf_directory: &Path,
         lookup: impl Fn(&str) -> Option<OsString>,
     ) -> anyhow::Result<()> {
-        // Whoever interrupts it gets all of the old or all of the new.
-        let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
-        signals.thread_block()?;
         let executables = Executables {
             from: self.from()?,
             directory: self.directory.clone(),
@@ -61,12 +59,17 @@ impl Install {
             wanted = drop_ins::wanted(self.force())?;
         }
         if let Some(file) = &self.conflist {
-            wanted.extend(self.configuration(file, conf_directory)?);
+            wanted.extend(self.configuration(file, (&executables, conf_directory))?);
         }
+        let lock = executables.lock()?;
+        // Whoever interrupts it from here on gets all of the old or all of the new.
+        let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+        signals.thread_block()?;
         executables.install()?;
         for file in wanted {
             file.put()?;
         }
+        drop(lock);
         if self.stay {
             signals.wait()?;
         }
@@ -86,25 +89,40 @@ impl Install {
         if self.force { Force::Yes } else { Force::No }
     }
 
-    fn configuration(&self, file: &Path, directory: &Path) -> anyhow::Result<Option<Wanted>> {
+    fn configuration(
+        &self,
+        file: &Path,
+        (executables, directory): (&Executables, &Path),
+    ) -> anyhow::Result<Option<Wanted>> {
         let reading = || format!("--conflist {}", file.display());
         let bytes = std::fs::read(file).with_context(reading)?;
         let list = Conflist::parse(bytes.clone()).with_context(reading)?;
-        for plugin in &list.plugins {
-            let program = plugin.program.as_str();
-            let is_there = self.directory.join(program).exists();
+        for program in programs(&list) {
             ensure!(
-                is_there || executables::NAMES.contains(&program),
+                executables.will_have(program),
                 "{}: plugin {program} is not in {}: install it there first",
                 reading(),
                 self.directory.display()
             );
         }
-        let is_read = ["conflist", "conf", "json"].map(Some);
+        // A runtime takes *.conf and *.json for single plugins, and refuses a list there.
         let extension = file.extension().and_then(|it| it.to_str());
-        let Some(name) = file.file_name().filter(|_| is_read.contains(&extension)) else {
-            bail!("{}: runtimes read *.conflist, *.conf and *.json", reading());
+        let Some(name) = file.file_name().filter(|_| extension == Some("conflist")) else {
+            bail!("{}: runtimes read lists from *.conflist", reading());
         };
         Wanted::plan(directory.join(name), bytes, self.force())
     }
+}
+
+/// The plugins of the list, and those that they run.
+fn programs(list: &Conflist) -> impl Iterator<Item = &str> {
+    list.plugins.iter().flat_map(|plugin| {
+        let ipam = cni::json::value(&plugin.config, "ipam").and_then(Value::as_object);
+        let ipam = ipam
+            .and_then(|it| cni::json::value(it, "type"))
+            .and_then(Value::as_str);
+        [plugin.program.as_str()]
+            .into_iter()
+            .chain(ipam.filter(|it| !it.is_empty()))
+    })
 }

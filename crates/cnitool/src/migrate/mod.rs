@@ -71,8 +71,9 @@ pub fn migrate(
     action: Action,
     tell: impl Fn(&str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let living = Living::read(settings)?;
+    // In this order: what an ADD makes meanwhile is not seen, or seen with its lease, which comes first.
     let tables = tables()?;
+    let living = Living::read(settings)?;
     if tables.is_empty() {
         note("the reference has nothing in the firewall");
     }

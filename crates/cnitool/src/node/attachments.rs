@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use cni::{Attachment, ContainerId, InterfaceName, json};
+use cni::{Attachment, ContainerId, InterfaceName, SpecVersion, json};
+use ipnetwork::IpNetwork;
 use serde_json::Value;
 
 use super::configuration::Configuration;
@@ -48,6 +49,20 @@ pub struct Lease {
 pub struct Place {
     /// `dataDir`
     pub directory: PathBuf,
+}
+
+impl Attached {
+    /// The addresses that its ADD reported.
+    pub fn addresses(&self) -> Vec<IpNetwork> {
+        let result = self.entry.result(SpecVersion::CURRENT).ok().flatten();
+        let result = result.unwrap_or_default();
+        let ips = result.get("ips").and_then(Value::as_array);
+        let texts = ips
+            .into_iter()
+            .flatten()
+            .filter_map(|it| it.get("address")?.as_str());
+        texts.filter_map(|it| it.parse().ok()).collect()
+    }
 }
 
 impl Lease {

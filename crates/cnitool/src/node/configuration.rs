@@ -52,8 +52,15 @@ pub enum Program {
         /// The versions of the specification that it says that it knows.
         versions: Option<Vec<String>>,
     },
-    /// It is there, and cannot be run.
+    /// It is there, and nobody may run it.
     NotExecutable(PathBuf),
+    /// It does not answer VERSION, not even by an error.
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What it does instead.
+        reason: String,
+    },
     /// It is not there.
     Missing,
 }
@@ -222,14 +229,21 @@ impl<'a> Source<'a> {
     }
 }
 
+fn asked(search: &SearchPath, path: PathBuf, name: &str) -> Program {
+    let versions = match chain::ask_abilities(search, &path, name) {
+        Ok(abilities) => abilities.supported_versions,
+        Err(cni::Error::Delegate { object, .. }) if object.is_specific() => None,
+        Err(error) => {
+            let reason = error.to_string();
+            return Program::Broken { path, reason };
+        }
+    };
+    Program::Found { path, versions }
+}
+
 fn program(path: &SearchPath, name: &str) -> Program {
     if let Some(file) = path.find(name) {
-        let abilities = chain::abilities(path, name).unwrap_or_default();
-        let versions = abilities.supported_versions;
-        return Program::Found {
-            path: file,
-            versions,
-        };
+        return asked(path, file, name);
     }
     let mut files = path.directories().iter().map(|it| it.join(name));
     let file = files.find(|it| it.is_file());

@@ -131,8 +131,8 @@ impl Row {
                 .into_iter()
                 .flatten()
         };
-        let addresses = list("ips").filter_map(|it| it.get("address")?.as_str());
-        self.addresses.extend(addresses.filter_map(address));
+        let addresses = attached.addresses().into_iter();
+        self.addresses.extend(addresses.map(|it| it.ip()));
         let on_host = list("interfaces").filter(|it| {
             let sandbox = it.get("sandbox").and_then(Value::as_str);
             sandbox.unwrap_or_default().is_empty()
@@ -219,10 +219,6 @@ fn holder(node: &Node, lease: &Lease) -> String {
         None => lease.path.display().to_string(),
     };
     lease.owner().or_else(of_cached).unwrap_or_else(container)
-}
-
-fn address(text: &str) -> Option<IpAddr> {
-    text.split('/').next()?.parse().ok()
 }
 
 /// `8080:80/tcp`, and before it the one address of the host that it is of.
