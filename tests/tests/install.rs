@@ -251,10 +251,8 @@ fn several_at_once_do_not_disturb_each_other() {
 fn some_are_skipped_and_existing_ones_may_stay() {
     let host = Host::new();
     let installation = Installation::over_others(&host);
-    let skipping = installation
-        .with(&[])
-        .env("SKIP_CNI_BINARIES", "bridge,flannel");
-    let outcome = skipping.run();
+    let skipping = installation.with(&[]);
+    let outcome = skipping.env("SKIP_CNI_BINARIES", "bridge,flannel").run();
     outcome.ok();
     let [skipped, unknown] = ["skipped, by SKIP_CNI_BINARIES: bridge\n", "no flannel"];
     assert!(outcome.stderr.contains(skipped) && outcome.stderr.contains(unknown));
@@ -262,10 +260,8 @@ fn some_are_skipped_and_existing_ones_may_stay() {
     assert!(installation.read("portmap") == under_test(&host, "portmap"));
     fs::remove_file(installation.directory.join("portmap")).unwrap();
     fs::write(installation.directory.join("loopback"), former("loopback")).unwrap();
-    installation
-        .with(&[])
-        .env("UPDATE_CNI_BINARIES", "false")
-        .ok();
+    let keeping = installation.with(&[]);
+    keeping.env("UPDATE_CNI_BINARIES", "false").ok();
     assert_eq!(
         installation.read("loopback"),
         former("loopback").into_bytes()
@@ -321,12 +317,12 @@ fn configuration_is_refused_without_its_plugins_or_where_none_is_read() {
     let source = host.dir().join("10-pods.conflist");
     let conflist = |path: &Path| installation.with(&["--conflist", path.to_str().unwrap()]);
     fs::write(&source, list("bridge")).unwrap();
-    let skipping = conflist(&source).env("SKIP_CNI_BINARIES", "bridge");
-    refuses(&skipping.run(), &["plugin bridge", "is not in"]);
-    let dhcp = list("bridge").replace("}]", r#", "ipam": {"type": "dhcp"}}]"#);
-    fs::write(&source, dhcp).unwrap();
+    let skipping = conflist(&source).env("SKIP_CNI_BINARIES", "bridge").run();
+    refuses(&skipping, &["plugin bridge", "is not in"]);
+    let dhcp = r#", "ipam": {"type": "dhcp"}}]"#;
+    fs::write(&source, list("bridge").replace("}]", dhcp)).unwrap();
     refuses(&conflist(&source).run(), &["plugin dhcp", "is not in"]);
-    let single = host.dir().join("10-pods.json");
+    let single = source.with_extension("json");
     fs::write(&single, list("bridge")).unwrap();
     refuses(&conflist(&single).run(), &["*.conflist"]);
     assert!(listed(&installation.directory).is_empty());
