@@ -16,6 +16,8 @@ pub enum Ended {
     Failed,
     /// Killed, as was meant.
     Killed,
+    /// Ended by timeout(1).
+    Hung,
 }
 
 /// What is known so far. Complaints are gathered, so that one run tells all that is wrong.
@@ -67,7 +69,7 @@ impl Tally {
         match ended {
             Some(Ended::Failed) => self.failed += 1,
             Some(Ended::Killed) => self.killed += 1,
-            Some(Ended::Succeeded) | None => {}
+            Some(Ended::Succeeded | Ended::Hung) | None => {}
         }
         let complaint = verdict.err();
         let is_wrong = complaint.is_some();
