@@ -38,6 +38,25 @@ pub struct PluginConfig {
     pub config: Map<String, Value>,
 }
 
+impl PluginConfig {
+    /// The `ipam` section.
+    pub fn ipam(&self) -> Option<&Map<String, Value>> {
+        json::value(&self.config, "ipam")?.as_object()
+    }
+
+    /// The plugin that leases addresses.
+    pub fn ipam_type(&self) -> Option<&str> {
+        json::value(self.ipam()?, "type")?
+            .as_str()
+            .filter(|it| !it.is_empty())
+    }
+
+    /// It and the plugin that it runs.
+    pub fn programs(&self) -> impl Iterator<Item = &str> {
+        [self.program.as_str()].into_iter().chain(self.ipam_type())
+    }
+}
+
 impl Conflist {
     /// The network called `name` among the files of `directory`: first `*.conflist`, then
     /// `*.conf` and `*.json`, each sorted by name.

@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
-use serde_json::Value;
 
-use crate::conflist::Conflist;
+use crate::conflist::{Conflist, PluginConfig};
 use executables::{Executables, Selection};
 use files::{Force, Wanted};
 
@@ -97,7 +96,7 @@ impl Install {
         let reading = || format!("--conflist {}", file.display());
         let bytes = std::fs::read(file).with_context(reading)?;
         let list = Conflist::parse(bytes.clone()).with_context(reading)?;
-        for program in programs(&list) {
+        for program in list.plugins.iter().flat_map(PluginConfig::programs) {
             ensure!(
                 executables.will_have(program),
                 "{}: plugin {program} is not in {}: install it there first",
@@ -112,17 +111,4 @@ impl Install {
         };
         Wanted::plan(directory.join(name), bytes, self.force())
     }
-}
-
-/// The plugins of the list, and those that they run.
-fn programs(list: &Conflist) -> impl Iterator<Item = &str> {
-    list.plugins.iter().flat_map(|plugin| {
-        let ipam = cni::json::value(&plugin.config, "ipam").and_then(Value::as_object);
-        let ipam = ipam
-            .and_then(|it| cni::json::value(it, "type"))
-            .and_then(Value::as_str);
-        [plugin.program.as_str()]
-            .into_iter()
-            .chain(ipam.filter(|it| !it.is_empty()))
-    })
 }

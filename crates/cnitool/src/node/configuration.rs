@@ -196,20 +196,17 @@ impl<'a> Source<'a> {
 
     /// The `ipam` section.
     pub fn ipam(self) -> Option<&'a Map<String, Value>> {
-        self.key("ipam")?.as_object()
+        self.plugin.ipam()
     }
 
     /// The plugin that leases addresses.
     pub fn ipam_type(self) -> Option<&'a str> {
-        json::value(self.ipam()?, "type")?
-            .as_str()
-            .filter(|it| !it.is_empty())
+        self.plugin.ipam_type()
     }
 
     /// It and the plugin that it runs.
     pub fn programs(self) -> Vec<&'a str> {
-        let program = self.plugin.program.as_str();
-        [program].into_iter().chain(self.ipam_type()).collect()
+        self.plugin.programs().collect()
     }
 
     /// The bridge that it attaches to, where that is what it does.
