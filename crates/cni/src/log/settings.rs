@@ -129,6 +129,16 @@ mod tests {
     }
 
     #[test]
+    fn level_of_the_environment_counts_for_the_file_of_the_configuration() {
+        let config = json!({"logFile": "/c"});
+        assert_eq!(
+            settings(&[(LEVEL, "debug")], &config),
+            to("/c", Level::Debug)
+        );
+        assert!(!settings(&[(LEVEL, "debug")], &json!({})).is_on_for(Level::Error));
+    }
+
+    #[test]
     fn configuration_wins_over_the_environment_key_by_key() {
         let environment = [(FILE, "/e"), (LEVEL, "debug")];
         for (config, expected) in [
