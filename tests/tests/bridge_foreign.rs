@@ -274,9 +274,19 @@ fn two_networks_share_one_bridge() {
 
 #[test]
 fn a_port_of_somebody_elses_stays_and_passes_traffic() {
+    port_of_somebody_elses_stays_and_passes_traffic("02:00:00:00:00:01");
+}
+
+#[test]
+fn a_port_whose_mac_is_higher_than_ours_stays_and_passes_traffic() {
+    port_of_somebody_elses_stays_and_passes_traffic("fe:ff:ff:ff:ff:ff");
+}
+
+fn port_of_somebody_elses_stays_and_passes_traffic(its_mac: &str) {
     let host = host_with_bridge();
     let outside = host.outside();
     host.ip("address flush dev uplink");
+    host.ip(&format!("link set uplink address {its_mac}"));
     host.ip("link set uplink master cni0");
     outside.ip("address add 10.1.0.200/24 dev outside");
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));

@@ -5,8 +5,7 @@ use cni::delegate::{Delegate, Waiting};
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb, note};
 use netlink::{
-    Connection, Link, LinkChange, LinkKind, MacAddress, Monitor, PortState, Request, VethEnd,
-    VethPair, Wait,
+    Connection, Link, LinkChange, MacAddress, Monitor, PortState, Request, VethEnd, VethPair, Wait,
 };
 use netns::{Netns, PATIENCE};
 
@@ -242,8 +241,8 @@ impl Attach<'_> {
             return Ok(());
         };
         let ports = self.host.ports(before.index)?;
-        let is_lent = |port: &Link| port.kind == LinkKind::Veth && port.mac == Some(mac);
-        if plan::is_host_mac(mac) && ports.iter().any(is_lent) {
+        let is_lent = |port: &Link| port.mac == Some(mac) && plan::is_host_link(port);
+        if ports.iter().any(is_lent) {
             return Ok(());
         }
         let keep = Request::change_link(&before.name, &LinkChange::Mac(mac));

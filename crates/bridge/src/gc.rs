@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use cni::{Attachment, GcRequest, NetworkName, Verb, note};
-use netlink::{Connection, Link, LinkKind};
+use netlink::{Connection, Link};
 
 use crate::plan::{self, host_link_name};
 use crate::{del, firewall};
@@ -68,6 +68,5 @@ fn stale_links(
 /// A pair of an ADD that was killed after the message that makes it and before the one that says
 /// whose it is.
 fn is_nameless(link: &Link, network: &NetworkName) -> bool {
-    let is_ours = |mac| plan::is_host_mac_in(network, mac);
-    link.alias.is_none() && link.kind == LinkKind::Veth && link.mac.is_some_and(is_ours)
+    link.alias.is_none() && plan::is_host_link_in(network, link)
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use cni::result::{AddResult, IpConfig, Route};
 use cni::{Attachment, Error, NetworkName};
 use ipnetwork::IpNetwork;
-use netlink::MacAddress;
+use netlink::{Link, LinkKind, MacAddress};
 use sha2::{Digest as _, Sha256};
 
 use crate::config::{Config, Gateway};
@@ -164,7 +164,7 @@ fn default_route(gateway: IpAddr) -> Result<IpNetwork, Error> {
 /// The name of the host's end: `veth` and 11 digits of the attachment's hash, so that DEL
 /// finds it without being told anything else.
 pub(crate) fn host_link_name(attachment: &Attachment) -> String {
-    format!("veth{}", attachment.digest_hex(11))
+    format!("{HOST_NAME}{}", attachment.digest_hex(HOST_NAME_DIGITS))
 }
 
 /// The MAC of the host's end: locally administered, and never the one of a container. It says
@@ -173,16 +173,22 @@ pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     mac(&[HOST_MAC], &attachment.marked_digest())
 }
 
-/// Some attachment's host end may have this MAC.
-pub(crate) fn is_host_mac(mac: MacAddress) -> bool {
-    let MacAddress([first, ..]) = mac;
-    first == HOST_MAC
+/// Whether a link is some attachment's host end, by what it has from its first message on. A MAC
+/// alone says little: one in 64 of those that the kernel chooses begins like ours.
+pub(crate) fn is_host_link(link: &Link) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let digits = link.name.strip_prefix(HOST_NAME).unwrap_or_default();
+    link.kind == LinkKind::Veth
+        && digits.len() == HOST_NAME_DIGITS
+        && digits.bytes().all(is_digit)
+        && link.mac.is_some_and(|mac| mac.0.starts_with(&[HOST_MAC]))
 }
 
-/// Some attachment's host end in `network` may have this MAC.
-pub(crate) fn is_host_mac_in(network: &NetworkName, mac: MacAddress) -> bool {
+/// As [`is_host_link`], of an attachment to `network`.
+pub(crate) fn is_host_link_in(network: &NetworkName, link: &Link) -> bool {
     let [a, b] = network.mark();
-    mac.0.starts_with(&[HOST_MAC, a, b])
+    let is_marked = |mac: MacAddress| mac.0.starts_with(&[HOST_MAC, a, b]);
+    is_host_link(link) && link.mac.is_some_and(is_marked)
 }
 
 /// The MAC of the container's end before there is an address to derive it from.
@@ -224,6 +230,11 @@ fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
 pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
+
+const HOST_NAME: &str = "veth";
+
+/// As many as a link's name of 15 bytes has room for.
+const HOST_NAME_DIGITS: usize = 11;
 
 /// The highest, so that a bridge prefers the MAC of any port that is not ours.
 const HOST_MAC: u8 = 0xfe;
