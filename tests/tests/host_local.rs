@@ -310,6 +310,22 @@ fn status_is_good_even_if_the_range_is_full() {
     );
 }
 
+/// libcni passes no `runtimeConfig` with STATUS.
+#[test]
+fn status_is_good_where_the_runtime_will_send_the_ranges() {
+    let host = Host::new();
+    let network = host.host_local().with("cniVersion", "1.1.0");
+    let network = network.with("ipam.ranges", json!([]));
+    let none = "no range to lease from";
+    network.call("STATUS").error().expect(7, &[none]);
+    let told = network.with("capabilities", json!({"ipRanges": true}));
+    assert_eq!(told.call("STATUS").ok(), Value::Null);
+    call(&told, "ADD", "c1").error().expect(7, &[none]);
+    let ranges = json!([[{"subnet": "10.7.0.0/24"}]]);
+    let result = lease(&told.with("runtimeConfig.ipRanges", ranges), "c1");
+    assert_eq!(address(&result), "10.7.0.2/24");
+}
+
 #[test]
 fn status_says_50_where_no_lease_can_be_written() {
     let host = Host::new();

@@ -169,6 +169,13 @@ impl Network {
         section(self.top("runtimeConfig"), "runtimeConfig")
     }
 
+    /// The configuration declares `capability`, so that the runtime passes what it has for it.
+    #[must_use]
+    pub fn declares(&self, capability: &str) -> bool {
+        let declared = self.top("capabilities").and_then(Value::as_object);
+        declared.is_some_and(|it| it.get(capability) == Some(&Value::Bool(true)))
+    }
+
     /// `args.cni`, the conventional arguments inside the configuration.
     ///
     /// # Errors

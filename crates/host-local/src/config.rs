@@ -42,6 +42,20 @@ struct Written {
     runtime: RawRuntimeConfig,
     pod_cidrs: Vec<IpNetwork>,
     version: SpecVersion,
+    may_lack_ranges: bool,
+}
+
+impl Written {
+    fn read(network: &Network) -> Result<Self, Error> {
+        let ipam: RawConfig = network.ipam()?;
+        Ok(Self {
+            pod_cidrs: ipam.pod_cidrs()?,
+            ipam,
+            runtime: network.runtime_config()?,
+            version: network.version,
+            may_lack_ranges: false,
+        })
+    }
 }
 
 impl Config {
@@ -50,12 +64,15 @@ impl Config {
     /// # Errors
     /// Code 7, naming key and value; code 11: the node's pod CIDRs are not known yet.
     pub fn parse(network: &Network) -> Result<Self, Error> {
-        let ipam: RawConfig = network.ipam()?;
+        Self::try_from(Written::read(network)?)
+    }
+
+    /// The same, which may have no range where the capability `ipRanges` is declared: runtimes
+    /// pass nothing for capabilities with STATUS.
+    pub fn parse_for_status(network: &Network) -> Result<Self, Error> {
         Self::try_from(Written {
-            pod_cidrs: ipam.pod_cidrs()?,
-            ipam,
-            runtime: network.runtime_config()?,
-            version: network.version,
+            may_lack_ranges: network.declares("ipRanges"),
+            ..Written::read(network)?
         })
     }
 
@@ -76,6 +93,7 @@ impl TryFrom<Written> for Config {
             runtime,
             pod_cidrs,
             version,
+            may_lack_ranges,
         }: Written,
     ) -> Result<Self, Error> {
         let mut sets = runtime_sets(&runtime.ip_ranges)?;
@@ -83,7 +101,11 @@ impl TryFrom<Written> for Config {
         for (index, set) in ipam.ranges.iter().enumerate() {
             sets.push(range_set(set, &format!("ipam.ranges[{index}]"))?);
         }
-        expect_usable(&sets)?;
+        if sets.is_empty() && !may_lack_ranges {
+            let reason = "no range to lease from; name one by ranges or subnet, or have the runtime send ipRanges";
+            return Err(Error::invalid("ipam.ranges", reason));
+        }
+        expect_apart(&sets)?;
         expect_one_a_family(&sets, version)?;
         let resolv_conf = Some(ipam.resolv_conf).filter(|path| !path.is_empty());
         Ok(Self {
@@ -195,11 +217,7 @@ fn ranges(raw: &[RawRange], at: &str) -> Result<Vec<Range>, Error> {
     ranges.collect()
 }
 
-fn expect_usable(sets: &[RangeSet]) -> Result<(), Error> {
-    if sets.is_empty() {
-        let reason = "no range to lease from; name one by ranges or subnet, or have the runtime send ipRanges";
-        return Err(Error::invalid("ipam.ranges", reason));
-    }
+fn expect_apart(sets: &[RangeSet]) -> Result<(), Error> {
     for (index, set) in sets.iter().enumerate() {
         let others = sets.iter().skip(index + 1);
         if let Some((range, other)) = others.into_iter().find_map(|other| set.overlap(other)) {

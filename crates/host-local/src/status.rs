@@ -19,7 +19,7 @@ use crate::vacancy::Vacancy;
 /// `resolvConf` cannot be read, the data directory cannot be written, or a range set has no
 /// free address where `statusWhenFull` is "fail".
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
-    let config = match Config::parse(&request.network) {
+    let config = match Config::parse_for_status(&request.network) {
         Err(Error::TryAgain { reason }) => Err(Error::Unavailable { reason }),
         config => config,
     }?;
