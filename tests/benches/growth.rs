@@ -45,6 +45,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) 
             round_of_ours(ours, &sandbox, &pods);
         }
     }
+    detach(&sides[0], &pods);
     let title = format!("bridge and host-local by pods attached, {rounds} rounds in turns");
     report.times(&title, &sides);
 }
@@ -69,6 +70,18 @@ fn attach(host: &Host, ours: &Side, pods: &mut Vec<Sandbox>, size: usize) {
         )
         .unwrap();
     }
+}
+
+/// As if there had been none, for whatever is timed next.
+fn detach(ours: &Side, pods: &[Sandbox]) {
+    for (number, some) in pods.chunks(AT_ONCE).enumerate() {
+        let network = guarded(number * AT_ONCE / PODS_OF_A_BRIDGE);
+        at_once(some, |pod| {
+            ours.run(&Call::of(pod, "bridge", "DEL"), &network);
+            pod.remove();
+        });
+    }
+    settle();
 }
 
 /// Each new pod asks for routers three times, four seconds apart, and all others hear it.
