@@ -94,6 +94,22 @@ impl<'h> Tool<'h> {
         listed.as_array().unwrap().clone()
     }
 
+    /// Writes what a runtime remembers of a pod that it attached to `network`.
+    pub fn remember(&self, network: &str, (pod, result): (&Sandbox, &Value)) {
+        let entry = json!({
+            "kind": "cniCacheV1", "containerId": pod.name(), "ifName": "eth0",
+            "networkName": network, "netns": pod.path(), "result": result,
+        });
+        fs::create_dir_all(self.results()).unwrap();
+        fs::write(self.remembered(network, pod), entry.to_string()).unwrap();
+    }
+
+    /// The file in which that stands.
+    pub fn remembered(&self, network: &str, pod: &Sandbox) -> PathBuf {
+        self.results()
+            .join(format!("{network}-{}-eth0", pod.name()))
+    }
+
     /// The directory of cached results.
     pub fn results(&self) -> PathBuf {
         PathBuf::from("/var/lib/cni/results")

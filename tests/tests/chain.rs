@@ -176,6 +176,27 @@ fn del_cleans_up_after_a_chain_that_failed_half_way() {
     assert!(host.leases("pods").is_empty());
 }
 
+/// A runtime's container IDs do not follow from the namespace.
+#[test]
+fn what_a_runtime_attached_is_found_by_its_namespace() {
+    let host = Host::new();
+    let (tool, bridge) = (host.tool(), host.bridge());
+    tool.configure("pods", &[bridge.config().clone()]);
+    let a = host.sandbox("a");
+    let unknown = "nothing is remembered of container";
+    fails(&tool.on("check", "pods", &a).run(), unknown);
+    tool.remember("pods", (&a, &bridge.add(&a)));
+    tool.on("check", "pods", &a).ok();
+    fails(&tool.on("add", "pods", &a).run(), "as container a ");
+    let of_net1 = |verb: &str| tool.on(verb, "pods", &a).env("CNI_IFNAME", "net1");
+    of_net1("add").ok();
+    tool.on("del", "pods", &a).ok();
+    fails(&tool.on("check", "pods", &a).run(), unknown);
+    of_net1("check").ok();
+    assert_eq!(a.links(), ["lo", "net1"]);
+    assert_eq!(host.leases("pods").len(), 2);
+}
+
 #[test]
 fn gc_removes_attachments_whose_sandbox_is_gone() {
     let host = host_with_chain();

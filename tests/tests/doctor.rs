@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 use tests::traffic::tcp;
-use tests::{Host, Place as _, Tool};
+use tests::{Chain, Host, Place as _, Removal, Tool};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
 
@@ -16,7 +16,10 @@ fn mend(host: &Host, tool: &Tool<'_>, subject: &str) {
     assert!(!commands.is_empty());
     for command in commands {
         match command.strip_prefix("cnitool ") {
-            Some(words) => drop(tool.run(&words.split(' ').collect::<Vec<_>>()).ok()),
+            Some(words) => {
+                let outcome = tool.run(&words.split(' ').collect::<Vec<_>>()).run();
+                assert!(outcome.status.success(), "{outcome:#?}");
+            }
             None => drop(host.run("sh", &["-c", &command])),
         }
     }
@@ -360,5 +363,24 @@ fn rules_that_were_flushed_are_told_and_put_back() {
         &["elements are missing", "cnitool reload"],
     );
     tool.run(&["reload"]).ok();
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+}
+
+#[test]
+fn chains_of_the_reference_are_told_when_their_pod_is_gone() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let chain =
+        Chain::new(&host, &["bridge", "portmap"]).with("bridge", "macspoofchk", &json!(false));
+    let chain = chain.with_ports([8080, 8080]);
+    let result = chain.by_reference().add(&a).unwrap();
+    let tool = host.tool();
+    tool.configure_all("others", 2);
+    tool.doctor()
+        .expect("ok", "remnant", &["for a pod that lives"]);
+    chain.remove(Removal::Del, (&a, &result)).unwrap();
+    let words = ["for pods that are gone: 4", "cnitool migrate --remove"];
+    tool.doctor().expect("warning", "remnant", &words);
+    mend(&host, &tool, "remnant");
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
 }

@@ -79,17 +79,20 @@ fn node_that_forwards_no_more_is_told() {
         ("net/bridge/bridge-nf-call-ip6tables", "0", "warning"),
     ] {
         let host = Host::new();
+        host.hide("/etc/sysctl.d");
         let a = host.sandbox("a");
         let tool = healthy(&host, &a);
         host.set_sysctl(sysctl, value);
         let findings = tool.doctor();
         findings.expect(level, "sysctl", &[&sysctl.replace('/', "."), "is 0"]);
         mends(&host, &tool, &findings, "sysctl");
+        let kept = fs::read_to_string("/etc/sysctl.d/cni.conf").unwrap();
+        assert_eq!(kept, format!("{}=1\n", sysctl.replace('/', ".")));
     }
 }
 
 #[test]
-fn bridge_that_is_down_or_lost_its_address_is_told() {
+fn bridge_that_is_gone_or_down_or_lost_its_address_is_told() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = healthy(&host, &a);
@@ -106,7 +109,9 @@ fn bridge_that_is_down_or_lost_its_address_is_told() {
     host.ip("link set cni1 down");
     let findings = tool.doctor();
     findings.expect("problem", "bridge", &["cni1 is down"]);
-    host.ip("link set cni1 up");
+    host.ip("link delete cni1");
+    let words = ["cni1 is gone", "cni:pods/", "cnitool ps"];
+    tool.doctor().expect("problem", "bridge", &words);
 }
 
 #[test]
@@ -175,7 +180,7 @@ fn managers_of_our_links_are_told() {
     fs::write(&networkd, state("configured")).unwrap();
     let words = [
         "systemd-networkd manages cni1, by /etc/x.network",
-        "Unmanaged=yes",
+        "cnitool install --drop-ins",
     ];
     tool.doctor().expect("warning", "manager", &words);
     fs::write(&networkd, state("unmanaged")).unwrap();
@@ -183,10 +188,7 @@ fn managers_of_our_links_are_told() {
     fs::create_dir_all("/run/NetworkManager/devices").unwrap();
     let file = format!("/run/NetworkManager/devices/{index}");
     fs::write(file, "[device]\nmanaged=true\n").unwrap();
-    let words = [
-        "NetworkManager manages cni1",
-        "unmanaged-devices=interface-name:cni*",
-    ];
+    let words = ["NetworkManager manages cni1", "cnitool install --drop-ins"];
     tool.doctor().expect("warning", "manager", &words);
 }
 
@@ -204,6 +206,11 @@ fn port_that_a_process_listens_on_is_told() {
     tool.doctor().expect("warning", "hostport", &words);
     drop(listener);
     assert_eq!(tool.doctor().status, 0);
+    let _on_v6 = TcpListener::bind("[::1]:8080").unwrap();
+    assert_eq!(tool.doctor().status, 0);
+    let _on_v4 = TcpListener::bind("127.0.0.1:8080").unwrap();
+    let words = ["listens on it at 127.0.0.1", "the node itself"];
+    tool.doctor().expect("warning", "hostport", &words);
 }
 
 #[test]

@@ -4,27 +4,13 @@ use std::fs;
 
 use serde_json::json;
 use tests::traffic::{tcp, tcp_by_port};
-use tests::{Chain, Host, Place as _, REFERENCE, Removal, Sandbox};
+use tests::{Chain, Host, Place as _, REFERENCE, Removal};
 
 /// bridge and portmap, with masquerading, as both have it.
 fn chain(host: &Host, port: u16) -> Chain<'_> {
     let chain =
         Chain::new(host, &["bridge", "portmap"]).with("bridge", "macspoofchk", &json!(false));
     chain.with_ports([port, port])
-}
-
-/// The runtime's cache of a pod that was attached to `pods`.
-fn remember(pod: &Sandbox) {
-    let entry = json!({
-        "kind": "cniCacheV1", "containerId": pod.name(), "ifName": "eth0", "networkName": "pods",
-        "netns": pod.path(), "result": {"cniVersion": "1.0.0"},
-    });
-    fs::create_dir_all("/var/lib/cni/results").unwrap();
-    fs::write(cached(pod), entry.to_string()).unwrap();
-}
-
-fn cached(pod: &Sandbox) -> String {
-    format!("/var/lib/cni/results/pods-{}-eth0", pod.name())
 }
 
 /// The lines that it prints.
@@ -58,10 +44,11 @@ fn chains_of_pods_that_are_gone_go_and_those_of_the_living_stay() {
     let (of_a, of_b) = (chain(&host, 8080), chain(&host, 8081));
     of_a.by_reference().add(&a).unwrap();
     let result = of_b.by_reference().add(&b).unwrap();
-    [&a, &b].into_iter().for_each(remember);
+    host.tool().remember("pods", (&a, &result));
+    host.tool().remember("pods", (&b, &result));
     let both = saved(&host);
     of_b.remove(Removal::Del, (&b, &result)).unwrap();
-    fs::remove_file(cached(&b)).unwrap();
+    fs::remove_file(host.tool().remembered("pods", &b)).unwrap();
 
     let told = migrate(&host, &["migrate"]);
     // A chain for ports and one for masquerading, in each family.
@@ -115,7 +102,7 @@ fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
     let a = host.sandbox("a");
     let chain = chain(&host, 8080);
     let result = chain.by_reference().add(&a).unwrap();
-    remember(&a);
+    host.tool().remember("pods", (&a, &result));
     chain.remove(Removal::Del, (&a, &result)).unwrap();
     // The cache is there, the sandbox is not.
     a.remove();
@@ -134,6 +121,25 @@ fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
     let b = host.sandbox("b");
     chain.add(&b).unwrap();
     assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&b, 80)).is_some());
+}
+
+/// A node may have had the one before the other.
+#[test]
+fn both_places_where_iptables_keeps_its_tables_are_looked_at() {
+    let host = Host::new();
+    let chain = "CNI-DN-b0a8f1c35d4d8ff3a5a1c";
+    for program in ["iptables-nft", "iptables-legacy"] {
+        host.run(program, &["-t", "nat", "-N", chain]);
+    }
+    let places = ["iptables-nft", "iptables-legacy"];
+    let lines = |state: &str| {
+        places.map(|it| format!("{state:<8}{it}-save -t nat: {chain}, no rule leads there"))
+    };
+    assert_eq!(migrate(&host, &["migrate"]), lines("gone"));
+    assert_eq!(migrate(&host, &["migrate", "--remove"]), lines("removed"));
+    assert!(migrate(&host, &["migrate"]).is_empty());
+    // Of a family whose table nobody made, none is made by looking.
+    assert_eq!(host.run("cat", &["/proc/net/ip6_tables_names"]), "");
 }
 
 fn user_rules(saved: &str) -> Vec<&str> {
@@ -184,14 +190,15 @@ fn nothing_is_removed_where_it_cannot_be_told_what_lives() {
     let result = chain.by_reference().add(&a).unwrap();
     chain.remove(Removal::Del, (&a, &result)).unwrap();
     let before = saved(&host);
-    remember(&a);
-    fs::write(cached(&a), "{").unwrap();
+    let remembered = host.tool().remembered("pods", &a);
+    fs::create_dir_all(host.tool().results()).unwrap();
+    fs::write(&remembered, "{").unwrap();
     let outcome = host.tool().run(&["migrate", "--remove"]).run();
     assert!(
-        !outcome.status.success() && outcome.stderr.contains(&cached(&a)),
+        !outcome.status.success() && outcome.stderr.contains(remembered.to_str().unwrap()),
         "{outcome:#?}"
     );
-    fs::remove_file(cached(&a)).unwrap();
+    fs::remove_file(&remembered).unwrap();
     let torn = "/var/lib/cni/networks/pods/10.9.9.9";
     fs::create_dir_all("/var/lib/cni/networks/pods").unwrap();
     fs::write(torn, "../a").unwrap();
@@ -259,7 +266,9 @@ fn rules_of_nf_tables_go_by_what_their_comments_say() {
     let file = host.dir().join("tables.nft");
     fs::write(&file, tables).unwrap();
     host.run("nft", &["--file", file.to_str().unwrap()]);
-    [&a, &b].into_iter().for_each(remember);
+    let result = json!({"cniVersion": "1.0.0"});
+    host.tool().remember("pods", (&a, &result));
+    host.tool().remember("pods", (&b, &result));
     let living = migrate(&host, &["migrate", "--remove"]);
     assert_eq!(living.len(), 6);
     assert!(

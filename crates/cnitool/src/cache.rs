@@ -67,10 +67,24 @@ impl Cache {
         }
     }
 
-    /// The arguments of the ADD that is remembered, if one is and can be read.
-    pub fn arguments(&self, attachment: &Attachment) -> Option<Arguments> {
-        let entry = self.read(attachment).ok().flatten();
-        entry.map(|entry| entry.arguments())
+    /// `sandbox` as it is remembered, or else whoever has its interface of its network at its
+    /// namespace under another container ID: a runtime attached it.
+    pub fn find(&self, sandbox: &Sandbox) -> anyhow::Result<Option<Sandbox>> {
+        let wanted = &sandbox.attachment;
+        // DEL goes on without an entry that cannot be read.
+        if let Ok(Some(entry)) = self.read(wanted) {
+            let remembered = entry.sandbox(wanted);
+            let netns = sandbox.netns.clone();
+            return Ok(Some(Sandbox {
+                netns,
+                ..remembered
+            }));
+        }
+        let remembered = self.of_network(&wanted.network)?;
+        let mut sandboxes = remembered.iter().map(|(it, entry)| entry.sandbox(it));
+        Ok(sandboxes.find(|it| {
+            it.attachment.interface == wanted.interface && is_same_path(&it.netns, &sandbox.netns)
+        }))
     }
 
     /// Remembers what ADD came to.
@@ -234,7 +248,16 @@ impl Entry {
         network.transpose()
     }
 
-    /// With what ADD was called.
+    /// For whom ADD was called, and with what.
+    pub fn sandbox(&self, attachment: &Attachment) -> Sandbox {
+        Sandbox {
+            attachment: attachment.clone(),
+            netns: self.netns().to_owned(),
+            arguments: self.arguments(),
+        }
+    }
+
+    /// What the runtime had to say to the plugins.
     pub fn arguments(&self) -> Arguments {
         Arguments {
             cni: self.cni_args.clone().unwrap_or_default(),
@@ -262,6 +285,12 @@ pub fn id(attachment: &Attachment) -> AttachmentId {
         container: attachment.container.clone(),
         interface: attachment.interface.clone(),
     }
+}
+
+/// `/var/run` leads to `/run` where both are.
+fn is_same_path(one: &Path, other: &Path) -> bool {
+    let resolved = |path: &Path| fs::canonicalize(path).ok();
+    one == other || resolved(one).is_some_and(|it| Some(it) == resolved(other))
 }
 
 const KIND: &str = "cniCacheV1";

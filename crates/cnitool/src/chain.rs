@@ -56,7 +56,11 @@ impl Chain<'_> {
             return Ok(());
         }
         let entry = self.cache.read(&sandbox.attachment)?;
-        let result = self.prev_result(entry.as_ref())?;
+        let attachment = &sandbox.attachment;
+        let entry = entry.with_context(|| {
+            format!("nothing is remembered of {attachment}: see cnitool ps, and CNI_CACHE_DIR where a runtime has a cache of its own")
+        })?;
+        let result = self.prev_result(Some(&entry))?;
         for plugin in &self.network.plugins {
             let request = self.request(plugin, sandbox, result.as_ref());
             self.call(plugin, &Call::on(sandbox, Verb::Check, request))?;
@@ -104,13 +108,7 @@ impl Chain<'_> {
                 continue;
             }
             note(format_args!("DEL {attachment}"));
-            let netns = entry.netns().to_owned();
-            let arguments = entry.arguments();
-            let deleted = self.del(&Sandbox {
-                attachment,
-                netns,
-                arguments,
-            });
+            let deleted = self.del(&entry.sandbox(&attachment));
             errors.extend(deleted.err());
         }
         if self.network.version < Verb::Gc.since() {

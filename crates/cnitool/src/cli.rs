@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use clap::{Args, Parser, Subcommand};
 use cni::{Attachment, AttachmentId, InterfaceName, NetworkName, note};
 
@@ -206,15 +206,20 @@ fn execute_on(
     let interface = interface.unwrap_or(&settings.interface);
     match command {
         OfNetwork::Add(target) => {
-            let sandbox = target.sandbox(&network, interface, settings.arguments(None))?;
+            let mut sandbox = target.sandbox(&network, interface)?;
+            if let Some(known) = cache.find(&sandbox)? {
+                let (known, own) = (&known.attachment, &sandbox.attachment);
+                ensure!(known == own, "a runtime attached it already, as {known}");
+            }
+            sandbox.arguments = settings.arguments(Arguments::default());
             let result = chain.add(&sandbox);
             let result = result.map_err(|error| add_error(&error, &sandbox))?;
             print(&format!("{result:#}"))
         }
         OfNetwork::Check(target) | OfNetwork::Del(target) => {
-            let mut sandbox = target.sandbox(&network, interface, Arguments::default())?;
-            let cached = cache.arguments(&sandbox.attachment);
-            sandbox.arguments = settings.arguments(cached);
+            let sandbox = target.sandbox(&network, interface)?;
+            let mut sandbox = cache.find(&sandbox)?.unwrap_or(sandbox);
+            sandbox.arguments = settings.arguments(sandbox.arguments);
             match command {
                 OfNetwork::Check(_) => chain.check(&sandbox),
                 _ => chain.del(&sandbox),
@@ -236,12 +241,7 @@ impl OfNetwork {
 }
 
 impl Target {
-    fn sandbox(
-        &self,
-        network: &Conflist,
-        interface: &InterfaceName,
-        arguments: Arguments,
-    ) -> anyhow::Result<Sandbox> {
+    fn sandbox(&self, network: &Conflist, interface: &InterfaceName) -> anyhow::Result<Sandbox> {
         let netns = sandbox::absolute(&self.netns)?;
         Ok(Sandbox {
             attachment: Attachment {
@@ -250,7 +250,7 @@ impl Target {
                 interface: interface.clone(),
             },
             netns,
-            arguments,
+            arguments: Arguments::default(),
         })
     }
 }

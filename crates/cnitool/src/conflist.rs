@@ -51,6 +51,13 @@ impl PluginConfig {
             .filter(|it| !it.is_empty())
     }
 
+    /// The bridge that it attaches to, where that is what it does.
+    pub fn bridge(&self) -> Option<&str> {
+        let named = json::value(&self.config, "bridge").and_then(Value::as_str);
+        let named = named.filter(|it| !it.is_empty());
+        (self.program == "bridge").then(|| named.unwrap_or("cni0"))
+    }
+
     /// It and the plugin that it runs.
     pub fn programs(&self) -> impl Iterator<Item = &str> {
         [self.program.as_str()].into_iter().chain(self.ipam_type())

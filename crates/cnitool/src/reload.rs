@@ -13,7 +13,7 @@ use cni::{Attachment, NetworkName, SearchPath, Verb, note};
 use crate::cache::{Cache, Entry};
 use crate::chain::{self, Chain};
 use crate::conflist::Conflist;
-use crate::sandbox::{Sandbox, may_exist};
+use crate::sandbox::may_exist;
 use crate::settings::Settings;
 
 /// Has the plugins put back what they had in the firewall, of all networks or of `only`.
@@ -110,16 +110,12 @@ impl Host<'_> {
             !netns.as_os_str().is_empty(),
             "its entry in the cache names no namespace"
         );
-        let sandbox = Sandbox {
-            attachment: it.attachment.clone(),
-            netns: netns.to_owned(),
-            arguments: it.entry.arguments(),
-        };
         let chain = Chain {
             network,
             path: self.path,
             cache: self.cache,
         };
+        let sandbox = it.entry.sandbox(it.attachment);
         chain.reload((&sandbox, it.entry), &self.reloading)?;
         Ok(Outcome::Reloaded)
     }

@@ -51,8 +51,7 @@ impl Settings {
     }
 
     /// The arguments that the environment gives, and otherwise those of `cached`.
-    pub fn arguments(&self, cached: Option<Arguments>) -> Arguments {
-        let cached = cached.unwrap_or_default();
+    pub fn arguments(&self, cached: Arguments) -> Arguments {
         Arguments {
             cni: self.cni_args.clone().unwrap_or(cached.cni),
             capabilities: self.capability_args.clone().unwrap_or(cached.capabilities),
@@ -94,7 +93,7 @@ mod tests {
             capabilities: serde_json::from_str(r#"{"mac": "a"}"#).unwrap(),
         };
         let settings = read(&[("CNI_ARGS", "IP=192.0.2.8")]).unwrap();
-        let arguments = settings.arguments(Some(cached.clone()));
+        let arguments = settings.arguments(cached.clone());
         assert_eq!(arguments.cni_text(), "IP=192.0.2.8");
         assert_eq!(arguments.capabilities, cached.capabilities);
     }

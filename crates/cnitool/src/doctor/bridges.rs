@@ -1,14 +1,18 @@
-//! Bridges: up, with the gateway's address, not full, and of one MTU with ports and uplinks.
+//! Bridges: there, up, with the gateway's address, not full, and of one MTU with ports and uplinks.
+
+use std::collections::BTreeMap;
 
 use netlink::{Link, LinkKind, Route};
 
-use super::finding::{Finding, some_of};
+use super::finding::{Finding, quoted, some_of};
 use super::range::Range;
-use crate::node::{Node, Source};
+use crate::conflist::PluginConfig;
+use crate::node::{Attached, Node, Source};
 
-/// Of each bridge that a network attaches to and that is there.
+/// Of each bridge that living attachments are on, or that a network attaches to and that is there.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let living = living(node);
+    let mut findings = gone(node, &living);
     for name in node.configuration.bridges() {
         let Some(bridge) = node.link_called(name) else {
             continue;
@@ -16,7 +20,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         let before = findings.len();
         findings.extend(kind(bridge));
         findings.extend(ports(node, bridge));
-        findings.extend(gateways(node, bridge));
+        findings.extend(gateways(node, bridge, &living));
         findings.extend(port_mtus(node, bridge));
         findings.extend(uplink_mtus(node, bridge));
         if findings.len() == before {
@@ -28,25 +32,60 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
+/// Living attachments by the bridges that their ADDs attached them to.
+type Living<'a> = BTreeMap<String, Vec<&'a Attached>>;
+
+fn living(node: &Node) -> Living<'_> {
+    let mut living = Living::new();
+    for attached in node.attached.iter().filter(|it| it.is_alive) {
+        let network = attached.network(&node.configuration);
+        let plugins = network.iter().flat_map(|it| &it.plugins);
+        for bridge in plugins.filter_map(PluginConfig::bridge) {
+            living.entry(bridge.to_owned()).or_default().push(attached);
+        }
+    }
+    living
+}
+
+fn gone(node: &Node, living: &Living<'_>) -> Vec<Finding> {
+    let gone = living
+        .iter()
+        .filter(|(name, _)| node.link_called(name).is_none());
+    let finding = |(name, attached): (&String, &Vec<&Attached>)| {
+        let owners = attached.iter().map(|it| it.attachment.owner());
+        let owners: Vec<_> = owners.collect();
+        let owners = some_of(&owners);
+        let found = format!("{name} is gone, and with it the network of {owners}");
+        Finding::problem(SUBJECT, found)
+            .means(
+                "Those pods reach nothing. The next ADD makes the bridge, and puts none of them on \
+                 it: they have to be made anew.",
+            )
+            .mend("cnitool ps")
+    };
+    gone.map(finding).collect()
+}
+
 fn kind(bridge: &Link) -> Option<Finding> {
     let name = &bridge.name;
     if bridge.kind != LinkKind::Bridge {
         let found = format!("{name} is no bridge");
         let means = "A network wants to attach pods to it: every ADD fails.";
-        let mend = format!("ip link set {name} name {name}-old");
+        let other = quoted(&format!("{name}-old"));
+        let mend = format!("ip link set {} name {other}", quoted(name));
         return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
     }
     (!bridge.is_up).then(|| {
         Finding::problem(SUBJECT, format!("{name} is down"))
             .means("Its pods reach nothing.")
-            .mend(format!("ip link set {name} up"))
+            .mend(format!("ip link set {} up", quoted(name)))
     })
 }
 
 fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     let ports = node.ports(bridge.index).count();
     let found = format!("{} has {ports} of {MOST_PORTS} ports", bridge.name);
-    let mend = format!("ip link show master {}", bridge.name);
+    let mend = format!("ip link show master {}", quoted(&bridge.name));
     if ports >= MOST_PORTS {
         let means = "A Linux bridge holds no more: every ADD fails. Run fewer pods here.";
         return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
@@ -59,16 +98,19 @@ fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
 }
 
 /// Addresses that pods send to and that somebody took from the bridge.
-fn gateways(node: &Node, bridge: &Link) -> Vec<Finding> {
+fn gateways(node: &Node, bridge: &Link, living: &Living<'_>) -> Vec<Finding> {
     let is_of = |it: &Source<'_>| {
         // In a VLAN they are elsewhere.
         let has_vlan = it.key("vlan").and_then(serde_json::Value::as_u64) > Some(0);
         it.bridge() == Some(bridge.name.as_str()) && it.is_gateway() && !has_vlan
     };
+    let attached = living.get(&bridge.name).map_or(&[][..], Vec::as_slice);
     let is_used = |range: &Range<'_>| {
-        let mut attached = node.attached.iter().filter(|it| it.is_alive);
-        let is_attached = attached.any(|it| it.attachment.network.as_str() == range.network());
-        is_attached && node.ports(bridge.index).next().is_some()
+        let of_network = |it: &&&Attached| it.attachment.network.as_str() == range.network();
+        let attached = attached.iter().filter(of_network);
+        let mut addresses = attached.flat_map(|it| it.addresses());
+        let has_ports = node.ports(bridge.index).next().is_some();
+        has_ports && addresses.any(|it| range.subnet.contains(it.ip()))
     };
     let sources = node.configuration.sources().filter(is_of);
     let ranges = sources.flat_map(Range::all_of).filter(is_used);
@@ -83,7 +125,7 @@ fn gateways(node: &Node, bridge: &Link) -> Vec<Finding> {
             format!("{name} lacks the gateway's address {gateway}"),
         )
         .means("Pods reach nothing beyond their bridge. A link manager may have taken it.")
-        .mend(format!("ip address add {gateway} dev {name}"))
+        .mend(format!("ip address add {gateway} dev {}", quoted(name)))
     };
     missing.map(finding).collect()
 }
@@ -99,7 +141,7 @@ fn port_mtus(node: &Node, bridge: &Link) -> Option<Finding> {
                 "What is longer than the way takes is dropped without a word: connections begin \
                  and then hang. Pods keep the MTU that they were made with.",
             )
-            .mend(format!("ip -details link show master {name}"))
+            .mend(format!("ip -details link show master {}", quoted(name)))
     })
 }
 
@@ -119,7 +161,7 @@ fn uplink_mtus(node: &Node, bridge: &Link) -> Vec<Finding> {
                 "Long packets to elsewhere depend on ICMP, which many firewalls drop. Pods that \
                  are there keep their MTU until they are made anew.",
             )
-            .mend(format!("ip link set {name} mtu {}", uplink.mtu))
+            .mend(format!("ip link set {} mtu {}", quoted(name), uplink.mtu))
     };
     narrow.map(finding).collect()
 }
@@ -132,13 +174,15 @@ const SUBJECT: &str = "bridge";
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
-    use super::super::tests::{attached, levels, link, node};
+    use super::super::tests::{attached, attached_at, attached_by, levels, link, node};
     use super::*;
 
+    const LIST: &str = r#"{"name": "pods", "plugins": [{"type": "bridge", "isGateway": true,
+        "ipam": {"type": "host-local", "ranges": [
+            [{"subnet": "10.1.0.0/16"}, {"subnet": "10.2.0.0/16"}]]}}]}"#;
+
     fn with_ports(count: u32) -> Node {
-        let list = r#"{"name": "pods", "plugins": [{"type": "bridge", "isGateway": true,
-            "ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}}]}"#;
-        let mut node = node(&[("pods.conflist", list)]);
+        let mut node = node(&[("pods.conflist", LIST)]);
         let mut bridge = link(1, "cni0");
         bridge.kind = LinkKind::Bridge;
         node.links = vec![bridge];
@@ -174,10 +218,20 @@ mod tests {
     }
 
     #[test]
+    fn names_are_words_for_the_shell() {
+        let list = r#"{"name": "pods", "plugins": [{"type": "bridge", "bridge": "br;x"}]}"#;
+        let mut node = node(&[("pods.conflist", list)]);
+        node.links = vec![link(1, "br;x")];
+        node.links[0].kind = LinkKind::Bridge;
+        node.links[0].is_up = false;
+        assert_eq!(judge(&node)[0].mend, "ip link set 'br;x' up");
+    }
+
+    #[test]
     fn gateway_that_is_gone_is_a_problem_where_a_pod_is() {
         let mut node = with_ports(1);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
-        node.attached = vec![attached("pods", "a")];
+        node.attached = vec![attached_at("10.1.0.2/16", LIST, ["pods", "a"])];
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Problem]);
         assert_eq!(findings[0].mend, "ip address add 10.1.0.1/16 dev cni0");
@@ -189,6 +243,37 @@ mod tests {
             is_link_local: false,
         }];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
+        let other = LIST.replace("\"isGateway\"", "\"bridge\": \"cni9\", \"isGateway\"");
+        node.links.push(link(9, "cni9"));
+        node.attached
+            .push(attached_at("10.2.0.2/16", &other, ["pods", "b"]));
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
+        node.attached
+            .push(attached_at("10.2.0.3/16", LIST, ["pods", "c"]));
+        assert_eq!(levels(&judge(&node)), [Level::Problem]);
+    }
+
+    #[test]
+    fn bridge_that_is_gone_is_a_problem_where_pods_were_on_it() {
+        let mut node = with_ports(1);
+        node.links.clear();
+        let podman = r#"{"name": "podman", "plugins": [{"type": "bridge", "bridge": "cni9"}]}"#;
+        let mut dead = attached_by(podman, "podman", "c");
+        dead.is_alive = false;
+        node.attached = vec![dead];
+        assert_eq!(judge(&node), []);
+        node.attached.push(attached("pods", "a"));
+        node.attached.push(attached_by(podman, "podman", "b"));
+        let findings = judge(&node);
+        assert_eq!(levels(&findings), [Level::Problem, Level::Problem]);
+        let found: Vec<_> = findings.iter().map(|it| it.found.as_str()).collect();
+        assert_eq!(
+            found,
+            [
+                "cni0 is gone, and with it the network of cni:pods/a/eth0",
+                "cni9 is gone, and with it the network of cni:podman/b/eth0"
+            ]
+        );
     }
 
     #[test]

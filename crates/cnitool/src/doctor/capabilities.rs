@@ -1,7 +1,9 @@
 //! Capabilities that a plugin needs to be told anything, and does not declare.
 
 use cni::json;
+use serde_json::Value;
 
+use super::edit;
 use super::finding::{Finding, Level};
 use crate::node::{Node, Source};
 
@@ -30,15 +32,12 @@ fn finding(node: &Node, source: Source<'_>) -> Option<Finding> {
     };
     let (file, plugin) = (&source.file.name, &source.plugin.program);
     let found = format!("{file}: {plugin} does not declare the capability {capability}");
-    let place = node.configuration.place(source.file);
-    let declaration = format!("\"capabilities\": {{\"{capability}\": true}}");
-    Some(
-        Finding::new(level, "capability", found)
-            .means(means)
-            .mend(format!(
-                "sed -i 's/\"type\": *\"{plugin}\"/&, {declaration}/' {place}"
-            )),
-    )
+    let others = source.key("capabilities").and_then(Value::as_object);
+    let mut all = others.cloned().unwrap_or_default();
+    all.insert(capability.to_owned(), Value::Bool(true));
+    let finding = Finding::new(level, "capability", found).means(means);
+    let all = Value::Object(all);
+    Some(edit::give(finding, (node, source), ("capabilities", &all)))
 }
 
 fn has_rates(source: Source<'_>) -> bool {
@@ -87,6 +86,19 @@ mod tests {
             assert_eq!(levels(&findings), [level], "{plugin}");
             assert!(findings[0].found.ends_with(name), "{findings:?}");
         }
+    }
+
+    #[test]
+    fn declarations_that_are_there_stay() {
+        let finding = &judged(r#"{"type": "portmap", "capabilities": {"dns": true}}"#)[0];
+        let written = r#"Write "capabilities": {"dns":true,"portMappings":true} for portmap."#;
+        assert!(finding.means.ends_with(written), "{finding:?}");
+        assert_eq!(finding.mend, "vi /etc/cni/net.d/10-pods.conflist");
+        let finding = &judged(r#"{"type": "portmap"}"#)[0];
+        assert!(
+            finding.mend.contains(r#"{"portMappings":true}"#),
+            "{finding:?}"
+        );
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use cni::{SpecVersion, Verb};
+use serde_json::Value;
 
-use super::finding::{Finding, Level};
+use super::finding::{Finding, Level, quoted};
 use crate::node::{Configuration, File, Network, Node};
 
 /// Of each file, and of all together.
@@ -26,17 +27,16 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 fn none(configuration: &Configuration) -> Finding {
     let directory = configuration.directory.display();
+    let file = quoted(&format!("{directory}/10-NETWORK.conflist"));
     Finding::problem(SUBJECT, format!("no network in {directory}"))
         .means("Runtimes say that the CNI plugin is not initialized; the node stays NotReady.")
-        .mend(format!(
-            "install -D -m 644 NETWORK.conflist {directory}/10-NETWORK.conflist"
-        ))
+        .mend(format!("install -D -m 644 NETWORK.conflist {file}"))
 }
 
 fn broken(configuration: &Configuration, (place, file): (usize, &File), reason: &str) -> Finding {
     let found = format!("{}: {}", file.name, reason.trim_start_matches("decode: "));
     let line = line_of(reason).map_or_else(String::new, |line| format!("+{line} "));
-    let mend = format!("vi {line}{}", configuration.place(file));
+    let mend = format!("vi {line}{}", quoted(&configuration.place(file)));
     if place == 0 {
         let means = "It comes first. containerd stops at it, and no pod gets a network; CRI-O \
                      takes the next file.";
@@ -47,37 +47,49 @@ fn broken(configuration: &Configuration, (place, file): (usize, &File), reason: 
 }
 
 fn sound(configuration: &Configuration, file: &File, network: &Network) -> Finding {
-    let (name, version) = (&network.list.name, network.list.version);
-    let is_chosen = configuration
-        .chosen()
-        .is_some_and(|it| it.name == file.name);
-    let taken = if is_chosen {
-        ", which the runtime takes"
-    } else {
-        ""
-    };
-    let found = format!("{}: network {name}, version {version}{taken}", file.name);
-    let is_document_of_list = network.document.get("plugins").is_some();
-    if is_document_of_list != file.is_list() {
-        let (is, extension) = if is_document_of_list {
-            ("a list of plugins", "conflist")
-        } else {
-            ("a single plugin", "conf")
-        };
-        let place = configuration.place(file);
-        let stem = place
-            .rsplit_once('.')
-            .map_or(place.as_str(), |(stem, _)| stem);
-        return Finding::problem(SUBJECT, format!("{}: it holds {is}", file.name))
-            .means("Runtimes go by the end of the name, and refuse it.")
-            .mend(format!("mv {place} {stem}.{extension}"));
+    if let Some(finding) = misnamed(configuration, file, network) {
+        return finding;
     }
-    let finding = Finding::ok(SUBJECT, found);
-    if is_chosen && version < Verb::Status.since() {
+    let (name, version) = (&network.list.name, network.list.version);
+    let found = format!("{}: network {name}, version {version}", file.name);
+    let chosen = configuration.chosen();
+    if chosen.is_none_or(|it| it.name != file.name) {
+        return Finding::ok(SUBJECT, found);
+    }
+    let finding = Finding::ok(SUBJECT, format!("{found}, which the runtime takes"));
+    if version < Verb::Status.since() {
         let newest = SpecVersion::CURRENT;
         return finding.means(format!("Version {newest} would add STATUS and GC."));
     }
-    finding
+    // Runtimes of before `cniVersions` do not see what stands there.
+    let single = network.document.get("cniVersion").and_then(Value::as_str);
+    if single != Some(version.as_str()) {
+        return finding;
+    }
+    finding.means(
+        "containerd 1.6 and others of its time know no version after 1.0.0: their pods fail with \
+         \"unsupported CNI result version\".",
+    )
+}
+
+/// The end of its name promises something else than the file holds.
+fn misnamed(configuration: &Configuration, file: &File, network: &Network) -> Option<Finding> {
+    let is_document_of_list = network.document.get("plugins").is_some();
+    let (is, extension) = if is_document_of_list {
+        ("a list of plugins", "conflist")
+    } else {
+        ("a single plugin", "conf")
+    };
+    let place = configuration.place(file);
+    let stem = place
+        .rsplit_once('.')
+        .map_or(place.as_str(), |(stem, _)| stem);
+    let renamed = quoted(&format!("{stem}.{extension}"));
+    (is_document_of_list != file.is_list()).then(|| {
+        Finding::problem(SUBJECT, format!("{}: it holds {is}", file.name))
+            .means("Runtimes go by the end of the name, and refuse it.")
+            .mend(format!("mv {} {renamed}", quoted(&place)))
+    })
 }
 
 /// Files that bear the same name for a network, of which the first is used.
@@ -94,10 +106,11 @@ fn several(configuration: &Configuration) -> Vec<Finding> {
         let found = format!("network {name} is in {}", files.join(" and "));
         let means = "They share leases and attachments, and DEL may go by the wrong one.";
         let last = files.last().map(|it| configuration.directory.join(it));
-        let last = last.unwrap_or_default();
+        let last = last.unwrap_or_default().display().to_string();
+        let aside = quoted(&format!("{last}.disabled"));
         Finding::new(Level::Warning, SUBJECT, found)
             .means(means)
-            .mend(format!("mv {0} {0}.disabled", last.display()))
+            .mend(format!("mv {} {aside}", quoted(&last)))
     };
     several.map(finding).collect()
 }
@@ -148,6 +161,18 @@ mod tests {
         assert_eq!(levels(&findings), [Level::Ok, Level::Ok]);
         assert!(findings[0].found.ends_with("which the runtime takes"));
         assert!(findings[1].found.ends_with("version 1.1.0"));
+    }
+
+    #[test]
+    fn what_older_runtimes_make_of_the_version_is_told() {
+        let means = |version: &str| {
+            let list = LIST.replace(r#""cniVersion": "1.1.0""#, version);
+            judge(&node(&[("a.conflist", &list)]))[0].means.clone()
+        };
+        assert!(means(r#""cniVersion": "1.1.0""#).starts_with("containerd 1.6 "));
+        assert!(means(r#""cniVersion": "1.0.0""#).starts_with("Version 1.1.0 would add"));
+        let both = r#""cniVersion": "1.0.0", "cniVersions": ["1.0.0", "1.1.0"]"#;
+        assert_eq!(means(both), "");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Room for leases.
 
-use super::finding::Finding;
+use super::finding::{Finding, quoted};
 use crate::node::{Disk, Node};
 
 /// Of each file system on which leases lie.
@@ -12,11 +12,12 @@ fn finding(disk: &Disk) -> Finding {
     let directory = disk.directory.display();
     let (bytes, files) = (disk.bytes.0, disk.files.0);
     let is_limited = disk.files.1 > 0;
-    let mend = format!("df -h {directory}; df -i {directory}");
+    let place = quoted(&directory);
+    let mend = format!("df -h {place}; df -i {place}");
     let means = "No lease can be written: every ADD fails.";
     if disk.is_read_only {
         let found = format!("{directory} is read-only");
-        let mend = format!("mount -o remount,rw \"$(findmnt -no TARGET -T {directory})\"");
+        let mend = format!("mount -o remount,rw \"$(findmnt -no TARGET -T {place})\"");
         return Finding::problem(SUBJECT, found).means(means).mend(mend);
     }
     let left = format!("{directory} has {} and {files} files left", size(bytes));

@@ -80,10 +80,11 @@ pub fn some_of<T: ToString>(all: &[T]) -> String {
 }
 
 /// `word` as a shell takes it, whatever is in it.
-pub fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-/:".contains(c);
+pub fn quoted(word: &(impl ToString + ?Sized)) -> String {
+    let word = word.to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-/:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
+        return word;
     }
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use nft::{Family, HeldChain, HeldRule, Verdict};
 use serde_json::Value;
 
-use super::finding::{Finding, some_of};
+use super::finding::{Finding, quoted, some_of};
 use super::range::pod_networks;
 use crate::node::{Attached, Gate, Node};
 
@@ -91,8 +91,8 @@ impl Subject {
     }
 
     fn mend(&self, gate: &Gate) -> String {
-        let (family, bridge) = (gate.chain.family, &self.bridge);
-        let (table, chain) = (&gate.chain.table, &gate.chain.name);
+        let (family, bridge) = (gate.chain.family, quoted(&self.bridge));
+        let [table, chain] = [&gate.chain.table, &gate.chain.name].map(quoted);
         let program = match family {
             Family::Ipv4 if chain == "FORWARD" => Some("iptables"),
             Family::Ipv6 if chain == "FORWARD" => Some("ip6tables"),

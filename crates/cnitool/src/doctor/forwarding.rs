@@ -1,6 +1,6 @@
 //! Whether the node forwards, and whether netfilter sees what passes a bridge.
 
-use super::finding::{Finding, some_of};
+use super::finding::{Finding, quoted, some_of};
 use super::range::pod_networks;
 use crate::node::{Node, Source};
 use ipnetwork::IpNetwork;
@@ -34,7 +34,7 @@ fn forwarding(node: &Node, key: &str, bridge: &str) -> Finding {
                 "Pods on {bridge} reach nothing beyond the node. It was 1 when they were attached: \
                  look for who set it, in /etc/sysctl.d and elsewhere."
             ))
-            .mend(format!("sysctl -w {key}=1")),
+            .mend(set(&[key])),
         Some("0") => Finding::ok(SUBJECT, format!("{key} is 0"))
             .means(format!("The first ADD on {bridge} sets it.")),
         Some(value) => Finding::ok(SUBJECT, format!("{key} is {value}")),
@@ -57,7 +57,7 @@ fn bridges_that_do_not(node: &Node) -> Vec<Finding> {
         if in_use(node, bridge) && node.sysctls.value(&key) == Some("0") {
             let finding = Finding::problem(SUBJECT, format!("{key} is 0"))
                 .means(format!("Pods on {bridge} reach nothing beyond the node."))
-                .mend(format!("sysctl -w {key}=1"));
+                .mend(set(&[&key]));
             findings.push(finding);
         }
     }
@@ -82,9 +82,12 @@ fn bridged(node: &Node) -> Option<Finding> {
     if BRIDGED.iter().any(|it| is(&it, None)) {
         let found = "the kernel module br_netfilter is not loaded";
         let finding = Finding::warning(SUBJECT, found).means(means);
-        return Some(finding.mend("modprobe br_netfilter"));
+        return Some(finding.mend(format!(
+            "modprobe br_netfilter\necho br_netfilter >> {MODULES}"
+        )));
     }
-    let off: Vec<_> = BRIDGED.iter().filter(|it| is(it, Some("0"))).collect();
+    let off = BRIDGED.iter().filter(|it| is(it, Some("0")));
+    let off: Vec<_> = off.copied().collect();
     if off.is_empty() {
         return Some(Finding::ok(SUBJECT, "netfilter sees what passes a bridge"));
     }
@@ -92,9 +95,18 @@ fn bridged(node: &Node) -> Option<Finding> {
     if !bridges.iter().any(|it| in_use(node, it)) {
         return Some(Finding::ok(SUBJECT, found).means("The first ADD sets it."));
     }
-    let keys: Vec<_> = off.iter().map(|it| format!("{it}=1")).collect();
-    let mend = format!("sysctl -w {}", keys.join(" "));
-    Some(Finding::warning(SUBJECT, found).means(means).mend(mend))
+    Some(
+        Finding::warning(SUBJECT, found)
+            .means(means)
+            .mend(set(&off)),
+    )
+}
+
+/// Sets these parameters, for now and from the next start on.
+fn set(keys: &[&str]) -> String {
+    let keys = keys.iter().map(|it| quoted(&format!("{it}=1")));
+    let keys = keys.collect::<Vec<_>>().join(" ");
+    format!("sysctl -w {keys}\nprintf '%s\\n' {keys} >> {SYSCTLS}")
 }
 
 /// Some pod is on the bridge.
@@ -114,6 +126,10 @@ const BRIDGED: [&str; 2] = [
     "net.bridge.bridge-nf-call-iptables",
     "net.bridge.bridge-nf-call-ip6tables",
 ];
+
+/// Read at the start of the node. Of several files that set a parameter the last by name counts.
+const SYSCTLS: &str = "/etc/sysctl.d/cni.conf";
+const MODULES: &str = "/etc/modules-load.d/cni.conf";
 
 const SUBJECT: &str = "sysctl";
 
@@ -161,13 +177,21 @@ mod tests {
         let own = ("ipv4.conf.cni0.forwarding", "0");
         let findings = judged(&[("ipv4.ip_forward", "1"), own, first, second], 1);
         assert_eq!(levels(&findings), [Level::Ok, Level::Problem, Level::Ok]);
+        let key = "net.ipv4.conf.cni0.forwarding=1";
+        assert_eq!(
+            findings[1].mend,
+            format!("sysctl -w {key}\nprintf '%s\\n' {key} >> /etc/sysctl.d/cni.conf")
+        );
     }
 
     #[test]
     fn netfilter_that_sees_no_bridge_is_told() {
         let forwards = ("ipv4.ip_forward", "1");
         let findings = judged(&[forwards], 0);
-        assert_eq!(findings[1].mend, "modprobe br_netfilter");
+        assert_eq!(
+            findings[1].mend,
+            "modprobe br_netfilter\necho br_netfilter >> /etc/modules-load.d/cni.conf"
+        );
         let off = [("bridge.bridge-nf-call-iptables", "0"), CALLED[1]];
         for (ports, level) in [(0, Level::Ok), (1, Level::Warning)] {
             let findings = judged(&[forwards, off[0], off[1]], ports);

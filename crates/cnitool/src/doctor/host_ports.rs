@@ -1,9 +1,10 @@
 //! Ports of the host that two hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
 
-use super::finding::{Finding, Level};
-use crate::node::{HostPort, Node};
+use super::finding::Finding;
+use crate::node::{HostPort, Node, Socket};
 
 /// Of each port that leads to a pod.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -14,7 +15,10 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
     if findings.is_empty() && !held.is_empty() {
-        let found = format!("ports that lead to pods: {}, each to one", held.len());
+        // A port of both families, or of several addresses, is one.
+        let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
+        let ports: BTreeSet<_> = ports.collect();
+        let found = format!("ports that lead to pods: {}, each to one", ports.len());
         findings.push(Finding::ok(SUBJECT, found));
     }
     findings
@@ -42,27 +46,51 @@ fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
 fn listened(node: &Node, held: &[(HostPort, &str)]) -> Vec<Finding> {
     let mut told = BTreeMap::new();
     for (port, owner) in held {
-        let of_port = |protocol, number| (protocol, number) == (port.protocol, port.port);
-        let mut sockets = node
-            .sockets
-            .iter()
-            .filter(|it| of_port(it.protocol, it.port));
+        let mut sockets = node.sockets.iter().filter(|it| port.shadows(it));
         // It keeps podman's ports from others, and listens to nothing.
         if let Some(socket) = sockets.find(|it| it.process.as_deref() != Some("conmon")) {
-            let process = socket.process.as_deref().unwrap_or("a process of the node");
             let name = port.name();
-            told.entry(name.clone()).or_insert_with(|| {
-                let found = format!("{name} leads to {owner}, and {process} listens on it");
-                Finding::new(Level::Warning, SUBJECT, found)
-                    .means("The process hears nobody from elsewhere any more.")
-                    .mend(format!("ss -lnp 'sport = :{}'", port.port))
-            });
+            told.entry(name.clone())
+                .or_insert_with(|| shadowed((&name, owner), socket));
         }
     }
     told.into_values().collect()
 }
 
+fn shadowed((name, owner): (&str, &str), socket: &Socket) -> Finding {
+    let process = socket.process.as_deref();
+    let process = process.unwrap_or("a process of the node");
+    let (at, means) = match socket.address {
+        it if it.is_unspecified() => (String::new(), "It hears nobody from elsewhere any more."),
+        it if it.is_loopback() => {
+            let means =
+                "It hears nobody any more: what the node itself sends there goes to the pod, too.";
+            (format!(" at {it}"), means)
+        }
+        it => (format!(" at {it}"), "It hears nobody any more."),
+    };
+    let found = format!("{name} leads to {owner}, and {process} listens on it{at}");
+    Finding::warning(SUBJECT, found)
+        .means(means)
+        .mend(format!("ss -lnp 'sport = :{}'", socket.port))
+}
+
 impl HostPort {
+    /// What is sent to the socket goes to the pod.
+    fn shadows(&self, socket: &Socket) -> bool {
+        let of_family = socket.address.is_ipv4() == self.to.0.is_ipv4();
+        let address = match (socket.address, self.address) {
+            // It may hear IPv4 as well.
+            (IpAddr::V6(Ipv6Addr::UNSPECIFIED), _) => true,
+            // portmap leaves it to the host: nothing that comes from there could be answered.
+            (IpAddr::V6(Ipv6Addr::LOCALHOST), _) => false,
+            (_, None) => of_family,
+            (heard, Some(_)) if heard.is_unspecified() => of_family,
+            (heard, Some(address)) => heard == address,
+        };
+        (self.protocol, self.port) == (socket.protocol, socket.port) && address
+    }
+
     /// Some packet is for both.
     fn is_same_as(&self, other: &Self) -> bool {
         let address = match (self.address, other.address) {
@@ -78,9 +106,10 @@ const SUBJECT: &str = "hostport";
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Level;
     use super::super::tests::{levels, node};
     use super::*;
-    use crate::node::{Held, Socket};
+    use crate::node::Held;
 
     fn held(owner: &str, address: Option<[u8; 4]>, port: u16) -> Held {
         let pod = [10, 1, 0, 2].into();
@@ -116,6 +145,7 @@ mod tests {
         node.firewall.elements = vec![held("a", None, 22), held("a", Some([192, 0, 2, 1]), 22)];
         let socket = |process: &str, protocol| Socket {
             protocol,
+            address: [0, 0, 0, 0].into(),
             port: 22,
             process: Some(process.to_owned()),
         };
@@ -128,5 +158,77 @@ mod tests {
             findings[0].found,
             "tcp port 22 leads to a, and sshd listens on it"
         );
+    }
+
+    #[test]
+    fn listener_matters_where_it_would_hear_what_goes_to_the_pod() {
+        let of = |address: Option<&str>, pod: &str, heard: &str| {
+            let port = HostPort {
+                address: address.map(|it| it.parse().unwrap()),
+                protocol: 6,
+                port: 8080,
+                to: (pod.parse().unwrap(), 80),
+            };
+            port.shadows(&Socket {
+                protocol: 6,
+                address: heard.parse().unwrap(),
+                port: 8080,
+                process: None,
+            })
+        };
+        let (v4, v6) = ("10.1.0.2", "fd00:1::2");
+        for (address, pod, heard, expected) in [
+            (None, v4, "0.0.0.0", true),
+            (None, v4, "127.0.0.1", true),
+            (None, v4, "192.0.2.1", true),
+            (None, v4, "::", true),
+            (None, v4, "2001:db8::1", false),
+            (None, v4, "::1", false),
+            (None, v6, "2001:db8::1", true),
+            (None, v6, "::1", false),
+            (None, v6, "0.0.0.0", false),
+            (Some("192.0.2.1"), v4, "0.0.0.0", true),
+            (Some("192.0.2.1"), v4, "192.0.2.1", true),
+            (Some("192.0.2.1"), v4, "192.0.2.2", false),
+            (Some("192.0.2.1"), v4, "127.0.0.1", false),
+            (Some("192.0.2.1"), v4, "::", true),
+            (Some("2001:db8::1"), v6, "0.0.0.0", false),
+        ] {
+            assert_eq!(
+                of(address, pod, heard),
+                expected,
+                "{address:?} {pod} {heard}"
+            );
+        }
+    }
+
+    #[test]
+    fn address_that_is_listened_on_is_told() {
+        let mut node = node(&[]);
+        node.firewall.elements = vec![held("a", None, 22)];
+        node.sockets = vec![Socket {
+            protocol: 6,
+            address: [127, 0, 0, 1].into(),
+            port: 22,
+            process: None,
+        }];
+        let finding = &judge(&node)[0];
+        assert!(
+            finding.found.ends_with("listens on it at 127.0.0.1"),
+            "{finding:?}"
+        );
+        assert!(finding.means.contains("the node itself"), "{finding:?}");
+    }
+
+    #[test]
+    fn port_of_both_families_is_counted_once() {
+        let mut node = node(&[]);
+        let mut other = held("a", None, 22);
+        if let Some(port) = &mut other.port {
+            port.to.0 = Ipv6Addr::LOCALHOST.into();
+        }
+        node.firewall.elements = vec![held("a", None, 22), other, held("a", None, 80)];
+        let found = "ports that lead to pods: 2, each to one";
+        assert_eq!(judge(&node)[0].found, found);
     }
 }

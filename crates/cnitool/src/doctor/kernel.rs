@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::finding::{Finding, Level};
+use super::finding::{Finding, Level, quoted};
 use crate::node::{Lack, Need, Node, Refusal, Source};
 
 /// Of what was tried.
@@ -28,7 +28,7 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
         let file = node.configuration.directory.join(&refusal.file);
         Finding::new(level, "status", found)
             .means("The plugin says so when it is asked for STATUS; every ADD fails.")
-            .mend(format!("vi {}", file.display()))
+            .mend(format!("vi {}", quoted(&file.display())))
     };
     node.refusals.iter().map(finding).collect()
 }

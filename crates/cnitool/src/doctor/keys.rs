@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::edit;
 use super::finding::Finding;
 use crate::node::{Network, Node, Source};
 
@@ -48,10 +49,7 @@ impl Unknown {
         match nearest {
             Some(nearest) => finding
                 .means(format!("It is ignored. Perhaps {nearest} was meant."))
-                .mend(format!(
-                    "sed -i 's/\"{key}\"/\"{}\"/' {place}",
-                    last(&nearest)
-                )),
+                .mend(edit::rename(place, key, last(&nearest))),
             None => finding.means("It is ignored."),
         }
     }

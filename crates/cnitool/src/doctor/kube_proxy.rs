@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::edit;
 use super::finding::{Finding, some_of};
 use crate::node::{Node, Source};
 
@@ -50,19 +51,15 @@ fn exposed(node: &Node, source: Source<'_>, family: &Family) -> Finding {
         "its mode is IPVS, and portmap in {file} has no {}",
         family.key
     );
-    let condition = format!(
-        "\"{}\": [\"{} != {}\"]",
-        family.key, family.word, family.range
-    );
-    Finding::problem(SUBJECT, found)
-        .means(format!(
-            "Addresses of Services are the node's own on {IPVS_LINK}: what is sent to a Service on \
-             a port that is also a hostPort goes to that pod. Put in your range of Services."
-        ))
-        .mend(format!(
-            "sed -i 's|\"type\": *\"portmap\"|&, {condition}|' {}",
-            node.configuration.place(source.file)
-        ))
+    let conditions = source.key(family.key).and_then(Value::as_array);
+    let mut conditions = conditions.cloned().unwrap_or_default();
+    conditions.push(format!("{} != {}", family.word, family.range).into());
+    let finding = Finding::problem(SUBJECT, found).means(format!(
+        "Addresses of Services are the node's own on {IPVS_LINK}: what is sent to a Service on a \
+         port that is also a hostPort goes to that pod. Put in your range of Services."
+    ));
+    let conditions = Value::Array(conditions);
+    edit::give(finding, (node, source), (family.key, &conditions))
 }
 
 struct Family {

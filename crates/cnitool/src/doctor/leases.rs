@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cni::Verb;
+use cni::{ContainerId, InterfaceName, NetworkName, Verb};
+use serde_json::json;
 
 use super::finding::{Finding, quoted, some_of};
 use crate::node::{Held, Lease, Node, Program};
@@ -54,28 +55,30 @@ fn stale_leases(node: &Node) -> Vec<Finding> {
 fn release(node: &Node, network: &str, leases: &[&Lease]) -> String {
     let list = node.configuration.network(network).map(|it| &it.list);
     if list.is_some_and(|it| it.version >= Verb::Gc.since() && !it.disable_gc) {
-        return format!("cnitool gc {network}");
+        return format!("cnitool gc {}", quoted(network));
     }
-    let files: Vec<_> = leases
-        .iter()
-        .map(|it| it.path.display().to_string())
-        .collect();
-    format!("rm {}", files.join(" "))
+    remove(leases)
+}
+
+fn remove(leases: &[&Lease]) -> String {
+    let files = leases.iter().map(|it| quoted(&it.path.display()));
+    format!("rm {}", files.collect::<Vec<_>>().join(" "))
 }
 
 /// Files that name no container, or nothing that could be one: no DEL matches them.
 fn torn_leases(node: &Node) -> Option<Finding> {
     let torn = node.leases.iter().filter(|it| it.holder.is_none());
-    let torn: Vec<_> = torn.map(|it| it.path.display().to_string()).collect();
+    let torn: Vec<_> = torn.collect();
+    let paths: Vec<_> = torn.iter().map(|it| it.path.display()).collect();
     let found = format!(
         "{} without holder: {}",
         count(torn.len(), "lease"),
-        some_of(&torn)
+        some_of(&paths)
     );
     (!torn.is_empty()).then(|| {
         Finding::warning("lease", found)
             .means("A crash leaves such. The next ADD by this host-local removes them.")
-            .mend(format!("rm {}", torn.join(" ")))
+            .mend(remove(&torn))
     })
 }
 
@@ -90,36 +93,59 @@ fn stale_elements(node: &Node) -> Vec<Finding> {
         let tables = stale.entry(&element.owner).or_default();
         tables.insert(element.table);
     }
-    let finding = |(owner, tables): (&str, BTreeSet<&str>)| {
-        let tables: Vec<_> = tables.into_iter().collect();
-        let found = format!(
-            "{owner} has elements in {}, and nothing else",
-            tables.join(", ")
-        );
-        Finding::warning("element", found)
-            .means("Its sandbox is gone; ports that it held may be held still.")
-            .mend(delete(node, owner, &tables))
-    };
+    let finding = |(owner, tables)| element(node, owner, &tables);
     stale.into_iter().map(finding).collect()
 }
 
-/// DEL by the plugins that made the elements, for which their owner has to be told.
-fn delete(node: &Node, owner: &str, tables: &[&str]) -> String {
-    let mut names = owner.trim_start_matches("cni:").splitn(3, '/');
-    let mut name = || quoted(names.next().unwrap_or_default());
-    let (network, container, interface) = (name(), name(), name());
+fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
+    let names: Vec<_> = tables.iter().copied().collect();
+    let names = names.join(", ");
+    let Some(mend) = delete(node, owner, tables) else {
+        let found = format!("elements of {owner:?}, which is no attachment, in {names}");
+        let list = |table: &&str| {
+            let family = if *table == "cni-bridge" {
+                "bridge"
+            } else {
+                "inet"
+            };
+            format!("nft list table {family} {table}")
+        };
+        let lists: Vec<_> = tables.iter().map(list).collect();
+        return Finding::warning("element", found)
+            .means("No DEL matches them. `nft delete element` removes them, by what is listed.")
+            .mend(lists.join("\n"));
+    };
+    let found = format!("{owner} has elements in {names}, and nothing else");
+    Finding::warning("element", found)
+        .means("Its sandbox is gone; ports that it held may be held still.")
+        .mend(mend)
+}
+
+/// DEL by the plugins that made the elements, which has to be told whose they are; `None` where their owner does
+/// not tell.
+fn delete(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Option<String> {
+    let mut names = owner.strip_prefix("cni:")?.splitn(3, '/');
+    let network: NetworkName = names.next()?.parse().ok()?;
+    let container: ContainerId = names.next()?.parse().ok()?;
+    let interface: InterfaceName = names.next()?.parse().ok()?;
+    let sandbox = format!(
+        "CNI_CONTAINERID={} CNI_IFNAME={}",
+        quoted(&container),
+        quoted(&interface)
+    );
     let plugins: BTreeSet<_> = tables.iter().map(|table| plugin_of(table)).collect();
     let commands = plugins.into_iter().map(|plugin| {
         let path = match node.configuration.programs.get(plugin) {
-            Some(Program::Found { path, .. }) => path.display().to_string(),
+            Some(Program::Found { path, .. }) => quoted(&path.display()),
             _ => format!("/opt/cni/bin/{plugin}"),
         };
+        let request = json!({"cniVersion": "1.0.0", "name": network.as_str(), "type": plugin});
         format!(
-            "echo '{{\"cniVersion\": \"1.0.0\", \"name\": \"{network}\", \"type\": \"{plugin}\"}}' | \
-             CNI_COMMAND=DEL CNI_CONTAINERID={container} CNI_IFNAME={interface} {path}"
+            "echo {} | CNI_COMMAND=DEL {sandbox} {path}",
+            quoted(&request)
         )
     });
-    commands.collect::<Vec<_>>().join("\n")
+    Some(commands.collect::<Vec<_>>().join("\n"))
 }
 
 fn plugin_of(table: &str) -> &'static str {
@@ -232,5 +258,38 @@ mod tests {
             findings.iter().filter(|it| it.subject == "element").count(),
             1
         );
+    }
+
+    #[test]
+    fn elements_that_no_del_matches_are_told_otherwise() {
+        let element = |table, owner: &str| Held {
+            table,
+            owner: owner.to_owned(),
+            port: None,
+            address: None,
+        };
+        let mut node = node(&[]);
+        for owner in [
+            "",
+            "cni:pods/c",
+            "pods/c/eth0",
+            "cni:pods//eth0",
+            "cni:pods/../eth0",
+        ] {
+            node.firewall.elements =
+                vec![element("cni-portmap", owner), element("cni-bridge", owner)];
+            let findings = judge(&node);
+            assert_eq!(levels(&findings), [Level::Warning], "{owner}");
+            assert_eq!(
+                findings[0].found,
+                format!(
+                    "elements of {owner:?}, which is no attachment, in cni-bridge, cni-portmap"
+                )
+            );
+            assert_eq!(
+                findings[0].mend,
+                "nft list table bridge cni-bridge\nnft list table inet cni-portmap"
+            );
+        }
     }
 }

@@ -2,13 +2,14 @@
 
 use netlink::{Link, LinkKind};
 
-use super::finding::{Finding, some_of};
+use super::finding::{Finding, quoted, some_of};
+use crate::install::drop_ins;
 use crate::node::{Managed, Node};
 
 /// Of udev, systemd-networkd and `NetworkManager`.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for by in ["systemd-networkd", "NetworkManager"] {
+    for by in ["systemd-networkd", NETWORK_MANAGER] {
         let managed = node.managers.managed.iter().filter(|it| it.by == by);
         let managed: Vec<_> = managed.filter(|it| is_ours(node, &it.link)).collect();
         if let [first, ..] = managed.as_slice() {
@@ -30,16 +31,42 @@ fn finding(first: &Managed, managed: &[&Managed]) -> Finding {
         .as_ref()
         .map_or_else(String::new, |it| format!(", by {it}"));
     let found = format!("{} manages {}{by_file}", first.by, some_of(&names));
-    let finding = Finding::warning("manager", found)
-        .means("It may take addresses from links, or take them down, when it starts or reloads.");
-    match first.by {
-        "NetworkManager" => finding.mend(
-            "printf '[keyfile]\\nunmanaged-devices=interface-name:cni*,interface-name:veth*,\
-             interface-name:bwp*\\n' > /etc/NetworkManager/conf.d/cni.conf\nnmcli general reload",
+    Finding::warning("manager", found)
+        .means("It may take addresses from links, or take them down, when it starts or reloads.")
+        .mend(mend(first.by, &names))
+}
+
+/// The files of the installation, and one of its own for each link that they are not for.
+fn mend(by: &str, links: &[&str]) -> String {
+    let (covered, others): (Vec<&str>, Vec<&str>) =
+        links.iter().partition(|it| drop_ins::cover(it));
+    let mut commands = Vec::new();
+    if !covered.is_empty() {
+        commands.push("UPDATE_CNI_BINARIES=false cnitool install --drop-ins".to_owned());
+    }
+    commands.extend(others.into_iter().map(|link| {
+        let (file, text) = drop_in(by, link);
+        let words: Vec<_> = text.lines().map(quoted).collect();
+        format!("printf '%s\\n' {} > {}", words.join(" "), quoted(&file))
+    }));
+    let reload = match by {
+        NETWORK_MANAGER => "nmcli general reload",
+        _ => "networkctl reload",
+    };
+    commands.push(reload.to_owned());
+    commands.join("\n")
+}
+
+/// The file by which a manager leaves a link alone, and what is in it.
+fn drop_in(by: &str, link: &str) -> (String, String) {
+    match by {
+        NETWORK_MANAGER => (
+            format!("/etc/NetworkManager/conf.d/05-cni-{link}.conf"),
+            format!("[device-cni-{link}]\nmatch-device=interface-name:{link}\nmanaged=0"),
         ),
-        _ => finding.mend(
-            "printf '[Match]\\nName=cni* veth* bwp*\\n[Link]\\nUnmanaged=yes\\n' \
-             > /etc/systemd/network/05-cni.network\nnetworkctl reload",
+        _ => (
+            format!("/etc/systemd/network/05-cni-{link}.network"),
+            format!("[Match]\nName={link}\n[Link]\nUnmanaged=yes"),
         ),
     }
 }
@@ -52,6 +79,8 @@ fn is_ours(node: &Node, name: &str) -> bool {
     node.configuration.bridges().contains(name)
         || link.is_some_and(|it| is_tagged(it) && is_of_kind(it))
 }
+
+const NETWORK_MANAGER: &str = "NetworkManager";
 
 #[cfg(test)]
 mod tests {
@@ -85,6 +114,27 @@ mod tests {
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Warning, Level::Warning]);
         assert_eq!(findings[0].found, "systemd-networkd manages cni0, veth1");
-        assert!(findings[1].mend.ends_with("nmcli general reload"));
+        let install = "UPDATE_CNI_BINARIES=false cnitool install --drop-ins";
+        let mends = [&findings[0].mend, &findings[1].mend];
+        let reloads = ["networkctl reload", "nmcli general reload"];
+        assert_eq!(
+            mends,
+            reloads.map(|it| format!("{install}\n{it}")).each_ref()
+        );
+    }
+
+    #[test]
+    fn links_that_the_installation_has_no_file_for_get_one() {
+        assert_eq!(
+            mend("systemd-networkd", &["pods0"]),
+            "printf '%s\\n' '[Match]' Name=pods0 '[Link]' Unmanaged=yes > \
+             /etc/systemd/network/05-cni-pods0.network\nnetworkctl reload"
+        );
+        assert_eq!(
+            mend("NetworkManager", &["cni0", "pods0"]),
+            "UPDATE_CNI_BINARIES=false cnitool install --drop-ins\n\
+             printf '%s\\n' '[device-cni-pods0]' match-device=interface-name:pods0 managed=0 > \
+             /etc/NetworkManager/conf.d/05-cni-pods0.conf\nnmcli general reload"
+        );
     }
 }

@@ -7,6 +7,7 @@ mod bridges;
 mod capabilities;
 mod configuration;
 mod disk;
+mod edit;
 mod finding;
 mod firewall;
 mod forwarding;
@@ -20,6 +21,7 @@ mod page;
 mod programs;
 mod range;
 mod ranges;
+mod remnants;
 
 use self::finding::Finding;
 pub use self::page::Page;
@@ -63,6 +65,15 @@ const SUBJECTS: &[(Judge, &[Part])] = &[
     (kernel::refusals, &[Part::Firewall]),
     (forwarding::judge, &[Part::Links]),
     (firewall::judge, &[Part::Firewall, Part::Cache]),
+    (
+        remnants::judge,
+        &[
+            Part::Firewall,
+            Part::Cache,
+            Part::Leases,
+            Part::Configuration,
+        ],
+    ),
     (kube_proxy::judge, &[Part::Firewall, Part::Links]),
     (bridges::judge, &[Part::Links, Part::Cache]),
     (managers::judge, &[Part::Links]),
@@ -81,7 +92,7 @@ mod tests {
 
     use base64::prelude::{BASE64_STANDARD, Engine as _};
     use netlink::{Link, LinkKind};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::finding::Level;
     use super::*;
@@ -137,8 +148,18 @@ mod tests {
 
     /// As [`attached`], made by this list.
     pub fn attached_by(list: &str, network: &str, container: &str) -> Attached {
+        remembered(list, [network, container], &Value::Null)
+    }
+
+    /// As [`attached_by`], with this address.
+    pub fn attached_at(address: &str, list: &str, names: [&str; 2]) -> Attached {
+        let result = json!({"cniVersion": "1.1.0", "ips": [{"address": address}]});
+        remembered(list, names, &result)
+    }
+
+    fn remembered(list: &str, [network, container]: [&str; 2], result: &Value) -> Attached {
         let entry = json!({
-            "kind": "cniCacheV1", "containerId": container, "ifName": "eth0",
+            "kind": "cniCacheV1", "containerId": container, "ifName": "eth0", "result": result,
             "networkName": network, "config": BASE64_STANDARD.encode(list),
         });
         let entry: crate::cache::Entry = serde_json::from_value(entry).unwrap();

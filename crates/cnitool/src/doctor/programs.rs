@@ -1,6 +1,7 @@
 //! The plugins that networks name: there, to be run, and of the right version.
 
-use super::finding::{Finding, Level};
+use super::edit;
+use super::finding::{Finding, Level, quoted};
 use crate::node::{Node, Program, Source};
 
 /// Of each plugin of each network.
@@ -38,18 +39,22 @@ fn fault(node: &Node, source: Source<'_>, name: &str) -> Option<(String, &'stati
     Some(match node.configuration.programs.get(name)? {
         Program::Missing => {
             let first = path.split(':').next().unwrap_or_default();
-            let mend = format!("install -m 755 {name} {first}/");
+            let mend = format!(
+                "install -m 755 {} {}",
+                quoted(name),
+                quoted(&format!("{first}/"))
+            );
             (format!("{name} is not in {path}"), NO_ADD, mend)
         }
         Program::NotExecutable(program) => {
             let program = program.display();
-            let mend = format!("chmod 755 {program}");
+            let mend = format!("chmod 755 {}", quoted(&program));
             (format!("{program} is not executable"), NO_ADD, mend)
         }
         Program::Broken { path, reason } => {
             let path = path.display();
             let found = format!("{path} does not answer VERSION: {reason}");
-            let mend = format!("CNI_COMMAND=VERSION {path} </dev/null");
+            let mend = format!("CNI_COMMAND=VERSION {} </dev/null", quoted(&path));
             (found, "It is no plugin, or damaged: no ADD succeeds.", mend)
         }
         Program::Found { versions, .. } => {
@@ -60,9 +65,7 @@ fn fault(node: &Node, source: Source<'_>, name: &str) -> Option<(String, &'stati
             }
             let newest = versions.last().map_or("another one", String::as_str);
             let place = node.configuration.place(source.file);
-            let mend = format!(
-                "sed -i 's/\"cniVersion\": *\"{version}\"/\"cniVersion\": \"{newest}\"/' {place}"
-            );
+            let mend = edit::set(&place, "cniVersion", [version, newest]);
             let means = "CRI-O leaves the network out, others fail at ADD.";
             (
                 format!("{name} does not know version {version}"),
@@ -99,6 +102,7 @@ mod tests {
         Program::Found {
             path: "/opt/cni/bin/plugin".into(),
             versions: Some(versions),
+            is_ours: true,
         }
     }
 
@@ -106,6 +110,7 @@ mod tests {
         Program::Found {
             path: "/opt/cni/bin/plugin".into(),
             versions: None,
+            is_ours: false,
         }
     }
 

@@ -4,7 +4,7 @@
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind, Route};
 
-use super::finding::{Finding, some_of};
+use super::finding::{Finding, quoted, some_of};
 use super::range::Range;
 use crate::node::Node;
 
@@ -105,7 +105,11 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         );
         Finding::problem(SUBJECT, found)
             .means("Packets to pods leave by that link.")
-            .mend(format!("ip route delete {} dev {link}", route.destination))
+            .mend(format!(
+                "ip route delete {} dev {}",
+                route.destination,
+                quoted(link)
+            ))
     };
     routes
         .filter(|it| !is_of_address(it))
@@ -126,7 +130,7 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     );
     if held >= size {
         let means = "No pod gets a network until one is released.";
-        let mend = format!("cnitool gc {network}");
+        let mend = format!("cnitool gc {}", quoted(network));
         return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
     }
     let is_nearly_full = held * 10 >= size * 9;
@@ -135,7 +139,7 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
 
 fn mend(node: &Node, range: &Range<'_>) -> String {
     let file = node.configuration.directory.join(range.file());
-    format!("vi {}", file.display())
+    format!("vi {}", quoted(&file.display()))
 }
 
 /// It leads to a pod and to nothing else, as plugins without bridge have it.

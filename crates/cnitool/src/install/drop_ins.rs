@@ -24,6 +24,16 @@ pub fn wanted(force: Force) -> anyhow::Result<Vec<Wanted>> {
     Ok(wanted)
 }
 
+/// They are for a link of this name.
+pub fn cover(link: &str) -> bool {
+    let names = NETWORK.lines().find_map(|it| it.strip_prefix("Name="));
+    let mut names = names.unwrap_or_default().split_whitespace();
+    names.any(|name| match name.strip_suffix('*') {
+        Some(beginning) => link.starts_with(beginning),
+        None => link == name,
+    })
+}
+
 struct DropIn {
     /// A directory that is there where whoever reads it is installed.
     manager: &'static str,
@@ -35,7 +45,7 @@ const DROP_INS: [DropIn; 3] = [
     DropIn {
         manager: "/etc/systemd",
         path: "/etc/systemd/network/05-cni.network",
-        content: include_str!("../../../../conf-examples/host/systemd/network/05-cni.network"),
+        content: NETWORK,
     },
     DropIn {
         manager: "/etc/systemd",
@@ -48,3 +58,24 @@ const DROP_INS: [DropIn; 3] = [
         content: include_str!("../../../../conf-examples/host/NetworkManager/conf.d/05-cni.conf"),
     },
 ];
+
+const NETWORK: &str = include_str!("../../../../conf-examples/host/systemd/network/05-cni.network");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_for_the_same_links() {
+        let names = ["cni*", "cbr0", "veth*", "bwp*"];
+        for (place, key) in [(0, "Name"), (1, "OriginalName")] {
+            let line = format!("\n{key}={}\n", names.join(" "));
+            assert!(DROP_INS[place].content.contains(&line), "{line}");
+        }
+        let names = names.map(|it| format!("interface-name:{it}"));
+        let line = format!("\nmatch-device={}\n", names.join(";"));
+        assert!(DROP_INS[2].content.contains(&line), "{line}");
+        let covered = ["cni0", "cbr0", "veth1", "bwp2", "cbr01", "br0"].map(cover);
+        assert_eq!(covered, [true, true, true, true, false, false]);
+    }
+}

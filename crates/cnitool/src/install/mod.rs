@@ -3,7 +3,7 @@
 //! Whatever can be refused is refused before anything is changed. A configuration comes last, since a
 //! runtime uses the plugins from the moment that it is there.
 
-mod drop_ins;
+pub mod drop_ins;
 mod executables;
 mod files;
 

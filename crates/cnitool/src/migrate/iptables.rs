@@ -1,49 +1,52 @@
 //! Chains of iptables, read and removed by iptables' own programs: there the administrator's tables are theirs.
 
+use std::fs;
+
 use super::{Mark, Remnant, Table, carry_out, output_of};
 
-/// The table `nat` of one family.
+/// The table `nat` of one family, in one of the two places where iptables keeps it.
 #[derive(Debug)]
 pub struct Nat {
-    family: Family,
+    /// Its programs, as `iptables-nft`, of which the names of all others are made.
+    program: String,
     /// As `iptables-save` prints them, without `-A `.
     rules: Vec<String>,
     remnants: Vec<Remnant>,
     shared: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    /// Saves and restores.
-    fn programs(self) -> [&'static str; 2] {
-        match self {
-            Self::V4 => ["iptables-save", "iptables-restore"],
-            Self::V6 => ["ip6tables-save", "ip6tables-restore"],
-        }
-    }
-}
-
 /// The tables in which the reference has anything.
 pub fn tables() -> anyhow::Result<Vec<Nat>> {
     let mut tables = Vec::new();
-    for family in [Family::V4, Family::V6] {
-        let [save, _] = family.programs();
-        let saved = output_of(&[save, "-t", "nat"])?.unwrap_or_default();
-        let nat = Nat::parse(family, &saved);
-        if !nat.remnants.is_empty() || !nat.shared.is_empty() {
-            tables.push(nat);
+    for (program, names) in FAMILIES {
+        let mut saved = vec![saved_by(format!("{program}-nft"))?];
+        // To ask for a table that is not there would make it.
+        if is_listed(names) {
+            saved.push(saved_by(format!("{program}-legacy"))?);
         }
+        if saved.iter().all(Option::is_none) {
+            saved.push(saved_by(program.to_owned())?);
+        }
+        tables.extend(saved.into_iter().flatten());
     }
+    tables.retain(|nat| !nat.remnants.is_empty() || !nat.shared.is_empty());
     Ok(tables)
 }
 
+/// What the program prints, if it is installed.
+fn saved_by(program: String) -> anyhow::Result<Option<Nat>> {
+    let saved = output_of(&[&format!("{program}-save"), "-t", "nat"])?;
+    Ok(saved.map(|it| Nat::parse(program, &it)))
+}
+
+/// The kernel has the table by itself, and not in `nf_tables`.
+fn is_listed(names: &str) -> bool {
+    let names = fs::read_to_string(names).unwrap_or_default();
+    names.lines().any(|it| it == "nat")
+}
+
 impl Nat {
-    fn parse(family: Family, saved: &str) -> Self {
+    fn parse(program: String, saved: &str) -> Self {
         let rules = saved.lines().filter_map(|line| line.strip_prefix("-A "));
         let rules: Vec<_> = rules.map(str::to_owned).collect();
         let chains = saved.lines().filter_map(|line| line.strip_prefix(':'));
@@ -52,16 +55,16 @@ impl Nat {
         for chain in chains {
             if SHARED.contains(&chain) {
                 shared.push(chain.to_owned());
-            } else if let Some(digits) = digits(chain) {
+            } else if let Some(mark) = mark(chain) {
                 remnants.push(Remnant {
                     name: chain.to_owned(),
                     owner: owner(&rules, chain),
-                    mark: Mark::Chain(digits.to_owned()),
+                    mark,
                 });
             }
         }
         Self {
-            family,
+            program,
             rules,
             remnants,
             shared,
@@ -85,8 +88,7 @@ impl Nat {
 
 impl Table for Nat {
     fn title(&self) -> String {
-        let [save, _] = self.family.programs();
-        format!("{save} -t nat")
+        format!("{}-save -t nat", self.program)
     }
 
     fn remnants(&self) -> &[Remnant] {
@@ -102,20 +104,21 @@ impl Table for Nat {
         if gone.len() == self.remnants.len() {
             chains.extend(self.shared.iter().map(String::as_str));
         }
-        let [_, restore] = self.family.programs();
-        carry_out(&[restore, "--wait", "--noflush"], &self.script(&chains))
+        let restore = format!("{}-restore", self.program);
+        carry_out(&[&restore, "--wait", "--noflush"], &self.script(&chains))
     }
 }
 
-/// The part of a chain's name that says whose it is.
-fn digits(chain: &str) -> Option<&str> {
+/// The part of a chain's name that says whose it is, if the reference made it.
+pub fn mark(chain: &str) -> Option<Mark> {
     let name = chain.strip_prefix("CNI-")?;
     let (digits, length) = match name.strip_prefix("DN-") {
         Some(digits) => (digits, 21),
         None => (name, 24),
     };
     let is_digit = |it: u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
-    (digits.len() == length && digits.bytes().all(is_digit)).then_some(digits)
+    let is_mark = digits.len() == length && digits.bytes().all(is_digit);
+    is_mark.then(|| Mark::Chain(digits.to_owned()))
 }
 
 /// What the comment of a rule that leads to the chain says: `name: "pods" id: "a"`.
@@ -136,6 +139,12 @@ fn is_in(rule: &str, chain: &str) -> bool {
 fn leads_to(rule: &str, chain: &str) -> bool {
     rule.ends_with(&format!(" -j {chain}"))
 }
+
+/// Where the kernel lists its own tables, which are not those of `nf_tables`.
+const FAMILIES: [(&str, &str); 2] = [
+    ("iptables", "/proc/net/ip_tables_names"),
+    ("ip6tables", "/proc/net/ip6_tables_names"),
+];
 
 /// portmap makes them once, for all ports.
 const SHARED: [&str; 3] = [
@@ -164,7 +173,7 @@ COMMIT
 
     #[test]
     fn chains_say_whose_they_are_and_those_of_others_are_none() {
-        let nat = Nat::parse(Family::V4, SAVED);
+        let nat = Nat::parse("iptables".to_owned(), SAVED);
         let found: Vec<_> = nat
             .remnants
             .iter()
@@ -183,7 +192,7 @@ COMMIT
 
     #[test]
     fn rules_that_lead_to_a_chain_go_before_it() {
-        let nat = Nat::parse(Family::V4, SAVED);
+        let nat = Nat::parse("iptables".to_owned(), SAVED);
         let script = nat.script(&["CNI-DN-64e2b30124778559e7bbb", "CNI-HOSTPORT-DNAT"]);
         let lines: Vec<_> = script.lines().collect();
         assert_eq!(

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
-use cni::InterfaceName;
+use cni::{Attachment, InterfaceName};
 use sha2::{Digest as _, Sha512};
 
 use super::Mark;
 use crate::cache::Cache;
-use crate::node::{self, Configuration, Place};
+use crate::node::{self, Configuration, Lease, Place};
 use crate::sandbox::may_exist;
 use crate::settings::Settings;
 
@@ -28,33 +28,49 @@ impl Living {
     /// # Errors
     /// One of them cannot be read, or a file there does not tell whose it is.
     pub fn read(settings: &Settings) -> anyhow::Result<Self> {
-        let (mut living, mut cached) = (Self::default(), BTreeSet::new());
+        let mut attached = Vec::new();
         for entry in Cache::new(&settings.cache_directory).entries()? {
             let (attachment, entry) = entry.context("tell what lives")?;
-            let network = attachment.network.to_string();
-            let container = attachment.container.to_string();
-            if may_exist(entry.netns()) {
-                living.insert((&network, &container, attachment.interface.as_str()));
-            }
-            cached.insert((network, container));
+            attached.push((attachment, may_exist(entry.netns())));
         }
         let mut places = node::places(&Configuration::read(settings)?);
         places.insert(Place {
             directory: settings.cache_directory.join("networks"),
         });
-        for lease in node::leases(&places)? {
+        let leases = node::leases(&places)?;
+        for lease in leases.iter().filter(|it| it.holder.is_none()) {
+            let is_empty = lease.path.metadata().is_ok_and(|it| it.len() == 0);
+            ensure!(is_empty, "tell whose lease {} is", lease.path.display());
+        }
+        let attached = attached.iter().map(|(it, is_alive)| (it, *is_alive));
+        Ok(Self::of(attached, &leases))
+    }
+
+    /// As [`Self::read`] has it, of cached attachments, with whether their sandboxes exist, and of leases.
+    pub fn of<'a>(
+        attached: impl IntoIterator<Item = (&'a Attachment, bool)>,
+        leases: &[Lease],
+    ) -> Self {
+        let (mut living, mut cached) = (Self::default(), BTreeSet::new());
+        for (attachment, is_alive) in attached {
+            let network = attachment.network.as_str();
+            let container = attachment.container.as_str();
+            if is_alive {
+                living.insert((network, container, attachment.interface.as_str()));
+            }
+            cached.insert((network, container));
+        }
+        for lease in leases {
             let Some((container, interface)) = &lease.holder else {
-                let is_empty = lease.path.metadata().is_ok_and(|it| it.len() == 0);
-                ensure!(is_empty, "tell whose lease {} is", lease.path.display());
                 continue;
             };
-            let container = container.to_string();
+            let names = (lease.network.as_str(), container.as_str());
             let interface = interface.as_ref().map_or("eth0", InterfaceName::as_str);
-            if !cached.contains(&(lease.network.clone(), container.clone())) {
-                living.insert((&lease.network, &container, interface));
+            if !cached.contains(&names) {
+                living.insert((names.0, names.1, interface));
             }
         }
-        Ok(living)
+        living
     }
 
     /// The remnant that bears this mark is of one of them.

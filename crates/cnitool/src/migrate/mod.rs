@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use cni::{all, note};
 
 use crate::settings::Settings;
-use living::Living;
+pub use living::Living;
 
 /// Whether anything is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,13 +53,25 @@ struct Remnant {
 
 /// By what the reference knows whose a remnant is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Mark {
+pub enum Mark {
     /// The first digits of the SHA-512 of network and container ID (`FormatChainName`).
     Chain(String),
     /// The container ID.
     Container(String),
     /// Those of the network, `-`, and those of interface, `:` and container ID (`hashForInstance`).
     Instance(String),
+}
+
+impl Mark {
+    /// That of this chain of iptables, if the reference made it.
+    pub fn of_chain(name: &str) -> Option<Self> {
+        iptables::mark(name)
+    }
+
+    /// That of a rule with this comment, if the table is the reference's.
+    pub fn of_rule(table: &str, comment: &str) -> Option<Self> {
+        nftables::mark(table, comment)
+    }
 }
 
 /// Tells what there is by `tell`, a line each, and removes what `action` says.

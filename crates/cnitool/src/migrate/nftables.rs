@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 
 use super::{Mark, Remnant, Table, carry_out, output_of};
+use crate::node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 
 /// One of the reference's tables.
 #[derive(Debug)]
@@ -103,6 +104,13 @@ impl Table for OwnTable {
     }
 }
 
+/// What the comment of a rule in this table says, if the table is the reference's.
+pub fn mark(table: &str, comment: &str) -> Option<Mark> {
+    let mut tables = OF_REFERENCE.iter();
+    let (_, _, mark) = tables.find(|(_, name, _)| *name == table)?;
+    Some(mark(comment))
+}
+
 /// What a comment says.
 type MarkOf = fn(&str) -> Mark;
 
@@ -119,7 +127,7 @@ fn container(comment: &str) -> Mark {
 /// Family, name, and what the comments of rules say (`portmap_nftables.go` and
 /// `ipmasq_nftables_linux.go` of the reference 1.6 and later).
 const OF_REFERENCE: [(&str, &str, MarkOf); 3] = [
-    ("ip", "cni_hostport", container),
-    ("ip6", "cni_hostport", container),
-    ("inet", "cni_plugins_masquerade", instance),
+    ("ip", REFERENCE_PORTMAP, container),
+    ("ip6", REFERENCE_PORTMAP, container),
+    ("inet", REFERENCE_MASQUERADE, instance),
 ];

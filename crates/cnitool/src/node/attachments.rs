@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::configuration::Configuration;
 use crate::cache::{Cache, Entry};
+use crate::conflist::Conflist;
 use crate::sandbox::may_exist;
 use crate::settings::Settings;
 
@@ -62,6 +63,13 @@ impl Attached {
             .flatten()
             .filter_map(|it| it.get("address")?.as_str());
         texts.filter_map(|it| it.parse().ok()).collect()
+    }
+
+    /// The list that its ADD went by; where that is not told, the one of its network now.
+    pub fn network(&self, configuration: &Configuration) -> Option<Conflist> {
+        let now = || configuration.network(self.attachment.network.as_str());
+        let then = self.entry.network().ok().flatten();
+        then.or_else(|| now().map(|it| it.list.clone()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cni::{SearchPath, json};
 use serde_json::{Map, Value};
 
-use crate::chain;
+use crate::chain::{self, Abilities};
 use crate::conflist::{self, Conflist, PluginConfig};
 use crate::settings::Settings;
 
@@ -40,6 +40,8 @@ pub struct Network {
     pub list: Conflist,
     /// The document as it was written.
     pub document: Value,
+    /// The file.
+    pub text: String,
 }
 
 /// Where a plugin is.
@@ -51,6 +53,8 @@ pub enum Program {
         path: PathBuf,
         /// The versions of the specification that it says that it knows.
         versions: Option<Vec<String>>,
+        /// It says which verbs it knows, as those of this suite do and no others.
+        is_ours: bool,
     },
     /// It is there, and nobody may run it.
     NotExecutable(PathBuf),
@@ -99,6 +103,12 @@ impl Configuration {
             .into_iter()
             .map(|name| (name.to_owned(), program(&settings.path, name)));
         self.programs = programs.collect();
+    }
+
+    /// The plugin of this name is one of this suite.
+    pub fn has_ours(&self, name: &str) -> bool {
+        let program = self.programs.get(name);
+        matches!(program, Some(Program::Found { is_ours: true, .. }))
     }
 
     /// Every plugin of every network that makes sense.
@@ -161,7 +171,12 @@ impl File {
         let parse = || {
             let document = serde_json::from_slice(bytes)?;
             let list = Conflist::parse(bytes.to_owned())?;
-            Ok(Network { list, document })
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            Ok(Network {
+                list,
+                document,
+                text,
+            })
         };
         let network: anyhow::Result<Network> = parse();
         Self {
@@ -182,11 +197,6 @@ impl<'a> Source<'a> {
     /// The value of a key of the plugin, in any case.
     pub fn key(self, name: &str) -> Option<&'a Value> {
         json::value(&self.plugin.config, name)
-    }
-
-    /// A key that is a text.
-    pub fn text(self, name: &str) -> Option<&'a str> {
-        self.key(name)?.as_str()
     }
 
     /// A key that is set to true.
@@ -211,8 +221,7 @@ impl<'a> Source<'a> {
 
     /// The bridge that it attaches to, where that is what it does.
     pub fn bridge(self) -> Option<&'a str> {
-        let named = self.text("bridge").filter(|it| !it.is_empty());
-        (self.plugin.program == "bridge").then(|| named.unwrap_or("cni0"))
+        self.plugin.bridge()
     }
 
     /// The node is the gateway of its pods.
@@ -227,15 +236,19 @@ impl<'a> Source<'a> {
 }
 
 fn asked(search: &SearchPath, path: PathBuf, name: &str) -> Program {
-    let versions = match chain::ask_abilities(search, &path, name) {
-        Ok(abilities) => abilities.supported_versions,
-        Err(cni::Error::Delegate { object, .. }) if object.is_specific() => None,
+    let abilities = match chain::ask_abilities(search, &path, name) {
+        Ok(abilities) => abilities,
+        Err(cni::Error::Delegate { object, .. }) if object.is_specific() => Abilities::default(),
         Err(error) => {
             let reason = error.to_string();
             return Program::Broken { path, reason };
         }
     };
-    Program::Found { path, versions }
+    Program::Found {
+        path,
+        versions: abilities.supported_versions,
+        is_ours: abilities.verbs.is_some(),
+    }
 }
 
 fn program(path: &SearchPath, name: &str) -> Program {

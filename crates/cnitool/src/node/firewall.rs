@@ -14,6 +14,8 @@ pub struct Firewall {
     pub elements: Vec<Held>,
     /// Chains of whomever, by which their makers are known.
     pub chains: Vec<HeldChain>,
+    /// Comments of rules that newer versions of the reference have in tables of their own.
+    pub remarks: Vec<Remark>,
     /// Tables of iptables that are not in `nf_tables`: their rules are not read.
     pub legacy: Vec<String>,
 }
@@ -25,6 +27,15 @@ pub struct Gate {
     pub chain: HeldChain,
     /// Those of other chains of the table too, to which it may lead.
     pub rules: Vec<HeldRule>,
+}
+
+/// The comment of a rule of the reference's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// The table that the rule is in.
+    pub table: String,
+    /// What it says.
+    pub comment: String,
 }
 
 /// An element of ours.
@@ -65,6 +76,7 @@ impl Firewall {
         });
         let gates = gates.collect::<Result<_, nft::Error>>()?;
         let mut elements = Vec::new();
+        let remarks = remarks(&connection, &chains)?;
         for table in tables() {
             for set in &table.sets {
                 let read = connection.elements_of(&table, set)?;
@@ -77,6 +89,7 @@ impl Firewall {
         Ok(Self {
             gates,
             elements,
+            remarks,
             chains,
             legacy: legacy.collect(),
         })
@@ -148,6 +161,29 @@ impl HostPort {
         })
     }
 }
+
+fn remarks(connection: &Connection, chains: &[HeldChain]) -> Result<Vec<Remark>, nft::Error> {
+    let names = [REFERENCE_PORTMAP, REFERENCE_MASQUERADE];
+    let of_reference = |it: &&HeldChain| names.contains(&it.table.as_str());
+    let tables = chains.iter().filter(of_reference);
+    let mut tables: Vec<_> = tables.map(|it| (it.family, &it.table)).collect();
+    tables.dedup();
+    let mut remarks = Vec::new();
+    for (family, table) in tables {
+        let comments = connection.comments(family, table)?;
+        remarks.extend(comments.into_iter().map(|comment| Remark {
+            table: table.clone(),
+            comment,
+        }));
+    }
+    Ok(remarks)
+}
+
+/// A table that newer versions of the reference make for portmap.
+pub const REFERENCE_PORTMAP: &str = "cni_hostport";
+
+/// A table that they make for masquerading.
+pub const REFERENCE_MASQUERADE: &str = "cni_plugins_masquerade";
 
 /// The sets of the plugins' tables in which an attachment has elements, as the plugins make them.
 fn tables() -> [Table; 3] {

@@ -20,7 +20,9 @@ use netlink::{Address, Link, LinkKind, Route};
 pub use self::attachments::{Attached, Lease, Place, leases, places};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
 pub use self::disk::Disk;
-pub use self::firewall::{Firewall, Gate, Held, HostPort};
+pub use self::firewall::{
+    Firewall, Gate, Held, HostPort, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, Remark,
+};
 pub use self::kernel::{Lack, Need};
 pub use self::managers::{Managed, Managers};
 pub use self::programs::Refusal;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// A port that a process listens on.
@@ -9,6 +10,9 @@ use std::path::Path;
 pub struct Socket {
     /// The number of the transport protocol.
     pub protocol: u8,
+    /// What it is bound to; of an IPv4 address that an IPv6 socket has, that address. Whether `::` hears IPv4,
+    /// too, is not told.
+    pub address: IpAddr,
     /// The port.
     pub port: u16,
     /// The process by its name, where it can be told.
@@ -26,22 +30,37 @@ pub(super) fn listening() -> Vec<Socket> {
             .lines()
             .skip(1)
             .filter_map(|line| listener(line, state));
-        sockets.extend(lines.map(|(port, inode)| Socket {
+        sockets.extend(lines.map(|(local, inode)| Socket {
             protocol,
-            port,
+            address: local.ip().to_canonical(),
+            port: local.port(),
             process: holders.get(&inode).cloned(),
         }));
     }
     sockets
 }
 
-/// Port and inode of the socket on this line, if it is in this state: proc(5), `/proc/net/tcp`.
-fn listener(line: &str, state: &str) -> Option<(u16, u64)> {
+/// Address and inode of the socket on this line, if it is in this state: proc(5), `/proc/net/tcp`.
+fn listener(line: &str, state: &str) -> Option<(SocketAddr, u64)> {
     let mut words = line.split_whitespace().skip(1);
     let (local, _remote, found) = (words.next()?, words.next()?, words.next()?);
-    let (_, port) = local.rsplit_once(':')?;
+    let (local, port) = local.rsplit_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
     let inode = words.nth(5)?.parse().ok()?;
-    (found == state).then_some((u16::from_str_radix(port, 16).ok()?, inode))
+    (found == state).then_some((SocketAddr::new(address(local)?, port), inode))
+}
+
+/// One number of 32 bits, or four of them, each as this machine reads its bytes: `get_tcp4_sock()` in
+/// `net/ipv4/tcp_ipv4.c`.
+fn address(digits: &str) -> Option<IpAddr> {
+    let mut bytes = Vec::new();
+    for place in (0..digits.len()).step_by(8) {
+        let number = digits.get(place..place + 8)?;
+        bytes.extend(u32::from_str_radix(number, 16).ok()?.to_ne_bytes());
+    }
+    let v4 = <[u8; 4]>::try_from(bytes.as_slice()).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes.as_slice()).map(IpAddr::from))
+        .ok()
 }
 
 /// The names of processes by the inodes of their sockets.
@@ -85,10 +104,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn addresses_are_of_both_families() {
+        for text in [
+            "0.0.0.0",
+            "192.0.2.1",
+            "::",
+            "2001:db8::1",
+            "::ffff:192.0.2.1",
+        ] {
+            let expected: IpAddr = text.parse().unwrap();
+            let bytes = match expected {
+                IpAddr::V4(it) => it.octets().to_vec(),
+                IpAddr::V6(it) => it.octets().to_vec(),
+            };
+            let words = bytes
+                .chunks(4)
+                .map(|it| u32::from_ne_bytes(it.try_into().unwrap()));
+            let digits = words.map(|it| format!("{it:08X}")).collect::<Vec<_>>();
+            assert_eq!(address(&digits.concat()), Some(expected), "{text}");
+        }
+        for torn in ["", "7F", "0100007F0100007F", "0100007G"] {
+            assert_eq!(address(torn), None, "{torn}");
+        }
+    }
+
+    #[test]
     fn line_of_a_listener_is_understood() {
-        let line = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     \
-                    0        0 12345 1 0000000000000000 100 0 0 10 0";
-        assert_eq!(listener(line, "0A"), Some((8080, 12345)));
+        let local = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
+        let line = format!(
+            "   0: {local}:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        \
+             0 12345 1 0000000000000000 100 0 0 10 0"
+        );
+        let line = line.as_str();
+        let heard = "127.0.0.1:8080".parse().unwrap();
+        assert_eq!(listener(line, "0A"), Some((heard, 12345)));
         assert_eq!(listener(line, "07"), None);
         assert_eq!(listener("", "0A"), None);
         assert_eq!(inode("socket:[12345]"), Some(12345));

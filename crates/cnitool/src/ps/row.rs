@@ -112,16 +112,8 @@ impl Row {
         self.container = Some(attachment.container.to_string());
         self.interface = Some(attachment.interface.to_string());
         self.since = attached.since;
-        let arguments = attached.entry.arguments();
-        self.pod = Pod::of(&arguments.cni);
-        let asked = arguments.capabilities.get("portMappings");
-        self.ports.extend(
-            asked
-                .into_iter()
-                .filter_map(Value::as_array)
-                .flatten()
-                .filter_map(asked_port),
-        );
+        self.pod = Pod::of(&attached.entry.arguments().cni);
+        self.ports.extend(asked_ports(attached, node));
         let result = attached.entry.result(SpecVersion::CURRENT).ok().flatten();
         let result = result.unwrap_or_default();
         let list = |key: &str| {
@@ -233,7 +225,19 @@ fn port_name(port: &HostPort) -> String {
     }
 }
 
-/// The same of what the runtime asked for, in any case.
+/// The ports that a plugin of its list was told of: runtimes tell every network of the pod's, also the
+/// one that has nothing but `lo`.
+fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
+    let network = attached.network(&node.configuration);
+    let plugins = network.iter().flat_map(|it| &it.plugins);
+    let arguments = attached.entry.arguments();
+    let told = plugins.map(|it| arguments.runtime_config(&it.capabilities));
+    let asked = told.filter_map(|mut it| it.remove("portMappings"));
+    let asked = asked.filter_map(|it| it.as_array().cloned()).flatten();
+    asked.filter_map(|it| asked_port(&it)).collect()
+}
+
+/// As [`port_name`], of what the runtime asked for, in any case.
 fn asked_port(mapping: &Value) -> Option<String> {
     let mapping = mapping.as_object()?;
     let key = |name| cni::json::value(mapping, name);

@@ -1,5 +1,6 @@
 //! Rows of nodes that are made up.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::json;
 
 use super::*;
@@ -76,12 +77,32 @@ fn lease_without_interface_is_its_containers() {
     assert_eq!(names(&Row::all(&torn)[0])[..2], [Some("pods"), None]);
 }
 
-#[test]
-fn ports_are_told_once_however_they_were_asked_for() {
-    let asked = json!({"capabilityArgs": {"portMappings": [
+/// What is remembered of two ports that were asked for, and of this plugin.
+fn asked_of(plugin: &Value) -> Value {
+    let list = json!({"name": "pods", "plugins": [plugin]}).to_string();
+    json!({"config": BASE64_STANDARD.encode(list), "capabilityArgs": {"portMappings": [
         {"HostPort": 8080, "ContainerPort": 80, "Protocol": "TCP", "HostIP": ""},
         {"hostPort": 53, "containerPort": 53, "protocol": "udp", "hostIP": "fd00::1"},
-    ]}});
+    ]}})
+}
+
+#[test]
+fn ports_that_no_plugin_is_told_of_are_not_the_attachments() {
+    for plugin in [
+        json!({"type": "loopback"}),
+        json!({"type": "portmap", "capabilities": {"portMappings": false}}),
+    ] {
+        let node = Node {
+            attached: vec![cached("a", &asked_of(&plugin))],
+            ..Node::default()
+        };
+        assert_eq!(Row::all(&node)[0].ports, BTreeSet::new(), "{plugin}");
+    }
+}
+
+#[test]
+fn ports_are_told_once_however_they_were_asked_for() {
+    let asked = asked_of(&json!({"type": "portmap", "capabilities": {"portMappings": true}}));
     let pod = IpAddr::from([10, 1, 0, 2]);
     let port = HostPort {
         address: None,
