@@ -19,6 +19,11 @@ use crate::place::Place;
 /// How long a datagram may be on its way inside one machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a connection may take. Where hundreds of pods ask for routers at once, which each of them hears, a
+/// processor's queue (`netdev_max_backlog`) overflows and the kernel drops what comes next, be it a SYN or an
+/// ARP request; both are sent again after one second, a SYN once more after three.
+const CONNECTING: Duration = Duration::from_secs(5);
+
 /// A datagram from `client` to `address`, where `server` is, comes back.
 pub fn udp(client: &impl Place, server: &impl Place, address: &str) -> bool {
     let listening = server.enter(|| UdpSocket::bind(anywhere(address)).unwrap());
@@ -58,7 +63,7 @@ fn datagram(client: &impl Place, target: SocketAddr, listening: &UdpSocket) -> O
 pub fn tcp(client: &impl Place, server: &impl Place, address: &str) -> Option<IpAddr> {
     let listening = server.enter(|| TcpListener::bind(anywhere(address)).unwrap());
     let target = listening.local_addr().unwrap();
-    let calling = client.enter(|| TcpStream::connect_timeout(&target, PATIENCE));
+    let calling = client.enter(|| TcpStream::connect_timeout(&target, CONNECTING));
     carries(calling.ok()?, &listening)
 }
 
@@ -72,7 +77,7 @@ pub fn tcp_by_port(
     let target: SocketAddr = target.parse().unwrap();
     let every = SocketAddr::new(unspecified(target).ip(), port);
     let listening = server.enter(|| TcpListener::bind(every).unwrap());
-    let calling = client.enter(|| TcpStream::connect_timeout(&target, PATIENCE));
+    let calling = client.enter(|| TcpStream::connect_timeout(&target, CONNECTING));
     carries(calling.ok()?, &listening)
 }
 
@@ -125,7 +130,7 @@ impl Connection {
         let target: SocketAddr = target.parse().unwrap();
         let every = SocketAddr::new(unspecified(target).ip(), port);
         let listening = server.enter(|| TcpListener::bind(every).unwrap());
-        let calling = client.enter(|| TcpStream::connect_timeout(&target, PATIENCE));
+        let calling = client.enter(|| TcpStream::connect_timeout(&target, CONNECTING));
         let calling = calling.unwrap();
         let (answering, _) = listening.accept().unwrap();
         Self { calling, answering }

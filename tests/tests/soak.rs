@@ -1,12 +1,13 @@
 //! All plugins under random ADD, CHECK, DEL, GC and STATUS of many sandboxes at once, any of which may be
-//! killed, against a model of what has to be there.
+//! killed, and reboots of the node, against a model of what has to be there.
 //!
 //! Which calls are made, and when they are killed, follows from `TORTURE_SEED`; how those of different
 //! sandboxes meet is up to the kernel. The whole of it runs where `TORTURE` is `all`.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -38,6 +39,9 @@ const WHOLE: Scale = Scale {
     limit: Duration::from_mins(30),
 };
 
+/// Of one run, about.
+const REBOOTS: usize = 4;
+
 /// What there has to be of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
@@ -57,7 +61,10 @@ struct Pod<'h> {
 }
 
 struct Soak<'h> {
+    host: &'h Host,
     pods: &'h [Pod<'h>],
+    /// Read by whoever calls a plugin. How often the node was rebooted.
+    boots: RwLock<usize>,
     tally: Mutex<Tally>,
     scale: Scale,
     start: Instant,
@@ -177,6 +184,10 @@ impl Soak<'_> {
         let mut random = Random::new(seed().wrapping_add(u64::try_from(worker).unwrap() << 32));
         let mut left = self.scale.steps / self.scale.workers;
         while left > 0 && self.start.elapsed() < self.scale.limit {
+            if random.below(self.scale.steps / REBOOTS) == 0 {
+                self.reboot();
+            }
+            let _up = self.boots.read().unwrap();
             let pod = &self.pods[random.below(self.pods.len())];
             let Ok(mut state) = pod.state.try_lock() else {
                 continue;
@@ -192,6 +203,29 @@ impl Soak<'_> {
             self.tally.lock().unwrap().note(Some(ended), verdict);
             left -= 1;
         }
+    }
+
+    /// Links, rules and records of ports are gone, and the leases are there still.
+    fn reboot(&self) {
+        let mut boots = self.boots.write().unwrap();
+        let mac = self.host.mac("cni0");
+        for pod in self.pods {
+            let mut state = pod.state.lock().unwrap();
+            if *state != State::Absent && pod.sandbox.has_link("eth0") {
+                pod.sandbox.ip("link delete eth0");
+            }
+            *state = State::Absent;
+        }
+        for link in self.host.links().iter().filter(|it| *it != "lo") {
+            self.host.ip(&format!("link delete {link}"));
+        }
+        self.host.run("nft", &["flush", "ruleset"]);
+        fs::remove_dir_all("/run/cni").unwrap();
+        *boots += 1;
+        self.host.reboot(&boots.to_string());
+        warm_up(self.host);
+        // The model is compared with the first boot's.
+        self.host.ip(&format!("link set cni0 address {mac}"));
     }
 
     fn step(&self, pod: &Pod<'_>, state: &State, random: &mut Random) -> Stepped {
@@ -256,10 +290,11 @@ impl Soak<'_> {
     fn tell(&self, attached: usize) {
         remark(&format!(
             "soak: {} sandboxes, {} of them attached at once, {attached} in the end, by {} processes at a \
-             time, in {} s",
+             time, with {} reboots, in {} s",
             self.pods.len(),
             self.most_attached.load(Ordering::Relaxed),
             self.scale.workers,
+            self.boots.read().unwrap(),
             self.start.elapsed().as_secs(),
         ));
     }
@@ -298,6 +333,7 @@ fn warm_up(host: &Host) {
     pod.chain
         .remove(Removal::Del, (&pod.sandbox, &result))
         .unwrap();
+    pod.sandbox.remove();
 }
 
 #[test]
@@ -312,7 +348,9 @@ fn whatever_is_done_and_killed_the_rest_works_and_gc_leaves_nothing() {
     let mut tally = Tally::new(["chain", "any", "soak"]);
     tally.plan(scale.steps / scale.workers * scale.workers);
     let soak = Soak {
+        host: &host,
         pods: &pods,
+        boots: RwLock::default(),
         tally: Mutex::new(tally),
         scale,
         start: Instant::now(),
