@@ -11,13 +11,14 @@
 #     switch       a node that goes from the reference to these plugins while its pods run
 #     ctr          ctr run --cni
 #     podman       containers with published ports, with its CNI backend
+#     networkd     a systemd-networkd that takes every link, with and without the drop-in
 #
 # All of it is in namespaces of its own, network, mounts and processes, with nothing of this machine's /run,
 # /var/lib, /etc/cni and /opt, and ends with them; ten minutes are the limit. PLUGINS_UNDER_TEST=DIR takes the
 # plugins from DIR.
 #
-# Needs Rust, and to be root. Installs what is missing: ip, nft, containerd, runc, podman, the reference (Debian's
-# containernetworking-plugins) and iptables, which it runs. Where systemd runs, it starts a
+# Needs Rust, and to be root. Installs what is missing: ip, nft, containerd, runc, podman, systemd-networkd, the
+# reference (Debian's containernetworking-plugins) and iptables, which it runs. Where systemd runs, it starts a
 # containerd that is installed.
 
 set -euo pipefail
@@ -29,9 +30,9 @@ readonly SECONDS_AT_MOST=600
 
 main() {
     local cases=("$@") case
-    ((${#cases[@]} > 0)) || cases=(containerd kubenet switch ctr podman)
+    ((${#cases[@]} > 0)) || cases=(containerd kubenet switch ctr podman networkd)
     for case in "${cases[@]}"; do
-        [[ $case == @(containerd|kubenet|switch|ctr|podman) ]] || die "unknown case $case"
+        [[ $case == @(containerd|kubenet|switch|ctr|podman|networkd) ]] || die "unknown case $case"
     done
     ((EUID == 0)) || die "run this as root: containers are made"
     need_rust
@@ -44,6 +45,7 @@ main() {
     need podman podman -o 'DPkg::Options::=--path-exclude=/etc/cni/*'
     need /usr/lib/cni/firewall containernetworking-plugins
     need iptables iptables
+    need /lib/systemd/systemd-networkd systemd
 
     say "building static executables"
     local executables
@@ -104,6 +106,8 @@ inside() {
     source "$here/scripts/e2e/ctr.sh"
     # shellcheck source=scripts/e2e/podman.sh
     source "$here/scripts/e2e/podman.sh"
+    # shellcheck source=scripts/e2e/networkd.sh
+    source "$here/scripts/e2e/networkd.sh"
     trap report EXIT
     furnish
     local case

@@ -1,0 +1,123 @@
+# shellcheck shell=bash
+# A systemd-networkd that takes every link but the uplink, without the drop-in that keeps it off ours and
+# with it. Sourced by scripts/e2e.sh.
+
+readonly NETWORKD=/lib/systemd/systemd-networkd
+readonly NETWORKD_STATE=/run/systemd/netif
+
+try_networkd() {
+    under networkd
+    write_conflist 1.0.0
+    configure_networkd
+    attach_netns one
+    check "a pod is reached" netns_answers one
+    start_networkd
+    check "without the drop-in it takes a pod's link" within 10 networkd_has managed veth
+    check "the pod is not reached any more" within 10 refused tcp "$(netns_address one):80"
+    check "cnitool doctor says so" doctor_names_networkd
+    stop_networkd
+    detach_netns one
+
+    # shellcheck disable=SC2154 # set where this is sourced
+    check "install.sh --drop-ins" "$here/scripts/install.sh" --from "$PLUGINS" --drop-ins /opt/cni/bin
+    attach_netns two
+    start_networkd
+    check "with the drop-in it leaves a pod's link" within 10 networkd_has unmanaged veth
+    check "and the bridge" networkd_has unmanaged "$(bridge_of_pods)"
+    check "the pod is reached" netns_answers two
+    attach_netns three
+    check "it leaves the link of a pod that comes later" within 10 networkd_has unmanaged veth 2
+    check "that pod is reached" netns_answers three
+    check "cnitool doctor finds none that it manages" no_doctor_names_networkd
+    stop_networkd
+    detach_netns two
+    detach_netns three
+    check "nothing is left" nothing_left
+}
+
+configure_networkd() {
+    mount -t tmpfs tmpfs /etc/systemd/network
+    printf '[Match]\nName=!uplink lo\n[Network]\nLinkLocalAddressing=ipv4\n' \
+        >/etc/systemd/network/90-all.network
+    install -d -o systemd-network -g systemd-network "$NETWORKD_STATE" "$NETWORKD_STATE"/{links,leases,lldp}
+}
+
+# It waits for udev where /sys can be written, as a container's cannot.
+start_networkd() {
+    # shellcheck disable=SC2016 # expanded inside
+    unshare --mount sh -c 'mount -o remount,bind,ro /sys && exec "$0"' "$NETWORKD" \
+        >>"$ROOM/networkd.log" 2>&1 &
+    networkd_process=$!
+}
+
+stop_networkd() {
+    kill "$networkd_process"
+    wait "$networkd_process" || true
+    rm -f "$NETWORKD_STATE"/links/*
+}
+
+# networkd_has managed|unmanaged PREFIX [COUNT]: so many links of such names, 1 by default, and no others.
+networkd_has() {
+    local index name state count=0
+    while IFS=': ' read -r index name _; do
+        [[ $name == "$2"* ]] || continue
+        state=$(networkd_state "$index")
+        [[ $state == "$1" ]] || { echo "$name is $state" && return 1; }
+        count=$((count + 1))
+    done < <(ip -oneline link show)
+    ((count == ${3:-1})) || { echo "$count links $2*" && return 1; }
+}
+
+bridge_of_pods() {
+    sed -n 's/.*"bridge": "\(.*\)".*/\1/p' /etc/cni/net.d/10-pods.conflist
+}
+
+networkd_state() {
+    local state
+    state=$(sed -n 's/^ADMIN_STATE=//p' "$NETWORKD_STATE/links/$1" 2>/dev/null)
+    case $state in
+        configur*) echo managed ;;
+        *) echo "${state:-unknown}" ;;
+    esac
+}
+
+doctor_names_networkd() {
+    local said
+    said=$(doctor_says)
+    [[ $said == *"systemd-networkd manages cni"* ]] || { echo "$said" && return 1; }
+}
+
+no_doctor_names_networkd() {
+    local said
+    said=$(doctor_says)
+    [[ $said != *networkd* ]] || { echo "$said" && return 1; }
+}
+
+# Its exit status tells of other things, too.
+doctor_says() {
+    COLUMNS=1000 cnitool doctor || true
+}
+
+# attach_netns NAME: a namespace that serves, and nothing but that.
+attach_netns() {
+    ip netns add "$1"
+    cnitool add pods "/run/netns/$1" >/dev/null
+    ip netns exec "$1" peer serve "$1" &
+    netns_server[$1]=$!
+}
+
+detach_netns() {
+    cnitool del pods "/run/netns/$1"
+    kill "${netns_server[$1]}"
+    ip netns delete "$1"
+}
+
+declare -A netns_server
+
+netns_answers() {
+    within 5 answers "$1" tcp "$(netns_address "$1"):80"
+}
+
+netns_address() {
+    ip -netns "$1" -4 -oneline address show dev eth0 | awk '{ sub("/.*", "", $4); print $4 }'
+}
