@@ -280,7 +280,14 @@ fn enter_namespaces() -> nix::Result<()> {
             Some("mode=755"),
         )?;
     }
-    Ok(())
+    // The one that was there shows another network's links.
+    mount(
+        Some("sysfs"),
+        "/sys",
+        Some("sysfs"),
+        MsFlags::empty(),
+        nothing,
+    )
 }
 
 /// In `PLUGINS_UNDER_TEST` if it is there, else beside the tests.

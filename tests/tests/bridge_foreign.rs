@@ -74,19 +74,59 @@ fn a_mac_that_the_kernel_chose_stays_where_several_first_adds_come_at_once() {
     for _ in 0..5 {
         let host = host_with_bridge();
         let mac = host.mac("cni0");
-        let pods: Vec<_> = (0..8)
-            .map(|number| host.sandbox(&format!("p{number}")))
-            .collect();
-        let network = host.bridge_v4();
-        thread::scope(|scope| {
-            for pod in &pods {
-                let network = &network;
-                scope.spawn(move || network.add(pod));
-            }
-        });
-        assert_eq!(host.mac("cni0"), mac);
-        assert!(pods.iter().all(|pod| pod.pings("10.1.0.1")));
+        assert_eq!(mac_after_several_first_adds(&host), mac);
     }
+}
+
+/// The kernel takes the MAC away with the last port, and would not set that again.
+#[test]
+fn a_bridge_whose_last_port_left_has_a_mac_that_stays() {
+    for _ in 0..5 {
+        let host = host_with_bridge();
+        host.ip("link add gone master cni0 type veth peer name gone1");
+        host.ip("link delete gone");
+        assert_eq!(host.mac("cni0"), "00:00:00:00:00:00");
+        let mac = mac_after_several_first_adds(&host);
+        assert_eq!(host.addr_assign_type("cni0"), "3", "chosen");
+        let late = host.sandbox("late");
+        let result = host.bridge_v4().add(&late);
+        assert_eq!(result["interfaces"][0]["mac"], mac);
+        assert!(late.pings("10.1.0.1"));
+    }
+}
+
+/// All eight report it, reach the bridge, and stand a CHECK.
+fn mac_after_several_first_adds(host: &Host) -> String {
+    let pods: Vec<_> = (0..8)
+        .map(|number| host.sandbox(&format!("p{number}")))
+        .collect();
+    let network = host.bridge_v4();
+    let results = tests::at_once(&pods, |pod| network.add(pod));
+    let mac = host.mac("cni0");
+    for (pod, result) in pods.iter().zip(&results) {
+        assert_eq!(result["interfaces"][0]["mac"], mac);
+        network.check(pod, result).ok();
+        assert!(pod.pings("10.1.0.1"));
+    }
+    mac
+}
+
+/// A container that has a network card of the host's may write what it wants on it, and the card comes
+/// back with it.
+#[test]
+fn gc_leaves_links_that_only_say_they_are_of_a_pod() {
+    let host = host_with_bridge();
+    host.ip("link add card type ifb");
+    for link in ["cni0", "card"] {
+        host.ip(&format!("link set {link} alias cni:pods/x/eth0"));
+    }
+    let a = host.sandbox("a");
+    let network = host.bridge_v4();
+    network.add(&a);
+    network.gc(&[]).ok();
+    assert!(!a.has_link("eth0") && host.leases("pods").is_empty());
+    assert!(host.has_link("card"));
+    assert!(host.has_link("cni0"));
 }
 
 #[test]

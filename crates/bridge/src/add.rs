@@ -215,11 +215,8 @@ impl Attach<'_> {
         let config = self.config;
         let vlans = vlan::port_requests((&joined, &host), &config.vlans, config.default_vlan);
         self.host.execute(vlans)?;
-        let container = self
-            .sandbox
-            .find_link()?
-            .context("the container's link is gone")?;
-        self.keep_mac(&bridge.link, &joined)?;
+        let found = self.sandbox.find_link()?;
+        let container = found.context("the container's link is gone")?;
         Ok(Pair { host, container })
     }
 
@@ -230,24 +227,6 @@ impl Attach<'_> {
         changes
             .map(|change| Request::change_link(&self.host_name, &change))
             .collect()
-    }
-
-    /// A bridge that somebody made without a MAC takes one of its ports': setting the one
-    /// that it had keeps it for good, so that no neighbour's entry goes stale.
-    ///
-    /// Of several that join at once only those do so that saw it before the first joined.
-    fn keep_mac(&self, before: &Link, joined: &Link) -> anyhow::Result<()> {
-        let Some(mac) = before.mac.filter(|_| joined.mac != before.mac) else {
-            return Ok(());
-        };
-        let ports = self.host.ports(before.index)?;
-        let is_lent = |port: &Link| port.mac == Some(mac) && plan::is_host_link(port);
-        if ports.iter().any(is_lent) {
-            return Ok(());
-        }
-        let keep = Request::change_link(&before.name, &LinkChange::Mac(mac));
-        self.host.execute(vec![keep])?;
-        Ok(())
     }
 
     fn configure(

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use cni::{Attachment, GcRequest, NetworkName, Verb, note};
-use netlink::{Connection, Link};
+use netlink::{Connection, Link, LinkKind};
 
 use crate::plan::{self, host_link_name};
 use crate::{del, firewall};
@@ -52,7 +52,11 @@ fn stale_links(
 ) -> anyhow::Result<Vec<(Link, String)>> {
     let valid = request.valid_attachments();
     let valid: HashSet<_> = valid.map(|it| host_link_name(&it)).collect();
-    let stale = host.links()?.into_iter().filter_map(|link| {
+    // What a container with a network card writes on it comes back to the host with the card.
+    let is_host_end =
+        |link: &Link| link.kind == LinkKind::Veth && plan::is_host_link_name(&link.name);
+    let ends = host.links()?.into_iter().filter(is_host_end);
+    let stale = ends.filter_map(|link| {
         let whose = match &link.alias {
             Some(owner) if is_doomed(owner) => format!("{owner}, which is listed no more"),
             None if is_nameless(&link, &request.network.name) && !valid.contains(&link.name) => {
@@ -68,5 +72,6 @@ fn stale_links(
 /// A pair of an ADD that was killed after the message that makes it and before the one that says
 /// whose it is.
 fn is_nameless(link: &Link, network: &NetworkName) -> bool {
-    link.alias.is_none() && plan::is_host_link_in(network, link)
+    let is_marked = |mac| plan::is_host_mac_in(network, mac);
+    link.alias.is_none() && link.mac.is_some_and(is_marked)
 }

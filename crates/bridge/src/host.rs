@@ -1,6 +1,6 @@
 //! The host's side: the bridge, its addresses and the sysctls that make it work.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read as _;
 
 use anyhow::Context as _;
@@ -10,6 +10,7 @@ use netns::Sysctl;
 
 use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, PortMode};
 use crate::mtu;
+use crate::plan;
 use crate::vlan::{self, Vlans};
 
 /// The bridge, up, and the MTU of pairs that are joined to it.
@@ -44,7 +45,7 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
         None => make_bridge(host, asked, mtu)?,
     };
     expect_bridge(&link)?;
-    let link = vlan::ensure_filtering(host, link, &config.vlans)?;
+    let link = vlan::ensure_filtering(host, ensure_mac(host, link)?, &config.vlans)?;
     // The one by which it was found may be another of its names, by which sysctls do not go.
     let name = link.name.as_str();
     // Once up it would take any sandbox's router advertisements (CVE-2020-10749).
@@ -129,8 +130,37 @@ fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> 
     Ok(host.link(name)?)
 }
 
-/// Locally administered, and set explicitly: a bridge left to itself takes the MAC of one
-/// of its ports, and changes it when that goes.
+/// A bridge that somebody made without a MAC takes the lowest of its ports', and none when the last one
+/// goes. Once chosen, the one that it has stays, so that no neighbour's entry goes stale.
+///
+/// Of several first ADDs each chooses the same, before any of them adds a port.
+fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
+    let had = bridge.mac.filter(|it| it.is_unicast());
+    if had.is_some() && is_mac_chosen(&bridge.name) {
+        return Ok(bridge);
+    }
+    let mac = had.map_or_else(|| mac_of_this_boot(&bridge.name), Ok)?;
+    let choose = Request::change_link(&bridge.name, &LinkChange::Mac(mac));
+    host.execute(vec![choose])?;
+    Ok(Link {
+        mac: Some(mac),
+        ..bridge
+    })
+}
+
+/// `NET_ADDR_SET`, which netlink does not tell. Where sysfs is not to be seen it may be any.
+fn is_mac_chosen(bridge: &str) -> bool {
+    let kind = fs::read_to_string(format!("/sys/class/net/{bridge}/addr_assign_type"));
+    kind.is_ok_and(|it| it.trim_end() == "3")
+}
+
+fn mac_of_this_boot(bridge: &str) -> anyhow::Result<MacAddress> {
+    let file = "/proc/sys/kernel/random/boot_id";
+    let boot_id = fs::read_to_string(file).with_context(|| format!("read {file}"))?;
+    Ok(plan::bridge_mac(&boot_id, bridge))
+}
+
+/// Locally administered, and set explicitly, so that it stays whatever its ports have.
 fn random_mac() -> anyhow::Result<MacAddress> {
     let mut bytes = [0; 6];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
@@ -177,6 +207,8 @@ fn detect_mtu(host: &Connection) -> anyhow::Result<Option<mtu::Detected>> {
     uplinks.sort_unstable();
     uplinks.dedup();
     let links = uplinks.into_iter().map(|index| host.link_by_index(index));
+    // One may have gone since, with its routes.
+    let links = links.filter(|link| !matches!(link, Err(error) if error.is_not_found()));
     let links = links.collect::<Result<Vec<_>, _>>()?;
     if let Some(detected) = mtu::of_default_routes(&links) {
         return Ok(Some(detected));

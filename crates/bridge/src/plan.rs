@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use cni::result::{AddResult, IpConfig, Route};
 use cni::{Attachment, Error, NetworkName};
 use ipnetwork::IpNetwork;
-use netlink::{Link, LinkKind, MacAddress};
+use netlink::MacAddress;
 use sha2::{Digest as _, Sha256};
 
 use crate::config::{Config, Gateway};
@@ -173,22 +173,17 @@ pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     mac(&[HOST_MAC], &attachment.marked_digest())
 }
 
-/// Whether a link is some attachment's host end, by what it has from its first message on. A MAC
-/// alone says little: one in 64 of those that the kernel chooses begins like ours.
-pub(crate) fn is_host_link(link: &Link) -> bool {
+/// The name may be one of [`host_link_name`]'s.
+pub(crate) fn is_host_link_name(name: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let digits = link.name.strip_prefix(HOST_NAME).unwrap_or_default();
-    link.kind == LinkKind::Veth
-        && digits.len() == HOST_NAME_DIGITS
-        && digits.bytes().all(is_digit)
-        && link.mac.is_some_and(|mac| mac.0.starts_with(&[HOST_MAC]))
+    let digits = name.strip_prefix(HOST_NAME).unwrap_or_default();
+    digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
 }
 
-/// As [`is_host_link`], of an attachment to `network`.
-pub(crate) fn is_host_link_in(network: &NetworkName, link: &Link) -> bool {
+/// Some attachment's host end in `network` may have this MAC.
+pub(crate) fn is_host_mac_in(network: &NetworkName, mac: MacAddress) -> bool {
     let [a, b] = network.mark();
-    let is_marked = |mac: MacAddress| mac.0.starts_with(&[HOST_MAC, a, b]);
-    is_host_link(link) && link.mac.is_some_and(is_marked)
+    mac.0.starts_with(&[HOST_MAC, a, b])
 }
 
 /// The MAC of the container's end before there is an address to derive it from.
@@ -213,6 +208,11 @@ fn mac_of(address: IpAddr) -> MacAddress {
         IpAddr::V4(address) => mac(&[0x0a, 0x58], &address.octets()),
         IpAddr::V6(address) => mac(&[0x0e], &Sha256::digest(address.octets())),
     }
+}
+
+/// The MAC of a bridge that has none: another after each start of the machine, the same for all that ask.
+pub(crate) fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
+    mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
 }
 
 /// The address that starts with `prefix` and goes on with as much of `rest` as it holds.

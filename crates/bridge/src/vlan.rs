@@ -223,10 +223,10 @@ pub(crate) fn ensure_gateway_link(
         );
         anyhow::bail!(Error::invalid("vlan", reason));
     }
-    // As on the bridge itself (CVE-2020-10749).
-    Sysctl::ipv6(name, "accept_ra").ensure_if_present("0")?;
+    // As on the bridge itself (CVE-2020-10749), by the name that sysctls go by.
+    Sysctl::ipv6(&link.name, "accept_ra").ensure_if_present("0")?;
     if !link.is_up {
-        host.execute(vec![Request::change_link(name, &LinkChange::Up)])?;
+        host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
     }
     Ok(link)
 }
