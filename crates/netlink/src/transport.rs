@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use netlink_packet_core::{
-    ErrorMessage, NLM_F_MULTIPART, NetlinkBuffer, NetlinkMessage, NetlinkPayload, Parseable as _,
+    NLM_F_DUMP_INTR, NLM_F_MULTIPART, NetlinkBuffer, NetlinkMessage, NetlinkPayload, Parseable as _,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
@@ -99,34 +99,75 @@ impl Transport {
         Ok(outcomes)
     }
 
-    /// What became of `request`, by `answers` and those that are still to come.
-    fn outcome(&self, request: &Request, answers: &mut VecDeque<Framed>) -> Result<Outcome, Error> {
-        let mut reply = Vec::new();
-        loop {
-            let Some(answer) = answers.pop_front() else {
-                let received = self.receive(ANSWER_DEADLINE);
-                *answers = received.map_err(|silence| match silence {
-                    Silence::Deadline => request.unanswered("the kernel did not answer"),
-                    Silence::Lost | Silence::Socket => request.unanswered("the answer is lost"),
-                })?;
-                continue;
-            };
-            if answer.header.sequence_number != request.message.header.sequence_number {
-                continue;
+    /// What became of `request`, by `answers` and those that are still to come. A list during which
+    /// something came or went may lack what did neither: it is asked for anew.
+    fn outcome(
+        &self,
+        request: &mut Request,
+        answers: &mut VecDeque<Framed>,
+    ) -> Result<Outcome, Error> {
+        for _ in 0..MOST_LISTS {
+            match self.heard(request, answers)? {
+                Heard::Whole(outcome) => return Ok(outcome),
+                Heard::Interrupted => self.send(request)?,
             }
-            let is_one_of_many = answer.header.flags & NLM_F_MULTIPART != 0;
-            match answer.payload {
+        }
+        Err(request.unanswered("what it lists changed each time that it was asked for"))
+    }
+
+    fn send(&self, request: &mut Request) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        append(&mut bytes, &mut request.message, self.next_number());
+        let sent = self.socket.send(&bytes, 0);
+        sent.map(drop)
+            .map_err(|_| request.unanswered("it cannot be sent"))
+    }
+
+    fn heard(&self, request: &Request, answers: &mut VecDeque<Framed>) -> Result<Heard, Error> {
+        let (mut reply, mut is_whole) = (Vec::new(), true);
+        let refused = |code, message| refusal(&request.operation, code, message);
+        loop {
+            let answer = self.next_answer(request, answers)?;
+            let has = |flag| answer.header.flags & flag != 0;
+            is_whole &= !has(NLM_F_DUMP_INTR);
+            let is_last = !has(NLM_F_MULTIPART);
+            let outcome = match answer.payload {
                 NetlinkPayload::InnerMessage(message) => {
                     reply.push(message);
-                    if !is_one_of_many {
-                        return Ok(Ok(reply));
+                    if !is_last {
+                        continue;
                     }
+                    Ok(reply)
                 }
                 NetlinkPayload::Error(error) if error.code.is_some() => {
-                    return Ok(Err(refusal(&request.operation, &error)));
+                    Err(refused(error.raw_code(), extended_message(&error.header)))
                 }
-                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(Ok(reply)),
-                _ => {}
+                NetlinkPayload::Done(_) if !is_whole => return Ok(Heard::Interrupted),
+                NetlinkPayload::Done(done) if done.code < 0 => Err(refused(done.code, None)),
+                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => Ok(reply),
+                _ => continue,
+            };
+            return Ok(Heard::Whole(outcome));
+        }
+    }
+
+    fn next_answer(
+        &self,
+        request: &Request,
+        answers: &mut VecDeque<Framed>,
+    ) -> Result<Framed, Error> {
+        let number = request.message.header.sequence_number;
+        loop {
+            match answers.pop_front() {
+                Some(answer) if answer.header.sequence_number == number => return Ok(answer),
+                Some(_) => {}
+                None => {
+                    let received = self.receive(ANSWER_DEADLINE);
+                    *answers = received.map_err(|silence| match silence {
+                        Silence::Deadline => request.unanswered("the kernel did not answer"),
+                        Silence::Lost | Silence::Socket => request.unanswered("the answer is lost"),
+                    })?;
+                }
             }
         }
     }
@@ -190,6 +231,13 @@ enum Silence {
     Socket,
 }
 
+/// What a request came to.
+enum Heard {
+    Whole(Outcome),
+    /// Something came or went while the kernel listed it (`NLM_F_DUMP_INTR`).
+    Interrupted,
+}
+
 /// What the kernel answered, or why it refused.
 pub(crate) type Outcome = Result<Vec<Message>, Error>;
 
@@ -214,11 +262,11 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Framed>> {
     Some(messages)
 }
 
-fn refusal(operation: &str, error: &ErrorMessage) -> Error {
+fn refusal(operation: &str, code: i32, message: Option<String>) -> Error {
     Error::Refused {
         operation: operation.to_owned(),
-        errno: Errno::from_raw(error.raw_code().saturating_neg()),
-        message: extended_message(&error.header),
+        errno: Errno::from_raw(code.saturating_neg()),
+        message,
     }
 }
 
@@ -250,5 +298,47 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// in `net/netlink/af_netlink.c`).
 const LONGEST_ANSWER: usize = 64 << 10;
 
+/// A list takes milliseconds, and what comes and goes on a busy host as well.
+const MOST_LISTS: usize = 100;
+
 /// An answer takes less than a kilobyte of the socket's 208.
 const MOST_AT_ONCE: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::{DoneMessage, NetlinkHeader};
+    use netlink_packet_route::link::LinkMessage;
+    use nix::libc::RTM_GETLINK;
+
+    use super::*;
+
+    fn done(code: i32, flags: u16) -> Framed {
+        let mut done = DoneMessage::default();
+        done.code = code;
+        let mut message = Framed::new(NetlinkHeader::default(), NetlinkPayload::Done(done));
+        message.header.flags = NLM_F_MULTIPART | flags;
+        message
+    }
+
+    /// As if `answer` were the kernel's, and where that is not enough, what this machine's says.
+    fn outcome(answer: Framed) -> Outcome {
+        let transport = Transport::open(&[]).unwrap();
+        let mut answers = VecDeque::from([answer]);
+        let links = Message::new(RTM_GETLINK, &LinkMessage::default());
+        let mut request = Request::read_all("read links", links);
+        transport.outcome(&mut request, &mut answers).unwrap()
+    }
+
+    #[test]
+    fn list_that_was_interrupted_is_asked_for_anew() {
+        assert!(outcome(done(0, 0)).unwrap().is_empty());
+        let links = outcome(done(0, NLM_F_DUMP_INTR)).unwrap();
+        assert!(!links.is_empty(), "there is lo, at least");
+    }
+
+    #[test]
+    fn list_that_ends_with_an_error_is_refused() {
+        let error = outcome(done(-(Errno::ENODEV as i32), 0)).unwrap_err();
+        assert!(error.is_not_found(), "{error}");
+    }
+}
