@@ -45,7 +45,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("put back nf_tables elements");
     let updated = firewall::install(&firewall::wanted(&config, &subject)?)?;
     drop(lock);
-    if updated == Updated::Rules && config.masquerade.is_some() {
+    if updated != Updated::Nothing && config.masquerade.is_some() {
         firewall::forget_unanswered(&reported.ips);
     }
     Ok(())
