@@ -4,6 +4,7 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use tests::traffic::{Connection, udp_by_port};
 use tests::{Host, Place as _, Sandbox};
 
 /// A sender that keeps its socket, and so its connection as the kernel tracks it.
@@ -119,4 +120,34 @@ fn senders_to_other_ports_and_addresses_are_left_alone() {
     assert!(tracked().contains("dport=8053"), "{}", tracked());
     ports.forgotten(&a).ok();
     assert!(!tracked().contains("dport=8053"), "{}", tracked());
+}
+
+/// Whoever asks a name server elsewhere must not hear of a pod that serves names here.
+#[test]
+fn what_goes_elsewhere_by_the_same_port_is_left_alone() {
+    let host = Host::new();
+    let outside = host.outside();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    ports.add(&a, &["8053:53/udp", "8053:53"]);
+    let elsewhere = "192.0.2.2:8053";
+    assert!(udp_by_port(&host, elsewhere, (&outside, 8053)).is_some());
+    let mut stream = Connection::open(&host, elsewhere, (&outside, 8053));
+    let tracked = || {
+        let table = std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
+        let lines = table.lines();
+        let there = lines.filter(|it| it.contains("dst=192.0.2.2") && it.contains("dport=8053"));
+        there.count()
+    };
+    assert_eq!(tracked(), 2);
+    a.remove();
+    // Both are taken over.
+    ports.add(&b, &["8053:53/udp", "8053:53"]);
+    assert_eq!(tracked(), 2);
+    ports.forgotten(&b).ok();
+    assert_eq!(tracked(), 2);
+    ports.add(&c, &["8053:53/udp"]);
+    ports.portmap().gc(&[]).ok();
+    assert_eq!(tracked(), 2);
+    assert!(stream.carries());
 }

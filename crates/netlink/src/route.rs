@@ -62,15 +62,27 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn link_towards(&self, address: IpAddr) -> Result<Option<u32>, Error> {
+        let route = self.route_to(address)?;
+        let route = route.and_then(|it| Route::from_message(&it));
+        Ok(route.and_then(|route| route.links().next()))
+    }
+
+    /// Packets to `address` are the host's own.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn is_local(&self, address: IpAddr) -> Result<bool, Error> {
+        let route = self.route_to(address)?;
+        Ok(route.is_some_and(|it| it.header.kind == RouteType::Local))
+    }
+
+    fn route_to(&self, address: IpAddr) -> Result<Option<RouteMessage>, Error> {
         let message = Message::new(RTM_GETROUTE, &lookup(address));
         let request = Request::new(format!("look up the route to {address}"), message, 0);
-        let replies = match self.transport.execute(vec![request]) {
-            Err(error) if error.errno() == Some(Errno::ENETUNREACH) => return Ok(None),
-            replies => replies?,
-        };
-        let mut routes = replies.iter().flatten();
-        let route = routes.find_map(|it| Route::from_message(&it.read(RTM_NEWROUTE)?));
-        Ok(route.and_then(|route| route.links().next()))
+        match self.answers(request) {
+            Err(error) if error.errno() == Some(Errno::ENETUNREACH) => Ok(None),
+            replies => Ok(replies?.iter().find_map(|it| it.read(RTM_NEWROUTE))),
+        }
     }
 }
 

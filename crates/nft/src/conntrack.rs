@@ -1,6 +1,6 @@
 //! Connections that the kernel tracks: forgotten where their translation is of yesterday.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_core::{DefaultNla, Emitable as _, NLA_F_NESTED};
 use netlink_packet_netfilter::conntrack::{
@@ -43,17 +43,66 @@ struct Search<'a> {
 
 impl Connection {
     /// Forgets the connections to `destination`: their next packets are looked at as if they
-    /// were the first. As `conntrack -D --protonum … --orig-port-dst … --orig-dst …`.
+    /// were the first. Where it names no address, those to addresses that `is_meant`. As
+    /// `conntrack -D --protonum … --orig-port-dst … --orig-dst …`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`]; a part of them may be forgotten then.
-    pub fn forget(&self, destination: Destination) -> Result<(), Error> {
-        self.forget_those(&Search {
+    pub fn forget(
+        &self,
+        destination: Destination,
+        is_meant: impl Fn(IpAddr) -> bool,
+    ) -> Result<(), Error> {
+        let (parts, by) = destination.parts();
+        let search = Search {
             of: format!("to port {}", destination.port),
             version: destination.version,
-            filter: destination.filter(),
+            filter: filter(&[(Direction::Original, parts, by)]),
             is_found: &|attributes| {
-                original(attributes).is_some_and(|tuple| destination.is_that_of(tuple))
+                let original = Half::of(attributes, Direction::Original);
+                destination.is_that_of(original)
+                    && (destination.address.is_some()
+                        || original.destination.is_some_and(&is_meant))
+            },
+        };
+        match destination.address {
+            Some(_) => self.forget_those(&search),
+            None => self.forget_listed(&search),
+        }
+    }
+
+    /// Forgets those of the connections to `destination` that were led to `target`.
+    ///
+    /// # Errors
+    /// As [`Self::forget`].
+    pub fn forget_led(&self, destination: Destination, target: SocketAddr) -> Result<(), Error> {
+        let (parts, by) = destination.parts();
+        let answers = [
+            nested(ADDRESSES, &[source_address(target.ip())]),
+            nested(
+                TRANSPORT,
+                &[
+                    DefaultNla::new(PROTOCOL, vec![destination.protocol]),
+                    DefaultNla::new(SOURCE_PORT, target.port().to_be_bytes().to_vec()),
+                ],
+            ),
+        ];
+        let by_source = BY_SOURCE | BY_PROTOCOL | BY_SOURCE_PORT;
+        let mut filter = filter(&[
+            (Direction::Original, parts, by),
+            (Direction::Reply, answers.into(), by_source),
+        ]);
+        filter.extend(with_status(Status::DstNat, Status::DstNat));
+        self.forget_those(&Search {
+            of: format!("to port {} that were led to {target}", destination.port),
+            version: destination.version,
+            filter,
+            is_found: &|attributes| {
+                let answers = Half::of(attributes, Direction::Reply);
+                destination.is_that_of(Half::of(attributes, Direction::Original))
+                    && (answers.source, answers.source_port)
+                        == (Some(target.ip()), Some(target.port()))
+                    && status(attributes).is_some_and(|it| it.contains(Status::DstNat))
             },
         })
     }
@@ -66,22 +115,15 @@ impl Connection {
     pub fn forget_unanswered(&self, source: IpAddr) -> Result<(), Error> {
         let settled = Status::SeenReply | Status::SrcNat;
         let addresses = nested(ADDRESSES, &[source_address(source)]);
-        let mut filter = filter(&[addresses], BY_SOURCE);
-        filter.extend([
-            DefaultNla::new(STATUS, 0_u32.to_be_bytes().to_vec()),
-            DefaultNla::new(STATUS_MASK, settled.bits().to_be_bytes().to_vec()),
-        ]);
+        let mut filter = filter(&[(Direction::Original, vec![addresses], BY_SOURCE)]);
+        filter.extend(with_status(Status::empty(), settled));
         self.forget_those(&Search {
             of: format!("from {source}"),
             version: IpVersion::of(source),
             filter,
             is_found: &|attributes| {
-                let status = attributes.iter().find_map(|attribute| match attribute {
-                    ConntrackAttribute::CtaStatus(status) => Some(*status),
-                    _ => None,
-                });
-                let from = original(attributes).and_then(source_of);
-                from == Some(source) && status.is_some_and(|it| !it.intersects(settled))
+                Half::of(attributes, Direction::Original).source == Some(source)
+                    && status(attributes).is_some_and(|it| !it.intersects(settled))
             },
         })
     }
@@ -105,7 +147,7 @@ impl Connection {
             .dump(search.message(ConntrackMessageType::Get))?;
         let tracked = replies.iter().filter_map(|reply| match reply {
             Reply::Other(NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes))) => {
-                original(attributes).filter(|_| (search.is_found)(attributes))
+                tuple(attributes, Direction::Original).filter(|_| (search.is_found)(attributes))
             }
             _ => None,
         });
@@ -141,48 +183,94 @@ impl Search<'_> {
 impl Destination {
     /// Of a busy host's connections not all need pass through the socket
     /// (`ctnetlink_alloc_filter`, Linux 5.8).
-    fn filter(self) -> Vec<DefaultNla> {
+    fn parts(self) -> (Vec<DefaultNla>, u32) {
         let wanted = [
             DefaultNla::new(PROTOCOL, vec![self.protocol]),
-            DefaultNla::new(PORT, self.port.to_be_bytes().to_vec()),
+            DefaultNla::new(DESTINATION_PORT, self.port.to_be_bytes().to_vec()),
         ];
         let mut parts = vec![nested(TRANSPORT, &wanted)];
-        let mut by = BY_PROTOCOL | BY_PORT;
+        let mut by = BY_PROTOCOL | BY_DESTINATION_PORT;
         if let Some(address) = self.address {
             parts.push(nested(ADDRESSES, &[destination_address(address)]));
             by |= BY_DESTINATION;
         }
-        filter(&parts, by)
+        (parts, by)
     }
 
     /// A kernel without filter tells everything.
-    fn is_that_of(self, tuple: &[Tuple]) -> bool {
-        let mut address = None;
-        let (mut protocol, mut port) = (None, None);
-        for part in tuple {
-            match part {
-                Tuple::Ip(parts) => parts.iter().for_each(|part| {
-                    if let IPTuple::DestinationAddress(found) = part {
-                        address = Some(*found);
-                    }
-                }),
-                Tuple::Proto(parts) => parts.iter().for_each(|part| match part {
-                    ProtoTuple::Protocol(found) => protocol = Some(u8::from(*found)),
-                    ProtoTuple::DestinationPort(found) => port = Some(*found),
-                    _ => {}
-                }),
-                _ => {}
-            }
-        }
-        let is_there = self.address.is_none() || self.address == address;
-        is_there && (protocol, port) == (Some(self.protocol), Some(self.port))
+    fn is_that_of(self, original: Half) -> bool {
+        let is_there = self.address.is_none() || self.address == original.destination;
+        let port = (original.protocol, original.destination_port);
+        is_there && port == (Some(self.protocol), Some(self.port))
     }
 }
 
-/// Those of which these parts of the original tuple are as they are here.
-fn filter(parts: &[DefaultNla], by: u32) -> Vec<DefaultNla> {
-    let flags = DefaultNla::new(ORIGINAL_FLAGS, by.to_ne_bytes().to_vec());
-    vec![nested(ORIGINAL, parts), nested(FILTER, &[flags])]
+/// Which packets of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    /// Of whoever began it, before any translation.
+    Original = 1,
+    /// The answers, before theirs is undone.
+    Reply = 2,
+}
+
+/// Where the packets of one direction come from and go to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Half {
+    source: Option<IpAddr>,
+    destination: Option<IpAddr>,
+    protocol: Option<u8>,
+    source_port: Option<u16>,
+    destination_port: Option<u16>,
+}
+
+impl Half {
+    fn of(attributes: &[ConntrackAttribute], direction: Direction) -> Self {
+        let mut half = Self::default();
+        for part in tuple(attributes, direction).unwrap_or_default() {
+            match part {
+                Tuple::Ip(parts) => parts.iter().for_each(|part| half.has_address(part)),
+                Tuple::Proto(parts) => parts.iter().for_each(|part| half.has_port(part)),
+                _ => {}
+            }
+        }
+        half
+    }
+
+    fn has_address(&mut self, told: &IPTuple) {
+        match told {
+            IPTuple::SourceAddress(address) => self.source = Some(*address),
+            IPTuple::DestinationAddress(address) => self.destination = Some(*address),
+            _ => {}
+        }
+    }
+
+    fn has_port(&mut self, told: &ProtoTuple) {
+        match told {
+            ProtoTuple::Protocol(protocol) => self.protocol = Some(u8::from(*protocol)),
+            ProtoTuple::SourcePort(port) => self.source_port = Some(*port),
+            ProtoTuple::DestinationPort(port) => self.destination_port = Some(*port),
+            _ => {}
+        }
+    }
+}
+
+/// Those of which these parts are as they are here, each as far as it says.
+fn filter(halves: &[(Direction, Vec<DefaultNla>, u32)]) -> Vec<DefaultNla> {
+    let tuples = halves
+        .iter()
+        .map(|(direction, parts, _)| nested(*direction as u16, parts));
+    let flags = halves
+        .iter()
+        .map(|(direction, _, by)| DefaultNla::new(*direction as u16, by.to_ne_bytes().to_vec()));
+    let flags = flags.collect::<Vec<_>>();
+    tuples.chain([nested(FILTER, &flags)]).collect()
+}
+
+/// Those of whose status the bits in `mask` are as here.
+fn with_status(status: Status, mask: Status) -> [DefaultNla; 2] {
+    [(STATUS, status), (STATUS_MASK, mask)]
+        .map(|(kind, bits)| DefaultNla::new(kind, bits.bits().to_be_bytes().to_vec()))
 }
 
 fn source_address(address: IpAddr) -> DefaultNla {
@@ -214,20 +302,21 @@ fn message(operation: String, message: ConntrackMessage, version: IpVersion) -> 
     Message::new(operation, NetfilterMessage::new(header, message))
 }
 
-fn source_of(tuple: &[Tuple]) -> Option<IpAddr> {
-    let parts = tuple.iter().filter_map(|part| match part {
-        Tuple::Ip(parts) => Some(parts),
-        _ => None,
-    });
-    parts.flatten().find_map(|part| match part {
-        IPTuple::SourceAddress(address) => Some(*address),
-        _ => None,
-    })
+fn tuple(attributes: &[ConntrackAttribute], direction: Direction) -> Option<&[Tuple]> {
+    attributes
+        .iter()
+        .find_map(|attribute| match (attribute, direction) {
+            (ConntrackAttribute::CtaTupleOrig(tuple), Direction::Original)
+            | (ConntrackAttribute::CtaTupleReply(tuple), Direction::Reply) => {
+                Some(tuple.as_slice())
+            }
+            _ => None,
+        })
 }
 
-fn original(attributes: &[ConntrackAttribute]) -> Option<&[Tuple]> {
+fn status(attributes: &[ConntrackAttribute]) -> Option<Status> {
     attributes.iter().find_map(|attribute| match attribute {
-        ConntrackAttribute::CtaTupleOrig(tuple) => Some(tuple.as_slice()),
+        ConntrackAttribute::CtaStatus(status) => Some(*status),
         _ => None,
     })
 }
@@ -238,8 +327,7 @@ fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
     DefaultNla::new(kind | NLA_F_NESTED, bytes)
 }
 
-/// `CTA_TUPLE_ORIG` and, in it, `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`
-const ORIGINAL: u16 = 1;
+/// In `CTA_TUPLE_ORIG` and `CTA_TUPLE_REPLY`: `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`
 const ADDRESSES: u16 = 1;
 const TRANSPORT: u16 = 2;
 
@@ -249,21 +337,22 @@ const V4_DESTINATION: u16 = 2;
 const V6_SOURCE: u16 = 3;
 const V6_DESTINATION: u16 = 4;
 
-/// `CTA_PROTO_NUM` and `CTA_PROTO_DST_PORT`
+/// `CTA_PROTO_NUM` and the two after it
 const PROTOCOL: u16 = 1;
-const PORT: u16 = 3;
+const SOURCE_PORT: u16 = 2;
+const DESTINATION_PORT: u16 = 3;
 
-/// `CTA_FILTER` and, in it, `CTA_FILTER_ORIG_FLAGS`
+/// `CTA_FILTER`, in which `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` are numbered as the tuples
 const FILTER: u16 = 25;
-const ORIGINAL_FLAGS: u16 = 1;
 
 /// `CTA_STATUS` and `CTA_STATUS_MASK`
 const STATUS: u16 = 3;
 const STATUS_MASK: u16 = 26;
 
-/// `CTA_FILTER_F_CTA_IP_SRC`, `…_CTA_IP_DST`, `…_CTA_PROTO_NUM` and `…_CTA_PROTO_DST_PORT`
-/// (`net/netfilter/nf_internals.h`)
+/// `CTA_FILTER_F_CTA_IP_SRC`, `…_CTA_IP_DST`, `…_CTA_PROTO_NUM`, `…_CTA_PROTO_SRC_PORT` and
+/// `…_CTA_PROTO_DST_PORT` (`net/netfilter/nf_internals.h`)
 const BY_SOURCE: u32 = 1;
 const BY_DESTINATION: u32 = 1 << 1;
 const BY_PROTOCOL: u32 = 1 << 3;
-const BY_PORT: u32 = 1 << 5;
+const BY_SOURCE_PORT: u32 = 1 << 4;
+const BY_DESTINATION_PORT: u32 = 1 << 5;

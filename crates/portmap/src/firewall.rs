@@ -1,12 +1,14 @@
 //! What an attachment has in `nf_tables`: taken away, compared, forgotten.
 
-use std::collections::{BTreeSet, HashSet};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::SocketAddr;
 
 use cni::{Error, note};
 use detach::Detached;
-use nft::{Connection, Destination, Element};
+use nft::{Connection, Element};
 
-use crate::plan::HostPort;
+use crate::plan::{Forward, HostPort};
 use crate::record::{Record, Records};
 use crate::table::{self, Claim};
 
@@ -48,9 +50,7 @@ fn finish(
         Err(error) if error.is_unsupported() => return Ok(Vec::new()),
         deleted => deleted.map_err(coded)?,
     };
-    let ports = deleted.iter().filter_map(table::host_port);
-    let connectionless: Vec<_> = ports.filter(|port| port.is_connectionless()).collect();
-    forget_by(connection, &connectionless);
+    forget_led(connection, &deleted, HostPort::is_connectionless);
     if !deleted.is_empty() {
         let handle = connection.handle().map_err(coded)?;
         drop(Detached::close(handle));
@@ -83,33 +83,49 @@ pub(crate) fn rehearse() -> Result<(), Error> {
     })
 }
 
-/// Forgets connections to `ports`, which were made before a port led where it leads now, and
-/// would go on as they began. That it cannot be done hurts only them, and is said.
+/// Forgets connections to `ports` of this host, which were made before a port led where it leads now,
+/// and would go on as they began. That it cannot be done hurts only them, and is said.
 pub(crate) fn forget(ports: &[HostPort]) {
     if ports.is_empty() {
         return;
     }
-    match Connection::open() {
-        Ok(connection) => forget_by(&connection, ports),
-        Err(error) => note_unforgotten(error),
-    }
+    let forget = || -> anyhow::Result<()> {
+        let (connection, host) = (Connection::open()?, netlink::Connection::open()?);
+        let asked = RefCell::new(HashMap::new());
+        for port in ports {
+            connection.forget(port.destination(), |address| {
+                // What cannot be looked up now may be the host's.
+                let is_local = || host.is_local(address).unwrap_or(true);
+                *asked.borrow_mut().entry(address).or_insert_with(is_local)
+            })?;
+        }
+        Ok(())
+    };
+    forget().unwrap_or_else(|error| note_unforgotten(&error));
 }
 
-/// As [`forget`].
-pub(crate) fn forget_by(connection: &Connection, ports: &[HostPort]) {
-    let forgotten = ports.iter().try_for_each(|port| {
-        connection.forget(Destination {
-            version: port.version,
-            address: port.address,
-            protocol: port.protocol,
-            port: port.port,
-        })
-    });
-    forgotten.unwrap_or_else(note_unforgotten);
+/// Forgets connections that elements which are gone led to their pods, those of the ports that
+/// `are_meant`.
+pub(crate) fn forget_led(
+    connection: &Connection,
+    gone: &[Element],
+    are_meant: impl Fn(HostPort) -> bool,
+) {
+    let led = gone.iter().filter_map(table::forward);
+    let mut led = led.filter(|it| are_meant(it.port));
+    let forgotten = led.try_for_each(
+        |Forward {
+             port,
+             pod,
+             container_port,
+         }| {
+            connection.forget_led(port.destination(), SocketAddr::new(pod, container_port))
+        },
+    );
+    forgotten.unwrap_or_else(|error| note_unforgotten(&error.into()));
 }
 
-fn note_unforgotten(error: nft::Error) {
-    let error = anyhow::Error::from(error);
+fn note_unforgotten(error: &anyhow::Error) {
     note(format_args!(
         "connections to the ports may go on as they were: {error:#}"
     ));

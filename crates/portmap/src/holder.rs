@@ -11,9 +11,10 @@ use netns::Netns;
 
 use crate::record::{Identity, Record, Records};
 
-/// The attachment that `owner` names is gone for sure. What cannot be told counts as alive.
-pub(crate) fn is_gone(records: &Records, owner: &str) -> bool {
-    records.read(owner).is_some_and(|record| is_over(&record))
+/// The record of the attachment that `owner` names, if it is gone for sure. What cannot be told counts as
+/// alive.
+pub(crate) fn find_gone(records: &Records, owner: &str) -> Option<Record> {
+    records.read(owner).filter(is_over)
 }
 
 /// The sandbox is no more, or no longer bears the addresses that ports lead to.

@@ -97,13 +97,13 @@ impl<'a> Installation<'a> {
                     });
                 }
                 Err(Refusal::Held { port, owner }) => {
-                    if !holder::is_gone(&self.records, &owner) {
+                    let Some(gone) = holder::find_gone(&self.records, &owner) else {
                         return Err(held(port, &owner).into());
-                    }
+                    };
                     note(format_args!(
                         "{port} was held by {owner}, whose sandbox is gone: taken over"
                     ));
-                    take_over(&connection, &owner, &self.records)?;
+                    take_over(&connection, (&owner, &gone), &self.records)?;
                 }
                 Err(Refusal::Unlisted) => {
                     let elements = owned(&connection, &self.claim)?;
@@ -197,8 +197,8 @@ impl<'a> Installation<'a> {
         let displaced = self.doomed.iter().flatten().map(|it| it.owner.as_str());
         let owners: BTreeSet<_> = displaced.filter(|it| *it != self.claim.owner).collect();
         for owner in owners {
-            if holder::is_gone(&self.records, owner) {
-                take_over(connection, owner, &self.records)?;
+            if let Some(gone) = holder::find_gone(&self.records, owner) {
+                take_over(connection, (owner, &gone), &self.records)?;
             }
         }
         Ok(())
@@ -233,14 +233,31 @@ fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>>
 }
 
 /// Removes all that an attachment has that is gone, and what the kernel tracks of connections to
-/// it: clients would go on to reach nobody from the same ports of theirs.
-fn take_over(connection: &Connection, owner: &str, records: &Records) -> anyhow::Result<()> {
-    let deleted = connection
-        .delete(&table::table(), |it| it == owner)
-        .map_err(coded)?;
-    let ports: Vec<_> = deleted.iter().filter_map(table::host_port).collect();
-    firewall::forget_by(connection, &ports);
-    records.remove(owner)
+/// it: clients would go on to reach nobody from the same ports of theirs. One that is attached again
+/// meanwhile keeps what it has, since an ADD writes its record before it changes any rules.
+fn take_over(
+    connection: &Connection,
+    (owner, gone): (&str, &Record),
+    records: &Records,
+) -> anyhow::Result<()> {
+    let (table, mut doomed) = (table::table(), Vec::new());
+    let is_unchanged = || records.read(owner).as_ref() == Some(gone);
+    let deleted = connection.update(&table, || {
+        doomed.clear();
+        if is_unchanged() {
+            doomed = connection.elements(&table)?;
+            doomed.retain(|it| it.owner == owner);
+        }
+        let (delete, add) = (doomed.clone(), Vec::new());
+        Ok::<_, nft::Error>(Change { delete, add })
+    });
+    let chains = deleted.and_then(|_| connection.delete_chains_of(&table, &doomed));
+    chains.map_err(coded)?;
+    firewall::forget_led(connection, &doomed, |_| true);
+    if is_unchanged() {
+        records.remove(owner)?;
+    }
+    Ok(())
 }
 
 fn held(port: HostPort, owner: &str) -> Error {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use cni::result::{AddResult, IpConfig};
 use cni::{InterfaceName, note};
-use nft::IpVersion;
+use nft::{Destination, IpVersion};
 
 use crate::config::{Config, Mapping, Protocol, SourceNat, version_of};
 
@@ -116,6 +116,16 @@ impl Forward {
 }
 
 impl HostPort {
+    /// The first packets of its connections go there.
+    pub fn destination(self) -> Destination {
+        Destination {
+            version: self.version,
+            address: self.address,
+            protocol: self.protocol,
+            port: self.port,
+        }
+    }
+
     /// What runs over it has connections that never end while somebody sends, as every
     /// datagram goes on with one: they would never hear of a change.
     pub fn is_connectionless(self) -> bool {

@@ -12,7 +12,7 @@ use nft::{
 };
 
 use crate::config::{Config, SourceNat};
-use crate::plan::{HostPort, Plan};
+use crate::plan::{Forward, HostPort, Plan};
 
 /// What an attachment adds, and the table as it has to be for it.
 #[derive(Debug)]
@@ -134,13 +134,7 @@ fn key(port: HostPort) -> Vec<Value<'static>> {
 
 /// The host's port that an element of the table leads from, if it is of such a set.
 pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
-    let is_of = |names: &&Names| [names.address_ports, names.ports].contains(&&*element.set);
-    let names = [&V4, &V6].into_iter().find(is_of)?;
-    let set = if element.set == names.ports {
-        names.port_set()
-    } else {
-        names.address_set()
-    };
+    let (version, set) = port_set(element)?;
     let (address, protocol, port) = match *element.key(&set).as_slice() {
         [
             Value::Address(address),
@@ -151,11 +145,33 @@ pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
         _ => return None,
     };
     Some(HostPort {
-        version: names.version,
+        version,
         address,
         protocol,
         port,
     })
+}
+
+/// As [`host_port`], with where it leads.
+pub(crate) fn forward(element: &Element) -> Option<Forward> {
+    let (_, set) = port_set(element)?;
+    let [Value::Address(pod), Value::Port(container_port)] = *element.target(&set).as_slice()
+    else {
+        return None;
+    };
+    Some(Forward {
+        port: host_port(element)?,
+        pod,
+        container_port,
+    })
+}
+
+fn port_set(element: &Element) -> Option<(IpVersion, Set)> {
+    let sets = [&V4, &V6].into_iter().flat_map(|names| {
+        let sets = [names.address_set(), names.port_set()];
+        sets.map(|set| (names.version, set))
+    });
+    sets.into_iter().find(|(_, set)| set.name == element.set)
 }
 
 /// The element that a port has, without what it leads to.
