@@ -89,12 +89,9 @@ fn container_installs_and_stays_until_the_node_says_so() {
     let nothing = None::<&str>;
     mount(Some(&node), place, nothing, MsFlags::MS_BIND, nothing).unwrap();
     let mut container = Container::start(&run(&host, &container));
-    let installed = || {
-        EXECUTABLES
-            .iter()
-            .all(|name| is_installed(&host, &node.join(name)))
-    };
-    assert!(eventually(installed));
+    let installed = EXECUTABLES.map(|name| node.join(name));
+    assert!(eventually(|| installed.iter().all(|it| it.exists())));
+    assert!(installed.iter().all(|it| is_installed(&host, it)));
     assert_eq!(fs::read_dir(&node).unwrap().count(), EXECUTABLES.len());
     assert!(container.0.try_wait().unwrap().is_none());
     // As the pod of the next release does while this one is still there.

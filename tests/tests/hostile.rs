@@ -22,7 +22,10 @@ const MISCHIEF: [(&str, &[&str]); 8] = [
     (
         "puts another pair beside it",
         &[
+            // Until Linux 6.2 a link that is up keeps its name.
+            "link set eth0 down",
             "link set eth0 name eth9",
+            "link set eth9 up",
             "link add eth0 type veth peer name other",
         ],
     ),

@@ -139,7 +139,8 @@ fn both_places_where_iptables_keeps_its_tables_are_looked_at() {
     assert_eq!(migrate(&host, &["migrate", "--remove"]), lines("removed"));
     assert!(migrate(&host, &["migrate"]).is_empty());
     // Of a family whose table nobody made, none is made by looking.
-    assert_eq!(host.run("cat", &["/proc/net/ip6_tables_names"]), "");
+    let made = fs::read_to_string("/proc/net/ip6_tables_names");
+    assert_eq!(made.unwrap_or_default(), "");
 }
 
 fn user_rules(saved: &str) -> Vec<&str> {
