@@ -150,8 +150,10 @@ fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
 
 /// `NET_ADDR_SET`, which netlink does not tell. Where sysfs is not to be seen it may be any.
 fn is_mac_chosen(bridge: &str) -> bool {
-    let kind = fs::read_to_string(format!("/sys/class/net/{bridge}/addr_assign_type"));
-    kind.is_ok_and(|it| it.trim_end() == "3")
+    let mut kind = [0];
+    let file = File::open(format!("/sys/class/net/{bridge}/addr_assign_type"));
+    let read = file.and_then(|mut file| file.read_exact(&mut kind));
+    read.is_ok() && kind == *b"3"
 }
 
 fn mac_of_this_boot(bridge: &str) -> anyhow::Result<MacAddress> {

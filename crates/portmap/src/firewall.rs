@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use cni::{Error, note};
 use detach::Detached;
 use nft::{Connection, Element};
 
-use crate::plan::{Forward, HostPort};
+use crate::plan::HostPort;
 use crate::record::{Record, Records};
 use crate::table::{self, Claim};
 
@@ -89,19 +89,17 @@ pub(crate) fn forget(ports: &[HostPort]) {
     if ports.is_empty() {
         return;
     }
-    let forget = || -> anyhow::Result<()> {
-        let (connection, host) = (Connection::open()?, netlink::Connection::open()?);
+    let forget = || {
+        let connection = Connection::open()?;
         let asked = RefCell::new(HashMap::new());
-        for port in ports {
-            connection.forget(port.destination(), |address| {
-                // What cannot be looked up now may be the host's.
-                let is_local = || host.is_local(address).unwrap_or(true);
-                *asked.borrow_mut().entry(address).or_insert_with(is_local)
-            })?;
-        }
-        Ok(())
+        let is_local = |address| {
+            let mut asked = asked.borrow_mut();
+            *asked.entry(address).or_insert_with(|| is_local(address))
+        };
+        let mut ports = ports.iter();
+        ports.try_for_each(|port| connection.forget(port.destination(), is_local))
     };
-    forget().unwrap_or_else(|error| note_unforgotten(&error));
+    forget().unwrap_or_else(note_unforgotten);
 }
 
 /// Forgets connections that elements which are gone led to their pods, those of the ports that
@@ -113,19 +111,21 @@ pub(crate) fn forget_led(
 ) {
     let led = gone.iter().filter_map(table::forward);
     let mut led = led.filter(|it| are_meant(it.port));
-    let forgotten = led.try_for_each(
-        |Forward {
-             port,
-             pod,
-             container_port,
-         }| {
-            connection.forget_led(port.destination(), SocketAddr::new(pod, container_port))
-        },
-    );
-    forgotten.unwrap_or_else(|error| note_unforgotten(&error.into()));
+    let forgotten = led.try_for_each(|it| {
+        let pod = SocketAddr::new(it.pod, it.container_port);
+        connection.forget_led(it.port.destination(), pod)
+    });
+    forgotten.unwrap_or_else(note_unforgotten);
 }
 
-fn note_unforgotten(error: &anyhow::Error) {
+/// What cannot be looked up may be the host's.
+fn is_local(address: IpAddr) -> bool {
+    let host = netlink::Connection::open();
+    host.and_then(|it| it.is_local(address)).unwrap_or(true)
+}
+
+fn note_unforgotten(error: nft::Error) {
+    let error = anyhow::Error::from(error);
     note(format_args!(
         "connections to the ports may go on as they were: {error:#}"
     ));
