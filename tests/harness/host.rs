@@ -215,6 +215,20 @@ impl Host {
         mount(nothing, dir, nothing, read_only, nothing).unwrap();
     }
 
+    /// Whether netfilter sees bridged frames from now on. Where `br_netfilter` is not loaded it cannot, and what
+    /// takes it cannot be shown: then this is false.
+    #[must_use]
+    pub fn show_bridged_frames(&self, shall: bool) -> bool {
+        let keys = ["iptables", "ip6tables"].map(|it| format!("net/bridge/bridge-nf-call-{it}"));
+        let is_loaded = keys.iter().all(|key| self.sysctl(key).is_some());
+        if is_loaded {
+            for key in keys {
+                self.set_sysctl(&key, if shall { "1" } else { "0" });
+            }
+        }
+        is_loaded && shall
+    }
+
     /// Hides what is below `dir` behind an empty directory.
     pub fn hide(&self, dir: impl AsRef<Path>) {
         self.tmpfs(dir, "");

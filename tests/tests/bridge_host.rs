@@ -25,9 +25,10 @@ fn forwarding_is_enabled_for_each_family_that_has_a_gateway() {
 #[test]
 fn bridged_traffic_goes_through_netfilter_unless_told_otherwise() {
     let host = Host::new();
-    for key in NF_CALL {
-        host.set_sysctl(key, "0");
+    if !host.show_bridged_frames(true) {
+        return;
     }
+    assert!(!host.show_bridged_frames(false));
     host.bridge()
         .with("bridgeNfCall", false)
         .add(&host.sandbox("a"));
@@ -39,7 +40,9 @@ fn bridged_traffic_goes_through_netfilter_unless_told_otherwise() {
 #[test]
 fn a_host_without_bridge_netfilter_is_warned() {
     let host = Host::new();
-    host.hide("/proc/sys/net/bridge");
+    if host.sysctl(NF_CALL[0]).is_some() {
+        host.hide("/proc/sys/net/bridge");
+    }
     let a = host.sandbox("a");
     let outcome = host.bridge().on("ADD", &a).run();
     outcome.ok();

@@ -48,8 +48,10 @@ fn services_come_first_whoever_was_made_first() {
             portmap.add(&a);
             service();
         }
-        for client in [&outside, &a] {
-            assert_eq!(answering(client, "192.0.2.1:8080", [&a, &b]), ["b"]);
+        assert_eq!(answering(&outside, "192.0.2.1:8080", [&a, &b]), ["b"]);
+        // Answers within a bridge pass netfilter, or are not understood.
+        if host.show_bridged_frames(true) {
+            assert_eq!(answering(&a, "192.0.2.1:8080", [&a, &b]), ["b"]);
         }
         assert_eq!(answering(&host, "192.0.2.1:8080", [&a, &b]), ["b"]);
         assert_eq!(answering(&host, "10.1.0.1:8080", [&a, &b]), ["a"]);
@@ -108,6 +110,9 @@ fn a_firewall_that_drops_forwards_translated_connections_if_it_is_told_to() {
 #[test]
 fn clients_of_a_service_are_seen_as_what_they_are() {
     let host = Host::new();
+    if !host.show_bridged_frames(true) {
+        return;
+    }
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     host.ports().add(&a, &["8080:80"]);
     host.ports().add(&b, &[]);
