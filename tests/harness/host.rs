@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use crate::place::Place;
-use crate::{Invocation, Network, Ports, REFERENCE, Sandbox, Snapshot, Tool};
+use crate::{Invocation, Network, Ports, REFERENCE, Sandbox, Snapshot, Tool, eventually};
 
 /// The network and mount namespaces of the calling thread, made for it.
 ///
@@ -215,12 +215,23 @@ impl Host {
         mount(nothing, dir, nothing, read_only, nothing).unwrap();
     }
 
+    /// The namespace of a pod ends, and with it what is here of its pair, for which the kernel needs longer than
+    /// plugins wait where it is busy.
+    pub fn end(&self, pod: &Sandbox) {
+        let before = self.links().len();
+        pod.remove();
+        assert!(eventually(|| self.links().len() < before));
+    }
+
     /// Whether netfilter sees bridged frames from now on. Where `br_netfilter` is not loaded it cannot, and what
     /// takes it cannot be shown: then this is false.
     #[must_use]
     pub fn show_bridged_frames(&self, shall: bool) -> bool {
         let keys = ["iptables", "ip6tables"].map(|it| format!("net/bridge/bridge-nf-call-{it}"));
         let is_loaded = keys.iter().all(|key| self.sysctl(key).is_some());
+        if !is_loaded {
+            eprintln!("br_netfilter is not loaded: what takes it is not shown");
+        }
         if is_loaded {
             for key in keys {
                 self.set_sysctl(&key, if shall { "1" } else { "0" });

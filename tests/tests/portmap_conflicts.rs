@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use tests::traffic::{tcp_by_port, udp_by_port};
-use tests::{Host, Place as _, Ports, Sandbox, eventually};
+use tests::{Host, Place as _, Ports, Sandbox};
 
 /// Two pods, of which the first has these ports.
 fn pods<'h>(host: &'h Host, taken: &[&str]) -> (Ports<'h>, Sandbox, Sandbox) {
@@ -12,13 +12,6 @@ fn pods<'h>(host: &'h Host, taken: &[&str]) -> (Ports<'h>, Sandbox, Sandbox) {
     let ports = host.ports();
     ports.add(&a, taken);
     (ports, a, b)
-}
-
-/// The namespace is gone, and the host's end of its pair.
-fn end(host: &Host, pod: &Sandbox) {
-    let before = host.links().len();
-    pod.remove();
-    assert!(eventually(|| host.links().len() < before));
 }
 
 fn rules(host: &Host) -> String {
@@ -168,7 +161,7 @@ fn an_element_of_nobody_counts_as_alive_and_is_told_as_such() {
 fn a_namespace_of_the_same_name_is_another_sandbox() {
     let host = Host::new();
     let (ports, a, b) = pods(&host, &["8080:80"]);
-    end(&host, &a);
+    host.end(&a);
     let _again = host.sandbox("a");
     ports.add(&b, &["8080:80"]);
     assert!(tcp_by_port(&host, "127.0.0.1:8080", (&b, 80)).is_some());
@@ -209,7 +202,7 @@ fn ports_of_a_pod_that_is_gone_do_not_lead_into_the_one_that_has_its_address_now
     let (ports, a, b) = pods(&host, &["8080:80"]);
     fs::remove_dir_all(host.lease_dir()).unwrap();
     host.ip("link set cni0 down");
-    end(&host, &a);
+    host.end(&a);
     host.ip("link set cni0 up");
     let portmap = ports.add(&b, &["9090:80"]);
     assert_eq!(

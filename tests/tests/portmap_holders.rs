@@ -48,12 +48,7 @@ impl<'h> Rivals<'h> {
         tcp_by_port(self.host, "127.0.0.1:8080", (pod, 80)).is_some()
     }
 
-    fn end(&self) {
-        self.a.remove();
-        self.has_ended();
-    }
-
-    /// Nothing of `a` is left, for which the kernel needs longer than portmap waits where it is busy.
+    /// Nothing of `a` is left, whose sandbox ends with somebody else.
     fn has_ended(&self) {
         let ports = || self.host.ip_json("link show master cni0");
         assert!(eventually(|| ports().len() == 1));
@@ -118,7 +113,7 @@ fn a_process_that_ends_before_its_sandbox_frees_nothing() {
     drop(process);
     rivals.expect_refused();
     assert!(rivals.is_served_by(&rivals.a));
-    rivals.end();
+    host.end(&rivals.a);
     rivals.expect_taken_over();
 }
 
@@ -141,7 +136,7 @@ fn a_way_that_leads_elsewhere_now_says_nothing() {
     assert_eq!(Some(way.as_raw_fd()), before, "the same path");
     rivals.expect_refused();
     assert!(rivals.is_served_by(&rivals.a));
-    rivals.end();
+    host.end(&rivals.a);
     rivals.expect_taken_over();
 }
 
@@ -175,7 +170,7 @@ fn without_a_link_of_the_host_a_process_that_is_gone_frees_nothing() {
     let way = |a: &Sandbox| process.insert(a.inhabitant()).netns();
     let rivals = Rivals::new(&host, way, without_host_links);
     drop(process);
-    rivals.end();
+    host.end(&rivals.a);
     rivals.expect_refused();
 }
 
@@ -209,7 +204,7 @@ fn a_link_that_leads_elsewhere_is_no_witness() {
     );
     host.ip("link delete uplink");
     drop((outside, process));
-    rivals.end();
+    host.end(&rivals.a);
     rivals.expect_refused();
 }
 
@@ -225,7 +220,7 @@ fn a_record_without_a_link_of_the_host_is_read() {
     assert!(removed.is_some_and(|it| it.is_u64()), "{record}");
     fs::write(file, record.to_string()).unwrap();
     drop(process);
-    rivals.end();
+    host.end(&rivals.a);
     rivals.expect_refused();
     rivals.ports.forgotten(&rivals.a).ok();
     rivals.asks.add(&rivals.b);

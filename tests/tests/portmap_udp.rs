@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use tests::traffic::{Connection, udp_by_port};
-use tests::{Host, Place as _, Sandbox, eventually};
+use tests::{Host, Place as _, Sandbox};
 
 /// A sender that keeps its socket, and so its connection as the kernel tracks it.
 struct Sender(UdpSocket);
@@ -140,10 +140,7 @@ fn what_goes_elsewhere_by_the_same_port_is_left_alone() {
         there.count()
     };
     assert_eq!(tracked(), 2);
-    a.remove();
-    assert!(eventually(|| host
-        .ip_json("link show master cni0")
-        .is_empty()));
+    host.end(&a);
     // Both are taken over.
     ports.add(&b, &["8053:53/udp", "8053:53"]);
     assert_eq!(tracked(), 2);
