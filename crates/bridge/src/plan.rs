@@ -236,7 +236,7 @@ const HOST_NAME: &str = "veth";
 /// As many as a link's name of 15 bytes has room for.
 const HOST_NAME_DIGITS: usize = 11;
 
-/// The highest, so that a bridge prefers the MAC of any port that is not ours.
+/// The highest: a bridge whose MAC nobody chose takes its lowest port's, and so any other's first.
 const HOST_MAC: u8 = 0xfe;
 
 /// What every IPv6 link must carry (RFC 8200).
