@@ -213,17 +213,19 @@ fn a_gateway_may_lie_outside_its_subnet() {
 }
 
 #[test]
-fn routes_keep_the_attributes_of_specification_1_1() {
+fn routes_keep_their_attributes_in_every_version() {
     let host = Host::new();
     let route = json!({"dst": "10.9.0.0/16", "gw": "10.1.0.1", "mtu": 1400, "advmss": 1360, "priority": 7, "table": 100, "scope": 0});
     let network = host.host_local().with("ipam.routes", json!([route]));
-    let newest = network.clone().with("cniVersion", "1.1.0");
-    assert_eq!(call(&newest, "ADD", "c1").ok()["routes"][0], route);
-    let older = call(&network, "ADD", "c2").ok();
-    assert_eq!(
-        older["routes"][0],
-        json!({"dst": "10.9.0.0/16", "gw": "10.1.0.1"})
-    );
+    for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let network = network.clone().with("cniVersion", version);
+        assert_eq!(call(&network, "ADD", version).ok()["routes"][0], route);
+    }
+    for version in ["0.1.0", "0.2.0"] {
+        let network = network.clone().with("cniVersion", version);
+        let result = call(&network, "ADD", version).ok();
+        assert_eq!(result["ip4"]["routes"][0], route);
+    }
 }
 
 #[test]

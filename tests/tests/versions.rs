@@ -83,3 +83,38 @@ fn a_result_of_any_version_is_taken_back() {
         assert_eq!(a.links(), ["lo"]);
     }
 }
+
+#[test]
+fn route_attributes_reach_the_kernel_and_pass_through_a_chain_of_every_version() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let route = json!({"dst": "10.9.0.0/16", "gw": "10.1.0.1", "mtu": 1400, "advmss": 1300, "priority": 7, "table": 100});
+    for version in ["0.1.0", "0.2.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let network = host.bridge().with("cniVersion", version);
+        let network = network.with("ipam.routes", json!([route]));
+        let result = network.add(&a);
+        let routes = match version {
+            "0.1.0" | "0.2.0" => &result["ip4"]["routes"],
+            _ => &result["routes"],
+        };
+        assert_eq!(routes[0], route, "{version}");
+        let kernel = a.ip("route show table 100");
+        assert!(
+            kernel.contains("10.9.0.0/16") && kernel.contains("metric 7"),
+            "{version}: {kernel}"
+        );
+        assert!(
+            kernel.contains("mtu 1400") && kernel.contains("advmss 1300"),
+            "{version}: {kernel}"
+        );
+        for plugin in ["portmap", "bandwidth"] {
+            if plugin == "bandwidth" && version < "0.3.0" {
+                continue; // It needs a version that lists interfaces.
+            }
+            let config = json!({"cniVersion": version, "name": "pods", "type": plugin, "prevResult": result});
+            let invocation = host.plugin(plugin).verb("ADD").config(&config).sandbox(&a);
+            assert_eq!(invocation.ok(), result, "{plugin} {version}");
+        }
+        network.with("prevResult", result).del(&a);
+    }
+}

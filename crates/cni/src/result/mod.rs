@@ -72,7 +72,7 @@ impl IpConfig {
     }
 }
 
-/// A route, with the attributes of specification 1.1.0.
+/// A route, with the attributes of specification 1.1.0, which results of every version carry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// The destination.

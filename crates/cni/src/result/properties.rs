@@ -88,7 +88,7 @@ fn result() -> impl Strategy<Value = AddResult> {
     })
 }
 
-/// What of `result` has a place in `version`.
+/// The part of `result` that has a place in `version`.
 fn held(mut result: AddResult, version: SpecVersion) -> AddResult {
     if version >= SpecVersion::V1_1_0 {
         return result;
@@ -96,11 +96,6 @@ fn held(mut result: AddResult, version: SpecVersion) -> AddResult {
     for interface in &mut result.interfaces {
         (interface.mtu, interface.socket_path, interface.pci_id) = (None, None, None);
     }
-    let route = |route: Route| Route {
-        gw: route.gw,
-        ..Route::to(route.dst)
-    };
-    result.routes = result.routes.into_iter().map(route).collect();
     if version >= SpecVersion::V0_3_0 {
         return result;
     }

@@ -1,4 +1,4 @@
-//! Results from memory into any version; what an older form cannot hold is dropped.
+//! Writes a result in any version. An older form drops the keys that it cannot hold.
 
 use ipnetwork::IpNetwork;
 use serde_json::{Map, Value, json};
@@ -35,10 +35,7 @@ impl AddResult {
                 .collect(),
         );
         list("ips", self.ips.iter().map(|it| ip(it, version)).collect());
-        list(
-            "routes",
-            self.routes.iter().map(|it| route(it, version)).collect(),
-        );
+        list("routes", self.routes.iter().map(route).collect());
         object
     }
 
@@ -56,7 +53,7 @@ impl AddResult {
             entry.insert("ip".into(), json!(ip.address));
             set(&mut entry, "gateway", ip.gateway.as_ref());
             let of_family = self.routes.iter().filter(|route| is_family(&route.dst));
-            let routes: Vec<_> = of_family.map(|it| route(it, SpecVersion::V0_2_0)).collect();
+            let routes: Vec<_> = of_family.map(route).collect();
             if !routes.is_empty() {
                 entry.insert("routes".into(), Value::Array(routes));
             }
@@ -91,17 +88,16 @@ fn ip(ip: &IpConfig, version: SpecVersion) -> Value {
     Value::Object(object)
 }
 
-fn route(route: &Route, version: SpecVersion) -> Value {
+/// Every version gets the attributes of 1.1.0. The reference prints them so, and a chain at 0.3.1 depends on it.
+fn route(route: &Route) -> Value {
     let mut object = route.extra.clone();
     object.insert("dst".into(), json!(route.dst));
     set(&mut object, "gw", route.gw.as_ref());
-    if version >= SpecVersion::V1_1_0 {
-        set(&mut object, "mtu", route.mtu);
-        set(&mut object, "advmss", route.advmss);
-        set(&mut object, "priority", route.priority);
-        set(&mut object, "table", route.table);
-        set(&mut object, "scope", route.scope);
-    }
+    set(&mut object, "mtu", route.mtu);
+    set(&mut object, "advmss", route.advmss);
+    set(&mut object, "priority", route.priority);
+    set(&mut object, "table", route.table);
+    set(&mut object, "scope", route.scope);
     Value::Object(object)
 }
 
