@@ -148,17 +148,32 @@ fn code_4_for_a_verb_that_nobody_knows() {
 }
 
 #[test]
-fn code_4_for_arguments_that_are_no_pairs() {
-    each_plugin(|host, network, _| {
-        let a = host.sandbox(network.config()["type"].as_str().unwrap());
-        for args in ["A", "IgnoreUnknown=1;A", "IgnoreUnknown=1;A=b=c", ";"] {
-            network
-                .on("ADD", &a)
-                .args(args)
-                .error()
-                .expect(4, &["CNI_ARGS"]);
+fn plugins_with_arguments_refuse_malformed_ones_with_code_4() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for network in [host.bridge(), host.host_local()] {
+        for args in MALFORMED_ARGS {
+            let add = network.on("ADD", &a).args(args);
+            add.error().expect(4, &["CNI_ARGS"]);
         }
-    });
+    }
+}
+
+#[test]
+fn plugins_without_arguments_ignore_cni_args() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let result = host.bridge().add(&a);
+    for plugin in ["loopback", "portmap", "bandwidth"] {
+        let config =
+            json!({"cniVersion": "1.0.0", "name": "pods", "type": plugin, "prevResult": result});
+        for args in MALFORMED_ARGS {
+            for verb in ["ADD", "CHECK", "DEL"] {
+                let call = host.plugin(plugin).verb(verb).config(&config).sandbox(&a);
+                call.args(args).ok();
+            }
+        }
+    }
 }
 
 #[test]
@@ -335,3 +350,5 @@ fn del_and_gc_do_not_look_at_the_arguments() {
         assert_eq!(network.gc(&[]).args("A;=").ok(), Value::Null);
     }
 }
+
+const MALFORMED_ARGS: [&str; 4] = ["A", "IgnoreUnknown=1;A", "IgnoreUnknown=1;A=b=c", ";"];

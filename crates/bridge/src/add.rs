@@ -24,7 +24,7 @@ use crate::vlan::{self, DefaultVlan, Vlans};
 /// Whatever stands in the way. The pair and the lease are gone again by then; the bridge
 /// stays, since others may use it already.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
-    let config = Config::parse(&request.network, &request.args)?;
+    let config = Config::parse(&request.network, &request.args()?)?;
     expect_first_of_chain(request)?;
     note_idle_keys(&config);
     let lease = Lease::prepare(&request.network)?;

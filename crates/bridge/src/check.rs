@@ -19,7 +19,7 @@ use crate::{del, plan};
 /// # Errors
 /// All that differs, in one error; code 7 where there is no `prevResult` to compare with.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
-    let config = Config::parse(&request.network, &request.args)?;
+    let config = Config::parse(&request.network, &request.args()?)?;
     let expected = request.chained()?;
     cni::step("ask the IPAM plugin");
     del::forward(&request.network, Verb::Check)?;

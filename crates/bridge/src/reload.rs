@@ -18,7 +18,7 @@ use crate::sandbox::Sandbox;
 /// # Errors
 /// Code 7 where there is no `prevResult`; the pair is gone; whatever the kernel refuses.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
-    let config = Config::parse(&request.network, &request.args)?;
+    let config = Config::parse(&request.network, &request.args()?)?;
     if !firewall::is_needed(&config) {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::args::{CniArgs, is_true};
+use crate::args::is_true;
 use crate::attachment::{ContainerId, InterfaceName};
 use crate::error::Error;
 use crate::version::SpecVersion;
@@ -184,11 +184,6 @@ impl Environment {
             args: variable(ARGS)?,
             path: SearchPath::parse(&variable(PATH)?),
         }))
-    }
-
-    /// The arguments, for the verbs that act on them.
-    pub fn cni_args(&self) -> Result<CniArgs, Error> {
-        CniArgs::parse(&self.args)
     }
 
     /// `CNI_NETNS` is the namespace that this process runs in, and nobody said that it

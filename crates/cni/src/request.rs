@@ -22,8 +22,8 @@ pub struct AddRequest {
     /// `CNI_NETNS`. Nothing but opening it is promised; it is not the plugin's own
     /// namespace, unless `CNI_NETNS_OVERRIDE` allows that.
     pub netns: PathBuf,
-    /// `CNI_ARGS`.
-    pub args: CniArgs,
+    /// The text of `CNI_ARGS`; [`Self::args`] parses it.
+    pub(crate) args: String,
     /// The configuration.
     pub network: Network,
     /// What the plugins before this one did; `None` for the first of a chain.
@@ -87,8 +87,15 @@ impl AddRequest {
             .ok_or_else(|| Error::invalid("prevResult", reason))
     }
 
+    /// `CNI_ARGS`, for a plugin that has arguments. Other plugins ignore the variable, as the reference's do.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] where a pair has not exactly one `=`.
+    pub fn args(&self) -> Result<CniArgs, Error> {
+        CniArgs::parse(&self.args)
+    }
+
     pub(crate) fn parse(environment: Environment, network: Network) -> Result<Self, Error> {
-        let args = environment.cni_args()?;
         let prev_result = prev_result(&network)?;
         if environment.is_in_own_namespace() {
             let path = environment.netns.unwrap_or_default();
@@ -97,7 +104,7 @@ impl AddRequest {
         Ok(Self {
             attachment: attachment(&environment, &network)?,
             netns: environment.netns.unwrap_or_default(),
-            args,
+            args: environment.args,
             network,
             prev_result,
         })

@@ -18,8 +18,9 @@ pub(crate) fn requested(request: &AddRequest) -> Result<Vec<IpAddr>, Error> {
     struct Section {
         ips: Vec<String>,
     }
-    request.args.expect_only(KNOWN_ARGS)?;
-    let argument = request.args.value("IP").unwrap_or_default();
+    let args = request.args()?;
+    args.expect_only(KNOWN_ARGS)?;
+    let argument = args.value("IP").unwrap_or_default();
     let argument: Vec<_> = argument
         .split(',')
         .filter(|text| !text.is_empty())
