@@ -3,16 +3,18 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
     RouteScope, RouteType,
 };
 use nix::errno::Errno;
-use nix::libc::{RTM_GETROUTE, RTM_NEWROUTE};
+use nix::libc::{RT_TABLE_LOCAL, RTM_GETROUTE, RTM_NEWROUTE};
 
 use crate::address::{family, unspecified};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::forwarding::Family;
 use crate::message::Message;
 use crate::request::Request;
 
@@ -67,13 +69,26 @@ impl Connection {
         Ok(route.and_then(|route| route.links().next()))
     }
 
-    /// Packets to `address` are the host's own.
+    /// The addresses and networks to which packets are delivered on this host. As `ip route show table
+    /// local type local`.
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn is_local(&self, address: IpAddr) -> Result<bool, Error> {
-        let route = self.route_to(address)?;
-        Ok(route.is_some_and(|it| it.header.kind == RouteType::Local))
+    pub fn local_destinations(&self, family: Family) -> Result<Vec<IpNetwork>, Error> {
+        let mut message = RouteMessage::default();
+        message.header = RouteHeader {
+            address_family: match family {
+                Family::V4 => AddressFamily::Inet,
+                Family::V6 => AddressFamily::Inet6,
+            },
+            table: RT_TABLE_LOCAL,
+            kind: RouteType::Local,
+            ..RouteHeader::default()
+        };
+        let message = Message::new(RTM_GETROUTE, &message);
+        let replies = self.all("read local addresses", message)?;
+        let routes = replies.iter().filter_map(|it| it.read(RTM_NEWROUTE));
+        Ok(routes.filter_map(|it| destination(&it)).collect())
     }
 
     fn route_to(&self, address: IpAddr) -> Result<Option<RouteMessage>, Error> {
@@ -179,6 +194,15 @@ impl NewRoute {
             _ => RouteScope::Universe,
         }
     }
+}
+
+fn destination(message: &RouteMessage) -> Option<IpNetwork> {
+    let mut attributes = message.attributes.iter();
+    let address = attributes.find_map(|attribute| match attribute {
+        RouteAttribute::Destination(address) => ip(address),
+        _ => None,
+    })?;
+    IpNetwork::new(address, message.header.destination_prefix_length).ok()
 }
 
 /// The question which way packets to `to` take.

@@ -144,24 +144,59 @@ impl NetfilterSocket {
         self.ask(message, NLM_F_ACK)
     }
 
+    /// As [`Self::dump`], in constant memory: sends what `react` makes of each reply before it reads
+    /// the next.
+    ///
+    /// # Errors
+    /// As [`Self::dump`]. What the kernel refuses of the reactions is lost: what they are about may
+    /// have ended.
+    pub fn dump_each(
+        &self,
+        message: Message,
+        mut react: impl FnMut(Reply) -> Option<Message>,
+    ) -> Result<(), Error> {
+        self.converse(message, NLM_F_DUMP, |reply| {
+            let Some(reaction) = react(reply) else {
+                return Ok(());
+            };
+            let mut bytes = Vec::new();
+            append(&mut bytes, reaction, self.number(1), 0);
+            self.send(&bytes)
+        })
+    }
+
     fn ask(&self, message: Message, flags: u16) -> Result<Vec<Reply>, Error> {
+        let mut replies = Vec::new();
+        self.converse(message, flags, |reply| {
+            replies.push(reply);
+            Ok(())
+        })?;
+        Ok(replies)
+    }
+
+    /// Sends `message`, and hands each reply to `hear` until the kernel has said all.
+    fn converse(
+        &self,
+        message: Message,
+        flags: u16,
+        mut hear: impl FnMut(Reply) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let operation = message.operation.clone();
         let number = self.number(1);
         let mut bytes = Vec::new();
         append(&mut bytes, message, number, flags);
         self.send(&bytes)?;
-        let mut replies = Vec::new();
         loop {
             for answer in self.receive()? {
                 if answer.header.sequence_number != number {
                     continue;
                 }
                 match answer.payload {
-                    NetlinkPayload::InnerMessage(message) => replies.push(message),
+                    NetlinkPayload::InnerMessage(message) => hear(message)?,
                     NetlinkPayload::Error(error) if error.code.is_some() => {
                         return Err(operation.refused(errno(error.raw_code())));
                     }
-                    NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(replies),
+                    NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(()),
                     _ => {}
                 }
             }

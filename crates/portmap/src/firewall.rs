@@ -1,12 +1,13 @@
 //! What an attachment has in `nf_tables`: taken away, compared, forgotten.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeSet, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cni::{Error, note};
 use detach::Detached;
-use nft::{Connection, Element};
+use ipnetwork::IpNetwork;
+use netlink::Family;
+use nft::{Connection, Element, IpVersion};
 
 use crate::plan::HostPort;
 use crate::record::{Record, Records};
@@ -83,23 +84,42 @@ pub(crate) fn rehearse() -> Result<(), Error> {
     })
 }
 
-/// Forgets connections to `ports` of this host, which were made before a port led where it leads now,
-/// and would go on as they began. That it cannot be done hurts only them, and is said.
+/// Forgets connections to `ports` of this host that began before the ports were forwarded to where they
+/// are now, and would go on as they began. A failure hurts only them, and is logged.
 pub(crate) fn forget(ports: &[HostPort]) {
     if ports.is_empty() {
         return;
     }
-    let forget = || {
-        let connection = Connection::open()?;
-        let asked = RefCell::new(HashMap::new());
-        let is_local = |address| {
-            let mut asked = asked.borrow_mut();
-            *asked.entry(address).or_insert_with(|| is_local(address))
-        };
-        let mut ports = ports.iter();
-        ports.try_for_each(|port| connection.forget(port.destination(), is_local))
-    };
+    let destinations: Vec<_> = ports.iter().map(|it| it.destination()).collect();
+    let forget = || Connection::open()?.forget(&destinations, &host_addresses(ports));
     forget().unwrap_or_else(note_unforgotten);
+}
+
+/// The addresses at which `ports` of every address are, but for loopback networks, of which clients use
+/// 127.0.0.1. All addresses where the kernel does not say.
+fn host_addresses(ports: &[HostPort]) -> Vec<IpNetwork> {
+    let every = ports.iter().filter(|it| it.address.is_none());
+    let versions: BTreeSet<_> = every.map(|it| it.version).collect();
+    let read = || {
+        let host = netlink::Connection::open()?;
+        let families = versions.iter().map(|version| match version {
+            IpVersion::V4 => Family::V4,
+            IpVersion::V6 => Family::V6,
+        });
+        let networks = families.map(|family| host.local_destinations(family));
+        networks.collect::<Result<Vec<_>, netlink::Error>>()
+    };
+    let networks = read().map_or_else(|_| everywhere(), |it| it.concat());
+    let is_used = |it: &IpNetwork| {
+        !it.ip().is_loopback() || it.ip() == Ipv4Addr::LOCALHOST && it.prefix() == 32
+    };
+    networks.into_iter().filter(is_used).collect()
+}
+
+fn everywhere() -> Vec<IpNetwork> {
+    let [v4, v6] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    let networks = [v4, v6].map(|address: IpAddr| IpNetwork::new(address, 0));
+    networks.into_iter().flatten().collect()
 }
 
 /// Forgets connections that elements which are gone led to their pods, those of the ports that
@@ -116,12 +136,6 @@ pub(crate) fn forget_led(
         connection.forget_led(it.port.destination(), pod)
     });
     forgotten.unwrap_or_else(note_unforgotten);
-}
-
-/// What cannot be looked up may be the host's.
-fn is_local(address: IpAddr) -> bool {
-    let host = netlink::Connection::open();
-    host.and_then(|it| it.is_local(address)).unwrap_or(true)
 }
 
 fn note_unforgotten(error: nft::Error) {
