@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::place::run;
 use crate::ports::mapping;
 use crate::{Host, Invocation, Outcome, Sandbox};
 
@@ -85,6 +86,20 @@ impl<'h> Tool<'h> {
     #[track_caller]
     pub fn doctor(&self) -> Findings {
         Findings::of(&self.run(&["doctor", "--json"]).run())
+    }
+
+    /// Runs the commands by which `doctor` repairs what it finds of this subject; then it has nothing
+    /// to say any more.
+    #[track_caller]
+    pub fn mends(&self, subject: &str) {
+        let findings = self.doctor();
+        let commands = findings.mends(subject);
+        assert!(!commands.is_empty(), "{findings:#?}");
+        for command in commands {
+            run("sh", &["-c", &command]);
+        }
+        let findings = self.doctor();
+        assert_eq!(findings.status, 0, "{findings:#?}");
     }
 
     /// What `ps` lists.

@@ -18,7 +18,7 @@ use crate::link::Link;
 use crate::mac::MacAddress;
 use crate::message::Message;
 use crate::request::{LinkChange, Request};
-use crate::route::Route;
+use crate::route::{DiscardingRoute, Route};
 use crate::transport::Transport;
 use crate::veth::VethPair;
 use crate::vlan::PortVlans;
@@ -271,12 +271,30 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn routes(&self) -> Result<Vec<Route>, Error> {
+        self.routes_of_kind(RouteType::Unicast, Route::from_message)
+    }
+
+    /// Routes of both families and all tables by which the kernel drops packets. As `ip route show
+    /// table all type blackhole`, and so on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn discarding_routes(&self) -> Result<Vec<DiscardingRoute>, Error> {
+        self.routes_of_kind(RouteType::Unspec, DiscardingRoute::from_message)
+    }
+
+    /// Those that `read` takes: the kernel may return routes of other kinds, too.
+    fn routes_of_kind<T>(
+        &self,
+        kind: RouteType,
+        read: fn(&RouteMessage) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
         let families = [AddressFamily::Inet, AddressFamily::Inet6];
         let requests = families.map(|address_family| {
             let mut message = RouteMessage::default();
             message.header = RouteHeader {
                 address_family,
-                kind: RouteType::Unicast,
+                kind,
                 ..RouteHeader::default()
             };
             Request::read_all("read routes", Message::new(RTM_GETROUTE, &message))
@@ -284,7 +302,7 @@ impl Connection {
         let replies = self.transport.execute(requests.into())?;
         let routes = replies.iter().flatten();
         let routes = routes.filter_map(|it| it.read(RTM_NEWROUTE));
-        Ok(routes.filter_map(|it| Route::from_message(&it)).collect())
+        Ok(routes.filter_map(|it| read(&it)).collect())
     }
 
     fn links_like(&self, request: LinkMessage) -> Result<Vec<Link>, Error> {

@@ -29,6 +29,8 @@ pub struct Link {
     pub is_up: bool,
     /// Operationally up: it passes traffic (RFC 2863).
     pub is_operational: bool,
+    /// Whether something is at its other end.
+    pub carrier: Carrier,
     /// It was told to receive everything.
     pub is_promiscuous: bool,
     /// Index of the bridge or bond that it is a port of.
@@ -70,6 +72,16 @@ pub enum LinkKind {
     Vlan(u16),
     /// Any other virtual link, as `ip -details link` names it.
     Other(String),
+}
+
+/// Whether a link has something at its other end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// Nothing, or the link is down.
+    #[default]
+    Off,
+    /// A switch, a peer that is up, or no such thing is known to the link.
+    On,
 }
 
 /// How a bridge treats VLANs.
@@ -158,6 +170,13 @@ impl Link {
             LinkAttribute::Address(bytes) => self.mac = MacAddress::from_bytes(bytes),
             LinkAttribute::Mtu(mtu) => self.mtu = *mtu,
             LinkAttribute::OperState(state) => self.is_operational = *state == State::Up,
+            LinkAttribute::Carrier(carrier) => {
+                self.carrier = if *carrier == 0 {
+                    Carrier::Off
+                } else {
+                    Carrier::On
+                };
+            }
             LinkAttribute::Controller(index) => self.master = Some(*index),
             LinkAttribute::Link(index) => self.peer = Some(*index),
             LinkAttribute::LinkNetNsId(id) => self.peer_namespace = Some(*id),

@@ -35,6 +35,19 @@ pub struct Route {
     next_hop_links: Vec<u32>,
 }
 
+/// A route by which the kernel drops packets: `blackhole`, `unreachable` or `prohibit`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscardingRoute {
+    /// The destination; a prefix of length 0 is the default route.
+    pub destination: IpNetwork,
+    /// What it does, in the word of ip-route(8).
+    pub action: &'static str,
+    /// The routing table; 254 is `main`.
+    pub table: u32,
+    /// The metric; 0 where the kernel reports none.
+    pub priority: u32,
+}
+
 /// A route to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRoute {
@@ -113,9 +126,12 @@ impl Route {
     }
 
     pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
-        if message.header.kind != RouteType::Unicast {
-            return None;
-        }
+        Some(message)
+            .filter(|it| it.header.kind == RouteType::Unicast)
+            .and_then(Self::of_any_kind)
+    }
+
+    fn of_any_kind(message: &RouteMessage) -> Option<Self> {
         let mut destination = unspecified(message.header.address_family);
         let mut route = Self {
             destination: IpNetwork::from(destination),
@@ -142,6 +158,25 @@ impl Route {
         let prefix = message.header.destination_prefix_length;
         route.destination = IpNetwork::new(destination, prefix).ok()?;
         Some(route)
+    }
+}
+
+impl DiscardingRoute {
+    /// `None` for a route of any other kind.
+    pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
+        let action = match message.header.kind {
+            RouteType::BlackHole => "blackhole",
+            RouteType::Unreachable => "unreachable",
+            RouteType::Prohibit => "prohibit",
+            _ => return None,
+        };
+        let route = Route::of_any_kind(message)?;
+        Some(Self {
+            destination: route.destination,
+            action,
+            table: route.table,
+            priority: route.priority.unwrap_or_default(),
+        })
     }
 }
 

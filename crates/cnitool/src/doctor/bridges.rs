@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind, Route};
 
 use super::finding::{Finding, quoted, some_of};
@@ -20,6 +21,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         let before = findings.len();
         findings.extend(kind(bridge));
         findings.extend(ports(node, bridge));
+        findings.extend(others_addresses(node, bridge));
         findings.extend(gateways(node, bridge, &living));
         findings.extend(port_mtus(node, bridge));
         findings.extend(uplink_mtus(node, bridge));
@@ -97,12 +99,52 @@ fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     })
 }
 
+/// An address of another network on the bridge, for which ADD refuses to add the gateway's.
+fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
+    let sources = node.configuration.sources();
+    let refusing = sources.filter(|it| {
+        it.bridge() == Some(bridge.name.as_str()) && it.is_gateway() && !it.is_set("forceAddress")
+    });
+    let mut refusing = refusing.filter(|it| !has_vlan(*it));
+    let of_bridge = node.addresses.iter().filter(|it| it.link == bridge.index);
+    let of_bridge: Vec<_> = of_bridge.map(|it| it.address).collect();
+    refusing.find_map(|source| {
+        let ranges = Range::all_of(source);
+        let gateways: Vec<_> = ranges.iter().filter_map(Range::gateway).collect();
+        let mut missing = gateways.iter().filter(|it| !of_bridge.contains(it));
+        let (gateway, other) = missing.find_map(|gateway| {
+            let mut others = of_bridge.iter().filter(|it| !gateways.contains(it));
+            let other = others.find(|it| is_in_the_way(**it, *gateway))?;
+            Some((gateway, other))
+        })?;
+        let (name, network) = (&bridge.name, source.name());
+        let found = format!("{name} has {other}, and network {network} wants {gateway} there");
+        Some(
+            Finding::problem(SUBJECT, found)
+                .means(
+                    "Every ADD of the network fails, and STATUS does not see it. Pods that use the \
+                     other address lose their gateway with it.",
+                )
+                .mend(format!("ip address delete {other} dev {}", quoted(name))),
+        )
+    })
+}
+
+/// As `bridge` has it: one network of IPv4, and as many of IPv6 as do not overlap.
+fn is_in_the_way(other: IpNetwork, gateway: IpNetwork) -> bool {
+    let overlap = other.contains(gateway.ip()) || gateway.contains(other.ip());
+    other.is_ipv4() == gateway.is_ipv4() && (gateway.is_ipv4() || overlap)
+}
+
+/// Its gateway is on another link.
+fn has_vlan(source: Source<'_>) -> bool {
+    source.key("vlan").and_then(serde_json::Value::as_u64) > Some(0)
+}
+
 /// Addresses that pods send to and that somebody took from the bridge.
 fn gateways(node: &Node, bridge: &Link, living: &Living<'_>) -> Vec<Finding> {
     let is_of = |it: &Source<'_>| {
-        // In a VLAN they are elsewhere.
-        let has_vlan = it.key("vlan").and_then(serde_json::Value::as_u64) > Some(0);
-        it.bridge() == Some(bridge.name.as_str()) && it.is_gateway() && !has_vlan
+        it.bridge() == Some(bridge.name.as_str()) && it.is_gateway() && !has_vlan(*it)
     };
     let attached = living.get(&bridge.name).map_or(&[][..], Vec::as_slice);
     let is_used = |range: &Range<'_>| {

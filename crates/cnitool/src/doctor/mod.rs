@@ -18,10 +18,12 @@ mod kube_proxy;
 mod leases;
 mod managers;
 mod page;
+mod pods;
 mod programs;
 mod range;
 mod ranges;
 mod remnants;
+mod uplinks;
 
 use self::finding::Finding;
 pub use self::page::Page;
@@ -76,6 +78,8 @@ const SUBJECTS: &[(Judge, &[Part])] = &[
     ),
     (kube_proxy::judge, &[Part::Firewall, Part::Links]),
     (bridges::judge, &[Part::Links, Part::Cache]),
+    (pods::judge, &[Part::Links, Part::Cache]),
+    (uplinks::judge, &[Part::Links]),
     (managers::judge, &[Part::Links]),
     (ranges::judge, &[Part::Links, Part::Leases]),
     (

@@ -1,5 +1,7 @@
 //! The plugins that networks name: there, to be run, and of the right version.
 
+use std::path::Path;
+
 use super::edit;
 use super::finding::{Finding, Level, quoted};
 use crate::node::{Node, Program, Source};
@@ -51,6 +53,7 @@ fn fault(node: &Node, source: Source<'_>, name: &str) -> Option<(String, &'stati
             let mend = format!("chmod 755 {}", quoted(&program));
             (format!("{program} is not executable"), NO_ADD, mend)
         }
+        Program::NotExecutableMount(program) => not_executable_mount(program),
         Program::Broken { path, reason } => {
             let path = path.display();
             let found = format!("{path} does not answer VERSION: {reason}");
@@ -58,22 +61,33 @@ fn fault(node: &Node, source: Source<'_>, name: &str) -> Option<(String, &'stati
             (found, "It is no plugin, or damaged: no ADD succeeds.", mend)
         }
         Program::Found { versions, .. } => {
-            let version = source.network.list.version.as_str();
-            let versions = versions.as_ref()?;
-            if versions.iter().any(|it| it == version) {
-                return None;
-            }
-            let newest = versions.last().map_or("another one", String::as_str);
-            let place = node.configuration.place(source.file);
-            let mend = edit::set(&place, "cniVersion", [version, newest]);
-            let means = "CRI-O leaves the network out, others fail at ADD.";
-            (
-                format!("{name} does not know version {version}"),
-                means,
-                mend,
-            )
+            return another_version(node, source, (name, versions.as_deref()?));
         }
     })
+}
+
+fn not_executable_mount(program: &Path) -> (String, &'static str, String) {
+    let place = quoted(&program.display());
+    let found = format!("{} is on a file system without exec", program.display());
+    let mend = format!("mount -o remount,exec \"$(findmnt -no TARGET -T {place})\"");
+    (found, NO_ADD, mend)
+}
+
+fn another_version(
+    node: &Node,
+    source: Source<'_>,
+    (name, versions): (&str, &[String]),
+) -> Option<(String, &'static str, String)> {
+    let version = source.network.list.version.as_str();
+    if versions.iter().any(|it| it == version) {
+        return None;
+    }
+    let newest = versions.last().map_or("another one", String::as_str);
+    let place = node.configuration.place(source.file);
+    let mend = edit::set(&place, "cniVersion", [version, newest]);
+    let means = "CRI-O leaves the network out, others fail at ADD.";
+    let found = format!("{name} does not know version {version}");
+    Some((found, means, mend))
 }
 
 const NO_ADD: &str = "Every ADD of this network fails.";

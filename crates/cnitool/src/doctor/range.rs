@@ -40,16 +40,23 @@ impl<'a> Range<'a> {
             let ranges = ranges.iter().filter_map(Value::as_object);
             ranges.map(move |it| (it, set))
         });
-        let all = [(ipam, 0)].into_iter().chain(ranges);
-        all.filter_map(|(keys, set)| Self::read(keys, (source, set)))
+        let subnet = |keys| Some((text(keys, "subnet")?.parse().ok()?, keys));
+        let of_node = source.pod_cidrs().iter().map(|cidr| (*cidr, ipam));
+        // Each CIDR of the node is a set of its own, beside those that are numbered from 1.
+        let of_node = of_node.zip((1..).map(|it| usize::MAX - it));
+        let own = subnet(ipam).map(|it| (it, 0));
+        let ranges = ranges.filter_map(|(keys, set)| Some((subnet(keys)?, set)));
+        let all = own.into_iter().chain(of_node).chain(ranges);
+        all.filter_map(|((subnet, keys), set)| Self::read((subnet, keys), (source, set)))
             .collect()
     }
 
-    fn read(keys: &Map<String, Value>, (source, set): (Source<'a>, usize)) -> Option<Self> {
-        let text = |key| json::value(keys, key).and_then(Value::as_str);
-        let subnet: IpNetwork = text("subnet")?.parse().ok()?;
+    fn read(
+        (subnet, keys): (IpNetwork, &Map<String, Value>),
+        (source, set): (Source<'a>, usize),
+    ) -> Option<Self> {
         let (lowest, highest) = (number(subnet.network()), number(last(subnet)));
-        let address = |key, otherwise| match text(key) {
+        let address = |key, otherwise| match text(keys, key) {
             Some(text) => text.parse::<IpAddr>().ok(),
             None => Some(like(subnet, otherwise)),
         };
@@ -89,6 +96,11 @@ impl<'a> Range<'a> {
     /// The file that it stands in.
     pub fn file(&self) -> &'a str {
         &self.source.file.name
+    }
+
+    /// The bridge of its pods; `None` where another plugin attaches them.
+    pub fn bridge(&self) -> Option<&'a str> {
+        self.source.bridge()
     }
 
     /// `address` is one of them.
@@ -157,6 +169,10 @@ impl fmt::Display for Range<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.subnet)
     }
+}
+
+fn text<'a>(keys: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    json::value(keys, key).and_then(Value::as_str)
 }
 
 /// How many numbers are in these spans, each counted once.

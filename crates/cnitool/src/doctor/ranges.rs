@@ -2,11 +2,11 @@
 //! anything is left of them.
 
 use ipnetwork::IpNetwork;
-use netlink::{Link, LinkKind, Route};
+use netlink::{DiscardingRoute, Link, LinkKind, Route};
 
 use super::finding::{Finding, quoted, some_of};
 use super::range::Range;
-use crate::node::Node;
+use crate::node::{Node, is_looked_up};
 
 /// Of each range that host-local is configured with.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -16,6 +16,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     for range in &ranges {
         findings.extend(foreign_addresses(node, range));
         findings.extend(foreign_routes(node, range));
+        findings.extend(discarding_routes(node, range));
     }
     let sets = ranges.chunk_by(Range::is_of_set_of);
     findings.extend(sets.filter_map(|set| fill(node, set)));
@@ -81,7 +82,8 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
 fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let catches = |route: &&Route| {
         let destination = route.destination;
-        destination.prefix() >= range.subnet.prefix() && concerns(destination, range)
+        let is_special = destination.prefix() >= range.subnet.prefix();
+        is_looked_up(route.table) && is_special && concerns(destination, range)
     };
     let is_foreign = |route: &&Route| {
         let mut links = route.links().filter_map(|it| node.link(it));
@@ -115,6 +117,31 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         .filter(|it| !is_of_address(it))
         .map(finding)
         .collect()
+}
+
+/// Routes that drop packets to pods: more specific than the bridge's own, or before it. Other
+/// plugins than `bridge` make a route for each pod, which is more specific.
+fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
+    let bridge = range.bridge().and_then(|it| node.link_called(it));
+    let catches = |it: &&DiscardingRoute| {
+        let is_before = |route: &Route| {
+            let of_bridge = bridge.is_some_and(|bridge| route.links().any(|it| it == bridge.index));
+            let is_same = route.destination == it.destination && route.table == it.table;
+            of_bridge && is_same && route.priority.unwrap_or_default() <= it.priority
+        };
+        let is_special = it.destination.prefix() >= range.subnet.prefix();
+        let catches = bridge.is_some() && is_special && concerns(it.destination, range);
+        catches && is_looked_up(it.table) && !node.routes.iter().any(is_before)
+    };
+    let finding = |it: &DiscardingRoute| {
+        let (action, destination, network) = (it.action, it.destination, range.network());
+        let found = format!("packets to {destination}, part of {range} of {network}, are dropped");
+        Finding::problem(SUBJECT, found)
+            .means(format!("A {action} route is before that of the bridge."))
+            .mend(format!("ip route delete {action} {destination}"))
+    };
+    let routes = node.discarding_routes.iter().filter(catches);
+    routes.map(finding).collect()
 }
 
 /// How much is left of the ranges of one set.

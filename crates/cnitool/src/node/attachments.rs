@@ -65,6 +65,44 @@ impl Attached {
         texts.filter_map(|it| it.parse().ok()).collect()
     }
 
+    /// The names of the links on the host that its ADD reported.
+    pub fn host_links(&self) -> Vec<String> {
+        let result = self.entry.result(SpecVersion::CURRENT).ok().flatten();
+        let result = result.unwrap_or_default();
+        let interfaces = result.get("interfaces").and_then(Value::as_array);
+        let text = |it: &Value, key| it.get(key).and_then(Value::as_str).map(str::to_owned);
+        let of_host = interfaces.into_iter().flatten().filter(|it| {
+            let sandbox = text(it, "sandbox");
+            sandbox.is_none_or(|it| it.is_empty())
+        });
+        of_host.filter_map(|it| text(it, "name")).collect()
+    }
+
+    /// The gateway of the default route of this family that its ADD reported.
+    pub fn default_gateway(&self, is_ipv4: bool) -> Option<IpAddr> {
+        let result = self.entry.result(SpecVersion::CURRENT).ok().flatten()?;
+        let of_family = |text: &str| {
+            let address: IpAddr = text.split('/').next()?.parse().ok()?;
+            (address.is_ipv4() == is_ipv4).then_some(address)
+        };
+        let items = |key| {
+            result
+                .get(key)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+        };
+        let text = |it: &'_ Value, key| it.get(key).and_then(Value::as_str).and_then(of_family);
+        let is_default = |it: &&Value| {
+            let destination = it.get("dst").and_then(Value::as_str);
+            let destination = destination.and_then(|it| it.parse::<IpNetwork>().ok());
+            destination.is_some_and(|it| it.prefix() == 0 && it.is_ipv4() == is_ipv4)
+        };
+        let route = items("routes").find(is_default)?;
+        let of_address = || items("ips").find_map(|it| text(it, "gateway"));
+        text(route, "gw").or_else(of_address)
+    }
+
     /// The list that its ADD went by; where that is not told, the one of its network now.
     pub fn network(&self, configuration: &Configuration) -> Option<Conflist> {
         let now = || configuration.network(self.attachment.network.as_str());

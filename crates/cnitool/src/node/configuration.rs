@@ -5,8 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::{SearchPath, json};
+use ipnetwork::IpNetwork;
+use nix::sys::statvfs::{FsFlags, statvfs};
 use serde_json::{Map, Value};
 
+use super::pod_cidrs;
 use crate::chain::{self, Abilities};
 use crate::conflist::{self, Conflist, PluginConfig};
 use crate::settings::Settings;
@@ -42,6 +45,8 @@ pub struct Network {
     pub document: Value,
     /// The file.
     pub text: String,
+    /// The node's pod CIDRs by the files that its plugins read them from (`podCidrFile`).
+    pub pod_cidrs: BTreeMap<PathBuf, Vec<IpNetwork>>,
 }
 
 /// Where a plugin is.
@@ -56,8 +61,10 @@ pub enum Program {
         /// It says which verbs it knows, as those of this suite do and no others.
         is_ours: bool,
     },
-    /// It is there, and nobody may run it.
+    /// It exists, and its mode lets no user run it.
     NotExecutable(PathBuf),
+    /// It exists on a file system that is mounted `noexec`.
+    NotExecutableMount(PathBuf),
     /// It does not answer VERSION, not even by an error.
     Broken {
         /// The file.
@@ -93,6 +100,11 @@ impl Configuration {
         let mut paths = conflist::candidates(&configuration.directory)?;
         paths.sort();
         configuration.files = paths.iter().map(|path| File::read(path)).collect();
+        for file in &mut configuration.files {
+            if let Ok(network) = &mut file.network {
+                network.pod_cidrs = pod_cidrs::of(&network.list);
+            }
+        }
         Ok(configuration)
     }
 
@@ -176,6 +188,7 @@ impl File {
                 list,
                 document,
                 text,
+                pod_cidrs: BTreeMap::new(),
             })
         };
         let network: anyhow::Result<Network> = parse();
@@ -212,6 +225,13 @@ impl<'a> Source<'a> {
     /// The plugin that leases addresses.
     pub fn ipam_type(self) -> Option<&'a str> {
         self.plugin.ipam_type()
+    }
+
+    /// The node's pod CIDRs, where its addresses are from these.
+    pub fn pod_cidrs(self) -> &'a [IpNetwork] {
+        let file = self.plugin.ipam().and_then(pod_cidrs::file_of);
+        let cidrs = file.and_then(|it| self.network.pod_cidrs.get(&it));
+        cidrs.map_or(&[], Vec::as_slice)
     }
 
     /// It and the plugin that it runs.
@@ -256,6 +276,13 @@ fn program(path: &SearchPath, name: &str) -> Program {
         return asked(path, file, name);
     }
     let mut files = path.directories().iter().map(|it| it.join(name));
-    let file = files.find(|it| it.is_file());
-    file.map_or(Program::Missing, Program::NotExecutable)
+    match files.find(|it| it.is_file()) {
+        None => Program::Missing,
+        Some(file) if is_on_noexec(&file) => Program::NotExecutableMount(file),
+        Some(file) => Program::NotExecutable(file),
+    }
+}
+
+fn is_on_noexec(file: &Path) -> bool {
+    statvfs(file).is_ok_and(|it| it.flags().contains(FsFlags::ST_NOEXEC))
 }

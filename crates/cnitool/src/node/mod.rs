@@ -8,14 +8,16 @@ mod disk;
 mod firewall;
 mod kernel;
 mod managers;
+mod pod_cidrs;
+mod pods;
 mod programs;
 mod sockets;
 mod sysctls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use netlink::{Address, Link, LinkKind, Route};
+use netlink::{Address, DiscardingRoute, Link, LinkKind, Route};
 
 pub use self::attachments::{Attached, Lease, Place, leases, places};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
@@ -25,6 +27,7 @@ pub use self::firewall::{
 };
 pub use self::kernel::{Lack, Need};
 pub use self::managers::{Managed, Managers};
+pub use self::pods::{Inside, Pod};
 pub use self::programs::Refusal;
 pub use self::sockets::Socket;
 pub use self::sysctls::Sysctls;
@@ -41,6 +44,10 @@ pub struct Node {
     pub addresses: Vec<Address>,
     /// As `ip route show table all`.
     pub routes: Vec<Route>,
+    /// Routes by which the kernel drops packets, of all tables.
+    pub discarding_routes: Vec<DiscardingRoute>,
+    /// Live attachments whose host links exist, with what is inside their sandboxes.
+    pub pods: Vec<Pod>,
     /// What leaves by a link of this name is limited to so many bits a second.
     pub limits: BTreeMap<String, u64>,
     /// What the kernel cannot do of all that plugins may need.
@@ -89,7 +96,8 @@ impl Node {
         node.configuration.find_programs(settings);
         node.refusals = programs::refusals(settings, &node.configuration);
         node.lacks = node.unread.take(Part::Kernel, kernel::lacks());
-        node.sysctls = Sysctls::read(&node.configuration.bridges());
+        node.sysctls = Sysctls::read(&node.forwarding_links());
+        node.pods = node.unread.take(Part::Links, pods::pods(&node));
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();
         node.disks = disk::disks(&places(&node.configuration));
@@ -117,6 +125,7 @@ impl Node {
         self.links = connection.links()?;
         self.addresses = connection.every_address()?;
         self.routes = connection.routes()?;
+        self.discarding_routes = connection.discarding_routes()?;
         let limited = |it: &&Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);
         for link in self.links.iter().filter(limited) {
             let leaving = tc::Leaving {
@@ -128,6 +137,22 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Names of the links between which pods' packets are forwarded: bridges and uplinks.
+    fn forwarding_links(&self) -> BTreeSet<&str> {
+        let mut links = self.configuration.bridges();
+        links.extend(self.uplinks().iter().map(|it| it.name.as_str()));
+        links
+    }
+
+    /// The links of the default routes that packets of pods take, each once, in the order of
+    /// their indexes.
+    pub fn uplinks(&self) -> Vec<&Link> {
+        let routes = self.routes.iter();
+        let default = routes.filter(|it| it.is_default() && is_looked_up(it.table));
+        let links: BTreeSet<_> = default.flat_map(Route::links).collect();
+        links.into_iter().filter_map(|it| self.link(it)).collect()
     }
 
     /// The link called `name`.
@@ -152,6 +177,16 @@ impl Node {
         self.link(index).map_or("?", |it| &it.name)
     }
 }
+
+/// Every packet is looked up in this routing table. Others need a rule that names them
+/// (ip-rule(8)), and who meets those rules is not judged.
+pub fn is_looked_up(table: u32) -> bool {
+    (DEFAULT_TABLE..=LOCAL_TABLE).contains(&table)
+}
+
+/// `RT_TABLE_DEFAULT`, before `RT_TABLE_MAIN`, and `RT_TABLE_LOCAL`
+const DEFAULT_TABLE: u32 = 253;
+const LOCAL_TABLE: u32 = 255;
 
 /// Notes what could not be read.
 trait Take {

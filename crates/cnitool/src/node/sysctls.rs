@@ -9,13 +9,13 @@ use netns::Sysctl;
 pub struct Sysctls(pub BTreeMap<String, String>);
 
 impl Sysctls {
-    pub(super) fn read(bridges: &BTreeSet<&str>) -> Self {
+    pub(super) fn read(links: &BTreeSet<&str>) -> Self {
         let ipv4 = Sysctl::new(&["net", "ipv4", "ip_forward"]);
         let ipv6 = Sysctl::ipv6("all", "forwarding");
         let call = ["iptables", "ip6tables"].map(|it| format!("bridge-nf-call-{it}"));
         let call = call.iter().map(|it| Sysctl::new(&["net", "bridge", it]));
-        let of_bridges = bridges.iter().map(|it| Sysctl::ipv4(it, "forwarding"));
-        let all = [ipv4, ipv6].into_iter().chain(call).chain(of_bridges);
+        let of_links = links.iter().map(|it| Sysctl::ipv4(it, "forwarding"));
+        let all = [ipv4, ipv6].into_iter().chain(call).chain(of_links);
         let read = all.filter_map(|it| Some((it.key(), it.read().ok()?)));
         Self(read.collect())
     }

@@ -1,0 +1,121 @@
+//! The pair of each live attachment: on its bridge, up, with the addresses and the default route
+//! that ADD reported.
+
+use netlink::Link;
+
+use super::finding::{Finding, quoted};
+use crate::conflist::PluginConfig;
+use crate::node::{Attached, Inside, Node, Pod};
+
+/// Of each attachment the first fault, since the next ones often follow from it.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let mut findings: Vec<_> = node.pods.iter().filter_map(|it| fault(node, it)).collect();
+    if findings.is_empty() && !node.pods.is_empty() {
+        let count = node.pods.len();
+        let found = format!("{count} attached, each with its link, addresses and routes");
+        findings.push(Finding::ok(SUBJECT, found));
+    }
+    findings
+}
+
+fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
+    let attached = node.attached.get(pod.attached)?;
+    let host_link = node.link(pod.host_link)?;
+    let on_host = master(node, attached, host_link).or_else(|| host_link_down(attached, host_link));
+    on_host.or_else(|| match &pod.inside {
+        Ok(inside) => inside_fault(attached, inside),
+        Err(reason) => {
+            let found = format!("{} was not looked at: {reason}", owner(attached));
+            let means = "Its sandbox cannot be entered from here; doctor has to run on the node.";
+            Some(Finding::warning(SUBJECT, found).means(means))
+        }
+    })
+}
+
+/// Without its bridge; a bridge that does not exist is reported with all its attachments.
+fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
+    let network = attached.network(&node.configuration)?;
+    let plugin = network.plugins.iter().find(|it| it.bridge().is_some())?;
+    let bridge = node.link_called(plugin.bridge()?)?;
+    if host_link.master == Some(bridge.index) {
+        return None;
+    }
+    let (name, bridge) = (&host_link.name, &bridge.name);
+    let found = format!("{name} of {} is no port of {bridge}", owner(attached));
+    let finding = Finding::problem(SUBJECT, found);
+    if PORT_KEYS.iter().any(|key| is_wanted(plugin, key)) {
+        return Some(finding.means(
+            "The pod reaches nothing. A port that joins again lacks VLANs, isolation and hairpin \
+             mode, which the network asks for: recreate the pod.",
+        ));
+    }
+    let mend = format!("ip link set {} master {}", quoted(name), quoted(bridge));
+    Some(finding.means("The pod reaches nothing.").mend(mend))
+}
+
+fn is_wanted(plugin: &PluginConfig, key: &str) -> bool {
+    let value = cni::json::value(&plugin.config, key);
+    value.is_some_and(|it| *it != serde_json::json!(false) && *it != serde_json::json!(0))
+}
+
+fn host_link_down(attached: &Attached, host_link: &Link) -> Option<Finding> {
+    (!host_link.is_up).then(|| {
+        let name = &host_link.name;
+        let found = format!("{name} of {} is down", owner(attached));
+        Finding::problem(SUBJECT, found)
+            .means("The pod reaches nothing.")
+            .mend(format!("ip link set {} up", quoted(name)))
+    })
+}
+
+fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
+    let (name, link) = (&inside.link.name, quoted(&inside.link.name));
+    let owner = owner(attached);
+    let enter = format!(
+        "nsenter --net={} ip",
+        quoted(&attached.entry.netns().display())
+    );
+    if !inside.link.is_up {
+        let found = format!("{name} of {owner} is down");
+        let means = "The pod reaches nothing. IPv6 addresses and routes by it are gone, too.";
+        let finding = Finding::problem(SUBJECT, found).means(means);
+        return Some(finding.mend(format!("{enter} link set {link} up")));
+    }
+    let has = |address: &&ipnetwork::IpNetwork| {
+        let mut addresses = inside.addresses.iter();
+        addresses.any(|it| it.address.ip() == address.ip())
+    };
+    let reported = attached.addresses();
+    if let Some(address) = reported.iter().find(|it| !has(it)) {
+        let found = format!("{name} of {owner} lacks its address {address}");
+        let means = "Answers to the pod are lost. A process in the pod may have deleted it.";
+        let finding = Finding::problem(SUBJECT, found).means(means);
+        return Some(finding.mend(format!("{enter} address add {address} dev {link}")));
+    }
+    let has_default_route = |is_ipv4| {
+        let mut routes = inside.routes.iter();
+        routes.any(|it| it.is_default() && it.destination.is_ipv4() == is_ipv4)
+    };
+    FAMILIES.iter().find_map(|(is_ipv4, words)| {
+        let gateway = attached.default_gateway(*is_ipv4);
+        let gateway = gateway.filter(|_| !has_default_route(*is_ipv4))?;
+        let found = format!("{owner} has no default route of {words}");
+        let means = "The pod reaches nothing beyond its own network.";
+        let finding = Finding::problem(SUBJECT, found).means(means);
+        Some(finding.mend(format!(
+            "{enter} route add default via {gateway} dev {link}"
+        )))
+    })
+}
+
+fn owner(attached: &Attached) -> String {
+    attached.attachment.owner()
+}
+
+/// IPv4 or not, and its name.
+const FAMILIES: [(bool, &str); 2] = [(true, "IPv4"), (false, "IPv6")];
+
+/// What a port has beside its bridge.
+const PORT_KEYS: [&str; 4] = ["vlan", "vlanTrunk", "portIsolation", "hairpinMode"];
+
+const SUBJECT: &str = "pod";

@@ -1,0 +1,84 @@
+//! What is inside the sandboxes of live attachments, as far as their host links lead there.
+
+use netlink::{Address, Connection, Link, LinkKind, Route};
+
+use super::{Attached, Node};
+
+/// A live attachment whose host link exists.
+#[derive(Debug)]
+pub struct Pod {
+    /// The place of its [`Attached`] among those of the node.
+    pub attached: usize,
+    /// The index of its host link.
+    pub host_link: u32,
+    /// What is at the other end; else why that could not be read.
+    pub inside: Result<Inside, String>,
+}
+
+/// The sandbox that a host link leads to.
+#[derive(Debug, Clone)]
+pub struct Inside {
+    /// The other end of the pair.
+    pub link: Link,
+    /// The addresses of all links there.
+    pub addresses: Vec<Address>,
+    /// All unicast routes there.
+    pub routes: Vec<Route>,
+}
+
+/// All of them.
+pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
+    let connection = Connection::open()?;
+    let mut pods = Vec::new();
+    for (place, attached) in node.attached.iter().enumerate() {
+        if let Some(link) = host_link(node, attached).filter(|_| attached.is_alive)
+            && let Some(inside) = inside(&connection, attached, link)
+        {
+            pods.push(Pod {
+                attached: place,
+                host_link: link.index,
+                inside,
+            });
+        }
+    }
+    Ok(pods)
+}
+
+/// Ours has the owner as its alias; the reference's is named in the result.
+fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
+    let owner = attached.attachment.owner();
+    let named = attached.host_links();
+    let is_of = |it: &&Link| match &it.alias {
+        Some(alias) => *alias == owner,
+        None => named.contains(&it.name),
+    };
+    let mut pairs = node.links.iter().filter(|it| it.kind == LinkKind::Veth);
+    pairs.find(is_of)
+}
+
+/// `None` where the path of the sandbox leads to another namespace than the link.
+fn inside(
+    connection: &Connection,
+    attached: &Attached,
+    host_link: &Link,
+) -> Option<Result<Inside, String>> {
+    let read = || -> anyhow::Result<Option<Inside>> {
+        let path = attached.entry.netns();
+        let Some((namespace, inside)) = Connection::open_if_present(path)? else {
+            return Ok(None);
+        };
+        let Some(index) = host_link.peer else {
+            return Ok(None);
+        };
+        let number = connection.namespace_id(&namespace)?;
+        if number.is_none() || number != host_link.peer_namespace {
+            return Ok(None);
+        }
+        Ok(Some(Inside {
+            link: inside.link_by_index(index)?,
+            addresses: inside.every_address()?,
+            routes: inside.routes()?,
+        }))
+    };
+    read().map_err(super::words).transpose()
+}
