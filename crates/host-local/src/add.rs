@@ -51,7 +51,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         remember(&store, index, lease.address);
         ips.extend(ip_config(set, lease.address));
         let made_in = &store;
-        undo.push("release the lease", move || made_in.cancel(&lease));
+        undo.push("release the lease", move || made_in.cancel(&[lease]));
     }
     let answered = answer.give(&AddResult {
         ips,

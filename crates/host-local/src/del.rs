@@ -16,5 +16,5 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         return Ok(());
     };
     cni::step("release addresses");
-    store.release_all(&store.leases_of(&request.attachment)?)
+    store.release(&store.leases_of(&request.attachment)?)
 }

@@ -146,15 +146,21 @@ impl Directory {
         }
     }
 
-    /// Removes the file of `address`; it may be gone already.
-    pub fn remove(&self, address: IpAddr) -> anyhow::Result<()> {
-        let path = self.file(address);
-        match self.change(|| fs::remove_file(&path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("remove lease {}", path.display()))
+    /// Removes the files of `addresses` and returns an outcome for each, in their order. A missing file is success.
+    ///
+    /// All of them are one change, so the directory is dated back once: with 60,000 files that saves 300,000 system
+    /// calls.
+    pub fn remove(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Vec<anyhow::Result<()>> {
+        let remove = |address| {
+            let path = self.file(address);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(error).with_context(|| format!("remove lease {}", path.display()))
+                }
+                _ => Ok(()),
             }
-            _ => Ok(()),
-        }
+        };
+        self.change(|| addresses.into_iter().map(remove).collect())
     }
 
     /// Which file bears the name of `address`, if one does.

@@ -26,5 +26,5 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             "release {address} of {holder}, listed no more"
         ));
     }
-    store.release_all(&stale)
+    store.release(&stale)
 }

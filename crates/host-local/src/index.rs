@@ -150,17 +150,27 @@ impl Index {
                 boot: BootId::current()?,
             });
             self.write_records(&lease.holder, &records)?;
-            self.write_taken(lease.address, |byte, bit| byte | bit)
+            self.write_taken([lease.address], |byte, bit| byte | bit)
         });
     }
 
-    /// Drops a lease that was given back.
-    pub fn remove(&self, lease: &Lease) {
+    /// Drops released leases.
+    pub fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
+        let mut released: BTreeMap<&Holder, Vec<IpAddr>> = BTreeMap::new();
+        for lease in leases {
+            released
+                .entry(&lease.holder)
+                .or_default()
+                .push(lease.address);
+        }
         self.change(|| {
-            let mut records = self.records_of(&lease.holder)?;
-            records.retain(|record| record.address != lease.address);
-            self.write_records(&lease.holder, &records)?;
-            self.write_taken(lease.address, |byte, bit| byte & !bit)
+            for (holder, addresses) in &released {
+                let mut records = self.records_of(holder)?;
+                records.retain(|record| !addresses.contains(&record.address));
+                self.write_records(holder, &records)?;
+            }
+            let addresses = released.into_values().flatten();
+            self.write_taken(addresses, |byte, bit| byte & !bit)
         });
     }
 
@@ -273,13 +283,25 @@ impl Index {
         written.with_context(|| format!("write {}", path.display()))
     }
 
-    fn write_taken(&self, address: IpAddr, change: impl Fn(u8, u8) -> u8) -> anyhow::Result<()> {
-        let (byte, bit) = bit_of(address);
-        let (first, _) = locate(address);
-        let old = self.taken.look(first, |block| block.get(byte).copied());
-        let new = change(old.unwrap_or_default(), bit);
-        self.taken
-            .write(first, byte, &[new])
+    /// Changes the bit of each address. All bytes are read before the first is written, since a write drops its block
+    /// from the cache.
+    fn write_taken(
+        &self,
+        addresses: impl IntoIterator<Item = IpAddr>,
+        change: impl Fn(u8, u8) -> u8,
+    ) -> anyhow::Result<()> {
+        let mut changed: BTreeMap<(IpAddr, usize), u8> = BTreeMap::new();
+        for address in addresses {
+            let (byte, bit) = bit_of(address);
+            let (first, _) = locate(address);
+            let old = || self.taken.look(first, |block| block.get(byte).copied());
+            let value = changed.entry((first, byte));
+            let value = value.or_insert_with(|| old().unwrap_or_default());
+            *value = change(*value, bit);
+        }
+        let mut written = changed.into_iter();
+        written
+            .try_for_each(|((first, byte), value)| self.taken.write(first, byte, &[value]))
             .context("write a bitmap")
     }
 

@@ -38,11 +38,16 @@ pub(crate) fn rebuild(
         mut taken,
         dead,
     } = Findings::of(leases, &old, earlier)?;
-    for (address, reason) in dead {
+    for (address, reason) in &dead {
         note(format_args!("release {address}: {reason}"));
-        if let Err(error) = leases.remove(address) {
-            note(format_args!("{error:#}"));
-            taken.push(address);
+    }
+    if !dead.is_empty() {
+        let outcomes = leases.remove(dead.iter().map(|(address, _)| *address));
+        for ((address, _), outcome) in dead.iter().zip(outcomes) {
+            if let Err(error) = outcome {
+                note(format_args!("{error:#}"));
+                taken.push(*address);
+            }
         }
     }
     index.replace(&old, &kept, &taken)?;

@@ -149,26 +149,31 @@ impl Store {
         Ok(reservation)
     }
 
-    /// Gives `lease` back; it may be free already. Its address rests from now on.
-    pub fn release(&self, lease: &Lease) -> anyhow::Result<()> {
-        // First: an address that is still held may rest, and one that is not must.
-        self.rest.begin(lease.address);
-        self.cancel(lease)
-    }
-
-    /// Gives a lease back that nobody has used.
-    pub fn cancel(&self, lease: &Lease) -> anyhow::Result<()> {
-        self.leases.remove(lease.address)?;
-        self.index.remove(lease);
-        Ok(())
-    }
-
-    /// Gives all of `leases` back; one that cannot be does not keep the others.
+    /// Releases `leases`, of which some may be free already, and starts the cooldown of their addresses.
     ///
     /// # Errors
-    /// Every one that could not be given back.
-    pub fn release_all(&self, leases: &[Lease]) -> anyhow::Result<()> {
-        cni::all(leases.iter().map(|lease| self.release(lease)))
+    /// Every lease that could not be released; the others are.
+    pub fn release(&self, leases: &[Lease]) -> anyhow::Result<()> {
+        // The cooldown comes first: an address that stays leased may have one, a free address must.
+        for lease in leases {
+            self.rest.begin(lease.address);
+        }
+        self.cancel(leases)
+    }
+
+    /// Releases `leases` without a cooldown, since no container has used their addresses.
+    ///
+    /// # Errors
+    /// Every lease that could not be released; the others are.
+    pub fn cancel(&self, leases: &[Lease]) -> anyhow::Result<()> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let outcomes = self.leases.remove(leases.iter().map(|it| it.address));
+        let removed = leases.iter().zip(&outcomes);
+        self.index
+            .remove(removed.filter_map(|(lease, outcome)| outcome.is_ok().then_some(lease)));
+        cni::all(outcomes)
     }
 
     /// The address that range set `set` gave last; `None` where that is unknown.

@@ -149,7 +149,7 @@ fn store_works_where_its_index_cannot_be_written() {
     assert!(!store.index.is_trusted());
     let leases = store.leases_of(&attachment("c1")).unwrap();
     assert_eq!(addresses(&leases), ["10.1.0.2"]);
-    store.release_all(&leases).unwrap();
+    store.release(&leases).unwrap();
     assert_eq!(held(&store, "c1"), [] as [&str; 0]);
 }
 
@@ -189,8 +189,8 @@ fn releasing_twice_is_no_error_and_leaves_nothing() {
     };
     let store = open(data_dir.path());
     store.reserve(&lease("10.1.0.2", "c1")).unwrap();
-    store.release(&lease("10.1.0.2", "c1")).unwrap();
-    store.release(&lease("10.1.0.2", "c1")).unwrap();
+    store.release(&[lease("10.1.0.2", "c1")]).unwrap();
+    store.release(&[lease("10.1.0.2", "c1")]).unwrap();
     assert_eq!(held(&store, "c1"), [] as [&str; 0]);
     drop(store);
     drop(open(data_dir.path()));
@@ -240,7 +240,7 @@ fn one_lease_that_cannot_be_removed_does_not_keep_the_others() {
     }
     store.reserve(&lease("10.1.0.3", "c1")).unwrap();
     let leases = ["10.1.0.2", "10.1.0.3", "10.1.0.4"].map(|address| lease(address, "c1"));
-    let error = store.release_all(&leases).unwrap_err().to_string();
+    let error = store.release(&leases).unwrap_err().to_string();
     assert!(
         error.contains("10.1.0.2") && error.contains("10.1.0.4"),
         "{error}"
