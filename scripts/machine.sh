@@ -4,9 +4,11 @@
 
 export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
 
-# Those of a release.
-# shellcheck disable=SC2034 # for whoever sources this
-readonly EXECUTABLES=(bridge host-local loopback portmap bandwidth cnitool)
+# The executables of a release. A runtime calls the plugins.
+# shellcheck disable=SC2034 # the scripts that source this file use them
+readonly PLUGINS=(bridge host-local loopback portmap bandwidth)
+# shellcheck disable=SC2034
+readonly EXECUTABLES=("${PLUGINS[@]}" cnitool)
 
 say() { printf '\n==> %s\n' "$*"; }
 

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# Packs executables that are built already: the same bytes wherever and whenever it is done.
+# Packs executables that are built already, into the same bytes on every machine.
 #
 #     scripts/package.sh [--deb] EXECUTABLES DIR
 #
-# DIR gets cni-plugins-rust-linux-ARCH-vVERSION.tgz, with the executables of the directory EXECUTABLES, install.sh, the
-# examples, cnitool's man pages and completions, README and licence; with --deb a Debian package of the same; and SHA256SUMS of all that. Times are those of
-# SOURCE_DATE_EPOCH, else of the last commit. scripts/release.sh calls it for what it built.
+# The executables come from the directory EXECUTABLES. DIR gets
+#
+#     cni-plugins-rust-linux-ARCH-vVERSION.tgz        the plugins, README and licence
+#     cni-plugins-rust-tools-linux-ARCH-vVERSION.tgz  cnitool, install.sh, examples, man pages, completions, licence
+#     cni-plugins-rust_VERSION_ARCH.deb               with --deb: both
+#     SHA256SUMS
+#
+# All files have the time SOURCE_DATE_EPOCH, by default the time of the last commit. scripts/release.sh calls this script.
 #
 # Needs Rust. Installs dpkg for the Debian package where it is missing.
 
@@ -37,26 +42,40 @@ main() {
     say "writing man pages and completions"
     cargo run --quiet --locked --package cnitool --example generate -- "$scratch/generated"
     local packages=()
-    archive "$executables" "$directory"
+    plugins_archive "$executables" "$directory"
+    tools_archive "$executables" "$directory"
     [[ $deb == no ]] || debian_package "$executables" "$directory"
     (cd "$directory" && sha256sum "${packages[@]}" >SHA256SUMS)
 }
 
-# archive EXECUTABLES DIR: everything lies at the top, as in the reference's archives, which are unpacked in
-# /opt/cni/bin.
-archive() {
-    local name contents=$scratch/archive
-    name=cni-plugins-rust-linux-$(architecture)-v$(version).tgz
+# plugins_archive EXECUTABLES DIR: a flat archive like the reference's, which installers unpack in /opt/cni/bin.
+# Nothing but plugins is executable in it: Nomad runs every executable of that directory.
+plugins_archive() {
+    local contents=$scratch/plugins
     mkdir "$contents"
-    install -m 755 "${EXECUTABLES[@]/#/$1/}" scripts/install.sh "$contents"
+    install -m 755 "${PLUGINS[@]/#/$1/}" "$contents"
     install -m 644 LICENSE README.md "$contents"
+    pack "$contents" "$2" "cni-plugins-rust-linux-$(architecture)-v$(version).tgz"
+}
+
+# tools_archive EXECUTABLES DIR
+tools_archive() {
+    local contents=$scratch/tools
+    mkdir "$contents"
+    install -m 755 "$1/cnitool" scripts/install.sh "$contents"
+    install -m 644 LICENSE "$contents"
     cp -r conf-examples "$scratch"/generated/* "$contents"
-    # Without an entry for the top itself, which would give the directory that it is unpacked in another owner.
-    (cd "$contents" && LC_ALL=C && printf '%s\0' *) |
-        tar --create --directory "$contents" --null --files-from=- --sort=name --format=gnu \
+    pack "$contents" "$2" "cni-plugins-rust-tools-linux-$(architecture)-v$(version).tgz"
+}
+
+# pack CONTENTS DIR NAME: the archive has no entry for the top directory, which would change the owner of the
+# directory that an administrator unpacks it in.
+pack() {
+    (cd "$1" && LC_ALL=C && printf '%s\0' *) |
+        tar --create --directory "$1" --null --files-from=- --sort=name --format=gnu \
             --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" |
-        gzip --no-name --best >"$2/$name"
-    packages+=("$name")
+        gzip --no-name --best >"$2/$3"
+    packages+=("$3")
 }
 
 # debian_package EXECUTABLES DIR: in /opt/cni/bin, where containerd and CRI-O look unless they are told otherwise, and
@@ -64,7 +83,7 @@ archive() {
 debian_package() {
     need dpkg-deb dpkg
     local package root=$scratch/debian documents=usr/share/doc/cni-plugins-rust
-    package=cni-plugins-rust_$(version)_$(architecture).deb
+    package=cni-plugins-rust_$(debian_version)_$(architecture).deb
     install -D -m 755 -t "$root/opt/cni/bin" "${EXECUTABLES[@]/#/$1/}"
     install -D -m 644 -t "$root/usr/lib/systemd/system" conf-examples/systemd/cni-reload.service
     install -D -m 644 -t "$root/$documents" README.md
@@ -87,7 +106,7 @@ debian_package() {
 control() {
     cat <<EOF
 Package: cni-plugins-rust
-Version: $(version)
+Version: $(debian_version)
 Architecture: $(architecture)
 Maintainer: the authors of cni-plugins-rust
 Section: net
@@ -109,6 +128,11 @@ architecture() {
 
 version() {
     cargo pkgid --package cnitool | sed 's/.*[#@]//'
+}
+
+# Debian sorts 2.1.0~rc.1 before 2.1.0 as Semantic Versioning sorts 2.1.0-rc.1.
+debian_version() {
+    version | tr - '~'
 }
 
 main "$@"

@@ -5,7 +5,7 @@
 #
 #     scripts/release.sh [--twice] [--deb] DIR
 #
-# DIR gets the archive that scripts/package.sh packs, with --deb the Debian package, too, and their SHA256SUMS.
+# DIR gets the archives that scripts/package.sh packs, with --deb the Debian package as well, and their SHA256SUMS.
 # With --twice the executables are built once more, from a copy of the source elsewhere, and compared.
 #
 # Needs Rust; takes some minutes a build. Installs cargo-auditable where it is missing.

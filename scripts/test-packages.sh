@@ -31,23 +31,36 @@ main() {
     (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 scripts/package.sh --deb "$built" "$scratch/twice")
     diff --recursive "$scratch/once" "$scratch/twice"
     (cd "$scratch/once" && sha256sum --check --quiet SHA256SUMS)
-    archive
+    archives
     debian_package
     image
     say "all packages are as they should be"
 }
 
-# The archive, unpacked, and install.sh run by a shell with nothing but busybox's programs.
-archive() {
-    say "archive"
+# An administrator unpacks both archives into one directory. install.sh then runs in a shell that has nothing but
+# busybox's programs.
+archives() {
+    say "archives"
     local contents=$scratch/contents
     mkdir "$contents" "$scratch/busybox"
-    tar --extract --directory "$contents" --file "$scratch"/once/*.tgz
+    tar --extract --directory "$contents" --file "$scratch"/once/cni-plugins-rust-linux-*.tgz
+    executables_are_plugins "$contents"
+    tar --extract --directory "$contents" --file "$scratch"/once/cni-plugins-rust-tools-linux-*.tgz
     [[ $(stat --format '%U %a' "$contents/bridge") == "root 755" ]]
     busybox --install -s "$scratch/busybox"
     env --ignore-environment PATH="$scratch/busybox" \
         "$scratch/busybox/sh" "$contents/install.sh" "$scratch/from-archive"
     attach_with "$scratch/from-archive"
+}
+
+# Nomad runs every executable of a plugin directory without arguments, and takes the first version that it prints.
+executables_are_plugins() {
+    local name version
+    diff <(find "$1" -type f -perm /111 -printf '%P\n' | sort) <(printf '%s\n' "${PLUGINS[@]}" | sort)
+    version=$(cargo pkgid --package cnitool | sed 's/.*[#@]//')
+    for name in "${PLUGINS[@]}"; do
+        env --ignore-environment "$1/$name" 2>&1 | grep -qxF "CNI $name plugin v$version"
+    done
 }
 
 # The Debian package, installed on a system of its own beside a kubernetes-cni that has executables of the same names,

@@ -54,6 +54,20 @@ fn run_by_hand_tells_name_and_versions_to_people() {
 }
 
 #[test]
+fn version_by_hand_passes_the_checks_of_installers() {
+    let host = Host::new();
+    for name in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
+        let printed = host.plugin(name).without("CNI_PATH").run().stderr;
+        // Nomad takes the first word that is a version, nerdctl the rest of the first line.
+        let version = printed.lines().next().unwrap().rsplit(' ').next().unwrap();
+        let numbers = version.strip_prefix('v').unwrap().split('.');
+        let numbers: Vec<u32> = numbers.map(|it| it.parse().unwrap()).collect();
+        assert_eq!(numbers.len(), 3, "{version}");
+        assert!(numbers > vec![1, 7, 1], "{version}");
+    }
+}
+
+#[test]
 fn version_answers_whatever_else_is_there() {
     each_plugin(|host, _, name| {
         let plain = host.plugin(name).verb("VERSION");
