@@ -6,9 +6,9 @@ export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
 
 # The executables of a release. A runtime calls the plugins.
 # shellcheck disable=SC2034 # the scripts that source this file use them
-readonly PLUGINS=(bridge host-local loopback portmap bandwidth)
+readonly PLUGIN_EXECUTABLES=(bridge host-local loopback portmap bandwidth)
 # shellcheck disable=SC2034
-readonly EXECUTABLES=("${PLUGINS[@]}" cnitool)
+readonly EXECUTABLES=("${PLUGIN_EXECUTABLES[@]}" cnitool)
 
 say() { printf '\n==> %s\n' "$*"; }
 

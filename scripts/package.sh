@@ -53,7 +53,7 @@ main() {
 plugins_archive() {
     local contents=$scratch/plugins
     mkdir "$contents"
-    install -m 755 "${PLUGINS[@]/#/$1/}" "$contents"
+    install -m 755 "${PLUGIN_EXECUTABLES[@]/#/$1/}" "$contents"
     install -m 644 LICENSE README.md "$contents"
     pack "$contents" "$2" "cni-plugins-rust-linux-$(architecture)-v$(version).tgz"
 }

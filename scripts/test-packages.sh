@@ -56,9 +56,9 @@ archives() {
 # Nomad runs every executable of a plugin directory without arguments, and takes the first version that it prints.
 executables_are_plugins() {
     local name version
-    diff <(find "$1" -type f -perm /111 -printf '%P\n' | sort) <(printf '%s\n' "${PLUGINS[@]}" | sort)
+    diff <(find "$1" -type f -perm /111 -printf '%P\n' | sort) <(printf '%s\n' "${PLUGIN_EXECUTABLES[@]}" | sort)
     version=$(cargo pkgid --package cnitool | sed 's/.*[#@]//')
-    for name in "${PLUGINS[@]}"; do
+    for name in "${PLUGIN_EXECUTABLES[@]}"; do
         env --ignore-environment "$1/$name" 2>&1 | grep -qxF "CNI $name plugin v$version"
     done
 }
