@@ -227,6 +227,8 @@ fn debug_tells_what_is_undone() {
     let steps = steps(lines.last().unwrap());
     let way_back = [
         "configure the sandbox",
+        "undo: remove the gateway address",
+        "undo: remove the gateway address",
         "undo: remove nf_tables elements",
         "undo: delete the host link",
         "undo: release the lease",

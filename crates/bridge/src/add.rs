@@ -12,7 +12,7 @@ use netns::{Netns, PATIENCE};
 use crate::config::{Config, ContainerLink, Gateway, Isolation, PortMode};
 use crate::del;
 use crate::firewall::{self, Subject};
-use crate::gateway;
+use crate::gateway::{self, Gateways};
 use crate::host::{self, Bridge};
 use crate::plan::{self, Plan};
 use crate::sandbox::{DEADLINE, Sandbox};
@@ -35,6 +35,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     cni::step("look into the sandbox");
     let host = Connection::open()?;
     let mut attach = Attach {
+        undo: Undo::default(),
         request,
         config: &config,
         namespace: &namespace,
@@ -43,24 +44,14 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         host_name: plan::host_link_name(&request.attachment),
     };
     attach.expect_nothing_there()?;
-    let mut undo = Undo::default();
-    undo.push("release the lease", || {
-        del::forward(&request.network, Verb::Del)
-    });
-    undo.push("delete the host link", || {
-        // The connection may be what failed.
-        del::delete_host_link(&Connection::open()?, &request.attachment, None).map(drop)
-    });
-    undo.push("remove nf_tables elements", || {
-        del::remove_protection(&request.attachment).map(drop)
-    });
+    attach.prepare_undo();
     let result = match lease {
         Lease::None => attach.without_lease(),
         Lease::BeforeLink(delegate) => attach.lease_first(delegate),
         Lease::AfterLink(delegate) => attach.link_first(delegate),
     }?;
     let answered = answer.give(&result)?;
-    undo.keep();
+    attach.undo.keep();
     Ok(answered)
 }
 
@@ -119,6 +110,7 @@ const SANDBOX_BLIND: &[&str] = &["host-local", "static"];
 
 /// One attachment in the making.
 struct Attach<'a> {
+    undo: Undo<'a>,
     request: &'a AddRequest,
     config: &'a Config,
     namespace: &'a Netns,
@@ -149,6 +141,24 @@ impl Attach<'_> {
         Ok(())
     }
 
+    /// How to undo what is found by the attachment alone.
+    fn prepare_undo(&mut self) {
+        let AddRequest {
+            network,
+            attachment,
+            ..
+        } = self.request;
+        self.undo
+            .push("release the lease", || del::forward(network, Verb::Del));
+        self.undo.push("delete the host link", || {
+            // The connection may be what failed.
+            del::delete_host_link(&Connection::open()?, attachment, None).map(drop)
+        });
+        self.undo.push("remove nf_tables elements", || {
+            del::remove_protection(attachment).map(drop)
+        });
+    }
+
     /// The lease decides the MAC: the delegate runs while the bridge is ensured, then the
     /// pair is made.
     fn lease_first(&mut self, delegate: Waiting<'_>) -> anyhow::Result<AddResult> {
@@ -158,7 +168,7 @@ impl Attach<'_> {
         cni::step("lease addresses");
         let lease = running.result();
         let (bridge, lease) = (bridge?, lease?);
-        let plan = Plan::new(self.config, &lease, bridge.mtu)?;
+        let plan = self.plan(&bridge, &lease)?;
         let derived = plan::derived_mac(&plan.ips, &self.request.attachment);
         let pair = self.make_pair(&bridge, derived)?;
         self.configure(&bridge, pair, (plan, lease))
@@ -183,8 +193,14 @@ impl Attach<'_> {
         self.wait_for_port(self.bring_up_port(&pair)?)?;
         cni::step("lease addresses");
         let lease = delegate.start(Verb::Add)?.proceed()?.result()?;
-        let plan = Plan::new(self.config, &lease, bridge.mtu)?;
+        let plan = self.plan(&bridge, &lease)?;
         self.configure(&bridge, pair, (plan, lease))
+    }
+
+    fn plan(&self, bridge: &Bridge, lease: &AddResult) -> anyhow::Result<Plan> {
+        let plan = Plan::new(self.config, lease, bridge.mtu)?;
+        gateway::expect_free(self.host, bridge, &plan.gateways)?;
+        Ok(plan)
     }
 
     fn make_pair(&self, bridge: &Bridge, mac: MacAddress) -> anyhow::Result<Pair> {
@@ -242,7 +258,14 @@ impl Attach<'_> {
             return Ok(self.result(bridge, &pair, (plan, lease)));
         }
         cni::step("ensure the gateways");
-        gateway::ensure_gateways(self.host, bridge, &plan.gateways, config.other_address)?;
+        let gateways = Gateways {
+            host: self.host,
+            bridge,
+            port: &pair.host.name,
+            addresses: &plan.gateways,
+            other: config.other_address,
+        };
+        gateways.ensure(&mut self.undo)?;
         cni::step("configure the sandbox");
         self.sandbox.configure(&pair.container, &plan, config.dad)?;
         pair.host = self.wait_for_port(self.bring_up_port(&pair)?)?;

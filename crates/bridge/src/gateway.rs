@@ -1,53 +1,251 @@
 //! The gateways' addresses on the host, and the forwarding that makes them gateways.
 
+use std::net::IpAddr;
+
 use anyhow::bail;
-use cni::{Error, note};
+use cni::{Error, Undo, note};
 use ipnetwork::IpNetwork;
-use netlink::{Connection, Dad, Family, Link, Request, Route};
+use netlink::{Address, Connection, Dad, Family, Link, Request, Route};
 use netns::Sysctl;
 
 use crate::config::OtherAddress;
 use crate::host::Bridge;
+use crate::plan;
 
-/// Gives the bridge the gateways' addresses and lets the host forward for them.
+/// The gateways of one attachment.
+#[derive(Clone, Copy)]
+pub(crate) struct Gateways<'a> {
+    /// Sends to the host's kernel.
+    pub host: &'a Connection,
+    /// The bridge that the sandbox joins.
+    pub bridge: &'a Bridge,
+    /// The host's end of the pair.
+    pub port: &'a str,
+    /// The gateways' addresses, with their networks' prefixes.
+    pub addresses: &'a [IpNetwork],
+    /// What to do with another address of the bridge.
+    pub other: OtherAddress,
+}
+
+/// Refuses a gateway that is, or may be, the address of something on another link: the host would answer
+/// ARP for a neighbour of its own.
+///
+/// A tunnel has no neighbours, and its network is often wider than the bridge's.
 ///
 /// # Errors
-/// Code 7: another address is in the way; whatever the kernel refuses.
-pub(crate) fn ensure_gateways(
+/// Code 7, naming the gateway, the route and the other link.
+pub(crate) fn expect_free(
     host: &Connection,
     bridge: &Bridge,
     gateways: &[IpNetwork],
-    other: OtherAddress,
 ) -> anyhow::Result<()> {
-    if gateways.is_empty() {
-        return Ok(());
-    }
-    let link = bridge.gateway_link();
-    if gateways.iter().any(IpNetwork::is_ipv6) {
-        enable_ipv6(link)?;
-        enable_ipv6_forwarding(host)?;
-    }
-    if gateways.iter().any(IpNetwork::is_ipv4) && !host.forwards(Family::V4)? {
-        Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
-    }
-    let is_missing = |gateway: &IpNetwork| {
-        let there = &bridge.addresses;
-        there.iter().all(|it| it.address != *gateway)
-    };
-    let missing: Vec<_> = gateways.iter().copied().filter(is_missing).collect();
-    let others = bridge.addresses.iter().map(|it| it.address);
-    for address in others.filter(|it| !gateways.contains(it)) {
-        if let Some(gateway) = missing.iter().find(|it| is_in_the_way(address, **it)) {
-            make_way(host, link, (address, *gateway), other)?;
-        }
-    }
-    for gateway in missing {
-        match host.execute(vec![Request::add_address(link.index, gateway, Dad::Skip)]) {
-            Err(error) if !error.is_already_exists() => return Err(error.into()),
-            _ => {}
+    let own = bridge.gateway_link().index;
+    let gateways = gateways.iter().map(IpNetwork::ip);
+    let global: Vec<_> = gateways.filter(|it| !is_link_local(*it)).collect();
+    for (gateway, route) in global.iter().zip(host.routes_to(&global)?) {
+        let Some(route) = route.filter(Route::is_connected) else {
+            continue;
+        };
+        let Some(index) = route.links().find(|index| *index != own) else {
+            continue;
+        };
+        let link = host.link_by_index(index)?;
+        if link.mac.is_some() || route.destination.ip() == *gateway {
+            let reason = format!(
+                "the gateway {gateway} belongs to {} on {}; choose another subnet or gateway",
+                route.destination, link.name
+            );
+            bail!(Error::invalid("ipam", reason));
         }
     }
     Ok(())
+}
+
+impl Gateways<'_> {
+    /// Gives the bridge the addresses and lets the host forward for them. `undo` learns what changed.
+    ///
+    /// The pair has joined the bridge before: an ADD that fails meanwhile sees it, and leaves the
+    /// addresses alone that this one finds.
+    ///
+    /// # Errors
+    /// Code 7: another address is in the way; whatever the kernel refuses.
+    pub fn ensure(&self, undo: &mut Undo<'_>) -> anyhow::Result<()> {
+        if self.addresses.is_empty() {
+            return Ok(());
+        }
+        let there = self.host.addresses(self.link().index)?;
+        let is_missing = |gateway: &&IpNetwork| there.iter().all(|it| it.address != **gateway);
+        let missing: Vec<_> = self.addresses.iter().filter(is_missing).collect();
+        let others = there
+            .iter()
+            .filter(|it| !self.addresses.contains(&it.address));
+        let in_the_way = others.filter_map(|other| {
+            let gateway = missing.iter().find(|it| is_in_the_way(other, it))?;
+            Some((other.address, **gateway))
+        });
+        let in_the_way: Vec<_> = in_the_way.collect();
+        self.expect_replaceable(&in_the_way)?;
+        self.enable_forwarding()?;
+        for (address, gateway) in in_the_way {
+            self.replace(address, gateway, undo)?;
+        }
+        for gateway in missing {
+            self.add(*gateway, undo)?;
+        }
+        Ok(())
+    }
+
+    fn link(&self) -> &Link {
+        self.bridge.gateway_link()
+    }
+
+    fn expect_replaceable(&self, in_the_way: &[(IpNetwork, IpNetwork)]) -> Result<(), Error> {
+        let name = &self.link().name;
+        match in_the_way {
+            [(address, gateway), ..] if self.other == OtherAddress::Refuse => {
+                let reason = format!(
+                    "{name} has {address}, not {gateway}; remove it, or replace it by forceAddress: true"
+                );
+                Err(Error::invalid("bridge", reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn enable_forwarding(&self) -> anyhow::Result<()> {
+        if self.addresses.iter().any(IpNetwork::is_ipv6) {
+            enable_ipv6(self.link())?;
+            enable_ipv6_forwarding(self.host)?;
+        }
+        if self.addresses.iter().any(IpNetwork::is_ipv4) && !self.host.forwards(Family::V4)? {
+            Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
+        }
+        Ok(())
+    }
+
+    /// Another ADD may have been quicker: then the address is that one's to give back.
+    fn replace(
+        &self,
+        address: IpNetwork,
+        gateway: IpNetwork,
+        undo: &mut Undo<'_>,
+    ) -> anyhow::Result<()> {
+        let name = &self.link().name;
+        note(format_args!(
+            "forceAddress: {name} loses {address} to {gateway}"
+        ));
+        let delete = Request::delete_address(self.link().index, address);
+        match self.host.execute(vec![delete]) {
+            Ok(()) => {
+                let way_back = self.way_back(address);
+                undo.push("restore an address of the bridge", move || {
+                    way_back.restore()
+                });
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// As [`Self::replace`].
+    fn add(&self, gateway: IpNetwork, undo: &mut Undo<'_>) -> anyhow::Result<()> {
+        let add = Request::add_address(self.link().index, gateway, Dad::Skip);
+        match self.host.execute(vec![add]) {
+            Ok(()) => {
+                let way_back = self.way_back(gateway);
+                undo.push("remove the gateway address", move || way_back.remove());
+            }
+            Err(error) if error.is_already_exists() => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn way_back(&self, address: IpNetwork) -> WayBack {
+        WayBack {
+            bridge: self.bridge.link.index,
+            link: self.link().index,
+            port: self.port.to_owned(),
+            address,
+        }
+    }
+}
+
+/// Undoes what a failed ADD did to one address, unless another container joined the bridge: it may use
+/// the gateway.
+struct WayBack {
+    bridge: u32,
+    link: u32,
+    port: String,
+    address: IpNetwork,
+}
+
+impl WayBack {
+    /// A container that joins after the first look may still have seen the address: then it comes back.
+    fn remove(&self) -> anyhow::Result<()> {
+        let host = Connection::open()?;
+        if self.is_shared(&host)? {
+            let address = self.address;
+            note(format_args!(
+                "the bridge keeps {address}: other containers may use it"
+            ));
+            return Ok(());
+        }
+        match host.execute(vec![Request::delete_address(self.link, self.address)]) {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+        if self.is_shared(&host)? {
+            return self.add(&host);
+        }
+        Ok(())
+    }
+
+    fn restore(&self) -> anyhow::Result<()> {
+        let host = Connection::open()?;
+        if self.is_shared(&host)? {
+            return Ok(());
+        }
+        self.add(&host)
+    }
+
+    fn add(&self, host: &Connection) -> anyhow::Result<()> {
+        match host.execute(vec![Request::add_address(
+            self.link,
+            self.address,
+            Dad::Skip,
+        )]) {
+            Err(error) if !error.is_already_exists() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_shared(&self, host: &Connection) -> anyhow::Result<bool> {
+        let ports = host.ports(self.bridge)?;
+        let mut others = ports.iter().filter(|port| port.name != self.port);
+        Ok(others.any(|port| plan::may_be_a_host_link(&port.name)))
+    }
+}
+
+/// A bridge has one network's IPv4 addresses, and as many of IPv6 as do not overlap. Link-local addresses
+/// do not exclude each other.
+fn is_in_the_way(found: &Address, gateway: &IpNetwork) -> bool {
+    match (found.address, gateway) {
+        (IpNetwork::V4(_), IpNetwork::V4(_)) => true,
+        (IpNetwork::V6(other), IpNetwork::V6(gateway)) => {
+            let overlap = other.contains(gateway.ip()) || gateway.contains(other.ip());
+            overlap && !found.is_link_local
+        }
+        _ => false,
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
 }
 
 fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
@@ -55,40 +253,6 @@ fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
         Sysctl::ipv6(&link.name, "disable_ipv6").ensure("0")?;
     }
     Ok(())
-}
-
-fn make_way(
-    host: &Connection,
-    link: &Link,
-    (address, gateway): (IpNetwork, IpNetwork),
-    other: OtherAddress,
-) -> anyhow::Result<()> {
-    let name = &link.name;
-    if other == OtherAddress::Refuse {
-        let reason = format!(
-            "{name} bears {address}, not {gateway}; remove it, or replace it by forceAddress: true"
-        );
-        bail!(Error::invalid("bridge", reason));
-    }
-    note(format_args!(
-        "forceAddress: {name} loses {address} to {gateway}"
-    ));
-    match host.execute(vec![Request::delete_address(link.index, address)]) {
-        // Another ADD may have been quicker.
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-/// A bridge has one network's IPv4 addresses, and as many of IPv6 as do not overlap.
-fn is_in_the_way(found: IpNetwork, gateway: IpNetwork) -> bool {
-    match (found, gateway) {
-        (IpNetwork::V4(_), IpNetwork::V4(_)) => true,
-        (IpNetwork::V6(_), IpNetwork::V6(_)) => {
-            found.contains(gateway.ip()) || gateway.contains(found.ip())
-        }
-        _ => false,
-    }
 }
 
 /// Turning forwarding on makes the kernel drop default routes that it learnt from router

@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use anyhow::Context as _;
 use cni::{Error, note};
-use netlink::{Address, Connection, Link, LinkChange, LinkKind, MacAddress, Request, Route};
+use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, Route};
 use netns::Sysctl;
 
 use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, PortMode};
@@ -22,8 +22,6 @@ pub(crate) struct Bridge {
     pub vlan_link: Option<Link>,
     /// In bytes.
     pub mtu: u32,
-    /// Of the link that bears the gateway's.
-    pub addresses: Vec<Address>,
 }
 
 impl Bridge {
@@ -71,9 +69,7 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
         ),
         _ => None,
     };
-    let bears = vlan_link.as_ref().unwrap_or(&link).index;
     Ok(Bridge {
-        addresses: host.addresses(bears)?,
         link,
         vlan_link,
         mtu,

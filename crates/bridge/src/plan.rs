@@ -180,6 +180,11 @@ pub(crate) fn is_host_link_name(name: &str) -> bool {
     digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
 }
 
+/// The name may be the host end's of an attachment, the reference's included.
+pub(crate) fn may_be_a_host_link(name: &str) -> bool {
+    name.starts_with(HOST_NAME)
+}
+
 /// Some attachment's host end in `network` may have this MAC.
 pub(crate) fn is_host_mac_in(network: &NetworkName, mac: MacAddress) -> bool {
     let [a, b] = network.mark();

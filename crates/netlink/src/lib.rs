@@ -17,6 +17,7 @@ mod filter;
 mod forwarding;
 mod ifb;
 mod link;
+mod lookup;
 mod mac;
 mod message;
 mod monitor;

@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
-    RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteNextHop,
+    RouteProtocol, RouteScope, RouteType, RouteVia,
 };
-use nix::errno::Errno;
 use nix::libc::{RT_TABLE_LOCAL, RTM_GETROUTE, RTM_NEWROUTE};
 
 use crate::address::{family, unspecified};
@@ -16,7 +15,6 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::forwarding::Family;
 use crate::message::Message;
-use crate::request::Request;
 
 /// A route that the kernel has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +30,14 @@ pub struct Route {
     /// It was learnt from a router advertisement.
     pub is_from_router_advertisement: bool,
     link: Option<u32>,
-    next_hop_links: Vec<u32>,
+    next_hops: Vec<NextHop>,
+}
+
+/// One of several that a multipath route leads by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NextHop {
+    link: u32,
+    gateway: Option<IpAddr>,
 }
 
 /// A route by which the kernel drops packets: `blackhole`, `unreachable` or `prohibit`.
@@ -71,17 +76,6 @@ pub struct NewRoute {
 }
 
 impl Connection {
-    /// Index of the link by which packets to `address` leave; `None` where no route leads
-    /// there. As `ip route get`.
-    ///
-    /// # Errors
-    /// [`Error::Refused`].
-    pub fn link_towards(&self, address: IpAddr) -> Result<Option<u32>, Error> {
-        let route = self.route_to(address)?;
-        let route = route.and_then(|it| Route::from_message(&it));
-        Ok(route.and_then(|route| route.links().next()))
-    }
-
     /// The addresses and networks to which packets are delivered on this host. As `ip route show table
     /// local type local`.
     ///
@@ -103,15 +97,6 @@ impl Connection {
         let routes = replies.iter().filter_map(|it| it.read(RTM_NEWROUTE));
         Ok(routes.filter_map(|it| destination(&it)).collect())
     }
-
-    fn route_to(&self, address: IpAddr) -> Result<Option<RouteMessage>, Error> {
-        let message = Message::new(RTM_GETROUTE, &lookup(address));
-        let request = Request::new(format!("look up the route to {address}"), message, 0);
-        match self.answers(request) {
-            Err(error) if error.errno() == Some(Errno::ENETUNREACH) => Ok(None),
-            replies => Ok(replies?.iter().find_map(|it| it.read(RTM_NEWROUTE))),
-        }
-    }
 }
 
 impl Route {
@@ -122,7 +107,19 @@ impl Route {
 
     /// Indexes of the links by which it leads; several for a multipath route.
     pub fn links(&self) -> impl Iterator<Item = u32> {
-        self.link.iter().chain(&self.next_hop_links).copied()
+        let hops = self.next_hops.iter().map(|hop| hop.link);
+        self.link.into_iter().chain(hops)
+    }
+
+    /// It leads by `gateway` on the link with this index, alone or among others.
+    pub fn leads_by(&self, link: u32, gateway: Option<IpAddr>) -> bool {
+        let hop = NextHop { link, gateway };
+        self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)
+    }
+
+    /// Hosts that it leads to are on its link, none behind a router.
+    pub fn is_connected(&self) -> bool {
+        !self.is_default() && self.gateway.is_none() && self.next_hops.is_empty()
     }
 
     pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
@@ -131,7 +128,7 @@ impl Route {
             .and_then(Self::of_any_kind)
     }
 
-    fn of_any_kind(message: &RouteMessage) -> Option<Self> {
+    pub(crate) fn of_any_kind(message: &RouteMessage) -> Option<Self> {
         let mut destination = unspecified(message.header.address_family);
         let mut route = Self {
             destination: IpNetwork::from(destination),
@@ -140,19 +137,18 @@ impl Route {
             priority: None,
             is_from_router_advertisement: message.header.protocol == RouteProtocol::Ra,
             link: None,
-            next_hop_links: Vec::new(),
+            next_hops: Vec::new(),
         };
         for attribute in &message.attributes {
             match attribute {
                 RouteAttribute::Destination(address) => destination = ip(address)?,
-                RouteAttribute::Gateway(address) => route.gateway = ip(address),
                 RouteAttribute::Oif(index) => route.link = Some(*index),
                 RouteAttribute::Table(table) => route.table = *table,
                 RouteAttribute::Priority(priority) => route.priority = Some(*priority),
                 RouteAttribute::MultiPath(hops) => {
-                    route.next_hop_links = hops.iter().map(|hop| hop.interface_index).collect();
+                    route.next_hops = hops.iter().map(NextHop::read).collect();
                 }
-                _ => {}
+                other => route.gateway = gateway(other).or(route.gateway),
             }
         }
         let prefix = message.header.destination_prefix_length;
@@ -240,15 +236,23 @@ fn destination(message: &RouteMessage) -> Option<IpNetwork> {
     IpNetwork::new(address, message.header.destination_prefix_length).ok()
 }
 
-/// The question which way packets to `to` take.
-fn lookup(to: IpAddr) -> RouteMessage {
-    let mut message = RouteMessage::default();
-    message.header.address_family = family(to);
-    message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
-    message
-        .attributes
-        .push(RouteAttribute::Destination(address(to)));
-    message
+impl NextHop {
+    fn read(hop: &RouteNextHop) -> Self {
+        Self {
+            link: hop.interface_index,
+            gateway: hop.attributes.iter().find_map(gateway),
+        }
+    }
+}
+
+/// The router that an attribute names, which of an IPv4 route may have an IPv6 address alone (RFC 8950).
+fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some((*address).into()),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some((*address).into()),
+        _ => None,
+    }
 }
 
 fn ip(address: &RouteAddress) -> Option<IpAddr> {
@@ -259,7 +263,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn address(ip: IpAddr) -> RouteAddress {
+pub(crate) fn address(ip: IpAddr) -> RouteAddress {
     match ip {
         IpAddr::V4(address) => RouteAddress::Inet(address),
         IpAddr::V6(address) => RouteAddress::Inet6(address),

@@ -1,0 +1,128 @@
+//! bridge: which gateway addresses the bridge gets, which are refused, and which are removed after a failed ADD.
+
+use serde_json::json;
+use tests::{Host, Network, Place as _, at_once};
+
+fn with_range<'h>(network: Network<'h>, subnet: &str, gateway: &str) -> Network<'h> {
+    let range = json!({"subnet": subnet, "gateway": gateway});
+    network.with("ipam.ranges", json!([[range]]))
+}
+
+/// The network fails after it has given the bridge its gateway address.
+fn failing(network: Network<'_>) -> Network<'_> {
+    network.with(
+        "ipam.routes",
+        json!([{"dst": "10.9.0.0/16", "gw": "172.31.0.1"}]),
+    )
+}
+
+#[test]
+fn gateway_of_another_links_network_is_refused_before_anything_changes() {
+    let host = Host::new();
+    let outside = host.outside_of_both_families();
+    host.bridge()
+        .with("isGateway", false)
+        .add(&host.sandbox("first"));
+    let a = host.sandbox("a");
+    let before = host.snapshot();
+    for (subnet, gateway, owned) in [
+        ("192.0.2.0/24", "192.0.2.2", "192.0.2.0/24"),
+        ("192.0.2.0/28", "192.0.2.2", "192.0.2.0/24"),
+        ("192.0.2.0/24", "192.0.2.1", "192.0.2.1/32"),
+        ("2001:db8::/64", "2001:db8::2", "2001:db8::/64"),
+    ] {
+        let network = with_range(host.bridge(), subnet, gateway);
+        let words = [gateway, owned, "uplink"];
+        network.on("ADD", &a).error().expect(7, &words);
+        host.snapshot().assert_same_as(&before);
+    }
+    // The neighbour that has the address is still the one that answers.
+    assert!(host.pings("192.0.2.2") && outside.pings("192.0.2.1"));
+    host.bridge().add(&a);
+    assert!(a.pings("10.1.0.1"));
+}
+
+#[test]
+fn gateway_behind_a_router_or_a_tunnel_is_accepted() {
+    let host = Host::new();
+    let _outside = host.outside();
+    host.ip("route add default dev uplink");
+    host.ip("route add 10.1.0.0/16 via 192.0.2.2");
+    host.ip("tuntap add dev overlay mode tun");
+    host.ip("address add 10.2.0.0/16 dev overlay");
+    host.ip("link set overlay up");
+    for (name, subnet) in [("a", "10.1.0.0/24"), ("b", "10.2.0.0/24")] {
+        let network = host.bridge().with("name", name).with("bridge", name);
+        let gateway = subnet.replace("0/24", "1");
+        let pod = host.sandbox(name);
+        with_range(network, subnet, &gateway).add(&pod);
+        assert!(pod.pings(&gateway));
+    }
+}
+
+#[test]
+fn gateway_addresses_of_a_failed_add_are_removed() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    failing(host.bridge()).on("ADD", &a).error();
+    assert_eq!(host.addresses("cni0"), Vec::<String>::new());
+    let corrected = with_range(host.bridge(), "10.7.0.0/24", "10.7.0.1");
+    corrected.with("name", "corrected").add(&a);
+    assert_eq!(host.addresses("cni0"), ["10.7.0.1/24"]);
+    assert!(a.pings("10.7.0.1"));
+}
+
+#[test]
+fn address_that_a_failed_add_replaced_comes_back() {
+    let host = Host::new();
+    host.ip("link add cni0 type bridge");
+    host.ip("address add 10.7.0.1/24 dev cni0");
+    let forced = failing(host.bridge()).with("forceAddress", true);
+    forced.on("ADD", &host.sandbox("a")).error();
+    assert_eq!(host.addresses("cni0"), ["10.7.0.1/24"]);
+}
+
+#[test]
+fn failed_add_leaves_the_gateway_of_pods_that_came_meanwhile() {
+    for round in 0..8 {
+        let host = Host::new();
+        let names = ["a", "b", "c", "d"];
+        let pods = names.map(|name| host.sandbox(&format!("{name}{round}")));
+        let attached = at_once(&pods, |pod| {
+            let mut network = host.bridge();
+            if pod.name().starts_with(['c', 'd']) {
+                network = failing(network);
+            }
+            network.on("ADD", pod).run().status.success()
+        });
+        assert_eq!(attached, [true, true, false, false]);
+        let gateways = ["10.1.0.1/24", "fd00:1::1/64"];
+        assert_eq!(host.addresses("cni0"), gateways, "round {round}");
+        for pod in &pods[..2] {
+            assert!(pod.pings("10.1.0.1") && pod.pings("fd00:1::1"));
+        }
+    }
+}
+
+#[test]
+fn link_local_gateway_stands_beside_the_bridges_own_link_local_address() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    host.bridge_v4().add(&a);
+    let own = host.link_local_addresses("cni0");
+    assert_eq!(own.len(), 1, "the kernel gives the bridge one");
+    let network = host.bridge().with("isDefaultGateway", true);
+    let network = with_range(network, "fd00:1::/64", "fe80::1");
+    network
+        .with("name", "six")
+        .with("forceAddress", true)
+        .add(&b);
+    let addresses = host.link_local_addresses("cni0");
+    assert!(addresses.contains(&own[0]), "{addresses:?}");
+    assert!(
+        addresses.contains(&"fe80::1/64".to_owned()),
+        "{addresses:?}"
+    );
+    assert_eq!(b.default_gateways(), ["fe80::1"]);
+    assert!(b.pings("fe80::1%eth0"));
+}
