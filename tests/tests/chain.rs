@@ -203,7 +203,7 @@ fn gc_removes_attachments_whose_sandbox_is_gone() {
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     on(&host, "add", &a).ok();
     on(&host, "add", &b).ok();
-    a.remove();
+    host.end(&a);
     cnitool(&host, &["gc", "pods"]).ok();
     assert!(b.pings("10.1.0.1"));
     assert_eq!(host.leases("pods").len(), 2);

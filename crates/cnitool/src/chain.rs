@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use cni::{AttachmentId, SearchPath, SpecVersion, Verb, delegate, note};
+use cni::{SearchPath, SpecVersion, Verb, delegate, note};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::cache::{self, Cache, Entry};
+use crate::cache::{Cache, Entry};
 use crate::conflist::{Conflist, PluginConfig};
-use crate::sandbox::{Sandbox, may_exist};
+use crate::sandbox::Sandbox;
 
 /// A network whose plugins can be called.
 #[derive(Debug)]
@@ -23,15 +23,6 @@ pub struct Chain<'a> {
     pub path: &'a SearchPath,
     /// Where results are kept.
     pub cache: &'a Cache,
-}
-
-/// What GC leaves alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Valid {
-    /// Cached attachments whose sandbox still exists.
-    Existing,
-    /// These and no others.
-    Listed(Vec<AttachmentId>),
 }
 
 impl Chain<'_> {
@@ -86,52 +77,45 @@ impl Chain<'_> {
         self.cache.remove(&sandbox.attachment)
     }
 
-    /// Detaches cached attachments that are not `valid`, then has every plugin remove what
-    /// belongs to none. Every step is tried.
-    pub fn gc(&self, valid: &Valid) -> anyhow::Result<()> {
-        if self.network.disable_gc {
-            note("nothing is collected: disableGC is set");
-            return Ok(());
-        }
-        let mut errors = Vec::new();
-        let mut kept = match valid {
-            Valid::Existing => Vec::new(),
-            Valid::Listed(ids) => ids.clone(),
+    /// As [`Self::del`], by the list that ADD went by, if that is cached: another `dataDir` since then would leave
+    /// the lease behind.
+    pub fn del_as_added(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
+        let entry = self.cache.read(&sandbox.attachment).ok().flatten();
+        let then = entry.map(|it| it.network()).transpose();
+        let then = then.unwrap_or_else(|error| {
+            note(format_args!("{error:#}; going by what is configured now"));
+            None
+        });
+        let network = then.flatten();
+        let chain = Chain {
+            network: network.as_ref().unwrap_or(self.network),
+            ..*self
         };
+        chain.del(sandbox)
+    }
+
+    /// Detaches every cached attachment, then has every plugin remove what belongs to any. Every step is tried.
+    pub fn remove_all(&self) -> anyhow::Result<()> {
+        let mut errors = Vec::new();
         for (attachment, entry) in self.cache.of_network(&self.network.name)? {
-            let id = cache::id(&attachment);
-            if kept.contains(&id) {
-                continue;
-            }
-            if *valid == Valid::Existing && may_exist(entry.netns()) {
-                kept.push(id);
-                continue;
-            }
             note(format_args!("DEL {attachment}"));
-            let deleted = self.del(&entry.sandbox(&attachment));
+            let deleted = self.del_as_added(&entry.sandbox(&attachment));
             errors.extend(deleted.err());
         }
         if self.network.version < Verb::Gc.since() {
             note(self.too_old(Verb::Gc));
         } else {
-            errors.extend(self.gc_plugins(&kept));
+            errors.extend(self.gc_plugins());
         }
         all(&errors)
     }
 
-    fn gc_plugins(&self, valid: &[AttachmentId]) -> Vec<anyhow::Error> {
-        let valid: Vec<_> = valid
-            .iter()
-            .map(
-                |id| json!({"containerID": id.container.as_str(), "ifname": id.interface.as_str()}),
-            )
-            .collect();
+    /// Nothing is valid.
+    fn gc_plugins(&self) -> Vec<anyhow::Error> {
         // The second is the name that the key had before.
         let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
-        let keys: Map<_, _> = keys
-            .map(|key| (key.to_owned(), json!(valid)))
-            .into_iter()
-            .collect();
+        let keys = keys.map(|key| (key.to_owned(), json!([])));
+        let keys: Map<_, _> = keys.into_iter().collect();
         let plugins = self.network.plugins.iter();
         let called = plugins.map(|plugin| {
             let request = plugin.request(self.network, keys.clone());

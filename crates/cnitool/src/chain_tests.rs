@@ -177,28 +177,23 @@ fn verbs_are_not_asked_of_older_versions() {
 }
 
 #[test]
-fn gc_detaches_what_is_gone_and_lists_what_is_not() {
-    let valid = |field: &Field| field.request("b")["cni.dev/valid-attachments"].clone();
-    for (netns, deleted) in [("/proc/self/ns/net", false), ("/nowhere", true)] {
-        let field = Field::new("1.1.0");
-        field.run(|chain| chain.add(&sandbox(netns))).unwrap();
-        field.calls();
-        field.run(|chain| chain.gc(&Valid::Existing)).unwrap();
-        if deleted {
-            assert_eq!(field.calls(), ["DEL b", "DEL a", "GC a", "GC b"]);
-            assert_eq!(valid(&field), json!([]));
-        } else {
-            assert_eq!(field.calls(), ["GC a", "GC b"]);
-            assert_eq!(
-                valid(&field),
-                json!([{"containerID": "c1", "ifname": "eth0"}])
-            );
-        }
-    }
+fn del_goes_by_the_list_that_add_went_by() {
+    let mut field = Field::new("1.0.0");
+    let sandbox = sandbox("/run/netns/a");
+    field.run(|chain| chain.add(&sandbox)).unwrap();
+    field.calls();
+    let edited = json!({"name": "pods", "cniVersion": "1.1.0", "plugins": [{"type": "b"}]});
+    field.network = Conflist::parse(edited.to_string().into_bytes()).unwrap();
+    field.run(|chain| chain.del_as_added(&sandbox)).unwrap();
+    assert_eq!(field.calls(), ["DEL b", "DEL a"]);
+    assert_eq!(field.request("a")["mtu"], 1400);
+    // Nothing is cached any more.
+    field.run(|chain| chain.del_as_added(&sandbox)).unwrap();
+    assert_eq!(field.calls(), ["DEL b"]);
 }
 
 #[test]
-fn gc_takes_a_list_for_the_truth_and_tries_every_step() {
+fn remove_all_tries_every_step_and_takes_nothing_for_valid() {
     let field = Field::new("1.1.0");
     field
         .run(|chain| chain.add(&sandbox("/proc/self/ns/net")))
@@ -206,13 +201,19 @@ fn gc_takes_a_list_for_the_truth_and_tries_every_step() {
     field.calls();
     field.fails("b", "DEL");
     field.fails("a", "GC");
-    let none = Valid::Listed(Vec::new());
-    let error = field.run(|chain| chain.gc(&none)).unwrap_err().to_string();
+    let error = field
+        .run(|chain| {
+            chain.remove_all()?;
+            Ok(())
+        })
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("plugin b: no luck") && error.contains("plugin a: no luck"),
         "{error}"
     );
     assert_eq!(field.calls(), ["DEL b", "GC a", "GC b"]);
+    assert_eq!(field.request("b")["cni.dev/valid-attachments"], json!([]));
 }
 
 #[test]

@@ -9,9 +9,10 @@ use clap::{Args, Parser, Subcommand};
 use cni::{Attachment, AttachmentId, InterfaceName, NetworkName, note};
 
 use crate::cache::Cache;
-use crate::chain::{Chain, Valid};
+use crate::chain::Chain;
 use crate::conflist::Conflist;
 use crate::doctor::doctor;
+use crate::gc::{Gone, gc};
 use crate::install::Install;
 use crate::listing::Listing;
 use crate::migrate::{Action, migrate};
@@ -103,10 +104,14 @@ enum OfNetwork {
     Check(Target),
     /// Detach a sandbox, which may be gone
     Del(Target),
-    /// Remove what belongs to sandboxes that are gone
+    /// Remove what is left of sandboxes that are gone
     ///
-    /// Attachments whose result is cached and whose sandbox exists stay. An attachment that
-    /// some runtime cached elsewhere is unknown here, and is removed.
+    /// An attachment is removed, by DEL, only if it is proven gone: no sandbox of it is cached and exists, and no
+    /// link of this host leads to it, whatever runtime made it and wherever its result is cached. So gc is safe at
+    /// any moment, beside pod starts, too: what begins later is not touched, and an address that was leased less than
+    /// five minutes ago without a result is kept. Where links cannot show whether attachments live, gc removes
+    /// nothing, says why and exits with 1: outside the host's network namespace, with plugins other than bridge and
+    /// ptp, or where an address behind a port of the bridge cannot be read.
     Gc(Collect),
     /// Ask the plugins whether a sandbox could be attached
     Status(Network),
@@ -146,10 +151,10 @@ struct Cleaning {
 struct Collect {
     #[command(flatten)]
     network: Network,
-    /// Keep this attachment and others so listed, but no more, whatever exists
+    /// Keep this attachment and others so listed; of the rest keep those that are seen to live
     #[arg(long, value_name = "CONTAINERID/IFNAME", value_parser = attachment_id)]
     valid: Vec<AttachmentId>,
-    /// Keep no attachment at all
+    /// Keep no attachment at all, whatever lives
     #[arg(long, conflicts_with = "valid")]
     all: bool,
 }
@@ -197,16 +202,23 @@ fn execute_on(
     interface: Option<&InterfaceName>,
 ) -> anyhow::Result<()> {
     let cache = Cache::new(&settings.cache_directory);
-    let network = Conflist::find(&settings.conf_directory, command.network())?;
+    let interface = interface.unwrap_or(&settings.interface);
+    let network = Conflist::find(&settings.conf_directory, command.network());
+    let network = match command {
+        OfNetwork::Del(target) => network.or_else(|error| {
+            let cached = target.cached_network(&cache, interface);
+            cached.ok().flatten().ok_or(error)
+        }),
+        _ => network,
+    }?;
     let chain = Chain {
         network: &network,
         path: &settings.path,
         cache: &cache,
     };
-    let interface = interface.unwrap_or(&settings.interface);
     match command {
         OfNetwork::Add(target) => {
-            let mut sandbox = target.sandbox(&network, interface)?;
+            let mut sandbox = target.sandbox(&network.name, interface)?;
             if let Some(known) = cache.find(&sandbox)? {
                 let (known, own) = (&known.attachment, &sandbox.attachment);
                 ensure!(known == own, "a runtime attached it already, as {known}");
@@ -217,15 +229,15 @@ fn execute_on(
             print(&format!("{result:#}"))
         }
         OfNetwork::Check(target) | OfNetwork::Del(target) => {
-            let sandbox = target.sandbox(&network, interface)?;
+            let sandbox = target.sandbox(&network.name, interface)?;
             let mut sandbox = cache.find(&sandbox)?.unwrap_or(sandbox);
             sandbox.arguments = settings.arguments(sandbox.arguments);
             match command {
                 OfNetwork::Check(_) => chain.check(&sandbox),
-                _ => chain.del(&sandbox),
+                _ => chain.del_as_added(&sandbox),
             }
         }
-        OfNetwork::Gc(collect) => chain.gc(&collect.valid()),
+        OfNetwork::Gc(collect) => gc(settings, &chain, &collect.gone()),
         OfNetwork::Status(_) => chain.status(),
     }
 }
@@ -241,17 +253,29 @@ impl OfNetwork {
 }
 
 impl Target {
-    fn sandbox(&self, network: &Conflist, interface: &InterfaceName) -> anyhow::Result<Sandbox> {
+    fn sandbox(&self, network: &NetworkName, interface: &InterfaceName) -> anyhow::Result<Sandbox> {
         let netns = sandbox::absolute(&self.netns)?;
         Ok(Sandbox {
             attachment: Attachment {
-                network: network.name.clone(),
+                network: network.clone(),
                 container: sandbox::container_id(&netns)?,
                 interface: interface.clone(),
             },
             netns,
             arguments: Arguments::default(),
         })
+    }
+
+    /// The list that its ADD went by, which may be configured no more.
+    fn cached_network(
+        &self,
+        cache: &Cache,
+        interface: &InterfaceName,
+    ) -> anyhow::Result<Option<Conflist>> {
+        let sandbox = self.sandbox(&self.network.parse()?, interface)?;
+        let attachment = cache.find(&sandbox)?.unwrap_or(sandbox).attachment;
+        let entry = cache.read(&attachment)?;
+        Ok(entry.map(|it| it.network()).transpose()?.flatten())
     }
 }
 
@@ -266,11 +290,12 @@ impl Cleaning {
 }
 
 impl Collect {
-    fn valid(&self) -> Valid {
-        if self.valid.is_empty() && !self.all {
-            return Valid::Existing;
+    fn gone(&self) -> Gone {
+        match self.valid.as_slice() {
+            _ if self.all => Gone::All,
+            [] => Gone::Proven,
+            listed => Gone::Unlisted(listed.to_vec()),
         }
-        Valid::Listed(self.valid.clone())
     }
 }
 
@@ -358,18 +383,16 @@ mod tests {
     }
 
     #[test]
-    fn gc_keeps_what_exists_unless_it_is_told_what_to_keep() {
-        let valid = |line: &str| match parse(line).unwrap().command {
-            Command::OfNetwork(OfNetwork::Gc(collect)) => collect.valid(),
+    fn gc_goes_by_proof_unless_it_is_told_more() {
+        let gone = |line: &str| match parse(line).unwrap().command {
+            Command::OfNetwork(OfNetwork::Gc(collect)) => collect.gone(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(valid("cnitool gc pods"), Valid::Existing);
-        assert_eq!(valid("cnitool gc pods --all"), Valid::Listed(Vec::new()));
+        assert_eq!(gone("cnitool gc pods"), Gone::Proven);
+        assert_eq!(gone("cnitool gc pods --all"), Gone::All);
         let listed = vec![attachment_id("c1/eth0").unwrap()];
-        assert_eq!(
-            valid("cnitool gc pods --valid c1/eth0"),
-            Valid::Listed(listed)
-        );
+        let line = "cnitool gc pods --valid c1/eth0";
+        assert_eq!(gone(line), Gone::Unlisted(listed));
         for line in ["--valid c1", "--valid ../x/eth0", "--all --valid c1/eth0"] {
             assert!(parse(&format!("cnitool gc pods {line}")).is_err(), "{line}");
         }

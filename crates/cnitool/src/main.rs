@@ -6,6 +6,7 @@ mod chain;
 mod cli;
 mod conflist;
 mod doctor;
+mod gc;
 mod install;
 mod listing;
 mod migrate;

@@ -63,6 +63,19 @@ impl Connection {
         self.addresses_of(link, AddressFamily::Inet6)
     }
 
+    /// The addresses of all links of another namespace, which this one knows by `number` as in
+    /// [`crate::Link::peer_namespace`]. As `ip address show target-nsid`: no file of that namespace is needed, but
+    /// `CAP_NET_ADMIN` in it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: the namespace is gone, or this process has no power over it.
+    pub fn addresses_in(&self, number: i32) -> Result<Vec<Address>, Error> {
+        let mut message = AddressMessage::default();
+        let target = AddressAttribute::TargetNetNsId(number);
+        message.attributes.push(target);
+        self.addresses_like(&message)
+    }
+
     fn addresses_of(&self, link: u32, family: AddressFamily) -> Result<Vec<Address>, Error> {
         let mut message = AddressMessage::default();
         message.header.index = link;

@@ -24,6 +24,8 @@ mod cli;
 mod conflist;
 #[path = "../../src/doctor/mod.rs"]
 mod doctor;
+#[path = "../../src/gc.rs"]
+mod gc;
 #[path = "../../src/install/mod.rs"]
 mod install;
 #[path = "../../src/listing.rs"]

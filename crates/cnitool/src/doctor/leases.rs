@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cni::{ContainerId, InterfaceName, NetworkName, Verb};
+use cni::Attachment;
 use serde_json::json;
 
 use super::finding::{Finding, quoted, some_of};
-use crate::node::{Held, Lease, Node, Program};
+use crate::conflist::Conflist;
+use crate::node::{Held, Lease, Life, Node, Program, Remains, attachment_of};
 
 /// Of leases and elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -23,46 +24,54 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Leases of each network whose sandbox is gone, or that nobody knows of.
+/// Leases of each network whose holder is gone, or might be.
 fn stale_leases(node: &Node) -> Vec<Finding> {
-    let mut stale = BTreeMap::<&str, Vec<&Lease>>::new();
-    let is_stale = |it: &&Lease| it.holder.is_some() && !is_used(node, it);
-    for lease in node.leases.iter().filter(is_stale) {
-        stale.entry(&lease.network).or_default().push(lease);
-    }
-    let finding = |(network, leases): (&str, Vec<&Lease>)| {
-        let name = |it: &&Lease| {
-            let container = it
-                .holder
-                .as_ref()
-                .map(|(container, _)| container.to_string());
-            format!("{} ({})", it.address, container.unwrap_or_default())
+    let mut stale = BTreeMap::<(&str, Option<String>), Vec<&Lease>>::new();
+    for lease in &node.leases {
+        let reason = match Remains::of_lease(node, lease).map(|it| node.life(&it)) {
+            Some(Life::Gone) => None,
+            Some(Life::Unseen(reason)) => Some(reason),
+            _ => continue,
         };
-        let names: Vec<_> = leases.iter().map(name).collect();
-        let found = format!(
-            "network {network}: {} leased to sandboxes that are gone: {}",
-            count(leases.len(), "address"),
-            some_of(&names)
-        );
-        Finding::warning("lease", found)
-            .means("They are lost to pods, unless a runtime with a cache elsewhere has them.")
-            .mend(release(node, network, &leases))
+        let of = stale.entry((&lease.network, reason)).or_default();
+        of.push(lease);
+    }
+    let finding = |((network, unseen), leases): ((&str, Option<String>), Vec<&Lease>)| {
+        let names: Vec<_> = leases.iter().map(|it| holder_of(it)).collect();
+        let number = count(leases.len(), "address");
+        let whom = match unseen {
+            Some(_) => "leased, and no sandbox of the holder is seen",
+            None => "leased to sandboxes that are gone",
+        };
+        let found = format!("network {network}: {number} {whom}: {}", some_of(&names));
+        let finding = Finding::warning("lease", found);
+        match unseen {
+            Some(reason) => finding.means(format!("The holders may live: {reason}.")),
+            None => released(finding, node, (network, &leases)),
+        }
     };
     stale.into_iter().map(finding).collect()
 }
 
-/// GC, which releases what belongs to no cached attachment that exists, if the network has it.
-fn release(node: &Node, network: &str, leases: &[&Lease]) -> String {
-    let list = node.configuration.network(network).map(|it| &it.list);
-    if list.is_some_and(|it| it.version >= Verb::Gc.since() && !it.disable_gc) {
-        return format!("cnitool gc {}", quoted(network));
-    }
-    remove(leases)
+fn holder_of(lease: &Lease) -> String {
+    let container = lease.holder.as_ref().map(|(it, _)| it.as_str());
+    format!("{} ({})", lease.address, container.unwrap_or_default())
 }
 
-fn remove(leases: &[&Lease]) -> String {
-    let files = leases.iter().map(|it| quoted(&it.path.display()));
-    format!("rm {}", files.collect::<Vec<_>>().join(" "))
+/// With the command that releases them, if `gc` finds them there.
+fn released(finding: Finding, node: &Node, (network, leases): (&str, &[&Lease])) -> Finding {
+    let finding = finding.means("They are lost to pods until they are released.");
+    let list = node.configuration.network(network).map(|it| &it.list);
+    let finds = |list: &Conflist, lease: &&Lease| {
+        let mut directories = list.lease_directories().into_iter();
+        directories.any(|it| lease.is_in(&it))
+    };
+    match list {
+        Some(list) if !list.disable_gc && leases.iter().all(|it| finds(list, it)) => {
+            finding.mend(format!("cnitool gc {}", quoted(network)))
+        }
+        _ => finding,
+    }
 }
 
 /// Files that name no container, or nothing that could be one: no DEL matches them.
@@ -76,17 +85,16 @@ fn torn_leases(node: &Node) -> Option<Finding> {
         some_of(&paths)
     );
     (!torn.is_empty()).then(|| {
-        Finding::warning("lease", found)
-            .means("A crash leaves such. The next ADD by this host-local removes them.")
-            .mend(remove(&torn))
+        let means = "A crash leaves such. The next ADD by this host-local removes them.";
+        Finding::warning("lease", found).means(means)
     })
 }
 
 /// Elements of ours whose owner has neither a lease nor a link nor an entry in the cache.
 fn stale_elements(node: &Node) -> Vec<Finding> {
     let leases: BTreeSet<_> = node.leases.iter().filter_map(Lease::owner).collect();
-    let is_stale = |Held { owner, .. }: &&Held| {
-        !leases.contains(owner) && !has_link(node, owner) && !is_cached(node, owner)
+    let is_stale = |it: &&Held| {
+        !leases.contains(&it.owner) && !has_link(node, it) && !is_cached(node, &it.owner)
     };
     let mut stale = BTreeMap::<&str, BTreeSet<&str>>::new();
     for element in node.firewall.elements.iter().filter(is_stale) {
@@ -124,10 +132,11 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
 /// DEL by the plugins that made the elements, which has to be told whose they are; `None` where their owner does
 /// not tell.
 fn delete(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Option<String> {
-    let mut names = owner.strip_prefix("cni:")?.splitn(3, '/');
-    let network: NetworkName = names.next()?.parse().ok()?;
-    let container: ContainerId = names.next()?.parse().ok()?;
-    let interface: InterfaceName = names.next()?.parse().ok()?;
+    let Attachment {
+        network,
+        container,
+        interface,
+    } = attachment_of(owner)?;
     let sandbox = format!(
         "CNI_CONTAINERID={} CNI_IFNAME={}",
         quoted(&container),
@@ -155,17 +164,11 @@ fn plugin_of(table: &str) -> &'static str {
     }
 }
 
-/// Its holder's sandbox exists, or its link does.
-fn is_used(node: &Node, lease: &Lease) -> bool {
-    let mut attached = node.attached.iter();
-    attached.any(|it| it.is_alive && lease.is_of(&it.attachment))
-        || lease.owner().is_some_and(|owner| has_link(node, &owner))
-}
-
-fn has_link(node: &Node, owner: &str) -> bool {
-    node.links
-        .iter()
-        .any(|it| it.alias.as_deref() == Some(owner))
+/// A link of the host with this tag, or behind which the element's address is, in the namespace of the element.
+fn has_link(node: &Node, Held { owner, address, .. }: &Held) -> bool {
+    let links = &node.host_links;
+    links.of_owner(|it| it == owner).is_some()
+        || address.is_some_and(|it| links.of_address(it).is_some())
 }
 
 fn is_cached(node: &Node, owner: &str) -> bool {
@@ -184,45 +187,113 @@ fn count(number: usize, word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use netlink::LinkKind;
+
     use super::super::finding::Level;
     use super::super::tests::{attached, lease, levels, link, node};
     use super::*;
+    use crate::node::{HostLink, HostLinks};
+
+    const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+        {"type": "bridge", "ipam": {"type": "host-local"}}]}"#;
+
+    /// Of an hour ago, by `a` and `b` of the network `pods`, whose bridge is here.
+    fn leased() -> Node {
+        let mut node = node(&[("pods.conflist", LIST)]);
+        let [a, b] = [("10.1.0.2", "a"), ("10.1.0.3", "b")].map(|(address, container)| Lease {
+            since: SystemTime::now().checked_sub(Duration::from_hours(1)),
+            ..lease("pods", address, container)
+        });
+        node.leases = vec![a, b];
+        let mut bridge = link(3, "cni0");
+        bridge.kind = LinkKind::Bridge;
+        node.links = vec![bridge];
+        node
+    }
+
+    fn host_link(owner: Option<&str>, addresses: Option<&[&str]>) -> HostLink {
+        let addresses = addresses.map(|all| all.iter().map(|it| it.parse().unwrap()).collect());
+        HostLink {
+            name: "veth7".to_owned(),
+            master: Some(3),
+            owner: owner.map(str::to_owned),
+            addresses,
+        }
+    }
 
     #[test]
     fn leases_of_who_lives_are_well() {
-        let mut node = node(&[]);
-        node.leases = vec![
-            lease("pods", "10.1.0.2", "a"),
-            lease("pods", "10.1.0.3", "b"),
-        ];
+        let mut node = leased();
         node.attached = vec![attached("pods", "a")];
-        let mut port = link(7, "veth7");
-        port.alias = Some("cni:pods/b/eth0".to_owned());
-        node.links = vec![port];
+        let tagged = host_link(Some("cni:pods/b/eth0"), Some(&[]));
+        node.host_links = HostLinks::of(vec![tagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
+        // The reference leaves no tag.
+        let untagged = host_link(None, Some(&["10.1.0.3"]));
+        node.host_links = HostLinks::of(vec![untagged]);
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
+        // Somebody else's pod has the address: that is no sign of the holder.
+        node.host_links = HostLinks::of(vec![host_link(Some("cni:pods/c/eth0"), Some(&[]))]);
+        assert_eq!(levels(&judge(&node)), [Level::Warning]);
     }
 
     #[test]
     fn leases_of_who_is_gone_are_told_by_network() {
-        let list = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "bridge"}]}"#;
-        let mut node = node(&[("pods.conflist", list)]);
-        node.leases = vec![
-            lease("pods", "10.1.0.2", "a"),
-            lease("pods", "10.1.0.3", "b"),
-            lease("old", "10.2.0.2", "c"),
-        ];
+        let mut node = leased();
         let mut gone = attached("pods", "a");
         gone.is_alive = false;
         node.attached = vec![gone];
-        let [old, pods] = judge(&node).try_into().unwrap();
-        let (old, pods): (Finding, Finding) = (old, pods);
-        assert_eq!((old.level, pods.level), (Level::Warning, Level::Warning));
-        assert_eq!(old.mend, "rm /var/lib/cni/networks/old/10.2.0.2");
-        assert_eq!(pods.mend, "cnitool gc pods");
+        let [pods] = judge(&node).try_into().unwrap();
+        let pods: Finding = pods;
+        assert_eq!(
+            (pods.level, &*pods.mend),
+            (Level::Warning, "cnitool gc pods")
+        );
         assert!(
-            pods.found.ends_with("10.1.0.2 (a), 10.1.0.3 (b)"),
+            pods.found.ends_with("gone: 10.1.0.2 (a), 10.1.0.3 (b)"),
             "{pods:?}"
         );
+        // Where gc does nothing, or finds nothing, it is not recommended.
+        let silent = LIST.replace("\"plugins\"", "\"disableGC\": true, \"plugins\"");
+        let elsewhere = LIST.replace("\"host-local\"", "\"host-local\", \"dataDir\": \"/x\"");
+        for list in [silent, elsewhere] {
+            node.configuration =
+                super::super::tests::node(&[("pods.conflist", &list)]).configuration;
+            assert_eq!(judge(&node)[0].mend, "", "{list}");
+        }
+    }
+
+    #[test]
+    fn no_command_is_printed_where_the_holder_may_live() {
+        let may_live = |node: &Node, reason: &str| {
+            let findings = judge(node);
+            assert_eq!(levels(&findings), [Level::Warning]);
+            assert_eq!(findings[0].mend, "");
+            assert!(findings[0].means.contains(reason), "{findings:?}");
+        };
+        let mut node = leased();
+        for hidden in [host_link(None, None), host_link(None, Some(&[]))] {
+            node.host_links = HostLinks::of(vec![hidden]);
+            may_live(&node, "no address of the sandbox behind veth7");
+        }
+        node.links.clear();
+        may_live(&node, "here is neither bridge cni0 nor");
+        let other = LIST.replace("\"bridge\"", "\"macvlan\"");
+        node.configuration = super::super::tests::node(&[("pods.conflist", &other)]).configuration;
+        may_live(&node, "plugin macvlan leaves no link");
+        node.configuration.files.clear();
+        may_live(&node, "no network pods is configured");
+    }
+
+    #[test]
+    fn of_leases_whose_add_may_be_under_way_nothing_is_said() {
+        let mut node = leased();
+        for lease in &mut node.leases {
+            lease.since = Some(SystemTime::now());
+        }
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
     }
 
     #[test]
@@ -232,7 +303,7 @@ mod tests {
         node.leases[0].holder = None;
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Warning]);
-        assert_eq!(findings[0].mend, "rm /var/lib/cni/networks/pods/10.1.0.2");
+        assert_eq!(findings[0].mend, "");
     }
 
     #[test]

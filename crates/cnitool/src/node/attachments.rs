@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use cni::{Attachment, ContainerId, InterfaceName, SpecVersion, json};
+use cni::{Attachment, ContainerId, InterfaceName, SpecVersion};
 use ipnetwork::IpNetwork;
 use serde_json::Value;
 
 use super::configuration::Configuration;
 use crate::cache::{Cache, Entry};
-use crate::conflist::Conflist;
+use crate::conflist::{Conflist, DATA_DIR};
 use crate::sandbox::may_exist;
 use crate::settings::Settings;
 
@@ -123,6 +123,11 @@ impl Lease {
         Some(attachment.owner())
     }
 
+    /// It lies where host-local keeps leases whose `dataDir` is this.
+    pub fn is_in(&self, data_dir: &Path) -> bool {
+        self.path.parent().and_then(Path::parent) == Some(data_dir)
+    }
+
     /// It is `attachment`'s.
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         self.network == attachment.network.as_str()
@@ -150,10 +155,8 @@ pub(super) fn attached(settings: &Settings) -> anyhow::Result<Vec<Attached>> {
 
 /// The directories in which host-local keeps leases: of every network, and the default one.
 pub fn places(configuration: &Configuration) -> BTreeSet<Place> {
-    let configured = configuration.sources().filter_map(|source| {
-        let directory = json::value(source.ipam()?, "dataDir").and_then(Value::as_str);
-        directory.filter(|it| !it.is_empty()).map(PathBuf::from)
-    });
+    let configured = configuration.sources();
+    let configured = configured.filter_map(|source| source.plugin.data_dir());
     let all = configured.chain([PathBuf::from(DATA_DIR)]);
     all.map(|directory| Place { directory }).collect()
 }
@@ -214,9 +217,6 @@ fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
-
-/// Where host-local keeps leases if it is not told.
-const DATA_DIR: &str = "/var/lib/cni/networks";
 
 /// In bytes; a container ID and a name have less.
 const LONGEST: u64 = 4096;

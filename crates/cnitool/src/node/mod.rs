@@ -6,7 +6,9 @@ mod attachments;
 mod configuration;
 mod disk;
 mod firewall;
+mod host_links;
 mod kernel;
+mod life;
 mod managers;
 mod pod_cidrs;
 mod pods;
@@ -25,7 +27,11 @@ pub use self::disk::Disk;
 pub use self::firewall::{
     Firewall, Gate, Held, HostPort, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, Remark,
 };
+#[cfg(test)]
+pub use self::host_links::HostLink;
+pub use self::host_links::HostLinks;
 pub use self::kernel::{Lack, Need};
+pub use self::life::{Life, Remains, attachment_of};
 pub use self::managers::{Managed, Managers};
 pub use self::pods::{Inside, Pod};
 pub use self::programs::Refusal;
@@ -40,6 +46,8 @@ pub struct Node {
     pub configuration: Configuration,
     /// As `ip link show`.
     pub links: Vec<Link>,
+    /// Those of them that lead to sandboxes.
+    pub host_links: HostLinks,
     /// As `ip address show`.
     pub addresses: Vec<Address>,
     /// As `ip route show table all`.
@@ -105,13 +113,16 @@ impl Node {
     }
 
     /// Reads what tells of attachments, and asks no plugin.
+    ///
+    /// What an ADD makes first is read first, and the links, which prove that an attachment lives, last of all: an
+    /// ADD that runs meanwhile is not seen, or seen with its link, unless it has only just got its lease.
     pub fn attachments(settings: &Settings) -> Self {
         let mut unread = Vec::new();
         let configuration = unread.take(Part::Configuration, Configuration::read(settings));
         let mut node = Self {
-            attached: unread.take(Part::Cache, attachments::attached(settings)),
             leases: unread.take(Part::Leases, leases(&places(&configuration))),
             firewall: unread.take(Part::Firewall, Firewall::read()),
+            attached: unread.take(Part::Cache, attachments::attached(settings)),
             configuration,
             ..Self::default()
         };
@@ -123,6 +134,7 @@ impl Node {
     fn read_links(&mut self) -> anyhow::Result<()> {
         let connection = netlink::Connection::open()?;
         self.links = connection.links()?;
+        self.host_links = HostLinks::read(&connection, &self.links);
         self.addresses = connection.every_address()?;
         self.routes = connection.routes()?;
         self.discarding_routes = connection.discarding_routes()?;

@@ -1,0 +1,119 @@
+//! `gc`: removes what is left of attachments that are proven gone, and nothing else.
+//!
+//! The specification's GC removes whatever its list does not hold, so an ADD that begins after the list was written
+//! loses its address. A DEL names the one attachment that it removes: `gc` calls DEL, and may run beside pod starts.
+
+use std::fs;
+
+use anyhow::{anyhow, bail, ensure};
+use cni::{Attachment, AttachmentId, all, note};
+use netlink::Connection;
+
+use crate::cache;
+use crate::chain::Chain;
+use crate::node::{HostLinks, Lease, Life, Node, Part, Remains};
+use crate::sandbox::{Arguments, Sandbox, may_exist};
+use crate::settings::Settings;
+
+/// Which attachments of a network `gc` takes for gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gone {
+    /// Those that are proven gone.
+    Proven,
+    /// Those, and where nothing proves either, those that are not listed.
+    Unlisted(Vec<AttachmentId>),
+    /// All of them: the plugins get the specification's GC with an empty list.
+    All,
+}
+
+/// Removes what is left of attachments of the chain's network that are gone.
+///
+/// # Errors
+/// The node cannot be read; it cannot be seen whether attachments live, in which case nothing is removed; all that
+/// plugins refuse, after each attachment was tried.
+pub fn gc(settings: &Settings, chain: &Chain<'_>, gone: &Gone) -> anyhow::Result<()> {
+    if chain.network.disable_gc {
+        note("nothing is collected: disableGC is set");
+        return Ok(());
+    }
+    if *gone == Gone::All {
+        return chain.remove_all();
+    }
+    let node = Node::attachments(settings);
+    for (part, reason) in &node.unread {
+        // Without the firewall fewer attachments are found, and none is found gone that is not.
+        ensure!(*part == Part::Firewall, "nothing was removed: {reason}");
+        note(format_args!("{reason}; going on without it"));
+    }
+    let mut stale = Vec::new();
+    let mut unseen = Vec::new();
+    for remains in Remains::of_network(&node, chain.network) {
+        let attachment = &remains.attachment;
+        match (node.life(&remains), gone) {
+            (_, Gone::Unlisted(listed)) if listed.contains(&cache::id(attachment)) => {}
+            (Life::Lives, Gone::Unlisted(_)) => {
+                note(format_args!("{attachment} is not listed, but lives: kept"));
+            }
+            (Life::Lives, _) => {}
+            (Life::Young, _) => note(format_args!(
+                "{attachment} was leased its address less than five minutes ago, and its ADD may be under way: kept"
+            )),
+            (Life::Unseen(reason), Gone::Proven) => unseen.push((attachment.clone(), reason)),
+            (Life::Unseen(_) | Life::Gone, _) => stale.push(remains),
+        }
+    }
+    refuse(chain, &unseen)?;
+    all(stale.iter().map(|it| remove(chain, it)))
+}
+
+/// # Errors
+/// There are attachments of which nothing shows whether they live.
+fn refuse(chain: &Chain<'_>, unseen: &[(Attachment, String)]) -> anyhow::Result<()> {
+    let Some((_, reason)) = unseen.first() else {
+        return Ok(());
+    };
+    let name = &chain.network.name;
+    for (attachment, _) in unseen {
+        note(format_args!("{attachment} may live: kept"));
+    }
+    bail!(
+        "nothing was removed, since attachments may live that are not seen: {reason}. Name those that live by \
+         --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
+    )
+}
+
+/// DEL, by the configuration that ADD went by where a runtime cached it.
+fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<()> {
+    let attachment = &remains.attachment;
+    if !is_unchanged(chain, remains)? {
+        note(format_args!("{attachment} changes at this moment: kept"));
+        return Ok(());
+    }
+    note(format_args!("DEL {attachment}"));
+    let sandbox = match remains.cached {
+        Some(cached) => cached.entry.sandbox(attachment),
+        None => Sandbox {
+            attachment: attachment.clone(),
+            netns: "".into(),
+            arguments: Arguments::default(),
+        },
+    };
+    let deleted = chain.del_as_added(&sandbox);
+    deleted.map_err(|error| anyhow!("{attachment}: {error:#}"))
+}
+
+/// Nobody attached the container anew since the node was read, as podman does with the same ID at each start.
+fn is_unchanged(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<bool> {
+    let written = |it: &&Lease| {
+        fs::symlink_metadata(&it.path)
+            .and_then(|it| it.modified())
+            .ok()
+    };
+    let has_leases = remains.leases.iter().all(|it| written(it) == it.since);
+    let has_entry = remains.cached.is_none_or(|cached| {
+        !may_exist(cached.entry.netns()) && chain.cache.written(&remains.attachment) == cached.since
+    });
+    let host = Connection::open()?;
+    let links = HostLinks::read(&host, &host.links()?);
+    Ok(has_leases && has_entry && remains.has_tagged(&links).is_none())
+}

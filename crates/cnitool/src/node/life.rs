@@ -1,0 +1,239 @@
+//! Whether what is left of an attachment is of a sandbox that lives: `gc` and `doctor` go by this judgement.
+//!
+//! An attachment is gone only where two witnesses agree: no sandbox of it is cached and exists, and no link of the host
+//! leads to it, on a host whose links can be seen. Everything else lives, or is not proven gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use cni::{Attachment, InterfaceName, NetworkName};
+use netlink::LinkKind;
+
+use super::host_links::HostLink;
+use super::{Attached, Lease, Node};
+use crate::conflist::Conflist;
+
+/// What is left of an attachment, whether it lives or not.
+#[derive(Debug)]
+pub struct Remains<'n> {
+    /// Whose it is.
+    pub attachment: Attachment,
+    /// What a runtime cached of it.
+    pub cached: Option<&'n Attached>,
+    /// Its leases.
+    pub leases: Vec<&'n Lease>,
+    /// Addresses that leases, cached result or elements of `nf_tables` name.
+    addresses: BTreeSet<IpAddr>,
+}
+
+/// What the node shows of an attachment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Life {
+    /// Its sandbox exists, or a link of the host leads to it.
+    Lives,
+    /// It has a lease that is so young that its ADD may be under way.
+    Young,
+    /// Nothing shows that it lives, but its link might not be seen: why.
+    Unseen(String),
+    /// It has no sandbox and no link.
+    Gone,
+}
+
+impl<'n> Remains<'n> {
+    /// Of the holder of a lease; `None` where the lease does not name one.
+    pub fn of_lease(node: &'n Node, lease: &'n Lease) -> Option<Self> {
+        let (container, interface) = lease.holder.clone()?;
+        let attachment = Attachment {
+            network: lease.network.parse().ok()?,
+            container,
+            // Old versions of host-local wrote none, and knew only this one.
+            interface: interface.or_else(|| "eth0".parse().ok())?,
+        };
+        Some(Self {
+            cached: node.attached.iter().find(|it| it.attachment == attachment),
+            leases: vec![lease],
+            addresses: BTreeSet::from([lease.address]),
+            attachment,
+        })
+    }
+
+    /// Of every attachment of `network` that left something, in the order of their names. Leases are those that
+    /// the plugins of the network find.
+    pub fn of_network(node: &'n Node, network: &Conflist) -> Vec<Self> {
+        let mut all = BTreeMap::<String, Self>::new();
+        let mut take = |found: Self| {
+            let of = all.entry(found.attachment.owner());
+            of.and_modify(|it| it.join(&found)).or_insert(found);
+        };
+        let cached = node.attached.iter();
+        for attached in cached.filter(|it| it.attachment.network == network.name) {
+            let mut found = Self::of(attached.attachment.clone());
+            found.cached = Some(attached);
+            let addresses = attached.addresses().into_iter();
+            found.addresses.extend(addresses.map(|it| it.ip()));
+            take(found);
+        }
+        let directories = network.lease_directories();
+        let is_in = |it: &&Lease| directories.iter().any(|directory| it.is_in(directory));
+        let leases = node.leases.iter().filter(is_in);
+        for found in leases.filter_map(|it| Self::of_lease(node, it)) {
+            if found.attachment.network == network.name {
+                take(found);
+            }
+        }
+        for (attachment, address) in tags(node, &network.name) {
+            let mut found = Self::of(attachment);
+            found.addresses.extend(address);
+            take(found);
+        }
+        all.into_values().collect()
+    }
+
+    fn of(attachment: Attachment) -> Self {
+        Self {
+            attachment,
+            cached: None,
+            leases: Vec::new(),
+            addresses: BTreeSet::new(),
+        }
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.cached = self.cached.or(other.cached);
+        self.leases.extend(&other.leases);
+        self.addresses.extend(&other.addresses);
+    }
+
+    /// The link of the host with the tag of an attachment of the same container to the same network.
+    pub fn has_tagged<'l>(&self, links: &'l super::HostLinks) -> Option<&'l HostLink> {
+        let owner = self.attachment.owner();
+        let container = owner
+            .rsplit_once('/')
+            .map_or("", |(container, _)| container);
+        links.of_owner(|it| it.rsplit_once('/').is_some_and(|(of, _)| of == container))
+    }
+
+    /// Its ADD may be under way: a result would have been cached after the lease.
+    fn is_young(&self) -> bool {
+        let cached = self.cached.and_then(|it| it.since);
+        let is_young = |since: SystemTime| {
+            let age = SystemTime::now().duration_since(since);
+            cached.is_none_or(|cached| cached < since) && age.is_ok_and(|age| age < LONGEST_ADD)
+        };
+        let mut leases = self.leases.iter();
+        leases.any(|it| it.since.is_none_or(is_young))
+    }
+}
+
+impl Node {
+    /// Whether `remains` are of a sandbox that lives.
+    pub fn life(&self, remains: &Remains<'_>) -> Life {
+        let Attachment {
+            network, container, ..
+        } = &remains.attachment;
+        let mut attached = self.attached.iter().filter(|it| it.is_alive);
+        let has_sandbox = attached
+            .any(|it| it.attachment.container == *container && it.attachment.network == *network);
+        let mut addresses = remains.addresses.iter();
+        if has_sandbox
+            || remains.has_tagged(&self.host_links).is_some()
+            || addresses.any(|it| self.host_links.of_address(*it).is_some())
+        {
+            return Life::Lives;
+        }
+        if remains.is_young() {
+            return Life::Young;
+        }
+        match self.sees(network) {
+            Ok(()) => Life::Gone,
+            Err(reason) => Life::Unseen(reason),
+        }
+    }
+
+    /// A sandbox of `network` that lives has a link on this host, and it is seen.
+    ///
+    /// # Errors
+    /// Why that is not so.
+    pub fn sees(&self, network: &NetworkName) -> Result<(), String> {
+        let networks = self.networks(network);
+        if networks.is_empty() {
+            return Err(format!("no network {network} is configured"));
+        }
+        let interfaces = networks.iter().filter_map(|it| it.plugins.first());
+        let mut programs = interfaces.map(|it| it.program.as_str());
+        if let Some(other) = programs.find(|it| !["bridge", "ptp"].contains(it)) {
+            return Err(format!(
+                "plugin {other} leaves no link on the host that shows whether a sandbox lives"
+            ));
+        }
+        let plugins = networks.iter().flat_map(|it| &it.plugins);
+        let names: BTreeSet<_> = plugins.filter_map(|it| it.bridge()).collect();
+        let bridges = names.iter().filter_map(|it| self.link_called(it));
+        let bridges = bridges.filter(|it| it.kind == LinkKind::Bridge);
+        let bridges: Vec<_> = bridges.map(|it| it.index).collect();
+        if bridges.is_empty() && !self.has_link_of(network) {
+            let names: Vec<_> = names.iter().map(|it| format!("bridge {it}")).collect();
+            return Err(format!(
+                "here is neither {} nor a link of the network, as in another network namespace than the host's, or after a reboot",
+                names.join(", ")
+            ));
+        }
+        let is_port = |it: &&HostLink| match it.master {
+            Some(master) => bridges.contains(&master),
+            None => bridges.is_empty(),
+        };
+        match self.host_links.unexplained().find(is_port) {
+            None => Ok(()),
+            Some(link) => Err(format!(
+                "the kernel shows no address of the sandbox behind {}, which may be any of them",
+                link.name
+            )),
+        }
+    }
+
+    /// A link of the host leads to a sandbox of `network`.
+    fn has_link_of(&self, network: &NetworkName) -> bool {
+        let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
+        let leads_to = |it: &Lease| {
+            it.network == network.as_str() && self.host_links.of_address(it.address).is_some()
+        };
+        self.host_links.of_owner(is_tagged).is_some() || self.leases.iter().any(leads_to)
+    }
+
+    /// What is configured by this name, and what its attachments were made by.
+    fn networks(&self, name: &NetworkName) -> Vec<Conflist> {
+        let files = self.configuration.files.iter();
+        let lists = files.filter_map(|file| Some(&file.network.as_ref().ok()?.list));
+        let attached = self.attached.iter();
+        let attached = attached.filter(|it| it.attachment.network == *name);
+        let then = attached.filter_map(|it| it.network(&self.configuration));
+        let now = lists.filter(|it| it.name == *name);
+        now.cloned().chain(then).collect()
+    }
+}
+
+/// The attachment with this tag; `None` where the tag holds hashes in the place of names.
+pub fn attachment_of(tag: &str) -> Option<Attachment> {
+    let mut names = tag.strip_prefix("cni:")?.splitn(3, '/');
+    let attachment = Attachment {
+        network: names.next()?.parse().ok()?,
+        container: names.next()?.parse().ok()?,
+        interface: names.next()?.parse::<InterfaceName>().ok()?,
+    };
+    (attachment.owner() == tag).then_some(attachment)
+}
+
+/// Attachments of `network` that links or elements name, with the address of the element.
+fn tags(node: &Node, network: &NetworkName) -> Vec<(Attachment, Option<IpAddr>)> {
+    let links = node.links.iter();
+    let links = links.filter_map(|it| Some((it.alias.as_deref()?, None)));
+    let elements = node.firewall.elements.iter();
+    let elements = elements.map(|it| (it.owner.as_str(), it.address));
+    let tags = links.chain(elements);
+    let all = tags.filter_map(|(tag, address)| Some((attachment_of(tag)?, address)));
+    all.filter(|(it, _)| it.network == *network).collect()
+}
+
+/// Far longer than an ADD takes from its lease to its link; kubelet gives up an ADD after four minutes.
+const LONGEST_ADD: Duration = Duration::from_mins(5);

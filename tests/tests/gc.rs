@@ -1,0 +1,363 @@
+//! cnitool gc: what is left of pods that are gone goes, and live pods keep all that they have.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use tests::traffic::tcp_by_port;
+use tests::{Host, Invocation, Outcome, Place as _, Sandbox, Tool, at_once, eventually};
+
+/// The network `pods` with everything that this suite can give a pod.
+fn pods(host: &Host) -> Tool<'_> {
+    let tool = host.tool();
+    let bridge = host.bridge().with("isDefaultGateway", true);
+    let bridge = bridge.with("ipMasq", true).with("macspoofchk", true);
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let rate = 10_000_000;
+    let bandwidth = json!({"type": "bandwidth", "ingressRate": rate, "egressRate": rate});
+    tool.configure("pods", &[bridge.config().clone(), portmap, bandwidth]);
+    tool
+}
+
+/// An ADD by a runtime that caches results where `gc` does not look, as Multus does.
+fn add_by_multus(tool: &Tool<'_>, pod: &Sandbox, port: u16) {
+    let mappings = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
+    let arguments = json!({ "portMappings": mappings }).to_string();
+    let add = tool.on("add", "pods", pod).env("CAP_ARGS", arguments);
+    add.env("CNI_CACHE_DIR", "/var/lib/cni/multus").ok();
+}
+
+/// Every lease below `directory` is an hour old.
+fn age(directory: &Path) {
+    for network in fs::read_dir(directory).unwrap() {
+        for file in fs::read_dir(network.unwrap().path()).unwrap() {
+            let file = File::open(file.unwrap().path()).unwrap();
+            let hour_ago = SystemTime::now() - Duration::from_hours(1);
+            file.set_modified(hour_ago).unwrap();
+        }
+    }
+}
+
+/// An old lease of a container that was never here.
+fn stale_lease(host: &Host, address: &str) {
+    let pods = host.lease_dir().join("pods");
+    fs::create_dir_all(&pods).unwrap();
+    fs::write(pods.join(address), "gone\r\neth0").unwrap();
+    age(&host.lease_dir());
+}
+
+/// As a pod of an operator: neither `/run/netns` nor the runtime's cache is there.
+fn without_the_hosts_files(run: Invocation) -> Invocation {
+    let script = "mount -t tmpfs none /run/netns && mount -t tmpfs none /var/lib && exec \"$@\"";
+    run.under(&["unshare", "--mount", "sh", "-c", script, "sh"].map(str::to_owned))
+}
+
+/// doctor, which sees no more than that, advises nothing against leases.
+#[track_caller]
+fn advises_nothing(tool: &Tool<'_>) {
+    let doctor = without_the_hosts_files(tool.run(&["doctor", "--json"]));
+    let told = doctor.run().stdout;
+    let findings: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+    let of_leases = findings.iter().filter(|it| it["subject"] == "lease");
+    let levels: Vec<_> = of_leases.map(|it| &it["level"]).collect();
+    assert_eq!(levels, ["ok"], "{told}");
+}
+
+#[track_caller]
+fn refuses(outcome: &Outcome, words: &[&str]) {
+    assert_eq!(outcome.status.code(), Some(1), "{outcome:#?}");
+    for word in words {
+        assert!(outcome.stderr.contains(word), "{word:?}: {outcome:#?}");
+    }
+}
+
+/// A pod has its leases, its pair, both limits and its port.
+#[track_caller]
+fn has_everything(host: &Host, (pod, port): (&Sandbox, u16)) {
+    let leases = host.leases("pods");
+    for address in pod.addresses("eth0") {
+        let address = address.split('/').next().unwrap();
+        assert!(leases.contains_key(address), "{address}: {leases:#?}");
+    }
+    assert!(pod.pings("10.1.0.1"));
+    let peer = pod.link("eth0")["link_index"].as_u64().unwrap();
+    let links = host.ip_json("link show");
+    let link = links.iter().find(|it| it["ifindex"] == peer).unwrap();
+    let limits = host.qdiscs(link["ifname"].as_str().unwrap());
+    assert_eq!(limits.len(), 2, "{limits:#?}");
+    assert_eq!(limits[0]["kind"], "tbf");
+    let owner = link["ifalias"].as_str().unwrap();
+    let is_ifb =
+        |it: &&serde_json::Value| it["linkinfo"]["info_kind"] == "ifb" && it["ifalias"] == owner;
+    assert_eq!(links.iter().filter(is_ifb).count(), 1, "{owner}");
+    let target = format!("192.0.2.1:{port}");
+    assert!(tcp_by_port(host, &target, (pod, 80)).is_some());
+}
+
+#[test]
+fn pods_that_start_beside_gc_keep_all_that_they_have() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let tool = pods(&host);
+    stale_lease(&host, "10.1.0.200");
+    let pods: Vec<_> = (0..30)
+        .map(|it| host.sandbox(&format!("pod{it}")))
+        .collect();
+    let ports: Vec<_> = pods.iter().zip(8000..).collect();
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| {
+            at_once(&ports, |(pod, port)| {
+                if port % 2 == 0 {
+                    add_by_multus(&tool, pod, *port);
+                } else {
+                    tool.add("pods", pod, &[&format!("{port}:80/tcp")]);
+                }
+            });
+        });
+        // Some of them begin before there is a bridge, and refuse.
+        let mut runs = 0;
+        while runs < 10 || !adding.is_finished() {
+            tool.run(&["gc", "pods"]).run();
+            runs += 1;
+        }
+        adding.join().unwrap();
+    });
+    for (pod, port) in ports {
+        has_everything(&host, (pod, port));
+    }
+    tool.run(&["gc", "pods"]).ok();
+    let leases = host.leases("pods");
+    assert!(
+        leases.len() == 60 && !leases.contains_key("10.1.0.200"),
+        "{leases:#?}"
+    );
+}
+
+#[test]
+fn pods_whose_results_are_cached_elsewhere_stay() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let tool = pods(&host);
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    add_by_multus(&tool, &a, 8080);
+    tool.add("pods", &b, &["8081:80/tcp"]);
+    age(&host.lease_dir());
+    advises_nothing(&tool);
+    stale_lease(&host, "10.1.0.200");
+    let gc = tool.run(&["gc", "pods"]);
+    for run in [gc.clone(), without_the_hosts_files(gc)] {
+        run.ok();
+        has_everything(&host, (&a, 8080));
+        has_everything(&host, (&b, 8081));
+        assert_eq!(host.leases("pods").len(), 4);
+        stale_lease(&host, "10.1.0.201");
+    }
+}
+
+/// What a pod had whose runtime forgot it, of a version that knows no GC.
+#[test]
+fn all_that_is_left_of_a_forgotten_pod_goes() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let tool = pods(&host);
+    let list = host.dir().join("net.d/pods.conflist");
+    let text = fs::read_to_string(&list).unwrap();
+    tool.install("pods", &text.replace("1.1.0", "0.4.0"));
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    add_by_multus(&tool, &a, 8080);
+    let before = host.snapshot();
+    add_by_multus(&tool, &b, 8081);
+    host.end(&b);
+    let young = tool.run(&["gc", "pods"]).run();
+    assert!(young.status.success() && young.stderr.contains("may be under way: kept"));
+    assert_eq!(host.leases("pods").len(), 4);
+    age(&host.lease_dir());
+    tool.run(&["gc", "pods"]).ok();
+    assert!(eventually(|| host
+        .snapshot()
+        .differences(&before)
+        .is_empty()));
+    has_everything(&host, (&a, 8080));
+    // The port is free for the next pod.
+    let c = host.sandbox("c");
+    add_by_multus(&tool, &c, 8081);
+    has_everything(&host, (&c, 8081));
+}
+
+/// The reference leaves no tag on its links: the address behind them is the proof.
+#[test]
+fn pods_of_the_reference_stay_until_they_are_gone() {
+    let host = Host::new();
+    let tool = host.tool();
+    let bridge = host.bridge_v4();
+    tool.configure("pods", &[bridge.config().clone()]);
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    for pod in [&a, &b] {
+        bridge.by_reference().add(pod);
+    }
+    age(&host.lease_dir());
+    advises_nothing(&tool);
+    let gc = tool.run(&["gc", "pods"]);
+    without_the_hosts_files(gc.clone()).ok();
+    assert_eq!(host.leases("pods").len(), 2);
+    host.end(&b);
+    // As in an ADD of the reference that has made its link and not yet configured it, or where root in the pod
+    // took its address away.
+    a.ip("address flush dev eth0 scope global");
+    refuses(
+        &gc.run(),
+        &["nothing was removed", "no address of the sandbox behind"],
+    );
+    assert_eq!(host.leases("pods").len(), 2);
+    a.ip("address add 10.1.0.2/24 dev eth0");
+    gc.ok();
+    let leases = host.leases("pods");
+    assert_eq!(
+        leases.keys().collect::<Vec<_>>(),
+        ["10.1.0.2"],
+        "{leases:#?}"
+    );
+}
+
+#[test]
+fn nothing_is_removed_where_links_of_pods_cannot_be_seen() {
+    let host = Host::new();
+    let tool = pods(&host);
+    let a = host.sandbox("a");
+    add_by_multus(&tool, &a, 8080);
+    stale_lease(&host, "10.1.0.200");
+    let before = host.leases("pods");
+    let gc = tool.run(&["gc", "pods"]);
+    let elsewhere = gc.under(&["unshare", "--net"].map(str::to_owned));
+    refuses(&elsewhere.run(), &["neither bridge cni0", "gc pods --all"]);
+    // A process that has no power over the pods' namespaces does not see behind the reference's links.
+    let b = host.sandbox("b");
+    host.bridge().by_reference().add(&b);
+    age(&host.lease_dir());
+    let powerless = tool
+        .run(&["gc", "pods"])
+        .with_capabilities(&["dac_override"]);
+    refuses(&powerless.run(), &["nothing was removed"]);
+    host.bridge().by_reference().del(&b);
+    assert_eq!(host.leases("pods"), before);
+    tool.run(&["gc", "pods"]).ok();
+    assert_eq!(host.leases("pods").len(), 2);
+}
+
+#[test]
+fn without_links_on_the_host_gc_goes_by_what_it_is_told() {
+    let host = Host::new();
+    let tool = host.tool();
+    let ipam = host.bridge_v4().config()["ipam"].clone();
+    tool.configure("pods", &[json!({"type": "macvlan", "ipam": ipam})]);
+    host.script("macvlan", "PATH=$CNI_PATH:$PATH exec host-local");
+    stale_lease(&host, "10.1.0.200");
+    fs::write(host.lease_dir().join("pods/10.1.0.201"), "lives\r\neth0").unwrap();
+    age(&host.lease_dir());
+    refuses(
+        &tool.run(&["gc", "pods"]).run(),
+        &[
+            "plugin macvlan leaves no link",
+            "container lives",
+            "may live: kept",
+        ],
+    );
+    assert_eq!(host.leases("pods").len(), 2);
+    tool.run(&["gc", "pods", "--valid", "lives/eth0"]).ok();
+    assert_eq!(
+        host.leases("pods").keys().collect::<Vec<_>>(),
+        ["10.1.0.201"]
+    );
+    tool.run(&["gc", "pods", "--all"]).ok();
+    assert!(host.leases("pods").is_empty());
+}
+
+/// A list that is older than a pod, or wrong.
+#[test]
+fn a_pod_that_is_not_listed_stays_where_it_is_seen_to_live() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let tool = pods(&host);
+    let a = host.sandbox("a");
+    add_by_multus(&tool, &a, 8080);
+    stale_lease(&host, "10.1.0.200");
+    let outcome = tool.run(&["gc", "pods", "--valid", "x/eth0"]).run();
+    assert!(
+        outcome.stderr.contains("is not listed, but lives: kept"),
+        "{outcome:#?}"
+    );
+    has_everything(&host, (&a, 8080));
+    assert_eq!(host.leases("pods").len(), 2);
+    tool.run(&["gc", "pods", "--all"]).ok();
+    assert!(host.leases("pods").is_empty() && a.links() == ["lo"]);
+}
+
+#[test]
+fn del_and_gc_go_by_the_configuration_that_add_went_by() {
+    let host = Host::new();
+    let tool = host.tool();
+    let configure = |directory: &str| {
+        let directory = host.dir().join(directory);
+        let bridge = host.bridge_v4().with("ipam.dataDir", json!(directory));
+        tool.configure("pods", &[bridge.config().clone()]);
+    };
+    let leases = || {
+        let old = host.dir().join("old/pods");
+        let files = fs::read_dir(old).unwrap().map(|it| it.unwrap().file_name());
+        files
+            .filter(|it| it.to_str().unwrap().starts_with("10."))
+            .count()
+    };
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    configure("old");
+    for pod in [&a, &b, &c] {
+        tool.add("pods", pod, &[]);
+    }
+    assert_eq!(leases(), 3);
+    configure("new");
+    tool.on("del", "pods", &a).ok();
+    assert_eq!((leases(), a.links()), (2, vec!["lo".to_owned()]));
+    host.end(&b);
+    tool.run(&["gc", "pods"]).ok();
+    assert_eq!(leases(), 1);
+    // The file may be gone altogether.
+    fs::remove_file(host.dir().join("net.d/pods.conflist")).unwrap();
+    tool.on("del", "pods", &c).ok();
+    assert_eq!((leases(), c.links()), (0, vec!["lo".to_owned()]));
+}
+
+/// The specification's GC came with version 1.1.0; cnitool's goes by DEL.
+#[test]
+fn leases_of_older_networks_are_released_where_pods_can_be_seen() {
+    let host = Host::new();
+    let tool = host.tool();
+    let bridge = host.bridge_v4();
+    let list = json!({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge.config()]});
+    tool.write("pods.conflist", &list.to_string());
+    let pods = host.lease_dir().join("pods");
+    fs::create_dir_all(&pods).unwrap();
+    let lease = pods.join("10.1.0.9");
+    fs::write(&lease, "gone\r\neth0").unwrap();
+    let findings = tool.doctor();
+    assert!(
+        !findings.holds("warning", "lease", &[]),
+        "its ADD may be under way"
+    );
+    age(&host.lease_dir());
+    let findings = tool.doctor();
+    let words = ["10.1.0.9 (gone)", "may live", "neither bridge cni0"];
+    findings.expect("warning", "lease", &words);
+    assert_eq!(
+        findings.mends("lease"),
+        [""; 0],
+        "nothing shows that it is gone"
+    );
+    host.ip("link add cni0 type bridge");
+    host.ip("link set cni0 up");
+    let findings = tool.doctor();
+    findings.expect("warning", "lease", &["10.1.0.9 (gone)"]);
+    assert_eq!(findings.mends("lease"), ["cnitool gc pods"]);
+    tool.run(&["gc", "pods"]).ok();
+    assert!(!lease.exists());
+}
