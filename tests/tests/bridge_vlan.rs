@@ -1,9 +1,10 @@
 //! bridge: VLANs. Needs a kernel with VLAN filtering and 802.1q.
 
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use serde_json::{Value, json};
-use tests::{Capture, Example, Host, Network, Place as _, Sandbox};
+use tests::{Capture, Example, Host, Network, Place as _, Sandbox, eventually, run, traffic};
 
 /// The network `pods` in VLAN 100, with its gateway.
 fn access(host: &Host) -> Network<'_> {
@@ -31,6 +32,44 @@ fn carried(host: &Host, port: &Value) -> Vec<String> {
         words.join(" ")
     });
     lines.filter(|line| !line.is_empty()).collect()
+}
+
+/// br0, which the host is on: it has the host's address, and its uplink is a port.
+fn lan(host: &Host) -> Sandbox {
+    let outside = host.outside();
+    for change in [
+        "address flush dev uplink",
+        "link add br0 type bridge",
+        "link set uplink master br0",
+        "address add 192.0.2.1/24 dev br0",
+        "link set br0 up",
+    ] {
+        host.ip(change);
+    }
+    assert!(eventually(|| outside.pings("192.0.2.1")));
+    outside
+}
+
+/// A ping every 200 ms until it is asked how it went.
+struct Pinging(Child);
+
+impl Pinging {
+    fn start(from: &Sandbox, address: &str) -> Self {
+        let mut ping = Command::new("ping");
+        ping.args(["-n", "-q", "-i", "0.2", address]);
+        Self(from.enter(|| ping.stdout(Stdio::piped()).spawn()).unwrap())
+    }
+
+    /// How many there were, and how many answers did not come; the last one may be on its way.
+    fn stop(self) -> (u32, u32) {
+        run("kill", &["-INT", &self.0.id().to_string()]);
+        let output = self.0.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let counts = text.lines().find(|it| it.contains("transmitted")).unwrap();
+        let mut counts = counts.split(' ').filter_map(|it| it.parse::<u32>().ok());
+        let (sent, answered) = (counts.next().unwrap(), counts.next().unwrap());
+        (sent, sent - answered)
+    }
 }
 
 #[test]
@@ -153,15 +192,150 @@ fn bridge_that_filtered_nothing_goes_on_for_those_who_were_there() {
 }
 
 #[test]
-fn vlan_link_of_the_reference_is_taken_over() {
+fn ours_goes_on_with_the_vlan_link_of_the_reference() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let network = access(&host);
-    network.by_reference().add(&a);
-    let result = network.add(&b);
-    assert_eq!(result["interfaces"][3]["name"], "cni0.100");
-    assert!(b.pings("10.1.0.1") && b.pings("10.1.0.2"));
-    assert_eq!(network.check(&b, &result).ok(), Value::Null);
+    let first = network.by_reference().add(&a);
+    let second = network.on("ADD", &b).run();
+    assert!(second.stderr.contains("cni0.100 is a veth"), "{second:?}");
+    let second = second.ok();
+    assert_eq!(second["interfaces"][3]["name"], "cni0.100");
+    assert!(b.pings("10.1.0.1") && b.pings("10.1.0.2") && a.pings("10.1.0.1"));
+    for (sandbox, result) in [(&a, &first), (&b, &second)] {
+        assert_eq!(network.check(sandbox, result).ok(), Value::Null);
+        network.del(sandbox);
+    }
+    // The reference's own end of its pair stays, as it does under the reference.
+    assert!(host.has_link("cni0.100"));
+}
+
+#[test]
+fn reference_goes_on_where_ours_made_the_gateway_of_a_vlan() {
+    let host = Host::new();
+    // VLAN 1 is the bridge's own: ours has the gateway on the bridge itself.
+    let networks = [(access(&host), "1"), (other(&host, 1), "2")];
+    for (ours, subnet) in networks {
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(&format!("{name}{subnet}")));
+        let address = |host: &str| format!("10.{subnet}.0.{host}");
+        let reference = ours.by_reference();
+        ours.add(&a);
+        let result = reference.add(&b);
+        let pings = || a.pings(&address("1")) && host.pings(&address("2"));
+        assert!(pings() && b.pings(&address("1")) && b.pings(&address("2")));
+        assert_eq!(ours.check(&b, &result).ok(), Value::Null);
+        reference.del(&b);
+        assert!(pings());
+        ours.del(&a);
+    }
+    let kind = |link: &str| host.link(link)["linkinfo"]["info_kind"].clone();
+    assert_eq!([kind("cni0.100"), kind("cni0.1")], ["vlan", "veth"]);
+}
+
+/// Netfilter sees frames of the reference's pair twice, the second time with translated addresses.
+#[test]
+fn vlan_is_translated_and_masqueraded_where_netfilter_sees_bridged_frames() {
+    let host = Host::new();
+    let outside = host.outside();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    if !host.show_bridged_frames(true) {
+        return;
+    }
+    let network = access(&host).with("isDefaultGateway", true);
+    let network = network.with("ipMasq", true);
+    network.add(&a);
+    network.add(&b);
+    let pair = other(&host, 200).with("isDefaultGateway", true);
+    pair.with("ipMasq", true).by_reference().add(&c);
+    let rules = "add table ip service; \
+        add chain ip service translate { type nat hook prerouting priority dstnat; }; \
+        add rule ip service translate ip daddr 10.96.0.1 dnat to 192.0.2.2; \
+        add rule ip service translate ip daddr 10.96.0.2 dnat to 10.1.0.3; \
+        add chain ip service strict { type filter hook forward priority filter; }; \
+        add rule ip service strict ct state invalid drop";
+    host.run("nft", &[rules]);
+    let seen_as = traffic::tcp(&a, &outside, "192.0.2.2").unwrap();
+    assert_eq!(seen_as.to_string(), "192.0.2.1");
+    assert!(a.pings("10.96.0.1"), "a Service outside");
+    assert!(a.pings("10.96.0.2"), "a Service in the VLAN");
+    assert!(c.pings("10.2.0.1") && !c.pings("192.0.2.2"), "the pair");
+}
+
+#[test]
+fn host_keeps_its_uplink_beside_a_network_in_the_vlan_of_its_bridge() {
+    let host = Host::new();
+    let [a, plain] = ["a", "plain"].map(|name| host.sandbox(name));
+    let outside = lan(&host);
+    let range = json!([[{"subnet": "192.0.2.0/24", "rangeStart": "192.0.2.9"}]]);
+    let untagged = host.bridge_v4().with("bridge", "br0");
+    let untagged = untagged.with("name", "untagged").with("isGateway", false);
+    untagged.with("ipam.ranges", range).add(&plain);
+    let own = carried(&host, &"br0".into());
+    assert_eq!(own, ["1 PVID Egress Untagged"]);
+    for (network, gateway, address) in [
+        (access(&host).with("vlan", 1), "10.1.0.1", "10.1.0.2"),
+        (other(&host, 100), "10.2.0.1", "10.2.0.2"),
+    ] {
+        let network = network.with("bridge", "br0").with("forceAddress", true);
+        let pinging = [(&outside, "192.0.2.1"), (&plain, "192.0.2.2")];
+        let pinging = pinging.map(|(from, address)| Pinging::start(from, address));
+        let result = network.add(&a);
+        assert!(a.pings(gateway) && host.pings(address), "{gateway}");
+        assert_eq!(network.check(&a, &result).ok(), Value::Null);
+        network.del(&a);
+        for pinging in pinging {
+            let (sent, lost) = pinging.stop();
+            assert!(sent > 5 && lost <= 1, "{lost} of {sent}: {gateway}");
+        }
+    }
+    let own = carried(&host, &"br0".into());
+    assert_eq!(own, ["1 PVID Egress Untagged", "100"]);
+    assert_eq!(
+        host.addresses("br0"),
+        ["192.0.2.1/24", "10.1.0.1/24", "fd00:1::1/64"]
+    );
+    assert!(plain.pings("192.0.2.1") && outside.pings("192.0.2.1"));
+}
+
+#[test]
+fn gateway_of_a_former_release_in_the_vlan_of_its_bridge_goes_on() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = access(&host).with("vlan", 1);
+    // As it was made: the bridge's own VLAN has a tag since then.
+    host.ip("link add cni0 type bridge vlan_filtering 1");
+    host.ip("link set cni0 up");
+    host.run(
+        "bridge",
+        &["vlan", "add", "dev", "cni0", "vid", "1", "self"],
+    );
+    host.ip("link add link cni0 name cni0.1 type vlan id 1");
+    let first = network.add(&a);
+    assert_eq!(first["interfaces"][3]["name"], "cni0.1");
+    network.add(&b);
+    assert_eq!(carried(&host, &"cni0".into()), ["1"]);
+    assert!(a.pings("10.1.0.1") && b.pings("10.1.0.1") && a.pings("10.1.0.3"));
+    assert_eq!(network.check(&a, &first).ok(), Value::Null);
+    // As the page has it, for the host's own traffic.
+    host.ip("link delete cni0.1");
+    let own = "vlan add dev cni0 vid 1 pvid untagged self";
+    host.run("bridge", &own.split(' ').collect::<Vec<_>>());
+    network.del(&b);
+    network.add(&b);
+    assert!(a.pings("10.1.0.1") && b.pings("10.1.0.1"));
+    assert!(a.pings("fd00:1::1") && !host.has_link("cni0.1"));
+}
+
+#[test]
+fn bridge_is_as_it_was_where_its_vlan_has_a_link_of_another_name() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    lan(&host);
+    host.ip("link add link br0 name offices type vlan id 100");
+    let refusal = access(&host).with("bridge", "br0").on("ADD", &a).error();
+    refusal.expect(7, &["VLAN 100", "offices"]);
+    assert_eq!(carried(&host, &"br0".into()), ["1 PVID Egress Untagged"]);
+    assert!(!a.has_link("eth0") && host.leases("pods").is_empty());
 }
 
 #[test]

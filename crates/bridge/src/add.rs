@@ -263,7 +263,7 @@ impl Attach<'_> {
             bridge,
             port: &pair.host.name,
             addresses: &plan.gateways,
-            other: config.other_address,
+            other: bridge.other_address(config),
         };
         gateways.ensure(&mut self.undo)?;
         cni::step("configure the sandbox");

@@ -9,6 +9,7 @@ use netns::{Netns, Sysctl};
 use crate::config::{BridgeNfCall, Config, ContainerLink, Gateway, Isolation, MtuChoice, PortMode};
 use crate::firewall::{self, Subject};
 use crate::host::BRIDGE_NF_CALL;
+use crate::host_end::HostEnd;
 use crate::plan::Plan;
 use crate::sandbox::Sandbox;
 use crate::vlan::{self, DefaultVlan, Vlans};
@@ -227,11 +228,8 @@ impl Check<'_> {
         if plan.gateways.is_empty() {
             return Ok(());
         }
-        let bears = match &self.config.vlans {
-            Vlans::Access { gateway_link, .. } => self.host.find_link(gateway_link.as_str())?,
-            Vlans::None | Vlans::Trunk(_) => Some(bridge.clone()),
-        };
-        let Some(bears) = bears else {
+        let end = HostEnd::find(&self.host, bridge, self.config.gateway_vlan())?;
+        let Some(bears) = end.link(bridge) else {
             found
                 .0
                 .push("the host's end of the VLAN is gone".to_owned());

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::masquerade::{Masquerade, RawMasquerade};
 use crate::raw::RawConfig;
-use crate::vlan::{DefaultVlan, RawVlans, Vlans};
+use crate::vlan::{Access, DefaultVlan, RawVlans, Vlans};
 
 /// What the keys of the configuration mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub(crate) enum OtherAddress {
     Refuse,
     /// `forceAddress`: it is replaced.
     Replace,
+    /// It stays beside the gateway's.
+    Keep,
 }
 
 /// Where the MTU comes from.
@@ -160,6 +162,16 @@ impl Config {
         };
         let raw = network.config()?;
         Self::try_from(Written { raw, ipam })
+    }
+}
+
+impl Config {
+    /// The VLAN that the gateway stands in, where there are both.
+    pub fn gateway_vlan(&self) -> Option<&Access> {
+        match &self.vlans {
+            Vlans::Access(access) if self.gateway != Gateway::None => Some(access),
+            _ => None,
+        }
     }
 }
 

@@ -76,9 +76,10 @@ impl Gateways<'_> {
         let there = self.host.addresses(self.link().index)?;
         let is_missing = |gateway: &&IpNetwork| there.iter().all(|it| it.address != **gateway);
         let missing: Vec<_> = self.addresses.iter().filter(is_missing).collect();
+        let keeps = self.other == OtherAddress::Keep;
         let others = there
             .iter()
-            .filter(|it| !self.addresses.contains(&it.address));
+            .filter(|it| !keeps && !self.addresses.contains(&it.address));
         let in_the_way = others.filter_map(|other| {
             let gateway = missing.iter().find(|it| is_in_the_way(other, it))?;
             Some((other.address, **gateway))

@@ -8,17 +8,18 @@ use cni::{Error, note};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, Route};
 use netns::Sysctl;
 
-use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, PortMode};
+use crate::config::{BridgeNfCall, Config, MtuChoice, OtherAddress, PortMode};
+use crate::host_end::HostEnd;
 use crate::mtu;
 use crate::plan;
-use crate::vlan::{self, Vlans};
+use crate::vlan;
 
 /// The bridge, up, and the MTU of pairs that are joined to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Bridge {
     /// As it was found or made.
     pub link: Link,
-    /// The host's end of the VLAN that the gateway stands in, where it stands in one.
+    /// The host's end of the VLAN that the gateway stands in, where that is not the bridge itself.
     pub vlan_link: Option<Link>,
     /// In bytes.
     pub mtu: u32,
@@ -28,6 +29,15 @@ impl Bridge {
     /// What bears the gateway's addresses.
     pub fn gateway_link(&self) -> &Link {
         self.vlan_link.as_ref().unwrap_or(&self.link)
+    }
+
+    /// What becomes of other addresses on [`Self::gateway_link`].
+    pub fn other_address(&self, config: &Config) -> OtherAddress {
+        match config.gateway_vlan() {
+            // The bridge is the host's, and maybe other networks' gateway, in its own VLAN.
+            Some(_) if self.vlan_link.is_none() => OtherAddress::Keep,
+            _ => config.other_address,
+        }
     }
 }
 
@@ -43,6 +53,7 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
         None => make_bridge(host, asked, mtu)?,
     };
     expect_bridge(&link)?;
+    let host_end = HostEnd::find(host, &link, config.gateway_vlan())?;
     let link = vlan::ensure_filtering(host, ensure_mac(host, link)?, &config.vlans)?;
     // The one by which it was found may be another of its names, by which sysctls do not go.
     let name = link.name.as_str();
@@ -63,12 +74,7 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
         .map(|change| Request::change_link(name, change))
         .collect();
     host.execute(requests)?;
-    let vlan_link = match &config.vlans {
-        Vlans::Access { vlan, gateway_link } if config.gateway != Gateway::None => Some(
-            vlan::ensure_gateway_link(host, &link, (*vlan, gateway_link))?,
-        ),
-        _ => None,
-    };
+    let vlan_link = host_end.ensure(host, &link)?;
     Ok(Bridge {
         link,
         vlan_link,

@@ -14,6 +14,7 @@ mod frames;
 mod gateway;
 mod gc;
 mod host;
+mod host_end;
 mod masquerade;
 mod mtu;
 mod plan;

@@ -1,12 +1,10 @@
-//! The VLANs of a port, and the host's end of one that the gateway stands in.
+//! The VLANs of a port.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use anyhow::Context as _;
 use cni::{Error, InterfaceName};
-use netlink::{Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanLink};
-use netns::Sysctl;
+use netlink::{Connection, Link, LinkChange, PortVlans, Request, Tagging};
 
 use crate::raw::RawTrunk;
 
@@ -17,14 +15,18 @@ pub(crate) enum Vlans {
     #[default]
     None,
     /// `vlan`: the container knows nothing of it.
-    Access {
-        /// 1 to 4094.
-        vlan: u16,
-        /// `<bridge>.<vlan>`, which bears the gateway's addresses.
-        gateway_link: InterfaceName,
-    },
+    Access(Access),
     /// `vlanTrunk`: the container tags its frames.
     Trunk(Vec<RangeInclusive<u16>>),
+}
+
+/// One VLAN, untagged at the port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// 1 to 4094.
+    pub vlan: u16,
+    /// `<bridge>.<vlan>`: the host's end, where the bridge itself is none.
+    pub gateway_link: InterfaceName,
 }
 
 /// Whether the port stays in the VLAN that the bridge puts every port into.
@@ -60,7 +62,7 @@ impl Vlans {
                     let reason = format!("{name}, its interface on the host, would have more than 15 bytes; shorten the name of the bridge");
                     Error::invalid("vlan", reason)
                 })?;
-                Ok(Self::Access { vlan, gateway_link })
+                Ok(Self::Access(Access { vlan, gateway_link }))
             }
             (vlan, _) => Err(Error::invalid(
                 "vlanTrunk",
@@ -73,9 +75,9 @@ impl Vlans {
     pub fn of_port(&self) -> Vec<PortVlans> {
         match self {
             Self::None => Vec::new(),
-            Self::Access { vlan, .. } => vec![PortVlans {
-                first: *vlan,
-                last: *vlan,
+            Self::Access(access) => vec![PortVlans {
+                first: access.vlan,
+                last: access.vlan,
                 tagging: Tagging::Access,
             }],
             Self::Trunk(ranges) => {
@@ -93,7 +95,7 @@ impl Vlans {
     fn key(&self) -> &'static str {
         match self {
             Self::Trunk(_) => "vlanTrunk",
-            Self::None | Self::Access { .. } => "vlan",
+            Self::None | Self::Access(_) => "vlan",
         }
     }
 }
@@ -199,74 +201,6 @@ pub(crate) fn default_vlan(bridge: &Link) -> Option<PortVlans> {
     })
 }
 
-/// Finds the host's end of the VLAN, or makes it, and brings it up.
-///
-/// The reference makes a pair of virtual Ethernet links of that name, with the other end as
-/// a port of the bridge: that does, too.
-///
-/// # Errors
-/// Code 7: the name belongs to something else.
-pub(crate) fn ensure_gateway_link(
-    host: &Connection,
-    bridge: &Link,
-    (vlan, name): (u16, &InterfaceName),
-) -> anyhow::Result<Link> {
-    let name = name.as_str();
-    let link = match host.find_link(name)? {
-        Some(link) => link,
-        None => make_gateway_link(host, bridge, (vlan, name))?,
-    };
-    if !is_end_of(host, bridge, &link, vlan)? {
-        let reason = format!(
-            "{name} exists and is not the host's end of VLAN {vlan} on {} ({:?}); remove it or choose another bridge",
-            bridge.name, link.kind
-        );
-        anyhow::bail!(Error::invalid("vlan", reason));
-    }
-    // As on the bridge itself (CVE-2020-10749), by the name that sysctls go by.
-    Sysctl::ipv6(&link.name, "accept_ra").ensure_if_present("0")?;
-    if !link.is_up {
-        host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
-    }
-    Ok(link)
-}
-
-fn make_gateway_link(
-    host: &Connection,
-    bridge: &Link,
-    (vlan, name): (u16, &str),
-) -> anyhow::Result<Link> {
-    let tagged = PortVlans {
-        first: vlan,
-        last: vlan,
-        tagging: Tagging::Tagged,
-    };
-    let link = VlanLink {
-        name,
-        mac: bridge.mac.context("the bridge has no MAC")?,
-        vlan,
-        lower: bridge.index,
-    };
-    let receive = Request::add_bridge_vlans(bridge.index, tagged);
-    host.execute(vec![receive])?;
-    // Several first ADDs may come at once.
-    match host.execute(vec![Request::add_vlan_link(&link)]) {
-        Err(error) if !error.is_already_exists() => return Err(error.into()),
-        _ => {}
-    }
-    Ok(host.link(name)?)
-}
-
-fn is_end_of(host: &Connection, bridge: &Link, link: &Link, vlan: u16) -> anyhow::Result<bool> {
-    match (&link.kind, link.peer) {
-        (LinkKind::Vlan(number), lower) => Ok(*number == vlan && lower == Some(bridge.index)),
-        (LinkKind::Veth, Some(peer)) if link.peer_namespace.is_none() => {
-            Ok(host.link_by_index(peer)?.master == Some(bridge.index))
-        }
-        _ => Ok(false),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -291,7 +225,7 @@ mod tests {
         let access = parse(100, &json!([])).unwrap();
         let gateway_link = "cni0.100".parse().unwrap();
         let vlan = 100;
-        assert_eq!(access, Vlans::Access { vlan, gateway_link });
+        assert_eq!(access, Vlans::Access(Access { vlan, gateway_link }));
         let entries =
             json!([{"id": 101}, {"minID": 200, "maxID": 299}, {"id": 5, "minID": 7, "maxID": 7}]);
         assert_eq!(trunk(&entries), [101..=101, 200..=299, 5..=5, 7..=7]);

@@ -181,7 +181,7 @@ impl Connection {
         Ok(ports.count())
     }
 
-    /// The VLANs that the port with this index carries. As `bridge vlan show dev`.
+    /// The VLANs that the port with this index, or the bridge itself, carries. As `bridge vlan show dev`.
     ///
     /// # Errors
     /// [`Error::Refused`].

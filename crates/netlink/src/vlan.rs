@@ -63,6 +63,14 @@ impl Request {
         Self::change(format!("add {vlans} to bridge number {bridge}"), message, 0)
     }
 
+    /// The bridge with this index receives the frames of `vlans` itself no more. As `bridge vlan delete dev … vid …
+    /// self`.
+    pub fn delete_bridge_vlans(bridge: u32, vlans: PortVlans) -> Self {
+        let message = Message::new(RTM_DELLINK, &vlans.message(bridge, Object::Bridge));
+        let operation = format!("delete {vlans} from bridge number {bridge}");
+        Self::change(operation, message, 0)
+    }
+
     /// The port with this index carries `vlans` no more. As `bridge vlan delete dev … vid …`.
     pub fn delete_port_vlans(port: u32, vlans: PortVlans) -> Self {
         let message = Message::new(RTM_DELLINK, &vlans.message(port, Object::Port));

@@ -1,0 +1,232 @@
+//! The host's end of the VLAN that a gateway stands in.
+//!
+//! It is a VLAN link on the bridge, not a port: what a container sends to the host passes netfilter once.
+
+use anyhow::{Context as _, bail};
+use cni::{Error, note};
+use netlink::{Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanLink};
+use netns::Sysctl;
+
+use crate::vlan::Access;
+
+/// What stands for the host in a VLAN of a bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HostEnd<'a> {
+    /// The bridge itself: it receives and sends the VLAN's frames without tag.
+    Bridge,
+    /// The link `<bridge>.<vlan>`.
+    Link(Link),
+    /// A link that does not exist yet.
+    Missing(&'a Access, OwnEntry),
+}
+
+/// What `bridge vlan show` says of the bridge itself and the VLAN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnEntry {
+    /// The bridge receives the VLAN's frames with their tag.
+    Tagged,
+    /// The bridge drops the VLAN's frames that are for itself.
+    Absent,
+}
+
+impl<'a> HostEnd<'a> {
+    /// Looks for the host's end of the gateway's VLAN on `bridge`, and changes nothing. A gateway in no VLAN has
+    /// the bridge itself.
+    ///
+    /// # Errors
+    /// Code 7: the name of the link belongs to something else, or the bridge itself sends the VLAN's frames in
+    /// another form than it receives them.
+    pub fn find(
+        host: &Connection,
+        bridge: &Link,
+        access: Option<&'a Access>,
+    ) -> anyhow::Result<Self> {
+        let Some(access) = access else {
+            return Ok(Self::Bridge);
+        };
+        if let Some(link) = host.find_link(access.gateway_link.as_str())? {
+            expect_end((host, bridge), &link, access)?;
+            return Ok(Self::Link(link));
+        }
+        let carried = host.port_vlans(bridge.index)?;
+        Ok(Self::without_link(&carried, access)?)
+    }
+
+    /// Decides by the VLANs that the bridge itself carries.
+    fn without_link(carried: &[PortVlans], access: &'a Access) -> Result<Self, Error> {
+        let vlan = access.vlan;
+        let entry = carried
+            .iter()
+            .find(|it| (it.first..=it.last).contains(&vlan));
+        match entry.map(|it| it.tagging) {
+            None => Ok(Self::Missing(access, OwnEntry::Absent)),
+            Some(Tagging::Tagged) => Ok(Self::Missing(access, OwnEntry::Tagged)),
+            Some(Tagging::Access) => Ok(Self::Bridge),
+            Some(Tagging::Untagged) => Err(Error::invalid(
+                "vlan",
+                format!(
+                    "the bridge itself receives VLAN {vlan} without tag and sends another one so (bridge vlan show), so it \
+                     can be no gateway there; choose another VLAN, or give the bridge VLAN {vlan} tagged or as its PVID"
+                ),
+            )),
+        }
+    }
+
+    /// What has the gateway's addresses, where it exists.
+    pub fn link<'l>(&'l self, bridge: &'l Link) -> Option<&'l Link> {
+        match self {
+            Self::Bridge => Some(bridge),
+            Self::Link(link) => Some(link),
+            Self::Missing(..) => None,
+        }
+    }
+
+    /// Makes the link where it is missing, and brings it up; `None` where the bridge itself is the host's end.
+    ///
+    /// # Errors
+    /// Code 7: the VLAN has a link of another name; whatever the kernel refuses. The bridge's own VLANs are then as
+    /// they were.
+    pub fn ensure(self, host: &Connection, bridge: &Link) -> anyhow::Result<Option<Link>> {
+        let link = match self {
+            Self::Bridge => return Ok(None),
+            Self::Link(link) => link,
+            Self::Missing(access, OwnEntry::Tagged) => make_link(host, bridge, access)?,
+            Self::Missing(access, OwnEntry::Absent) => receive_and_make_link(host, bridge, access)?,
+        };
+        if link.kind == LinkKind::Veth {
+            warn_of_pair(&link.name);
+        }
+        // As on the bridge itself (CVE-2020-10749), by the name that sysctls go by.
+        Sysctl::ipv6(&link.name, "accept_ra").ensure_if_present("0")?;
+        if !link.is_up {
+            host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
+        }
+        Ok(Some(link))
+    }
+}
+
+/// The bridge receives the VLAN's frames before the link exists, so whoever finds the link can use it.
+fn receive_and_make_link(
+    host: &Connection,
+    bridge: &Link,
+    access: &Access,
+) -> anyhow::Result<Link> {
+    let entry = PortVlans {
+        first: access.vlan,
+        last: access.vlan,
+        tagging: Tagging::Tagged,
+    };
+    host.execute(vec![Request::add_bridge_vlans(bridge.index, entry)])?;
+    make_link(host, bridge, access).inspect_err(|_| {
+        // Another ADD may have made the link meanwhile.
+        let is_unused = matches!(host.find_link(access.gateway_link.as_str()), Ok(None));
+        let removed = is_unused
+            .then(|| host.execute(vec![Request::delete_bridge_vlans(bridge.index, entry)]));
+        if let Some(Err(error)) = removed {
+            note(format_args!("{:#}", anyhow::Error::from(error)));
+        }
+    })
+}
+
+fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Result<Link> {
+    let name = access.gateway_link.as_str();
+    let link = VlanLink {
+        name,
+        mac: bridge.mac.context("the bridge has no MAC")?,
+        vlan: access.vlan,
+        lower: bridge.index,
+    };
+    match host.execute(vec![Request::add_vlan_link(&link)]) {
+        // Several first ADDs may come at once.
+        Err(error) if !error.is_already_exists() => return Err(error.into()),
+        _ => {}
+    }
+    let Some(link) = host.find_link(name)? else {
+        bail!(taken_by_another(host, bridge, access.vlan)?);
+    };
+    expect_end((host, bridge), &link, access)?;
+    Ok(link)
+}
+
+/// The kernel makes one link for each VLAN of a bridge.
+fn taken_by_another(host: &Connection, bridge: &Link, vlan: u16) -> anyhow::Result<Error> {
+    let links = host.links()?;
+    let is_it = |it: &&Link| it.kind == LinkKind::Vlan(vlan) && it.peer == Some(bridge.index);
+    let name = links.iter().find(is_it).map(|it| it.name.as_str());
+    let reason = format!(
+        "VLAN {vlan} of {} has the link {} already; choose another VLAN, or remove or rename that link",
+        bridge.name,
+        name.unwrap_or("of another name")
+    );
+    Ok(Error::invalid("vlan", reason))
+}
+
+/// A VLAN link, or the upper end of a veth pair, as the reference makes it, whose other end is a port.
+fn expect_end(
+    (host, bridge): (&Connection, &Link),
+    link: &Link,
+    access: &Access,
+) -> anyhow::Result<()> {
+    let is_end = match (&link.kind, link.peer) {
+        (LinkKind::Vlan(vlan), lower) => *vlan == access.vlan && lower == Some(bridge.index),
+        (LinkKind::Veth, Some(peer)) if link.peer_namespace.is_none() => {
+            host.link_by_index(peer)?.master == Some(bridge.index)
+        }
+        _ => false,
+    };
+    if is_end {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} exists and is not the host's end of VLAN {} on {} ({:?}); remove it or choose another bridge",
+        link.name, access.vlan, bridge.name, link.kind
+    );
+    bail!(Error::invalid("vlan", reason))
+}
+
+fn warn_of_pair(name: &str) {
+    note(format_args!(
+        "{name} is a veth pair, as the Go plugin makes it: where bridged frames pass netfilter \
+         (net.bridge.bridge-nf-call-iptables is 1), they pass twice, and masquerading and Services fail; when no \
+         container uses it any more, remove it by: ip link delete {name}"
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(vlan: u16) -> Access {
+        Access {
+            vlan,
+            gateway_link: format!("cni0.{vlan}").parse().unwrap(),
+        }
+    }
+
+    /// On a bridge with VLAN 1 as its own and VLANs 100 to 199 so.
+    fn end(access: &Access, tagging: Tagging) -> Result<HostEnd<'_>, Error> {
+        let entry = |first, last, tagging| PortVlans {
+            first,
+            last,
+            tagging,
+        };
+        let carried = [entry(1, 1, Tagging::Access), entry(100, 199, tagging)];
+        HostEnd::without_link(&carried, access)
+    }
+
+    #[test]
+    fn bridge_is_the_end_of_the_vlan_that_it_takes_and_sends_untagged() {
+        let [own, within, beyond] = [1, 150, 200].map(access);
+        for tagging in [Tagging::Tagged, Tagging::Access, Tagging::Untagged] {
+            assert_eq!(end(&own, tagging).unwrap(), HostEnd::Bridge);
+            let absent = HostEnd::Missing(&beyond, OwnEntry::Absent);
+            assert_eq!(end(&beyond, tagging).unwrap(), absent);
+        }
+        let tagged = HostEnd::Missing(&within, OwnEntry::Tagged);
+        assert_eq!(end(&within, Tagging::Tagged).unwrap(), tagged);
+        assert_eq!(end(&within, Tagging::Access).unwrap(), HostEnd::Bridge);
+        let refusal = end(&within, Tagging::Untagged).unwrap_err();
+        assert_eq!(refusal.code(), 7);
+        assert!(refusal.to_string().contains("VLAN 150"), "{refusal}");
+    }
+}
