@@ -165,6 +165,72 @@ fn a_lease_keeps_what_the_cache_knows_nothing_of() {
     assert_eq!(count(&told, "removed", "a"), 4, "{told:#?}");
 }
 
+/// As Multus attaches one: `static` leases nothing, and the result is cached elsewhere.
+#[test]
+fn a_pod_that_only_its_link_tells_of_keeps_its_ports() {
+    let host = Host::new();
+    let outside = host.outside();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    let at = |port: u16, address: &str| {
+        let addresses = json!([{"address": address}]);
+        let ipam = json!({"type": "static", "addresses": addresses});
+        chain(&host, port).with("bridge", "ipam", &ipam)
+    };
+    let (of_a, of_b) = (at(8080, "10.1.0.5/24"), at(8081, "10.1.0.6/24"));
+    of_a.by_reference().add(&a).unwrap();
+    of_b.by_reference().add(&b).unwrap();
+    host.end(&b);
+    let told = migrate(&host, &["migrate", "--remove"]);
+    let of = |state: &str, container: &str| count(&told, state, container);
+    assert!(
+        of("living", "a") == 2 && of("gone", "a") == 0 && of("removed", "b") == 2,
+        "{told:#?}"
+    );
+    assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
+    // The address of a pod that is gone is leased by another one: what is left of the first goes.
+    host.end(&a);
+    let next = chain(&host, 8082);
+    let next = next.with("bridge", "ipam.dataDir", &json!("/var/lib/cni/networks"));
+    let ranges = json!([[{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.5"}]]);
+    next.with("bridge", "ipam.ranges", &ranges)
+        .by_reference()
+        .add(&c)
+        .unwrap();
+    assert_eq!(c.addresses("eth0"), ["10.1.0.5/24"]);
+    let told = migrate(&host, &["migrate", "--remove"]);
+    assert_eq!(
+        (count(&told, "removed", "a"), count(&told, "living", "c")),
+        (2, 2),
+        "{told:#?}"
+    );
+}
+
+/// An operator's pod sees the cache, and not the namespaces that it names.
+#[test]
+fn a_link_keeps_what_a_cache_without_sandboxes_takes_for_gone() {
+    let host = Host::new();
+    let outside = host.outside();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let (of_a, of_b) = (chain(&host, 8080), chain(&host, 8081));
+    let result = of_a.by_reference().add(&a).unwrap();
+    host.tool().remember("pods", (&a, &result));
+    // The bridge is ours already, the ports are not.
+    let result = of_b.add_first(1, &b).unwrap();
+    let of_b = of_b.by_reference();
+    of_b.call(1, "ADD", (&b, &result)).ok();
+    host.tool().remember("pods", (&b, &result));
+    let script = "mount -t tmpfs none /run/netns && exec \"$@\"";
+    let hidden = ["unshare", "--mount", "sh", "-c", script, "sh"].map(str::to_owned);
+    let run = host.tool().run(&["migrate", "--remove"]).under(&hidden);
+    let told = run.run();
+    assert!(
+        told.status.success() && !told.stdout.contains("removed "),
+        "{told:#?}"
+    );
+    assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
+    assert!(tcp_by_port(&outside, "192.0.2.1:8081", (&b, 80)).is_some());
+}
+
 #[test]
 fn a_lease_elsewhere_keeps_it_where_a_network_says_so() {
     let host = Host::new();

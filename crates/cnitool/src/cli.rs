@@ -65,8 +65,8 @@ enum Command {
     Ps(Output),
     /// Show what the reference plugins have in the firewall, and remove what nobody uses
     ///
-    /// An attachment lives if its result is cached and its sandbox exists or, where nothing is cached of it,
-    /// if it has a lease. Chains of iptables are removed by iptables-restore,
+    /// An attachment lives if a link of the host leads to it, if its result is cached and its sandbox exists or, where
+    /// nothing is cached of it, if it has a lease. Chains of iptables are removed by iptables-restore,
     /// rules of `nf_tables` by nft.
     Migrate(Cleaning),
 }

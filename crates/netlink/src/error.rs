@@ -64,6 +64,11 @@ impl Error {
         )
     }
 
+    /// No namespace has the number that was asked for, or it ends at this moment (`get_net_ns_by_id`).
+    pub fn is_no_namespace(&self) -> bool {
+        self.errno() == Some(Errno::EINVAL)
+    }
+
     /// No queueing discipline is where one was asked for, or one that the kernel keeps to
     /// itself.
     pub(crate) fn is_no_qdisc(&self) -> bool {

@@ -15,7 +15,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     let attached = node.attached.iter();
     let attached = attached.map(|it| (&it.attachment, it.is_alive));
-    let living = Living::of(attached, &node.leases);
+    let living = Living::of(attached, &node.leases, &node.host_links);
     let gone = marks.iter().filter(|it| !living.has(it)).count();
     vec![match gone {
         0 => {
@@ -24,6 +24,11 @@ pub fn judge(node: &Node) -> Vec<Finding> {
                 "Each is for a pod that lives. When these are gone, `cnitool migrate --remove` \
                  removes them.",
             )
+        }
+        gone if living.has_unnamed() => {
+            let found = format!("chains and rules of the Go plugins without known pod: {gone}");
+            Finding::ok(SUBJECT, found)
+                .means("Pods live that only their addresses tell of: see `cnitool migrate`.")
         }
         gone => {
             let found =

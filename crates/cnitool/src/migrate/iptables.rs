@@ -1,6 +1,8 @@
 //! Chains of iptables, read and removed by iptables' own programs: there the administrator's tables are theirs.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 
 use super::{Mark, Remnant, Table, carry_out, output_of};
 
@@ -60,6 +62,7 @@ impl Nat {
                     name: chain.to_owned(),
                     owner: owner(&rules, chain),
                     mark,
+                    addresses: addresses(&rules, chain),
                 });
             }
         }
@@ -132,6 +135,20 @@ fn owner(rules: &[String], chain: &str) -> String {
     named.unwrap_or_else(|| "no rule leads there".to_owned())
 }
 
+/// Single addresses in rules of the chain and in those that lead to it: `10.1.0.2/32`, `10.1.0.2:80`, `[fd00::2]:80`.
+fn addresses(rules: &[String], chain: &str) -> BTreeSet<IpAddr> {
+    let of = rules.iter();
+    let of = of.filter(|rule| is_in(rule, chain) || leads_to(rule, chain));
+    let words = of.flat_map(|rule| rule.split(' '));
+    words.filter_map(address).collect()
+}
+
+fn address(word: &str) -> Option<IpAddr> {
+    let single = word.strip_suffix("/32").or(word.strip_suffix("/128"));
+    let target = || word.parse().ok().map(|it: SocketAddr| it.ip());
+    single.unwrap_or(word).parse().ok().or_else(target)
+}
+
 fn is_in(rule: &str, chain: &str) -> bool {
     rule.split(' ').next() == Some(chain)
 }
@@ -188,6 +205,23 @@ COMMIT
             ]
         );
         assert_eq!(nat.shared, ["CNI-HOSTPORT-DNAT"]);
+        let pod = BTreeSet::from([IpAddr::from([10, 1, 0, 2])]);
+        assert!(nat.remnants.iter().all(|it| it.addresses == pod), "{nat:?}");
+    }
+
+    #[test]
+    fn addresses_are_single_ones() {
+        for (word, is_single) in [
+            ("10.1.0.2/32", true),
+            ("10.1.0.2:80", true),
+            ("[fd00:1::2]:80", true),
+            ("fd00:1::2/128", true),
+            ("10.1.0.0/24", false),
+            ("8080", false),
+            (":80", false),
+        ] {
+            assert_eq!(address(word).is_some(), is_single, "{word}");
+        }
     }
 
     #[test]

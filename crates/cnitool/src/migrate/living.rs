@@ -1,14 +1,16 @@
-//! Which attachments live, as far as a runtime's cache and the leases of host-local tell.
+//! Which attachments live, as the host's links, a runtime's cache and the leases of host-local show.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-use anyhow::{Context as _, ensure};
-use cni::{Attachment, InterfaceName};
+use anyhow::{Context as _, bail, ensure};
+use cni::Attachment;
+use netlink::Connection;
 use sha2::{Digest as _, Sha512};
 
 use super::Mark;
 use crate::cache::Cache;
-use crate::node::{self, Configuration, Lease, Place};
+use crate::node::{self, Configuration, HostLinks, Lease, Place, attachment_of};
 use crate::sandbox::may_exist;
 use crate::settings::Settings;
 
@@ -18,15 +20,17 @@ pub struct Living {
     chains: Vec<String>,
     containers: BTreeSet<String>,
     instances: BTreeSet<String>,
+    /// Addresses of sandboxes that neither a lease nor a tag names.
+    addresses: BTreeSet<IpAddr>,
 }
 
 impl Living {
-    /// An attachment lives if its result is cached and its sandbox exists, or if nothing is cached of it and it
-    /// has a lease: in `networks` beside the cache, where host-local keeps leases by default, or where a network
-    /// has it keep them.
+    /// An attachment lives if a link of the host leads to it. It also lives if its result is cached and its sandbox
+    /// exists, or if nothing is cached of it and it has a lease: in `networks` beside the cache, where host-local
+    /// keeps leases by default, or where a network has it keep them.
     ///
     /// # Errors
-    /// One of them cannot be read, or a file there does not tell whose it is.
+    /// One of them cannot be read, or a file there does not tell whose it is, or a sandbox cannot be looked into.
     pub fn read(settings: &Settings) -> anyhow::Result<Self> {
         let mut attached = Vec::new();
         for entry in Cache::new(&settings.cache_directory).entries()? {
@@ -42,33 +46,46 @@ impl Living {
             let is_empty = lease.path.metadata().is_ok_and(|it| it.len() == 0);
             ensure!(is_empty, "tell whose lease {} is", lease.path.display());
         }
+        let host = Connection::open()?;
+        let links = HostLinks::read(&host, &host.links()?);
+        if let Some(link) = links.hidden() {
+            bail!(
+                "tell what lives: no address behind {} can be read",
+                link.name
+            );
+        }
         let attached = attached.iter().map(|(it, is_alive)| (it, *is_alive));
-        Ok(Self::of(attached, &leases))
+        Ok(Self::of(attached, &leases, &links))
     }
 
-    /// As [`Self::read`] has it, of cached attachments, with whether their sandboxes exist, and of leases.
+    /// As [`Self::read`] has it, of cached attachments, with whether their sandboxes exist, of leases and links.
     pub fn of<'a>(
         attached: impl IntoIterator<Item = (&'a Attachment, bool)>,
         leases: &[Lease],
+        links: &HostLinks,
     ) -> Self {
         let (mut living, mut cached) = (Self::default(), BTreeSet::new());
         for (attachment, is_alive) in attached {
-            let network = attachment.network.as_str();
-            let container = attachment.container.as_str();
             if is_alive {
-                living.insert((network, container, attachment.interface.as_str()));
+                living.insert(attachment);
             }
-            cached.insert((network, container));
+            cached.insert((attachment.network.as_str(), &attachment.container));
         }
+        living.addresses.extend(links.untagged_addresses());
+        let mut named = BTreeSet::new();
         for lease in leases {
-            let Some((container, interface)) = &lease.holder else {
+            let Some(holder) = lease.attachment() else {
                 continue;
             };
-            let names = (lease.network.as_str(), container.as_str());
-            let interface = interface.as_ref().map_or("eth0", InterfaceName::as_str);
-            if !cached.contains(&names) {
-                living.insert((names.0, names.1, interface));
+            let is_cached = cached.contains(&(&*lease.network, &holder.container));
+            if !is_cached || living.addresses.contains(&lease.address) {
+                living.insert(&holder);
             }
+            named.insert(lease.address);
+        }
+        living.addresses.retain(|it| !named.contains(it));
+        for attachment in links.owners().filter_map(attachment_of) {
+            living.insert(&attachment);
         }
         living
     }
@@ -82,11 +99,26 @@ impl Living {
         }
     }
 
-    fn insert(&mut self, (network, container, interface): (&str, &str, &str)) {
+    /// One of these addresses is in a sandbox that has no name otherwise.
+    pub fn is_at(&self, addresses: &BTreeSet<IpAddr>) -> bool {
+        !self.addresses.is_disjoint(addresses)
+    }
+
+    /// There are such sandboxes, and a mark alone does not show that its attachment is gone.
+    pub fn has_unnamed(&self) -> bool {
+        !self.addresses.is_empty()
+    }
+
+    fn insert(&mut self, attachment: &Attachment) {
+        let Attachment {
+            network,
+            container,
+            interface,
+        } = attachment;
         self.chains.push(digest(&format!("{network}{container}")));
-        self.containers.insert(container.to_owned());
+        self.containers.insert(container.to_string());
         let instance = digest(&format!("{interface}:{container}"));
-        let parts = [digest(network), instance];
+        let parts = [digest(network.as_str()), instance];
         let parts = parts.map(|it| it.chars().take(16).collect::<String>());
         self.instances.insert(parts.join("-"));
     }
@@ -106,7 +138,7 @@ mod tests {
     #[test]
     fn marks_are_those_of_the_reference() {
         let mut living = Living::default();
-        living.insert(("pods", "a", "eth0"));
+        living.insert(&attachment_of("cni:pods/a/eth0").unwrap());
         assert!(living.has(&Mark::Chain("64e2b30124778559e7bbb4eb".into())));
         assert!(living.has(&Mark::Chain("64e2b30124778559e7bbb".into())));
         assert!(!living.has(&Mark::Chain("64e2b30124778559e7bbb4ec".into())));

@@ -7,8 +7,10 @@ mod iptables;
 mod living;
 mod nftables;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{ErrorKind, Write as _};
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
@@ -49,6 +51,8 @@ struct Remnant {
     /// Whose it is, in the reference's own words.
     owner: String,
     mark: Mark,
+    /// Those that its rules name, of the sandbox and perhaps of the host.
+    addresses: BTreeSet<IpAddr>,
 }
 
 /// By what the reference knows whose a remnant is.
@@ -109,7 +113,7 @@ fn tables() -> anyhow::Result<Vec<Box<dyn Table>>> {
 }
 
 fn clean(table: &dyn Table, living: &Living, action: Action) -> anyhow::Result<Vec<String>> {
-    let stays = |it: &&Remnant| living.has(&it.mark);
+    let stays = |it: &&Remnant| living.has(&it.mark) || living.is_at(&it.addresses);
     let (kept, gone): (Vec<_>, Vec<_>) = table.remnants().iter().partition(stays);
     if action == Action::Remove && (!gone.is_empty() || kept.is_empty() && table.is_shared()) {
         table.remove(&gone)?;

@@ -1,7 +1,11 @@
 //! Tables of `nf_tables`, which newer versions of the reference make by `nft`, by which they are read and changed here, too.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use anyhow::Context as _;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Mark, Remnant, Table, carry_out, output_of};
 use crate::node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
@@ -38,6 +42,8 @@ struct Rule {
     chain: String,
     handle: u64,
     comment: Option<String>,
+    #[serde(default)]
+    expr: Value,
 }
 
 /// Those that there are.
@@ -77,6 +83,7 @@ impl Rule {
             name: format!("{} handle {}", self.chain, self.handle),
             mark: mark(&comment),
             owner: comment,
+            addresses: addresses(&self.expr),
         })
     }
 }
@@ -101,6 +108,19 @@ impl Table for OwnTable {
             script.push(format!("delete table {}\n", self.title));
         }
         carry_out(&["nft", "--file", "-"], &script.concat())
+    }
+}
+
+/// Single addresses anywhere in the expressions of a rule; those of networks are below `prefix`.
+fn addresses(expressions: &Value) -> BTreeSet<IpAddr> {
+    match expressions {
+        Value::String(text) => text.parse().into_iter().collect(),
+        Value::Array(all) => all.iter().flat_map(addresses).collect(),
+        Value::Object(keys) => {
+            let single = keys.iter().filter(|(key, _)| *key != "prefix");
+            single.flat_map(|(_, value)| addresses(value)).collect()
+        }
+        _ => BTreeSet::new(),
     }
 }
 

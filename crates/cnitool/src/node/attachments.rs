@@ -112,15 +112,22 @@ impl Attached {
 }
 
 impl Lease {
-    /// The tag of its holder, as our links and elements bear it; `None` where that is not told.
-    pub fn owner(&self) -> Option<String> {
+    /// Its holder, whose interface is eth0 where an old version of host-local wrote none; `None` where the lease
+    /// names no holder.
+    pub fn attachment(&self) -> Option<Attachment> {
         let (container, interface) = self.holder.clone()?;
-        let attachment = Attachment {
+        Some(Attachment {
             network: self.network.parse().ok()?,
             container,
-            interface: interface?,
-        };
-        Some(attachment.owner())
+            interface: interface.or_else(|| "eth0".parse().ok())?,
+        })
+    }
+
+    /// The tag of its holder, as our links and elements bear it; `None` where that is not told.
+    pub fn owner(&self) -> Option<String> {
+        let (_, interface) = self.holder.as_ref()?;
+        interface.as_ref()?;
+        Some(self.attachment()?.owner())
     }
 
     /// It lies where host-local keeps leases whose `dataDir` is this.

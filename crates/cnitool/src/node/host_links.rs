@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use netlink::{Connection, Link, LinkKind};
+use netlink::{Address, Connection, Link, LinkKind};
 
 /// The host's ends of all pairs that lead elsewhere, or have an owner.
 #[derive(Debug, Default)]
@@ -42,7 +42,11 @@ impl HostLinks {
             let addresses = match link.peer_namespace {
                 // The tag says enough.
                 _ if owner.is_some() => Some(BTreeSet::new()),
-                Some(namespace) => addresses_in(namespace),
+                Some(namespace) => match addresses_in(namespace) {
+                    Behind::Addresses(addresses) => Some(addresses),
+                    Behind::Hidden => None,
+                    Behind::Ended => return None,
+                },
                 None => return None,
             };
             Some(HostLink {
@@ -77,6 +81,22 @@ impl HostLinks {
         self.links.iter().find(has)
     }
 
+    /// The owners of all links that have one.
+    pub fn owners(&self) -> impl Iterator<Item = &str> {
+        self.links.iter().filter_map(|it| it.owner.as_deref())
+    }
+
+    /// The addresses behind links without owner.
+    pub fn untagged_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let links = self.links.iter().filter(|it| it.owner.is_none());
+        links.filter_map(|it| it.addresses.clone()).flatten()
+    }
+
+    /// A link into whose sandbox this process may not look.
+    pub fn hidden(&self) -> Option<&HostLink> {
+        self.links.iter().find(|it| it.addresses.is_none())
+    }
+
     /// Links without owner behind which no address is seen: the sandbox of one of them may be anybody's.
     pub fn unexplained(&self) -> impl Iterator<Item = &HostLink> {
         let links = self.links.iter().filter(|it| it.owner.is_none());
@@ -84,11 +104,23 @@ impl HostLinks {
     }
 }
 
-/// `None` where this process may not look, or the namespace ends at this moment.
-fn addresses_in(connection: &Connection, namespace: i32) -> Option<BTreeSet<IpAddr>> {
-    let addresses = connection.addresses_in(namespace).ok()?;
-    let outward = addresses
-        .iter()
-        .filter(|it| !it.is_link_local && !it.address.ip().is_loopback());
-    Some(outward.map(|it| it.address.ip()).collect())
+/// What the kernel shows of a namespace.
+#[derive(Debug, Clone)]
+enum Behind {
+    Addresses(BTreeSet<IpAddr>),
+    /// This process may not look into it.
+    Hidden,
+    /// It ends at this moment, and with it the link.
+    Ended,
+}
+
+fn addresses_in(connection: &Connection, namespace: i32) -> Behind {
+    let addresses = match connection.addresses_in(namespace) {
+        Err(error) if error.is_no_namespace() => return Behind::Ended,
+        Err(_) => return Behind::Hidden,
+        Ok(addresses) => addresses,
+    };
+    let is_outward = |it: &&Address| !it.is_link_local && !it.address.ip().is_loopback();
+    let outward = addresses.iter().filter(is_outward);
+    Behind::Addresses(outward.map(|it| it.address.ip()).collect())
 }

@@ -43,13 +43,7 @@ pub enum Life {
 impl<'n> Remains<'n> {
     /// Of the holder of a lease; `None` where the lease does not name one.
     pub fn of_lease(node: &'n Node, lease: &'n Lease) -> Option<Self> {
-        let (container, interface) = lease.holder.clone()?;
-        let attachment = Attachment {
-            network: lease.network.parse().ok()?,
-            container,
-            // Old versions of host-local wrote none, and knew only this one.
-            interface: interface.or_else(|| "eth0".parse().ok())?,
-        };
+        let attachment = lease.attachment()?;
         Some(Self {
             cached: node.attached.iter().find(|it| it.attachment == attachment),
             leases: vec![lease],
