@@ -131,6 +131,10 @@ impl Snapshot {
             let record = fs::read_to_string(&file).unwrap();
             self.add(format!("record {}", file.display()), record);
         }
+        for link in entries(Path::new("/run/cni/localnet")) {
+            let users = entries(&link);
+            self.add(format!("users of {}", link.display()), format!("{users:?}"));
+        }
     }
 
     /// `last_reserved_ip` and the lock stay, as does whatever says no address.

@@ -203,25 +203,6 @@ fn localhost_of_ipv6_is_refused_at_once() {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
 }
 
-#[test]
-fn pods_do_not_reach_what_listens_on_localhost() {
-    let host = Host::new();
-    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
-    host.ports().add(&a, &PORTS);
-    assert_eq!(route_localnet(&host), "1");
-    a.set_sysctl("net/ipv4/conf/all/route_localnet", "1");
-    a.ip("route add 127.0.0.0/8 via 10.1.0.1");
-    let attack = || tcp_by_port(&a, "127.0.0.1:9000", (&host, 9000));
-    assert_eq!(attack(), None);
-    host.run(
-        "nft",
-        &["flush", "chain", "inet", "cni-portmap", "martians"],
-    );
-    assert_eq!(attack(), Some("10.1.0.2".parse().unwrap()), "it is real");
-    host.ports().add(&b, &["8081:80"]);
-    assert_eq!(attack(), None);
-}
-
 fn route_localnet(host: &Host) -> String {
     host.sysctl("net/ipv4/conf/cni0/route_localnet").unwrap()
 }

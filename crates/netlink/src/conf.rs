@@ -3,6 +3,7 @@
 //! A file below `/proc/sys/net` is found among those of all namespaces, one by one
 //! (`proc_sys_compare` in `fs/proc/proc_sysctl.c`), which takes a millisecond at a thousand.
 
+use netlink_packet_core::{DefaultNla, Emitable as _, NLA_F_NESTED};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InetDevConf, LinkAttribute,
 };
@@ -80,3 +81,22 @@ pub(crate) fn arp_notify() -> LinkAttribute {
     let conf = AfSpecInet::DevConfRequest(conf);
     LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![conf])])
 }
+
+/// `route_localnet` of a link. netlink-packet-route leaves out what is 0.
+pub(crate) fn route_localnet(value: u32) -> LinkAttribute {
+    let value = DefaultNla::new(ROUTE_LOCALNET, value.to_ne_bytes().to_vec());
+    let inet = nested(AF_INET, &nested(CONF, &value));
+    LinkAttribute::Other(nested(AF_SPEC, &inet))
+}
+
+fn nested(kind: u16, attribute: &DefaultNla) -> DefaultNla {
+    let mut bytes = vec![0; attribute.buffer_len()];
+    attribute.emit(&mut bytes);
+    DefaultNla::new(kind | NLA_F_NESTED, bytes)
+}
+
+/// `IFLA_AF_SPEC`, `AF_INET`, `IFLA_INET_CONF` and `IPV4_DEVCONF_ROUTE_LOCALNET`
+const AF_SPEC: u16 = 26;
+const AF_INET: u16 = 2;
+const CONF: u16 = 1;
+const ROUTE_LOCALNET: u16 = 26;

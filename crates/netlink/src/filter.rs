@@ -215,14 +215,20 @@ impl Packets {
 
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.packets {
-            Packets::All => write!(f, "for all packets")?,
-            Packets::From(subnet) => write!(f, "for packets from {subnet}")?,
-            Packets::To(subnet) => write!(f, "for packets to {subnet}")?,
-        }
+        write!(f, "for {}", self.packets)?;
         match self.redirect {
             None => Ok(()),
             Some(link) => write!(f, " that leads to link number {link}"),
+        }
+    }
+}
+
+impl fmt::Display for Packets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all packets"),
+            Self::From(subnet) => write!(f, "packets from {subnet}"),
+            Self::To(subnet) => write!(f, "packets to {subnet}"),
         }
     }
 }
@@ -240,7 +246,7 @@ fn keys(subnet: IpNetwork, offset: i32) -> Vec<TcU32Key> {
     keys.collect()
 }
 
-fn words(address: IpAddr) -> Vec<u32> {
+pub(crate) fn words(address: IpAddr) -> Vec<u32> {
     match address {
         IpAddr::V4(address) => vec![address.to_bits()],
         IpAddr::V6(address) => {

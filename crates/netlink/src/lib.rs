@@ -1,5 +1,5 @@
 //! Links, addresses, routes and queueing disciplines of one network namespace, over
-//! rtnetlink.
+//! rtnetlink; and `IPsec` policies that block packets.
 //!
 //! A [`Connection`] belongs to the namespace that it was opened in. Its methods block
 //! until the kernel has answered; what can take longer is waited for by event, with a
@@ -21,6 +21,7 @@ mod lookup;
 mod mac;
 mod message;
 mod monitor;
+mod policy;
 mod qdisc;
 mod removal;
 mod request;
@@ -40,6 +41,7 @@ pub use ifb::Ifb;
 pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind, PortState};
 pub use mac::{InvalidMac, MacAddress};
 pub use monitor::{Monitor, Wait};
+pub use policy::Policies;
 pub use qdisc::{Discipline, Handle, Place, Qdisc};
 pub use removal::finish;
 pub use request::{LinkChange, Request};

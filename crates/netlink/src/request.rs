@@ -52,6 +52,8 @@ pub enum LinkChange<'a> {
     Isolated,
     /// As `sysctl -w net.ipv4.conf.….arp_notify=1`.
     ArpNotify,
+    /// To 0 or 1. As `sysctl -w net.ipv4.conf.….route_localnet`.
+    RouteLocalnet(u32),
     /// As `ip link set … addrgenmode`.
     LinkLocal(LinkLocalOrigin),
     /// Each port of the bridge passes the VLANs that it carries, and no others. As `ip link
@@ -150,6 +152,7 @@ impl LinkChange<'_> {
             Self::Hairpin => of_port(InfoBridgePort::HairpinMode(true)),
             Self::Isolated => of_port(InfoBridgePort::Isolated(true)),
             Self::ArpNotify => conf::arp_notify(),
+            Self::RouteLocalnet(value) => conf::route_localnet(*value),
             Self::LinkLocal(origin) => origin.attribute(),
             Self::VlanFiltering => LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::Bridge),
@@ -169,6 +172,7 @@ impl LinkChange<'_> {
             Self::Hairpin => "set hairpin mode of port",
             Self::Isolated => "isolate port",
             Self::ArpNotify => "set arp_notify of",
+            Self::RouteLocalnet(_) => "set route_localnet of",
             Self::LinkLocal(_) => "set addrgenmode of",
             Self::VlanFiltering => "filter VLANs on bridge",
         }

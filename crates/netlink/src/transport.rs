@@ -47,10 +47,15 @@ pub(crate) enum Group {
 }
 
 impl Transport {
-    /// Opens a socket in the calling thread's namespace that listens to `groups`.
+    /// Opens a socket for rtnetlink in the calling thread's namespace that listens to `groups`.
     pub fn open(groups: &[Group]) -> Result<Self, Error> {
+        Self::of(NETLINK_ROUTE, groups)
+    }
+
+    /// As [`Self::open`], for another netlink protocol.
+    pub fn of(protocol: isize, groups: &[Group]) -> Result<Self, Error> {
         let open = || -> io::Result<Socket> {
-            let socket = Socket::new(NETLINK_ROUTE)?;
+            let socket = Socket::new(protocol)?;
             // From now on it hears nobody but the kernel.
             socket.connect(&SocketAddr::new(0, 0))?;
             // With the request's text left out, what follows its header are attributes.

@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::record::Records;
 use crate::{firewall, localnet, table};
 
-/// Compares ports, chains and the sysctl.
+/// Compares ports, chains, the sysctl and what guards it.
 ///
 /// # Errors
 /// All that differs, in one error; code 7 where there is no `prevResult` to compare with.
@@ -30,11 +30,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let claim = table::claim(&plan, &config, &links, attachment.owner());
     let record = Records::default().find(attachment)?;
     let mut differences = firewall::differences(&claim, &record)?;
-    let sysctl = plan
-        .localnet()
-        .and_then(|pod| localnet::sysctl(&links, pod));
-    if let Some(sysctl) = sysctl {
-        differences.push(format!("sysctl {} is 0, not 1", sysctl.key()));
+    if let Some(link) = localnet::link(&links, &plan) {
+        differences.extend(localnet::differences(link, &record)?);
     }
     if differences.is_empty() {
         return Ok(());

@@ -5,8 +5,8 @@ use std::time::Duration;
 use cni::{Attachment, DelRequest};
 use netns::{Netns, NetnsLock};
 
-use crate::firewall;
 use crate::record::Records;
+use crate::{firewall, localnet};
 
 /// Removes what the attachment has. What is not there is removed.
 ///
@@ -20,7 +20,9 @@ pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     let (owner, records) = (attachment.owner(), Records::default());
     cni::step("remove the ports");
     let _lock = keep_reload_out();
-    firewall::remove_of(&owner, &records)?;
+    let record = records.read(&owner);
+    firewall::remove_of(&owner, record.as_ref())?;
+    localnet::release(&owner, record.as_ref())?;
     records.remove(&owner)
 }
 

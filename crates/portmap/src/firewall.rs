@@ -10,18 +10,18 @@ use netlink::Family;
 use nft::{Connection, Element, IpVersion};
 
 use crate::plan::HostPort;
-use crate::record::{Record, Records};
+use crate::record::Record;
 use crate::table::{self, Claim};
 
-/// Removes what `owner` has: what its record lists, or, without one, what bears its name. What is
+/// Removes what `owner` has: what its record lists, or, without one, what has its name. What is
 /// not there, or cannot be, is removed.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn remove_of(owner: &str, records: &Records) -> anyhow::Result<()> {
+pub(crate) fn remove_of(owner: &str, record: Option<&Record>) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     let table = table::table();
-    let deleted = match records.read(owner) {
+    let deleted = match record {
         Some(record) => connection.delete_known(&table, &record.elements),
         None => connection.delete(&table, |it| it == owner),
     };

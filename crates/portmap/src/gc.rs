@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use cni::{Attachment, GcRequest, note};
 
 use crate::record::Records;
-use crate::{del, firewall};
+use crate::{del, firewall, localnet};
 
 /// Removes what belongs to this network and to no listed attachment.
 ///
@@ -22,5 +22,8 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     }
     let records = Records::default();
     let owners = records.owners()?.into_iter().filter(|it| is_doomed(it));
-    cni::all(owners.map(|owner| records.remove(&owner)))
+    cni::all(owners.map(|owner| {
+        localnet::release(&owner, records.read(&owner).as_ref())?;
+        records.remove(&owner)
+    }))
 }

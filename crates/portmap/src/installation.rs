@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use anyhow::Context as _;
 use cni::{AddRequest, Attachment, Error, note};
-use netns::{Netns, Sysctl};
+use netlink::Link;
+use netns::Netns;
 use nft::{Change, Connection, Element, Updated};
 
 use crate::config::Config;
@@ -24,8 +25,9 @@ pub(crate) struct Installation<'a> {
     claim: Claim,
     /// As it shall be in the end.
     record: Record,
+    host: netlink::Connection,
     /// By which 127.0.0.1 is let out.
-    sysctl: Option<Sysctl>,
+    localnet: Option<Link>,
     records: Records,
     /// That of an earlier ADD.
     earlier: Option<Record>,
@@ -44,6 +46,7 @@ impl<'a> Installation<'a> {
         let host = netlink::Connection::open()?;
         let links = localnet::links(&host, &plan.pods())?;
         let claim = table::claim(plan, config, &links, attachment.owner());
+        let localnet = localnet::link(&links, plan).cloned();
         let identity = Identity::of(&request.netns)
             .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
         let record = Record {
@@ -51,6 +54,7 @@ impl<'a> Installation<'a> {
             identity,
             interface: attachment.interface.as_str().to_owned(),
             host_link: holder::host_link(&host, request.chained()?, &sandbox)?,
+            localnet: localnet.as_ref().map(|it| it.index),
             addresses: plan.pods(),
             elements: claim.elements.clone(),
         };
@@ -62,9 +66,8 @@ impl<'a> Installation<'a> {
         }
         Ok(Self {
             attachment,
-            sysctl: plan
-                .localnet()
-                .and_then(|pod| localnet::sysctl(&links, pod)),
+            host,
+            localnet,
             claim,
             record,
             records,
@@ -90,7 +93,7 @@ impl<'a> Installation<'a> {
                 Ok(updated) => {
                     updated.warning(&self.claim.table).iter().for_each(note);
                     self.take_over_displaced(&connection)?;
-                    self.sysctl.as_ref().map_or(Ok(()), localnet::let_out)?;
+                    self.let_localhost_out()?;
                     return Ok(match updated {
                         Updated::Nothing => Vec::new(),
                         Updated::Rules | Updated::Table => self.connectionless_ports(),
@@ -117,6 +120,13 @@ impl<'a> Installation<'a> {
         Err(Error::TryAgain { reason }.into())
     }
 
+    fn let_localhost_out(&self) -> anyhow::Result<()> {
+        match &self.localnet {
+            Some(link) => localnet::let_out(&self.host, link, &self.claim.owner),
+            None => Ok(()),
+        }
+    }
+
     /// What an earlier ADD left is there again, and nothing else.
     ///
     /// # Errors
@@ -133,6 +143,7 @@ impl<'a> Installation<'a> {
             self.restore(doomed).map_err(coded)?;
             firewall::forget(&self.connectionless_ports());
         }
+        self.release_all_but(earlier.localnet)?;
         self.records.write(&self.claim.owner, earlier)
     }
 
@@ -145,6 +156,7 @@ impl<'a> Installation<'a> {
         let finish = || {
             let chains = Connection::open()?.delete_chains_of(&self.claim.table, self.had());
             chains.map_err(coded)?;
+            self.release_all_but(self.record.localnet)?;
             self.records.write(&self.claim.owner, &self.record)
         };
         if let Err(error) = finish() {
@@ -204,6 +216,14 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
+    /// An earlier ADD may have let 127.0.0.1 out by another link, or this one did alone.
+    fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
+        let records = [Some(&self.record), self.earlier.as_ref()];
+        let others = records.into_iter().flatten();
+        let others = others.filter(|it| it.localnet != localnet);
+        cni::all(others.map(|it| localnet::release(&self.claim.owner, Some(it))))
+    }
+
     fn had(&self) -> &[Element] {
         self.earlier.as_ref().map_or(&[], |it| &it.elements)
     }
@@ -255,6 +275,7 @@ fn take_over(
     chains.map_err(coded)?;
     firewall::forget_led(connection, &doomed, |_| true);
     if is_unchanged() {
+        localnet::release(owner, Some(gone))?;
         records.remove(owner)?;
     }
     Ok(())

@@ -26,6 +26,9 @@ pub(crate) struct Record {
     /// The index of the host's end of the pair that leads there, where one was told of.
     #[serde(default)]
     pub host_link: Option<u32>,
+    /// The index of the link by which packets from 127.0.0.1 leave to it, if any do.
+    #[serde(default)]
+    pub localnet: Option<u32>,
     /// The addresses that ports lead to.
     pub addresses: Vec<IpAddr>,
     /// What it may have in `nf_tables`, and nothing but this.
@@ -184,6 +187,7 @@ mod tests {
             identity: Identity::of(Path::new("/proc/self/ns/net")).unwrap(),
             interface: "eth0".to_owned(),
             host_link: Some(7),
+            localnet: Some(3),
             addresses: vec!["10.1.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
             elements: vec![Element::new(
                 "ports4",

@@ -1,0 +1,170 @@
+//! portmap: 127.0.0.1 reaches pods by the host's ports, and pods never reach what listens there alone
+//! (CVE-2020-8558).
+
+use std::fs;
+
+use tests::traffic::{tcp, tcp_by_port, udp, udp_by_port};
+use tests::{Host, Place as _, Ports, Sandbox};
+
+const PORTS: [&str; 2] = ["8080:80", "8080:80/udp"];
+
+fn route_localnet(host: &Host) -> String {
+    host.sysctl("net/ipv4/conf/cni0/route_localnet").unwrap()
+}
+
+/// The pod's root has it send what is for 127.0.0.0/8 to the host.
+fn turn(pod: &Sandbox) {
+    pod.set_sysctl("net/ipv4/conf/all/route_localnet", "1");
+    pod.ip("route add 127.0.0.0/8 via 10.1.0.1");
+}
+
+/// A client in `pod` reaches a server of the host on 127.0.0.1, by TCP and by UDP.
+fn intrudes(pod: &Sandbox, host: &Host) -> [bool; 2] {
+    [
+        tcp(pod, host, "127.0.0.1").is_some(),
+        udp(pod, host, "127.0.0.1"),
+    ]
+}
+
+fn localhost_reaches(pod: &Sandbox, host: &Host) -> [bool; 2] {
+    [
+        tcp_by_port(host, "127.0.0.1:8080", (pod, 80)).is_some(),
+        udp_by_port(host, "127.0.0.1:8080", (pod, 80)).is_some(),
+    ]
+}
+
+#[test]
+fn pods_do_not_reach_localhost_before_and_after_a_flush_of_all_rules() {
+    for bridged_frames in [true, false] {
+        let host = Host::new();
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+        let ports = host.ports().with_bridge("bridgeNfCall", bridged_frames);
+        if host.show_bridged_frames(bridged_frames) != bridged_frames {
+            continue;
+        }
+        ports.add(&a, &PORTS);
+        turn(&a);
+        assert_eq!(localhost_reaches(&a, &host), [true; 2]);
+        host.run("nft", &["flush", "ruleset"]);
+        assert_eq!(route_localnet(&host), "1");
+        assert_eq!(intrudes(&a, &host), [false; 2]);
+        host.ip("xfrm policy flush");
+        assert_eq!(intrudes(&a, &host), [true; 2], "it is real");
+        ports.add(&b, &["8081:80"]);
+        assert_eq!(intrudes(&a, &host), [false; 2]);
+        // Each of both guards suffices.
+        host.ip("xfrm policy flush");
+        assert_eq!(intrudes(&a, &host), [false; 2]);
+    }
+}
+
+#[test]
+fn check_names_a_missing_policy_and_reload_puts_it_back() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = host.pods();
+    tool.add("pods", &a, &PORTS);
+    let blocked = || host.ip("xfrm policy").matches("action block").count();
+    assert_eq!(blocked(), 2);
+    host.ip("xfrm policy delete dir in dst 127.0.0.0/8");
+    let said = tool
+        .run(&["check", "pods", a.path().to_str().unwrap()])
+        .run();
+    assert!(
+        said.stderr
+            .contains("no IPsec policy blocks packets to 127.0.0.0/8"),
+        "{said:?}"
+    );
+    tool.run(&["reload"]).ok();
+    assert_eq!(blocked(), 2);
+}
+
+#[test]
+fn route_localnet_goes_back_with_the_last_port_that_127_0_0_1_reaches() {
+    let host = Host::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    ports.add(&a, &PORTS);
+    ports.add(&b, &["8081:80"]);
+    ports.add(&c, &["10.1.0.1:8082:80"]);
+    ports.forgotten(&a).ok();
+    ports.forgotten(&a).ok();
+    assert_eq!(route_localnet(&host), "1");
+    assert!(tcp_by_port(&host, "127.0.0.1:8081", (&b, 80)).is_some());
+    ports.forgotten(&b).ok();
+    assert_eq!(route_localnet(&host), "0");
+    turn(&c);
+    host.run("nft", &["flush", "ruleset"]);
+    host.ip("xfrm policy flush");
+    assert_eq!(intrudes(&c, &host), [false; 2]);
+}
+
+/// By GC, by a second ADD without such a port, and by DEL of an attachment whose record is lost.
+#[test]
+fn route_localnet_goes_back_however_the_ports_end() {
+    let end_by: [fn(&Ports<'_>, &Sandbox); 3] = [
+        |ports, _| drop(ports.portmap().gc(&[]).ok()),
+        |ports, pod| {
+            let portmap = ports.portmap().clone().with("prevResult", result(ports));
+            Ports::asking(&portmap, &["10.1.0.1:8080:80"]).add(pod);
+        },
+        |ports, pod| {
+            fs::remove_file(format!("/run/cni/portmap/cni:pods:{}:eth0", pod.name())).unwrap();
+            ports.forgotten(pod).ok();
+        },
+    ];
+    for end in end_by {
+        let host = Host::new();
+        let a = host.sandbox("a");
+        let ports = host.ports();
+        let ports = ports.clone().with("prevResult", ports.bridge().add(&a));
+        Ports::asking(ports.portmap(), &PORTS).add(&a);
+        assert_eq!(route_localnet(&host), "1");
+        end(&ports, &a);
+        assert_eq!(route_localnet(&host), "0");
+    }
+}
+
+fn result(ports: &Ports<'_>) -> serde_json::Value {
+    ports.portmap().config()["prevResult"].clone()
+}
+
+#[test]
+fn route_localnet_that_another_program_set_stays() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    let portmap = ports.attach(&a, &PORTS);
+    host.set_sysctl("net/ipv4/conf/cni0/route_localnet", "1");
+    portmap.add(&a);
+    ports.add(&b, &["8081:80"]);
+    for pod in [&a, &b] {
+        ports.forgotten(pod).ok();
+    }
+    assert_eq!(route_localnet(&host), "1");
+}
+
+/// Another attachment joins as the last one leaves, again and again.
+#[test]
+fn route_localnet_is_1_where_an_add_and_the_last_del_meet() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let ports = host.ports();
+    let first = ports.attach(&a, &PORTS);
+    let second = ports.attach(&b, &["8081:80"]);
+    first.add(&a);
+    for _ in 0..10 {
+        tests::at_once(&[(&first, &a), (&second, &b)], |(portmap, pod)| {
+            let verb = if is_attached(pod) { "DEL" } else { "ADD" };
+            portmap.on(verb, pod).ok();
+        });
+        let attached = [&a, &b].map(is_attached);
+        assert_eq!(attached.iter().filter(|it| **it).count(), 1);
+        assert_eq!(route_localnet(&host), "1");
+    }
+}
+
+/// There is a record of it.
+fn is_attached(pod: &Sandbox) -> bool {
+    fs::exists(format!("/run/cni/portmap/cni:pods:{}:eth0", pod.name())).unwrap()
+}
