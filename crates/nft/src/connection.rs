@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{GenAttribute, ListAttribute, NfTablesMessage};
+use nix::errno::Errno;
 
 use crate::element::Element;
 use crate::error::Error;
@@ -104,8 +105,8 @@ impl Connection {
     /// added again as it was stays.
     ///
     /// # Errors
-    /// Those of `decide`; [`Error::Refused`] and [`Error::Unsupported`], in which case nothing
-    /// is changed; [`Error::Busy`].
+    /// Those of `decide`; [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`], in which case
+    /// nothing is changed; [`Error::Busy`].
     pub fn update<E: From<Error>>(
         &self,
         table: &Table,
@@ -117,7 +118,7 @@ impl Connection {
             let repairs = match self.repairs(table)? {
                 Repairs::InPlace(repairs) => repairs,
                 Repairs::Anew(messages) => {
-                    if self.commit(messages, generation)? == Committed::Yes {
+                    if self.commit(table, messages, generation)? == Committed::Yes {
                         made_anew = true;
                     }
                     return Ok(Committed::Outdated);
@@ -133,7 +134,7 @@ impl Connection {
                 [] => Updated::Nothing,
                 _ => Updated::Rules,
             };
-            Ok(self.commit(messages, generation)?)
+            Ok(self.commit(table, messages, generation)?)
         });
         done.map(|()| updated)
     }
@@ -145,7 +146,8 @@ impl Connection {
     pub fn rehearse(&self, table: &Table) -> Result<(), Error> {
         let generation = self.generation()?;
         let repairs = self.repairs(table)?;
-        self.socket.rehearse(repairs.into_messages(), generation)
+        let rehearsed = self.socket.rehearse(repairs.into_messages(), generation);
+        rehearsed.map_err(|error| self.explained(table, error))
     }
 
     /// The element of `table` that has the key of `wanted`, whosever it is.
@@ -218,13 +220,25 @@ impl Connection {
     /// told while somebody else changed the rules may lack what was there all the time.
     pub(crate) fn commit(
         &self,
+        table: &Table,
         messages: Vec<Message>,
         generation: u32,
     ) -> Result<Committed, Error> {
         if messages.is_empty() && self.generation()? != generation {
             return Ok(Committed::Outdated);
         }
-        self.socket.commit(messages, generation)
+        let committed = self.socket.commit(messages, generation);
+        committed.map_err(|error| self.explained(table, error))
+    }
+
+    /// The kernel refuses changes to another program's table in the same way as those of a process without
+    /// capability.
+    fn explained(&self, table: &Table, error: Error) -> Error {
+        let is_refused = error.errno() == Some(Errno::EPERM);
+        if is_refused && self.is_owned(table).unwrap_or(false) {
+            return Error::Owned { table: table.name };
+        }
+        error
     }
 
     /// The comments of the rules of the chain, in their order.

@@ -62,7 +62,7 @@ impl Connection {
             };
             let mut messages: Vec<_> = doomed.iter().map(|it| table.delete_element(it)).collect();
             messages.extend(idle);
-            self.commit(messages, generation)
+            self.commit(table, messages, generation)
         })?;
         Ok(doomed)
     }
@@ -75,7 +75,7 @@ impl Connection {
         until_current(|| {
             let generation = self.generation()?;
             match self.idle_chains(table, elements, &[])? {
-                Some(idle) => self.commit(idle, generation),
+                Some(idle) => self.commit(table, idle, generation),
                 None => Ok(Committed::Outdated),
             }
         })

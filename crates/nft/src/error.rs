@@ -35,6 +35,14 @@ pub enum Error {
         /// What it was built without: `CONFIG_NF_TABLES`, or `… or …` where that cannot be told.
         option: String,
     },
+    /// Another program made the table its own (`flags owner`): the kernel lets no other change it.
+    #[error(
+        "nf_tables table {table} belongs to another running program (flags owner), and no other may change it; end that program, `nft list table` shows its name"
+    )]
+    Owned {
+        /// The table's name.
+        table: &'static str,
+    },
     /// Somebody else changed the rules each time between reading and writing.
     #[error("somebody goes on changing the firewall rules of this host")]
     Busy,

@@ -347,7 +347,7 @@ const BATCH_GENERATION: u16 = 1;
 const SUBSYSTEM: u16 = 10;
 
 /// `NF_ACCEPT`
-const ACCEPT: u32 = 1;
+pub(crate) const ACCEPT: u32 = 1;
 
 /// `NFT_DATA_VERDICT`
 pub(crate) const VERDICT: u32 = 0xffff_ff00;

@@ -7,7 +7,7 @@ use netlink_packet_netfilter::nftables::{
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::message::{Message, VERDICT};
+use crate::message::{ACCEPT, Message, VERDICT};
 use crate::reply::Reply;
 use crate::table::{Chain, Table};
 
@@ -110,18 +110,33 @@ impl Connection {
     }
 
     fn is_dormant(&self, table: &Table) -> Result<bool, Error> {
+        let attributes = self.table_attributes(table)?;
+        Ok(attributes.iter().any(|attribute| {
+            matches!(attribute, TableAttribute::Flags(it) if it.contains(TableFlags::Dormant))
+        }))
+    }
+
+    /// Another program owns the table. One that outlived its owner (`flags owner,persist`) has none.
+    pub(crate) fn is_owned(&self, table: &Table) -> Result<bool, Error> {
+        let attributes = self.table_attributes(table)?;
+        let is_owner =
+            |it: &TableAttribute| matches!(it, TableAttribute::Owner(port) if *port != 0);
+        Ok(attributes.iter().any(is_owner))
+    }
+
+    /// None, where there is no such table.
+    fn table_attributes(&self, table: &Table) -> Result<Vec<TableAttribute>, Error> {
         let replies = match self.socket.get(table.get()) {
-            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) if error.is_not_found() => return Ok(Vec::new()),
             replies => replies?,
         };
-        Ok(replies.iter().any(|reply| match reply {
+        let attributes = replies.into_iter().filter_map(|reply| match reply {
             Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewTable(it))) => {
-                it.attributes.iter().any(|attribute| {
-                    matches!(attribute, TableAttribute::Flags(it) if it.contains(TableFlags::Dormant))
-                })
+                Some(it.attributes)
             }
-            _ => false,
-        }))
+            _ => None,
+        });
+        Ok(attributes.flatten().collect())
     }
 
     /// The chains that are not there, or not with their rules alone.
@@ -135,14 +150,30 @@ impl Connection {
         Ok(broken)
     }
 
-    /// The chain has its rules and no others. Where it has, sets and hook are there, too: neither
-    /// can be taken away from under a rule, which says by its comment for which hook it was made.
+    /// The chain has its rules and no others, and lets pass what none of them is for. Where it has its rules,
+    /// sets and hook exist, too: neither can be taken away from under a rule, which says by its comment for which
+    /// hook it was made.
     fn is_complete(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
         let found = match self.rules_of(table, &chain.name) {
             Err(error) if error.is_not_found() => return Ok(false),
             found => found?,
         };
-        Ok(chain.identities().map(Some).eq(found))
+        let has_rules = chain.identities().map(Some).eq(found);
+        Ok(has_rules && (chain.entry.is_none() || self.accepts(table, chain)?))
+    }
+
+    /// The policy of a base chain, which anybody can change without touching its rules.
+    fn accepts(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
+        let replies = match self.socket.get(table.get_chain(&chain.name)) {
+            Err(error) if error.is_not_found() => return Ok(false),
+            replies => replies?,
+        };
+        Ok(replies.iter().any(|reply| match reply {
+            Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(it))) => {
+                it.attributes.contains(&ChainAttribute::Policy(ACCEPT))
+            }
+            _ => false,
+        }))
     }
 }
 
