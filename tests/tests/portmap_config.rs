@@ -133,6 +133,11 @@ fn what_makes_no_sense_is_refused_before_anything_is_done() {
         "65536:80",
         "8080:80/icmp",
         "[::1]:8080:80",
+        "169.254.1.1:8080:80",
+        "[fe80::1]:8080:80",
+        "224.0.0.1:8080:80",
+        "[ff02::1]:8080:80",
+        "255.255.255.255:8080:80",
     ] {
         let portmap = ports.attach(&a, &["9090:90", mapping]);
         let refusal = portmap.on("ADD", &a).error();

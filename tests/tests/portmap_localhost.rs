@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use tests::traffic::{tcp, tcp_by_port, udp, udp_by_port};
+use tests::traffic::{Connection, tcp, tcp_by_port, udp, udp_by_port};
 use tests::{Host, Place as _, Ports, Sandbox};
 
 const PORTS: [&str; 2] = ["8080:80", "8080:80/udp"];
@@ -167,4 +167,36 @@ fn route_localnet_is_1_where_an_add_and_the_last_del_meet() {
 /// There is a record of it.
 fn is_attached(pod: &Sandbox) -> bool {
     fs::exists(format!("/run/cni/portmap/cni:pods:{}:eth0", pod.name())).unwrap()
+}
+
+/// As clients that are bound to an address of their own, to be told apart.
+#[test]
+fn a_client_of_any_address_in_127_0_0_0_8_is_answered() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    host.ports().add(&a, &PORTS);
+    for source in ["127.0.0.1:0", "127.0.0.2:0", "127.255.0.9:0"] {
+        let connection = Connection::open_from((&host, source), "127.0.0.1:8080", (&a, 80));
+        assert!(connection.unwrap().carries(), "{source}");
+    }
+}
+
+/// As of a name server of the node for its pods.
+#[test]
+fn a_port_of_all_addresses_leaves_link_local_ones_to_the_host() {
+    let host = Host::new();
+    let outside = host.outside();
+    let a = host.sandbox("a");
+    host.ip("address add 169.254.20.10/32 dev uplink");
+    let link_local = host.link_local_addresses("uplink");
+    let (link_local, _) = link_local[0].split_once('/').unwrap();
+    let link = outside.link("outside")["ifindex"].clone();
+    host.ports().add(&a, &PORTS);
+    a.ip("route add 169.254.20.10 via 10.1.0.1");
+    let own = "169.254.20.10:8080";
+    assert!(tcp_by_port(&a, own, (&host, 8080)).is_some());
+    assert!(udp_by_port(&host, own, (&host, 8080)).is_some());
+    let own = format!("[{link_local}%{link}]:8080");
+    assert!(tcp_by_port(&outside, &own, (&host, 8080)).is_some());
+    assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
 }

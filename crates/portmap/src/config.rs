@@ -265,7 +265,32 @@ fn host_address(text: &str, key: &str) -> Result<HostAddress, Error> {
             let reason = "::1: nothing that comes from ::1 can leave the host, so no container can answer it; 127.0.0.1 works";
             Err(Error::invalid(key, reason))
         }
-        address => Ok(HostAddress::One(address)),
+        address => match kind_of_no_host(address) {
+            Some(kind) => Err(Error::invalid(key, format!("{address} {kind}"))),
+            None => Ok(HostAddress::One(address)),
+        },
+    }
+}
+
+/// Why no port of a host can be at `address`.
+fn kind_of_no_host(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if is_link_local(address) => Some(
+            "is link-local: it says nothing without a link, and the kernel forwards nothing from one link to another for it",
+        ),
+        _ if address.is_multicast() => Some("is a multicast address, which no host has"),
+        IpAddr::V4(address) if address.is_broadcast() => {
+            Some("is the broadcast address, which no host has")
+        }
+        _ => None,
+    }
+}
+
+/// In 169.254.0.0/16 or `fe80::/10`.
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 

@@ -9,6 +9,7 @@ use ipnetwork::IpNetwork;
 use netlink::Family;
 use nft::{Connection, Element, IpVersion};
 
+use crate::config::is_link_local;
 use crate::plan::HostPort;
 use crate::record::Record;
 use crate::table::{self, Claim};
@@ -95,8 +96,7 @@ pub(crate) fn forget(ports: &[HostPort]) {
     forget().unwrap_or_else(note_unforgotten);
 }
 
-/// The addresses at which `ports` of every address are, but for loopback networks, of which clients use
-/// 127.0.0.1. All addresses where the kernel does not say.
+/// The addresses at which `ports` of every address are; of loopback networks 127.0.0.1 alone, which clients use. All addresses where the kernel does not say.
 fn host_addresses(ports: &[HostPort]) -> Vec<IpNetwork> {
     let every = ports.iter().filter(|it| it.address.is_none());
     let versions: BTreeSet<_> = every.map(|it| it.version).collect();
@@ -110,8 +110,10 @@ fn host_addresses(ports: &[HostPort]) -> Vec<IpNetwork> {
         networks.collect::<Result<Vec<_>, netlink::Error>>()
     };
     let networks = read().map_or_else(|_| everywhere(), |it| it.concat());
-    let is_used = |it: &IpNetwork| {
-        !it.ip().is_loopback() || it.ip() == Ipv4Addr::LOCALHOST && it.prefix() == 32
+    let is_used = |it: &IpNetwork| match it.ip() {
+        address if is_link_local(address) => false,
+        address if address.is_loopback() => address == Ipv4Addr::LOCALHOST && it.prefix() == 32,
+        _ => true,
     };
     networks.into_iter().filter(is_used).collect()
 }

@@ -16,6 +16,7 @@ mod gc;
 mod holder;
 mod installation;
 mod localnet;
+mod names;
 mod plan;
 mod raw;
 mod record;

@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 use netlink::Link;
 use nft::{
-    Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
-    TargetType, Type, Value,
+    Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set, Table, Value,
 };
 
 use crate::config::{Config, SourceNat};
+use crate::names::{Names, V4, V6, names, network};
 use crate::plan::{Forward, HostPort, Plan};
 
 /// What an attachment adds, and the table as it has to be for it.
@@ -23,27 +23,6 @@ pub(crate) struct Claim {
     pub table: Table,
     /// For its sets.
     pub elements: Vec<Element>,
-}
-
-/// The names of the sets and fields of one family.
-struct Names {
-    version: IpVersion,
-    address: Type,
-    source: Field,
-    destination: Field,
-    /// From address, protocol and port of the host to address and port of a pod.
-    address_ports: &'static str,
-    /// From protocol and port of the host to address and port of a pod.
-    ports: &'static str,
-    /// From the same keys to chains with conditions.
-    address_conditions: &'static str,
-    conditions: &'static str,
-    /// From where to where a translated connection is masqueraded: source and pod.
-    pairs: &'static str,
-    /// By which link to where: link and pod.
-    links: &'static str,
-    /// To which pod, from wherever.
-    pods: &'static str,
 }
 
 /// What is asked for by `plan` and `config`, where `links` tells the host's link towards each
@@ -102,10 +81,8 @@ fn masquerade(
         return elements;
     }
     elements.push(Element::new(names.pairs, &[to, to], owner));
-    if pod.is_ipv4() {
-        let localhost = Value::Address(Ipv4Addr::LOCALHOST.into());
-        elements.push(Element::new(names.pairs, &[localhost, to], owner));
-    }
+    let localhost = names.localhost.iter();
+    elements.extend(localhost.map(|set| Element::new(set, &[to], owner)));
     let links = links.iter().filter(|(address, _)| *address == pod);
     elements.extend(links.map(|(_, link)| {
         let key = [Value::InterfaceName(&link.name), to];
@@ -219,8 +196,8 @@ pub(crate) fn table() -> Table {
 
 /// `route_localnet` would let neighbours reach what listens on 127.0.0.1 alone (CVE-2020-8558).
 fn martians() -> Chain {
-    let localnet = IpNetwork::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8).into_iter();
-    let rules = localnet.flat_map(|localnet| {
+    let rules = network(Ipv4Addr::new(127, 0, 0, 0), 8);
+    let rules = rules.flat_map(|localnet| {
         let foreign = || Rule::new("127.0.0.0/8 is within the host").unless(Field::InputName, &LO);
         [
             foreign().when_to(localnet).drop(),
@@ -262,123 +239,21 @@ fn regular(name: &str, rules: Vec<Rule>) -> Chain {
 fn lookups() -> Vec<Rule> {
     let localhost = Rule::new("an answer to ::1 never finds back");
     let localhost = localhost.when_to(IpNetwork::from(IpAddr::from(Ipv6Addr::LOCALHOST)));
+    let v4 = network(Ipv4Addr::new(169, 254, 0, 0), 16);
+    let link_local = v4.chain(network(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10));
+    let link_local = link_local.map(|it| {
+        let rule = Rule::new("link-local addresses are the host's own");
+        rule.when_to(it).leave()
+    });
     let conditions = [&V4, &V6].into_iter().flat_map(Names::conditions);
     let all = Rule::new("ports of networks without conditions").goto(TRANSLATE);
     [localhost.leave()]
         .into_iter()
+        .chain(link_local)
         .chain(conditions)
         .chain([all])
         .collect()
 }
-
-impl Names {
-    fn address_key(&self) -> [Field; 3] {
-        [self.destination, Field::Protocol, Field::DestinationPort]
-    }
-
-    fn address_set(&self) -> Set {
-        let key = vec![self.address, Type::Protocol, Type::Port];
-        set(self.address_ports, key, self.pod())
-    }
-
-    fn port_set(&self) -> Set {
-        set(self.ports, vec![Type::Protocol, Type::Port], self.pod())
-    }
-
-    fn pod(&self) -> TargetType {
-        TargetType::Values(vec![self.address, Type::Port])
-    }
-
-    fn sets(&self) -> [Set; 7] {
-        let [by_address, by_port] = [self.address_set(), self.port_set()];
-        let conditions = |name, key: &Set| set(name, key.key.clone(), TargetType::Chain);
-        let link = vec![Type::InterfaceName, self.address];
-        [
-            conditions(self.address_conditions, &by_address),
-            conditions(self.conditions, &by_port),
-            by_address,
-            by_port,
-            set(self.pairs, vec![self.address; 2], TargetType::None),
-            set(self.links, link, TargetType::None),
-            set(self.pods, vec![self.address], TargetType::None),
-        ]
-    }
-
-    fn conditions(&self) -> [Rule; 2] {
-        let rule = || Rule::new("ports of networks with conditions").when_ip(self.version);
-        [
-            rule().goto_by(&self.address_key(), self.address_conditions),
-            rule().goto_by(&PORT_KEY, self.conditions),
-        ]
-    }
-
-    fn translate(&self) -> [Rule; 2] {
-        let version = self.version;
-        let rule = |comment| Rule::new(comment).when_ip(version);
-        [
-            rule("ports of single addresses").dnat_by(
-                version,
-                &self.address_key(),
-                self.address_ports,
-            ),
-            rule("ports of every address").dnat_by(version, &PORT_KEY, self.ports),
-        ]
-    }
-
-    fn masquerade(&self) -> [Rule; 3] {
-        let (from, to) = (self.source, self.destination);
-        let rule = |comment| Rule::new(comment).when_translated().when_ip(self.version);
-        let random = SourcePort::FullyRandom;
-        [
-            rule("from the pod itself, or 127.0.0.1").when_in(&[from, to], self.pairs),
-            rule("back by the link that it came by, where answers pass the host by")
-                .when_in(&[Field::InputName, to], self.links),
-            rule("masqAll").when_in(&[to], self.pods),
-        ]
-        .map(|rule| rule.masquerade(random))
-    }
-}
-
-fn set(name: &'static str, key: Vec<Type>, target: TargetType) -> Set {
-    Set { name, key, target }
-}
-
-fn names(version: IpVersion) -> &'static Names {
-    match version {
-        IpVersion::V4 => &V4,
-        IpVersion::V6 => &V6,
-    }
-}
-
-static V4: Names = Names {
-    version: IpVersion::V4,
-    address: Type::Ipv4Address,
-    source: Field::Ipv4Source,
-    destination: Field::Ipv4Destination,
-    address_ports: "address-ports4",
-    ports: "ports4",
-    address_conditions: "address-conditions4",
-    conditions: "conditions4",
-    pairs: "masquerade-pairs4",
-    links: "masquerade-links4",
-    pods: "masquerade-pods4",
-};
-
-static V6: Names = Names {
-    version: IpVersion::V6,
-    address: Type::Ipv6Address,
-    source: Field::Ipv6Source,
-    destination: Field::Ipv6Destination,
-    address_ports: "address-ports6",
-    ports: "ports6",
-    address_conditions: "address-conditions6",
-    conditions: "conditions6",
-    pairs: "masquerade-pairs6",
-    links: "masquerade-links6",
-    pods: "masquerade-pods6",
-};
-
-const PORT_KEY: [Field; 2] = [Field::Protocol, Field::DestinationPort];
 
 const HOST_PORTS: &str = "host-ports";
 const TRANSLATE: &str = "translate";

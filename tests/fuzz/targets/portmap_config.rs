@@ -29,6 +29,8 @@ mod holder;
 mod installation;
 #[path = "../../../crates/portmap/src/localnet.rs"]
 mod localnet;
+#[path = "../../../crates/portmap/src/names.rs"]
+mod names;
 #[path = "../../../crates/portmap/src/plan.rs"]
 mod plan;
 #[path = "../../../crates/portmap/src/raw.rs"]
