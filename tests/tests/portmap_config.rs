@@ -146,3 +146,17 @@ fn what_makes_no_sense_is_refused_before_anything_is_done() {
     }
     assert_eq!(host.run("nft", &["list", "ruleset"]), "");
 }
+
+#[test]
+fn two_ways_to_mark_are_refused_as_by_the_reference() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let both = host.ports().with("markMasqBit", 5);
+    let both = both.with("externalSetMarkChain", "KUBE-MARK-MASQ");
+    let portmap = both.attach(&a, &["8080:80"]);
+    let refusal = portmap.on("ADD", &a).error();
+    refusal.expect(7, &["markMasqBit", "externalSetMarkChain"]);
+    let theirs = portmap.by_reference().on("ADD", &a).error();
+    assert!(theirs.mentions("Cannot specify"), "{theirs:?}");
+    assert_eq!(host.run("nft", &["list", "ruleset"]), "");
+}

@@ -179,6 +179,10 @@ fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
         let reason = format!("{bit} is not within 0 to {HIGHEST_BIT}");
         return Err(Error::invalid("markMasqBit", reason));
     }
+    if raw.mark_masq_bit.is_some() && raw.external_set_mark_chain.is_some() {
+        let reason = "cannot be set together with externalSetMarkChain, which sets the mark itself";
+        return Err(Error::invalid("markMasqBit", reason));
+    }
     if raw.backend == Backend::Iptables {
         note("backend: \"iptables\" is understood; nf_tables does it all the same");
     }
