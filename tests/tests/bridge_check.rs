@@ -72,13 +72,6 @@ fn check_finds_a_mac_that_changed() {
 }
 
 #[test]
-fn check_finds_an_mtu_that_changed() {
-    finds("1399", |_, a, _| {
-        a.ip("link set eth0 mtu 1399");
-    });
-}
-
-#[test]
 fn check_finds_an_address_that_is_gone() {
     finds("10.1.0.2", |_, a, _| {
         a.ip("address delete 10.1.0.2/24 dev eth0");

@@ -119,8 +119,9 @@ struct Attach<'a> {
     host_name: String,
 }
 
-/// Both ends of the pair.
+/// Both ends of the pair, and the bridge as it is since they joined it: the kernel may have lowered its MTU.
 struct Pair {
+    bridge: Link,
     host: Link,
     container: Link,
 }
@@ -233,7 +234,11 @@ impl Attach<'_> {
         self.host.execute(vlans)?;
         let found = self.sandbox.find_link()?;
         let container = found.context("the container's link is gone")?;
-        Ok(Pair { host, container })
+        Ok(Pair {
+            bridge: joined,
+            host,
+            container,
+        })
     }
 
     fn port_changes(&self) -> Vec<Request> {
@@ -331,7 +336,7 @@ impl Attach<'_> {
     fn result(&self, bridge: &Bridge, pair: &Pair, (plan, lease): (Plan, AddResult)) -> AddResult {
         let mut container = interface(&pair.container);
         container.sandbox = Some(self.request.netns.to_string_lossy().into_owned());
-        let mut interfaces = vec![interface(&bridge.link), interface(&pair.host), container];
+        let mut interfaces = vec![interface(&pair.bridge), interface(&pair.host), container];
         let container = interfaces.len().saturating_sub(1);
         interfaces.extend(bridge.vlan_link.as_ref().map(interface));
         let ips = plan.ips.into_iter().map(|mut ip| {

@@ -1,12 +1,16 @@
 //! CHECK: what is, against what ADD reported.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
 use anyhow::bail;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error, Verb};
 use netlink::{Connection, Link, LinkKind, MacAddress};
 use netns::{Netns, Sysctl};
 
-use crate::config::{BridgeNfCall, Config, ContainerLink, Gateway, Isolation, MtuChoice, PortMode};
+use crate::config::{BridgeNfCall, Config, ContainerLink, Gateway, Isolation, PortMode};
 use crate::firewall::{self, Subject};
 use crate::host::BRIDGE_NF_CALL;
 use crate::host_end::HostEnd;
@@ -17,6 +21,10 @@ use crate::{del, plan};
 
 /// Asks the delegate first, then compares links, addresses, routes and sysctls.
 ///
+/// Later plugins of the chain may have changed MTUs, taken routes out of the result or moved them to other
+/// tables, and added addresses of other interfaces. The MTU of a network may be lowered while pods run. None of
+/// that is a difference.
+///
 /// # Errors
 /// All that differs, in one error; code 7 where there is no `prevResult` to compare with.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
@@ -26,7 +34,13 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     del::forward(&request.network, Verb::Check)?;
     cni::step("compare");
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    let place = place_of_container(request, expected);
     let check = Check {
+        reported: place.and_then(|place| expected.interfaces.get(place)),
+        plan: match config.container_link {
+            ContainerLink::Addressed => Plan::reported(&config, expected, place)?,
+            ContainerLink::Up | ContainerLink::Down => Plan::default(),
+        },
         request,
         config: &config,
         expected,
@@ -45,7 +59,17 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     )
 }
 
+/// The container's link in `interfaces`.
+fn place_of_container(request: &CheckRequest, expected: &AddResult) -> Option<usize> {
+    let name = request.attachment.interface.as_str();
+    let is_it = |it: &Interface| it.sandbox.is_some() && it.name == name;
+    expected.interfaces.iter().position(is_it)
+}
+
 struct Check<'a> {
+    /// The container's link.
+    reported: Option<&'a Interface>,
+    plan: Plan,
     request: &'a CheckRequest,
     config: &'a Config,
     expected: &'a AddResult,
@@ -74,10 +98,11 @@ impl Check<'_> {
         });
         found.unless(bridge.is_up, || format!("bridge {} is down", bridge.name));
         let promiscuous = self.config.port_mode == PortMode::Promiscuous;
-        found.unless(!promiscuous || bridge.is_promiscuous, || {
-            format!("bridge {} is not promiscuous", bridge.name)
+        found.unless(promiscuous == bridge.is_promiscuous, || {
+            let state = if promiscuous { "not " } else { "" };
+            format!("bridge {} is {state}promiscuous", bridge.name)
         });
-        found.compare_with_report(bridge, self.reported(|it| it.name == bridge.name));
+        found.compare_mac(bridge, self.on_host(&bridge.name));
         found.unless(container.kind == LinkKind::Veth, || {
             format!("{} is no veth", container.name)
         });
@@ -86,22 +111,27 @@ impl Check<'_> {
             let state = if is_down { "up" } else { "down" };
             format!("{} is {state}", container.name)
         });
-        let interface = self.request.attachment.interface.as_str();
-        found.compare_with_report(
-            container,
-            self.reported(|it| it.sandbox.is_some() && it.name == interface),
-        );
+        found.compare_mac(container, self.reported);
+        found.0.extend(self.other_sandbox());
         self.port(bridge, container, &mut found)?;
         self.addresses(bridge, container, &mut found)?;
         self.sysctls(&mut found)?;
         Ok(found.0)
     }
 
-    fn reported(&self, is_it: impl Fn(&Interface) -> bool) -> Option<&Interface> {
-        self.expected
-            .interfaces
-            .iter()
-            .find(|interface| is_it(interface))
+    /// What is reported of a link of the host.
+    fn on_host(&self, name: &str) -> Option<&Interface> {
+        let mut reported = self.expected.interfaces.iter();
+        reported.find(|it| it.sandbox.is_none() && it.name == name)
+    }
+
+    /// The sandbox of the result, where it is not the one of the request.
+    fn other_sandbox(&self) -> Option<String> {
+        let (asked, reported) = (&self.request.netns, self.reported?.sandbox.as_ref()?);
+        let is_same = asked.as_path() == Path::new(reported)
+            || inode(asked).is_some_and(|it| inode(reported.as_ref()) == Some(it));
+        let asked = asked.display();
+        (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
     }
 
     /// The host's end is found from the container's, so that an attachment of the
@@ -119,17 +149,6 @@ impl Check<'_> {
         found.unless(port.master == Some(bridge.index), || {
             format!("{name} is no port of {}", bridge.name)
         });
-        found.unless(port.mtu == container.mtu, || {
-            format!(
-                "{name} has MTU {}, {} has {}",
-                port.mtu, container.name, container.mtu
-            )
-        });
-        if let MtuChoice::Asked(mtu) = self.config.mtu {
-            found.unless(port.mtu == mtu, || {
-                format!("{name} has MTU {}, not {mtu}", port.mtu)
-            });
-        }
         self.port_flags(&port, found);
         self.port_vlans(bridge, &port, found)?;
         let is_ours = *name == plan::host_link_name(&self.request.attachment);
@@ -140,10 +159,7 @@ impl Check<'_> {
         if let Some(mac) = container.mac.filter(|_| is_ours) {
             self.protection((bridge, &port), mac, found)?;
         }
-        found.compare_with_report(
-            &port,
-            self.reported(|it| it.sandbox.is_none() && it.name == *name),
-        );
+        found.compare_mac(&port, self.on_host(name));
         Ok(())
     }
 
@@ -159,7 +175,7 @@ impl Check<'_> {
             bridge,
             port: &port.name,
             mac,
-            ips: &self.expected.ips,
+            ips: &self.plan.ips,
             owner: &owner,
         };
         let wanted = firewall::wanted(self.config, &subject)?;
@@ -220,11 +236,8 @@ impl Check<'_> {
         container: &Link,
         found: &mut Differences,
     ) -> anyhow::Result<()> {
-        let plan = match self.config.container_link {
-            ContainerLink::Addressed => Plan::new(self.config, self.expected, container.mtu)?,
-            ContainerLink::Up | ContainerLink::Down => Plan::default(),
-        };
-        found.0.extend(self.sandbox.differences(container, &plan)?);
+        let plan = &self.plan;
+        found.0.extend(self.sandbox.differences(container, plan)?);
         if plan.gateways.is_empty() {
             return Ok(());
         }
@@ -249,7 +262,7 @@ impl Check<'_> {
     fn sysctls(&self, found: &mut Differences) -> anyhow::Result<()> {
         let mut wanted = Vec::new();
         let has = |is_family: fn(&ipnetwork::IpNetwork) -> bool| {
-            self.expected.ips.iter().any(|ip| is_family(&ip.address))
+            self.plan.ips.iter().any(|ip| is_family(&ip.address))
                 && self.config.gateway != Gateway::None
         };
         if has(ipnetwork::IpNetwork::is_ipv4) {
@@ -275,6 +288,12 @@ impl Check<'_> {
     }
 }
 
+/// What a namespace is known by, whatever the path.
+fn inode(namespace: &Path) -> Option<(u64, u64)> {
+    let file = fs::metadata(namespace).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
 #[derive(Default)]
 struct Differences(Vec<String>);
 
@@ -285,8 +304,7 @@ impl Differences {
         }
     }
 
-    /// The MAC, and the MTU where the result's version has one.
-    fn compare_with_report(&mut self, link: &Link, reported: Option<&Interface>) {
+    fn compare_mac(&mut self, link: &Link, reported: Option<&Interface>) {
         let Some(reported) = reported else {
             self.0
                 .push(format!("prevResult does not mention {}", link.name));
@@ -304,10 +322,5 @@ impl Differences {
                 reported.mac.clone().unwrap_or_default()
             )
         });
-        if let Some(mtu) = reported.mtu {
-            self.unless(link.mtu == mtu, || {
-                format!("{} has MTU {}, not {mtu}", link.name, link.mtu)
-            });
-        }
     }
 }

@@ -56,6 +56,27 @@ impl Plan {
         })
     }
 
+    /// What CHECK expects of what ADD reported for the interface at `place` of the result. A plugin after this one may
+    /// have taken routes out of it, or added addresses of other interfaces.
+    ///
+    /// # Errors
+    /// Code 7: a network without room for a gateway.
+    pub fn reported(
+        config: &Config,
+        result: &AddResult,
+        place: Option<usize>,
+    ) -> Result<Self, Error> {
+        let is_own = |ip: &&IpConfig| ip.interface.is_none_or(|it| Some(it) == place);
+        let ips = result.ips.iter().filter(is_own);
+        let ips = ips.map(|ip| with_gateway(ip, config.gateway));
+        let ips = ips.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            routes: result.routes.clone(),
+            gateways: gateways(&ips, config.gateway)?,
+            ips,
+        })
+    }
+
     /// What the addresses need.
     pub fn ipv6(&self) -> Ipv6 {
         ipv6(&self.ips)

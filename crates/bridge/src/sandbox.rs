@@ -203,10 +203,10 @@ impl<'a> Sandbox<'a> {
         let routes = self.connection.routes()?;
         for wanted in &plan.routes {
             let wanted = new_route(wanted, plan, link);
+            let (network, prefix) = (wanted.destination.network(), wanted.destination.prefix());
             let is_there = routes.iter().any(|it| {
-                it.destination == wanted.destination
-                    && it.gateway == wanted.gateway
-                    && it.links().any(|index| index == link.index)
+                (it.destination.ip(), it.destination.prefix()) == (network, prefix)
+                    && it.leads_by(link.index, wanted.gateway)
                     && wanted.table.is_none_or(|table| it.table == table)
                     && wanted
                         .priority
@@ -227,8 +227,9 @@ fn new_route(route: &Route, plan: &Plan, link: &Link) -> NewRoute {
         link: link.index,
         mtu: route.mtu,
         advmss: route.advmss,
-        priority: route.priority,
-        table: route.table,
+        // 0 stands for the kernel's choice in both.
+        priority: route.priority.filter(|priority| *priority != 0),
+        table: route.table.filter(|table| *table != 0),
         scope: route.scope,
     }
 }
