@@ -5,7 +5,8 @@ use cni::delegate::{Delegate, Waiting};
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb, note};
 use netlink::{
-    Connection, Link, LinkChange, MacAddress, Monitor, PortState, Request, VethEnd, VethPair, Wait,
+    BridgePort, Connection, Link, LinkChange, MacAddress, Monitor, PortState, Request, VethEnd,
+    VethPair, Wait,
 };
 use netns::{Netns, PATIENCE};
 
@@ -189,8 +190,8 @@ impl Attach<'_> {
         cni::step("ensure the bridge");
         let bridge = host::ensure_bridge(self.host, self.config)?;
         let mac = plan::early_mac(&self.request.attachment);
-        let pair = self.make_pair(&bridge, mac)?;
-        self.sandbox.bring_up(&pair.container, self.config.dad)?;
+        let mut pair = self.make_pair(&bridge, mac)?;
+        pair.container = self.sandbox.bring_up(&pair.container, self.config.dad)?;
         self.wait_for_port(self.bring_up_port(&pair)?)?;
         cni::step("lease addresses");
         let lease = delegate.start(Verb::Add)?.proceed()?.result()?;
@@ -308,18 +309,13 @@ impl Attach<'_> {
         Ok(self.host.change_link(port, &[LinkChange::Up])?)
     }
 
-    /// Waits until the bridge takes the pair for a port that works. Without the spanning tree
-    /// protocol it forwards from then on; with it that takes another 30 s, which nobody
-    /// waits for.
+    /// Waits until the bridge has enabled the port. Without the spanning tree protocol it forwards from then on;
+    /// the kernel's takes another 30 s, and one in user space (`stp_state` 2) lets the port begin as blocked. ADD
+    /// waits for neither.
     fn wait_for_port(&self, port: Link) -> anyhow::Result<Link> {
         let works = |link: &Link| {
-            let state = link.port.map(|port| port.state);
-            let works = [
-                PortState::Forwarding,
-                PortState::Learning,
-                PortState::Listening,
-            ];
-            link.is_operational && state.is_some_and(|state| works.contains(&state))
+            let is_enabled = |port: BridgePort| port.state != PortState::Disabled;
+            link.is_operational && link.port.is_some_and(is_enabled)
         };
         if works(&port) {
             return Ok(port);

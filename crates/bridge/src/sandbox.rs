@@ -26,11 +26,13 @@ pub(crate) struct Sandbox<'a> {
 /// The link-local address of the container's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkLocal {
-    /// There is none: IPv6 is off, or nothing is configured yet.
+    /// IPv6 is off, or nothing is configured yet.
     None,
+    /// The sandbox wants none: `addr_gen_mode` is 1.
+    Unwanted,
     /// It works already, and the kernel must not make it.
     Given,
-    /// The kernel makes it when the pair comes up.
+    /// The kernel makes it when the pair comes up, or made it when IPv6 was enabled on a link that was up.
     Awaited,
 }
 
@@ -57,13 +59,14 @@ impl<'a> Sandbox<'a> {
         Ok(self.connection.find_link(self.interface)?)
     }
 
-    /// Brings the link up before it has an address.
-    pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<()> {
-        let mut requests = self.prepare(link, dad, Ipv6::Off)?;
-        requests.push(Request::change_link(self.interface, &LinkChange::Up));
-        self.connection
-            .execute(requests)
-            .context("bring up the container's link")
+    /// Brings the link up before it has an address, and returns it as it is then.
+    pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
+        let requests = self.prepare(link, dad, Ipv6::Off)?;
+        let brought_up = self.connection.execute(requests).and_then(|()| {
+            self.connection
+                .change_link(self.interface, &[LinkChange::Up])
+        });
+        brought_up.context("bring up the container's link")
     }
 
     /// Gives the link its addresses and routes and brings it up.
@@ -95,13 +98,16 @@ impl<'a> Sandbox<'a> {
         let (Some(ipv6), LinkLocal::None) = (link.ipv6.filter(is_on), self.link_local) else {
             return Ok(requests);
         };
-        self.link_local = LinkLocal::Awaited;
-        if let (Dad::Skip, LinkLocalOrigin::Mac, Some(mac)) = (dad, ipv6.link_local, link.mac) {
-            let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
-            requests.push(change(LinkChange::LinkLocal(LinkLocalOrigin::None)));
-            requests.push(Request::add_address(link.index, address, dad));
-            self.link_local = LinkLocal::Given;
-        }
+        self.link_local = match (ipv6.link_local, link.mac) {
+            (LinkLocalOrigin::None, _) => LinkLocal::Unwanted,
+            (LinkLocalOrigin::Mac, Some(mac)) if dad == Dad::Skip && !link.is_up => {
+                let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
+                requests.push(change(LinkChange::LinkLocal(LinkLocalOrigin::None)));
+                requests.push(Request::add_address(link.index, address, dad));
+                LinkLocal::Given
+            }
+            _ => LinkLocal::Awaited,
+        };
         Ok(requests)
     }
 
@@ -138,7 +144,7 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Waits until the link passes traffic and has its IPv6 addresses, the link-local one
-    /// included, unless IPv6 is off; returns the link as it is then. When it flaps, the kernel
+    /// included where it gets one; returns the link as it is then. When it flaps, the kernel
     /// gives it a link-local address.
     pub fn wait_until_ready(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
@@ -150,7 +156,8 @@ impl<'a> Sandbox<'a> {
         let link = self
             .monitor
             .wait_for_link(&self.connection, &wait, |link| link.is_operational)?;
-        match self.link_local {
+        let link_local = self.link_local;
+        match link_local {
             LinkLocal::None => return Ok(link),
             LinkLocal::Given => {
                 let again = LinkChange::LinkLocal(LinkLocalOrigin::Mac);
@@ -158,7 +165,7 @@ impl<'a> Sandbox<'a> {
                 self.connection.execute(vec![again])?;
                 return Ok(link);
             }
-            LinkLocal::Awaited => {}
+            LinkLocal::Unwanted | LinkLocal::Awaited => {}
         }
         let settled = format!("the IPv6 addresses of the container's {}", self.interface);
         let wait = Wait {
@@ -168,7 +175,9 @@ impl<'a> Sandbox<'a> {
         let is_settled = |addresses: &[Address]| {
             let is_pending =
                 |it: &Address| it.is_tentative && dad == Dad::Perform && !it.is_duplicate;
-            addresses.iter().any(|it| it.is_link_local) && !addresses.iter().any(is_pending)
+            let has_link_local = addresses.iter().any(|it| it.is_link_local);
+            (has_link_local || link_local == LinkLocal::Unwanted)
+                && !addresses.iter().any(is_pending)
         };
         let addresses = self
             .monitor
