@@ -1,6 +1,6 @@
 //! bridge: which gateway addresses the bridge gets, which are refused, and which are removed after a failed ADD.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, at_once};
 
 fn with_range<'h>(network: Network<'h>, subnet: &str, gateway: &str) -> Network<'h> {
@@ -125,4 +125,38 @@ fn link_local_gateway_stands_beside_the_bridges_own_link_local_address() {
     );
     assert_eq!(b.default_gateways(), ["fe80::1"]);
     assert!(b.pings("fe80::1%eth0"));
+}
+
+#[test]
+fn ipv4_addresses_have_the_broadcast_address_of_their_network() {
+    let host = Host::new();
+    for (name, address, gateway, expected) in [
+        ("a", "10.1.0.2/24", true, json!("10.1.0.255")),
+        ("b", "10.3.0.2/30", true, json!("10.3.0.3")),
+        ("c", "10.4.0.1/31", false, Value::Null),
+    ] {
+        for by_reference in [false, true] {
+            let pod = host.sandbox(&format!("{name}-{by_reference}"));
+            let bridge = format!("br-{}", pod.name());
+            let ipam = json!({"type": "static", "addresses": [{"address": address}]});
+            let network = host.bridge().with("ipam", ipam).with("name", pod.name());
+            let mut network = network.with("bridge", bridge.as_str());
+            network = network.with("isGateway", gateway);
+            if by_reference {
+                // After ours, which would refuse a gateway that is on another bridge.
+                network = network.by_reference();
+            }
+            network.add(&pod);
+            let has_it = |place: Vec<Value>, link: &str| {
+                let address = &place[0]["addr_info"][0];
+                assert_eq!(address["family"], "inet");
+                assert_eq!(address["broadcast"], expected, "{link}");
+            };
+            has_it(pod.ip_json("-4 address show dev eth0"), pod.name());
+            if gateway {
+                let shown = host.ip_json(&format!("-4 address show dev {bridge}"));
+                has_it(shown, &bridge);
+            }
+        }
+    }
 }

@@ -119,9 +119,22 @@ impl Address {
     }
 }
 
-/// The message that adds or deletes `address`, without a broadcast address, as `ip
-/// address add` has it.
-pub(crate) fn message(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
+/// The message that adds `address`, an IPv4 one with the broadcast address of its network. As `ip address add
+/// … broadcast +`.
+pub(crate) fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
+    let mut message = message(link, address);
+    match address {
+        IpNetwork::V4(v4) if v4.prefix() <= LONGEST_WITH_BROADCAST => message
+            .attributes
+            .push(AddressAttribute::Broadcast(v4.broadcast())),
+        IpNetwork::V6(_) if dad == Dad::Skip => message.header.flags = AddressHeaderFlags::Nodad,
+        _ => {}
+    }
+    message
+}
+
+/// The message that deletes `address`.
+pub(crate) fn message(link: u32, address: IpNetwork) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.index = link;
     message.header.prefix_len = address.prefix();
@@ -132,9 +145,6 @@ pub(crate) fn message(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage
     message
         .attributes
         .push(AddressAttribute::Address(address.ip()));
-    if dad == Dad::Skip && address.is_ipv6() {
-        message.header.flags = AddressHeaderFlags::Nodad;
-    }
     message
 }
 
@@ -144,6 +154,9 @@ pub(crate) fn family(address: IpAddr) -> AddressFamily {
         IpAddr::V6(_) => AddressFamily::Inet6,
     }
 }
+
+/// A network of two addresses, or of one, has no broadcast address (RFC 3021).
+const LONGEST_WITH_BROADCAST: u8 = 30;
 
 /// What an absent destination stands for.
 pub(crate) fn unspecified(family: AddressFamily) -> IpAddr {

@@ -89,7 +89,7 @@ impl Request {
     /// Adds `address` to the link with this index, which must not bear it yet. As `ip
     /// address add`.
     pub fn add_address(link: u32, address: IpNetwork, dad: Dad) -> Self {
-        let message = Message::new(RTM_NEWADDR, &address::message(link, address, dad));
+        let message = Message::new(RTM_NEWADDR, &address::addition(link, address, dad));
         Self::change(
             format!("add address {address}"),
             message,
@@ -99,7 +99,7 @@ impl Request {
 
     /// Takes `address` from the link with this index. As `ip address delete`.
     pub fn delete_address(link: u32, address: IpNetwork) -> Self {
-        let message = Message::new(RTM_DELADDR, &address::message(link, address, Dad::Perform));
+        let message = Message::new(RTM_DELADDR, &address::message(link, address));
         Self::change(format!("delete address {address}"), message, 0)
     }
 
