@@ -1,7 +1,7 @@
 //! bridge: which gateway addresses the bridge gets, which are refused, and which are removed after a failed ADD.
 
 use serde_json::{Value, json};
-use tests::{Host, Network, Place as _, at_once};
+use tests::{Host, Network, Place as _, at_once, eventually};
 
 fn with_range<'h>(network: Network<'h>, subnet: &str, gateway: &str) -> Network<'h> {
     let range = json!({"subnet": subnet, "gateway": gateway});
@@ -159,4 +159,48 @@ fn ipv4_addresses_have_the_broadcast_address_of_their_network() {
             }
         }
     }
+}
+
+#[test]
+fn default_route_of_the_lease_is_kept_beside_those_of_other_tables() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = host.bridge().with("isDefaultGateway", true);
+    let with_routes = |routes| network.clone().with("ipam.routes", routes);
+    let kept = with_routes(json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.77"}]));
+    let result = kept.add(&a);
+    assert_eq!(a.default_gateways(), ["10.1.0.77", "fd00:1::1"]);
+    assert_eq!(kept.check(&a, &result).ok(), Value::Null);
+    let elsewhere = json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.78", "table": 100}]);
+    with_routes(elsewhere).with("cniVersion", "1.1.0").add(&b);
+    assert_eq!(b.default_gateways(), ["10.1.0.1", "fd00:1::1"]);
+    let in_table = b.ip("-4 route show table 100");
+    assert!(in_table.contains("default via 10.1.0.78"), "{in_table}");
+}
+
+#[test]
+fn route_of_link_scope_leads_to_neighbours() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.bridge().with("cniVersion", "1.1.0");
+    let routes = json!([
+        {"dst": "10.9.0.0/16", "scope": 253},
+        {"dst": "fd00:9::/64", "scope": 253},
+        {"dst": "10.8.0.0/16", "scope": 0},
+    ]);
+    let network = network.with("isDefaultGateway", true);
+    let network = network.with("ipam.routes", routes);
+    let result = network.add(&a);
+    host.ip("address add 10.9.0.1/16 dev cni0");
+    host.ip("address add fd00:9::1/64 dev cni0 nodad");
+    for neighbour in ["10.9.0.1", "fd00:9::1"] {
+        assert!(eventually(|| a.pings(neighbour)), "{neighbour}");
+    }
+    let routes = a.routes();
+    let to = |dst: &str| routes.iter().find(|it| it["dst"] == dst).unwrap();
+    for on_link in ["10.9.0.0/16", "fd00:9::/64"] {
+        assert_eq!(to(on_link)["gateway"], Value::Null);
+    }
+    assert_eq!(to("10.8.0.0/16")["gateway"], "10.1.0.1");
+    assert_eq!(network.check(&a, &result).ok(), Value::Null);
 }

@@ -37,8 +37,7 @@ impl Plan {
     /// Decides addresses, gateways and routes from what the delegate leased.
     ///
     /// # Errors
-    /// Code 7: no address at all, a network without room for a gateway, a default route
-    /// that contradicts `isDefaultGateway`, or an MTU too small for IPv6.
+    /// Code 7: no address at all, a network without room for a gateway, or an MTU too small for IPv6.
     pub fn new(config: &Config, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
@@ -123,7 +122,8 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     Ok(gateways)
 }
 
-/// The lease's routes, and the default ones where the bridge is to be the way out.
+/// The lease's routes, and the default ones where the bridge is to be the way out. A default route of the lease
+/// in the main table is used as it is; one without a next hop goes by the gateway.
 fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route>, Error> {
     let mut routes = leased.to_vec();
     if mode != Gateway::DefaultRoute {
@@ -131,20 +131,11 @@ fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route
     }
     for gateway in ips.iter().filter_map(|ip| ip.gateway) {
         let dst = default_route(gateway)?;
-        match routes.iter_mut().find(|route| route.dst == dst) {
-            Some(route) if route.gw.is_none_or(|asked| asked == gateway) => {
-                route.gw = Some(gateway);
-            }
-            Some(route) if mentions(ips, route.gw) => {}
-            Some(Route {
-                gw: Some(asked), ..
-            }) => {
-                let reason = format!(
-                    "true contradicts the default route by {asked} that ipam sets; the gateway is {gateway}"
-                );
-                return Err(Error::invalid("isDefaultGateway", reason));
-            }
-            _ => routes.push(Route {
+        let is_it = |route: &&mut Route| route.dst == dst && is_in_main_table(route);
+        match routes.iter_mut().find(is_it) {
+            Some(route) if is_on_link(route) => {}
+            Some(route) => route.gw = route.gw.or(Some(gateway)),
+            None => routes.push(Route {
                 gw: Some(gateway),
                 ..Route::to(dst)
             }),
@@ -153,12 +144,24 @@ fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route
     Ok(routes)
 }
 
-fn mentions(ips: &[IpConfig], gateway: Option<IpAddr>) -> bool {
-    ips.iter().any(|ip| ip.gateway == gateway)
+/// 0 stands for it, too.
+fn is_in_main_table(route: &Route) -> bool {
+    route
+        .table
+        .is_none_or(|table| [0, MAIN_TABLE].contains(&table))
 }
 
-/// The next hop of `route`: its own, else the gateway of the first address of its family.
+/// The scope says that its hosts are on the link, where the kernel takes no next hop.
+fn is_on_link(route: &Route) -> bool {
+    route.gw.is_none() && route.scope.is_some_and(|scope| scope >= LINK_SCOPE)
+}
+
+/// The next hop of `route`: its own, else the gateway of the first address of its family; none where its hosts
+/// are on the link.
 pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
+    if is_on_link(route) {
+        return None;
+    }
     let family = |gateway: &IpAddr| gateway.is_ipv4() == route.dst.is_ipv4();
     route
         .gw
@@ -256,6 +259,12 @@ fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
 pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
+
+/// `RT_TABLE_MAIN` of rtnetlink(7).
+const MAIN_TABLE: u32 = 254;
+
+/// `RT_SCOPE_LINK` of rtnetlink(7); a greater one is narrower.
+const LINK_SCOPE: u8 = 253;
 
 const HOST_NAME: &str = "veth";
 

@@ -91,11 +91,40 @@ fn default_route_without_gateway_takes_the_bridge() {
 }
 
 #[test]
-fn default_route_elsewhere_contradicts_the_default_gateway() {
-    let leased = vec![route("0.0.0.0/0", Some("10.1.0.254"))];
-    let error = plan(Gateway::DefaultRoute, vec![ip("10.1.0.9/24", None)], leased).unwrap_err();
-    assert_eq!(error.code(), 7);
-    assert!(error.to_string().contains("10.1.0.254"), "{error}");
+fn default_route_of_the_lease_is_kept_but_in_another_table_replaces_none() {
+    let in_table = |table| Route {
+        table: Some(table),
+        ..route("0.0.0.0/0", Some("10.1.0.254"))
+    };
+    for leased in [
+        route("0.0.0.0/0", Some("10.1.0.254")),
+        in_table(0),
+        in_table(254),
+    ] {
+        let kept = vec![leased];
+        let ips = vec![ip("10.1.0.9/24", None)];
+        let plan = plan(Gateway::DefaultRoute, ips, kept.clone()).unwrap();
+        assert_eq!(plan.routes, kept);
+    }
+    let ips = vec![ip("10.1.0.9/24", None)];
+    let plan = plan(Gateway::DefaultRoute, ips, vec![in_table(100)]).unwrap();
+    let added = route("0.0.0.0/0", Some("10.1.0.1"));
+    assert_eq!(plan.routes, [in_table(100), added]);
+}
+
+#[test]
+fn route_of_link_scope_has_no_next_hop() {
+    let on_link = Route {
+        scope: Some(253),
+        ..route("10.9.0.0/16", None)
+    };
+    let ips = [ip("10.1.0.9/24", Some("10.1.0.1"))];
+    assert_eq!(next_hop(&on_link, &ips), None);
+    let global = Route {
+        scope: Some(0),
+        ..on_link
+    };
+    assert_eq!(next_hop(&global, &ips), ips[0].gateway);
 }
 
 #[test]
