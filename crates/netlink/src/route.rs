@@ -29,6 +29,7 @@ pub struct Route {
     pub priority: Option<u32>,
     /// It was learnt from a router advertisement.
     pub is_from_router_advertisement: bool,
+    is_of_link: bool,
     link: Option<u32>,
     next_hops: Vec<NextHop>,
 }
@@ -117,9 +118,12 @@ impl Route {
         self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)
     }
 
-    /// Hosts that it leads to are on its link, none behind a router.
+    /// It leads to the neighbours on its link: by an address of the link, by DHCP or a router advertisement, or
+    /// to a single host. Not by an administrator, who may send a wide network into a link without a router.
     pub fn is_connected(&self) -> bool {
-        !self.is_default() && self.gateway.is_none() && self.next_hops.is_empty()
+        let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
+        let longest = if self.destination.is_ipv4() { 32 } else { 128 };
+        on_link && (self.is_of_link || self.destination.prefix() == longest)
     }
 
     pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
@@ -136,6 +140,10 @@ impl Route {
             table: u32::from(message.header.table),
             priority: None,
             is_from_router_advertisement: message.header.protocol == RouteProtocol::Ra,
+            is_of_link: matches!(
+                message.header.protocol,
+                RouteProtocol::Kernel | RouteProtocol::Dhcp | RouteProtocol::Ra
+            ),
             link: None,
             next_hops: Vec::new(),
         };
