@@ -1,6 +1,7 @@
 //! bridge: the MTU, asked for or detected.
 
 use serde_json::Value;
+use tests::faults::Trace;
 use tests::{Host, Network, Outcome, Place as _, Sandbox};
 
 /// The MTU of both ends after an ADD, which are the same.
@@ -134,4 +135,67 @@ fn check_does_not_detect_again() {
     let result = network.add(&a);
     host.ip("link set uplink mtu 1300");
     assert_eq!(network.check(&a, &result).ok(), Value::Null);
+}
+
+#[test]
+fn detection_does_not_read_every_route() {
+    const ROUTES: u16 = 2000;
+    let (host, _outside) = host_with_uplink(1400, "inet");
+    host.ip("-6 route add default via fe80::1 dev uplink");
+    let file = host.dir().join("calls");
+    let received = |name: &str| {
+        let add = host.bridge().on("ADD", &host.sandbox(name));
+        Trace::of(&add, &file).received()
+    };
+    host.bridge().add(&host.sandbox("first"));
+    let without = received("a");
+    let routes = (0..ROUTES).map(|number| {
+        let [high, low] = number.to_be_bytes();
+        format!(
+            "route add 30.{high}.{low}.0/24 via 192.0.2.2\n\
+             route add 2a00:{number:x}::/32 via fe80::1 dev uplink\n"
+        )
+    });
+    let batch = host.dir().join("routes");
+    std::fs::write(&batch, routes.collect::<String>()).unwrap();
+    host.run("ip", &["-batch", batch.to_str().unwrap()]);
+    let with = received("b");
+    assert!(without > 0 && with < without + 4096, "{without}, {with}");
+    assert_eq!(mtu(&host, &host.bridge(), &host.sandbox("c")).0, 1400);
+}
+
+#[test]
+fn routes_to_either_half_of_all_addresses_do_not_hide_the_default_route() {
+    for halves in [
+        &["0.0.0.0/1", "128.0.0.0/1"][..],
+        &["203.0.113.0/24", "blackhole 240.0.0.0/4", "30.0.0.0/8"],
+    ] {
+        let (host, _outside) = host_with_uplink(1400, "inet");
+        host.ip("link add tunnel mtu 1300 type veth peer name lennut");
+        host.ip("link set tunnel up");
+        for half in halves {
+            let link = if half.contains("hole") {
+                ""
+            } else {
+                "dev tunnel"
+            };
+            host.ip(&format!("route add {half} {link}"));
+        }
+        assert_eq!(mtu(&host, &host.bridge(), &host.sandbox("a")).0, 1400);
+    }
+}
+
+#[test]
+fn every_link_of_a_multipath_default_route_counts() {
+    for (family, hop) in [("-4", "via inet6 fe80::1"), ("-6", "via fe80::1")] {
+        let host = Host::new();
+        let outside = host.outside();
+        host.ip("link set uplink mtu 1450");
+        host.ip("link add second mtu 1350 type veth peer name second netns outside");
+        host.ip("link set second up");
+        outside.ip("link set second up");
+        let hops = ["uplink", "second"].map(|link| format!("nexthop {hop} dev {link}"));
+        host.ip(&format!("{family} route add default {}", hops.join(" ")));
+        assert_eq!(mtu(&host, &host.bridge(), &host.sandbox("a")).0, 1350);
+    }
 }

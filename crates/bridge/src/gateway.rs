@@ -262,10 +262,8 @@ fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
     if host.forwards(Family::V6)? {
         return Ok(());
     }
-    let routes = host.routes()?;
-    let learnt = routes
-        .iter()
-        .filter(|it| it.is_default() && it.is_from_router_advertisement);
+    let routes = host.default_routes()?;
+    let learnt = routes.iter().filter(|it| it.is_from_router_advertisement);
     for index in learnt.flat_map(Route::links) {
         let uplink = host.link_by_index(index)?;
         let accept_ra = Sysctl::ipv6(&uplink.name, "accept_ra");

@@ -202,12 +202,8 @@ fn choose_mtu(host: &Connection, choice: MtuChoice) -> anyhow::Result<u32> {
 }
 
 fn detect_mtu(host: &Connection) -> anyhow::Result<Option<mtu::Detected>> {
-    let routes = host.routes()?;
-    let mut uplinks: Vec<_> = routes
-        .iter()
-        .filter(|route| route.is_default())
-        .flat_map(Route::links)
-        .collect();
+    let routes = host.default_routes_in_use()?;
+    let mut uplinks: Vec<_> = routes.iter().flat_map(Route::links).collect();
     uplinks.sort_unstable();
     uplinks.dedup();
     let links = uplinks.into_iter().map(|index| host.link_by_index(index));

@@ -11,8 +11,8 @@ pub(crate) struct Detected {
     pub why: String,
 }
 
-/// The smallest MTU among `uplinks`, the links that carry a default route of either
-/// family; `None` where there are none.
+/// The smallest MTU among `uplinks`, the links of the default routes of both families;
+/// `None` where there are none.
 pub(crate) fn of_default_routes(uplinks: &[Link]) -> Option<Detected> {
     smallest(uplinks.iter(), "carries a default route")
 }

@@ -69,6 +69,14 @@ impl Error {
         self.errno() == Some(Errno::EINVAL)
     }
 
+    /// No route leads there, or the kernel does not know the address's family.
+    pub(crate) fn is_no_route(&self) -> bool {
+        matches!(
+            self.errno(),
+            Some(Errno::ENETUNREACH | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)
+        )
+    }
+
     /// No queueing discipline is where one was asked for, or one that the kernel keeps to
     /// itself.
     pub(crate) fn is_no_qdisc(&self) -> bool {

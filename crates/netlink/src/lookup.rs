@@ -1,14 +1,15 @@
 //! Which route the kernel takes to an address.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteType};
-use nix::errno::Errno;
 use nix::libc::{RTM_GETROUTE, RTM_NEWROUTE};
 
 use crate::address::family;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::forwarding::Family;
 use crate::message::Message;
 use crate::request::Request;
 use crate::route::{Route, address};
@@ -32,26 +33,81 @@ impl Connection {
     /// # Errors
     /// [`Error::Unanswered`].
     pub fn routes_to(&self, addresses: &[IpAddr]) -> Result<Vec<Option<Route>>, Error> {
+        let outcomes = self.lookups(addresses)?;
+        Ok(outcomes.into_iter().map(matched).collect())
+    }
+
+    /// The default routes that packets take, at most one of each family, by looking up an address that no other
+    /// route leads to: the time does not depend on the number of routes.
+    ///
+    /// Where other routes lead to all addresses tried, every route is read, and any default route counts.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Unanswered`].
+    pub fn default_routes_in_use(&self) -> Result<Vec<Route>, Error> {
+        let mut families = vec![(Family::V4, PROBES_V4), (Family::V6, PROBES_V6)];
+        let mut found = Vec::new();
+        for place in 0..PROBES_V4.len() {
+            let probes = families.iter().filter_map(|(_, probes)| probes.get(place));
+            let probes: Vec<_> = probes.copied().collect();
+            let mut answers = self.lookups(&probes)?.into_iter();
+            families.retain(|_| match answers.next() {
+                Some(Err(error)) => !error.is_no_route(),
+                answer => match answer.and_then(matched).filter(Route::is_default) {
+                    Some(route) => {
+                        found.push(route);
+                        false
+                    }
+                    None => true,
+                },
+            });
+        }
+        let families = families.into_iter().map(|(family, _)| family);
+        found.extend(self.default_routes_of(families)?);
+        Ok(found)
+    }
+
+    /// All default routes, of both families and all tables. The kernel goes through every route.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn default_routes(&self) -> Result<Vec<Route>, Error> {
+        self.default_routes_of([Family::V4, Family::V6])
+    }
+
+    fn default_routes_of(
+        &self,
+        families: impl IntoIterator<Item = Family>,
+    ) -> Result<Vec<Route>, Error> {
+        let is_default = |answer: &Message| answer.destination_length() == Some(0);
+        let lists = families.into_iter().map(|it| list(it).keeping(is_default));
+        let replies = self.transport.execute(lists.collect())?;
+        let routes = replies
+            .iter()
+            .flatten()
+            .filter_map(|it| it.read(RTM_NEWROUTE));
+        Ok(routes.filter_map(|it| Route::from_message(&it)).collect())
+    }
+
+    fn lookups(&self, addresses: &[IpAddr]) -> Result<Vec<Outcome>, Error> {
         let matching = |to: &IpAddr| {
             let mut message = lookup(*to);
             message.header.flags = RouteFlags::FibMatch;
             request(*to, &message)
         };
-        let outcomes = self
-            .transport
-            .outcomes(addresses.iter().map(matching).collect())?;
-        Ok(outcomes.into_iter().map(matched).collect())
+        let lookups = addresses.iter().map(matching);
+        self.transport.outcomes(lookups.collect())
     }
 
     fn route_to(&self, address: IpAddr) -> Result<Option<RouteMessage>, Error> {
         match self.answers(request(address, &lookup(address))) {
-            Err(error) if error.errno() == Some(Errno::ENETUNREACH) => Ok(None),
+            Err(error) if error.is_no_route() => Ok(None),
             replies => Ok(replies?.iter().find_map(|it| it.read(RTM_NEWROUTE))),
         }
     }
 }
 
-/// A refusal says that there is no route, or what a route says that leads nowhere.
+/// `None` for a refusal, which says that there is no route or that it leads nowhere.
 fn matched(outcome: Outcome) -> Option<Route> {
     let replies = outcome.ok()?;
     let message = replies
@@ -78,3 +134,29 @@ fn lookup(to: IpAddr) -> RouteMessage {
         .push(RouteAttribute::Destination(address(to)));
     message
 }
+
+/// The question for all unicast routes.
+fn list(family: Family) -> Request {
+    let mut message = RouteMessage::default();
+    message.header.kind = RouteType::Unicast;
+    message.header.address_family = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    Request::read_all("read routes", Message::new(RTM_GETROUTE, &message))
+}
+
+/// Addresses that hardly any route but a default one leads to: for documentation (RFC 5737), reserved
+/// (RFC 1112), and assigned but not announced to the Internet.
+const PROBES_V4: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
+    IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(30, 0, 0, 1)),
+];
+
+/// Two of space that is not assigned to anything (RFC 4291), and one for documentation (RFC 3849).
+const PROBES_V6: [IpAddr; 3] = [
+    IpAddr::V6(Ipv6Addr::new(0x4000, 0, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+];

@@ -38,6 +38,11 @@ impl Message {
         self.kind
     }
 
+    /// The length of the destination's prefix, of a message about a route (`struct rtmsg`).
+    pub fn destination_length(&self) -> Option<u8> {
+        self.body.get(1).copied()
+    }
+
     /// The family and the index of the link, by which every message about links or addresses begins
     /// (`struct ifinfomsg`, `struct ifaddrmsg`).
     pub fn subject(&self) -> Option<(AddressFamily, u32)> {

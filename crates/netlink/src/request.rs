@@ -25,6 +25,7 @@ use crate::route::NewRoute;
 pub struct Request {
     pub(crate) operation: String,
     pub(crate) message: NetlinkMessage<Message>,
+    keeps: Option<fn(&Message) -> bool>,
 }
 
 /// A change to a link that exists.
@@ -125,7 +126,22 @@ impl Request {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
         let message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
-        Self { operation, message }
+        Self {
+            operation,
+            message,
+            keeps: None,
+        }
+    }
+
+    /// Of the answers only those are kept for which this holds, so that a long list takes no more memory than
+    /// a short one.
+    pub(crate) fn keeping(self, keeps: fn(&Message) -> bool) -> Self {
+        let keeps = Some(keeps);
+        Self { keeps, ..self }
+    }
+
+    pub(crate) fn keeps(&self, answer: &Message) -> bool {
+        self.keeps.is_none_or(|keeps| keeps(answer))
     }
 }
 

@@ -138,7 +138,9 @@ impl Transport {
             let is_last = !has(NLM_F_MULTIPART);
             let outcome = match answer.payload {
                 NetlinkPayload::InnerMessage(message) => {
-                    reply.push(message);
+                    if request.keeps(&message) {
+                        reply.push(message);
+                    }
                     if !is_last {
                         continue;
                     }
