@@ -216,3 +216,24 @@ fn a_gateway_address_that_somebody_removed_comes_back() {
     assert_eq!(host.addresses("cni0"), ["10.1.0.1/24", "fd00:1::1/64"]);
     assert!(b.pings("10.1.0.1") && b.pings("fd00:1::1"));
 }
+
+#[test]
+fn bridge_that_is_no_gateway_is_made_where_sysctls_cannot_be_written() {
+    let host = Host::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    host.set_sysctl("net/ipv6/conf/default/accept_ra", "1");
+    host.read_only("/proc/sys");
+    let network = host.bridge().with("isGateway", false);
+    let outcome = network.on("ADD", &a).run();
+    let result = outcome.ok();
+    let told = &outcome.stderr;
+    assert!(
+        told.contains("cni0.accept_ra") && told.contains("router advertisements"),
+        "{told}"
+    );
+    network.add(&b);
+    assert!(eventually(|| b.pings("10.1.0.2") && b.pings("fd00:1::2")));
+    assert_eq!(network.check(&a, &result).ok(), serde_json::Value::Null);
+    let refusal = host.bridge().on("ADD", &c).error();
+    assert!(refusal.mentions("accept_ra"), "{refusal:?}");
+}

@@ -8,7 +8,7 @@ use cni::{Error, note};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, Route};
 use netns::Sysctl;
 
-use crate::config::{BridgeNfCall, Config, MtuChoice, OtherAddress, PortMode};
+use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, OtherAddress, PortMode};
 use crate::host_end::HostEnd;
 use crate::mtu;
 use crate::plan;
@@ -57,8 +57,7 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
     let link = vlan::ensure_filtering(host, ensure_mac(host, link)?, &config.vlans)?;
     // The one by which it was found may be another of its names, by which sysctls do not go.
     let name = link.name.as_str();
-    // Once up it would take any sandbox's router advertisements (CVE-2020-10749).
-    Sysctl::ipv6(name, "accept_ra").ensure_if_present("0")?;
+    ignore_router_advertisements(name, config.gateway)?;
     if config.bridge_nf_call == BridgeNfCall::Enable {
         enable_bridge_nf_call()?;
     }
@@ -80,6 +79,21 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
         vlan_link,
         mtu,
     })
+}
+
+/// Once up the bridge would take any sandbox's router advertisements (CVE-2020-10749).
+///
+/// # Errors
+/// The value is wrong and cannot be changed, and the host is to be the gateway.
+fn ignore_router_advertisements(bridge: &str, gateway: Gateway) -> anyhow::Result<()> {
+    match Sysctl::ipv6(bridge, "accept_ra").ensure_if_present("0") {
+        Err(error) if gateway == Gateway::None => note(format_args!(
+            "a container can change the host's IPv6 routes by router advertisements: {:#}",
+            anyhow::Error::from(error)
+        )),
+        outcome => drop(outcome?),
+    }
+    Ok(())
 }
 
 /// The name of the bridge belongs to a bridge.
