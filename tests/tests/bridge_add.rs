@@ -321,6 +321,31 @@ fn dns_is_the_configurations_or_else_the_leases() {
 }
 
 #[test]
+fn empty_list_asks_for_no_name_resolution_and_an_empty_object_for_the_leases() {
+    let host = Host::new();
+    let resolv = host.dir().join("resolv.conf");
+    std::fs::write(&resolv, "nameserver 192.0.2.54\n").unwrap();
+    let network = host.bridge().with("ipam.resolvConf", resolv.to_str());
+    let nameservers = |result: &Value| result["dns"]["nameservers"].clone();
+    for (name, dns, expected) in [
+        ("a", json!({"nameservers": []}), Value::Null),
+        ("b", json!({"search": []}), Value::Null),
+        ("c", json!({"options": []}), Value::Null),
+        ("d", json!({}), json!(["192.0.2.54"])),
+        (
+            "e",
+            json!({"nameservers": null, "domain": ""}),
+            json!(["192.0.2.54"]),
+        ),
+        ("f", Value::Null, json!(["192.0.2.54"])),
+    ] {
+        let network = network.clone().with("dns", dns.clone());
+        let result = network.add(&host.sandbox(name));
+        assert_eq!(nameservers(&result), expected, "{dns}");
+    }
+}
+
+#[test]
 fn a_sandbox_may_be_any_path_that_opens_one() {
     let host = Host::new();
     let a = host.sandbox("a");

@@ -128,7 +128,7 @@ fn code_7_for_a_value_of_the_wrong_type() {
 fn code_7_for_a_bridge_that_cannot_be_called_so() {
     let host = Host::new();
     let a = host.sandbox("a");
-    for name in ["sixteen-letters.", "a/b", ".", "a b", "a:b"] {
+    for name in ["sixteen-letters.", "a/b", ".", "a b", "a:b", "tb%d", "%"] {
         refused(
             &host,
             &host.bridge().with("bridge", name),

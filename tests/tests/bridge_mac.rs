@@ -85,6 +85,18 @@ fn a_mac_is_asked_for_by_the_runtime_then_by_args_then_by_the_environment() {
 }
 
 #[test]
+fn a_mac_is_asked_for_in_any_notation_of_go() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for mac in ["02-11-22-33-44-55", "0211.2233.4455"] {
+        let network = host.bridge_v4();
+        network.on("ADD", &a).args(&format!("MAC={mac}")).ok();
+        assert_eq!(a.mac("eth0"), "02:11:22:33:44:55");
+        network.del(&a);
+    }
+}
+
+#[test]
 fn a_mac_that_is_none_is_refused() {
     let host = Host::new();
     let a = host.sandbox("a");
@@ -95,6 +107,7 @@ fn a_mac_that_is_none_is_refused() {
         "01:00:5e:00:00:01",
         "00:00:00:00:00:00",
         "ff:ff:ff:ff:ff:ff",
+        "0211.2233",
     ] {
         for key in ["runtimeConfig.mac", "args.cni.mac"] {
             let asked = host.bridge().with(key, mac);

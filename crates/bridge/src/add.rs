@@ -343,11 +343,7 @@ impl Attach<'_> {
             ips: ips.collect(),
             interfaces,
             routes: plan.routes,
-            dns: if self.config.dns.is_empty() {
-                lease.dns
-            } else {
-                self.config.dns.clone()
-            },
+            dns: self.config.dns.clone().unwrap_or(lease.dns),
             extra: lease.extra,
         }
     }

@@ -6,7 +6,7 @@ use netlink::MacAddress;
 use serde::Deserialize;
 
 use crate::masquerade::{Masquerade, RawMasquerade};
-use crate::raw::RawConfig;
+use crate::raw::{RawConfig, RawDns};
 use crate::vlan::{Access, DefaultVlan, RawVlans, Vlans};
 
 /// What the keys of the configuration mean.
@@ -38,8 +38,8 @@ pub(crate) struct Config {
     pub dad: netlink::Dad,
     /// `net.bridge.bridge-nf-call-*`.
     pub bridge_nf_call: BridgeNfCall,
-    /// Overrides what the delegate says, where it says anything.
-    pub dns: Dns,
+    /// Replaces the name resolution that the delegate reports, where it was asked for.
+    pub dns: Option<Dns>,
     /// The MAC that was asked for the container's end.
     pub mac: Option<MacAddress>,
     /// What STATUS says where the bridge has no port left.
@@ -232,13 +232,7 @@ impl TryFrom<Written> for Config {
             dad: choose(raw.enabledad, netlink::Dad::Perform, netlink::Dad::Skip),
             bridge_nf_call: choose(leaves_nf_call, BridgeNfCall::Leave, BridgeNfCall::Enable),
             bridge,
-            dns: Dns {
-                nameservers: raw.dns.nameservers,
-                domain: raw.dns.domain,
-                search: raw.dns.search,
-                options: raw.dns.options,
-                ..Dns::default()
-            },
+            dns: dns(raw.dns),
             mac: None,
             when_full: raw.status_when_full,
         })
@@ -252,9 +246,28 @@ fn choose<T>(is_asked: bool, yes: T, no: T) -> T {
 
 fn named(bridge: Option<&str>) -> Result<InterfaceName, Error> {
     let name = bridge.filter(|name| !name.is_empty());
-    name.unwrap_or(DEFAULT_BRIDGE)
-        .parse()
+    let name = name.unwrap_or(DEFAULT_BRIDGE);
+    if name.contains('%') {
+        let reason =
+            format!("{name} has a %, by which the kernel would number a new bridge each time");
+        return Err(Error::invalid("bridge", reason));
+    }
+    name.parse()
         .map_err(|reason| Error::invalid("bridge", format!("{reason}")))
+}
+
+/// An empty list asks for none, as no key does not.
+fn dns(raw: RawDns) -> Option<Dns> {
+    let domain = raw.domain.filter(|domain| !domain.is_empty());
+    let lists = [&raw.nameservers, &raw.search, &raw.options];
+    let is_asked = domain.is_some() || lists.iter().any(|list| list.is_some());
+    is_asked.then(|| Dns {
+        nameservers: raw.nameservers.unwrap_or_default(),
+        domain,
+        search: raw.search.unwrap_or_default(),
+        options: raw.options.unwrap_or_default(),
+        ..Dns::default()
+    })
 }
 
 fn gateway(raw: &RawConfig) -> Gateway {

@@ -44,7 +44,7 @@ fn keys_mean_what_they_say() {
         (netlink::Dad::Perform, OtherAddress::Replace)
     );
     assert_eq!(config.bridge_nf_call, BridgeNfCall::Leave);
-    assert_eq!(config.dns.nameservers, ["10.1.0.1"]);
+    assert_eq!(config.dns.unwrap().nameservers, ["10.1.0.1"]);
 }
 
 #[test]

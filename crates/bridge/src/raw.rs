@@ -79,13 +79,13 @@ enum Mtu {
 #[serde(default)]
 pub(crate) struct RawDns {
     /// Addresses of name servers.
-    pub nameservers: Vec<String>,
+    pub nameservers: Option<Vec<String>>,
     /// The domain that short names are looked up in.
     pub domain: Option<String>,
     /// Domains that short names are looked up in.
-    pub search: Vec<String>,
+    pub search: Option<Vec<String>>,
     /// Options of resolv.conf(5).
-    pub options: Vec<String>,
+    pub options: Option<Vec<String>>,
 }
 
 /// One VLAN, a range of them, or both.

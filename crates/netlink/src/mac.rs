@@ -45,19 +45,34 @@ impl fmt::Display for MacAddress {
 impl FromStr for MacAddress {
     type Err = InvalidMac;
 
-    /// Six pairs of hexadecimal digits, separated by colons or by hyphens.
+    /// Twelve hexadecimal digits: pairs separated by colons or by hyphens, or three groups of four separated
+    /// by dots.
     fn from_str(text: &str) -> Result<Self, InvalidMac> {
-        let separator = if text.contains('-') { '-' } else { ':' };
-        let bytes = text.split(separator).map(|pair| {
-            let is_pair = pair.len() == 2 && pair.bytes().all(|digit| digit.is_ascii_hexdigit());
-            u8::from_str_radix(pair, 16).ok().filter(|_| is_pair)
-        });
-        let bytes: Option<Vec<u8>> = bytes.collect();
-        bytes
-            .and_then(|bytes| Self::from_bytes(&bytes))
+        let separator = text.chars().find(|it| !it.is_ascii_hexdigit());
+        let (separator, groups) = match separator {
+            Some(separator @ (':' | '-')) => (separator, 6),
+            Some('.') => ('.', 3),
+            _ => return Err(InvalidMac),
+        };
+        let is_even = |group: &str| group.len() * groups == DIGITS;
+        let has_digits = |group: &str| group.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if !text
+            .split(separator)
+            .all(|it| is_even(it) && has_digits(it))
+        {
+            return Err(InvalidMac);
+        }
+        let digits: String = text.split(separator).collect();
+        let number = u64::from_str_radix(&digits, 16).map_err(|_| InvalidMac)?;
+        let [_, _, bytes @ ..] = number.to_be_bytes();
+        (digits.len() == DIGITS)
+            .then_some(Self(bytes))
             .ok_or(InvalidMac)
     }
 }
+
+/// Of an address in hexadecimal.
+const DIGITS: usize = 12;
 
 /// The bit of the first byte by which a vendor's address differs from a local one.
 const UNIVERSAL: u8 = 2;
@@ -73,7 +88,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_printed() {
-        for text in ["0a:58:0a:01:00:ff", "0A-58-0A-01-00-FF"] {
+        for text in ["0a:58:0a:01:00:ff", "0A-58-0A-01-00-FF", "0a58.0A01.00ff"] {
             let mac: MacAddress = text.parse().unwrap();
             assert_eq!(mac.to_string(), "0a:58:0a:01:00:ff");
         }
@@ -94,6 +109,13 @@ mod tests {
             "0a:58:0a:01:00:+2",
             "a:5:0:1:0:2",
             "0a:58-0a:01-00:02",
+            "0a58.0a01",
+            "0a58.0a01.0002.0003",
+            "0a5.80a01.0002",
+            "0a58:0a01:0002",
+            "0a58.0a01-0002",
+            "0a.58.0a.01.00.02",
+            "0a580a010002",
         ] {
             assert_eq!(text.parse::<MacAddress>(), Err(InvalidMac), "{text}");
         }
