@@ -270,7 +270,7 @@ impl<'a> Installation<'a> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
         for owner in owners.into_iter().filter(|it| *it != self.claim.owner) {
-            if let Some(gone) = holder::find_gone(&self.records, owner) {
+            if let Some(gone) = holder::find_gone(connection, &self.records, owner) {
                 take_over(connection, (owner, &gone), &self.records)?;
             }
         }
@@ -319,7 +319,7 @@ fn take_over_if_gone(
     (port, owner): (HostPort, &str),
     records: &Records,
 ) -> anyhow::Result<bool> {
-    let Some(gone) = holder::find_gone(records, owner) else {
+    let Some(gone) = holder::find_gone(connection, records, owner) else {
         return Ok(false);
     };
     note(format_args!(

@@ -26,6 +26,7 @@ mod standby;
 mod status;
 mod succession;
 mod table;
+mod unrecorded;
 
 fn main() -> ExitCode {
     match Task::of_this_process() {
