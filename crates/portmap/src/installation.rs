@@ -4,6 +4,7 @@
 //! this is cut short.
 
 use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use cni::{AddRequest, Attachment, Error, note};
@@ -20,6 +21,7 @@ use crate::plan::{HostPort, Plan};
 use crate::record::{Identity, Record, Records};
 use crate::standby::Standby;
 use crate::table::{self, Claim};
+use crate::wait::Wait;
 use crate::{del, holder, localnet, succession};
 
 /// What is to be there, and what was.
@@ -86,12 +88,12 @@ impl<'a> Installation<'a> {
 
     /// Takes the ports, from attachments that are gone as well, in one transaction; then lets
     /// 127.0.0.1 out, which the rules have to be there for. Says to which ports senders would go on
-    /// to send as they began.
+    /// to send as they began. A port of an attachment that lives is waited for, so long at the most.
     ///
     /// # Errors
     /// Code 11: a port is held by an attachment that lives, or others do not cease to change the
     /// rules. Whatever the kernel refuses.
-    pub fn install(&mut self) -> anyhow::Result<Vec<HostPort>> {
+    pub fn install(&mut self, patience: Duration) -> anyhow::Result<Vec<HostPort>> {
         cni::step("write the record");
         let connection = Connection::open()?;
         self.write_down()?;
@@ -128,6 +130,8 @@ impl<'a> Installation<'a> {
         Err(Error::TryAgain { reason }.into())
 
         let updated = self.forward(&connection)?;
+
+        let updated = self.forward(&connection, Wait::new(patience))?;
         updated.warning(&self.claim.table).iter().for_each(note);
         self.take_over_displaced(&connection)?;
         self.sysctl.as_ref().map_or(Ok(()), localnet::let_out)?;
@@ -184,12 +188,12 @@ impl<'a> Installation<'a> {
         }
     }
 
-    fn forward(&mut self, connection: &Connection) -> anyhow::Result<Updated> {
+    fn forward(&mut self, connection: &Connection, mut wait: Wait) -> anyhow::Result<Updated> {
         for _ in 0..MOST_HOLDERS {
             match self.attempt(connection) {
                 Ok(updated) => return Ok(updated),
                 Err(Refusal::Held { port, holder }) => {
-                    self.make_way(connection, (port, &holder))?;
+                    self.make_way(connection, (port, &holder), &mut wait)?;
                 }
                 Err(Refusal::Unlisted) => {
                     let elements = owned(connection, &self.claim)?;
@@ -218,11 +222,12 @@ impl<'a> Installation<'a> {
     }
 
     /// Returns when it is worth another attempt: the holder is gone, or is of the same container, so that this
-    /// attachment stands by.
+    /// attachment stands by, or gave the port back.
     fn make_way(
         &mut self,
         connection: &Connection,
         (port, holder): (HostPort, &Element),
+        wait: &mut Wait,
     ) -> anyhow::Result<()> {
         let (owner, own) = (&holder.owner, &self.claim.owner);
         if take_over_if_gone(connection, (port, owner), &self.records)? {
@@ -234,6 +239,12 @@ impl<'a> Installation<'a> {
             ));
             Standby::default().join(own)?;
             self.behind.insert(owner.clone());
+            return Ok(());
+        }
+        let released = wait.until_released(connection, &self.claim.table, holder);
+        let is_free = released.map_err(coded)?
+            || (wait.was_needed() && take_over_if_gone(connection, (port, owner), &self.records)?);
+        if is_free {
             return Ok(());
         }
         Err(held(port, owner).into())

@@ -27,6 +27,7 @@ mod status;
 mod succession;
 mod table;
 mod unrecorded;
+mod wait;
 
 fn main() -> ExitCode {
     match Task::of_this_process() {

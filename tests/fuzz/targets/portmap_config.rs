@@ -51,6 +51,8 @@ mod succession;
 mod table;
 #[path = "../../../crates/portmap/src/unrecorded.rs"]
 mod unrecorded;
+#[path = "../../../crates/portmap/src/wait.rs"]
+mod wait;
 
 use libfuzzer_sys::fuzz_target;
 
