@@ -125,10 +125,10 @@ impl Connection {
                 }
             };
             let Change { delete, add } = decide()?;
-            let (stale, new) = (without(&delete, &add), without(&add, &delete));
-            let stale = stale.into_iter().map(|it| table.delete_element(it));
-            let new = new.into_iter().map(|it| table.add_element(it));
-            let messages: Vec<_> = stale.chain(repairs).chain(new).collect();
+            let (doomed, new) = (without(&delete, &add), without(&add, &delete));
+            let mut messages: Vec<_> = doomed.map(|it| table.delete_element(it)).collect();
+            messages.extend(repairs);
+            messages.extend(new.map(|it| table.add_element(it)));
             updated = match messages.as_slice() {
                 _ if made_anew => Updated::Table,
                 [] => Updated::Nothing,
@@ -203,31 +203,17 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn differences(&self, table: &Table, elements: &[Element]) -> Result<Vec<String>, Error> {
         let mut found = self.damage(table)?;
-        let missing = self.missing(table, elements)?.into_iter();
-        found.extend(missing.map(Element::describe_missing));
-        Ok(found)
-    }
-
-    /// Those of `elements` that are not in `table`, or lead elsewhere there; none where the table has to be
-    /// recreated, of which [`Self::differences`] reports more.
-    ///
-    /// # Errors
-    /// [`Error::Refused`].
-    pub fn missing<'e>(
-        &self,
-        table: &Table,
-        elements: &'e [Element],
-    ) -> Result<Vec<&'e Element>, Error> {
-        let mut missing = Vec::new();
         if self.is_foreign(table)? {
-            return Ok(missing);
+            return Ok(found);
         }
         for element in elements {
             if self.holder(table, element)?.as_ref() != Some(element) {
-                missing.push(element);
+                found.push(format!(
+                    "nf_tables: {element} is missing or leads elsewhere"
+                ));
             }
         }
-        Ok(missing)
+        Ok(found)
     }
 
     /// Where nothing is to be changed the kernel does not compare generations: a list that was
@@ -304,9 +290,8 @@ pub(crate) fn until_current<E: From<Error>>(
 }
 
 /// Those of `all` that `others` lacks.
-fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
-    let others: HashSet<_> = others.iter().collect();
-    all.iter().filter(|it| !others.contains(it)).collect()
+fn without<'a>(all: &'a [Element], others: &[Element]) -> impl Iterator<Item = &'a Element> {
+    all.iter().filter(|it| !others.contains(it))
 }
 
 pub(crate) fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {

@@ -23,7 +23,6 @@ mod reply;
 mod rule;
 mod socket;
 mod table;
-mod watch;
 
 pub use connection::{Change, Connection, Updated};
 pub use conntrack::Destination;
@@ -33,4 +32,3 @@ pub use field::Field;
 pub use held::{HeldChain, HeldRule, Verdict};
 pub use rule::{IpVersion, Rule, SourcePort};
 pub use table::{Chain, ChainKind, Entry, Family, Hook, Set, Table, TargetType, Type};
-pub use watch::Watch;

@@ -11,7 +11,6 @@ mod conditions;
 mod config;
 mod decision;
 mod del;
-mod element;
 mod firewall;
 mod gc;
 mod holder;
@@ -22,12 +21,8 @@ mod plan;
 mod raw;
 mod record;
 mod reload;
-mod standby;
 mod status;
-mod succession;
 mod table;
-mod unrecorded;
-mod wait;
 
 fn main() -> ExitCode {
     match Task::of_this_process() {

@@ -2,7 +2,6 @@
 //!
 //! Chains and rules are the same for everybody, but for a chain for each set of conditions.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
@@ -11,13 +10,9 @@ use nft::{
     Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set, Table, Value,
 };
 
-use crate::conditions::Conditions;
 use crate::config::{Config, SourceNat};
 use crate::names::{Names, V4, V6, names, network};
 use crate::plan::{Forward, HostPort, Plan};
-
-use crate::element::{condition_element, port_element};
-use crate::plan::Plan;
 
 /// What an attachment adds, and the table as it has to be for it.
 #[derive(Debug)]
@@ -30,28 +25,6 @@ pub(crate) struct Claim {
     pub elements: Vec<Element>,
 }
 
-
-/// The names of the sets and fields of one family.
-pub(crate) struct Names {
-    pub version: IpVersion,
-    address: Type,
-    source: Field,
-    destination: Field,
-    /// From address, protocol and port of the host to address and port of a pod.
-    pub address_ports: &'static str,
-    /// From protocol and port of the host to address and port of a pod.
-    pub ports: &'static str,
-    /// From the same keys to chains with conditions.
-    pub address_conditions: &'static str,
-    pub conditions: &'static str,
-    /// From where to where a translated connection is masqueraded: source and pod.
-    pairs: &'static str,
-    /// By which link to where: link and pod.
-    links: &'static str,
-    /// To which pod, from wherever.
-    pods: &'static str,
-}
-
 /// What is asked for by `plan` and `config`, where `links` tells the host's link towards each
 /// of the container's addresses.
 pub(crate) fn claim(
@@ -60,10 +33,8 @@ pub(crate) fn claim(
     links: &[(IpAddr, Link)],
     owner: String,
 ) -> Claim {
+    let mut table = table();
     let mut elements = Vec::new();
-    let chain = |version| condition_chain(version, config.conditions(version));
-    let chains = [IpVersion::V4, IpVersion::V6].map(|it| (it, chain(it)));
-    let mut used = BTreeSet::new();
     for forward in &plan.forwards {
         let to = [
             Value::Address(forward.pod),
@@ -71,14 +42,21 @@ pub(crate) fn claim(
         ];
         elements.push(port_element(forward.port, &owner).to_values(&to));
         let version = forward.port.version;
-        let own = chains.iter().find(|(it, _)| *it == version);
-        if let Some((_, Some(chain))) = own {
-            elements.push(condition_element(forward.port, &owner).to_chain(&chain.name));
-            used.insert(version);
+        let conditions = config.conditions(version);
+        if conditions.is_empty() {
+            continue;
+        }
+        let chain = format!("conditions-{}", conditions.hash(version));
+        elements.push(condition_element(forward.port, &owner).to_chain(&chain));
+        if table.chains.iter().all(|it| it.name != chain) {
+            let rule = Rule::new("what the network's ports are for");
+            table.chains.push(Chain {
+                name: chain,
+                entry: None,
+                rules: vec![conditions.narrow(rule).goto(TRANSLATE)],
+            });
         }
     }
-    let used = chains.into_iter().filter(|(it, _)| used.contains(it));
-    let table = with_chains(used.filter_map(|(_, chain)| chain));
     for pod in plan.pods() {
         elements.extend(masquerade(pod, config.source_nat, links, &owner));
     }
@@ -116,28 +94,76 @@ fn masquerade(
     elements
 }
 
-/// The chain that packets of a port with `conditions` pass; `None` where there are none.
-pub(crate) fn condition_chain(version: IpVersion, conditions: &Conditions) -> Option<Chain> {
-    if conditions.is_empty() {
-        return None;
-    }
-    let rule = Rule::new("what the network's ports are for");
-    let name = format!("conditions-{}", conditions.hash(version));
-    Some(regular(
-        &name,
-        vec![conditions.narrow(rule).goto(TRANSLATE)],
-    ))
+fn condition_element(port: HostPort, owner: &str) -> Element {
+    let names = names(port.version);
+    let set = match port.address {
+        Some(_) => names.address_conditions,
+        None => names.conditions,
+    };
+    Element::new(set, &key(port), owner)
 }
 
-/// [`table`] with these chains, each once.
-pub(crate) fn with_chains(chains: impl IntoIterator<Item = Chain>) -> Table {
-    let mut table = table();
-    for chain in chains {
-        if table.chains.iter().all(|it| it.name != chain.name) {
-            table.chains.push(chain);
-        }
-    }
-    table
+fn key(port: HostPort) -> Vec<Value<'static>> {
+    let address = port.address.map(Value::Address);
+    let port = [Value::Protocol(port.protocol), Value::Port(port.port)];
+    address.into_iter().chain(port).collect()
+}
+
+/// The host's port that an element of the table leads from, if it is of such a set.
+pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
+    let (version, set) = port_set(element)?;
+    let (address, protocol, port) = match *element.key(&set).as_slice() {
+        [
+            Value::Address(address),
+            Value::Protocol(protocol),
+            Value::Port(port),
+        ] => (Some(address), protocol, port),
+        [Value::Protocol(protocol), Value::Port(port)] => (None, protocol, port),
+        _ => return None,
+    };
+    Some(HostPort {
+        version,
+        address,
+        protocol,
+        port,
+    })
+}
+
+/// As [`host_port`], with where it leads.
+pub(crate) fn forward(element: &Element) -> Option<Forward> {
+    let (_, set) = port_set(element)?;
+    let [Value::Address(pod), Value::Port(container_port)] = *element.target(&set).as_slice()
+    else {
+        return None;
+    };
+    Some(Forward {
+        port: host_port(element)?,
+        pod,
+        container_port,
+    })
+}
+
+fn port_set(element: &Element) -> Option<(IpVersion, Set)> {
+    let sets = [&V4, &V6].into_iter().flat_map(|names| {
+        let sets = [names.address_set(), names.port_set()];
+        sets.map(|set| (names.version, set))
+    });
+    sets.into_iter().find(|(_, set)| set.name == element.set)
+}
+
+/// The element that a port has, without what it leads to.
+pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
+    let names = names(port.version);
+    let set = match port.address {
+        Some(_) => names.address_ports,
+        None => names.ports,
+    };
+    Element::new(set, &key(port), owner)
+}
+
+/// The set in which ports of single addresses are.
+pub(crate) fn of_single_addresses(version: IpVersion) -> Set {
+    names(version).address_set()
 }
 
 /// Translation and masquerading, without any network's conditions.
@@ -145,7 +171,7 @@ pub(crate) fn table() -> Table {
     Table {
         family: Family::Inet,
         name: "cni-portmap",
-        sets: FAMILIES.into_iter().flat_map(Names::sets).collect(),
+        sets: [&V4, &V6].into_iter().flat_map(Names::sets).collect(),
         chains: vec![
             martians(),
             entry("prerouting", Hook::Prerouting),
@@ -153,7 +179,7 @@ pub(crate) fn table() -> Table {
             regular(HOST_PORTS, lookups()),
             regular(
                 TRANSLATE,
-                FAMILIES.into_iter().flat_map(Names::translate).collect(),
+                [&V4, &V6].into_iter().flat_map(Names::translate).collect(),
             ),
             Chain {
                 name: "postrouting".to_owned(),
@@ -162,7 +188,7 @@ pub(crate) fn table() -> Table {
                     hook: Hook::Postrouting,
                     priority: SOURCE_NAT,
                 }),
-                rules: FAMILIES.into_iter().flat_map(Names::masquerade).collect(),
+                rules: [&V4, &V6].into_iter().flat_map(Names::masquerade).collect(),
             },
         ],
     }
@@ -220,8 +246,6 @@ fn lookups() -> Vec<Rule> {
         rule.when_to(it).leave()
     });
     let conditions = [&V4, &V6].into_iter().flat_map(Names::conditions);
-
-    let conditions = FAMILIES.into_iter().flat_map(Names::conditions);
     let all = Rule::new("ports of networks without conditions").goto(TRANSLATE);
     [localhost.leave()]
         .into_iter()
@@ -230,119 +254,6 @@ fn lookups() -> Vec<Rule> {
         .chain([all])
         .collect()
 }
-
-
-impl Names {
-    fn address_key(&self) -> [Field; 3] {
-        [self.destination, Field::Protocol, Field::DestinationPort]
-    }
-
-    pub fn address_set(&self) -> Set {
-        let key = vec![self.address, Type::Protocol, Type::Port];
-        set(self.address_ports, key, self.pod())
-    }
-
-    pub fn port_set(&self) -> Set {
-        set(self.ports, vec![Type::Protocol, Type::Port], self.pod())
-    }
-
-    fn pod(&self) -> TargetType {
-        TargetType::Values(vec![self.address, Type::Port])
-    }
-
-    fn sets(&self) -> [Set; 7] {
-        let [by_address, by_port] = [self.address_set(), self.port_set()];
-        let conditions = |name, key: &Set| set(name, key.key.clone(), TargetType::Chain);
-        let link = vec![Type::InterfaceName, self.address];
-        [
-            conditions(self.address_conditions, &by_address),
-            conditions(self.conditions, &by_port),
-            by_address,
-            by_port,
-            set(self.pairs, vec![self.address; 2], TargetType::None),
-            set(self.links, link, TargetType::None),
-            set(self.pods, vec![self.address], TargetType::None),
-        ]
-    }
-
-    fn conditions(&self) -> [Rule; 2] {
-        let rule = || Rule::new("ports of networks with conditions").when_ip(self.version);
-        [
-            rule().goto_by(&self.address_key(), self.address_conditions),
-            rule().goto_by(&PORT_KEY, self.conditions),
-        ]
-    }
-
-    fn translate(&self) -> [Rule; 2] {
-        let version = self.version;
-        let rule = |comment| Rule::new(comment).when_ip(version);
-        [
-            rule("ports of single addresses").dnat_by(
-                version,
-                &self.address_key(),
-                self.address_ports,
-            ),
-            rule("ports of every address").dnat_by(version, &PORT_KEY, self.ports),
-        ]
-    }
-
-    fn masquerade(&self) -> [Rule; 3] {
-        let (from, to) = (self.source, self.destination);
-        let rule = |comment| Rule::new(comment).when_translated().when_ip(self.version);
-        let random = SourcePort::FullyRandom;
-        [
-            rule("from the pod itself, or 127.0.0.1").when_in(&[from, to], self.pairs),
-            rule("back by the link that it came by, where answers pass the host by")
-                .when_in(&[Field::InputName, to], self.links),
-            rule("masqAll").when_in(&[to], self.pods),
-        ]
-        .map(|rule| rule.masquerade(random))
-    }
-}
-
-fn set(name: &'static str, key: Vec<Type>, target: TargetType) -> Set {
-    Set { name, key, target }
-}
-
-pub(crate) fn names(version: IpVersion) -> &'static Names {
-    match version {
-        IpVersion::V4 => &V4,
-        IpVersion::V6 => &V6,
-    }
-}
-
-/// Of both families.
-pub(crate) const FAMILIES: [&Names; 2] = [&V4, &V6];
-
-static V4: Names = Names {
-    version: IpVersion::V4,
-    address: Type::Ipv4Address,
-    source: Field::Ipv4Source,
-    destination: Field::Ipv4Destination,
-    address_ports: "address-ports4",
-    ports: "ports4",
-    address_conditions: "address-conditions4",
-    conditions: "conditions4",
-    pairs: "masquerade-pairs4",
-    links: "masquerade-links4",
-    pods: "masquerade-pods4",
-};
-
-static V6: Names = Names {
-    version: IpVersion::V6,
-    address: Type::Ipv6Address,
-    source: Field::Ipv6Source,
-    destination: Field::Ipv6Destination,
-    address_ports: "address-ports6",
-    ports: "ports6",
-    address_conditions: "address-conditions6",
-    conditions: "conditions6",
-    pairs: "masquerade-pairs6",
-    links: "masquerade-links6",
-    pods: "masquerade-pods6",
-};
-
-const PORT_KEY: [Field; 2] = [Field::Protocol, Field::DestinationPort];
 
 const HOST_PORTS: &str = "host-ports";
 const TRANSLATE: &str = "translate";
