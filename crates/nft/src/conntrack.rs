@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{DefaultNla, Emitable as _, NLA_F_NESTED};
+use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::conntrack::{
-    ConntrackAttribute, ConntrackMessage, ConntrackMessageType, IPTuple, ProtoTuple, Status, Tuple,
+    ConntrackAttribute, ConntrackMessage, ConntrackMessageType, Status, Tuple,
 };
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
@@ -17,6 +17,11 @@ use crate::error::Error;
 use crate::message::Message;
 use crate::reply::Reply;
 use crate::rule::IpVersion;
+use crate::tracked::{
+    ADDRESSES, BY_DESTINATION, BY_DESTINATION_PORT, BY_PROTOCOL, BY_SOURCE, BY_SOURCE_PORT,
+    DESTINATION_PORT, Direction, Half, PROTOCOL, SOURCE_PORT, TRANSPORT, destination_address,
+    filter, nested, source_address, status, tuple, with_status,
+};
 
 /// Connections by where their first packet went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,88 +281,6 @@ impl Destination {
     }
 }
 
-/// Which packets of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    /// Of whoever began it, before any translation.
-    Original = 1,
-    /// The answers, before theirs is undone.
-    Reply = 2,
-}
-
-/// Where the packets of one direction come from and go to.
-#[derive(Debug, Clone, Copy, Default)]
-struct Half {
-    source: Option<IpAddr>,
-    destination: Option<IpAddr>,
-    protocol: Option<u8>,
-    source_port: Option<u16>,
-    destination_port: Option<u16>,
-}
-
-impl Half {
-    fn of(attributes: &[ConntrackAttribute], direction: Direction) -> Self {
-        let mut half = Self::default();
-        for part in tuple(attributes, direction).unwrap_or_default() {
-            match part {
-                Tuple::Ip(parts) => parts.iter().for_each(|part| half.has_address(part)),
-                Tuple::Proto(parts) => parts.iter().for_each(|part| half.has_port(part)),
-                _ => {}
-            }
-        }
-        half
-    }
-
-    fn has_address(&mut self, told: &IPTuple) {
-        match told {
-            IPTuple::SourceAddress(address) => self.source = Some(*address),
-            IPTuple::DestinationAddress(address) => self.destination = Some(*address),
-            _ => {}
-        }
-    }
-
-    fn has_port(&mut self, told: &ProtoTuple) {
-        match told {
-            ProtoTuple::Protocol(protocol) => self.protocol = Some(u8::from(*protocol)),
-            ProtoTuple::SourcePort(port) => self.source_port = Some(*port),
-            ProtoTuple::DestinationPort(port) => self.destination_port = Some(*port),
-            _ => {}
-        }
-    }
-}
-
-/// Those of which these parts are as they are here, each as far as it says.
-fn filter(halves: &[(Direction, Vec<DefaultNla>, u32)]) -> Vec<DefaultNla> {
-    let tuples = halves
-        .iter()
-        .map(|(direction, parts, _)| nested(*direction as u16, parts));
-    let flags = halves
-        .iter()
-        .map(|(direction, _, by)| DefaultNla::new(*direction as u16, by.to_ne_bytes().to_vec()));
-    let flags = flags.collect::<Vec<_>>();
-    tuples.chain([nested(FILTER, &flags)]).collect()
-}
-
-/// Those of whose status the bits in `mask` are as here.
-fn with_status(status: Status, mask: Status) -> [DefaultNla; 2] {
-    [(STATUS, status), (STATUS_MASK, mask)]
-        .map(|(kind, bits)| DefaultNla::new(kind, bits.bits().to_be_bytes().to_vec()))
-}
-
-fn source_address(address: IpAddr) -> DefaultNla {
-    match address {
-        IpAddr::V4(address) => DefaultNla::new(V4_SOURCE, address.octets().to_vec()),
-        IpAddr::V6(address) => DefaultNla::new(V6_SOURCE, address.octets().to_vec()),
-    }
-}
-
-fn destination_address(address: IpAddr) -> DefaultNla {
-    match address {
-        IpAddr::V4(address) => DefaultNla::new(V4_DESTINATION, address.octets().to_vec()),
-        IpAddr::V6(address) => DefaultNla::new(V6_DESTINATION, address.octets().to_vec()),
-    }
-}
-
 fn delete(tuple: Vec<Tuple>, version: IpVersion) -> Message {
     let attributes = vec![ConntrackAttribute::CtaTupleOrig(tuple)];
     let operation = "forget a connection".to_owned();
@@ -372,61 +295,6 @@ fn message(operation: String, message: ConntrackMessage, version: IpVersion) -> 
     let header = NetfilterHeader::new(family, 0, 0);
     Message::new(operation, NetfilterMessage::new(header, message))
 }
-
-fn tuple(attributes: &[ConntrackAttribute], direction: Direction) -> Option<&[Tuple]> {
-    attributes
-        .iter()
-        .find_map(|attribute| match (attribute, direction) {
-            (ConntrackAttribute::CtaTupleOrig(tuple), Direction::Original)
-            | (ConntrackAttribute::CtaTupleReply(tuple), Direction::Reply) => {
-                Some(tuple.as_slice())
-            }
-            _ => None,
-        })
-}
-
-fn status(attributes: &[ConntrackAttribute]) -> Option<Status> {
-    attributes.iter().find_map(|attribute| match attribute {
-        ConntrackAttribute::CtaStatus(status) => Some(*status),
-        _ => None,
-    })
-}
-
-fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
-    let mut bytes = vec![0; attributes.buffer_len()];
-    attributes.emit(&mut bytes);
-    DefaultNla::new(kind | NLA_F_NESTED, bytes)
-}
-
-/// In `CTA_TUPLE_ORIG` and `CTA_TUPLE_REPLY`: `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`
-const ADDRESSES: u16 = 1;
-const TRANSPORT: u16 = 2;
-
-/// `CTA_IP_V4_SRC` and the three after it
-const V4_SOURCE: u16 = 1;
-const V4_DESTINATION: u16 = 2;
-const V6_SOURCE: u16 = 3;
-const V6_DESTINATION: u16 = 4;
-
-/// `CTA_PROTO_NUM` and the two after it
-const PROTOCOL: u16 = 1;
-const SOURCE_PORT: u16 = 2;
-const DESTINATION_PORT: u16 = 3;
-
-/// `CTA_FILTER`, in which `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` are numbered as the tuples
-const FILTER: u16 = 25;
-
-/// `CTA_STATUS` and `CTA_STATUS_MASK`
-const STATUS: u16 = 3;
-const STATUS_MASK: u16 = 26;
-
-/// `CTA_FILTER_F_CTA_IP_SRC`, `…_CTA_IP_DST`, `…_CTA_PROTO_NUM`, `…_CTA_PROTO_SRC_PORT` and
-/// `…_CTA_PROTO_DST_PORT` (`net/netfilter/nf_internals.h`)
-const BY_SOURCE: u32 = 1;
-const BY_DESTINATION: u32 = 1 << 1;
-const BY_PROTOCOL: u32 = 1 << 3;
-const BY_SOURCE_PORT: u32 = 1 << 4;
-const BY_DESTINATION_PORT: u32 = 1 << 5;
 
 /// A deletion takes 0.1 ms, a list some 10 in the kernel's table of 262,144 buckets.
 const MOST_DELETIONS: usize = 64;

@@ -23,6 +23,7 @@ mod reply;
 mod rule;
 mod socket;
 mod table;
+mod tracked;
 
 pub use connection::{Change, Connection, Updated};
 pub use conntrack::Destination;

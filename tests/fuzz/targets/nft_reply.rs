@@ -35,6 +35,8 @@ mod rule;
 mod socket;
 #[path = "../../../crates/nft/src/table.rs"]
 mod table;
+#[path = "../../../crates/nft/src/tracked.rs"]
+mod tracked;
 
 use std::panic;
 
