@@ -82,6 +82,16 @@ pub trait Place {
         text(&self.link(name)["address"])
     }
 
+    /// The VLANs that a bridge or its port carries, as `bridge vlan show` has them: `100 PVID Egress Untagged`.
+    fn vlans(&self, link: &str) -> Vec<String> {
+        let shown = self.run("bridge", &["vlan", "show", "dev", link]);
+        let lines = shown.lines().skip(1).map(|line| {
+            let words = line.split_whitespace().filter(|word| *word != link);
+            words.collect::<Vec<_>>().join(" ")
+        });
+        lines.filter(|line| !line.is_empty()).collect()
+    }
+
     /// The addresses of a link with their prefix lengths, without link-local ones; IPv4
     /// first, then in the order of `ip`.
     fn addresses(&self, name: &str) -> Vec<String> {

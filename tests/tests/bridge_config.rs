@@ -48,9 +48,6 @@ fn code_7_for_what_is_no_vlan() {
     ] {
         refused(&host, &host.bridge().with(key, value), &a, (7, &[word]));
     }
-    let both = host.bridge().with("vlan", 5);
-    let both = both.with("vlanTrunk", json!([{"id": 7}]));
-    refused(&host, &both, &a, (7, &["vlanTrunk", "vlan: 5"]));
     let long = host
         .bridge()
         .with("bridge", "a-long-bridge")

@@ -17,7 +17,7 @@ use crate::gateway::{self, Gateways};
 use crate::host::{self, Bridge};
 use crate::plan::{self, Plan};
 use crate::sandbox::{DEADLINE, Sandbox};
-use crate::vlan::{self, DefaultVlan, Vlans};
+use crate::vlan;
 
 /// Joins the sandbox to the bridge and answers what was made.
 ///
@@ -63,9 +63,6 @@ fn note_idle_keys(config: &Config) {
     }
     if config.masquerade.is_some() && config.container_link != ContainerLink::Addressed {
         note("ipMasq does nothing without ipam, which leases the addresses");
-    }
-    if config.default_vlan == DefaultVlan::Leave && config.vlans == Vlans::None {
-        note("preserveDefaultVlan: false does nothing without vlan or vlanTrunk");
     }
 }
 

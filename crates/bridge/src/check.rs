@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::bail;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error, Verb};
-use netlink::{Connection, Link, LinkKind, MacAddress};
+use netlink::{Connection, Link, LinkKind, MacAddress, PortVlans, Tagging};
 use netns::{Netns, Sysctl};
 
 use crate::config::{BridgeNfCall, Config, ContainerLink, Gateway, Isolation, PortMode};
@@ -16,7 +16,7 @@ use crate::host::BRIDGE_NF_CALL;
 use crate::host_end::HostEnd;
 use crate::plan::Plan;
 use crate::sandbox::Sandbox;
-use crate::vlan::{self, DefaultVlan, Vlans};
+use crate::vlan::{self, DefaultVlan};
 use crate::{del, plan};
 
 /// Asks the delegate first, then compares links, addresses, routes and sysctls.
@@ -194,25 +194,28 @@ impl Check<'_> {
             default_vlan,
             ..
         } = self.config;
-        if *vlans == Vlans::None {
+        if vlans.is_empty() {
             return Ok(());
         }
         found.unless(vlan::is_filtering(bridge), || {
             format!("bridge {} does not filter VLANs", bridge.name)
         });
         let (name, carried) = (&port.name, self.host.port_vlans(port.index)?);
-        for wanted in vlans.of_port() {
+        let asked = vlans.asked();
+        for wanted in &asked {
             found.unless(wanted.is_carried(&carried), || {
                 format!("{name} does not carry {wanted}")
             });
         }
+        // Earlier versions and the reference leave ports in the default VLAN, untagged: those go on.
         let left = vlan::default_vlan(bridge).filter(|_| *default_vlan == DefaultVlan::Leave);
-        let left = left.filter(|left| !vlans.of_port().contains(left));
-        if let Some(left) = left {
-            let mut ranges = carried.iter().map(|it| it.first..=it.last);
-            let stays = ranges.any(|range| range.contains(&left.first));
-            found.unless(!stays, || {
-                format!("{name} carries {left}, the bridge's default")
+        let tagged = left.map(|left| PortVlans {
+            tagging: Tagging::Tagged,
+            ..left
+        });
+        if let Some(stays) = tagged.filter(|it| !it.is_carried(&asked)) {
+            found.unless(!stays.is_carried(&carried), || {
+                format!("{name} carries {stays}, the bridge's default")
             });
         }
         Ok(())

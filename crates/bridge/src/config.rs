@@ -24,7 +24,7 @@ pub(crate) struct Config {
     pub port_mode: PortMode,
     /// The VLANs that the port carries.
     pub vlans: Vlans,
-    /// Whether it carries the bridge's default VLAN, too.
+    /// Whether it stays in the bridge's default VLAN, too.
     pub default_vlan: DefaultVlan,
     /// What becomes of frames from another MAC than the container's.
     pub mac_check: MacCheck,
@@ -168,10 +168,8 @@ impl Config {
 impl Config {
     /// The VLAN that the gateway stands in, where there are both.
     pub fn gateway_vlan(&self) -> Option<&Access> {
-        match &self.vlans {
-            Vlans::Access(access) if self.gateway != Gateway::None => Some(access),
-            _ => None,
-        }
+        let access = self.vlans.access.as_ref();
+        access.filter(|_| self.gateway != Gateway::None)
     }
 }
 
@@ -212,11 +210,14 @@ impl TryFrom<Written> for Config {
             vlan: raw.vlan,
             trunk: raw.vlan_trunk.clone(),
         };
-        let leaves_default_vlan = raw.preserve_default_vlan == Some(false);
         let leaves_nf_call = raw.bridge_nf_call == Some(false);
         Ok(Self {
             vlans: Vlans::parse(&vlans, &bridge)?,
-            default_vlan: choose(leaves_default_vlan, DefaultVlan::Leave, DefaultVlan::Keep),
+            default_vlan: choose(
+                raw.preserve_default_vlan,
+                DefaultVlan::Keep,
+                DefaultVlan::Leave,
+            ),
             gateway: gateway(&raw),
             other_address: choose(
                 raw.force_address,

@@ -91,7 +91,7 @@ fn link_without_addresses_may_be_down_and_one_with_them_may_not() {
 fn keys_that_ask_for_nothing_change_nothing() {
     let nothing = json!({
         "ipMasq": false, "ipMasqBackend": "iptables", "vlan": 0, "vlanTrunk": [],
-        "preserveDefaultVlan": true, "macspoofchk": false,
+        "preserveDefaultVlan": false, "macspoofchk": false,
     });
     assert_eq!(config(&nothing).unwrap(), Config::default());
 }

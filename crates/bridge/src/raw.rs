@@ -44,14 +44,13 @@ pub(crate) struct RawConfig {
     /// CIDRs where a container keeps its own address, too: the cluster's other networks.
     #[serde(rename = "nonMasqueradeCIDRs")]
     pub non_masquerade_cidrs: Vec<String>,
-    /// The container's frames are in this VLAN, untagged at its port; 0 is none.
+    /// Frames without tag are in this VLAN at the container's port; 0 is none.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 4094)))]
     pub vlan: i64,
     /// The VLANs whose tagged frames the container's port carries.
     pub vlan_trunk: Vec<RawTrunk>,
-    /// Whether the port stays in the bridge's default VLAN, too.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = true)))]
-    pub preserve_default_vlan: Option<bool>,
+    /// The port stays in the bridge's default VLAN, too.
+    pub preserve_default_vlan: bool,
     /// Frames from another MAC than the container's are dropped at its port.
     pub macspoofchk: bool,
     /// Containers on isolated ports reach the host and ports that are not isolated, and not each other.

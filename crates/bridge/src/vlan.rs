@@ -8,16 +8,13 @@ use netlink::{Connection, Link, LinkChange, PortVlans, Request, Tagging};
 
 use crate::raw::RawTrunk;
 
-/// The VLANs that a port carries beside the bridge's default one.
+/// The VLANs that a network asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Vlans {
-    /// The bridge need not filter.
-    #[default]
-    None,
-    /// `vlan`: the container knows nothing of it.
-    Access(Access),
-    /// `vlanTrunk`: the container tags its frames.
-    Trunk(Vec<RangeInclusive<u16>>),
+pub(crate) struct Vlans {
+    /// `vlan`: the frames that the container sends and receives without tag.
+    pub access: Option<Access>,
+    /// `vlanTrunk`: the frames that the container sends and receives with their tag.
+    pub trunk: Vec<RangeInclusive<u16>>,
 }
 
 /// One VLAN, untagged at the port.
@@ -34,7 +31,7 @@ pub(crate) struct Access {
 pub(crate) enum DefaultVlan {
     /// `preserveDefaultVlan`.
     Keep,
-    /// It carries nothing but what was asked for.
+    /// The port carries what was asked for, and a trunk without `vlan` VLAN 1 untagged, as in the reference.
     Leave,
 }
 
@@ -49,62 +46,93 @@ impl Vlans {
     /// Reads `vlan` and `vlanTrunk` for a port of `bridge`.
     ///
     /// # Errors
-    /// Code 7: a number out of range, half a range, both keys at once, or no room for the name
-    /// of the VLAN's link.
+    /// Code 7: a number out of range, half a range, or no room for the name of the VLAN's link.
     pub fn parse(raw: &RawVlans, bridge: &InterfaceName) -> Result<Self, Error> {
-        match (raw.vlan, raw.trunk.as_slice()) {
-            (0, []) => Ok(Self::None),
-            (0, trunk) => trunk_ranges(trunk).map(Self::Trunk),
-            (vlan, []) => {
-                let vlan = number(vlan, "vlan")?;
-                let name = format!("{bridge}.{vlan}");
-                let gateway_link = name.parse().map_err(|_| {
-                    let reason = format!("{name}, its interface on the host, would have more than 15 bytes; shorten the name of the bridge");
-                    Error::invalid("vlan", reason)
-                })?;
-                Ok(Self::Access(Access { vlan, gateway_link }))
-            }
-            (vlan, _) => Err(Error::invalid(
-                "vlanTrunk",
-                format!("it excludes vlan: {vlan}; choose one of them"),
-            )),
-        }
+        let access = match raw.vlan {
+            0 => None,
+            vlan => Some(Access::parse(vlan, bridge)?),
+        };
+        let trunk = trunk_ranges(&raw.trunk)?;
+        Ok(Self { access, trunk })
     }
 
-    /// What the port carries.
-    pub fn of_port(&self) -> Vec<PortVlans> {
-        match self {
-            Self::None => Vec::new(),
-            Self::Access(access) => vec![PortVlans {
-                first: access.vlan,
-                last: access.vlan,
-                tagging: Tagging::Access,
-            }],
-            Self::Trunk(ranges) => {
-                let vlans = ranges.iter().map(|range| PortVlans {
-                    first: *range.start(),
-                    last: *range.end(),
-                    tagging: Tagging::Tagged,
-                });
-                vlans.collect()
-            }
-        }
+    /// The network asks for none: its bridge need not filter.
+    pub fn is_empty(&self) -> bool {
+        self.access.is_none() && self.trunk.is_empty()
+    }
+
+    /// What the keys ask for: CHECK expects it of every port.
+    pub fn asked(&self) -> Vec<PortVlans> {
+        let native = self.access.as_ref().map(|it| it.vlan);
+        let trunk = self.trunk.iter().flat_map(|range| without(range, native));
+        let trunk = trunk.map(|range| PortVlans {
+            first: *range.start(),
+            last: *range.end(),
+            tagging: Tagging::Tagged,
+        });
+        native.map(untagged).into_iter().chain(trunk).collect()
+    }
+
+    /// What ADD gives a port: a trunk without `vlan` that leaves the default VLAN has VLAN 1 untagged.
+    fn of_port(&self, default: DefaultVlan) -> Vec<PortVlans> {
+        let is_tagged = self.trunk.iter().any(|range| range.contains(&NATIVE));
+        let has_native = self.access.is_some() || is_tagged || self.trunk.is_empty();
+        let native = default == DefaultVlan::Leave && !has_native;
+        let native = native.then(|| untagged(NATIVE));
+        native.into_iter().chain(self.asked()).collect()
     }
 
     /// The key that asked for them.
     fn key(&self) -> &'static str {
-        match self {
-            Self::Trunk(_) => "vlanTrunk",
-            Self::None | Self::Access(_) => "vlan",
+        match self.access {
+            Some(_) => "vlan",
+            None => "vlanTrunk",
         }
+    }
+}
+
+impl Access {
+    fn parse(vlan: i64, bridge: &InterfaceName) -> Result<Self, Error> {
+        let vlan = number(vlan, "vlan")?;
+        let name = format!("{bridge}.{vlan}");
+        let gateway_link = name.parse().map_err(|_| {
+            let reason = format!("{name}, its interface on the host, would have more than 15 bytes; shorten the name of the bridge");
+            Error::invalid("vlan", reason)
+        })?;
+        Ok(Self { vlan, gateway_link })
     }
 }
 
 impl fmt::Display for Vlans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let vlans: Vec<_> = self.of_port().iter().map(ToString::to_string).collect();
+        let vlans: Vec<_> = self.asked().iter().map(ToString::to_string).collect();
         f.write_str(&vlans.join(", "))
     }
+}
+
+/// Frames without tag are of this VLAN, in both directions.
+fn untagged(vlan: u16) -> PortVlans {
+    PortVlans {
+        first: vlan,
+        last: vlan,
+        tagging: Tagging::Access,
+    }
+}
+
+/// What is left of `range` below and above `native`, which a port cannot carry tagged as well.
+fn without(
+    range: &RangeInclusive<u16>,
+    native: Option<u16>,
+) -> impl Iterator<Item = RangeInclusive<u16>> {
+    let (first, last) = (*range.start(), *range.end());
+    let parts = match native.filter(|it| range.contains(it)) {
+        None => [Some(first..=last), None],
+        Some(native) => [
+            (first < native).then(|| first..=native.saturating_sub(1)),
+            (native < last).then(|| native.saturating_add(1)..=last),
+        ],
+    };
+    parts.into_iter().flatten()
 }
 
 fn trunk_ranges(trunk: &[RawTrunk]) -> Result<Vec<RangeInclusive<u16>>, Error> {
@@ -145,6 +173,9 @@ fn number(vlan: i64, key: &str) -> Result<u16, Error> {
 /// 0 and 4095 are reserved (IEEE 802.1Q).
 const VLANS: RangeInclusive<u16> = 1..=4094;
 
+/// The untagged VLAN of a trunk without `vlan`, as in the reference.
+const NATIVE: u16 = 1;
+
 /// Has the bridge pass on each port only the VLANs that it carries; what is a port already
 /// goes on in the default VLAN.
 ///
@@ -155,7 +186,7 @@ pub(crate) fn ensure_filtering(
     bridge: Link,
     vlans: &Vlans,
 ) -> anyhow::Result<Link> {
-    if *vlans == Vlans::None || is_filtering(&bridge) {
+    if vlans.is_empty() || is_filtering(&bridge) {
         return Ok(bridge);
     }
     let filter = Request::change_link(&bridge.name, &LinkChange::VlanFiltering);
@@ -181,8 +212,10 @@ pub(crate) fn port_requests(
     vlans: &Vlans,
     default: DefaultVlan,
 ) -> Vec<Request> {
-    let wanted = vlans.of_port();
-    let left = default_vlan(bridge).filter(|_| default == DefaultVlan::Leave && !wanted.is_empty());
+    let wanted = vlans.of_port(default);
+    let left = default_vlan(bridge).filter(|left| {
+        default == DefaultVlan::Leave && !wanted.is_empty() && !wanted.contains(left)
+    });
     let leave = left.map(|left| Request::delete_port_vlans(port.index, left));
     let join = wanted
         .into_iter()
@@ -193,12 +226,7 @@ pub(crate) fn port_requests(
 /// The VLAN that a bridge puts every port into.
 pub(crate) fn default_vlan(bridge: &Link) -> Option<PortVlans> {
     let default = bridge.bridge_vlans.map(|vlans| vlans.default);
-    let default = default.filter(|vlan| *vlan != 0)?;
-    Some(PortVlans {
-        first: default,
-        last: default,
-        tagging: Tagging::Access,
-    })
+    default.filter(|vlan| *vlan != 0).map(untagged)
 }
 
 #[cfg(test)]
@@ -212,23 +240,53 @@ mod tests {
         Vlans::parse(&RawVlans { vlan, trunk }, &"cni0".parse().unwrap())
     }
 
-    fn trunk(entries: &Value) -> Vec<RangeInclusive<u16>> {
-        match parse(0, entries).unwrap() {
-            Vlans::Trunk(ranges) => ranges,
-            other => panic!("{other:?}"),
-        }
+    /// What a port carries, in words.
+    fn carried(vlan: i64, trunk: &Value, default: DefaultVlan) -> String {
+        let vlans = parse(vlan, trunk).unwrap().of_port(default);
+        let words = vlans.iter().map(|it| format!("{it} {:?}", it.tagging));
+        words.collect::<Vec<_>>().join(", ")
     }
 
     #[test]
-    fn port_is_in_one_vlan_or_carries_many_or_neither() {
-        assert_eq!(parse(0, &json!([])).unwrap(), Vlans::None);
-        let access = parse(100, &json!([])).unwrap();
-        let gateway_link = "cni0.100".parse().unwrap();
-        let vlan = 100;
-        assert_eq!(access, Vlans::Access(Access { vlan, gateway_link }));
-        let entries =
+    fn port_is_in_one_vlan_or_carries_many_or_both_or_neither() {
+        let many =
             json!([{"id": 101}, {"minID": 200, "maxID": 299}, {"id": 5, "minID": 7, "maxID": 7}]);
-        assert_eq!(trunk(&entries), [101..=101, 200..=299, 5..=5, 7..=7]);
+        let tagged = "VLAN 101 Tagged, VLANs 200 to 299 Tagged, VLAN 5 Tagged, VLAN 7 Tagged";
+        for (vlan, trunk, untagged) in [
+            (0, json!([]), ""),
+            (100, json!([]), "VLAN 100 Access"),
+            (0, many.clone(), "VLAN 1 Access, "),
+            (100, many, "VLAN 100 Access, "),
+        ] {
+            let trunk_words = if trunk == json!([]) { "" } else { tagged };
+            let expected = format!("{untagged}{trunk_words}");
+            assert_eq!(carried(vlan, &trunk, DefaultVlan::Leave), expected);
+        }
+        assert!(parse(0, &json!([])).unwrap().is_empty());
+    }
+
+    #[test]
+    fn trunk_without_vlan_has_no_native_one_of_its_own_in_the_default_vlan() {
+        let trunk = json!([{"minID": 2, "maxID": 4094}]);
+        let kept = carried(0, &trunk, DefaultVlan::Keep);
+        assert_eq!(kept, "VLANs 2 to 4094 Tagged");
+        let all = json!([{"minID": 1, "maxID": 4094}]);
+        let tagged = carried(0, &all, DefaultVlan::Leave);
+        assert_eq!(tagged, "VLANs 1 to 4094 Tagged");
+    }
+
+    #[test]
+    fn native_vlan_is_untagged_where_the_trunk_names_it_too() {
+        for (range, rest) in [
+            ((100, 100), ""),
+            ((99, 101), ", VLAN 99 Tagged, VLAN 101 Tagged"),
+            ((100, 102), ", VLANs 101 to 102 Tagged"),
+            ((1, 100), ", VLANs 1 to 99 Tagged"),
+        ] {
+            let trunk = json!([{"minID": range.0, "maxID": range.1}]);
+            let expected = format!("VLAN 100 Access{rest}");
+            assert_eq!(carried(100, &trunk, DefaultVlan::Leave), expected);
+        }
     }
 
     #[test]
@@ -236,7 +294,7 @@ mod tests {
         for (vlan, trunk, key) in [
             (-1, json!([]), "vlan"),
             (4095, json!([]), "vlan"),
-            (100, json!([{"id": 5}]), "vlanTrunk"),
+            (100, json!([{"id": 4095}]), "vlanTrunk[0].id"),
             (0, json!([{"id": 0}]), "vlanTrunk[0].id"),
             (0, json!([{"id": 5}, {}]), "vlanTrunk[1]"),
             (0, json!([{"minID": 5}]), "vlanTrunk[0]"),

@@ -25,6 +25,8 @@ mod gateway;
 mod gc;
 #[path = "../../../crates/bridge/src/host.rs"]
 mod host;
+#[path = "../../../crates/bridge/src/host_end.rs"]
+mod host_end;
 #[path = "../../../crates/bridge/src/masquerade.rs"]
 mod masquerade;
 #[path = "../../../crates/bridge/src/mtu.rs"]
