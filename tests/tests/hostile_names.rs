@@ -123,23 +123,69 @@ fn networks_that_lead_elsewhere_are_refused() {
     });
 }
 
+/// No ADD takes such a name, so the entry protects nothing, and the others are collected.
 #[test]
-fn gc_takes_no_name_that_leads_elsewhere() {
+fn gc_leaves_names_out_that_lead_elsewhere() {
     let host = Host::new();
+    let network = host.bridge();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    network.add(&a);
+    let before = host.snapshot();
+    for (id, ifname) in [
+        ("../x", "eth0"),
+        ("x", "../y"),
+        ("x\0", "eth0"),
+        ("x", "sixteen-letters."),
+    ] {
+        network.add(&b);
+        let list = json!([
+            {"containerID": id, "ifname": ifname}, {"containerID": "a", "ifname": "eth0"},
+        ]);
+        let gc = network.clone().with("cniVersion", "1.1.0");
+        let gc = gc.with_key("cni.dev/valid-attachments", list);
+        let outcome = gc.call("GC").run();
+        assert!(
+            outcome.stderr.contains("cni.dev/valid-attachments[0]"),
+            "{outcome:#?}"
+        );
+        outcome.ok();
+        host.snapshot().assert_same_as(&before);
+    }
     for network in networks(&host) {
-        for (id, ifname) in [
-            ("../x", "eth0"),
-            ("x", "../y"),
-            ("x\0", "eth0"),
-            ("", "eth0"),
-            ("x", ""),
+        let list = json!([{"containerID": "../x", "ifname": "eth0"}]);
+        let gc = network.with("cniVersion", "1.1.0");
+        let gc = gc.with_key("cni.dev/valid-attachments", list);
+        gc.call("GC").ok();
+    }
+}
+
+/// An entry that may be meant for a live pod: nothing is collected.
+#[test]
+fn gc_refuses_entries_that_do_not_say_whose_they_are() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    host.bridge().add(&a);
+    let before = host.snapshot();
+    for network in networks(&host) {
+        for entry in [
+            json!({"containerID": "", "ifname": "eth0"}),
+            json!({"containerID": "a", "ifname": ""}),
+            json!({"containerID": "a"}),
+            json!({"ifname": "eth0"}),
+            json!({"containerID": "a", "ifname": null}),
+            json!({"containerID": 7, "ifname": "eth0"}),
+            json!({"containerID": "a", "ifname": "\u{1}"}),
+            json!("a/eth0"),
+            json!(null),
         ] {
-            let list = json!([{"containerID": id, "ifname": ifname}]);
-            let network = network.clone().with_key("cni.dev/valid-attachments", list);
-            let refusal = network.call("GC").error();
-            assert!([6, 7].contains(&refusal.code), "{refusal:?}");
+            let network = network.clone().with("cniVersion", "1.1.0");
+            let gc = network.with_key("cni.dev/valid-attachments", json!([entry]));
+            gc.call("GC")
+                .error()
+                .expect(7, &["cni.dev/valid-attachments[0]"]);
         }
     }
+    host.snapshot().assert_same_as(&before);
 }
 
 #[test]

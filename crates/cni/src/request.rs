@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::args::CniArgs;
-use crate::attachment::{Attachment, AttachmentId, ContainerId, InterfaceName};
+use crate::attachment::{Attachment, AttachmentId, InvalidName};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::json;
@@ -173,24 +173,53 @@ fn attachment(environment: &Environment, network: &Network) -> Result<Attachment
     }
 }
 
+/// An attachment in the list of GC, as the runtime wrote it.
+#[derive(Deserialize)]
+struct Listed {
+    #[serde(rename = "containerID")]
+    container: String,
+    ifname: String,
+}
+
+/// A name that no ADD takes is of no attachment, and its entry protects nothing: it is reported and left out. Any
+/// other entry that cannot be read may be meant for a live one.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] where an entry or one of its names is missing or of the wrong type.
 fn attachments(list: &Value, key: &str) -> Result<Vec<AttachmentId>, Error> {
-    #[derive(Deserialize)]
-    struct Entry {
-        #[serde(rename = "containerID")]
-        container: String,
-        ifname: String,
+    let entries: Vec<Listed> = json::read(list, key)?.value;
+    let mut valid = Vec::with_capacity(entries.len());
+    for (index, entry) in entries.iter().enumerate() {
+        match entry.id() {
+            Ok(id) => valid.push(id),
+            Err(reason) if entry.may_be_attached() => {
+                return Err(Error::invalid(
+                    format!("{key}[{index}]"),
+                    reason.to_string(),
+                ));
+            }
+            Err(reason) => note(format_args!(
+                "{key}[{index}]: {reason}; no ADD takes that name, so the entry is left out"
+            )),
+        }
     }
-    let entries: Vec<Entry> = json::read(list, key)?.value;
-    let parsed = entries.into_iter().enumerate().map(|(index, entry)| {
-        let invalid = |reason| Error::invalid(format!("{key}[{index}]"), format!("{reason}"));
-        let container: Result<ContainerId, _> = entry.container.parse();
-        let interface: Result<InterfaceName, _> = entry.ifname.parse();
+    Ok(valid)
+}
+
+impl Listed {
+    fn id(&self) -> Result<AttachmentId, InvalidName> {
         Ok(AttachmentId {
-            container: container.map_err(invalid)?,
-            interface: interface.map_err(invalid)?,
+            container: self.container.parse()?,
+            interface: self.ifname.parse()?,
         })
-    });
-    parsed.collect()
+    }
+
+    /// A runtime written in Go sends an empty text for a name that it does not know. The reference takes control
+    /// characters in names of interfaces.
+    fn may_be_attached(&self) -> bool {
+        let has_control = self.ifname.contains(char::is_control);
+        self.container.is_empty() || self.ifname.is_empty() || has_control
+    }
 }
 
 const VALID_ATTACHMENTS: &str = "cni.dev/valid-attachments";
