@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use serde_json::Value;
 use tests::faults::Trace;
@@ -11,6 +12,7 @@ use tests::{Host, Network, Place as _, Ports, Sandbox};
 const SANDBOXES: u16 = 200;
 const PORTS: u16 = 5;
 const PROCESSES: usize = 16;
+const PORTS_OF_ONE: u16 = 6_000;
 
 /// The ports of the pod with this number: host and container differ for every one.
 fn mappings(pod: u16) -> Vec<String> {
@@ -134,6 +136,33 @@ fn a_pod_may_have_a_thousand_ports() {
     ports.forgotten(&a).ok();
     let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
     assert!(!listed.contains("cni:"), "{listed}");
+}
+
+/// The second ADD looks up as many ports again, and replaces each: at most some times the work of the first.
+#[test]
+fn a_second_add_of_many_ports_takes_little_longer_than_the_first() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let ports = host.ports();
+    let mappings =
+        |container: u16| (0..PORTS_OF_ONE).map(move |it| format!("{}:{container}", 10_000 + it));
+    let mappings = |container| mappings(container).collect::<Vec<_>>();
+    let [first, second] = [mappings(80), mappings(81)];
+    let [first, second] =
+        [&first, &second].map(|it| it.iter().map(String::as_str).collect::<Vec<_>>());
+    let portmap = ports.attach(&a, &first);
+    let [took, again] = [&first, &second].map(|mappings| {
+        let asking = Ports::asking(&portmap, mappings);
+        let start = Instant::now();
+        asking.add(&a);
+        start.elapsed()
+    });
+    println!("{took:?}, then {again:?}");
+    assert!(again < took * 5, "{took:?}, then {again:?}");
+    for port in [10_000, 10_000 + PORTS_OF_ONE - 1] {
+        let target = format!("127.0.0.1:{port}");
+        assert!(tcp_by_port(&host, &target, (&a, 81)).is_some(), "{target}");
+    }
 }
 
 /// Which ports are of single addresses is listed by who asks for a port of every address, once.

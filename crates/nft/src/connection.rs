@@ -125,10 +125,10 @@ impl Connection {
                 }
             };
             let Change { delete, add } = decide()?;
-            let (doomed, new) = (without(&delete, &add), without(&add, &delete));
-            let mut messages: Vec<_> = doomed.map(|it| table.delete_element(it)).collect();
-            messages.extend(repairs);
-            messages.extend(new.map(|it| table.add_element(it)));
+            let (stale, new) = (without(&delete, &add), without(&add, &delete));
+            let stale = stale.into_iter().map(|it| table.delete_element(it));
+            let new = new.into_iter().map(|it| table.add_element(it));
+            let messages: Vec<_> = stale.chain(repairs).chain(new).collect();
             updated = match messages.as_slice() {
                 _ if made_anew => Updated::Table,
                 [] => Updated::Nothing,
@@ -290,8 +290,9 @@ pub(crate) fn until_current<E: From<Error>>(
 }
 
 /// Those of `all` that `others` lacks.
-fn without<'a>(all: &'a [Element], others: &[Element]) -> impl Iterator<Item = &'a Element> {
-    all.iter().filter(|it| !others.contains(it))
+fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
+    let others: HashSet<_> = others.iter().collect();
+    all.iter().filter(|it| !others.contains(it)).collect()
 }
 
 pub(crate) fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {

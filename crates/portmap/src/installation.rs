@@ -183,14 +183,14 @@ impl<'a> Installation<'a> {
         let (connection, table) = (Connection::open()?, table::table());
         let is_own = |it: &Element| it.owner == self.claim.owner;
         connection.update(&table, || {
-            let mut change = Change::default();
+            let mut delete = HashSet::new();
             for element in &self.everything().elements {
-                let is_first = |it: &Element| is_own(it) && !change.delete.contains(it);
-                let there = connection.holder(&table, element)?.filter(is_first);
-                change.delete.extend(there);
+                delete.extend(connection.holder(&table, element)?.filter(is_own));
             }
-            change.add = doomed.iter().filter(|it| is_own(it)).cloned().collect();
-            Ok::<_, nft::Error>(change)
+            Ok::<_, nft::Error>(Change {
+                delete: delete.into_iter().collect(),
+                add: doomed.iter().filter(|it| is_own(it)).cloned().collect(),
+            })
         })?;
         connection.delete_chains_of(&table, &self.claim.elements)
     }

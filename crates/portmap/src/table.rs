@@ -144,11 +144,14 @@ pub(crate) fn forward(element: &Element) -> Option<Forward> {
 }
 
 fn port_set(element: &Element) -> Option<(IpVersion, Set)> {
-    let sets = [&V4, &V6].into_iter().flat_map(|names| {
-        let sets = [names.address_set(), names.port_set()];
-        sets.map(|set| (names.version, set))
-    });
-    sets.into_iter().find(|(_, set)| set.name == element.set)
+    [&V4, &V6].into_iter().find_map(|names| {
+        let set = match element.set.as_str() {
+            name if name == names.address_ports => names.address_set(),
+            name if name == names.ports => names.port_set(),
+            _ => return None,
+        };
+        Some((names.version, set))
+    })
 }
 
 /// The element that a port has, without what it leads to.
