@@ -16,6 +16,7 @@ try_podman() {
     check "podman start" podman start web
     try_published "once it started again"
     check "podman rm" podman rm --force --time 0 web other
+    try_two_networks
     check "nothing is left" nothing_left
     check "nothing is left of the firewall plugin" no_firewall
 }
@@ -33,6 +34,26 @@ try_containers() {
     check "a port that a container has is refused" port_refused
     check "podman restart" podman restart --time 0 web
     try_published "after a restart"
+}
+
+# Podman asks for the ports on each network. 127.0.0.1 reaches the container by whichever it has.
+try_two_networks() {
+    check "podman network create, another one" podman network create --subnet 10.3.0.0/24 more
+    check "podman run with two networks and a port" run_podman two --network more --publish 8094:80
+    check "its port from another host" within 5 answers two tcp 192.0.2.1:8094 outside
+    check "its port from the host" answers two tcp 127.0.0.1:8094
+    check "podman network disconnect, the one that serves" podman network disconnect pods two
+    check "the port by the network that is left" within 5 answers two tcp 127.0.0.1:8094
+    check "podman network connect" podman network connect pods two
+    check "the port after it" answers two tcp 127.0.0.1:8094
+    check "podman network disconnect, the other one" podman network disconnect more two
+    check "the port by the network that came back" within 5 answers two tcp 127.0.0.1:8094
+    check "podman network connect, with a port that is served" podman network connect more two
+    check "podman restart with two networks" podman restart --time 0 two
+    check "its port from another host, after a restart" within 5 answers two tcp 192.0.2.1:8094 outside
+    check "podman rm with two networks" podman rm --force --time 0 two
+    check "its port is closed" refused tcp 127.0.0.1:8094
+    check "podman network rm" podman network rm more
 }
 
 # try_published WHEN
@@ -88,14 +109,17 @@ within_podman() {
     nsenter --net="$(podman inspect --format '{{.NetworkSettings.SandboxKey}}' "$1")" -- "${@:2}"
 }
 
+# Podman adds whatever plugins it knows and finds, such as dnsname: of the reference's directory it sees two.
 configure_podman() {
     rm -f /etc/cni/net.d/*
+    mkdir -p "$ROOM/reference"
+    ln -sf /usr/lib/cni/{firewall,tuning} "$ROOM/reference/"
     cat >"$ROOM/containers.conf" <<TOML
 [containers]
 pids_limit = 0
 [network]
 network_backend = "cni"
-cni_plugin_dirs = ["/opt/cni/bin", "/usr/lib/cni"]
+cni_plugin_dirs = ["/opt/cni/bin", "$ROOM/reference"]
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "file"

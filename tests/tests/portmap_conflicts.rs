@@ -140,8 +140,6 @@ fn what_cannot_be_told_counts_as_alive() {
         fs::write(record, unknown).unwrap();
         asks.on("ADD", &b).error().expect(11, &["cni:pods/a/eth0"]);
     }
-    fs::remove_file(record).unwrap();
-    asks.on("ADD", &b).error().expect(11, &["cni:pods/a/eth0"]);
     ports.forgotten(&a).ok();
     asks.add(&b);
 }

@@ -60,6 +60,20 @@ impl Attachment {
         rest.is_some_and(|(name, _)| name == network.as_str() || name == hashed)
     }
 
+    /// The tags `one` and `other` belong to attachments of one container.
+    pub fn is_same_container(one: &str, other: &str) -> bool {
+        let container = |owner: &str| {
+            let mut names = owner.strip_prefix("cni:")?.split('/').skip(1);
+            names.next().map(str::to_owned)
+        };
+        match (container(one), container(other)) {
+            (Some(one), Some(other)) => {
+                one == other || stand_in(&one) == other || one == stand_in(&other)
+            }
+            _ => false,
+        }
+    }
+
     /// SHA-256 of the three names, from which kernel names and addresses are derived.
     pub fn digest(&self) -> [u8; 32] {
         sha256(&[
@@ -278,6 +292,21 @@ mod tests {
             "uplink of pods/",
             &"pods".parse().unwrap()
         ));
+    }
+
+    #[test]
+    fn owner_tells_its_container_in_clear_and_hashed() {
+        let container = "c".repeat(64);
+        let owners = ["pods", &"n".repeat(150)].map(|it| attachment(it, &container).owner());
+        for other in &owners {
+            assert!(Attachment::is_same_container(&owners[0], other), "{other}");
+        }
+        let another = attachment("pods", &"d".repeat(64)).owner();
+        for other in [another.as_str(), "", "cni:pods", "somebody's"] {
+            assert!(!Attachment::is_same_container(&owners[0], other), "{other}");
+            assert!(!Attachment::is_same_container(&owners[1], other), "{other}");
+        }
+        assert!(!Attachment::is_same_container("", ""));
     }
 
     #[test]

@@ -203,17 +203,31 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn differences(&self, table: &Table, elements: &[Element]) -> Result<Vec<String>, Error> {
         let mut found = self.damage(table)?;
+        let missing = self.missing(table, elements)?.into_iter();
+        found.extend(missing.map(Element::describe_missing));
+        Ok(found)
+    }
+
+    /// Those of `elements` that are not in `table`, or lead elsewhere there; none where the table has to be
+    /// recreated, of which [`Self::differences`] reports more.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn missing<'e>(
+        &self,
+        table: &Table,
+        elements: &'e [Element],
+    ) -> Result<Vec<&'e Element>, Error> {
+        let mut missing = Vec::new();
         if self.is_foreign(table)? {
-            return Ok(found);
+            return Ok(missing);
         }
         for element in elements {
             if self.holder(table, element)?.as_ref() != Some(element) {
-                found.push(format!(
-                    "nf_tables: {element} is missing or leads elsewhere"
-                ));
+                missing.push(element);
             }
         }
-        Ok(found)
+        Ok(missing)
     }
 
     /// Where nothing is to be changed the kernel does not compare generations: a list that was

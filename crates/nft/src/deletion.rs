@@ -28,9 +28,22 @@ impl Connection {
         table: &Table,
         is_doomed: impl Fn(&str) -> bool,
     ) -> Result<Vec<Element>, Error> {
-        let mut elements = self.listed(table)?;
-        elements.retain(|element| is_doomed(&element.owner));
+        let elements = self.elements_owned(table, is_doomed)?;
         self.delete_known(table, &elements)
+    }
+
+    /// Every element of `table` whose owner `is_meant`, as far as it is there all the time.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn elements_owned(
+        &self,
+        table: &Table,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Element>, Error> {
+        let mut elements = self.listed(table)?;
+        elements.retain(|element| is_meant(&element.owner));
+        Ok(elements)
     }
 
     /// As [`Self::delete`], for elements that are known: those of them that still are whose

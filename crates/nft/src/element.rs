@@ -76,6 +76,11 @@ impl Element {
         (&self.set, &self.key)
     }
 
+    /// That it is in its set no more, in words.
+    pub fn describe_missing(&self) -> String {
+        format!("nf_tables: {self} is missing or leads elsewhere")
+    }
+
     /// The parts of the key of an element of `set`; fewer where it is of another one.
     pub fn key(&self, set: &Set) -> Vec<Value<'_>> {
         parts(&set.key, &self.key)
@@ -90,7 +95,7 @@ impl Element {
     }
 
     /// The name of the chain that it leads to.
-    pub(crate) fn chain(&self) -> Option<&str> {
+    pub fn chain(&self) -> Option<&str> {
         match &self.target {
             Target::Chain(name) => Some(name),
             Target::None | Target::Values(_) => None,

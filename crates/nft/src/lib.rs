@@ -24,6 +24,7 @@ mod rule;
 mod socket;
 mod table;
 mod tracked;
+mod watch;
 
 pub use connection::{Change, Connection, Updated};
 pub use conntrack::Destination;
@@ -33,3 +34,4 @@ pub use field::Field;
 pub use held::{HeldChain, HeldRule, Verdict};
 pub use rule::{IpVersion, Rule, SourcePort};
 pub use table::{Chain, ChainKind, Entry, Family, Hook, Set, Table, TargetType, Type};
+pub use watch::Watch;

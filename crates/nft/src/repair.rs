@@ -45,8 +45,11 @@ impl Connection {
         Ok(Repairs::InPlace(messages))
     }
 
-    /// What [`Self::repairs`] would mend, in words.
-    pub(crate) fn damage(&self, table: &Table) -> Result<Vec<String>, Error> {
+    /// What [`Self::update`] would repair of the table itself, in words.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn damage(&self, table: &Table) -> Result<Vec<String>, Error> {
         let name = table.name;
         let broken = self.broken_chains(table)?.into_iter();
         let mut found: Vec<_> = broken

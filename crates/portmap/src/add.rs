@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use cni::{AddRequest, Answer, Answered, Undo};
 
 use crate::config::Config;
-use crate::firewall;
 use crate::installation::Installation;
 use crate::plan::Plan;
+use crate::{firewall, wait};
 
 /// Forwards the ports that were asked for, and answers what the plugins before did.
 ///
@@ -28,7 +28,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let ports = RefCell::new(Installation::new(request, &config, &plan)?);
     let mut undo = Undo::default();
     undo.push("put the ports back", || ports.borrow().put_back());
-    let stale = ports.borrow_mut().install()?;
+    let stale = ports.borrow_mut().install(wait::FOR_DEL)?;
     cni::step("forget connections");
     firewall::forget(&stale);
     let answered = answer.give(result)?;

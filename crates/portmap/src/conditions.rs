@@ -8,19 +8,20 @@ use std::net::IpAddr;
 use cni::Error;
 use ipnetwork::IpNetwork;
 use nft::{Field, IpVersion, Rule};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 /// Conditions that all have to hold; none: every packet will do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Conditions(Vec<Condition>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Condition {
     subject: Subject,
     sense: Sense,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Subject {
     Source(IpNetwork),
     Destination(IpNetwork),
@@ -28,7 +29,7 @@ enum Subject {
     Mark(u32),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Sense {
     Is,
     IsNot,

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use nft::{Connection, Element};
+use nft::{Change, Connection, Element};
 
+use crate::element::{concerned_port, host_port, of_single_addresses, port_element};
 use crate::plan::HostPort;
-use crate::table::{self, Claim};
+use crate::table::Claim;
 
 /// Why a claim cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// Somebody else has a port that was asked for.
+    /// Another attachment has a port that was asked for, by this element.
     #[error("{port} is held")]
-    Held { port: HostPort, owner: String },
+    Held { port: HostPort, holder: Element },
     /// The attachment has something that it was not known to have.
     #[error("the record is not complete")]
     Unlisted,
@@ -20,80 +21,96 @@ pub(crate) enum Refusal {
     Nft(#[from] nft::Error),
 }
 
-/// What has to go for `claim`: elements of the same keys, but no port of somebody else, and what is
-/// left of those that the attachment `had`.
+/// What is known of an attachment before the decision.
+pub(crate) struct Known<'a> {
+    /// What it had.
+    pub elements: &'a [Element],
+    /// Owners of the same container, behind whom it stands by.
+    pub behind: &'a BTreeSet<String>,
+}
+
+/// What is to be changed for `claim`: its elements come, but for ports that it stands by for; elements of the same
+/// keys go, but no port of another attachment, and what is left of those that the attachment had.
 pub(crate) fn decide(
     connection: &Connection,
     claim: &Claim,
-    had: &[Element],
-) -> Result<Vec<Element>, Refusal> {
-    let singles = of_single_addresses(connection, claim)?;
+    had: &Known<'_>,
+) -> Result<Change, Refusal> {
+    let standing = ports_behind(connection, claim, had.behind)?;
     // A record may list two for one place, where an ADD was killed that would have replaced one.
-    let mut known: BTreeMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
-    let mut doomed = Vec::new();
-    for element in &claim.elements {
-        if let Some(port) = table::host_port(element) {
-            expect_free(connection, claim, port, &singles)?;
-        }
+    let mut known: BTreeMap<_, _> = had.elements.iter().map(|it| (it.place(), it)).collect();
+    let stands_by = |it: &&Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
+    let mut change = Change::default();
+    for element in claim.elements.iter().filter(|it| !stands_by(it)) {
         let there = connection.holder(&claim.table, element)?;
         let is_own = there.as_ref().is_some_and(|it| it.owner == claim.owner);
         if is_own && !known.contains_key(&element.place()) {
             return Err(Refusal::Unlisted);
         }
-        doomed.extend(there);
+        change.delete.extend(there);
+        change.add.push(element.clone());
     }
     let claimed: HashSet<_> = claim.elements.iter().map(Element::place).collect();
     known.retain(|place, _| !claimed.contains(place));
     for element in known.into_values() {
         let there = connection.holder(&claim.table, element)?;
-        doomed.extend(there.filter(|it| it.owner == claim.owner));
+        change
+            .delete
+            .extend(there.filter(|it| it.owner == claim.owner));
     }
-    Ok(doomed)
+    Ok(change)
 }
 
-/// Nobody else has the port, on any address that it is asked for on.
-fn expect_free(
+/// The claimed ports that one of those `behind` whom the attachment stands by serves.
+///
+/// # Errors
+/// [`Refusal::Held`]: any other attachment has a port, on any address that it is asked for on.
+fn ports_behind(
     connection: &Connection,
     claim: &Claim,
-    port: HostPort,
-    singles: &HashMap<HostPort, String>,
-) -> Result<(), Refusal> {
-    let every = port.of_every_address();
-    let mut asked = vec![every];
-    asked.extend(Some(port).filter(|port| *port != every));
-    for asked in asked {
-        let element = table::port_element(asked, &claim.owner);
-        let there = connection.holder(&claim.table, &element)?;
-        if let Some(Element { owner, .. }) = there.filter(|it| it.owner != claim.owner) {
-            return Err(Refusal::Held { port, owner });
+    behind: &BTreeSet<String>,
+) -> Result<HashSet<HostPort>, Refusal> {
+    let singles = singles(connection, claim)?;
+    let mut standing = HashSet::new();
+    for port in claim.elements.iter().filter_map(host_port) {
+        let other = |asked: HostPort| {
+            let element = port_element(asked, &claim.owner);
+            let there = connection.holder(&claim.table, &element)?;
+            Ok::<_, nft::Error>(there.filter(|it| it.owner != claim.owner))
+        };
+        let same = other(port)?;
+        let every = port.of_every_address();
+        let wider = if port == every { None } else { other(every)? };
+        let narrower = singles.get(&port).cloned();
+        let mut holders = [&same, &wider, &narrower].into_iter().flatten();
+        if let Some(holder) = holders.find(|it| !behind.contains(&it.owner)) {
+            let holder = holder.clone();
+            return Err(Refusal::Held { port, holder });
+        }
+        if same.is_some() {
+            standing.insert(port);
         }
     }
-    match singles.get(&port) {
-        None => Ok(()),
-        Some(owner) => Err(Refusal::Held {
-            port,
-            owner: owner.clone(),
-        }),
-    }
+    Ok(standing)
 }
 
 /// Who else has a port of single addresses, by that port of every address. Which addresses they
 /// are cannot be looked up, so all are listed where `claim` has a port of every address.
-fn of_single_addresses(
+fn singles(
     connection: &Connection,
     claim: &Claim,
-) -> Result<HashMap<HostPort, String>, nft::Error> {
-    let claimed = claim.elements.iter().filter_map(table::host_port);
+) -> Result<HashMap<HostPort, Element>, nft::Error> {
+    let claimed = claim.elements.iter().filter_map(host_port);
     let every = claimed.filter(|port| port.address.is_none());
     let versions: BTreeSet<_> = every.map(|port| port.version).collect();
     let mut singles = HashMap::new();
     for version in versions {
-        let set = table::of_single_addresses(version);
+        let set = of_single_addresses(version);
         let mut elements = connection.elements_of(&claim.table, &set)?;
         elements.retain(|it| it.owner != claim.owner);
         for element in elements {
-            if let Some(port) = table::host_port(&element) {
-                singles.insert(port.of_every_address(), element.owner);
+            if let Some(port) = host_port(&element) {
+                singles.insert(port.of_every_address(), element);
             }
         }
     }

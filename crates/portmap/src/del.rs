@@ -21,7 +21,7 @@ pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     cni::step("remove the ports");
     let _lock = keep_reload_out();
     let record = records.read(&owner);
-    firewall::remove_of(&owner, record.as_ref())?;
+    firewall::remove_of(&owner, (record.as_ref(), &records))?;
     localnet::release(&owner, record.as_ref())?;
     records.remove(&owner)
 }

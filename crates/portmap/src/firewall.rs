@@ -3,15 +3,18 @@
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use cni::{Error, note};
+use cni::{Attachment, Error, note};
 use detach::Detached;
 use ipnetwork::IpNetwork;
 use netlink::Family;
 use nft::{Connection, Element, IpVersion};
 
 use crate::config::is_link_local;
+use crate::element::{concerned_port, forward, port_element};
 use crate::plan::HostPort;
-use crate::record::Record;
+use crate::record::{Record, Records};
+use crate::standby::Standby;
+use crate::succession::{self, Removed};
 use crate::table::{self, Claim};
 
 /// Removes what `owner` has: what its record lists, or, without one, what has its name. What is
@@ -19,14 +22,20 @@ use crate::table::{self, Claim};
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn remove_of(owner: &str, record: Option<&Record>) -> anyhow::Result<()> {
+pub(crate) fn remove_of(
+    owner: &str,
+    (record, records): (Option<&Record>, &Records),
+) -> anyhow::Result<()> {
+    let is_own = |it: &str| it == owner;
+    let standing = leave_standby(is_own)?;
     let connection = Connection::open()?;
-    let table = table::table();
-    let deleted = match record {
-        Some(record) => connection.delete_known(&table, &record.elements),
-        None => connection.delete(&table, |it| it == owner),
+    let known = match record {
+        Some(record) => Ok(record.elements.clone()),
+        None => connection.elements_owned(&table::table(), is_own),
     };
-    finish(&connection, deleted).map(drop)
+    let removed =
+        known.and_then(|known| succession::remove(&connection, records, (known, standing)));
+    finish(&connection, removed).map(drop)
 }
 
 /// Removes the elements whose owner is doomed, and says who these are, each once. What is not there,
@@ -34,11 +43,27 @@ pub(crate) fn remove_of(owner: &str, record: Option<&Record>) -> anyhow::Result<
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<String>> {
+pub(crate) fn remove(
+    is_doomed: impl Fn(&str) -> bool,
+    records: &Records,
+) -> anyhow::Result<BTreeSet<String>> {
+    let standing = leave_standby(&is_doomed)?;
     let connection = Connection::open()?;
-    let deleted = connection.delete(&table::table(), is_doomed);
-    let deleted = finish(&connection, deleted)?;
-    Ok(deleted.into_iter().map(|it| it.owner).collect())
+    let known = connection.elements_owned(&table::table(), is_doomed);
+    let removed =
+        known.and_then(|known| succession::remove(&connection, records, (known, standing)));
+    let removed = finish(&connection, removed)?;
+    Ok(removed.into_iter().map(|it| it.owner).collect())
+}
+
+/// Returns who still stands by. It comes first: the attachment that hands over a port looks afterwards whether the
+/// successor still stands by.
+fn leave_standby(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
+    let standby = Standby::default();
+    let (doomed, standing): (Vec<_>, Vec<_>) =
+        standby.owners().into_iter().partition(|it| is_doomed(it));
+    cni::all(doomed.iter().map(|owner| standby.leave(owner)))?;
+    Ok(standing)
 }
 
 /// Forgets the connections of senders that would go on to send as if nothing had happened, by the
@@ -46,32 +71,63 @@ pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSe
 /// which is left to a process of its own. Where none can be had, we wait.
 fn finish(
     connection: &Connection,
-    deleted: Result<Vec<Element>, nft::Error>,
+    removed: Result<Removed, nft::Error>,
 ) -> anyhow::Result<Vec<Element>> {
-    let deleted = match deleted {
+    let removed = match removed {
         Err(error) if error.is_unsupported() => return Ok(Vec::new()),
-        deleted => deleted.map_err(coded)?,
+        removed => removed.map_err(coded)?,
     };
-    forget_led(connection, &deleted, HostPort::is_connectionless);
-    if !deleted.is_empty() {
+    let are_meant = |it: HostPort| it.is_connectionless() || removed.passed_on.contains(&it);
+    forget_led(connection, &removed.elements, are_meant);
+    if !removed.elements.is_empty() {
         let handle = connection.handle().map_err(coded)?;
         drop(Detached::close(handle));
     }
-    Ok(deleted)
+    Ok(removed.elements)
 }
 
-/// What is not as ADD left it.
+/// What is not as ADD left it. A port that another attachment of the container serves is as it should be.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
 pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
-    let found = connection.differences(&claim.table, &claim.elements);
-    let mut found = found.map_err(coded)?;
+    let (mut missing, mut standing) = (Vec::new(), HashSet::new());
+    let found = connection.missing(&claim.table, &claim.elements);
+    for element in found.map_err(coded)? {
+        if stands_by(&connection, claim, element).map_err(coded)? {
+            standing.insert(element);
+        } else {
+            missing.push(element.describe_missing());
+        }
+    }
+    let serving = claim.elements.iter().filter(|it| !standing.contains(it));
+    let used: HashSet<_> = serving.filter_map(Element::chain).collect();
+    let chains = claim.table.chains.iter();
+    let chains = chains.filter(|it| used.contains(it.name.as_str()));
+    let table = table::with_chains(chains.cloned());
+    let mut found = connection.damage(&table).map_err(coded)?;
+    found.append(&mut missing);
     let wanted: HashSet<_> = claim.elements.iter().collect();
     let others = record.elements.iter().filter(|it| !wanted.contains(it));
     found.extend(others.map(|it| format!("nf_tables: {it} was not asked for")));
     Ok(found)
+}
+
+/// Another attachment of the container serves the port of `element`.
+fn stands_by(
+    connection: &Connection,
+    claim: &Claim,
+    element: &Element,
+) -> Result<bool, nft::Error> {
+    let Some(port) = concerned_port(element) else {
+        return Ok(false);
+    };
+    let wanted = port_element(port, &claim.owner);
+    let holder = connection.holder(&claim.table, &wanted)?;
+    let is_other = |it: &Element| it.owner != claim.owner;
+    let holder = holder.filter(is_other);
+    Ok(holder.is_some_and(|it| Attachment::is_same_container(&it.owner, &claim.owner)))
 }
 
 /// Asks whether the kernel can do it, and lets us.
@@ -131,7 +187,7 @@ pub(crate) fn forget_led(
     gone: &[Element],
     are_meant: impl Fn(HostPort) -> bool,
 ) {
-    let led = gone.iter().filter_map(table::forward);
+    let led = gone.iter().filter_map(forward);
     let mut led = led.filter(|it| are_meant(it.port));
     let forgotten = led.try_for_each(|it| {
         let pod = SocketAddr::new(it.pod, it.container_port);

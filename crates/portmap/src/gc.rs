@@ -17,10 +17,10 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
     cni::step("remove the ports");
     let _lock = del::keep_reload_out();
-    for owner in firewall::remove(is_doomed)? {
+    let records = Records::default();
+    for owner in firewall::remove(is_doomed, &records)? {
         note(format_args!("ports of {owner} are listed no more: removed"));
     }
-    let records = Records::default();
     let owners = records.owners()?.into_iter().filter(|it| is_doomed(it));
     cni::all(owners.map(|owner| {
         localnet::release(&owner, records.read(&owner).as_ref())?;

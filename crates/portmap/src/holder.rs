@@ -10,11 +10,28 @@ use netlink::{Connection, Link, LinkKind, Monitor, Wait};
 use netns::Netns;
 
 use crate::record::{Identity, Record, Records};
+use crate::unrecorded;
 
-/// The record of the attachment that `owner` names, if it is gone for sure. What cannot be told counts as
-/// alive.
-pub(crate) fn find_gone(records: &Records, owner: &str) -> Option<Record> {
-    records.read(owner).filter(is_over)
+/// What is known of an attachment that is gone.
+pub(crate) struct Gone {
+    /// Its record, if it has one.
+    pub record: Option<Record>,
+}
+
+/// Whether the attachment that `owner` names is gone for sure. What cannot be proven counts as alive: a record
+/// that cannot be read, and elements that no plugin made.
+pub(crate) fn find_gone(
+    firewall: &nft::Connection,
+    records: &Records,
+    owner: &str,
+) -> Option<Gone> {
+    let record = records.read(owner);
+    let is_gone = match &record {
+        Some(record) => is_over(record),
+        None if records.is_torn(owner) || !owner.starts_with("cni:") => false,
+        None => !unrecorded::may_live(firewall, records, owner).unwrap_or(true),
+    };
+    is_gone.then_some(Gone { record })
 }
 
 /// The sandbox is no more, or no longer bears the addresses that ports lead to.

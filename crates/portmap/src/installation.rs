@@ -4,6 +4,7 @@
 //! this is cut short.
 
 use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use cni::{AddRequest, Attachment, Error, note};
@@ -12,12 +13,16 @@ use netns::Netns;
 use nft::{Change, Connection, Element, Updated};
 
 use crate::config::Config;
-use crate::decision::{Refusal, decide};
+use crate::decision::{Known, Refusal, decide};
+use crate::element::host_port;
 use crate::firewall::{self, coded};
+use crate::holder::Gone;
 use crate::plan::{HostPort, Plan};
 use crate::record::{Identity, Record, Records};
+use crate::standby::Standby;
 use crate::table::{self, Claim};
-use crate::{del, holder, localnet};
+use crate::wait::Wait;
+use crate::{del, holder, localnet, succession};
 
 /// What is to be there, and what was.
 pub(crate) struct Installation<'a> {
@@ -31,8 +36,10 @@ pub(crate) struct Installation<'a> {
     records: Records,
     /// That of an earlier ADD.
     earlier: Option<Record>,
-    /// What goes, once that was decided.
-    doomed: Option<Vec<Element>>,
+    /// What comes and goes, once that was decided.
+    decided: Option<Change>,
+    /// Owners of the same container, behind whom it stands by.
+    behind: BTreeSet<String>,
 }
 
 impl<'a> Installation<'a> {
@@ -57,6 +64,8 @@ impl<'a> Installation<'a> {
             localnet: localnet.as_ref().map(|it| it.index),
             addresses: plan.pods(),
             elements: claim.elements.clone(),
+            conditions_v4: config.conditions_v4.clone(),
+            conditions_v6: config.conditions_v6.clone(),
         };
         let records = Records::default();
         let mut earlier = records.read(&claim.owner);
@@ -72,52 +81,31 @@ impl<'a> Installation<'a> {
             record,
             records,
             earlier,
-            doomed: None,
+            decided: None,
+            behind: BTreeSet::new(),
         })
     }
 
     /// Takes the ports, from attachments that are gone as well, in one transaction; then lets
     /// 127.0.0.1 out, which the rules have to be there for. Says to which ports senders would go on
-    /// to send as they began.
+    /// to send as they began. A port of an attachment that lives is waited for, so long at the most.
     ///
     /// # Errors
     /// Code 11: a port is held by an attachment that lives, or others do not cease to change the
     /// rules. Whatever the kernel refuses.
-    pub fn install(&mut self) -> anyhow::Result<Vec<HostPort>> {
+    pub fn install(&mut self, patience: Duration) -> anyhow::Result<Vec<HostPort>> {
         cni::step("write the record");
         let connection = Connection::open()?;
         self.write_down()?;
         cni::step("forward the ports");
-        for _ in 0..MOST_HOLDERS {
-            match self.attempt(&connection) {
-                Ok(updated) => {
-                    updated.warning(&self.claim.table).iter().for_each(note);
-                    self.take_over_displaced(&connection)?;
-                    self.let_localhost_out()?;
-                    return Ok(match updated {
-                        Updated::Nothing => Vec::new(),
-                        Updated::Rules | Updated::Table => self.connectionless_ports(),
-                    });
-                }
-                Err(Refusal::Held { port, owner }) => {
-                    let Some(gone) = holder::find_gone(&self.records, &owner) else {
-                        return Err(held(port, &owner).into());
-                    };
-                    note(format_args!(
-                        "{port} was held by {owner}, whose sandbox is gone: taken over"
-                    ));
-                    take_over(&connection, (&owner, &gone), &self.records)?;
-                }
-                Err(Refusal::Unlisted) => {
-                    let elements = owned(&connection, &self.claim)?;
-                    self.earlier = Some(self.record.with(elements));
-                    self.write_down()?;
-                }
-                Err(Refusal::Nft(error)) => return Err(coded(error)),
-            }
-        }
-        let reason = "others go on taking the ports that were asked for".to_owned();
-        Err(Error::TryAgain { reason }.into())
+        let updated = self.forward(&connection, Wait::new(patience))?;
+        updated.warning(&self.claim.table).iter().for_each(note);
+        self.take_over_displaced(&connection)?;
+        self.let_localhost_out()?;
+        Ok(match updated {
+            Updated::Nothing => Vec::new(),
+            Updated::Rules | Updated::Table => self.connectionless_ports(),
+        })
     }
 
     fn let_localhost_out(&self) -> anyhow::Result<()> {
@@ -133,14 +121,15 @@ impl<'a> Installation<'a> {
     /// Whatever the kernel refuses; the record lists all that may be there then.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else {
-            return match self.doomed {
-                Some(_) => del::remove(self.attachment),
-                // Nothing was put anywhere yet, which may be as far as the kernel lets us.
-                None => self.records.remove(&self.claim.owner),
-            };
+            // Whoever stands by may have been handed something already.
+            if self.decided.is_some() || !self.behind.is_empty() {
+                return del::remove(self.attachment);
+            }
+            // Nothing was put anywhere yet, which may be as far as the kernel lets us.
+            return self.records.remove(&self.claim.owner);
         };
-        if let Some(doomed) = &self.doomed {
-            self.restore(doomed).map_err(coded)?;
+        if let Some(Change { delete, .. }) = &self.decided {
+            self.restore(delete).map_err(coded)?;
             firewall::forget(&self.connectionless_ports());
         }
         self.release_all_but(earlier.localnet)?;
@@ -166,16 +155,66 @@ impl<'a> Installation<'a> {
         }
     }
 
+    fn forward(&mut self, connection: &Connection, mut wait: Wait) -> anyhow::Result<Updated> {
+        for _ in 0..MOST_HOLDERS {
+            match self.attempt(connection) {
+                Ok(updated) => return Ok(updated),
+                Err(Refusal::Held { port, holder }) => {
+                    self.make_way(connection, (port, &holder), &mut wait)?;
+                }
+                Err(Refusal::Unlisted) => {
+                    let elements = owned(connection, &self.claim)?;
+                    self.earlier = Some(self.record.with(elements));
+                    self.write_down()?;
+                }
+                Err(Refusal::Nft(error)) => return Err(coded(error)),
+            }
+        }
+        let reason = "others go on taking the ports that were asked for".to_owned();
+        Err(Error::TryAgain { reason }.into())
+    }
+
     fn attempt(&mut self, connection: &Connection) -> Result<Updated, Refusal> {
-        let (claim, earlier, doomed) = (&self.claim, &self.earlier, &mut self.doomed);
-        let had = earlier.as_ref().map_or(&[][..], |it| &it.elements);
+        let (claim, decided) = (&self.claim, &mut self.decided);
+        let had = Known {
+            elements: self.earlier.as_ref().map_or(&[], |it| &it.elements),
+            behind: &self.behind,
+        };
         connection.update(&claim.table, || {
-            *doomed = None;
-            let delete = decide(connection, claim, had)?;
-            *doomed = Some(delete.clone());
-            let add = claim.elements.clone();
-            Ok(Change { delete, add })
+            *decided = None;
+            let change = decide(connection, claim, &had)?;
+            *decided = Some(change.clone());
+            Ok(change)
         })
+    }
+
+    /// Returns when it is worth another attempt: the holder is gone, or is of the same container, so that this
+    /// attachment stands by, or gave the port back.
+    fn make_way(
+        &mut self,
+        connection: &Connection,
+        (port, holder): (HostPort, &Element),
+        wait: &mut Wait,
+    ) -> anyhow::Result<()> {
+        let (owner, own) = (&holder.owner, &self.claim.owner);
+        if take_over_if_gone(connection, (port, owner), &self.records)? {
+            return Ok(());
+        }
+        if Attachment::is_same_container(owner, own) {
+            note(format_args!(
+                "{port} stays with {owner} of the same container"
+            ));
+            Standby::default().join(own)?;
+            self.behind.insert(owner.clone());
+            return Ok(());
+        }
+        let released = wait.until_released(connection, &self.claim.table, holder);
+        let is_free = released.map_err(coded)?
+            || (wait.was_needed() && take_over_if_gone(connection, (port, owner), &self.records)?);
+        if is_free {
+            return Ok(());
+        }
+        Err(held(port, owner).into())
     }
 
     /// Whether or not the transaction happened.
@@ -197,19 +236,19 @@ impl<'a> Installation<'a> {
 
     /// Each once, of those that came or went.
     fn connectionless_ports(&self) -> Vec<HostPort> {
-        let doomed = self.doomed.iter().flatten();
-        let elements = self.claim.elements.iter().chain(doomed);
-        let ports: BTreeSet<_> = elements.filter_map(table::host_port).collect();
+        let decided = self.decided.iter();
+        let elements = decided.flat_map(|it| it.add.iter().chain(&it.delete));
+        let ports: BTreeSet<_> = elements.filter_map(host_port).collect();
         let ports = ports.into_iter().filter(|it| it.is_connectionless());
         ports.collect()
     }
 
     /// What others had that only who has the address can have.
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
-        let displaced = self.doomed.iter().flatten().map(|it| it.owner.as_str());
-        let owners: BTreeSet<_> = displaced.filter(|it| *it != self.claim.owner).collect();
-        for owner in owners {
-            if let Some(gone) = holder::find_gone(&self.records, owner) {
+        let deleted = self.decided.iter().flat_map(|it| &it.delete);
+        let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
+        for owner in owners.into_iter().filter(|it| *it != self.claim.owner) {
+            if let Some(gone) = holder::find_gone(connection, &self.records, owner) {
                 take_over(connection, (owner, &gone), &self.records)?;
             }
         }
@@ -252,30 +291,41 @@ fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>>
     Ok(elements)
 }
 
+/// Takes `port` over from `owner`, if that attachment is gone.
+fn take_over_if_gone(
+    connection: &Connection,
+    (port, owner): (HostPort, &str),
+    records: &Records,
+) -> anyhow::Result<bool> {
+    let Some(gone) = holder::find_gone(connection, records, owner) else {
+        return Ok(false);
+    };
+    note(format_args!(
+        "{port} was held by {owner}, whose sandbox is gone: taken over"
+    ));
+    take_over(connection, (owner, &gone), records)?;
+    Ok(true)
+}
+
 /// Removes all that an attachment has that is gone, and what the kernel tracks of connections to
 /// it: clients would go on to reach nobody from the same ports of theirs. One that is attached again
 /// meanwhile keeps what it has, since an ADD writes its record before it changes any rules.
 fn take_over(
     connection: &Connection,
-    (owner, gone): (&str, &Record),
+    (owner, gone): (&str, &Gone),
     records: &Records,
 ) -> anyhow::Result<()> {
-    let (table, mut doomed) = (table::table(), Vec::new());
-    let is_unchanged = || records.read(owner).as_ref() == Some(gone);
-    let deleted = connection.update(&table, || {
-        doomed.clear();
-        if is_unchanged() {
-            doomed = connection.elements(&table)?;
-            doomed.retain(|it| it.owner == owner);
-        }
-        let (delete, add) = (doomed.clone(), Vec::new());
-        Ok::<_, nft::Error>(Change { delete, add })
-    });
-    let chains = deleted.and_then(|_| connection.delete_chains_of(&table, &doomed));
-    chains.map_err(coded)?;
-    firewall::forget_led(connection, &doomed, |_| true);
+    let is_unchanged = || records.read(owner) == gone.record;
     if is_unchanged() {
-        localnet::release(owner, Some(gone))?;
+        Standby::default().leave(owner)?;
+    }
+    let known = connection.elements_owned(&table::table(), |it| it == owner);
+    let removed = known
+        .and_then(|known| succession::remove_while(connection, records, (known, is_unchanged)))
+        .map_err(coded)?;
+    firewall::forget_led(connection, &removed.elements, |_| true);
+    if is_unchanged() {
+        localnet::release(owner, gone.record.as_ref())?;
         records.remove(owner)?;
     }
     Ok(())

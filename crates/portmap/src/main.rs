@@ -11,6 +11,7 @@ mod conditions;
 mod config;
 mod decision;
 mod del;
+mod element;
 mod firewall;
 mod gc;
 mod holder;
@@ -21,8 +22,12 @@ mod plan;
 mod raw;
 mod record;
 mod reload;
+mod standby;
 mod status;
+mod succession;
 mod table;
+mod unrecorded;
+mod wait;
 
 fn main() -> ExitCode {
     match Task::of_this_process() {

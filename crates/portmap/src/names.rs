@@ -120,6 +120,9 @@ pub(crate) fn names(version: IpVersion) -> &'static Names {
     }
 }
 
+/// Of both families.
+pub(crate) const FAMILIES: [&Names; 2] = [&V4, &V6];
+
 pub(crate) static V4: Names = Names {
     version: IpVersion::V4,
     address: Type::Ipv4Address,

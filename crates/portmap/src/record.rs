@@ -14,6 +14,8 @@ use cni::Attachment;
 use nft::Element;
 use serde::{Deserialize, Serialize};
 
+use crate::conditions::Conditions;
+
 /// A sandbox, as ADD found it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -31,8 +33,13 @@ pub(crate) struct Record {
     pub localnet: Option<u32>,
     /// The addresses that ports lead to.
     pub addresses: Vec<IpAddr>,
-    /// What it may have in `nf_tables`, and nothing but this.
+    /// What it may have in `nf_tables`, now or when it takes over, and nothing but this.
     pub elements: Vec<Element>,
+    /// Which packets its ports are for, where the elements lead to a chain of conditions.
+    #[serde(default, skip_serializing_if = "Conditions::is_empty")]
+    pub conditions_v4: Conditions,
+    #[serde(default, skip_serializing_if = "Conditions::is_empty")]
+    pub conditions_v6: Conditions,
 }
 
 /// What tells a file from another one that bears its name later.
@@ -69,7 +76,7 @@ impl Identity {
 
 impl Default for Records {
     fn default() -> Self {
-        Self(PathBuf::from("/run/cni/portmap"))
+        Self(PathBuf::from(DIRECTORY))
     }
 }
 
@@ -146,13 +153,18 @@ impl Records {
         Ok(owners)
     }
 
-    /// No name of which an owner is made holds a colon.
     fn file(&self, prefix: &str, owner: &str) -> PathBuf {
-        self.0.join(format!("{prefix}{}", owner.replace('/', ":")))
+        self.0.join(format!("{prefix}{}", file_name(owner)))
     }
 }
 
-fn owner_of(name: &str) -> Option<String> {
+/// No name of which an owner is made holds a colon.
+pub(crate) fn file_name(owner: &str) -> String {
+    owner.replace('/', ":")
+}
+
+/// The owner whose record, or beginning of a record, has this file name.
+pub(crate) fn owner_of(name: &str) -> Option<String> {
     let name = name.strip_prefix(NEW).unwrap_or(name);
     let names = name.strip_prefix("cni:")?;
     Some(format!("cni:{}", names.replace(':', "/")))
@@ -167,6 +179,9 @@ fn private(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .open(path)
 }
+
+/// Where records are.
+pub(crate) const DIRECTORY: &str = "/run/cni/portmap";
 
 /// What a file's name begins with until it is whole.
 const NEW: &str = "new-";
@@ -194,6 +209,8 @@ mod tests {
                 &[Value::Port(80)],
                 "cni:pods/c1/eth0",
             )],
+            conditions_v4: Conditions::default(),
+            conditions_v6: Conditions::default(),
         };
         let owner = "cni:pods/c1/eth0";
         for _ in 0..2 {

@@ -1,6 +1,7 @@
 //! RELOAD: the ports that ADD forwarded, once more.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use anyhow::ensure;
 use cni::{CheckRequest, Error, Undo};
@@ -38,7 +39,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let ports = RefCell::new(Installation::new(request, &config, &plan)?);
     let mut undo = Undo::default();
     undo.push("put the ports back", || ports.borrow().put_back());
-    let stale = ports.borrow_mut().install()?;
+    let stale = ports.borrow_mut().install(Duration::ZERO)?;
     undo.keep();
     ports.borrow().finish();
     drop(lock);

@@ -2,17 +2,18 @@
 //!
 //! Chains and rules are the same for everybody, but for a chain for each set of conditions.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use netlink::Link;
-use nft::{
-    Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set, Table, Value,
-};
+use nft::{Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Table, Value};
 
+use crate::conditions::Conditions;
 use crate::config::{Config, SourceNat};
-use crate::names::{Names, V4, V6, names, network};
-use crate::plan::{Forward, HostPort, Plan};
+use crate::element::{condition_element, port_element};
+use crate::names::{FAMILIES, Names, names, network};
+use crate::plan::Plan;
 
 /// What an attachment adds, and the table as it has to be for it.
 #[derive(Debug)]
@@ -33,8 +34,10 @@ pub(crate) fn claim(
     links: &[(IpAddr, Link)],
     owner: String,
 ) -> Claim {
-    let mut table = table();
     let mut elements = Vec::new();
+    let chain = |version| condition_chain(version, config.conditions(version));
+    let chains = [IpVersion::V4, IpVersion::V6].map(|it| (it, chain(it)));
+    let mut used = BTreeSet::new();
     for forward in &plan.forwards {
         let to = [
             Value::Address(forward.pod),
@@ -42,21 +45,14 @@ pub(crate) fn claim(
         ];
         elements.push(port_element(forward.port, &owner).to_values(&to));
         let version = forward.port.version;
-        let conditions = config.conditions(version);
-        if conditions.is_empty() {
-            continue;
-        }
-        let chain = format!("conditions-{}", conditions.hash(version));
-        elements.push(condition_element(forward.port, &owner).to_chain(&chain));
-        if table.chains.iter().all(|it| it.name != chain) {
-            let rule = Rule::new("what the network's ports are for");
-            table.chains.push(Chain {
-                name: chain,
-                entry: None,
-                rules: vec![conditions.narrow(rule).goto(TRANSLATE)],
-            });
+        let own = chains.iter().find(|(it, _)| *it == version);
+        if let Some((_, Some(chain))) = own {
+            elements.push(condition_element(forward.port, &owner).to_chain(&chain.name));
+            used.insert(version);
         }
     }
+    let used = chains.into_iter().filter(|(it, _)| used.contains(it));
+    let table = with_chains(used.filter_map(|(_, chain)| chain));
     for pod in plan.pods() {
         elements.extend(masquerade(pod, config.source_nat, links, &owner));
     }
@@ -94,79 +90,28 @@ fn masquerade(
     elements
 }
 
-fn condition_element(port: HostPort, owner: &str) -> Element {
-    let names = names(port.version);
-    let set = match port.address {
-        Some(_) => names.address_conditions,
-        None => names.conditions,
-    };
-    Element::new(set, &key(port), owner)
-}
-
-fn key(port: HostPort) -> Vec<Value<'static>> {
-    let address = port.address.map(Value::Address);
-    let port = [Value::Protocol(port.protocol), Value::Port(port.port)];
-    address.into_iter().chain(port).collect()
-}
-
-/// The host's port that an element of the table leads from, if it is of such a set.
-pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
-    let (version, set) = port_set(element)?;
-    let (address, protocol, port) = match *element.key(&set).as_slice() {
-        [
-            Value::Address(address),
-            Value::Protocol(protocol),
-            Value::Port(port),
-        ] => (Some(address), protocol, port),
-        [Value::Protocol(protocol), Value::Port(port)] => (None, protocol, port),
-        _ => return None,
-    };
-    Some(HostPort {
-        version,
-        address,
-        protocol,
-        port,
-    })
-}
-
-/// As [`host_port`], with where it leads.
-pub(crate) fn forward(element: &Element) -> Option<Forward> {
-    let (_, set) = port_set(element)?;
-    let [Value::Address(pod), Value::Port(container_port)] = *element.target(&set).as_slice()
-    else {
+/// The chain that packets of a port with `conditions` pass; `None` where there are none.
+pub(crate) fn condition_chain(version: IpVersion, conditions: &Conditions) -> Option<Chain> {
+    if conditions.is_empty() {
         return None;
-    };
-    Some(Forward {
-        port: host_port(element)?,
-        pod,
-        container_port,
-    })
+    }
+    let rule = Rule::new("what the network's ports are for");
+    let name = format!("conditions-{}", conditions.hash(version));
+    Some(regular(
+        &name,
+        vec![conditions.narrow(rule).goto(TRANSLATE)],
+    ))
 }
 
-fn port_set(element: &Element) -> Option<(IpVersion, Set)> {
-    [&V4, &V6].into_iter().find_map(|names| {
-        let set = match element.set.as_str() {
-            name if name == names.address_ports => names.address_set(),
-            name if name == names.ports => names.port_set(),
-            _ => return None,
-        };
-        Some((names.version, set))
-    })
-}
-
-/// The element that a port has, without what it leads to.
-pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
-    let names = names(port.version);
-    let set = match port.address {
-        Some(_) => names.address_ports,
-        None => names.ports,
-    };
-    Element::new(set, &key(port), owner)
-}
-
-/// The set in which ports of single addresses are.
-pub(crate) fn of_single_addresses(version: IpVersion) -> Set {
-    names(version).address_set()
+/// [`table`] with these chains, each once.
+pub(crate) fn with_chains(chains: impl IntoIterator<Item = Chain>) -> Table {
+    let mut table = table();
+    for chain in chains {
+        if table.chains.iter().all(|it| it.name != chain.name) {
+            table.chains.push(chain);
+        }
+    }
+    table
 }
 
 /// Translation and masquerading, without any network's conditions.
@@ -174,7 +119,7 @@ pub(crate) fn table() -> Table {
     Table {
         family: Family::Inet,
         name: "cni-portmap",
-        sets: [&V4, &V6].into_iter().flat_map(Names::sets).collect(),
+        sets: FAMILIES.into_iter().flat_map(Names::sets).collect(),
         chains: vec![
             martians(),
             entry("prerouting", Hook::Prerouting),
@@ -182,7 +127,7 @@ pub(crate) fn table() -> Table {
             regular(HOST_PORTS, lookups()),
             regular(
                 TRANSLATE,
-                [&V4, &V6].into_iter().flat_map(Names::translate).collect(),
+                FAMILIES.into_iter().flat_map(Names::translate).collect(),
             ),
             Chain {
                 name: "postrouting".to_owned(),
@@ -191,7 +136,7 @@ pub(crate) fn table() -> Table {
                     hook: Hook::Postrouting,
                     priority: SOURCE_NAT,
                 }),
-                rules: [&V4, &V6].into_iter().flat_map(Names::masquerade).collect(),
+                rules: FAMILIES.into_iter().flat_map(Names::masquerade).collect(),
             },
         ],
     }
@@ -248,7 +193,7 @@ fn lookups() -> Vec<Rule> {
         let rule = Rule::new("link-local addresses are the host's own");
         rule.when_to(it).leave()
     });
-    let conditions = [&V4, &V6].into_iter().flat_map(Names::conditions);
+    let conditions = FAMILIES.into_iter().flat_map(Names::conditions);
     let all = Rule::new("ports of networks without conditions").goto(TRANSLATE);
     [localhost.leave()]
         .into_iter()

@@ -19,6 +19,8 @@ mod config;
 mod decision;
 #[path = "../../../crates/portmap/src/del.rs"]
 mod del;
+#[path = "../../../crates/portmap/src/element.rs"]
+mod element;
 #[path = "../../../crates/portmap/src/firewall.rs"]
 mod firewall;
 #[path = "../../../crates/portmap/src/gc.rs"]
@@ -39,10 +41,18 @@ mod raw;
 mod record;
 #[path = "../../../crates/portmap/src/reload.rs"]
 mod reload;
+#[path = "../../../crates/portmap/src/standby.rs"]
+mod standby;
 #[path = "../../../crates/portmap/src/status.rs"]
 mod status;
+#[path = "../../../crates/portmap/src/succession.rs"]
+mod succession;
 #[path = "../../../crates/portmap/src/table.rs"]
 mod table;
+#[path = "../../../crates/portmap/src/unrecorded.rs"]
+mod unrecorded;
+#[path = "../../../crates/portmap/src/wait.rs"]
+mod wait;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -1,0 +1,69 @@
+//! Whether an attachment of which there is no record may live.
+//!
+//! There is none after a boot, where a saved ruleset brings back elements of sandboxes that ended with the
+//! boot before; nor of a pod that was attached by a version that kept none.
+
+use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
+
+use netlink::{Connection, Link, LinkKind, Route};
+
+use crate::element::forward;
+use crate::firewall::coded;
+use crate::record::Records;
+use crate::table;
+
+/// A link of the host has its tag, or an address that its ports lead to may be that of a sandbox
+/// which no other attachment is known to have.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn may_live(
+    firewall: &nft::Connection,
+    records: &Records,
+    owner: &str,
+) -> anyhow::Result<bool> {
+    let host = Connection::open()?;
+    let links = host.links()?;
+    if links.iter().any(|it| it.alias.as_deref() == Some(owner)) {
+        return Ok(true);
+    }
+    let elements = firewall.elements_owned(&table::table(), |it| it == owner);
+    let elements = elements.map_err(coded)?;
+    let pods: BTreeSet<IpAddr> = elements
+        .iter()
+        .filter_map(forward)
+        .map(|it| it.pod)
+        .collect();
+    let routes = host.routes_to(&pods.into_iter().collect::<Vec<_>>())?;
+    let direct = routes.iter().flatten().filter(|it| it.gateway.is_none());
+    let towards: HashSet<u32> = direct.flat_map(Route::links).collect();
+    let others = recorded_links(records)?;
+    let mut candidates = links.iter().filter(|it| {
+        let is_port = it.master.is_some_and(|master| towards.contains(&master));
+        (is_port || towards.contains(&it.index)) && !others.contains(&it.index)
+    });
+    Ok(candidates.any(may_lead_to_unknown))
+}
+
+/// The link is neither tagged by an attachment of ours nor known to lead to no sandbox.
+fn may_lead_to_unknown(link: &Link) -> bool {
+    let is_tagged = link
+        .alias
+        .as_deref()
+        .is_some_and(|it| it.starts_with("cni:"));
+    match link.kind {
+        LinkKind::Veth => !is_tagged && link.peer_namespace.is_some(),
+        LinkKind::Loopback | LinkKind::Bridge | LinkKind::Ifb => false,
+        // The host's uplink as a port of a bridge leads to no sandbox; a route by it may.
+        LinkKind::Physical | LinkKind::Vlan(_) => link.master.is_none(),
+        _ => true,
+    }
+}
+
+/// The host's links of attachments that have a record.
+fn recorded_links(records: &Records) -> anyhow::Result<HashSet<u32>> {
+    let owners = records.owners()?.into_iter();
+    let records = owners.filter_map(|owner| records.read(&owner));
+    Ok(records.filter_map(|it| it.host_link).collect())
+}
