@@ -209,3 +209,48 @@ fn gc_removes_attachments_whose_sandbox_is_gone() {
     assert_eq!(host.leases("pods").len(), 2);
     assert_eq!(host.links().len(), 3);
 }
+
+/// As libcni 1.3 and later read a list: behind its own plugins come those of the directory with its name.
+#[test]
+fn plugins_in_the_directory_of_a_list_are_run_and_known_to_doctor() {
+    let host = Host::new();
+    let outside = host.outside();
+    let a = host.sandbox("a");
+    let tool = host.tool();
+    let mut bridge = host
+        .bridge()
+        .with("isDefaultGateway", true)
+        .config()
+        .clone();
+    for key in ["name", "cniVersion"] {
+        bridge.as_object_mut().unwrap().remove(key);
+    }
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    tool.install("pods", r#"{"cniVersion": "1.1.0", "name": "pods"}"#);
+    fs::create_dir(host.dir().join("net.d/pods")).unwrap();
+    tool.write("pods/10-bridge.conf", &bridge.to_string());
+    tool.write("pods/20-portmap.conf", &portmap.to_string());
+    let reached = || tests::traffic::tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some();
+    let findings = tool.doctor();
+    findings.expect("ok", "conflist", &["pods.conflist: network pods"]);
+    findings.expect("ok", "plugin", &["bridge", "portmap"]);
+    tool.add("pods", &a, &["8080:80"]);
+    assert!(reached());
+    // What a runtime caches of it is the file alone.
+    let entry = tool.results().join(cached(&tool));
+    let mut remembered: Value = serde_json::from_slice(&fs::read(&entry).unwrap()).unwrap();
+    remembered["config"] = json!("eyJjbmlWZXJzaW9uIjogIjEuMS4wIiwgIm5hbWUiOiAicG9kcyJ9");
+    fs::write(&entry, remembered.to_string()).unwrap();
+    host.run("nft", &["flush", "ruleset"]);
+    tool.run(&["reload", "pods"]).ok();
+    assert!(reached());
+    tool.on("del", "pods", &a).ok();
+    assert!(!reached() && a.links() == ["lo"] && host.leases("pods").is_empty());
+}
+
+/// The name of the only file.
+fn cached(tool: &tests::Tool<'_>) -> String {
+    let mut files = fs::read_dir(tool.results()).unwrap();
+    let file = files.next().unwrap().unwrap();
+    file.file_name().into_string().unwrap()
+}

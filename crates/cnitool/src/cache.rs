@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::conflist::Conflist;
+use crate::parts;
 use crate::sandbox::{Arguments, Sandbox};
 
 /// A directory of results.
@@ -238,12 +239,14 @@ impl Entry {
         Path::new(sandboxes.find(|it| !it.is_empty()).unwrap_or_default())
     }
 
-    /// The list that ADD went by; `None` where it is not told.
-    pub fn network(&self) -> anyhow::Result<Option<Conflist>> {
+    /// The list that ADD went by; `None` where it is not told. Runtimes cache a list without the plugins of its
+    /// directory, which are those below `directory` now.
+    pub fn network(&self, directory: &Path) -> anyhow::Result<Option<Conflist>> {
         let config = self.config.as_ref().filter(|text| !text.is_empty());
         let network = config.map(|text| {
             let bytes = BASE64_STANDARD.decode(text).context("config")?;
-            Conflist::parse(bytes).context("config")
+            let whole = parts::with_parts(bytes, directory);
+            whole.and_then(Conflist::parse).context("config")
         });
         network.transpose()
     }

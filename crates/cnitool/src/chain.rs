@@ -19,6 +19,8 @@ use crate::sandbox::Sandbox;
 pub struct Chain<'a> {
     /// The network.
     pub network: &'a Conflist,
+    /// Where networks are configured.
+    pub directory: &'a Path,
     /// Where its plugins are.
     pub path: &'a SearchPath,
     /// Where results are kept.
@@ -81,7 +83,7 @@ impl Chain<'_> {
     /// the lease behind.
     pub fn del_as_added(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
         let entry = self.cache.read(&sandbox.attachment).ok().flatten();
-        let then = entry.map(|it| it.network()).transpose();
+        let then = entry.map(|it| it.network(self.directory)).transpose();
         let then = then.unwrap_or_else(|error| {
             note(format_args!("{error:#}; going by what is configured now"));
             None

@@ -37,6 +37,7 @@ impl Field {
         let path = SearchPath::parse(&self.directory.path().to_string_lossy());
         verb(&Chain {
             network: &self.network,
+            directory: self.directory.path(),
             path: &path,
             cache: &Cache::new(self.directory.path()),
         })

@@ -206,13 +206,14 @@ fn execute_on(
     let network = Conflist::find(&settings.conf_directory, command.network());
     let network = match command {
         OfNetwork::Del(target) => network.or_else(|error| {
-            let cached = target.cached_network(&cache, interface);
+            let cached = target.cached_network(&cache, settings, interface);
             cached.ok().flatten().ok_or(error)
         }),
         _ => network,
     }?;
     let chain = Chain {
         network: &network,
+        directory: &settings.conf_directory,
         path: &settings.path,
         cache: &cache,
     };
@@ -270,12 +271,16 @@ impl Target {
     fn cached_network(
         &self,
         cache: &Cache,
+        settings: &Settings,
         interface: &InterfaceName,
     ) -> anyhow::Result<Option<Conflist>> {
         let sandbox = self.sandbox(&self.network.parse()?, interface)?;
         let attachment = cache.find(&sandbox)?.unwrap_or(sandbox).attachment;
         let entry = cache.read(&attachment)?;
-        Ok(entry.map(|it| it.network()).transpose()?.flatten())
+        Ok(entry
+            .map(|it| it.network(&settings.conf_directory))
+            .transpose()?
+            .flatten())
     }
 }
 
@@ -351,50 +356,5 @@ Environment:
 `check` and `del` take the arguments of `add` where CNI_ARGS or CAP_ARGS is not set.";
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-    use cni::SpecVersion;
-
-    use super::*;
-
-    fn parse(line: &str) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(line.split(' '))
-    }
-
-    #[test]
-    fn command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn help_lists_every_version() {
-        for version in SpecVersion::ALL {
-            assert!(LONG_VERSION.contains(version.as_str()), "{version}");
-        }
-    }
-
-    #[test]
-    fn namespace_is_left_out_where_it_means_nothing() {
-        assert!(parse("cnitool status pods").is_ok());
-        assert!(parse("cnitool gc pods /run/netns/a").is_ok());
-        for line in ["cnitool add pods", "cnitool del pods", "cnitool check pods"] {
-            assert!(parse(line).is_err(), "{line}");
-        }
-    }
-
-    #[test]
-    fn gc_goes_by_proof_unless_it_is_told_more() {
-        let gone = |line: &str| match parse(line).unwrap().command {
-            Command::OfNetwork(OfNetwork::Gc(collect)) => collect.gone(),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(gone("cnitool gc pods"), Gone::Proven);
-        assert_eq!(gone("cnitool gc pods --all"), Gone::All);
-        let listed = vec![attachment_id("c1/eth0").unwrap()];
-        let line = "cnitool gc pods --valid c1/eth0";
-        assert_eq!(gone(line), Gone::Unlisted(listed));
-        for line in ["--valid c1", "--valid ../x/eth0", "--all --valid c1/eth0"] {
-            assert!(parse(&format!("cnitool gc pods {line}")).is_err(), "{line}");
-        }
-    }
-}
+#[path = "cli_tests.rs"]
+mod tests;

@@ -10,6 +10,8 @@ use cni::{NetworkName, SpecVersion, json, note};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::parts;
+
 /// A network: plugins that are called one after the other.
 #[derive(Debug, Clone)]
 pub struct Conflist {
@@ -90,10 +92,9 @@ impl Conflist {
     pub fn find(directory: &Path, name: &str) -> anyhow::Result<Self> {
         let mut others = Vec::new();
         for path in candidates(directory)? {
-            match std::fs::read(&path)
-                .map_err(Into::into)
-                .and_then(Self::parse)
-            {
+            let read = std::fs::read(&path).map_err(Into::into);
+            let whole = read.and_then(|bytes| parts::with_parts(bytes, directory));
+            match whole.and_then(Self::parse) {
                 Ok(list) if list.name.as_str() == name => return Ok(list),
                 Ok(list) => others.push(list.name.to_string()),
                 Err(error) => note(format_args!("{}: {error:#}", path.display())),
@@ -241,7 +242,7 @@ fn newest(single: &str, several: &[String]) -> anyhow::Result<SpecVersion> {
 }
 
 /// A boolean, which may also be written as a text.
-fn switch(value: Option<&Value>) -> anyhow::Result<bool> {
+pub fn switch(value: Option<&Value>) -> anyhow::Result<bool> {
     match value {
         None => Ok(false),
         Some(Value::Bool(value)) => Ok(*value),

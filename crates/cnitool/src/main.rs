@@ -11,6 +11,7 @@ mod install;
 mod listing;
 mod migrate;
 mod node;
+mod parts;
 mod ps;
 mod reload;
 mod sandbox;

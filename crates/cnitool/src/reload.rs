@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
@@ -44,6 +45,7 @@ pub fn reload(settings: &Settings, only: Option<&NetworkName>) -> anyhow::Result
     });
     let remembered: Vec<_> = remembered.collect();
     let host = Host {
+        directory: &settings.conf_directory,
         path: &settings.path,
         cache: &cache,
         reloading: reloading(&settings.path, &remembered),
@@ -73,6 +75,7 @@ enum Outcome {
 
 /// Where attachments are reloaded.
 struct Host<'a> {
+    directory: &'a Path,
     path: &'a SearchPath,
     cache: &'a Cache,
     /// The plugins that know the verb.
@@ -112,6 +115,7 @@ impl Host<'_> {
         );
         let chain = Chain {
             network,
+            directory: self.directory,
             path: self.path,
             cache: self.cache,
         };
@@ -127,7 +131,7 @@ fn network(
     attachment: &Attachment,
     entry: &Entry,
 ) -> anyhow::Result<Conflist> {
-    match entry.network()? {
+    match entry.network(&settings.conf_directory)? {
         Some(network) => Ok(network),
         None => Conflist::find(&settings.conf_directory, attachment.network.as_str())
             .context("its entry in the cache has no configuration"),

@@ -35,6 +35,8 @@ mod man;
 mod migrate;
 #[path = "../../src/node/mod.rs"]
 mod node;
+#[path = "../../src/parts.rs"]
+mod parts;
 #[path = "../../src/ps/mod.rs"]
 mod ps;
 #[path = "../../src/reload.rs"]

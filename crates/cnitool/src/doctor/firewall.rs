@@ -160,7 +160,10 @@ fn is_ours(node: &Node, attached: &Attached) -> bool {
 /// The attachment, and the first table that it should have an element in and has not.
 fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     let owner = attached.attachment.owner();
-    let network = attached.entry.network().ok()??;
+    let network = attached
+        .entry
+        .network(&node.configuration.directory)
+        .ok()??;
     let mut wanted = Vec::new();
     for plugin in &network.plugins {
         let is_set = |key| {

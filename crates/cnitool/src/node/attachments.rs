@@ -106,7 +106,7 @@ impl Attached {
     /// The list that its ADD went by; where that is not told, the one of its network now.
     pub fn network(&self, configuration: &Configuration) -> Option<Conflist> {
         let now = || configuration.network(self.attachment.network.as_str());
-        let then = self.entry.network().ok().flatten();
+        let then = self.entry.network(&configuration.directory).ok().flatten();
         then.or_else(|| now().map(|it| it.list.clone()))
     }
 }

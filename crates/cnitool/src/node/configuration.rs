@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::pod_cidrs;
 use crate::chain::{self, Abilities};
 use crate::conflist::{self, Conflist, PluginConfig};
+use crate::parts;
 use crate::settings::Settings;
 
 /// What is configured.
@@ -169,11 +170,23 @@ impl Configuration {
 impl File {
     fn read(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        match fs::read(path) {
-            Ok(bytes) => Self::parse(&name, &bytes),
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let read = fs::read(path).map_err(anyhow::Error::from);
+        let whole = read.and_then(|text| {
+            let whole = parts::with_parts(text.clone(), directory)?;
+            Ok((text, whole))
+        });
+        match whole {
+            Ok((text, whole)) => {
+                let mut file = Self::parse(&name, &whole);
+                if let Ok(network) = &mut file.network {
+                    network.text = String::from_utf8_lossy(&text).into_owned();
+                }
+                file
+            }
             Err(error) => Self {
                 name: name.into_owned(),
-                network: Err(error.to_string()),
+                network: Err(super::words(error)),
             },
         }
     }

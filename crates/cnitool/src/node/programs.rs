@@ -30,6 +30,7 @@ pub(super) fn refusals(settings: &Settings, configuration: &Configuration) -> Ve
         };
         let chain = Chain {
             network: &network,
+            directory: &settings.conf_directory,
             path: &settings.path,
             cache: &cache,
         };
