@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
-use tests::traffic::tcp;
 use tests::{Chain, Host, Place as _, Removal, Tool};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
@@ -277,58 +276,6 @@ fn leases_that_name_nobody_are_told() {
     assert_eq!(tool.doctor().mends("lease"), [""; 0]);
     tool.add("pods", &host.sandbox("a"), &[]);
     assert_eq!(tool.doctor().status, 0);
-}
-
-#[test]
-fn forward_chain_that_drops_is_told_and_opened() {
-    for (program, subject) in [
-        ("iptables-nft", "table ip filter, chain FORWARD"),
-        ("nft", "table inet guard, chain gate"),
-    ] {
-        let host = Host::new();
-        let outside = host.outside();
-        host.set_sysctl("net/ipv4/ip_forward", "1");
-        let a = host.sandbox("a");
-        let tool = host.pods();
-        tool.add("pods", &a, &[]);
-        match program {
-            "nft" => {
-                let chain = "{ type filter hook forward priority 0 ; policy drop ; }";
-                host.run("nft", &["add table inet guard"]);
-                host.run("nft", &[&format!("add chain inet guard gate {chain}")]);
-            }
-            _ => drop(host.run(program, &["-P", "FORWARD", "DROP"])),
-        }
-        assert_eq!(tcp(&a, &outside, "192.0.2.2"), None, "{subject}");
-        let words = [subject, "drops what is forwarded, by its policy", "cni1"];
-        tool.doctor().expect("problem", "firewall", &words);
-        mend(&host, &tool, "firewall");
-        assert!(tcp(&a, &outside, "192.0.2.2").is_some(), "{subject}");
-        let findings = tool.doctor();
-        assert_eq!(findings.status, 0, "{findings:#?}");
-        findings.expect(
-            "ok",
-            "firewall",
-            &[subject, "Rules let pass what is for cni1"],
-        );
-    }
-}
-
-#[test]
-fn last_rule_that_rejects_is_as_a_policy() {
-    let host = Host::new();
-    let tool = host.pods();
-    host.run("nft", &["add table inet guard"]);
-    let chain = "{ type filter hook forward priority 0 ; }";
-    host.run("nft", &[&format!("add chain inet guard gate {chain}")]);
-    host.run(
-        "nft",
-        &["add rule inet guard gate ct state established accept"],
-    );
-    assert_eq!(tool.doctor().status, 0);
-    host.run("nft", &["add rule inet guard gate reject"]);
-    tool.doctor()
-        .expect("problem", "firewall", &["by a rule for all that is left"]);
 }
 
 #[test]

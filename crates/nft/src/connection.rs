@@ -263,7 +263,7 @@ impl Connection {
     ) -> Result<Vec<Option<String>>, Error> {
         let replies = self.socket.dump(table.list_rules(chain))?;
         let rules = replies.into_iter().filter_map(|reply| match reply {
-            Reply::Rule(comment, _) => Some(comment),
+            Reply::Rule(comment) => Some(comment),
             _ => None,
         });
         Ok(rules.collect())

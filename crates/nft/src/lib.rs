@@ -5,7 +5,8 @@
 //! [`Element`]s, each of which bears its owner as a comment; [`Connection::delete`] finds them
 //! by it. Every change is one transaction: all of it happens or nothing. What the kernel tracks
 //! of connections outlives such a change until [`Connection::forget`] is told to. Tables of others
-//! are read, to say what they do to packets, and never written.
+//! are read, and never written: to try what they do to packets, a copy of all is made in another
+//! namespace ([`Ruleset`]).
 //!
 //! This crate knows what a table, a set and a rule are, and not what they are for.
 
@@ -18,11 +19,14 @@ mod expression;
 mod field;
 mod held;
 mod message;
+mod raw;
 mod repair;
 mod reply;
 mod rule;
+mod ruleset;
 mod socket;
 mod table;
+mod trace;
 mod tracked;
 mod watch;
 
@@ -31,7 +35,9 @@ pub use conntrack::Destination;
 pub use element::{Element, Value};
 pub use error::Error;
 pub use field::Field;
-pub use held::{HeldChain, HeldRule, Verdict};
+pub use held::HeldChain;
 pub use rule::{IpVersion, Rule, SourcePort};
+pub use ruleset::{RulePlace, Ruleset};
 pub use table::{Chain, ChainKind, Entry, Family, Hook, Set, Table, TargetType, Type};
+pub use trace::{EndVerdict, Ended, Tracer};
 pub use watch::Watch;

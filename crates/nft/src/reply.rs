@@ -13,8 +13,8 @@ use crate::element::comment_of;
 pub(crate) enum Reply {
     /// Some elements of a set.
     Elements(Vec<ListAttribute<SetElementAttribute>>),
-    /// A rule: its comment, and all of its attributes.
-    Rule(Option<String>, Vec<u8>),
+    /// A rule: its comment.
+    Rule(Option<String>),
     /// All else.
     Other(NetfilterMessageInner),
 }
@@ -27,8 +27,7 @@ impl NetlinkDeserializable for Reply {
             NEW_ELEMENTS => elements(payload).map(Self::Elements),
             NEW_RULE => {
                 let attributes = payload.get(HEADER..).unwrap_or_default();
-                let comment = comment_of_rule(attributes)?;
-                Ok(Self::Rule(comment, attributes.to_owned()))
+                comment_of_rule(attributes).map(Self::Rule)
             }
             _ => NetfilterMessage::deserialize(header, payload)
                 .map(|message| Self::Other(message.inner)),

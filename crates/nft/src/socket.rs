@@ -1,6 +1,7 @@
 //! The socket: transactions and questions, each with its answer.
 
 use std::cell::Cell;
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use netlink_packet_core::{
@@ -10,7 +11,7 @@ use netlink_packet_core::{
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::errno::Errno;
 use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{SndBuf, SndBufForce};
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
 
 use crate::error::Error;
 use crate::message::{self, Message};
@@ -48,6 +49,24 @@ impl NetfilterSocket {
         })?;
         let next = Cell::new(1);
         Ok(Self { socket, next })
+    }
+
+    /// A socket that hears this group of messages, and waits for none.
+    pub fn listening(group: u32) -> Result<Self, Error> {
+        let socket = Self::open()?;
+        let listen = || -> io::Result<()> {
+            // What does not fit is lost.
+            setsockopt(&socket.socket, RcvBufForce, &ROOM)
+                .or_else(|_| setsockopt(&socket.socket, RcvBuf, &ROOM))?;
+            socket.socket.add_membership(group)?;
+            socket.socket.set_non_blocking(true)
+        };
+        let listen = listen();
+        listen.map_err(|source| Error::Socket {
+            action: "listen to a netfilter socket",
+            source,
+        })?;
+        Ok(socket)
     }
 
     pub fn handle(&self) -> Result<OwnedFd, Error> {
@@ -205,13 +224,13 @@ impl NetfilterSocket {
 
     /// The first of so many numbers that no message had yet: the answers to another one, to
     /// which nobody listened to the end, are told apart by them.
-    fn number(&self, messages: usize) -> u32 {
+    pub(crate) fn number(&self, messages: usize) -> u32 {
         let first = self.next.get();
         self.next.set(first.wrapping_add(count(messages)));
         first
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Error> {
         let send = || {
             // A transaction is one datagram, whatever it holds.
             if bytes.len() > SURELY_SENT {
@@ -227,13 +246,35 @@ impl NetfilterSocket {
         })
     }
 
-    fn receive(&self) -> Result<Vec<Answer>, Error> {
+    /// Waits for the answer to the last of `numbers`; `operation` names what is at a place of the
+    /// transaction.
+    pub(crate) fn expect_success(
+        &self,
+        numbers: std::ops::Range<u32>,
+        operation: impl FnOnce(usize) -> String,
+    ) -> Result<(), Error> {
+        self.outcome(numbers).map_err(|refusal| match refusal {
+            Refusal::Socket(error) => error,
+            Refusal::At(place, errno) => Error::Refused {
+                operation: operation(place),
+                errno,
+            },
+        })
+    }
+
+    /// What the kernel sends next.
+    pub(crate) fn receive_bytes(&self) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::with_capacity(LONGEST_ANSWER);
         let received = self.socket.recv(&mut bytes, 0);
         received.map_err(|source| Error::Socket {
             action: "receive from the kernel",
             source,
         })?;
+        Ok(bytes)
+    }
+
+    fn receive(&self) -> Result<Vec<Answer>, Error> {
+        let bytes = self.receive_bytes()?;
         let mut answers = Vec::new();
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
@@ -288,3 +329,6 @@ fn count(messages: usize) -> u32 {
 
 /// In bytes: what a socket takes at once, as kernels come.
 const SURELY_SENT: usize = 64 << 10;
+
+/// In bytes: for what is heard between two looks. The kernel counts some kilobytes for each message.
+const ROOM: usize = 16 << 20;

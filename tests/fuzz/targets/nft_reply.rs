@@ -25,16 +25,22 @@ mod field;
 mod held;
 #[path = "../../../crates/nft/src/message.rs"]
 mod message;
+#[path = "../../../crates/nft/src/raw.rs"]
+mod raw;
 #[path = "../../../crates/nft/src/repair.rs"]
 mod repair;
 #[path = "../../../crates/nft/src/reply.rs"]
 mod reply;
 #[path = "../../../crates/nft/src/rule.rs"]
 mod rule;
+#[path = "../../../crates/nft/src/ruleset.rs"]
+mod ruleset;
 #[path = "../../../crates/nft/src/socket.rs"]
 mod socket;
 #[path = "../../../crates/nft/src/table.rs"]
 mod table;
+#[path = "../../../crates/nft/src/trace.rs"]
+mod trace;
 #[path = "../../../crates/nft/src/tracked.rs"]
 mod tracked;
 

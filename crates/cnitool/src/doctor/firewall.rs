@@ -1,134 +1,165 @@
-//! Chains of others that drop what is forwarded, and what of ours a reload took away.
+//! What the rules of all do to packets of pods, and what of ours a reload took away.
 
 use std::net::IpAddr;
 
 use cni::json;
-use ipnetwork::IpNetwork;
-use nft::{Family, HeldChain, HeldRule, Verdict};
+use nft::{EndVerdict, Ended};
 use serde_json::Value;
 
 use super::finding::{Finding, quoted, some_of};
-use super::range::pod_networks;
-use crate::node::{Attached, Gate, Node};
+use crate::node::{Attached, Fate, Node, PacketPath, Probe, Protocol};
 
-/// Of each chain that forwarded packets enter, and of each attachment that has elements.
+/// Of each bridge whose packets were tried, and of each attachment that has elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let gates = node.firewall.gates.iter();
-    let mut findings: Vec<_> = gates.filter_map(|gate| closed(node, gate)).collect();
+    let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
     if findings.is_empty() {
-        let found = match node.firewall.gates.len() {
-            0 => "nobody filters what the node forwards".to_owned(),
-            count => format!("{count} chains of others forward by default"),
-        };
-        findings.push(Finding::ok(SUBJECT, found));
+        let bridges = node.probes.iter().map(|it| it.bridge.as_str());
+        let mut bridges: Vec<_> = bridges.collect();
+        bridges.dedup();
+        findings.push(match bridges.as_slice() {
+            [] => Finding::ok(SUBJECT, "no network has the node as its gateway"),
+            bridges => {
+                let found = format!("new packets of pods on {} pass", some_of(bridges));
+                Finding::ok(SUBJECT, found).means("They were sent through a copy of all rules.")
+            }
+        });
     }
-    findings.extend(legacy(node));
     findings
 }
 
-/// How the chain drops what no rule of its own lets pass.
-fn drops(gate: &Gate) -> Option<&'static str> {
-    let own = gate.rules.iter().filter(|it| it.chain == gate.chain.name);
-    let mut for_all = own.filter(|it| it.is_unconditional);
-    let last = for_all.find(|it| matches!(it.verdict, Some(Verdict::Accept | Verdict::Drop)));
-    match last.and_then(|it| it.verdict) {
-        Some(Verdict::Drop) => Some("by a rule for all that is left"),
-        None if gate.chain.policy == Some(Verdict::Drop) => Some("by its policy"),
-        _ => None,
-    }
-}
-
-fn closed(node: &Node, gate: &Gate) -> Option<Finding> {
-    let how = drops(gate)?;
-    let HeldChain {
-        family,
-        table,
-        name,
-        ..
-    } = &gate.chain;
-    let family_name = family.name();
-    let found = format!("table {family_name} {table}, chain {name} drops what is forwarded, {how}");
-    let concerned = subjects(node, *family);
-    let barred: Vec<_> = concerned.iter().filter(|it| !it.pass(gate)).collect();
-    if !barred.is_empty() {
-        let mend: Vec<_> = barred.iter().map(|it| it.mend(gate)).collect();
-        return Some(bars(gate, found).mend(mend.join("\n")));
-    }
-    let names: Vec<_> = concerned.iter().map(|it| it.bridge.clone()).collect();
-    Some(Finding::ok(SUBJECT, found).means(match names.as_slice() {
-        [] => "No bridge of a network is concerned.".to_owned(),
-        names => format!("Rules let pass what is for {}.", some_of(names)),
-    }))
-}
-
-/// Nothing that is understood lets the pods pass.
-fn bars(gate: &Gate, found: String) -> Finding {
-    if gate.rules.iter().any(|it| it.looks_up) {
-        return Finding::warning(SUBJECT, found).means(
-            "No rule names the pods. Some look in sets, which are not followed here: pods may \
-             reach nothing beyond the node, and hostPorts lead nowhere.",
-        );
-    }
-    let means = "Pods reach nothing beyond the node, and hostPorts lead nowhere.";
-    Finding::problem(SUBJECT, found).means(means)
-}
-
-/// What has to be let pass.
-struct Subject {
-    bridge: String,
-    networks: Vec<IpNetwork>,
-}
-
-impl Subject {
-    /// Some rule lets it pass.
-    fn pass(&self, gate: &Gate) -> bool {
-        let lets = |it: &&HeldRule| matches!(it.verdict, Some(Verdict::Accept | Verdict::Chain));
-        gate.rules.iter().filter(lets).any(|rule| {
-            let mut networks = self.networks.iter();
-            rule.is_for_link(&self.bridge) || networks.any(|it| rule.is_for_network(*it))
-        })
-    }
-
-    fn mend(&self, gate: &Gate) -> String {
-        let (family, bridge) = (gate.chain.family, quoted(&self.bridge));
-        let [table, chain] = [&gate.chain.table, &gate.chain.name].map(quoted);
-        let program = match family {
-            Family::Ipv4 if chain == "FORWARD" => Some("iptables"),
-            Family::Ipv6 if chain == "FORWARD" => Some("ip6tables"),
-            _ => None,
-        };
-        if let Some(program) = program {
-            return format!(
-                "{program} -I {chain} -i {bridge} -j ACCEPT\n{program} -I {chain} -o {bridge} -j ACCEPT"
-            );
+/// The paths on which packets do not pass, those that end at one place together.
+fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
+    let bridge = &probe.bridge;
+    let fates = match &probe.fates {
+        Ok(fates) => fates,
+        Err(reason) => {
+            let found = format!("packets of pods on {bridge} could not be tried: {reason}");
+            let means = "Whether the rules of the node let them pass is not known.";
+            return vec![Finding::warning(SUBJECT, found).means(means)];
         }
-        let family = family.name();
-        format!(
+    };
+    let mut ends: Vec<(&Fate, Vec<PacketPath>)> = Vec::new();
+    for (path, fate) in fates.iter().filter(|it| it.1 != Fate::Passed) {
+        match ends.iter_mut().find(|it| it.0 == fate) {
+            Some((_, paths)) => paths.push(*path),
+            None => ends.push((fate, vec![*path])),
+        }
+    }
+    let findings = ends.iter().map(|(fate, paths)| {
+        let words: Vec<_> = paths.iter().map(|it| words(*it, bridge)).collect();
+        let version = if probe.is_ipv4 { "IPv4" } else { "IPv6" };
+        let packets = format!("new {version} packets {}, are", words.join(", "));
+        let is_needed = |it: &PacketPath| {
+            matches!(
+                it,
+                PacketPath::ToElsewhere(Protocol::Tcp) | PacketPath::ToHostPort(_)
+            )
+        };
+        let finding = end(node, bridge, (fate, &packets));
+        if paths.iter().any(is_needed) && !is_uncertain(fate) {
+            return finding;
+        }
+        Finding {
+            level: super::finding::Level::Warning,
+            ..finding
+        }
+    });
+    findings.collect()
+}
+
+/// A program decides, or no rule was seen.
+fn is_uncertain(fate: &Fate) -> bool {
+    match fate {
+        Fate::Ended(ended) => ended.verdict == EndVerdict::Queue,
+        Fate::Lost(rule) => rule.is_none(),
+        Fate::Passed => true,
+    }
+}
+
+fn words(path: PacketPath, bridge: &str) -> String {
+    let protocol = |it| match it {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+    };
+    match path {
+        PacketPath::ToElsewhere(it) => {
+            format!("from pods on {bridge} to other hosts ({})", protocol(it))
+        }
+        PacketPath::ToNode(it, port) => {
+            format!(
+                "from pods on {bridge} to port {port} of the node ({})",
+                protocol(it)
+            )
+        }
+        PacketPath::FromNode => format!("from the node to pods on {bridge}"),
+        PacketPath::ToHostPort(port) => format!("from other hosts to hostPort {port}"),
+    }
+}
+
+fn end(node: &Node, bridge: &str, (fate, packets): (&Fate, &str)) -> Finding {
+    match fate {
+        Fate::Ended(ended) => {
+            let verdict = match ended.verdict {
+                EndVerdict::Drop => "dropped",
+                EndVerdict::Queue => "left to a program",
+            };
+            let by = match ended.place.handle {
+                0 => "its policy".to_owned(),
+                handle => format!("the rule with handle {handle}"),
+            };
+            let found = format!("{packets} {verdict} in {}, by {by}", ended.place);
+            let means = "They were sent through a copy of all rules.";
+            Finding::problem(SUBJECT, found)
+                .means(means)
+                .mend(mend(node, bridge, ended))
+        }
+        Fate::Lost(Some(rule)) => {
+            let found = format!("{packets} dropped by {rule}");
+            let program = rule.split(' ').next().unwrap_or_default();
+            let mend = opened(program, "FORWARD", &quoted(bridge));
+            let is_forward = rule.contains("FORWARD") && rule.contains("-t filter:");
+            let finding = Finding::problem(SUBJECT, found);
+            finding.mend(if is_forward {
+                mend
+            } else {
+                format!("{program}-save -c")
+            })
+        }
+        Fate::Lost(None) | Fate::Passed => {
+            let found = format!("{packets} lost, and no rule was seen that drops them");
+            let means = "In a copy of all rules they go elsewhere, as a redirection has it, or \
+                         tables that are not copied drop them.";
+            Finding::problem(SUBJECT, found)
+                .means(means)
+                .mend("nft list ruleset")
+        }
+    }
+}
+
+/// Where packets enter the chain because they are forwarded, what is for the bridge may pass; what
+/// another chain is for is to be seen there.
+fn mend(node: &Node, bridge: &str, Ended { place, .. }: &Ended) -> String {
+    let (family, bridge) = (place.family(), quoted(bridge));
+    let mut chains = node.firewall.chains.iter().filter(|it| it.is_forward);
+    let is_forward = chains
+        .any(|it| (it.family.name(), &it.table, &it.name) == (family, &place.table, &place.chain));
+    let [table, chain] = [&place.table, &place.chain].map(quoted);
+    match family {
+        "ip" if is_forward && chain == "FORWARD" => opened("iptables", &chain, &bridge),
+        "ip6" if is_forward && chain == "FORWARD" => opened("ip6tables", &chain, &bridge),
+        _ if is_forward => format!(
             "nft insert rule {family} {table} {chain} iifname {bridge} accept\n\
              nft insert rule {family} {table} {chain} oifname {bridge} accept"
-        )
+        ),
+        _ => format!("nft -a list chain {family} {table} {chain}"),
     }
 }
 
-/// The bridges of networks that the node routes for, with their ranges of this family.
-fn subjects(node: &Node, family: Family) -> Vec<Subject> {
-    let sources = node.configuration.sources();
-    let is_of = |network: &IpNetwork| match family {
-        Family::Ipv4 => network.is_ipv4(),
-        Family::Ipv6 => network.is_ipv6(),
-        _ => true,
-    };
-    let subjects = sources.filter_map(|source| {
-        let networks = pod_networks(node, source).into_iter();
-        let networks: Vec<_> = networks.filter(is_of).collect();
-        let bridge = source.bridge()?.to_owned();
-        (source.is_gateway() && !networks.is_empty()).then_some(Subject { bridge, networks })
-    });
-    let mut subjects: Vec<_> = subjects.collect();
-    subjects.sort_by(|a, b| a.bridge.cmp(&b.bridge));
-    subjects.dedup_by(|a, b| a.bridge == b.bridge);
-    subjects
+fn opened(program: &str, chain: &str, bridge: &str) -> String {
+    format!(
+        "{program} -I {chain} -i {bridge} -j ACCEPT\n{program} -I {chain} -o {bridge} -j ACCEPT"
+    )
 }
 
 /// Attachments that live and lack elements which their configuration asked for.
@@ -201,16 +232,6 @@ fn has_ports(attached: &Attached, declared: &[String]) -> bool {
     ports.any(|it| is_served(it).unwrap_or(true))
 }
 
-/// Tables of iptables beside `nf_tables`, whose rules packets pass too.
-fn legacy(node: &Node) -> Option<Finding> {
-    let tables = &node.firewall.legacy;
-    tables.iter().any(|it| it == "filter").then(|| {
-        Finding::warning(SUBJECT, "legacy iptables has a filter table of its own")
-            .means("Its rules are not read here. Packets pass them beside those of nf_tables.")
-            .mend("iptables-legacy -S FORWARD")
-    })
-}
-
 const SUBJECT: &str = "firewall";
 
 #[cfg(test)]
@@ -221,44 +242,6 @@ mod tests {
 
     const LIST: &str = r#"{"name": "pods", "plugins": [{"type": "bridge", "isGateway": true,
         "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}}]}"#;
-
-    fn judged(family: Family, policy: Verdict) -> Vec<Finding> {
-        let mut node = node(&[("pods.conflist", LIST)]);
-        let chain = HeldChain {
-            family,
-            table: "filter".to_owned(),
-            name: "FORWARD".to_owned(),
-            is_forward: true,
-            policy: Some(policy),
-        };
-        let rules = Vec::new();
-        node.firewall.gates = vec![Gate { chain, rules }];
-        judge(&node)
-    }
-
-    #[test]
-    fn chains_that_drop_are_told_with_what_lets_pods_pass() {
-        let findings = judged(Family::Ipv4, Verdict::Drop);
-        assert_eq!(levels(&findings), [Level::Problem]);
-        assert_eq!(
-            findings[0].found,
-            "table ip filter, chain FORWARD drops what is forwarded, by its policy"
-        );
-        assert!(
-            findings[0]
-                .mend
-                .starts_with("iptables -I FORWARD -i cni0 -j ACCEPT\n")
-        );
-        let mend = &judged(Family::Inet, Verdict::Drop)[0].mend;
-        assert!(mend.starts_with("nft insert rule inet filter FORWARD iifname cni0 accept"));
-    }
-
-    #[test]
-    fn chains_that_pass_or_see_no_pods_are_well() {
-        assert_eq!(levels(&judged(Family::Ipv4, Verdict::Accept)), [Level::Ok]);
-        assert_eq!(levels(&judged(Family::Ipv6, Verdict::Drop)), [Level::Ok]);
-        assert_eq!(levels(&judge(&node(&[]))), [Level::Ok]);
-    }
 
     #[test]
     fn elements_that_a_flush_took_away_are_told() {
@@ -280,14 +263,5 @@ mod tests {
             address: None,
         }];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
-    }
-
-    #[test]
-    fn legacy_tables_are_told() {
-        let mut node = node(&[]);
-        node.firewall.legacy = vec!["nat".to_owned()];
-        assert_eq!(levels(&judge(&node)), [Level::Ok]);
-        node.firewall.legacy.push("filter".to_owned());
-        assert_eq!(levels(&judge(&node)), [Level::Ok, Level::Warning]);
     }
 }

@@ -132,7 +132,6 @@ mod tests {
             table: "nat".to_owned(),
             name: "KUBE-SERVICES".to_owned(),
             is_forward: false,
-            policy: None,
         }];
         assert!(judge(&node)[0].found.starts_with("its mode is iptables"));
     }

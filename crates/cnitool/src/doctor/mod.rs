@@ -23,6 +23,7 @@ mod programs;
 mod range;
 mod ranges;
 mod remnants;
+mod stages;
 mod uplinks;
 
 use self::finding::Finding;
@@ -32,7 +33,9 @@ use crate::settings::Settings;
 
 /// Looks at the node, and changes nothing.
 pub fn doctor(settings: &Settings) -> Page {
-    Page::of(judge(&Node::read(settings)))
+    let mut node = Node::read(settings);
+    node.try_packets(&stages::stages(&node));
+    Page::of(judge(&node))
 }
 
 /// All findings, those of one level in the order of their subjects.

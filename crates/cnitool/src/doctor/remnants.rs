@@ -71,7 +71,6 @@ mod tests {
             table: "nat".to_owned(),
             name: name.to_owned(),
             is_forward: false,
-            policy: None,
         };
         let names = [
             "CNI-HOSTPORT-DNAT",

@@ -3,30 +3,19 @@
 use std::fs;
 use std::net::IpAddr;
 
-use nft::{Connection, Family, HeldChain, HeldRule, Set, Table, TargetType, Type, Value};
+use nft::{Connection, Family, HeldChain, Set, Table, TargetType, Type, Value};
 
 /// What was read of it.
 #[derive(Debug, Default)]
 pub struct Firewall {
-    /// Chains that packets enter when they are forwarded, of whomever.
-    pub gates: Vec<Gate>,
     /// Elements of our tables.
     pub elements: Vec<Held>,
     /// Chains of whomever, by which their makers are known.
     pub chains: Vec<HeldChain>,
     /// Comments of rules that newer versions of the reference have in tables of their own.
     pub remarks: Vec<Remark>,
-    /// Tables of iptables that are not in `nf_tables`: their rules are not read.
+    /// The families whose tables of iptables are not in `nf_tables`: `ip` and `ip6`.
     pub legacy: Vec<String>,
-}
-
-/// A chain that packets enter when they are forwarded, with the rules of its table.
-#[derive(Debug)]
-pub struct Gate {
-    /// The chain.
-    pub chain: HeldChain,
-    /// Those of other chains of the table too, to which it may lead.
-    pub rules: Vec<HeldRule>,
 }
 
 /// The comment of a rule of the reference's.
@@ -68,13 +57,6 @@ impl Firewall {
     pub(super) fn read() -> Result<Self, nft::Error> {
         let connection = Connection::open()?;
         let chains = connection.chains(&[Family::Inet, Family::Ipv4, Family::Ipv6])?;
-        let forward = chains.iter().filter(|it| it.is_forward);
-        let gates = forward.map(|chain| {
-            let rules = connection.rules(chain.family, &chain.table)?;
-            let chain = chain.clone();
-            Ok(Gate { chain, rules })
-        });
-        let gates = gates.collect::<Result<_, nft::Error>>()?;
         let mut elements = Vec::new();
         let remarks = remarks(&connection, &chains)?;
         for table in tables() {
@@ -83,15 +65,16 @@ impl Firewall {
                 elements.extend(read.iter().map(|it| Held::of(table.name, set, it)));
             }
         }
-        let legacy = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
-        let legacy = legacy.map(|it| fs::read_to_string(it).unwrap_or_default());
-        let legacy = legacy.iter().flat_map(|it| it.lines()).map(str::to_owned);
+        let has_legacy = |family: &&str| {
+            let names = fs::read_to_string(format!("/proc/net/{family}_tables_names"));
+            names.is_ok_and(|it| !it.trim().is_empty())
+        };
+        let legacy = ["ip", "ip6"].iter().filter(|it| has_legacy(it));
         Ok(Self {
-            gates,
             elements,
             remarks,
             chains,
-            legacy: legacy.collect(),
+            legacy: legacy.map(|it| (*it).to_owned()).collect(),
         })
     }
 

@@ -12,6 +12,7 @@ mod life;
 mod managers;
 mod pod_cidrs;
 mod pods;
+mod probe;
 mod programs;
 mod sockets;
 mod sysctls;
@@ -25,7 +26,7 @@ pub use self::attachments::{Attached, Lease, Place, leases, places};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
 pub use self::disk::Disk;
 pub use self::firewall::{
-    Firewall, Gate, Held, HostPort, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, Remark,
+    Firewall, Held, HostPort, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, Remark,
 };
 #[cfg(test)]
 pub use self::host_links::HostLink;
@@ -34,6 +35,8 @@ pub use self::kernel::{Lack, Need};
 pub use self::life::{Life, Remains, attachment_of};
 pub use self::managers::{Managed, Managers};
 pub use self::pods::{Inside, Pod};
+use self::probe::Rules;
+pub use self::probe::{Fate, Path as PacketPath, Probe, Protocol, Stage};
 pub use self::programs::Refusal;
 pub use self::sockets::Socket;
 pub use self::sysctls::Sysctls;
@@ -72,6 +75,8 @@ pub struct Node {
     pub disks: Vec<Disk>,
     /// What `nf_tables` has of ours, and what of others stands in the way.
     pub firewall: Firewall,
+    /// What became of packets that were sent through a copy of all rules.
+    pub probes: Vec<Probe>,
     /// What runtimes remember of attachments.
     pub attached: Vec<Attached>,
     /// The leases of all networks, those that name nobody too.
@@ -110,6 +115,21 @@ impl Node {
         node.sockets = sockets::listening();
         node.disks = disk::disks(&places(&node.configuration));
         node
+    }
+
+    /// Sends packets through a copy of the node's rules, where those could be read.
+    pub fn try_packets(&mut self, stages: &[Stage]) {
+        if stages.is_empty() || self.unread.iter().any(|it| it.0 == Part::Firewall) {
+            return;
+        }
+        match Rules::read(&self.firewall.legacy) {
+            Ok(rules) => self.probes = stages.iter().map(|it| rules.probe(it)).collect(),
+            Err(error) => {
+                let reason = words(error);
+                let untried = stages.iter().map(|it| Probe::failed(it, reason.clone()));
+                self.probes = untried.collect();
+            }
+        }
     }
 
     /// Reads what tells of attachments, and asks no plugin.

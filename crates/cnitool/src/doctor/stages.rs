@@ -1,0 +1,158 @@
+//! For which packets the node's rules are tried.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink::{Link, LinkKind};
+
+use super::range::Range;
+use crate::node::{Node, Source, Stage, is_looked_up};
+
+/// One for each bridge that is the gateway of its pods and each family.
+pub fn stages(node: &Node) -> Vec<Stage> {
+    let mut seen = BTreeSet::new();
+    let mut stages = Vec::new();
+    for source in node.configuration.sources().filter(is_concerned) {
+        for is_ipv4 in [true, false] {
+            if let Some(stage) = stage(node, source, is_ipv4)
+                && seen.insert((stage.bridge.name.clone(), is_ipv4))
+            {
+                stages.push(stage);
+            }
+        }
+    }
+    stages
+}
+
+/// The gateway of a VLAN is on another link.
+fn is_concerned(source: &Source<'_>) -> bool {
+    let vlan = source.key("vlan").and_then(serde_json::Value::as_u64);
+    source.bridge().is_some() && source.is_gateway() && vlan.unwrap_or_default() == 0
+}
+
+fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
+    let (gateway, pod, host_port) = ends(node, source, is_ipv4)?;
+    let next = node.links.iter().map(|it| it.index).max().unwrap_or(1) + 1;
+    let name = source.bridge()?;
+    let bridge = node.link_called(name).cloned();
+    let bridge = bridge.unwrap_or_else(|| made_up(next, name));
+    let uplink = uplink(node, is_ipv4, &bridge).cloned();
+    let uplink = uplink.unwrap_or_else(|| made_up(next + 1, "eth0"));
+    let links = [bridge.index, uplink.index];
+    let of_links = node.addresses.iter().filter(|it| links.contains(&it.link));
+    let of_links = of_links.filter(|it| !it.is_link_local);
+    let mut addresses: Vec<_> = of_links.map(|it| (it.link, it.address)).collect();
+    if !addresses.iter().any(|it| it.1.ip() == gateway) {
+        addresses.push((bridge.index, IpNetwork::new(gateway, pod.prefix()).ok()?));
+    }
+    let mut of_uplink = addresses.iter().filter(|it| it.0 == uplink.index);
+    if !of_uplink.any(|it| it.1.is_ipv4() == is_ipv4) {
+        let own: IpNetwork = if is_ipv4 { OWN_IPV4 } else { OWN_IPV6 }.parse().ok()?;
+        addresses.push((uplink.index, own));
+    }
+    addresses.dedup();
+    let bridge_calls = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];
+    let bridge_calls = bridge_calls.iter().filter_map(|key| {
+        let value = node.sysctls.value(&format!("net.bridge.{key}"))?;
+        Some(((*key).to_owned(), value.to_owned()))
+    });
+    Some(Stage {
+        bridge: without_master(bridge),
+        uplink: without_master(uplink),
+        addresses,
+        gateway,
+        pod,
+        host_port,
+        bridge_calls: bridge_calls.collect(),
+    })
+}
+
+/// The gateway's address and a pod's: one that a port of the host leads to, or one that is free.
+fn ends(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Ends> {
+    let ranges = Range::all_of(source);
+    let range = ranges.iter().find(|it| it.subnet.is_ipv4() == is_ipv4);
+    let (subnet, gateway) = if let Some(range) = range {
+        (range.subnet, range.gateway()?.ip())
+    } else {
+        let bridge = node.link_called(source.bridge()?)?;
+        let mut of_bridge = node.addresses.iter().filter(|it| it.link == bridge.index);
+        let own = of_bridge.find(|it| it.address.is_ipv4() == is_ipv4 && !it.is_link_local)?;
+        (own.address, own.address.ip())
+    };
+    let ports = node.firewall.elements.iter().filter_map(|it| it.port);
+    let mut ports = ports.filter(|it| it.protocol == TCP && it.address.is_none());
+    if let Some(port) = ports.find(|it| subnet.contains(it.to.0) && it.to.0 != gateway) {
+        let pod = IpNetwork::new(port.to.0, subnet.prefix()).ok()?;
+        return Some((gateway, pod, Some((port.port, port.to.1))));
+    }
+    let is_held = |address: IpAddr| node.leases.iter().any(|it| it.address == address);
+    let is_leased = |address: IpAddr| range.is_none_or(|it| it.leases(address));
+    let mut free = hosts(subnet).filter(|it| *it != gateway && is_leased(*it) && !is_held(*it));
+    let pod = free
+        .next()
+        .or_else(|| hosts(subnet).find(|it| *it != gateway))?;
+    Some((gateway, IpNetwork::new(pod, subnet.prefix()).ok()?, None))
+}
+
+/// The gateway's address, a pod's with the prefix of its network, and a port with its target.
+type Ends = (IpAddr, IpNetwork, Option<(u16, u16)>);
+
+/// The first addresses of the network that a pod can have.
+fn hosts(subnet: IpNetwork) -> Box<dyn Iterator<Item = IpAddr>> {
+    match subnet {
+        IpNetwork::V4(it) => Box::new(it.iter().skip(1).take(MOST).map(IpAddr::from)),
+        IpNetwork::V6(it) => Box::new(it.iter().skip(1).take(MOST).map(IpAddr::from)),
+    }
+}
+
+/// The link of the default route, else one that another host may be reached by.
+fn uplink<'n>(node: &'n Node, is_ipv4: bool, bridge: &Link) -> Option<&'n Link> {
+    let default = node
+        .routes
+        .iter()
+        .filter(|it| it.is_default() && is_looked_up(it.table));
+    // A family without such a route is taken to leave by the link of the other one.
+    let first = default.min_by_key(|it| {
+        let is_other = it.destination.is_ipv4() != is_ipv4;
+        (is_other, it.priority.unwrap_or_default())
+    });
+    let first = first.and_then(|it| node.link(it.links().next()?));
+    first.or_else(|| {
+        let ours = node.configuration.bridges();
+        let beside = node.addresses.iter().filter(|it| !it.is_link_local);
+        let links = beside.filter_map(|it| Some((node.link(it.link)?, it.address)));
+        let outer = links.filter(|(it, _)| {
+            let is_inner = it.kind == LinkKind::Loopback || ours.contains(it.name.as_str());
+            it.is_up && it.index != bridge.index && !is_inner
+        });
+        let best = outer.min_by_key(|(_, address)| address.is_ipv4() != is_ipv4);
+        best.map(|(link, _)| link)
+    })
+}
+
+fn without_master(link: Link) -> Link {
+    Link {
+        master: None,
+        ..link
+    }
+}
+
+fn made_up(index: u32, name: &str) -> Link {
+    Link {
+        index,
+        name: name.to_owned(),
+        mtu: 1500,
+        ..Link::default()
+    }
+}
+
+/// The number of the transport protocol.
+const TCP: u8 = 6;
+
+/// Of those that are looked at for one that is free.
+const MOST: usize = 1 << 16;
+
+/// Of an uplink that has none of a family (RFC 5737, RFC 3849).
+const OWN_IPV4: &str = "192.0.2.1/24";
+const OWN_IPV6: &str = "2001:db8::1/64";

@@ -1,0 +1,166 @@
+//! The copy of the node: its rules, and the links that a packet passes.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewRoute, Request, StandIn};
+use netns::{Netns, Sysctl};
+use nft::{RulePlace, Tracer};
+
+use super::traffic::{Fate, Scene};
+use super::{Path, Rules, Stage, traffic};
+
+/// Makes it, sends packets through it, and takes it away.
+pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fate)>> {
+    Netns::run_in_new(|| {
+        let replica = Replica::new(stage)?;
+        let copied = load(rules)?;
+        let links = [&stage.bridge.name, &stage.uplink.name].map(String::as_str);
+        let links = [links[0], links[1], PORT];
+        let tracer = Tracer::start(&nft::Connection::open()?, &links)?;
+        let scene = Scene {
+            pod: &replica.pod,
+            elsewhere: &replica.elsewhere,
+            stage,
+            tracer: &tracer,
+        };
+        let mut fates = traffic::fates(&scene)?;
+        for (_, fate) in &mut fates {
+            match fate {
+                Fate::Ended(ended) => ended.place = rules.place_on_node(&copied, &ended.place),
+                Fate::Lost(_) => {
+                    let dropping = rules.legacy.iter().find_map(super::Saved::dropping);
+                    *fate = Fate::Lost(dropping);
+                }
+                Fate::Passed => {}
+            }
+        }
+        Ok(fates)
+    })?
+}
+
+/// The namespaces beside the copy.
+struct Replica {
+    pod: Netns,
+    elsewhere: Netns,
+}
+
+impl Replica {
+    fn new(stage: &Stage) -> anyhow::Result<Self> {
+        // Addresses that no other link has need not be looked for.
+        let prepared = || -> anyhow::Result<Netns> {
+            for link in ["all", "default"] {
+                Sysctl::ipv6(link, "accept_dad").ensure_if_present("0")?;
+            }
+            Ok(Netns::own()?)
+        };
+        prepared()?;
+        let pod = Netns::run_in_new(prepared)??;
+        let elsewhere = Netns::run_in_new(prepared)??;
+        Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
+        Sysctl::ipv6("all", "forwarding").ensure_if_present("1")?;
+        for (key, value) in &stage.bridge_calls {
+            Sysctl::new(&["net", "bridge", key]).ensure_if_present(value)?;
+        }
+        let replica = Self { pod, elsewhere };
+        replica.connect(stage)?;
+        Ok(replica)
+    }
+
+    fn connect(&self, stage: &Stage) -> anyhow::Result<()> {
+        let connection = Connection::open()?;
+        connection.add_stand_in(&stage.bridge, StandIn::Bridge)?;
+        let uplink = StandIn::Pair(&self.elsewhere, FAR_END);
+        connection.add_stand_in(&stage.uplink, uplink)?;
+        let port = Link {
+            name: PORT.to_owned(),
+            mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
+            mtu: stage.bridge.mtu,
+            master: Some(stage.bridge.index),
+            ..Link::default()
+        };
+        connection.add_stand_in(&port, StandIn::Pair(&self.pod, IN_POD))?;
+        let names = ["lo", &stage.bridge.name, &stage.uplink.name, PORT];
+        let mut requests: Vec<_> = names.iter().map(|it| up(it)).collect();
+        let addresses = stage.addresses.iter();
+        requests.extend(addresses.map(|(link, it)| Request::add_address(*link, *it, Dad::Skip)));
+        connection.execute(requests)?;
+        let elsewhere = traffic::elsewhere(stage.pod.is_ipv4());
+        let default = route(default_of(elsewhere)?, None, stage.uplink.index);
+        connection.execute(vec![default])?;
+        let pod = End::open(&self.pod, IN_POD, stage.pod)?;
+        pod.route_by(stage.gateway)?;
+        let whole = IpNetwork::from(elsewhere);
+        let far_end = End::open(&self.elsewhere, FAR_END, whole)?;
+        far_end.route_by(traffic::uplink_address(stage))
+    }
+}
+
+/// Loads all rules; returns their places here.
+fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
+    let connection = Connection::open()?;
+    for name in rules.ruleset.links() {
+        if connection.find_link(&name)?.is_none() {
+            let link = Link {
+                name,
+                mtu: 1500,
+                ..Link::default()
+            };
+            connection.add_stand_in(&link, StandIn::Bridge)?;
+        }
+    }
+    let copied = nft::Connection::open()?.load(&rules.ruleset)?;
+    for saved in &rules.legacy {
+        saved.load()?;
+    }
+    Ok(copied)
+}
+
+/// An end of a pair in a namespace beside the copy.
+struct End {
+    connection: Connection,
+    link: u32,
+}
+
+impl End {
+    fn open(namespace: &Netns, name: &str, address: IpNetwork) -> anyhow::Result<Self> {
+        let connection = Connection::open_in(namespace)?;
+        connection.execute(vec![up("lo"), up(name)])?;
+        let link = connection.link(name)?.index;
+        connection.execute(vec![Request::add_address(link, address, Dad::Skip)])?;
+        Ok(Self { connection, link })
+    }
+
+    fn route_by(&self, gateway: IpAddr) -> anyhow::Result<()> {
+        let neighbour = route(IpNetwork::from(gateway), None, self.link);
+        let default = route(default_of(gateway)?, Some(gateway), self.link);
+        Ok(self.connection.execute(vec![neighbour, default])?)
+    }
+}
+
+fn up(link: &str) -> Request {
+    Request::change_link(link, &LinkChange::Up)
+}
+
+fn default_of(address: IpAddr) -> anyhow::Result<IpNetwork> {
+    let whole = IpNetwork::new(address, 0)?;
+    Ok(IpNetwork::new(whole.network(), 0)?)
+}
+
+fn route(destination: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Request {
+    Request::add_route(&NewRoute {
+        destination,
+        gateway,
+        link,
+        mtu: None,
+        advmss: None,
+        priority: None,
+        table: None,
+        scope: None,
+    })
+}
+
+/// As `bridge` names its own.
+const PORT: &str = "veth0000000";
+const IN_POD: &str = "eth0";
+const FAR_END: &str = "far";

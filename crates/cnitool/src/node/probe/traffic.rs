@@ -1,0 +1,236 @@
+//! Packets through the copy, and what becomes of them.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netns::Netns;
+use nft::{Ended, Tracer};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::time::{TimeVal, TimeValLike as _};
+
+use super::{Path, Protocol, Stage};
+
+/// What became of a packet and its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// Both arrived.
+    Passed,
+    /// One ended at a rule or a policy of `nf_tables`.
+    Ended(Ended),
+    /// One did not arrive; with the rule of legacy iptables that dropped something, if there is one.
+    Lost(Option<String>),
+}
+
+/// Who sends, and who listens.
+pub(super) struct Scene<'a> {
+    pub pod: &'a Netns,
+    pub elsewhere: &'a Netns,
+    pub stage: &'a Stage,
+    pub tracer: &'a Tracer,
+}
+
+/// What becomes of a packet on each path.
+pub(super) fn fates(scene: &Scene<'_>) -> anyhow::Result<Vec<(Path, Fate)>> {
+    let stage = scene.stage;
+    let elsewhere = elsewhere(stage.pod.is_ipv4());
+    let mut paths = vec![
+        Path::ToElsewhere(Protocol::Tcp),
+        Path::ToElsewhere(Protocol::Udp),
+        Path::ToNode(Protocol::Udp, DNS),
+        Path::FromNode,
+    ];
+    paths.extend(stage.host_port.map(|(port, _)| Path::ToHostPort(port)));
+    let node = Netns::own()?;
+    let mut fates = Vec::new();
+    for path in paths {
+        let (protocol, [from, to], [at, listening]) = match path {
+            Path::ToElsewhere(it) => (it, [scene.pod, scene.elsewhere], [(elsewhere, HTTPS); 2]),
+            Path::ToNode(it, port) => (it, [scene.pod, &node], [(stage.gateway, port); 2]),
+            Path::FromNode => (
+                Protocol::Tcp,
+                [&node, scene.pod],
+                [(stage.pod.ip(), HTTP); 2],
+            ),
+            Path::ToHostPort(port) => {
+                let target = stage.host_port.map_or(port, |(_, target)| target);
+                let ends = [(uplink_address(stage), port), (stage.pod.ip(), target)];
+                (Protocol::Tcp, [scene.elsewhere, scene.pod], ends)
+            }
+        };
+        let exchange = Exchange {
+            protocol,
+            to: at.into(),
+            listening: listening.into(),
+        };
+        fates.push((path, exchange.fate([from, to], scene.tracer)?));
+    }
+    Ok(fates)
+}
+
+/// A packet of any host beyond the uplink: an address that no rule takes for one that cannot be. It
+/// is in the copy alone.
+pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
+    if is_ipv4 {
+        return IpAddr::from([9, 9, 9, 9]);
+    }
+    IpAddr::from([0x2620, 0xfe, 0, 0, 0, 0, 0, 0xfe])
+}
+
+/// The uplink's first address of the pod's family.
+pub(super) fn uplink_address(stage: &Stage) -> IpAddr {
+    let of_uplink = stage
+        .addresses
+        .iter()
+        .filter(|it| it.0 == stage.uplink.index);
+    let mut of_uplink = of_uplink.map(|it| it.1.ip());
+    let own = of_uplink.find(|it| it.is_ipv4() == stage.pod.is_ipv4());
+    own.unwrap_or(stage.gateway)
+}
+
+/// A packet and its answer.
+struct Exchange {
+    protocol: Protocol,
+    to: SocketAddr,
+    listening: SocketAddr,
+}
+
+impl Exchange {
+    fn fate(&self, [from, to]: [&Netns; 2], tracer: &Tracer) -> anyhow::Result<Fate> {
+        tracer.ended()?;
+        let server = Server::bind(to, self)?;
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _end = End(&is_over);
+            scope.spawn(|| server.answer(&is_over));
+            let (answered, answer) = mpsc::channel();
+            let ask = || from.run(|| self.ask(&is_over));
+            scope.spawn(move || drop(answered.send(ask())));
+            Ok(fate(tracer, &answer)?)
+        })
+    }
+
+    /// Sends until there is an answer, or it is over.
+    fn ask(&self, is_over: &AtomicBool) -> io::Result<()> {
+        let mut answer = [0; 1];
+        let begun = Instant::now();
+        let is_on = || !is_over.load(Ordering::Relaxed) && begun.elapsed() < PATIENCE;
+        while self.protocol == Protocol::Tcp && is_on() {
+            match TcpStream::connect_timeout(&self.to, RETRY) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+                stream => {
+                    let mut stream = stream?;
+                    stream.set_read_timeout(Some(PATIENCE))?;
+                    return stream.read_exact(&mut answer);
+                }
+            }
+        }
+        let any: IpAddr = if self.to.is_ipv4() {
+            [0; 4].into()
+        } else {
+            [0; 16].into()
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(self.to)?;
+        socket.set_read_timeout(Some(RETRY))?;
+        while self.protocol == Protocol::Udp && is_on() {
+            socket.send(&answer)?;
+            if socket.recv(&mut answer).is_ok() {
+                return Ok(());
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+/// Waits for the answer, or until it is known that none comes.
+fn fate<E>(
+    tracer: &Tracer,
+    answer: &mpsc::Receiver<Result<io::Result<()>, E>>,
+) -> Result<Fate, nft::Error> {
+    let begun = Instant::now();
+    let mut first: Option<(Ended, Instant)> = None;
+    loop {
+        let came = answer.recv_timeout(PAUSE);
+        for ended in tracer.ended()? {
+            first.get_or_insert((ended, Instant::now()));
+        }
+        let is_failed = match came {
+            Ok(Ok(Ok(()))) => return Ok(Fate::Passed),
+            Ok(_) => true,
+            Err(_) => begun.elapsed() > PATIENCE,
+        };
+        // Another packet of the copy may have ended.
+        let is_late = first.as_ref().is_some_and(|it| it.1.elapsed() > GRACE);
+        if is_failed || is_late {
+            return Ok(first.map_or(Fate::Lost(None), |(ended, _)| Fate::Ended(ended)));
+        }
+    }
+}
+
+/// Tells threads that it is over, even where an error ends it.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Who answers.
+enum Server {
+    Tcp(TcpListener),
+    Udp(UdpSocket),
+}
+
+impl Server {
+    fn bind(namespace: &Netns, exchange: &Exchange) -> anyhow::Result<Self> {
+        let address = exchange.listening;
+        let bind = || -> io::Result<Self> {
+            if exchange.protocol == Protocol::Tcp {
+                let listener = TcpListener::bind(address)?;
+                let pause = TimeVal::milliseconds(PAUSE.as_millis().try_into().unwrap_or(1));
+                setsockopt(&listener, ReceiveTimeout, &pause)?;
+                return Ok(Self::Tcp(listener));
+            }
+            let socket = UdpSocket::bind(address)?;
+            socket.set_read_timeout(Some(PAUSE))?;
+            Ok(Self::Udp(socket))
+        };
+        Ok(namespace.run(bind)??)
+    }
+
+    fn answer(&self, is_over: &AtomicBool) {
+        let mut request = [0; 1];
+        while !is_over.load(Ordering::Relaxed) {
+            match self {
+                Self::Tcp(listener) => {
+                    if let Ok((mut stream, _)) = listener.accept() {
+                        drop(stream.write_all(&request));
+                    }
+                }
+                Self::Udp(socket) => {
+                    if let Ok((_, from)) = socket.recv_from(&mut request) {
+                        drop(socket.send_to(&request, from));
+                    }
+                }
+            }
+        }
+    }
+}
+
+const HTTP: u16 = 8080;
+const HTTPS: u16 = 443;
+const DNS: u16 = 53;
+
+/// The copy is a few microseconds long, but the machine may be busy.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// For the packet that is asked for, after any packet ended.
+const GRACE: Duration = Duration::from_millis(200);
+const RETRY: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(5);
