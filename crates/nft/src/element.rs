@@ -9,6 +9,7 @@ use netlink_packet_netfilter::nftables::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::limit::Limit;
 use crate::table::{Set, TargetType, Type, padded};
 
 /// A key in a set, what it leads to, and whose it is.
@@ -31,6 +32,7 @@ enum Target {
     Chain(String),
     /// As it comes into registers.
     Values(Vec<u8>),
+    Limit(Limit),
 }
 
 /// A part of a key, or of what it leads to.
@@ -71,6 +73,12 @@ impl Element {
         Self { target, ..self }
     }
 
+    /// The same, of which only packets above `limit` are.
+    pub fn limited_to(self, limit: Limit) -> Self {
+        let target = Target::Limit(limit);
+        Self { target, ..self }
+    }
+
     /// The set and the key: the place that it takes, where there is room for one.
     pub fn place(&self) -> (&str, &[u8]) {
         (&self.set, &self.key)
@@ -98,20 +106,23 @@ impl Element {
     pub fn chain(&self) -> Option<&str> {
         match &self.target {
             Target::Chain(name) => Some(name),
-            Target::None | Target::Values(_) => None,
+            Target::None | Target::Values(_) | Target::Limit(_) => None,
         }
     }
 
     pub(crate) fn attributes(&self) -> Vec<SetElementAttribute> {
         let target = match &self.target {
             Target::None => None,
-            Target::Chain(name) => Some(DataAttribute::Verdict(vec![
+            Target::Chain(name) => Some(SetElementAttribute::Data(DataAttribute::Verdict(vec![
                 VerdictAttribute::Code(Verdict::Goto),
                 VerdictAttribute::Chain(name.clone()),
-            ])),
-            Target::Values(bytes) => Some(DataAttribute::Value(bytes.clone())),
+            ]))),
+            Target::Values(bytes) => {
+                let value = DataAttribute::Value(bytes.clone());
+                Some(SetElementAttribute::Data(value))
+            }
+            Target::Limit(limit) => Some(limit.attribute()),
         };
-        let target = target.map(SetElementAttribute::Data);
         let owner = SetElementAttribute::UserData(comment(&self.owner));
         let key = self.key_attribute();
         [key].into_iter().chain(target).chain([owner]).collect()
@@ -131,6 +142,10 @@ impl Element {
                 }
                 SetElementAttribute::Data(DataAttribute::Value(bytes)) => {
                     element.target = Target::Values(bytes.clone());
+                }
+                SetElementAttribute::Other(other) => {
+                    let limit = Limit::of_attribute(other);
+                    element.target = limit.map_or(element.target, Target::Limit);
                 }
                 SetElementAttribute::UserData(data) => {
                     element.owner = comment_of(data).unwrap_or_default();
@@ -274,7 +289,8 @@ mod tests {
         for element in [
             element.clone(),
             element.clone().to_chain("policy"),
-            element.to_values(&target),
+            element.clone().to_values(&target),
+            element.limited_to(Limit::new(1000, 64).unwrap()),
         ] {
             let read = Element::read("sources", &element.attributes());
             assert_eq!(read, Some(element));

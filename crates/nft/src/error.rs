@@ -69,7 +69,14 @@ impl Error {
 
     /// The kernel has no `nf_tables`, or lacks a part of it.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Self::Unsupported { .. })
+        match self {
+            Self::Unsupported { .. } => true,
+            // No netfilter at all.
+            Self::Socket { source, .. } => {
+                source.raw_os_error() == Some(Errno::EPROTONOSUPPORT as i32)
+            }
+            _ => false,
+        }
     }
 
     /// It may work a little later.

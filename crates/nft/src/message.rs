@@ -1,6 +1,6 @@
 //! Descriptions as messages to the kernel, each with the words for its refusal.
 
-use netlink_packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, GenMessage, Hook as HookAttribute, ListAttribute,
     NfTablesMessage, RuleAttribute, RuleMessage, SetAttribute, SetElementAttribute, SetElementList,
@@ -12,6 +12,7 @@ use nix::errno::Errno;
 
 use crate::element::{Element, comment};
 use crate::error::Error;
+use crate::limit::Limit;
 use crate::rule::{Rule, u32_of};
 use crate::table::{
     Chain, ChainKind, Family, Set, Table, TargetType, byte_order, type_len, type_number,
@@ -111,15 +112,9 @@ impl Table {
         // Said of one that is there, this wakes it.
         let awake = TableAttribute::Flags(TableFlags::empty());
         let message = NfTablesMessage::NewTable(self.attributes(Some(awake)));
-        let option = match self.family {
-            Family::Bridge => "CONFIG_NF_TABLES_BRIDGE",
-            Family::Inet => "CONFIG_NF_TABLES_INET",
-            Family::Ipv4 => "CONFIG_NF_TABLES_IPV4",
-            Family::Ipv6 => "CONFIG_NF_TABLES_IPV6",
-        };
         self.message(format!("create table {}", self.name), message)
             .with(NLM_F_CREATE)
-            .needing([option])
+            .needing([self.family.option()])
     }
 
     /// The table goes, and all that is in it.
@@ -140,9 +135,11 @@ impl Table {
             SetAttribute::Id(id),
             SetAttribute::UserData(byte_order(&set.key)),
         ]);
+        let option = (set.target == TargetType::Limit).then_some("CONFIG_NFT_LIMIT");
         let message = NfTablesMessage::NewSet(SetMessage { attributes });
         self.message(format!("create set {}", set.name), message)
             .with(NLM_F_CREATE)
+            .needing(option)
     }
 
     pub(crate) fn get_set(&self, set: &Set) -> Message {
@@ -155,8 +152,10 @@ impl Table {
         let mut attributes = self.chain(&chain.name);
         attributes.extend(chain.shape());
         attributes.extend(chain.entry.map(|_| ChainAttribute::Policy(ACCEPT)));
-        let is_nat = |entry: &crate::table::Entry| entry.kind == ChainKind::Nat;
-        let option = chain.entry.filter(is_nat).map(|_| "CONFIG_NFT_NAT");
+        let option = chain.entry.map(|entry| match entry.kind {
+            ChainKind::Filter => self.family.option(),
+            ChainKind::Nat => "CONFIG_NFT_NAT",
+        });
         let message = NfTablesMessage::NewChain(ChainMessage { attributes });
         self.message(format!("create chain {}", chain.name), message)
             .with(NLM_F_CREATE)
@@ -190,7 +189,7 @@ impl Table {
         let message = NfTablesMessage::NewRule(message);
         self.message(format!("add rule to chain {}", chain.name), message)
             .with(NLM_F_CREATE | NLM_F_APPEND)
-            .needing(rule.needs())
+            .needing(rule.needs().chain(self.family.rule_option()))
     }
 
     pub(crate) fn get_chain(&self, chain: &str) -> Message {
@@ -294,9 +293,16 @@ impl Set {
                 SetAttribute::DataType(type_number(parts)),
                 SetAttribute::DataLen(u32_of(type_len(parts))),
             ],
+            TargetType::Limit => vec![set_of_limits()],
         });
         shape
     }
+}
+
+/// What makes a set one of limits, which the library has no attribute for.
+pub(crate) fn set_of_limits() -> SetAttribute {
+    let expression = Limit::OF_SETS.expression();
+    SetAttribute::Other(DefaultNla::new(SET_EXPRESSION | NLA_F_NESTED, expression))
 }
 
 impl Chain {
@@ -348,6 +354,9 @@ const SUBSYSTEM: u16 = 10;
 
 /// `NF_ACCEPT`
 pub(crate) const ACCEPT: u32 = 1;
+
+/// `NFTA_SET_EXPR`
+const SET_EXPRESSION: u16 = 17;
 
 /// `NFT_DATA_VERDICT`
 pub(crate) const VERDICT: u32 = 0xffff_ff00;

@@ -2,12 +2,12 @@
 
 use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{
-    ChainAttribute, NfTablesMessage, SetAttribute, TableAttribute, TableFlags,
+    ChainAttribute, ExpressionAttribute, NfTablesMessage, SetAttribute, TableAttribute, TableFlags,
 };
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::message::{ACCEPT, Message, VERDICT};
+use crate::message::{ACCEPT, Message, VERDICT, set_of_limits};
 use crate::reply::Reply;
 use crate::table::{Chain, Table};
 
@@ -196,6 +196,8 @@ fn set_attributes(reply: Reply) -> Option<Vec<SetAttribute>> {
     };
     let mut attributes = set.attributes;
     let leads_to_chains = attributes.contains(&SetAttribute::DataType(VERDICT));
+    let limit = SetAttribute::Expression(ExpressionAttribute::Name("limit".to_owned()));
+    let holds_limits = attributes.contains(&limit);
     attributes.retain(|attribute| match attribute {
         SetAttribute::DataLen(_) => !leads_to_chains,
         SetAttribute::Flags(_)
@@ -204,6 +206,7 @@ fn set_attributes(reply: Reply) -> Option<Vec<SetAttribute>> {
         | SetAttribute::DataType(_) => true,
         _ => false,
     });
+    attributes.extend(holds_limits.then(set_of_limits));
     Some(attributes)
 }
 

@@ -1,12 +1,13 @@
 //! What the kernel answers.
 
 use netlink_packet_core::{
-    DecodeError, NetlinkDeserializable, NetlinkHeader, NlasIterator, Parseable as _,
+    DecodeError, DefaultNla, NetlinkDeserializable, NetlinkHeader, NlasIterator, Parseable as _,
 };
 use netlink_packet_netfilter::nftables::{ListAttribute, SetElementAttribute};
 use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner};
 
 use crate::element::comment_of;
+use crate::limit::ELEMENT_EXPRESSION;
 
 /// A message from the kernel.
 #[derive(Debug)]
@@ -55,17 +56,17 @@ fn elements(payload: &[u8]) -> Result<Vec<ListAttribute<SetElementAttribute>>, D
         let attribute = attribute?;
         if attribute.kind() == ELEMENTS {
             for element in NlasIterator::new(attribute.value()) {
-                let element = element?;
-                expect_whole_values(element.value())?;
-                elements.push(ListAttribute::parse(&element)?);
+                elements.push(ListAttribute::Element(parts(element?.value())?));
             }
         }
     }
     Ok(elements)
 }
 
-/// Whatever an element maps to what: the library takes those for whole without a look.
-fn expect_whole_values(element: &[u8]) -> Result<(), DecodeError> {
+/// The attributes of an element. The library takes values for whole without a look, and reads of an expression
+/// nothing but its name.
+fn parts(element: &[u8]) -> Result<Vec<SetElementAttribute>, DecodeError> {
+    let mut parts = Vec::new();
     for attribute in NlasIterator::new(element) {
         let attribute = attribute?;
         if VALUES.contains(&attribute.kind()) {
@@ -73,8 +74,12 @@ fn expect_whole_values(element: &[u8]) -> Result<(), DecodeError> {
                 value?;
             }
         }
+        parts.push(match attribute.kind() {
+            ELEMENT_EXPRESSION => SetElementAttribute::Other(DefaultNla::parse(&attribute)?),
+            _ => SetElementAttribute::parse(&attribute)?,
+        });
     }
-    Ok(())
+    Ok(parts)
 }
 
 /// `NFNL_SUBSYS_NFTABLES` and `NFT_MSG_NEWSETELEM` in include/uapi/linux/netfilter/.

@@ -73,6 +73,16 @@ impl Rule {
         self.in_network(destination(network), Operator::Equal, network)
     }
 
+    /// It goes to an address in `network`: for tables of any family. What is too short to have an address does not.
+    pub fn when_frame_to(self, network: IpNetwork) -> Self {
+        let version: &[u8] = match network {
+            IpNetwork::V4(_) => &ETHERTYPE_V4,
+            IpNetwork::V6(_) => &ETHERTYPE_V6,
+        };
+        self.when(Field::EtherType, version)
+            .within(destination(network), Operator::Equal, network)
+    }
+
     /// It is of the version of `network` and goes elsewhere: for tables of family `inet`.
     pub fn unless_to(self, network: IpNetwork) -> Self {
         self.in_network(destination(network), Operator::NotEqual, network)
@@ -173,17 +183,22 @@ impl Rule {
     }
 
     fn in_network(self, field: Field, operator: Operator, network: IpNetwork) -> Self {
-        let (version, prefix, mask) = match network {
+        let version = IpVersion::of(network.network());
+        self.when_ip(version).within(field, operator, network)
+    }
+
+    fn within(self, field: Field, operator: Operator, network: IpNetwork) -> Self {
+        let (prefix, mask) = match network {
             IpNetwork::V4(it) => {
                 let [prefix, mask] = [it.network(), it.mask()].map(|it| it.octets().to_vec());
-                (IpVersion::V4, prefix, mask)
+                (prefix, mask)
             }
             IpNetwork::V6(it) => {
                 let [prefix, mask] = [it.network(), it.mask()].map(|it| it.octets().to_vec());
-                (IpVersion::V6, prefix, mask)
+                (prefix, mask)
             }
         };
-        let mut rule = self.when_ip(version).with(field.load(SCRATCH));
+        let mut rule = self.with(field.load(SCRATCH));
         if mask.iter().any(|byte| *byte != u8::MAX) {
             rule = rule.with(masked(SCRATCH, mask));
         }
@@ -274,6 +289,9 @@ const SCRATCH: Register = Register::Reg1;
 
 /// `NFT_REG32_00`, the first of sixteen registers of four bytes.
 const FIRST_REGISTER: u32 = 8;
+
+const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
 
 /// `NFT_LOOKUP_F_INV`
 const INVERTED: u32 = 1;

@@ -53,6 +53,8 @@ pub enum TargetType {
     Chain,
     /// Values of these types; nft(8) calls it a map.
     Values(Vec<Type>),
+    /// Limits: only packets above the limit of their key count as being in the set.
+    Limit,
 }
 
 /// What a part of a key, or of what it leads to, is.
@@ -126,6 +128,21 @@ impl Family {
             Self::Ipv4 => NetfilterProtoFamily::IPv4,
             Self::Ipv6 => NetfilterProtoFamily::IPv6,
         }
+    }
+
+    /// Without which a kernel does not know it.
+    pub(crate) fn option(self) -> &'static str {
+        match self {
+            Self::Bridge => "CONFIG_NF_TABLES_BRIDGE",
+            Self::Inet => "CONFIG_NF_TABLES_INET",
+            Self::Ipv4 => "CONFIG_NF_TABLES_IPV4",
+            Self::Ipv6 => "CONFIG_NF_TABLES_IPV6",
+        }
+    }
+
+    /// Without which a kernel that knows it may lack `meta` in its rules.
+    pub(crate) fn rule_option(self) -> Option<&'static str> {
+        (self == Self::Bridge).then_some("CONFIG_NFT_BRIDGE_META")
     }
 
     /// The word for it in nft(8).

@@ -1,0 +1,134 @@
+//! Limits in the elements of a set, on the real kernel; needs root or `unshare -Urnm`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends at the first surprise"
+)]
+
+use std::fs;
+use std::process::Command;
+
+use nft::{
+    Chain, ChainKind, Connection, Element, Entry, Family, Field, Hook, Limit, Rule, Set, Table,
+    TargetType, Type, Updated, Value,
+};
+use nix::sched::{CloneFlags, unshare};
+
+/// Moves the test's own thread into a new namespace.
+fn enter_new_namespace() -> Connection {
+    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
+    Connection::open().unwrap()
+}
+
+fn nft(arguments: &[&str]) -> String {
+    let output = Command::new("nft").args(arguments).output();
+    let output = output.expect("nft: install nftables");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "nft {arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn table() -> Table {
+    let link = [Field::InputName];
+    let to = |network: &str| {
+        let rule = Rule::new("to a network");
+        rule.when_frame_to(network.parse().unwrap())
+    };
+    let over = Rule::new("over").when_in(&link, "limits").drop();
+    Table {
+        family: Family::Bridge,
+        name: "ours",
+        sets: vec![Set {
+            name: "limits",
+            key: vec![Type::InterfaceName],
+            target: TargetType::Limit,
+        }],
+        chains: vec![Chain {
+            name: "prerouting".to_owned(),
+            entry: Some(Entry {
+                kind: ChainKind::Filter,
+                hook: Hook::Prerouting,
+                priority: -300,
+            }),
+            rules: vec![
+                to("10.1.0.0/16").leave(),
+                to("fd00::/8").leave(),
+                to("0.0.0.0/0").leave(),
+                over,
+            ],
+        }],
+    }
+}
+
+fn limited(rate: u64, owner: &str) -> Element {
+    let limit = Limit::new(rate, 128_036).unwrap();
+    Element::new("limits", &[Value::InterfaceName("veth0")], owner).limited_to(limit)
+}
+
+#[test]
+fn limits_are_what_nft_reads_and_loads_again() {
+    let connection = enter_new_namespace();
+    let (table, element) = (table(), limited(1_375_001, "cni:pods/a/eth0"));
+    connection
+        .put(&table, std::slice::from_ref(&element))
+        .unwrap();
+    let listed = nft(&["list", "ruleset"]);
+    for text in [
+        "\"veth0\" limit rate over 1375001 bytes/second burst 128036 bytes comment \"cni:pods/a/eth0\"",
+        "ip daddr 10.1.0.0/16 return",
+        "ip6 daddr fd00::/8 return",
+        "iifname @limits drop",
+    ] {
+        assert!(listed.contains(text), "{text} is not in {listed}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let saved = directory.path().join("nftables.conf");
+    fs::write(&saved, listed).unwrap();
+    nft(&["flush", "ruleset"]);
+    nft(&["-f", saved.to_str().unwrap()]);
+    let there = std::slice::from_ref(&element);
+    assert_eq!(connection.put(&table, there).unwrap(), Updated::Nothing);
+}
+
+#[test]
+fn a_limit_is_compared_with_the_one_that_is_there() {
+    let connection = enter_new_namespace();
+    let (table, slow, fast) = (table(), limited(1000, "a"), limited(2000, "a"));
+    let differences = |wanted: &Element| {
+        let wanted = std::slice::from_ref(wanted);
+        connection.differences(&table, wanted).unwrap().len()
+    };
+    connection.put(&table, std::slice::from_ref(&slow)).unwrap();
+    assert_eq!((differences(&slow), differences(&fast)), (0, 1));
+    assert_eq!(
+        connection.put(&table, std::slice::from_ref(&fast)).unwrap(),
+        Updated::Rules
+    );
+    assert_eq!((differences(&slow), differences(&fast)), (1, 0));
+    let elements = ["bridge", "ours", "limits"];
+    nft(&[&["flush", "set"], &elements[..]].concat());
+    let packets = "{ \"veth0\" limit rate over 2000/second burst 5 packets comment \"a\" }";
+    let other = Command::new("nft")
+        .args(["add", "element"])
+        .args(elements)
+        .arg(packets)
+        .status();
+    assert!(!other.unwrap().success(), "packets are no bytes");
+    assert_eq!(differences(&fast), 1);
+    assert_eq!(connection.put(&table, &[fast]).unwrap(), Updated::Rules);
+    let deleted = connection.delete(&table, |owner| owner == "a").unwrap();
+    assert_eq!(deleted.len(), 1);
+    assert_eq!(connection.elements(&table).unwrap(), []);
+}
+
+#[test]
+fn a_set_that_holds_no_limits_is_made_again() {
+    let connection = enter_new_namespace();
+    nft(&["add", "table", "bridge", "ours"]);
+    nft(&["add", "set", "bridge", "ours", "limits", "{ type ifname; }"]);
+    let (table, element) = (table(), limited(1000, "a"));
+    let wanted = std::slice::from_ref(&element);
+    assert_eq!(connection.put(&table, wanted).unwrap(), Updated::Table);
+    assert_eq!(connection.differences(&table, wanted).unwrap().len(), 0);
+}
