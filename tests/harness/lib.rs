@@ -19,6 +19,7 @@
 mod capture;
 mod chain;
 mod dnsmasq;
+pub mod escape;
 mod example;
 pub mod faults;
 mod host;

@@ -222,23 +222,34 @@ pub fn flood(
     let (to, from) = connected((client, source), (server, address), flood);
     thread::scope(|scope| {
         scope.spawn(|| drain(&from, stop));
-        let mut before = (server.received(link), Instant::now());
-        scope.spawn(|| pour(&to, stop));
-        let second = |_| {
-            let end = before.1 + Duration::from_secs(1);
-            while let Some(rest) = end.checked_duration_since(Instant::now()) {
-                thread::park_timeout(rest);
-            }
-            let now = (server.received(link), Instant::now());
-            let bytes = u32::try_from(now.0 - before.0).unwrap();
-            let rate = f64::from(bytes) * 8.0 / (now.1 - before.1).as_secs_f64();
-            before = now;
-            rate
-        };
-        let rates = (0..seconds).map(second).collect();
+        let rates = arriving((server, link), seconds, || {
+            scope.spawn(|| pour(&to, stop));
+        });
         stop.store(true, Ordering::Relaxed);
         rates
     })
+}
+
+/// How many bits arrive at a link in each of so many seconds after `start`, all headers included.
+pub(crate) fn arriving(
+    (place, link): (&impl Place, &str),
+    seconds: usize,
+    start: impl FnOnce(),
+) -> Vec<f64> {
+    let mut before = (place.received(link), Instant::now());
+    start();
+    let second = |_| {
+        let end = before.1 + Duration::from_secs(1);
+        while let Some(rest) = end.checked_duration_since(Instant::now()) {
+            thread::park_timeout(rest);
+        }
+        let now = (place.received(link), Instant::now());
+        let bytes = u32::try_from(now.0 - before.0).unwrap();
+        let rate = f64::from(bytes) * 8.0 / (now.1 - before.1).as_secs_f64();
+        before = now;
+        rate
+    };
+    (0..seconds).map(second).collect()
 }
 
 /// Some free port of `address`.

@@ -163,6 +163,11 @@ fn annotations_are_limits_where_nobody_says_anything_else() {
 #[test]
 fn del_needs_nothing_but_the_names() {
     let host = Host::new();
+    // The tables of nf_tables stay after the first pod of a host.
+    let warm = Chain::new(&host, "warm");
+    warm.limited(0).add(&warm.sandbox);
+    warm.limited(0).del(&warm.sandbox);
+    host.bridge_v4().del(&warm.sandbox);
     let a = Chain::new(&host, "a");
     let before = host.snapshot();
     for delete in [

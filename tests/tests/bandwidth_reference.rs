@@ -44,6 +44,14 @@ impl<'h> Attachment<'h> {
         call.ifname(self.interface)
     }
 
+    /// Both bursts as a runtime passes them.
+    fn with_burst(self, bits: u64) -> Self {
+        let keys = ["ingressBurst", "egressBurst"];
+        let keys = keys.map(|key| format!("runtimeConfig.bandwidth.{key}"));
+        let network = keys.iter().fold(self.network, |it, key| it.with(key, bits));
+        Self { network, ..self }
+    }
+
     /// DEL with nothing but the names.
     fn bare_del(&self) -> Invocation {
         let network = self.network.clone().without("prevResult");
@@ -70,6 +78,13 @@ fn ifbs(host: &Host) -> Vec<String> {
 #[test]
 fn block_of_another_interface_of_the_container_is_left_alone() {
     let host = Host::new();
+    // The tables of nf_tables stay after the first pod of a host.
+    let warm = host.sandbox("warm");
+    let pod = Attachment::new(&host, &warm, "eth0");
+    for verb in ["ADD", "DEL"] {
+        pod.ours(verb).ok();
+    }
+    host.bridge_v4().del(&warm);
     let a = host.sandbox("a");
     let [eth0, net1] = ["eth0", "net1"].map(|interface| Attachment::new(&host, &a, interface));
     net1.by_reference("ADD").ok();
@@ -99,6 +114,43 @@ fn block_of_another_interface_of_the_container_is_left_alone() {
     }
     net1.ours("DEL").ok();
     assert!(ifbs(&host).is_empty());
+}
+
+#[test]
+fn reference_deletes_the_limits_of_ours_and_checks_those_with_a_chosen_burst() {
+    let host = Host::new();
+    for (name, bits, is_as_it_would_be) in [
+        ("chosen", 1_000_000, true),
+        // Of containerd and of CRI-O, where none was chosen.
+        ("containerd", 4_294_967_295, false),
+        ("cri-o", 34_359_738_359, false),
+    ] {
+        let sandbox = host.sandbox(name);
+        let eth0 = Attachment::new(&host, &sandbox, "eth0").with_burst(bits);
+        eth0.ours("ADD").ok();
+        let check = eth0.by_reference("CHECK").run();
+        if is_as_it_would_be {
+            check.ok();
+        } else {
+            assert!(check.stdout.contains("Limit doesn't match"), "{check:#?}");
+        }
+        eth0.by_reference("DEL").ok();
+        assert!(ifbs(&host).is_empty());
+    }
+}
+
+#[test]
+fn reference_limits_one_interface_of_a_container_and_deletes_its_ifb_with_any() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let [eth0, net1] = ["eth0", "net1"].map(|interface| Attachment::new(&host, &a, interface));
+    eth0.by_reference("ADD").ok();
+    let second = net1.by_reference("ADD").run();
+    assert!(second.stdout.contains("file exists"), "{second:#?}");
+    eth0.expect_reached(&host);
+    net1.by_reference("DEL").ok();
+    assert!(ifbs(&host).is_empty());
+    assert!(!host.pings("10.0.0.2"), "the filter still redirects");
 }
 
 #[test]

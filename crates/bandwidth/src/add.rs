@@ -6,6 +6,7 @@ use netlink::{Connection, Link};
 use netns::{Netns, PATIENCE};
 use tc::{Arriving, Leaving, Limit, Traffic};
 
+use crate::backstop::{self, Backstop};
 use crate::config::Config;
 use crate::plan::Plan;
 use crate::{del, host_link, ifb};
@@ -41,6 +42,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     if let Some(limit) = &plan.egress {
         let ifb = limiting.egress(limit, &mut undo)?;
         result.interfaces.push(interface(&ifb));
+        limiting.backstop(&plan, &mut undo)?;
     }
     let answered = answer.give(&result)?;
     undo.keep();
@@ -82,6 +84,18 @@ impl<'a> Limiting<'a> {
         };
         self.send_to(&ifb, undo)?;
         Ok(ifb)
+    }
+
+    fn backstop(self, plan: &Plan, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+        cni::step("limit what evades the ifb");
+        let owner = self.request.attachment.owner();
+        let Some(backstop) = Backstop::of(plan, self.host_link, &owner) else {
+            return Ok(());
+        };
+        undo.push("remove the backstop", move || {
+            backstop::remove(|it| it == owner).map(drop)
+        });
+        backstop.put()
     }
 
     /// What would go on being sent to a block that is gone would be lost.

@@ -6,6 +6,7 @@ use netlink::{Connection, Link};
 use netns::Netns;
 use tc::{Arriving, Leaving, Limit, Traffic};
 
+use crate::backstop::Backstop;
 use crate::config::{Asked, Config};
 use crate::plan::Plan;
 use crate::{host_link, ifb};
@@ -82,6 +83,21 @@ impl Check<'_> {
                 "{} has MTU {}, {name} has {mtu}",
                 ifb.name, ifb.mtu
             ));
+        }
+        differences.extend(self.backstop(&ifb)?);
+        Ok(differences)
+    }
+
+    /// The reference makes none.
+    fn backstop(&self, ifb: &Link) -> anyhow::Result<Vec<String>> {
+        let owner = self.request.attachment.owner();
+        if ifb.alias.as_ref() != Some(&owner) {
+            return Ok(Vec::new());
+        }
+        let backstop = Backstop::of(self.plan, self.host_link, &owner);
+        let mut differences = backstop.map_or(Ok(Vec::new()), |it| it.differences())?;
+        if let Some(last) = differences.last_mut() {
+            last.push_str(" (`cnitool reload` puts it back)");
         }
         Ok(differences)
     }

@@ -1,20 +1,42 @@
-//! DEL: the block. The host's end of the pair takes its disciplines along when it goes, which
+//! DEL: the ifb and the backstop. The host's end of the pair takes its qdiscs along when it goes, which
 //! is up to the plugin that made it.
 
 use cni::{DelRequest, note};
+use detach::Detached;
 use netlink::{Connection, Link};
 use tc::Arriving;
 
+use crate::backstop;
 use crate::host_link;
 use crate::ifb::{self, Found};
 
-/// Deletes the attachment's block; where there is none, it is deleted. One of the reference may be another
-/// interface's of the container: it goes where nobody sends to it but the attachment's link.
+/// Deletes the attachment's ifb and its backstop, in this order: a RELOAD that added the backstop after the last
+/// look finds no ifb then, and takes it back. What is not there is deleted. An ifb of the reference may be another
+/// interface's of the container: it is deleted where no link but the attachment's sends to it.
+///
+/// # Errors
+/// All that the kernel refuses; each step is tried.
+pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
+    cni::step("delete the ifb");
+    let ifbs = delete_ifbs(request);
+    cni::step("remove the backstop");
+    let owner = request.attachment.owner();
+    let backstop = remove_backstop(|it| it == owner).map(drop);
+    cni::all([ifbs, backstop])
+}
+
+/// Removes the backstops of owners that are stale, and says who these are. Closing the socket takes long, which is
+/// left to a process of its own; where there can be none, it is closed here.
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
-    cni::step("delete the ifb");
+pub(crate) fn remove_backstop(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
+    let removed = backstop::remove(is_stale)?;
+    drop(removed.socket.map(Detached::close));
+    Ok(removed.owners)
+}
+
+fn delete_ifbs(request: &DelRequest) -> anyhow::Result<()> {
     let host = Connection::open()?;
     let Found { mut own, unclaimed } = ifb::find(&host, &request.attachment)?;
     for link in unclaimed {

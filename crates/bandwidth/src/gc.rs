@@ -1,23 +1,37 @@
-//! GC: the blocks of attachments that nobody lists.
+//! GC: ifbs and backstops of attachments that are not listed.
 
 use std::collections::HashSet;
 
 use cni::{Attachment, GcRequest, note};
 use netlink::{Connection, LinkKind};
 
-use crate::ifb;
+use crate::{del, ifb};
 
-/// Deletes the blocks that belong to this network and to no listed attachment. One of the
-/// reference's says nothing of its network, and stays.
+/// Deletes the ifbs and backstops that belong to this network and to no listed attachment. An ifb of the
+/// reference says nothing of its network, and stays.
 ///
 /// # Errors
 /// All that went wrong; every one is tried.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    cni::step("delete ifbs");
-    let host = Connection::open()?;
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
-    let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    let is_stale = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    cni::step("delete ifbs");
+    let ifbs = delete_ifbs(request, is_stale);
+    cni::step("remove backstops");
+    let backstops = del::remove_backstop(is_stale).map(|owners| {
+        for owner in owners {
+            note(format_args!(
+                "the backstop of {owner} is listed no more: removed"
+            ));
+        }
+    });
+    cni::all([ifbs, backstops])
+}
+
+fn delete_ifbs(request: &GcRequest, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+    let host = Connection::open()?;
+    let network = &request.network.name;
     let names: HashSet<_> = request
         .valid_attachments()
         .flat_map(|it| ifb::names(&it))
@@ -27,7 +41,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     links.retain(|link| link.kind == LinkKind::Ifb);
     for link in links {
         match &link.alias {
-            Some(owner) if is_doomed(owner) => {
+            Some(owner) if is_stale(owner) => {
                 note(format_args!(
                     "{} of {owner} is listed no more: deleted",
                     link.name

@@ -6,6 +6,7 @@ use cni::{Plugin, SpecVersion};
 use detach::Task;
 
 mod add;
+mod backstop;
 mod check;
 mod config;
 mod del;
@@ -13,8 +14,10 @@ mod gc;
 mod host_link;
 mod ifb;
 mod plan;
+mod policy;
 mod quantity;
 mod raw;
+mod reload;
 mod status;
 
 fn main() -> ExitCode {
@@ -33,5 +36,5 @@ const PLUGIN: Plugin = Plugin {
     check: check::check,
     status: status::status,
     gc: gc::gc,
-    reload: None,
+    reload: Some(reload::reload),
 };

@@ -24,7 +24,7 @@ pub(crate) struct RawConfig {
     /// The burst in bits where nobody chose one; 0 is 50 ms of the rate, at least four MTUs.
     #[cfg_attr(feature = "schema", schemars(range(max = 34_359_738_360_u64), extend("default" = 0)))]
     pub default_burst: Option<u64>,
-    /// CIDRs: only traffic with these is limited.
+    /// CIDRs: only traffic with these is limited, and what is neither IPv4 nor IPv6.
     pub shaped_subnets: Option<Vec<String>>,
     /// CIDRs: traffic with these is not limited.
     pub unshaped_subnets: Option<Vec<String>>,

@@ -4,23 +4,22 @@ use cni::{StatusRequest, note};
 use netlink::Connection;
 use netns::Netns;
 
+use crate::backstop;
 use crate::config::Config;
 
-/// Says on standard error what the kernel lacks: sandboxes without limits still work.
+/// Reports on standard error what the kernel lacks: sandboxes without limits still work.
 ///
 /// # Errors
 /// The configuration makes no sense.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network)?;
-    match missing() {
-        Ok(missing) => {
-            for module in missing {
-                note(format_args!(
-                    "the kernel lacks {module}, without which no rate can be limited; mend it by: modprobe \
-                     {module}"
-                ));
-            }
-        }
+    let missing = Netns::run_in_new(|| {
+        let mut missing = modules()?;
+        missing.extend(backstop::missing()?);
+        Ok::<_, anyhow::Error>(missing)
+    });
+    match missing.unwrap_or_else(|error| Err(error.into())) {
+        Ok(missing) => missing.iter().for_each(note),
         Err(error) => note(format_args!(
             "cannot try whether rates can be limited: {error:#}"
         )),
@@ -28,6 +27,12 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn missing() -> anyhow::Result<Vec<tc::Module>> {
-    Netns::run_in_new(|| Ok(tc::missing(&Connection::open()?)?))?
+fn modules() -> anyhow::Result<Vec<String>> {
+    let missing = tc::missing(&Connection::open()?)?.into_iter();
+    let missing = missing.map(|module| {
+        format!(
+            "the kernel lacks {module}, without which no rate can be limited; mend it by: modprobe {module}"
+        )
+    });
+    Ok(missing.collect())
 }

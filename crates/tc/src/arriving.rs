@@ -1,9 +1,10 @@
 //! What arrives at a link is sent to another one, where it can wait.
 
+use ipnetwork::IpNetwork;
 use netlink::{Connection, Filter, Handle, HeldFilter, Link, Packets, Request};
 
 use crate::error::{Error, Module};
-use crate::traffic::Traffic;
+use crate::traffic::{Case, Traffic};
 
 /// A link at which packets arrive.
 #[derive(Clone, Copy)]
@@ -164,7 +165,8 @@ fn do_the_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
 }
 
 /// The filters in the order in which they are asked. All of one priority are for one
-/// protocol, so IPv4, IPv6 and the rest have three that follow each other.
+/// protocol, so IPv4, IPv6 and the rest have three that follow each other. A packet with the tag of a
+/// VLAN, be it 0, is neither to them.
 fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     let to = Some(other.index);
     let filter = |step, packets, redirect| Filter {
@@ -173,18 +175,18 @@ fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
         class: MARK,
         redirect,
     };
-    let (subnets, rest) = match traffic {
-        Traffic::Only(_) => (to, None),
-        // A filter that leads nowhere ends the search, and the packet goes on.
-        Traffic::All | Traffic::AllBut(_) => (None, Some(filter(2, Packets::All, to))),
+    let by_subnet = |(subnet, case): (IpNetwork, Case)| {
+        let redirect = match case {
+            Case::Limited => to,
+            // A filter that leads nowhere ends the search, and the packet goes on.
+            Case::Free => None,
+        };
+        filter(u16::from(subnet.is_ipv6()), Packets::To(subnet), redirect)
     };
-    let of_family = |step, is_family: fn(&&ipnetwork::IpNetwork) -> bool| {
-        let of_family = traffic.subnets().iter().filter(is_family);
-        of_family.map(move |it| filter(step, Packets::To(*it), subnets))
-    };
-    let ipv4 = of_family(0, |it| it.is_ipv4());
-    let ipv6 = of_family(1, |it| it.is_ipv6());
-    ipv4.chain(ipv6).chain(rest).collect()
+    let mut wanted: Vec<_> = traffic.cases().into_iter().map(by_subnet).collect();
+    wanted.sort_by_key(|it| it.priority);
+    wanted.push(filter(2, Packets::All, to));
+    wanted
 }
 
 /// Three priorities that nobody has, before those of all others where there is room: what

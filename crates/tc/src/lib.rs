@@ -22,4 +22,4 @@ pub use error::{Error, Module};
 pub use leaving::Leaving;
 pub use limit::{BitsPerSecond, Burst, Limit, OutOfRange};
 pub use probe::missing;
-pub use traffic::Traffic;
+pub use traffic::{Case, Traffic};

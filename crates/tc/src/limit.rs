@@ -48,7 +48,8 @@ impl BitsPerSecond {
         saturating(within(self, LATENCY))
     }
 
-    pub(crate) fn bytes(self) -> u64 {
+    /// In bytes a second.
+    pub fn bytes(self) -> u64 {
         self.0 / BITS
     }
 }
@@ -79,6 +80,11 @@ impl fmt::Display for BitsPerSecond {
 }
 
 impl Burst {
+    /// In bytes.
+    pub fn bytes(self) -> u32 {
+        self.bytes
+    }
+
     /// A burst that somebody chose, for a link with an MTU of `mtu` bytes: it has to hold one
     /// frame, since none that is larger ever leaves.
     ///

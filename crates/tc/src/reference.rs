@@ -1,8 +1,8 @@
 //! Limits as the reference sets them, to be told from others.
 //!
 //! It takes a burst that nobody chose at its word. Its sums have 32 bits, in which such a burst
-//! overflows, so of that nothing can be said. Up to 1.5 it sets a token bucket filter, from 1.6
-//! on a hierarchy with one class that is limited and one that is not.
+//! overflows, so of that nothing can be said. It sets a token bucket filter; 1.5.0 and 1.5.1 alone set
+//! a hierarchy with one class that is limited and one that is not.
 
 use netlink::{Discipline, Handle, TokenBucket};
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use cni::json;
+use netlink::LinkKind;
 use nft::{EndVerdict, Ended};
 use serde_json::Value;
 
@@ -174,7 +175,7 @@ fn taken_away(node: &Node) -> Option<Finding> {
         Finding::problem(SUBJECT, found)
             .means(
                 "The rules were flushed: hostPorts lead nowhere, pods leave with their own \
-                 addresses, nobody checks their MACs.",
+                 addresses, their MACs are not checked, and root in one can send more than its limit.",
             )
             .mend("cnitool reload")
     })
@@ -207,6 +208,7 @@ fn lacks(node: &Node, attached: &Attached) -> Option<String> {
                 wanted.extend(is_set("macspoofchk").then_some("cni-bridge"));
             }
             "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push("cni-portmap"),
+            "bandwidth" if has_ifb(node, &owner) => wanted.push("cni-bandwidth"),
             _ => {}
         }
     }
@@ -216,6 +218,12 @@ fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     };
     let missing = wanted.iter().find(|table| !has(table))?;
     Some(format!("{owner} in {missing}"))
+}
+
+/// What it sends is limited.
+fn has_ifb(node: &Node, owner: &str) -> bool {
+    let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);
+    ifbs.any(|it| it.alias.as_deref() == Some(owner))
 }
 
 fn has_ports(attached: &Attached, declared: &[String]) -> bool {

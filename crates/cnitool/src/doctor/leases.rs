@@ -111,14 +111,11 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
     let Some(mend) = delete(node, owner, tables) else {
         let found = format!("elements of {owner:?}, which is no attachment, in {names}");
         let list = |table: &&str| {
-            let family = if *table == "cni-bridge" {
-                "bridge"
-            } else {
-                "inet"
-            };
-            format!("nft list table {family} {table}")
+            let lists = families(table).iter();
+            let lists = lists.map(|family| format!("nft list table {family} {table}"));
+            lists.collect::<Vec<_>>()
         };
-        let lists: Vec<_> = tables.iter().map(list).collect();
+        let lists: Vec<_> = tables.iter().flat_map(list).collect();
         return Finding::warning("element", found)
             .means("No DEL matches them. `nft delete element` removes them, by what is listed.")
             .mend(lists.join("\n"));
@@ -160,7 +157,16 @@ fn delete(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Option<String> {
 fn plugin_of(table: &str) -> &'static str {
     match table {
         "cni-portmap" => "portmap",
+        "cni-bandwidth" => "bandwidth",
         _ => "bridge",
+    }
+}
+
+fn families(table: &str) -> &'static [&'static str] {
+    match table {
+        "cni-bridge" => &["bridge"],
+        "cni-bandwidth" => &["bridge", "inet"],
+        _ => &["inet"],
     }
 }
 

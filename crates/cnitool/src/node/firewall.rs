@@ -169,7 +169,7 @@ pub const REFERENCE_PORTMAP: &str = "cni_hostport";
 pub const REFERENCE_MASQUERADE: &str = "cni_plugins_masquerade";
 
 /// The sets of the plugins' tables in which an attachment has elements, as the plugins make them.
-fn tables() -> [Table; 3] {
+fn tables() -> [Table; 5] {
     let table = |family, name, sets| Table {
         family,
         name,
@@ -180,6 +180,8 @@ fn tables() -> [Table; 3] {
         table(Family::Bridge, "cni-bridge", bridge_sets()),
         table(Family::Inet, "cni-masquerade", masquerade_sets()),
         table(Family::Inet, "cni-portmap", portmap_sets()),
+        table(Family::Bridge, "cni-bandwidth", bandwidth_sets()),
+        table(Family::Inet, "cni-bandwidth", bandwidth_sets()),
     ]
 }
 
@@ -190,6 +192,10 @@ fn bridge_sets() -> Vec<Set> {
         set("routed4", &[mac, Type::Ipv4Address], TargetType::None),
         set("routed6", &[mac, Type::Ipv6Address], TargetType::None),
     ]
+}
+
+fn bandwidth_sets() -> Vec<Set> {
+    vec![set("limits", &[Type::InterfaceName], TargetType::Limit)]
 }
 
 fn masquerade_sets() -> Vec<Set> {

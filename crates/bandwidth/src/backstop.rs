@@ -1,0 +1,258 @@
+//! The second limit of what a sandbox sends, in `nf_tables`.
+//!
+//! Root in a sandbox can mark packets so that the host's ingress qdisc does not see them (`tc_skip_classify`: an ifb
+//! and `mirred` do it), and they never come to the ifb. `nf_tables` sees them. What came by the ifb is slower than
+//! this limit, so nothing of it is dropped.
+
+use std::os::fd::OwnedFd;
+
+use cni::{Error, note};
+use netlink::Link;
+use nft::{
+    Chain, ChainKind, Change, Connection, Element, Entry, Family, Field, Hook, Limit, Rule, Set,
+    Table, TargetType, Type, Value,
+};
+
+use crate::plan::Plan;
+use crate::policy::{self, Policy};
+
+/// What one attachment has in which table.
+#[derive(Debug)]
+pub(crate) struct Backstop {
+    table: Table,
+    elements: Vec<Element>,
+    /// The places of all elements that it could have.
+    places: [Element; 2],
+}
+
+impl Backstop {
+    /// That of `plan` for what arrives at `host_link`. `None` where what the sandbox sends is not limited, or
+    /// to more than `nf_tables` can count.
+    pub fn of(plan: &Plan, host_link: &Link, owner: &str) -> Option<Self> {
+        let limit = plan.egress.as_ref()?;
+        let bytes = limit.rate.bytes();
+        let rate = bytes.saturating_add(bytes / MARGIN);
+        let limit = Limit::new(rate, limit.burst.bytes().saturating_add(SLACK))?;
+        let mut table = table(family_of(host_link));
+        let places = [LIMITS, POLICIES]
+            .map(|set| Element::new(set, &[Value::InterfaceName(&host_link.name)], owner));
+        let [limits, policies] = places.clone();
+        let mut elements = vec![limits.limited_to(limit)];
+        if let Some(Policy { chain, rules }) = policy::of(&plan.traffic, limited) {
+            elements.push(policies.to_chain(&chain));
+            table.chains.push(Chain {
+                name: chain,
+                entry: None,
+                rules,
+            });
+        }
+        Some(Self {
+            table,
+            elements,
+            places,
+        })
+    }
+
+    /// Puts it in the place of whatever the link had. What is there stays. A kernel without the parts of
+    /// `nf_tables` that it takes is reported, and no error: limits worked there before.
+    ///
+    /// # Errors
+    /// Code 11 where others do not cease to change the rules; whatever the kernel refuses.
+    pub fn put(&self) -> anyhow::Result<()> {
+        match self.try_put() {
+            Err(error) if error.is_unsupported() => {
+                note(format_args!("{}", without(error)));
+                Ok(())
+            }
+            outcome => outcome.map_err(coded),
+        }
+    }
+
+    fn try_put(&self) -> Result<(), nft::Error> {
+        let connection = Connection::open()?;
+        let updated = connection.update(&self.table, || {
+            let there = self.places.iter();
+            let there = there.map(|it| connection.holder(&self.table, it));
+            let delete = there.filter_map(Result::transpose);
+            Ok::<_, nft::Error>(Change {
+                delete: delete.collect::<Result<_, _>>()?,
+                add: self.elements.clone(),
+            })
+        })?;
+        updated.warning(&self.table).iter().for_each(note);
+        Ok(())
+    }
+
+    /// Removes it again where the attachment is gone, which is asked in the same generation of the rules: an ADD
+    /// beside this makes its ifb before its elements.
+    ///
+    /// # Errors
+    /// As [`Self::put`], and those of `is_gone`.
+    pub fn take_back(&self, is_gone: impl Fn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+        let connection = Connection::open()?;
+        connection.update(&self.table, || {
+            let mut change = Change::default();
+            if is_gone()? {
+                for element in &self.elements {
+                    let there = connection.holder(&self.table, element)?;
+                    change
+                        .delete
+                        .extend(there.filter(|it| it.owner == element.owner));
+                }
+            }
+            Ok::<_, anyhow::Error>(change)
+        })?;
+        let chains = connection.delete_chains_of(&self.table, &self.elements);
+        chains.map_err(coded)
+    }
+
+    /// What is not as [`Self::put`] leaves it; nothing where the kernel lacks a part of it, as it did at ADD.
+    ///
+    /// # Errors
+    /// Whatever the kernel refuses.
+    pub fn differences(&self) -> anyhow::Result<Vec<String>> {
+        let found = match self.try_differences() {
+            Ok(found) if found.is_empty() => return Ok(found),
+            Err(error) if error.is_unsupported() => return Ok(Vec::new()),
+            found => found,
+        };
+        match Connection::open().and_then(|it| it.rehearse(&self.table)) {
+            Err(error) if error.is_unsupported() => Ok(Vec::new()),
+            _ => found.map_err(coded),
+        }
+    }
+
+    fn try_differences(&self) -> Result<Vec<String>, nft::Error> {
+        let connection = Connection::open()?;
+        let mut found = connection.differences(&self.table, &self.elements)?;
+        let is_wanted =
+            |place: &Element| self.elements.iter().any(|it| it.place() == place.place());
+        for place in self.places.iter().filter(|it| !is_wanted(it)) {
+            if connection.holder(&self.table, place)?.is_some() {
+                found.push(format!("nf_tables: {place} was not asked for"));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What was removed.
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    /// Whose elements, each once or a few times.
+    pub owners: Vec<String>,
+    /// What takes long to close, if anything was removed.
+    pub socket: Option<OwnedFd>,
+}
+
+/// Removes the elements whose owner is stale. What is not there, or cannot be, is removed.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
+    match try_remove(is_stale) {
+        Err(error) if error.is_unsupported() => Ok(Removed::default()),
+        removed => removed.map_err(coded),
+    }
+}
+
+fn try_remove(is_stale: impl Fn(&str) -> bool) -> Result<Removed, nft::Error> {
+    let connection = Connection::open()?;
+    let mut owners = Vec::new();
+    for family in FAMILIES {
+        let deleted = connection.delete(&table(family), &is_stale)?;
+        owners.extend(deleted.into_iter().map(|it| it.owner));
+    }
+    owners.dedup();
+    let socket = (!owners.is_empty()).then(|| connection.handle());
+    Ok(Removed {
+        owners,
+        socket: socket.transpose()?,
+    })
+}
+
+/// Why there can be no backstop in the network namespace of the calling thread; `None` where there can.
+///
+/// # Errors
+/// Whatever else the kernel refuses.
+pub(crate) fn missing() -> anyhow::Result<Option<String>> {
+    let connection = Connection::open();
+    let tried = connection.and_then(|it| {
+        FAMILIES
+            .iter()
+            .try_for_each(|family| it.rehearse(&table(*family)))
+    });
+    match tried {
+        Err(error) if error.is_unsupported() => Ok(Some(without(error))),
+        tried => tried.map(|()| None).map_err(coded),
+    }
+}
+
+fn without(error: nft::Error) -> String {
+    let error = anyhow::Error::from(error);
+    format!("without nf_tables root in a container can send more than its limit: {error:#}")
+}
+
+/// Frames of a bridge's port are seen by tables of family `bridge`, and by those of family `inet` as packets of
+/// the bridge, if at all.
+fn family_of(host_link: &Link) -> Family {
+    match host_link.port {
+        Some(_) => Family::Bridge,
+        None => Family::Inet,
+    }
+}
+
+/// The same for all attachments: their limits by their links, and where some traffic is not limited, the chain that
+/// knows which.
+fn table(family: Family) -> Table {
+    let set = |name, target| Set {
+        name,
+        key: vec![Type::InterfaceName],
+        target,
+    };
+    let by_policy = Rule::new("limited for some subnets").goto_by(&[Field::InputName], POLICIES);
+    Table {
+        family,
+        name: "cni-bandwidth",
+        sets: vec![
+            set(LIMITS, TargetType::Limit),
+            set(POLICIES, TargetType::Chain),
+        ],
+        chains: vec![Chain {
+            name: "prerouting".to_owned(),
+            entry: Some(Entry {
+                kind: ChainKind::Filter,
+                hook: Hook::Prerouting,
+                priority: BEFORE_ALL_ELSE,
+            }),
+            rules: vec![by_policy, limited(Rule::new("limited"))],
+        }],
+    }
+}
+
+/// Drops what is above the limit of the link that it came by.
+fn limited(rule: Rule) -> Rule {
+    rule.when_in(&[Field::InputName], LIMITS).drop()
+}
+
+fn coded(error: nft::Error) -> anyhow::Error {
+    if error.is_busy() {
+        let reason = error.to_string();
+        return Error::TryAgain { reason }.into();
+    }
+    anyhow::Error::from(error).context("nf_tables")
+}
+
+const FAMILIES: [Family; 2] = [Family::Bridge, Family::Inet];
+
+const LIMITS: &str = "limits";
+const POLICIES: &str = "policies";
+
+/// Before other rules and connection tracking spend time on it (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
+const BEFORE_ALL_ELSE: i32 = -300;
+
+/// The part of the rate that is added: a tenth.
+const MARGIN: u64 = 10;
+
+/// In bytes: the ifb hands on what left it a moment later, in one go.
+const SLACK: u32 = 64 << 10;

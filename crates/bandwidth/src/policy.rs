@@ -1,0 +1,75 @@
+//! Which packets the backstop limits, where the limit is for some subnets: those that filters send to the ifb.
+
+use ipnetwork::IpNetwork;
+use nft::Rule;
+use sha2::{Digest as _, Sha256};
+use tc::{Case, Traffic};
+
+/// A chain that attachments with the same subnets share.
+pub(crate) struct Policy {
+    /// Its name.
+    pub chain: String,
+    /// Its rules.
+    pub rules: Vec<Rule>,
+}
+
+/// The chain for `traffic`; `None` where all traffic is limited. `limited` ends a rule with the limit.
+///
+/// What is too short to have an address is limited, too.
+pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Policy> {
+    if *traffic == Traffic::All {
+        return None;
+    }
+    let cases = outermost(&traffic.cases());
+    let rules = cases.iter().map(|(subnet, case)| match case {
+        Case::Limited => limited(Rule::new("limited").when_frame_to(*subnet)),
+        Case::Free => Rule::new("not limited").when_frame_to(*subnet).leave(),
+    });
+    let rules = rules.chain([limited(Rule::new("all else is limited"))]);
+    let digest = Sha256::digest(format!("{cases:?}"));
+    let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
+    let digits: String = digits.collect();
+    Some(Policy {
+        chain: format!("policy-{digits}"),
+        rules: rules.collect(),
+    })
+}
+
+/// Without subnets within others of the same case: a packet that came to two rules with the limit would count
+/// twice.
+fn outermost(cases: &[(IpNetwork, Case)]) -> Vec<(IpNetwork, Case)> {
+    let mut outermost = cases.to_owned();
+    outermost.retain(|(inner, case)| {
+        let mut others = cases.iter().filter(|(_, other)| other == case);
+        !others.any(|(outer, _)| outer.prefix() < inner.prefix() && outer.contains(inner.network()))
+    });
+    outermost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subnets(texts: &[&str]) -> Vec<IpNetwork> {
+        texts.iter().map(|it| it.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn no_packet_comes_to_two_rules_with_the_limit() {
+        let nested = subnets(&["10.1.0.0/16", "10.0.0.0/8", "fd00::/8", "10.1.2.0/24"]);
+        let cases = outermost(&Traffic::Only(nested).cases());
+        let limited = cases.iter().filter(|(_, case)| *case == Case::Limited);
+        let limited: Vec<_> = limited.map(|(subnet, _)| *subnet).collect();
+        assert_eq!(limited, subnets(&["10.0.0.0/8", "fd00::/8"]));
+    }
+
+    #[test]
+    fn chain_is_shared_by_the_same_subnets_alone() {
+        let chain = |traffic| of(&traffic, Rule::drop).map(|it| it.chain);
+        let one = subnets(&["10.0.0.0/8"]);
+        let only = chain(Traffic::Only(one.clone()));
+        assert_eq!(only, chain(Traffic::Only(one.clone())));
+        assert_ne!(only, chain(Traffic::AllBut(one)));
+        assert_eq!(chain(Traffic::All), None);
+    }
+}
