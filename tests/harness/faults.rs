@@ -105,10 +105,14 @@ impl Trace {
         }
     }
 
-    /// What was called before the first call that mentions `word`.
-    pub fn until(mut self, word: &str) -> Self {
+    /// Without calls of that name after the first call that mentions `word`.
+    pub fn without_after(mut self, word: &str, name: &str) -> Self {
         let end = self.lines.iter().position(|line| line.contains(word));
-        self.lines.truncate(end.unwrap_or(self.lines.len()));
+        let mut number = 0;
+        self.lines.retain(|line| {
+            number += 1;
+            end.is_none_or(|end| number <= end) || called(line) != Some(name)
+        });
         self
     }
 

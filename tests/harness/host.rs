@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use crate::place::Place;
-use crate::{Invocation, Network, Ports, REFERENCE, Sandbox, Snapshot, Tool, eventually};
+use crate::{Invocation, Locker, Network, Ports, REFERENCE, Sandbox, Snapshot, Tool, eventually};
 
 /// The network and mount namespaces of the calling thread, made for it.
 ///
@@ -20,23 +20,25 @@ use crate::{Invocation, Network, Ports, REFERENCE, Sandbox, Snapshot, Tool, even
 #[derive(Debug)]
 pub struct Host {
     dir: PathBuf,
+    _locker: Option<Locker>,
 }
 
 impl Host {
     /// Moves the calling thread into fresh namespaces in which `lo` is up, and nothing is
-    /// in /run and /var/lib.
+    /// in /run and /var/lib. With `HOLD_LOCKS` in the environment there is a [`Locker`], too.
     pub fn new() -> Self {
         if let Err(reason) = enter_namespaces() {
             panic!(
                 "make namespaces: {reason}; run scripts/test.sh, or: unshare -Urnm cargo nextest run"
             );
         }
-        let host = Self {
-            dir: PathBuf::from("/run/test"),
-        };
         for dir in ["/run/netns", "/run/test/plugins", "/run/test/leases"] {
             fs::create_dir_all(dir).unwrap();
         }
+        let host = Self {
+            dir: PathBuf::from("/run/test"),
+            _locker: std::env::var_os("HOLD_LOCKS").map(|_| Locker::new()),
+        };
         host.ip("link set lo up");
         host
     }
@@ -49,6 +51,11 @@ impl Host {
     /// The `dataDir` of the networks made here.
     pub fn lease_dir(&self) -> PathBuf {
         self.dir.join("leases")
+    }
+
+    /// Another user's process that holds every lock it can open.
+    pub fn locker(&self) -> Locker {
+        Locker::new()
     }
 
     /// A namespace without any link but a `lo` that is down, as runtimes hand it over.

@@ -190,9 +190,9 @@ impl Lab {
         a.remove();
         let trace = Trace::read(&self.file());
         match attack {
-            // How often it asks whether the link is gone is never the same, and a message is
-            // refused by its place and its length.
-            Attack::Refusal => trace.until("/proc/self/exe"),
+            // How many events tell of the link's end is never the same, and an answer is changed by its
+            // place and its length.
+            Attack::Refusal => trace.without_after("/proc/self/exe", "recvfrom"),
             _ => trace,
         }
     }

@@ -341,7 +341,7 @@ fn what_the_kernel_lacks_is_named() {
     }
     assert_eq!(
         named,
-        ["sch_tbf", "ifb", "sch_tbf", "sch_ingress", "act_mirred"]
+        ["ifb", "sch_tbf", "sch_ingress", "act_mirred", "sch_tbf"]
     );
 }
 

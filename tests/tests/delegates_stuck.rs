@@ -241,27 +241,6 @@ fn who_keeps_the_lock_on_the_leases_keeps_nobody_for_ever() {
     assert!(host.leases("pods").is_empty());
 }
 
-#[test]
-fn who_keeps_the_lock_on_a_sandbox_keeps_nobody_for_ever() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let lock = File::open(a.path()).unwrap();
-    lock.lock().unwrap();
-    let start = Instant::now();
-    let refusal = host.bridge_v4().on("ADD", &a).error();
-    refusal.expect(11, &["/run/netns/a", "20"]);
-    assert!(
-        start.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        start.elapsed()
-    );
-    assert!(host.leases("pods").is_empty());
-    // DEL needs no lock.
-    host.bridge_v4().del(&a);
-    drop(lock);
-    host.bridge_v4().add(&a);
-}
-
 /// Every change of a link anywhere on the machine takes the kernel's one lock on links.
 #[test]
 fn links_that_others_make_and_delete_by_the_hundred_do_no_harm() {

@@ -200,9 +200,8 @@ fn debug_tells_the_steps_and_the_configuration_without_secrets() {
     assert!(sum <= whole && whole - sum <= rounding, "{line}");
 }
 
-const STEPS_OF_ADD: [&str; 13] = [
+const STEPS_OF_ADD: [&str; 12] = [
     "read the request",
-    "wait for the sandbox",
     "look into the sandbox",
     "ensure the bridge",
     "lease addresses",

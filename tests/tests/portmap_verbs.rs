@@ -105,7 +105,8 @@ fn gc_removes_what_it_can_and_tells_what_it_cannot() {
     }
     fs::create_dir(record("last")).unwrap();
     let refusal = host.ports().portmap().gc(&[]).error();
-    refusal.expect(100, &[&record("first"), &record("last")]);
+    let named = ["first", "last"].map(|it| format!("retired-cni:pods:{it}:eth0"));
+    refusal.expect(100, &[&named[0], &named[1]]);
     let left = fs::read_dir("/run/cni/portmap").unwrap().count();
     assert_eq!(left, 2);
 }

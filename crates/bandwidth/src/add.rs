@@ -3,7 +3,7 @@
 use cni::result::Interface;
 use cni::{AddRequest, Answer, Answered, Error, Undo};
 use netlink::{Connection, Link};
-use netns::{Netns, PATIENCE};
+use netns::Netns;
 use tc::{Arriving, Leaving, Limit, Traffic};
 
 use crate::backstop::{self, Backstop};
@@ -22,9 +22,6 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         return Ok(answer.give(&result)?);
     }
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
-    cni::step("wait for the sandbox");
-    // Two ADDs of one attachment at once would undo each other's work.
-    let _lock = namespace.lock(PATIENCE).map_err(Error::try_again)?;
     let host = Connection::open()?;
     cni::step("find the pair");
     let host_link = host_link::find(request, &host, &namespace)?;
@@ -36,13 +33,14 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         traffic: &plan.traffic,
     };
     let mut undo = Undo::default();
-    if let Some(limit) = &plan.ingress {
-        limiting.ingress(limit, &mut undo)?;
-    }
+    // The ifb first: of several ADDs of the attachment at once it lets one go on.
     if let Some(limit) = &plan.egress {
         let ifb = limiting.egress(limit, &mut undo)?;
         result.interfaces.push(interface(&ifb));
         limiting.backstop(&plan, &mut undo)?;
+    }
+    if let Some(limit) = &plan.ingress {
+        limiting.ingress(limit, &mut undo)?;
     }
     let answered = answer.give(&result)?;
     undo.keep();
@@ -73,17 +71,26 @@ impl<'a> Limiting<'a> {
     fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         cni::step("limit what the sandbox sends");
         let attachment = &self.request.attachment;
+        let (host, mtu) = (self.host, self.host_link.mtu);
+        let ifb = if let Some(found) = ifb::find_behind(self.host_link, host, attachment)? {
+            self.delete_on_failure(undo);
+            ifb::adopt(host, found, (attachment, mtu), limit)?
+        } else {
+            let on_made = || self.delete_on_failure(undo);
+            let ifb = ifb::make(host, attachment, mtu, on_made)?;
+            ifb::set_up(host, &ifb, attachment, limit)?;
+            ifb
+        };
+        self.send_to(&ifb, undo)?;
+        Ok(ifb)
+    }
+
+    fn delete_on_failure(self, undo: &mut Undo<'a>) {
+        let attachment = &self.request.attachment;
         undo.push("delete the ifb", move || {
             let host = Connection::open()?;
             del::delete_all(&host, &ifb::find(&host, attachment)?.own)
         });
-        let (host, mtu) = (self.host, self.host_link.mtu);
-        let ifb = match ifb::find_behind(self.host_link, host, attachment)? {
-            Some(found) => ifb::adopt(host, found, (attachment, mtu), limit)?,
-            None => ifb::make(host, attachment, mtu, limit)?,
-        };
-        self.send_to(&ifb, undo)?;
-        Ok(ifb)
     }
 
     fn backstop(self, plan: &Plan, undo: &mut Undo<'a>) -> anyhow::Result<()> {

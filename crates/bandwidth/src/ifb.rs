@@ -1,6 +1,6 @@
 //! The intermediate functional block on which a sandbox's packets wait.
 
-use cni::{Attachment, NetworkName};
+use cni::{Attachment, Error, NetworkName};
 use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
 use tc::{Arriving, Leaving, Limit, Module, Traffic};
@@ -66,15 +66,17 @@ pub(crate) fn is_nameless(link: &Link, network: &NetworkName) -> bool {
     link.alias.is_none() && link.mac.is_some_and(is_ours)
 }
 
-/// Makes the attachment's for a link with an MTU of `mtu` bytes, with its limit, up.
+/// Makes the attachment's for a link with an MTU of `mtu` bytes, down. Calls `on_made` as soon as it
+/// may be there.
 ///
 /// # Errors
-/// Both names belong to others; the kernel has no such links, or no such limits.
+/// Code 11: another ADD of the attachment has made it meanwhile. Both names belong to others; the
+/// kernel has no such links.
 pub(crate) fn make(
     host: &Connection,
     attachment: &Attachment,
     mtu: u32,
-    limit: &Limit,
+    on_made: impl FnOnce(),
 ) -> anyhow::Result<Link> {
     let mut taken = None;
     for name in names(attachment) {
@@ -84,22 +86,38 @@ pub(crate) fn make(
             mtu,
         };
         match host.add_ifb(&ifb) {
-            Ok(link) => {
-                let requests = vec![
-                    Leaving::first(&link, limit),
-                    Request::change_link(&name, &LinkChange::Alias(&attachment.owner())),
-                    Request::change_link(&name, &LinkChange::Up),
-                ];
-                let done = host.execute(requests);
-                done.map_err(|error| tc::Error::of(Module::Tbf, error))?;
-                return Ok(link);
-            }
             // By another interface of the container, or of one whose names are the same in a row.
             Err(error) if error.is_already_exists() => taken = Some(error),
-            Err(error) => return Err(tc::Error::of(Module::Ifb, error).into()),
+            made => {
+                on_made();
+                return Ok(made.map_err(|error| tc::Error::of(Module::Ifb, error))?);
+            }
+        }
+        if !find(host, attachment)?.own.is_empty() {
+            let reason = format!("another ADD limits {attachment} at the moment");
+            return Err(Error::TryAgain { reason }.into());
         }
     }
     Err(taken.map_or_else(|| anyhow::anyhow!("no name for an ifb"), Into::into))
+}
+
+/// Limits what was just made, tags it with its owner and brings it up.
+///
+/// # Errors
+/// The kernel has no such limits.
+pub(crate) fn set_up(
+    host: &Connection,
+    link: &Link,
+    attachment: &Attachment,
+    limit: &Limit,
+) -> anyhow::Result<()> {
+    let requests = vec![
+        Leaving::first(link, limit),
+        Request::change_link(&link.name, &LinkChange::Alias(&attachment.owner())),
+        Request::change_link(&link.name, &LinkChange::Up),
+    ];
+    let done = host.execute(requests);
+    Ok(done.map_err(|error| tc::Error::of(Module::Tbf, error))?)
 }
 
 /// Makes the attachment's what an ADD that was cut short, or one of the reference, left: with its limit, up.
@@ -137,9 +155,9 @@ pub(crate) fn adopt(
 /// # Errors
 /// Whatever the kernel refuses.
 pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<()> {
-    match host.remove_link(link, None) {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(()),
+    match host.remove_link(link) {
+        Err(error) if error.is_not_found() => Ok(()),
+        removed => Ok(removed.map(drop)?),
     }
 }
 

@@ -8,13 +8,13 @@ use netlink::{
     BridgePort, Connection, Link, LinkChange, MacAddress, Monitor, PortState, Request, VethEnd,
     VethPair, Wait,
 };
-use netns::{Netns, PATIENCE};
+use netns::Netns;
 
 use crate::config::{Config, ContainerLink, Gateway, Isolation, PortMode};
-use crate::del;
 use crate::firewall::{self, Subject};
 use crate::gateway::{self, Gateways};
 use crate::host::{self, Bridge};
+use crate::made::Made;
 use crate::plan::{self, Plan};
 use crate::sandbox::{DEADLINE, Sandbox};
 use crate::vlan;
@@ -30,13 +30,12 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     note_idle_keys(&config);
     let lease = Lease::prepare(&request.network)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
-    cni::step("wait for the sandbox");
-    // Two ADDs of one attachment at once would undo each other's work.
-    let _lock = namespace.lock(PATIENCE).map_err(Error::try_again)?;
     cni::step("look into the sandbox");
     let host = Connection::open()?;
+    let made = Made::default();
     let mut attach = Attach {
         undo: Undo::default(),
+        made: &made,
         request,
         config: &config,
         namespace: &namespace,
@@ -109,6 +108,7 @@ const SANDBOX_BLIND: &[&str] = &["host-local", "static"];
 /// One attachment in the making.
 struct Attach<'a> {
     undo: Undo<'a>,
+    made: &'a Made,
     request: &'a AddRequest,
     config: &'a Config,
     namespace: &'a Netns,
@@ -142,19 +142,12 @@ impl Attach<'_> {
 
     /// How to undo what is found by the attachment alone.
     fn prepare_undo(&mut self) {
-        let AddRequest {
-            network,
-            attachment,
-            ..
-        } = self.request;
-        self.undo
-            .push("release the lease", || del::forward(network, Verb::Del));
-        self.undo.push("delete the host link", || {
-            // The connection may be what failed.
-            del::delete_host_link(&Connection::open()?, attachment, None).map(drop)
-        });
-        self.undo.push("remove nf_tables elements", || {
-            del::remove_protection(attachment).map(drop)
+        let (made, request) = (self.made, self.request);
+        let undo = &mut self.undo;
+        undo.push("release the lease", || made.release_lease(request));
+        undo.push("delete the host link", || made.delete_pair(request));
+        undo.push("remove nf_tables elements", || {
+            made.remove_protection(request)
         });
     }
 
@@ -166,6 +159,9 @@ impl Attach<'_> {
         let bridge = host::ensure_bridge(self.host, self.config);
         cni::step("lease addresses");
         let lease = running.result();
+        // What it refused, an ADD beside this one may have.
+        let is_refused = lease.as_ref().is_err_and(Error::is_answer);
+        self.made.lease.set(!is_refused);
         let (bridge, lease) = (bridge?, lease?);
         let plan = self.plan(&bridge, &lease)?;
         let derived = plan::derived_mac(&plan.ips, &self.request.attachment);
@@ -191,6 +187,7 @@ impl Attach<'_> {
         pair.container = self.sandbox.bring_up(&pair.container, self.config.dad)?;
         self.wait_for_port(self.bring_up_port(&pair)?)?;
         cni::step("lease addresses");
+        self.made.lease.set(true);
         let lease = delegate.start(Verb::Add)?.proceed()?.result()?;
         let plan = self.plan(&bridge, &lease)?;
         self.configure(&bridge, pair, (plan, lease))
@@ -220,6 +217,9 @@ impl Attach<'_> {
             sandbox: self.namespace,
         };
         let made = self.host.add_veth(&pair, self.port_changes());
+        // Any other refusal may come after the pair was made.
+        let is_anothers = made.as_ref().is_err_and(netlink::Error::is_already_exists);
+        self.made.pair.set(!is_anothers);
         let (host, joined) = made.map_err(|error| {
             if error.is_bridge_full() {
                 return host::no_port_left(&bridge.link).context(error);

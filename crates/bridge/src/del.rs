@@ -1,23 +1,20 @@
-//! DEL: `nf_tables` elements, the pair, then the lease, whatever is left of them.
-
-use std::os::fd::OwnedFd;
-use std::time::Duration;
+//! DEL: the pair, what guards it in `nf_tables`, then the lease, whatever is left of them.
 
 use cni::delegate::{Delegate, Waiting};
 use cni::{Attachment, DelRequest, Network, Verb, note};
-use detach::Detached;
-use netlink::{Connection, Link};
-use netns::{Netns, NetnsLock};
+use netlink::{Connection, Link, Removal};
 
 use crate::firewall::{self, Removed};
 use crate::{config, plan};
 
-/// Removes what keeps guard over the pair, the pair, and releases the lease. What is not there
-/// is removed.
+/// Removes the pair, its `nf_tables` elements, and releases the lease. What is not there is removed.
+///
+/// The order needs no lock against a RELOAD of the attachment: elements that RELOAD adds before the
+/// last look here are removed here, and after it RELOAD finds no port and takes them back.
 ///
 /// # Errors
-/// All that went wrong. Every step is tried, but for the lease: an address whose port lives
-/// must not be leased again.
+/// All that went wrong. What guards a port stays as long as the port, and so does its lease: its
+/// address must not be leased again.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
     // It starts while the links go, and releases nothing before they are gone.
@@ -25,25 +22,16 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let host = Connection::open()?;
     let attachment = &request.attachment;
-    cni::step("remove nf_tables elements");
-    let lock = keep_reload_out();
-    let (protection, socket) = match remove_protection(attachment) {
-        Ok(removed) => (Ok(()), removed.socket),
-        Err(error) => (Err(error), None),
-    };
     cni::step("delete the pair");
-    let links = match delete_host_link(&host, attachment, socket) {
-        Ok(Pair::Deleted) => Ok(()),
-        Ok(Pair::NotOurs) => delete_container_link(&host, request),
-        Err(error) => Err(error),
+    let removal = match find_host_link(&host, attachment)? {
+        Some(link) => remove(&host, &link)?,
+        None => delete_container_link(&host, request)?,
     };
-    drop(lock);
+    cni::step("remove nf_tables elements");
+    let protection = remove_protection(attachment).map(|it| it.close(removal));
     cni::step("release the lease");
-    let lease = match links {
-        Ok(()) => lease.and_then(release).map_err(anyhow::Error::from),
-        Err(_) => Ok(()),
-    };
-    cni::all([protection, links, lease])
+    let lease = lease.and_then(release).map_err(anyhow::Error::from);
+    cni::all([protection, lease])
 }
 
 fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
@@ -51,14 +39,6 @@ fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
         lease.proceed()?.finish()?;
     }
     Ok(())
-}
-
-/// Until the pair is gone, by which RELOAD knows whose elements to put back. Without a lock no more
-/// can happen than that elements are left to GC.
-pub(crate) fn keep_reload_out() -> Option<NetnsLock> {
-    Netns::own()
-        .and_then(|host| host.lock_shared(RELOAD_OF_ONE))
-        .ok()
 }
 
 /// Removes the attachment's elements from `nf_tables`.
@@ -75,54 +55,41 @@ pub(crate) fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was found of an attachment's pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pair {
-    /// It was there, and both ends are gone.
-    Deleted,
-    /// There is none of ours.
-    NotOurs,
-}
-
-/// Deletes the host's end, and the container's with it, by the name that follows from the
-/// attachment.
+/// The host's end, by the name that follows from the attachment.
 ///
-/// A link of that name without alias is a pair whose ADD was killed. `last` is closed when the
-/// kernel has freed the link, and nobody waits for it.
-pub(crate) fn delete_host_link(
+/// A link of that name without alias is a pair whose ADD was killed.
+pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,
-    last: Option<OwnedFd>,
-) -> anyhow::Result<Pair> {
+) -> anyhow::Result<Option<Link>> {
     let name = plan::host_link_name(attachment);
-    let Some(link) = host.find_link(&name)? else {
-        // It is closed here where no other process can be had.
-        last.map(Detached::close).transpose().ok();
-        return Ok(Pair::NotOurs);
-    };
     let owner = attachment.owner();
-    match &link.alias {
+    let found = host.find_link(&name)?;
+    Ok(found.filter(|link| match &link.alias {
         Some(alias) if *alias != owner => {
             note(format_args!(
                 "{name} belongs to {alias}, not to {owner}: left alone"
             ));
-            Ok(Pair::NotOurs)
+            false
         }
-        _ => remove(host, &link, last).map(|()| Pair::Deleted),
-    }
+        _ => true,
+    }))
 }
 
-/// Deletes the container's end of a pair that bears no mark of ours, as the reference
-/// makes it: a veth whose other end is a port of the configured bridge.
-fn delete_container_link(host: &Connection, request: &DelRequest) -> anyhow::Result<()> {
+/// Deletes the container's end of a pair that is not tagged as ours, as the reference makes it: a
+/// veth whose other end is a port of the configured bridge.
+fn delete_container_link(
+    host: &Connection,
+    request: &DelRequest,
+) -> anyhow::Result<Option<Removal>> {
     let Some(path) = &request.netns else {
-        return Ok(());
+        return Ok(None);
     };
     let Some((namespace, sandbox)) = Connection::open_if_present(path)? else {
-        return Ok(());
+        return Ok(None);
     };
     let Some(container) = sandbox.find_link(request.attachment.interface.as_str())? else {
-        return Ok(());
+        return Ok(None);
     };
     let bridge = host.find_link(config::bridge_name(&request.network)?.as_str())?;
     let peer = host.other_end(&container, &namespace)?;
@@ -132,22 +99,19 @@ fn delete_container_link(host: &Connection, request: &DelRequest) -> anyhow::Res
         is_port && peer.alias.as_ref().is_none_or(|alias| *alias == owner)
     };
     if let Some(peer) = peer.filter(is_ours) {
-        return remove(host, &peer, None);
+        return remove(host, &peer);
     }
     note(format_args!(
         "{} in the sandbox is no end of a pair with a port of the bridge: left alone",
         container.name
     ));
-    Ok(())
+    Ok(None)
 }
 
 /// Deletes the link, which may be gone.
-pub(crate) fn remove(host: &Connection, link: &Link, last: Option<OwnedFd>) -> anyhow::Result<()> {
-    match host.remove_link(link, last) {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(()),
+pub(crate) fn remove(host: &Connection, link: &Link) -> anyhow::Result<Option<Removal>> {
+    match host.remove_link(link) {
+        Err(error) if error.is_not_found() => Ok(None),
+        removed => Ok(Some(removed?)),
     }
 }
-
-/// Far longer than a RELOAD keeps its lock, which anybody on the host can keep for ever.
-const RELOAD_OF_ONE: Duration = Duration::from_secs(2);

@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 
 use cni::result::IpConfig;
 use cni::{Error, note};
-use netlink::{Link, MacAddress};
-use nft::{Connection, Element, Table, Updated};
+use netlink::{Link, MacAddress, Removal};
+use nft::{Change, Connection, Element, Table, Updated};
 
 use crate::config::{Config, MacCheck, PortMode};
 use crate::{frames, masquerade};
@@ -85,6 +85,36 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     Ok(updated)
 }
 
+/// Removes what [`install`] added for an attachment that is gone. Whether it still is, is asked in the
+/// same generation of the rules, since an ADD beside this makes its pair before its elements.
+///
+/// # Errors
+/// As [`install`], and those of `is_gone`.
+pub(crate) fn take_back(
+    protections: &[Protection],
+    is_gone: impl Fn() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let connection = Connection::open()?;
+    for Protection { table, elements } in protections {
+        connection.update(table, || {
+            let mut change = Change::default();
+            if is_gone()? {
+                for element in elements {
+                    let there = connection.holder(table, element)?;
+                    change
+                        .delete
+                        .extend(there.filter(|it| it.owner == element.owner));
+                }
+            }
+            Ok::<_, anyhow::Error>(change)
+        })?;
+        connection
+            .delete_chains_of(table, elements)
+            .map_err(coded)?;
+    }
+    Ok(())
+}
+
 /// Forgets connections that a container began while nobody masqueraded it, and that would go on
 /// unanswered. That it cannot be done hurts only them, and is said.
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
@@ -110,6 +140,17 @@ pub(crate) struct Removed {
     pub owners: Vec<String>,
     /// What takes long to close, if anything was removed.
     pub socket: Option<OwnedFd>,
+}
+
+impl Removed {
+    /// Closes the socket without waiting: by the process of `removal`, or by one of its own.
+    pub fn close(self, removal: Option<Removal>) {
+        match (self.socket, removal) {
+            (Some(socket), Some(removal)) => removal.close(socket),
+            (Some(socket), None) => detach::close_later(socket),
+            (None, _) => {}
+        }
+    }
 }
 
 /// Removes the elements whose owner is doomed. What is not there, or cannot be, is removed.

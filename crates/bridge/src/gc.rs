@@ -1,4 +1,4 @@
-//! GC: `nf_tables` elements and host links of attachments that nobody lists, then the leases.
+//! GC: host links and `nf_tables` elements of attachments that are not listed, then the leases.
 
 use std::collections::HashSet;
 
@@ -18,8 +18,14 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
     let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    cni::step("delete pairs");
+    let stale = stale_links(&host, request, is_doomed)?.into_iter();
+    let links = cni::all(stale.map(|(link, whose)| {
+        del::remove(&host, &link)?;
+        note(format_args!("{} of {whose}: deleted", link.name));
+        Ok(())
+    }));
     cni::step("remove nf_tables elements");
-    let lock = del::keep_reload_out();
     let elements = firewall::remove(is_doomed).map(|removed| {
         removed.owners.iter().for_each(|owner| {
             note(format_args!(
@@ -27,20 +33,12 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             ));
         });
     });
-    cni::step("delete pairs");
-    let stale = stale_links(&host, request, is_doomed)?.into_iter();
-    let links = cni::all(stale.map(|(link, whose)| {
-        del::remove(&host, &link, None)?;
-        note(format_args!("{} of {whose}: deleted", link.name));
-        Ok(())
-    }));
-    drop(lock);
     cni::step("release leases");
     let leases = match links {
         Ok(()) => del::forward(&request.network, Verb::Gc),
         Err(_) => Ok(()),
     };
-    cni::all([elements, links, leases])
+    cni::all([links, elements, leases])
 }
 
 /// The host's ends that belong to this network and to no listed attachment, and whose they are in

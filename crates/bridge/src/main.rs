@@ -15,6 +15,7 @@ mod gateway;
 mod gc;
 mod host;
 mod host_end;
+mod made;
 mod masquerade;
 mod mtu;
 mod plan;

@@ -1,10 +1,10 @@
 //! RELOAD: what ADD put into `nf_tables`, once more.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error};
 use netlink::{Connection, Link, MacAddress};
-use netns::{Netns, PATIENCE};
+use netns::Netns;
 use nft::Updated;
 
 use crate::config::Config;
@@ -12,8 +12,11 @@ use crate::firewall::{self, Subject};
 use crate::plan;
 use crate::sandbox::Sandbox;
 
-/// Puts back what keeps guard over the pair; what is there stays untouched. The delegate has
-/// nothing in a firewall, and is not asked.
+/// Puts back what guards the pair; what is there stays untouched. The delegate has nothing in a
+/// firewall, and is not asked.
+///
+/// A DEL or GC deletes the port before it looks for elements. So one that looks too early to find what
+/// is added here has deleted the port by then, and what was added is taken back.
 ///
 /// # Errors
 /// Code 7 where there is no `prevResult`; the pair is gone; whatever the kernel refuses.
@@ -25,13 +28,10 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let reported = request.chained()?;
     let mac = container_mac(request, reported)?;
     let host = Connection::open()?;
-    cni::step("wait for other verbs");
-    // A DEL that was between the elements and the link would leave behind what comes now.
-    let lock = Netns::own()?.lock(PATIENCE)?;
     cni::step("find the port");
     let bridge = host.link(config.bridge.as_str())?;
-    let port = find_port((&host, &bridge), request, reported)?;
-    let port = port.with_context(|| {
+    let find = || find_port((&host, &bridge), request, reported);
+    let port = find()?.with_context(|| {
         let attachment = &request.attachment;
         format!("no port of {} is that of {attachment}", bridge.name)
     })?;
@@ -43,8 +43,13 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         owner: &request.attachment.owner(),
     };
     cni::step("put back nf_tables elements");
-    let updated = firewall::install(&firewall::wanted(&config, &subject)?)?;
-    drop(lock);
+    let wanted = firewall::wanted(&config, &subject)?;
+    let updated = firewall::install(&wanted)?;
+    let is_gone = || Ok(find()?.is_none());
+    if is_gone()? {
+        firewall::take_back(&wanted, is_gone)?;
+        bail!("{} was deleted meanwhile", request.attachment);
+    }
     if updated != Updated::Nothing && config.masquerade.is_some() {
         firewall::forget_unanswered(&reported.ips);
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::environment::{COMMAND, Verb};
-use crate::error::{Error, ErrorObject};
+use crate::error::{Ending, Error, ErrorObject};
 use crate::json;
 use crate::network::Network;
 use crate::process::{Limit, Process};
@@ -160,12 +160,18 @@ fn outcome(process: Process) -> Result<Vec<u8>, Error> {
     if status.success() {
         return Ok(output);
     }
-    let object = error_object(&output, status);
-    Err(Error::Delegate { plugin, object })
+    let (object, ending) = match printed_object(&output) {
+        Some(object) => (object, Ending::Answered),
+        None => (unprinted_object(&output, status), Ending::Silent),
+    };
+    Err(Error::Delegate {
+        plugin,
+        object,
+        ending,
+    })
 }
 
-/// What a failed plugin printed, or what can be said of it where that is no error object.
-fn error_object(output: &[u8], status: ExitStatus) -> ErrorObject {
+fn printed_object(output: &[u8]) -> Option<ErrorObject> {
     #[derive(Deserialize)]
     struct Printed {
         code: u32,
@@ -174,21 +180,23 @@ fn error_object(output: &[u8], status: ExitStatus) -> ErrorObject {
         #[serde(default)]
         details: String,
     }
-    let value = serde_json::from_slice::<Value>(output).ok();
-    let printed = value.and_then(|value| json::read::<Printed>(&value, "").ok());
-    match printed.map(|read| read.value) {
-        Some(printed) => ErrorObject {
-            cni_version: String::new(),
-            code: printed.code,
-            msg: printed.msg,
-            details: printed.details,
-        },
-        None => ErrorObject {
-            cni_version: String::new(),
-            code: crate::error::UNSPECIFIED,
-            msg: format!("ended with {status} and without an error object"),
-            details: excerpt(output),
-        },
+    let value = serde_json::from_slice::<Value>(output).ok()?;
+    let printed = json::read::<Printed>(&value, "").ok()?.value;
+    Some(ErrorObject {
+        cni_version: String::new(),
+        code: printed.code,
+        msg: printed.msg,
+        details: printed.details,
+    })
+}
+
+/// What can be said of a plugin that printed none.
+fn unprinted_object(output: &[u8], status: ExitStatus) -> ErrorObject {
+    ErrorObject {
+        cni_version: String::new(),
+        code: crate::error::UNSPECIFIED,
+        msg: format!("ended with {status} and without an error object"),
+        details: excerpt(output),
     }
 }
 

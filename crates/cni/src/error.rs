@@ -102,10 +102,30 @@ pub enum Error {
         plugin: String,
         /// What it printed.
         object: ErrorObject,
+        /// Where the object comes from.
+        ending: Ending,
     },
 }
 
+/// How a delegate that failed has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It printed an error object.
+    Answered,
+    /// It printed none: it crashed, or was killed.
+    Silent,
+}
+
 impl Error {
+    /// A delegate printed that it failed; it did not crash, and was not killed.
+    pub fn is_answer(&self) -> bool {
+        let ending = match self {
+            Self::Delegate { ending, .. } => *ending,
+            _ => Ending::Silent,
+        };
+        ending == Ending::Answered
+    }
+
     /// The code of this failure in the specification's error object.
     pub fn code(&self) -> u32 {
         match self {
@@ -241,6 +261,7 @@ mod tests {
         let error = anyhow::Error::from(Error::Delegate {
             plugin: "host-local".into(),
             object,
+            ending: Ending::Answered,
         });
         let printed = ErrorObject::new(&error, SpecVersion::V1_0_0);
         assert_eq!(

@@ -30,7 +30,7 @@ pub use args::CniArgs;
 pub use attachment::{Attachment, AttachmentId, ContainerId, InterfaceName, NetworkName};
 pub use dispatch::{Answer, Answered, Plugin, run};
 pub use environment::{SearchPath, Verb};
-pub use error::{Error, ErrorObject, all};
+pub use error::{Ending, Error, ErrorObject, all};
 pub use log::step;
 pub use network::{Document, Network};
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};

@@ -223,7 +223,7 @@ impl Chain<'_> {
         let mut command = Command::new(find(self.path, name)?);
         command.envs(call.environment(self.path)).stderr(stderr);
         delegate::run(name, &mut command, &call.request).map_err(|error| match error {
-            cni::Error::Delegate { plugin, object } => {
+            cni::Error::Delegate { plugin, object, .. } => {
                 let details = match object.details.as_str() {
                     "" => String::new(),
                     details => format!(": {details}"),

@@ -1,36 +1,39 @@
-//! Leaves what takes long, and nobody waits for, to a process of its own.
+//! Leaves slow work of the kernel to a process that outlives its parent.
 //!
-//! A link that is deleted is gone for everybody after a millisecond, and so is an element of
-//! `nf_tables`; whoever asked the kernel for it is held for another 15 to 30, until all
-//! processors have let go of it (`rcu_barrier`). No thread can take that over, since a process
-//! ends with its last one. So an executable starts itself once more, with a [`Task`] as its
-//! argument, and goes on as soon as it sees that the thing is gone.
+//! A deleted link disappears within a millisecond, and so does an element of `nf_tables`; the kernel
+//! holds the process that asked for another 15 to 30 ms, until all processors have let go of it
+//! (`rcu_barrier`). No thread can take that over, since a process ends with its last one. So an
+//! executable starts itself once more, with a [`Task`] as its argument, and goes on as soon as it sees
+//! the end of the object.
 //!
 //! This crate does not know what tasks there are.
 
 use std::env;
 use std::fs;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::cmsg_space;
 use nix::errno::Errno;
+use nix::libc::STDIN_FILENO;
+use nix::sys::socket::{ControlMessage, MsgFlags, recvmsg, sendmsg};
 use nix::unistd::close;
 
 /// What a process was started for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     words: String,
-    holds_last: bool,
 }
 
 impl Task {
-    /// What this process was started for by [`Detached::start`]; `None` where somebody else
-    /// started it. To be asked before anything else is opened: files that whoever started the
-    /// parent forgot to close are closed here.
+    /// What this process was started for by [`Detached::start`]; `None` for an ordinary start.
+    /// To be asked before anything else is opened: files that the runtime forgot to close are closed
+    /// here.
     pub fn of_this_process() -> Option<Self> {
         let mut arguments = env::args_os().skip(1).map(|it| it.into_string().ok());
         let (mark, words) = (arguments.next()??, arguments.next()??);
@@ -38,8 +41,7 @@ impl Task {
             return None;
         }
         close_inherited();
-        let holds_last = arguments.next().flatten().as_deref() == Some(HOLDS_LAST);
-        Some(Self { words, holds_last })
+        Some(Self { words })
     }
 
     /// Closing a file is all of it, which comes by itself.
@@ -52,12 +54,13 @@ impl Task {
         &self.words
     }
 
-    /// What the process ends with, so that [`Detached::outcome`] tells why it failed. A file that it
-    /// holds is kept until it may be closed.
+    /// The exit status, from which [`Detached::outcome`] reads why the task failed. After a success it
+    /// waits until the parent has handed a file over by [`Detached::close`], or has ended, and until
+    /// that file may be closed.
     pub fn end(&self, outcome: Result<(), Errno>) -> ExitCode {
         match outcome {
             Ok(()) => {
-                if self.holds_last {
+                if has_received_file() {
                     linger();
                 }
                 ExitCode::SUCCESS
@@ -67,38 +70,40 @@ impl Task {
     }
 }
 
-/// A process of ours that nobody waits for.
+/// A process of ours that may outlive this one.
 #[derive(Debug)]
 pub struct Detached {
     child: Child,
+    channel: UnixStream,
 }
 
 impl Detached {
-    /// Starts this executable for the task of these words. It holds no file of the caller's,
-    /// but for `last`, which closes as it ends.
+    /// Starts this executable for the task of these words. It has no file of the caller's.
     ///
     /// # Errors
     /// No process can be started.
-    pub fn start(words: &str, last: Option<OwnedFd>) -> io::Result<Self> {
+    pub fn start(words: &str) -> io::Result<Self> {
+        let (channel, theirs) = UnixStream::pair()?;
         let child = Command::new("/proc/self/exe")
             .args([MARK, words])
-            .args(last.as_ref().map(|_| HOLDS_LAST))
             .env_clear()
             .current_dir("/")
             .process_group(0)
-            .stdin(last.map_or_else(Stdio::null, Stdio::from))
+            .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Self { child })
+        Ok(Self { child, channel })
     }
 
-    /// Lets a process of its own close `file`.
-    ///
-    /// # Errors
-    /// No process can be started; `file` is closed then.
-    pub fn close(file: OwnedFd) -> io::Result<Self> {
-        Self::start(CLOSE, Some(file))
+    /// Leaves closing `file` to the process, when it has done its task. A process that has ended leaves it
+    /// to this one.
+    pub fn close(&self, file: &OwnedFd) {
+        let files = [file.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&files)];
+        let (channel, byte) = (self.channel.as_raw_fd(), [IoSlice::new(b"f")]);
+        // Without the process the caller's own handle is the last.
+        sendmsg::<()>(channel, &byte, &rights, MsgFlags::MSG_NOSIGNAL, None).ok();
     }
 
     /// What it came to, if it has ended.
@@ -117,12 +122,34 @@ impl Detached {
     }
 }
 
+/// Leaves closing `file`, which takes long, to a process that may outlive this one. Where none can be
+/// started it is closed here.
+pub fn close_later(file: OwnedFd) {
+    if let Ok(process) = Detached::start(CLOSE) {
+        process.close(&file);
+    }
+    drop(file);
+}
+
+/// Waits for the parent's file, which stays open until this process ends; `false` where the parent
+/// has ended, or standard input is something else.
+fn has_received_file() -> bool {
+    let (mut byte, mut space) = ([0], cmsg_space!(RawFd));
+    let mut bytes = [IoSliceMut::new(&mut byte)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let received = recvmsg::<()>(STDIN_FILENO, &mut bytes, Some(&mut space), flags);
+    received.is_ok_and(|it| {
+        it.cmsgs()
+            .is_ok_and(|mut messages| messages.next().is_some())
+    })
+}
+
 /// Waits until the file may be closed.
 ///
-/// Whoever closes an `nf_tables` socket, while anything that anybody deleted is not yet freed, waits
-/// for that with the lock on all rules, and with him whoever wants to change any, or to delete a link
-/// (`nft_rcv_nl_event` and `nf_tables_netdev_event` in `net/netfilter`). So all who have one to close do
-/// it at the same moment, when one of them waits and the others find it done.
+/// A process that closes an `nf_tables` socket waits, with the lock on all rules, until the kernel has
+/// freed all that was deleted, and every change of rules and deletion of a link waits with it
+/// (`nft_rcv_nl_event` and `nf_tables_netdev_event` in `net/netfilter`). So all these processes close
+/// their sockets at the same moment: one of them waits, and the others find it done.
 fn linger() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let end = Instant::now() + until_close(now.unwrap_or_default());
@@ -153,16 +180,13 @@ fn close_inherited() {
 
 const CLOSE: &str = "close";
 
-/// How a process is told that its standard input is a file to be closed in the end.
-const HOLDS_LAST: &str = "holds-last";
-
 /// What is deleted is freed by then, unless others delete as well: a grace period of the kernel takes 10 to 30 ms.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// In milliseconds, a part of a second.
 const BETWEEN_CLOSES: u32 = 500;
 
-/// The argument that nobody gives by hand.
+/// The argument that marks a process as one of these.
 const MARK: &str = "--left-over";
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub use mac::{InvalidMac, MacAddress};
 pub use monitor::{Monitor, Wait};
 pub use policy::Policies;
 pub use qdisc::{Discipline, Handle, Place, Qdisc};
-pub use removal::finish;
+pub use removal::{Removal, finish};
 pub use request::{LinkChange, Request};
 pub use route::{DiscardingRoute, NewRoute, Route};
 pub use stand_in::StandIn;

@@ -13,37 +13,55 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::monitor::{Heard, Monitor};
 
+/// A link that is gone, while the kernel may still be freeing it.
+#[derive(Debug)]
+#[must_use = "its process waits until this is dropped"]
+pub struct Removal(Option<Detached>);
+
+impl Removal {
+    /// Closes `file`, which takes long: the process that waits for the kernel does it, where there is
+    /// one.
+    pub fn close(self, file: OwnedFd) {
+        if let Some(process) = self.0 {
+            process.close(&file);
+        }
+        drop(file);
+    }
+}
+
 impl Connection {
     /// Deletes the link and returns when it is gone for everybody, 15 to 30 ms before
-    /// [`Self::delete_link`] would: the kernel is asked by a process of its own, which also
-    /// closes `last` in the end. Executables that call this call [`finish`] first of all.
+    /// [`Self::delete_link`] would: a process of its own asks the kernel. In a pid namespace none may be
+    /// left behind, and it takes as long. Executables that call this call [`finish`] first of all.
     ///
     /// # Errors
     /// As [`Self::delete_link`]; [`Error::Timeout`].
-    pub fn remove_link(&self, link: &Link, last: Option<OwnedFd>) -> Result<(), Error> {
+    pub fn remove_link(&self, link: &Link) -> Result<Removal, Error> {
+        let here = || self.delete_link(link).map(|()| Removal(None));
         // It listens before anything happens, so nothing has to be asked: an answer takes the lock that
-        // the kernel holds while it deletes, and whoever else does waits for.
+        // the kernel holds while it deletes, and that others wait for.
         let Ok(mut monitor) = Monitor::open() else {
-            return self.delete_link(link);
+            return here();
         };
-        let Ok(mut child) = Detached::start(&words(link.index), last) else {
-            return self.delete_link(link);
+        let Ok(mut child) = Detached::start(&words(link.index)) else {
+            return here();
         };
         let start = Instant::now();
         while start.elapsed() < DEADLINE {
             match monitor.hear_of_end(link.index, BETWEEN_LOOKS) {
-                Heard::Gone => return Ok(()),
+                Heard::Gone => return Ok(Removal(Some(child))),
                 Heard::Nothing => {}
                 Heard::Lost => match self.link_by_index(link.index) {
-                    Err(error) if error.is_not_found() => return Ok(()),
+                    Err(error) if error.is_not_found() => return Ok(Removal(Some(child))),
                     _ => {}
                 },
             }
             match child.outcome() {
                 Ok(None) => {}
-                Ok(Some(outcome)) => return outcome.map_err(|errno| refused(link, errno)),
+                Ok(Some(Ok(()))) => return Ok(Removal(None)),
+                Ok(Some(Err(errno))) => return Err(refused(link, errno)),
                 // It was killed.
-                Err(_) => return self.delete_link(link),
+                Err(_) => return here(),
             }
         }
         Err(Error::Timeout {

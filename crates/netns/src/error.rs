@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -33,14 +32,6 @@ pub enum Error {
         /// The kernel's reason.
         #[source]
         source: io::Error,
-    },
-    /// Another process keeps the lock on the namespace's file.
-    #[error("another process keeps the lock on {} for more than {patience:?}", path.display())]
-    Locked {
-        /// The file.
-        path: PathBuf,
-        /// How long it was waited for.
-        patience: Duration,
     },
     /// The kernel makes no namespace for this process.
     #[error("make a network namespace{}", needed(source))]
@@ -94,7 +85,7 @@ impl Error {
             | Self::Make { source }
             | Self::Read { source, .. }
             | Self::Write { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            Self::NotANamespace { .. } | Self::Locked { .. } => false,
+            Self::NotANamespace { .. } => false,
         }
     }
 }

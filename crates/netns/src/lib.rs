@@ -7,5 +7,5 @@ mod namespace;
 mod sysctl;
 
 pub use error::Error;
-pub use namespace::{Netns, NetnsLock, PATIENCE};
+pub use namespace::Netns;
 pub use sysctl::{Outcome, Sysctl};

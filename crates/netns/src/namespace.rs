@@ -1,13 +1,11 @@
 //! An open network namespace.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -54,57 +52,6 @@ impl Netns {
     /// [`Error::Open`]: there is no /proc.
     pub fn own() -> Result<Self, Error> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
-    }
-
-    /// Keeps every other process that asks for it out of the lock on this namespace's file
-    /// (flock(2)), as long as the returned value lives. Any process of the namespace can keep
-    /// it for ever, so it is waited for no longer than `patience`.
-    ///
-    /// # Errors
-    /// [`Error::Locked`]; [`Error::Open`]: the kernel has no room for another lock.
-    pub fn lock(&self, patience: Duration) -> Result<NetnsLock, Error> {
-        self.locked(File::lock, File::try_lock, patience)
-    }
-
-    /// As [`Self::lock`], but keeps out only those who asked for that.
-    ///
-    /// # Errors
-    /// As [`Self::lock`].
-    pub fn lock_shared(&self, patience: Duration) -> Result<NetnsLock, Error> {
-        self.locked(File::lock_shared, File::try_lock_shared, patience)
-    }
-
-    /// Takes the lock at once or, on a thread that keeps its turn and ends with the process, later.
-    fn locked(
-        &self,
-        lock: fn(&File) -> io::Result<()>,
-        try_lock: fn(&File) -> Result<(), TryLockError>,
-        patience: Duration,
-    ) -> Result<NetnsLock, Error> {
-        let path = || self.path.clone();
-        let refused = |source| Error::Open {
-            path: path(),
-            source,
-        };
-        // Opened anew, since a duplicate would have the lock as long as this is open.
-        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let file = File::open(own).map_err(refused)?;
-        match try_lock(&file) {
-            Ok(()) => return Ok(NetnsLock(file)),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(source)) => return Err(refused(source)),
-        }
-        let (turn, ours) = mpsc::channel();
-        let wait = move || drop(turn.send(lock(&file).map(|()| NetnsLock(file))));
-        let waiting = thread::Builder::new().spawn(wait);
-        waiting.map_err(refused)?;
-        match ours.recv_timeout(patience) {
-            Ok(taken) => taken.map_err(refused),
-            Err(_) => Err(Error::Locked {
-                path: path(),
-                patience,
-            }),
-        }
     }
 
     /// Runs `work` inside a namespace that is made for it and ends with it, on a thread of its
@@ -154,10 +101,6 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Resu
     })
 }
 
-/// The lock on a namespace; given back when this is dropped, and when the process ends.
-#[derive(Debug)]
-pub struct NetnsLock(#[expect(dead_code, reason = "it is kept, never looked at")] File);
-
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -171,9 +114,6 @@ impl AsFd for Netns {
 fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     Ok(setns(namespace, CloneFlags::CLONE_NEWNET)?)
 }
-
-/// Longer than an operation on a sandbox takes, and shorter than a runtime waits for one.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `NSFS_MAGIC` in include/uapi/linux/magic.h.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);

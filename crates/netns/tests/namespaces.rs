@@ -8,7 +8,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use netns::{Error, Netns, Outcome, Sysctl};
 use nix::sched::{CloneFlags, unshare};
@@ -81,23 +80,4 @@ fn sysctl_that_the_kernel_lacks_is_told_apart() {
         "read sysctl net.ipv6.conf.no/such.accept_ra"
     );
     assert_eq!(missing.ensure_if_present("0").unwrap(), Outcome::Unchanged);
-}
-
-#[test]
-fn lock_that_another_keeps_is_waited_for_no_longer_than_asked() {
-    let namespace = new_namespace();
-    let same = namespace.run(Netns::own).unwrap().unwrap();
-    let kept = namespace.lock(Duration::ZERO).unwrap();
-    let refused = same.lock_shared(Duration::from_millis(50)).unwrap_err();
-    assert!(matches!(refused, Error::Locked { .. }), "{refused}");
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| same.lock(Duration::from_secs(20)).map(drop));
-        drop(kept);
-        waiting.join().unwrap().unwrap();
-    });
-    let shared = [&namespace, &same].map(|it| it.lock_shared(Duration::from_secs(20)).unwrap());
-    let refused = namespace.lock(Duration::ZERO).unwrap_err();
-    assert!(matches!(refused, Error::Locked { .. }), "{refused}");
-    drop(shared);
-    namespace.lock(Duration::ZERO).unwrap();
 }

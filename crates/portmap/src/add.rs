@@ -7,6 +7,7 @@ use cni::{AddRequest, Answer, Answered, Undo};
 use crate::config::Config;
 use crate::installation::Installation;
 use crate::plan::Plan;
+use crate::record::Records;
 use crate::{firewall, wait};
 
 /// Forwards the ports that were asked for, and answers what the plugins before did.
@@ -25,7 +26,12 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         return Ok(answer.give(result)?);
     }
     cni::step("look at the sandbox");
-    let ports = RefCell::new(Installation::new(request, &config, &plan)?);
+    let ports = RefCell::new(Installation::new(
+        request,
+        &config,
+        &plan,
+        Records::default(),
+    )?);
     let mut undo = Undo::default();
     undo.push("put the ports back", || ports.borrow().put_back());
     let stale = ports.borrow_mut().install(wait::FOR_DEL)?;

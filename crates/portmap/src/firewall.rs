@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cni::{Attachment, Error, note};
-use detach::Detached;
 use ipnetwork::IpNetwork;
 use netlink::Family;
 use nft::{Connection, Element, IpVersion};
@@ -38,6 +37,22 @@ pub(crate) fn remove_of(
     finish(&connection, removed).map(drop)
 }
 
+/// Removes what `owner` has without a record, which is looked for in the same generation of the rules.
+///
+/// # Errors
+/// Whatever the kernel refuses.
+pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Result<()> {
+    let has_none = || !records.has(owner);
+    if has_none() {
+        Standby::default().leave(owner)?;
+    }
+    let connection = Connection::open()?;
+    let known = connection.elements_owned(&table::table(), |it| it == owner);
+    let removed =
+        known.and_then(|known| succession::remove_while(&connection, records, (known, has_none)));
+    finish(&connection, removed).map(drop)
+}
+
 /// Removes the elements whose owner is doomed, and says who these are, each once. What is not there,
 /// or cannot be, is removed.
 ///
@@ -67,8 +82,7 @@ fn leave_standby(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>
 }
 
 /// Forgets the connections of senders that would go on to send as if nothing had happened, by the
-/// connection of the deletion: whoever closes any waits until the kernel has freed what is gone,
-/// which is left to a process of its own. Where none can be had, we wait.
+/// connection of the deletion: closing any waits until the kernel has freed what was deleted.
 fn finish(
     connection: &Connection,
     removed: Result<Removed, nft::Error>,
@@ -80,8 +94,7 @@ fn finish(
     let are_meant = |it: HostPort| it.is_connectionless() || removed.passed_on.contains(&it);
     forget_led(connection, &removed.elements, are_meant);
     if !removed.elements.is_empty() {
-        let handle = connection.handle().map_err(coded)?;
-        drop(Detached::close(handle));
+        detach::close_later(connection.handle().map_err(coded)?);
     }
     Ok(removed.elements)
 }

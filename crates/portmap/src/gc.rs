@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use cni::{Attachment, GcRequest, note};
 
 use crate::record::Records;
-use crate::{del, firewall, localnet};
+use crate::{firewall, localnet};
 
 /// Removes what belongs to this network and to no listed attachment.
 ///
@@ -16,14 +16,17 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let network = &request.network.name;
     let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
     cni::step("remove the ports");
-    let _lock = del::keep_reload_out();
     let records = Records::default();
+    let owners = records.owners()?.into_iter();
+    let owners: Vec<_> = owners.filter(|it| is_doomed(it)).collect();
+    for owner in &owners {
+        records.retire(owner);
+    }
     for owner in firewall::remove(is_doomed, &records)? {
         note(format_args!("ports of {owner} are listed no more: removed"));
     }
-    let owners = records.owners()?.into_iter().filter(|it| is_doomed(it));
-    cni::all(owners.map(|owner| {
-        localnet::release(&owner, records.read(&owner).as_ref())?;
-        records.remove(&owner)
+    cni::all(owners.iter().map(|owner| {
+        localnet::release(owner, records.read(owner).as_ref())?;
+        records.remove(owner)
     }))
 }

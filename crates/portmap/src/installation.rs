@@ -47,7 +47,12 @@ impl<'a> Installation<'a> {
     ///
     /// # Errors
     /// Code 4: there is no such sandbox; whatever the kernel refuses.
-    pub fn new(request: &'a AddRequest, config: &Config, plan: &Plan) -> anyhow::Result<Self> {
+    pub fn new(
+        request: &'a AddRequest,
+        config: &Config,
+        plan: &Plan,
+        records: Records,
+    ) -> anyhow::Result<Self> {
         let attachment = &request.attachment;
         let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
         let host = netlink::Connection::open()?;
@@ -67,8 +72,7 @@ impl<'a> Installation<'a> {
             conditions_v4: config.conditions_v4.clone(),
             conditions_v6: config.conditions_v6.clone(),
         };
-        let records = Records::default();
-        let mut earlier = records.read(&claim.owner);
+        let mut earlier = records.earlier(attachment)?;
         if earlier.is_none() && records.is_torn(&claim.owner) {
             let elements = owned(&Connection::open()?, &claim)?;
             earlier = Some(record.with(elements));
@@ -277,7 +281,7 @@ impl<'a> Installation<'a> {
 
     fn write_down(&self) -> anyhow::Result<()> {
         let everything = self.everything();
-        if self.records.read(&self.claim.owner).as_ref() == Some(&everything) {
+        if self.records.find(self.attachment).ok().as_ref() == Some(&everything) {
             return Ok(());
         }
         self.records.write(&self.claim.owner, &everything)

@@ -2,7 +2,12 @@
 //!
 //! A record is a file of its own, named after the owner of the ports, in a directory that does
 //! not outlive a reboot, as no sandbox does. It is whole or absent.
+//!
+//! DEL and GC retire it before they remove ports, by giving it another name. So RELOAD, which forwards
+//! ports of attachments with a record, needs no lock: where it forwards too late to be noticed, it finds
+//! the record retired.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
@@ -12,6 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use cni::Attachment;
 use nft::Element;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
@@ -51,7 +57,19 @@ pub(crate) struct Identity {
 
 /// The directory of all records.
 #[derive(Debug)]
-pub(crate) struct Records(PathBuf);
+pub(crate) struct Records {
+    directory: PathBuf,
+    writing: Writing,
+}
+
+/// Which records may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    /// Any.
+    All,
+    /// In the place of one that is there.
+    Existing,
+}
 
 impl Record {
     /// The same sandbox, with these elements.
@@ -76,11 +94,22 @@ impl Identity {
 
 impl Default for Records {
     fn default() -> Self {
-        Self(PathBuf::from(DIRECTORY))
+        Self {
+            directory: PathBuf::from(DIRECTORY),
+            writing: Writing::All,
+        }
     }
 }
 
 impl Records {
+    /// For RELOAD, which must not bring back a record that a DEL retires or removes meanwhile.
+    pub fn of_attached() -> Self {
+        Self {
+            writing: Writing::Existing,
+            ..Self::default()
+        }
+    }
+
     /// Writes the record of `owner`, in the place of one that is there.
     pub fn write(&self, owner: &str, record: &Record) -> anyhow::Result<()> {
         let path = self.file("", owner);
@@ -88,10 +117,17 @@ impl Records {
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
-                .create(&self.0)?;
+                .create(&self.directory)?;
             let new = self.file(NEW, owner);
             private(&new)?.write_all(&serde_json::to_vec(record)?)?;
-            fs::rename(&new, &path)
+            match self.writing {
+                Writing::All => fs::rename(&new, &path),
+                Writing::Existing => {
+                    let exchanged = renameat_with(CWD, &new, CWD, &path, RenameFlags::EXCHANGE);
+                    fs::remove_file(&new)?;
+                    Ok(exchanged?)
+                }
+            }
         };
         let action = || {
             format!(
@@ -102,21 +138,39 @@ impl Records {
         write().with_context(action)
     }
 
-    /// The record of `owner`; `None` where there is none that can be read.
+    /// The record of `owner`, be it retired; `None` where there is none that can be read.
     pub fn read(&self, owner: &str) -> Option<Record> {
-        let bytes = fs::read(self.file("", owner)).ok()?;
-        serde_json::from_slice(&bytes).ok()
+        read(&self.file("", owner)).or_else(|| read(&self.file(RETIRED, owner)))
     }
 
     /// That of an attachment which must have one.
     pub fn find(&self, attachment: &Attachment) -> anyhow::Result<Record> {
-        let record = self.read(&attachment.owner());
+        let record = read(&self.file("", &attachment.owner()));
         record.with_context(|| {
             format!(
                 "there is no record of {attachment} in {}, as after a DEL or an ADD by another plugin; only ADD makes one",
-                self.0.display()
+                self.directory.display()
             )
         })
+    }
+
+    /// That of an earlier ADD, which RELOAD comes after.
+    pub fn earlier(&self, attachment: &Attachment) -> anyhow::Result<Option<Record>> {
+        match self.writing {
+            Writing::All => Ok(self.read(&attachment.owner())),
+            Writing::Existing => self.find(attachment).map(Some),
+        }
+    }
+
+    /// There is a record of `owner`, and no DEL or GC has begun.
+    pub fn has(&self, owner: &str) -> bool {
+        self.file("", owner).exists()
+    }
+
+    /// From now on the ports of `owner` are being removed. That it cannot be noted keeps none from being
+    /// removed.
+    pub fn retire(&self, owner: &str) {
+        fs::rename(self.file("", owner), self.file(RETIRED, owner)).ok();
     }
 
     /// There is a record of `owner`, but it cannot be read, as another version wrote it.
@@ -126,7 +180,8 @@ impl Records {
 
     /// Removes the record of `owner`, and what is left of one that was never whole.
     pub fn remove(&self, owner: &str) -> anyhow::Result<()> {
-        for path in [self.file(NEW, owner), self.file("", owner)] {
+        for prefix in [NEW, "", RETIRED] {
+            let path = self.file(prefix, owner);
             match fs::remove_file(&path) {
                 // Where nothing may be written the kernel says so before it looks for the file.
                 Err(error) if fs::exists(&path).unwrap_or(true) => {
@@ -139,13 +194,13 @@ impl Records {
     }
 
     /// Those of whom there is a record, or the beginning of one.
-    pub fn owners(&self) -> anyhow::Result<Vec<String>> {
-        let action = || format!("read directory {}", self.0.display());
-        let entries = match fs::read_dir(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+    pub fn owners(&self) -> anyhow::Result<BTreeSet<String>> {
+        let action = || format!("read directory {}", self.directory.display());
+        let mut owners = BTreeSet::new();
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(owners),
             entries => entries.with_context(action)?,
         };
-        let mut owners = Vec::new();
         for entry in entries {
             let name = entry.with_context(action)?.file_name();
             owners.extend(name.to_str().and_then(owner_of));
@@ -154,8 +209,12 @@ impl Records {
     }
 
     fn file(&self, prefix: &str, owner: &str) -> PathBuf {
-        self.0.join(format!("{prefix}{}", file_name(owner)))
+        self.directory.join(format!("{prefix}{}", file_name(owner)))
     }
+}
+
+fn read(file: &Path) -> Option<Record> {
+    serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
 /// No name of which an owner is made holds a colon.
@@ -165,7 +224,8 @@ pub(crate) fn file_name(owner: &str) -> String {
 
 /// The owner whose record, or beginning of a record, has this file name.
 pub(crate) fn owner_of(name: &str) -> Option<String> {
-    let name = name.strip_prefix(NEW).unwrap_or(name);
+    let prefixes = [NEW, RETIRED].into_iter();
+    let name = prefixes.fold(name, |name, it| name.strip_prefix(it).unwrap_or(name));
     let names = name.strip_prefix("cni:")?;
     Some(format!("cni:{}", names.replace(':', "/")))
 }
@@ -186,6 +246,9 @@ pub(crate) const DIRECTORY: &str = "/run/cni/portmap";
 /// What a file's name begins with until it is whole.
 const NEW: &str = "new-";
 
+/// What it begins with from the moment on that a DEL or GC removes the ports.
+const RETIRED: &str = "retired-";
+
 #[cfg(test)]
 mod tests {
     use nft::Value;
@@ -195,7 +258,10 @@ mod tests {
     #[test]
     fn record_is_found_by_its_owner_and_removed_with_what_was_never_whole() {
         let directory = tempfile::tempdir().unwrap();
-        let records = Records(directory.path().join("portmap"));
+        let records = Records {
+            directory: directory.path().join("portmap"),
+            writing: Writing::All,
+        };
         assert!(records.owners().unwrap().is_empty());
         let record = Record {
             netns: "/run/netns/a".into(),
@@ -219,13 +285,51 @@ mod tests {
         assert_eq!(records.read(owner), Some(record));
         let half = directory.path().join("portmap/new-cni:pods:c2:net.1");
         fs::write(&half, "{").unwrap();
-        let mut owners = records.owners().unwrap();
-        owners.sort();
-        assert_eq!(owners, [owner, "cni:pods/c2/net.1"]);
+        let owners = records.owners().unwrap();
+        assert_eq!(Vec::from_iter(&owners), [owner, "cni:pods/c2/net.1"]);
         for owner in owners {
             records.remove(&owner).unwrap();
         }
         assert!(records.owners().unwrap().is_empty() && !half.exists());
         assert_eq!(records.read(owner), None);
+    }
+
+    #[test]
+    fn retired_record_is_read_and_removed_but_not_written_for_an_attachment_that_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let [of_add, of_reload] = [Writing::All, Writing::Existing].map(|writing| Records {
+            directory: directory.path().to_owned(),
+            writing,
+        });
+        let record = Record {
+            netns: "/run/netns/a".into(),
+            identity: Identity::of(Path::new("/proc/self/ns/net")).unwrap(),
+            interface: "eth0".to_owned(),
+            host_link: None,
+            addresses: Vec::new(),
+            elements: Vec::new(),
+            localnet: None,
+            conditions_v4: Conditions::default(),
+            conditions_v6: Conditions::default(),
+        };
+        let (owner, other) = (
+            "cni:pods/c1/eth0",
+            Record {
+                interface: "eth1".to_owned(),
+                ..record.clone()
+            },
+        );
+        of_reload.write(owner, &record).unwrap_err();
+        of_add.write(owner, &record).unwrap();
+        of_reload.write(owner, &other).unwrap();
+        assert_eq!(of_add.read(owner).as_ref(), Some(&other));
+        assert!(of_add.has(owner));
+        of_add.retire(owner);
+        assert!(!of_add.has(owner));
+        of_reload.write(owner, &record).unwrap_err();
+        assert_eq!(of_reload.read(owner), Some(other));
+        assert_eq!(Vec::from_iter(of_add.owners().unwrap()), [owner]);
+        of_add.remove(owner).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }
