@@ -1,10 +1,11 @@
 //! What DEL leaves to a process of its own: the kernel's work after a link is gone.
 
 use std::fs;
+use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 use tests::faults::strace;
-use tests::{Host, Network, Place as _, eventually};
+use tests::{Chain, Host, Network, Place as _, Removal, eventually};
 
 /// One address for containers, so that each ADD gets that of the last DEL.
 fn network(host: &Host) -> Network<'_> {
@@ -113,4 +114,80 @@ fn no_file_of_the_callers_is_kept_open() {
         calls.iter().any(|call| call.contains("close(7)")),
         "{calls:#?}"
     );
+}
+
+/// A pid namespace whose process 1 reaps nothing: a daemon in a container, with plugins as children.
+struct Careless {
+    parent: Child,
+}
+
+impl Careless {
+    fn new() -> Self {
+        let words = ["--pid", "--fork", "--kill-child", "sleep", "300"];
+        let parent = Command::new("unshare").args(words).spawn().unwrap();
+        let careless = Self { parent };
+        assert!(eventually(|| careless.first().is_some()));
+        careless
+    }
+
+    /// Process 1, by its number outside.
+    fn first(&self) -> Option<String> {
+        let own = self.parent.id();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+        let first = children.split_whitespace().next()?.to_owned();
+        let name = fs::read_to_string(format!("/proc/{first}/comm")).unwrap();
+        (name == "sleep\n").then_some(first)
+    }
+
+    /// What runs a command inside, and waits for it alone.
+    fn wrapper(&self) -> [String; 2] {
+        let namespace = format!("--pid=/proc/{}/ns/pid", self.first().unwrap());
+        ["nsenter".to_owned(), namespace]
+    }
+
+    /// All processes inside but the first, zombies too, with their states.
+    fn others(&self) -> Vec<String> {
+        let first = self.first().unwrap();
+        let own = fs::read_link(format!("/proc/{first}/ns/pid")).unwrap();
+        let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children"));
+        let adopted = children.unwrap();
+        let adopted = adopted.split_whitespace().map(str::to_owned);
+        let all = fs::read_dir("/proc").unwrap();
+        let all = all.filter_map(|it| it.unwrap().file_name().into_string().ok());
+        let living = all.filter(|it| {
+            fs::read_link(format!("/proc/{it}/ns/pid")).is_ok_and(|it| it == own) && *it != first
+        });
+        let stat = |it: String| fs::read_to_string(format!("/proc/{it}/stat")).ok();
+        living.chain(adopted).filter_map(stat).collect()
+    }
+}
+
+impl Drop for Careless {
+    fn drop(&mut self) {
+        self.parent.kill().unwrap();
+        self.parent.wait().unwrap();
+    }
+}
+
+#[test]
+fn del_leaves_no_process_where_process_1_does_not_reap() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let careless = Careless::new();
+    let chain = Chain::new(&host, &["bridge", "portmap", "bandwidth"]);
+    let chain = chain.with("bridge", "ipMasq", &json!(true));
+    for removal in [Removal::Del, Removal::DelForgotten, Removal::Gc] {
+        let mut result = Value::Null;
+        for place in 0..chain.len() {
+            let add = chain.call(place, "ADD", (&a, &result));
+            result = add.under(&careless.wrapper()).ok();
+        }
+        for place in chain.order(removal) {
+            let remove = chain.removal(place, removal, (&a, &result));
+            remove.under(&careless.wrapper()).ok();
+            assert!(careless.others().is_empty(), "{:#?}", careless.others());
+        }
+        assert_eq!(a.links(), ["lo"]);
+        assert!(host.leases("pods").is_empty());
+    }
 }

@@ -2,7 +2,6 @@
 //! is up to the plugin that made it.
 
 use cni::{DelRequest, note};
-use detach::Detached;
 use netlink::{Connection, Link};
 use tc::Arriving;
 
@@ -32,7 +31,9 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 /// Whatever the kernel refuses.
 pub(crate) fn remove_backstop(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
     let removed = backstop::remove(is_stale)?;
-    drop(removed.socket.map(Detached::close));
+    if let Some(socket) = removed.socket {
+        detach::close_later(socket);
+    }
     Ok(removed.owners)
 }
 

@@ -6,12 +6,17 @@
 //! executable starts itself once more, with a [`Task`] as its argument, and goes on as soon as it sees
 //! the end of the object.
 //!
+//! Process 1 inherits such a process and has to reap it, which every init does. In a pid namespace
+//! process 1 is often a daemon that reaps nothing but its own children, so none is started there: the
+//! caller waits for the kernel itself.
+//!
 //! This crate does not know what tasks there are.
 
 use std::env;
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -81,8 +86,12 @@ impl Detached {
     /// Starts this executable for the task of these words. It has no file of the caller's.
     ///
     /// # Errors
-    /// No process can be started.
+    /// No process can be started, or none may outlive this one, since this is not the initial pid
+    /// namespace.
     pub fn start(words: &str) -> io::Result<Self> {
+        if !is_initial_pid_namespace() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let (channel, theirs) = UnixStream::pair()?;
         let child = Command::new("/proc/self/exe")
             .args([MARK, words])
@@ -129,6 +138,13 @@ pub fn close_later(file: OwnedFd) {
         process.close(&file);
     }
     drop(file);
+}
+
+/// The kernel gives the initial pid namespace this number (`PROC_PID_INIT_INO`, since 6.18 in
+/// `include/uapi/linux/nsfs.h`), whatever /proc is mounted.
+fn is_initial_pid_namespace() -> bool {
+    let own = fs::metadata("/proc/self/ns/pid");
+    own.is_ok_and(|it| it.ino() == INITIAL_PID_NAMESPACE)
 }
 
 /// Waits for the parent's file, which stays open until this process ends; `false` where the parent
@@ -179,6 +195,8 @@ fn close_inherited() {
 }
 
 const CLOSE: &str = "close";
+
+const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 /// What is deleted is freed by then, unless others delete as well: a grace period of the kernel takes 10 to 30 ms.
 const GRACE: Duration = Duration::from_millis(50);
