@@ -32,10 +32,15 @@ fn elements_bear_their_owner_and_a_record_stands_beside_them() {
         "tcp . 8080 comment \"cni:pods/a/eth0\" : fd00:1::2 . 80",
         "192.0.2.1 . udp . 8053 comment \"cni:pods/a/eth0\" : 10.1.0.2 . 53",
         "\"cni0\" . 10.1.0.2 comment \"cni:pods/a/eth0\"",
-        "127.0.0.1 . 10.1.0.2 comment \"cni:pods/a/eth0\"",
     ] {
         assert!(listed.contains(element), "{element} in {listed}");
     }
+    let set = ["list", "set", "inet", "cni-portmap", "masquerade-localhost4"];
+    let localhost = host.run("nft", &set);
+    assert!(
+        localhost.contains("10.1.0.2 comment \"cni:pods/a/eth0\""),
+        "{localhost}"
+    );
     let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(RECORD), mode("/run/cni/portmap")), (0o600, 0o755));
     host.run("nft", &["-j", "list", "ruleset"]);

@@ -69,12 +69,22 @@ impl Error {
         self.errno() == Some(Errno::EINVAL)
     }
 
-    /// No route leads there, or the kernel does not know the address's family.
+    /// No route leads there.
     pub(crate) fn is_no_route(&self) -> bool {
+        self.errno() == Some(Errno::ENETUNREACH)
+    }
+
+    /// The route drops the packets: `unreachable`, `prohibit` or `blackhole`, in this order.
+    pub(crate) fn is_discarding_route(&self) -> bool {
         matches!(
             self.errno(),
-            Some(Errno::ENETUNREACH | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)
+            Some(Errno::EHOSTUNREACH | Errno::EACCES | Errno::EINVAL)
         )
+    }
+
+    /// The kernel does not know the address family, such as IPv6 with `ipv6.disable=1`.
+    pub(crate) fn is_unknown_family(&self) -> bool {
+        matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT))
     }
 
     /// No queueing discipline is where one was asked for, or one that the kernel keeps to

@@ -31,10 +31,13 @@ impl Connection {
     /// nowhere. As `ip route get fibmatch`.
     ///
     /// # Errors
-    /// [`Error::Unanswered`].
+    /// [`Error::Refused`] and [`Error::Unanswered`].
     pub fn routes_to(&self, addresses: &[IpAddr]) -> Result<Vec<Option<Route>>, Error> {
-        let outcomes = self.lookups(addresses)?;
-        Ok(outcomes.into_iter().map(matched).collect())
+        let route = |outcome: Outcome| match outcome {
+            Err(error) if error.is_no_route() || error.is_discarding_route() => Ok(None),
+            outcome => outcome.map(|replies| matched(&replies)),
+        };
+        self.lookups(addresses)?.into_iter().map(route).collect()
     }
 
     /// The default routes that packets take, at most one of each family, by looking up an address that no other
@@ -52,14 +55,15 @@ impl Connection {
             let probes: Vec<_> = probes.copied().collect();
             let mut answers = self.lookups(&probes)?.into_iter();
             families.retain(|_| match answers.next() {
-                Some(Err(error)) => !error.is_no_route(),
-                answer => match answer.and_then(matched).filter(Route::is_default) {
+                Some(Err(error)) => !(error.is_no_route() || error.is_unknown_family()),
+                Some(Ok(replies)) => match matched(&replies).filter(Route::is_default) {
                     Some(route) => {
                         found.push(route);
                         false
                     }
                     None => true,
                 },
+                None => true,
             });
         }
         let families = families.into_iter().map(|(family, _)| family);
@@ -107,9 +111,8 @@ impl Connection {
     }
 }
 
-/// `None` for a refusal, which says that there is no route or that it leads nowhere.
-fn matched(outcome: Outcome) -> Option<Route> {
-    let replies = outcome.ok()?;
+/// `None` for a route that drops packets.
+fn matched(replies: &[Message]) -> Option<Route> {
     let message = replies
         .iter()
         .find_map(|it| it.read::<RouteMessage>(RTM_NEWROUTE))?;

@@ -154,7 +154,8 @@ impl Users {
         let directory = self.directory();
         let file = self.file(owner);
         match fs::remove_file(&file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // A read-only file system refuses to remove a missing file, too (EROFS).
+            Err(_) if !file.exists() => {}
             removed => removed.with_context(|| format!("remove {}", file.display()))?,
         }
         let is_last = match fs::read_dir(&directory) {
