@@ -242,6 +242,7 @@ fn foreign_hooks_and_their_filters_are_used_and_left() {
 #[test]
 fn foreign_root_discipline_is_an_error_that_names_it() {
     let host = Host::new();
+    keep_the_tables(&host);
     let a = host.sandbox("a");
     let (link, network) = chain(&host, &a);
     host.tc(&format!("qdisc add dev {link} root handle 7: htb"));

@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 
 use cni::{Error, note};
-use netlink::Link;
+use netlink::{Link, Removal};
 use nft::{
     Chain, ChainKind, Change, Connection, Element, Entry, Family, Field, Hook, Limit, Rule, Set,
     Table, TargetType, Type, Value,
@@ -140,9 +140,22 @@ impl Backstop {
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
     /// Whose elements, each once or a few times.
-    pub owners: Vec<String>,
+    owners: Vec<String>,
     /// What takes long to close, if anything was removed.
-    pub socket: Option<OwnedFd>,
+    socket: Option<OwnedFd>,
+}
+
+impl Removed {
+    /// Closes the socket without waiting: by the process of `removal`, or by one of its own. Returns the owners of
+    /// what was removed, each once or a few times.
+    pub fn close(self, removal: Option<Removal>) -> Vec<String> {
+        match (self.socket, removal) {
+            (Some(socket), Some(removal)) => removal.close(socket),
+            (Some(socket), None) => detach::close_later(socket),
+            (None, _) => {}
+        }
+        self.owners
+    }
 }
 
 /// Removes the elements whose owner is stale. What is not there, or cannot be, is removed.

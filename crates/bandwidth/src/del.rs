@@ -2,7 +2,7 @@
 //! is up to the plugin that made it.
 
 use cni::{DelRequest, note};
-use netlink::{Connection, Link};
+use netlink::{Connection, Link, Removal};
 use tc::Arriving;
 
 use crate::backstop;
@@ -17,27 +17,17 @@ use crate::ifb::{self, Found};
 /// All that the kernel refuses; each step is tried.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("delete the ifb");
-    let ifbs = delete_ifbs(request);
+    let (ifbs, removal) = match delete_ifbs(request) {
+        Ok(mut removals) => (Ok(()), removals.pop()),
+        Err(error) => (Err(error), None),
+    };
     cni::step("remove the backstop");
     let owner = request.attachment.owner();
-    let backstop = remove_backstop(|it| it == owner).map(drop);
+    let backstop = backstop::remove(|it| it == owner).map(|it| drop(it.close(removal)));
     cni::all([ifbs, backstop])
 }
 
-/// Removes the backstops of owners that are stale, and says who these are. Closing the socket takes long, which is
-/// left to a process of its own; where there can be none, it is closed here.
-///
-/// # Errors
-/// Whatever the kernel refuses.
-pub(crate) fn remove_backstop(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
-    let removed = backstop::remove(is_stale)?;
-    if let Some(socket) = removed.socket {
-        detach::close_later(socket);
-    }
-    Ok(removed.owners)
-}
-
-fn delete_ifbs(request: &DelRequest) -> anyhow::Result<()> {
+fn delete_ifbs(request: &DelRequest) -> anyhow::Result<Vec<Removal>> {
     let host = Connection::open()?;
     let Found { mut own, unclaimed } = ifb::find(&host, &request.attachment)?;
     for link in unclaimed {
@@ -56,8 +46,13 @@ fn delete_ifbs(request: &DelRequest) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// All refusals.
-pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()> {
-    cni::all(ifbs.iter().map(|link| ifb::delete(host, link)))
+pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<Vec<Removal>> {
+    let mut removals = Vec::new();
+    let deleted = cni::all(ifbs.iter().map(|link| {
+        removals.extend(ifb::delete(host, link)?);
+        Ok(())
+    }));
+    deleted.map(|()| removals)
 }
 
 /// The name of a link that sends to `ifb` what arrives at it, and is not the attachment's.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use cni::{Attachment, GcRequest, note};
 use netlink::{Connection, LinkKind};
 
-use crate::{del, ifb};
+use crate::{backstop, ifb};
 
 /// Deletes the ifbs and backstops that belong to this network and to no listed attachment. An ifb of the
 /// reference says nothing of its network, and stays.
@@ -19,8 +19,8 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     cni::step("delete ifbs");
     let ifbs = delete_ifbs(request, is_stale);
     cni::step("remove backstops");
-    let backstops = del::remove_backstop(is_stale).map(|owners| {
-        for owner in owners {
+    let backstops = backstop::remove(is_stale).map(|removed| {
+        for owner in removed.close(None) {
             note(format_args!(
                 "the backstop of {owner} is listed no more: removed"
             ));
@@ -55,7 +55,7 @@ fn delete_ifbs(request: &GcRequest, is_stale: impl Fn(&str) -> bool) -> anyhow::
             }
             _ => continue,
         }
-        outcomes.push(ifb::delete(&host, &link));
+        outcomes.push(ifb::delete(&host, &link).map(drop));
     }
     cni::all(outcomes)
 }

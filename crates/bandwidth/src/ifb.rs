@@ -1,7 +1,7 @@
 //! The intermediate functional block on which a sandbox's packets wait.
 
 use cni::{Attachment, Error, NetworkName};
-use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Request};
+use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Removal, Request};
 use sha2::{Digest as _, Sha512};
 use tc::{Arriving, Leaving, Limit, Module, Traffic};
 
@@ -154,10 +154,10 @@ pub(crate) fn adopt(
 ///
 /// # Errors
 /// Whatever the kernel refuses.
-pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<()> {
+pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<Option<Removal>> {
     match host.remove_link(link) {
-        Err(error) if error.is_not_found() => Ok(()),
-        removed => Ok(removed.map(drop)?),
+        Err(error) if error.is_not_found() => Ok(None),
+        removed => Ok(Some(removed?)),
     }
 }
 
