@@ -1,9 +1,8 @@
 //! A process of another user that holds every lock it can open, as one in a pod of the host's network may.
 
-use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -46,43 +45,55 @@ fn hold(is_over: &AtomicBool, done: &Sender<()>) {
     setfsgid(Gid::from_raw(NOBODY));
     setfsuid(Uid::from_raw(NOBODY));
     let mut held = Vec::new();
-    let mut known = HashSet::new();
     while !is_over.load(Ordering::Relaxed) {
         for place in PLACES {
-            lock_below(Path::new(place), &mut known, &mut held);
+            lock_below(Path::new(place), &mut held);
         }
+        // An open file would keep a sandbox alive that its runtime has unmounted.
+        held.retain(Held::is_still_there);
         done.send(()).ok();
         thread::park_timeout(PAUSE);
     }
 }
 
-fn lock_below(place: &Path, known: &mut HashSet<(u64, u64)>, held: &mut Vec<File>) {
-    lock(place, known, held);
+/// A locked file.
+struct Held {
+    file: File,
+    path: PathBuf,
+}
+
+impl Held {
+    fn is_still_there(&self) -> bool {
+        let identity = |it: Metadata| (it.dev(), it.ino());
+        let (held, found) = (self.file.metadata(), fs::metadata(&self.path));
+        found.map(identity).ok() == held.map(identity).ok()
+    }
+}
+
+fn lock_below(place: &Path, held: &mut Vec<Held>) {
+    held.extend(lock(place));
     let entries = fs::read_dir(place).into_iter().flatten();
     for entry in entries.filter_map(Result::ok) {
         let path = entry.path();
         if entry.file_type().is_ok_and(|it| it.is_dir()) {
-            lock_below(&path, known, held);
+            lock_below(&path, held);
         } else {
-            lock(&path, known, held);
+            held.extend(lock(&path));
         }
     }
 }
 
-fn lock(path: &Path, known: &mut HashSet<(u64, u64)>, held: &mut Vec<File>) {
+/// The file, unless it is locked already.
+fn lock(path: &Path) -> Option<Held> {
     // A pipe must not hold it up.
     let opened = OpenOptions::new()
         .read(true)
         .custom_flags(nix::libc::O_NONBLOCK)
         .open(path);
-    let Ok(file) = opened else {
-        return;
-    };
-    let metadata = file.metadata().unwrap();
-    let is_others = metadata.mode() & OTHERS_READ != 0;
-    if is_others && file.try_lock().is_ok() && known.insert((metadata.dev(), metadata.ino())) {
-        held.push(file);
-    }
+    let file = opened.ok()?;
+    let is_others = file.metadata().unwrap().mode() & OTHERS_READ != 0;
+    let path = path.to_owned();
+    (is_others && file.try_lock().is_ok()).then_some(Held { file, path })
 }
 
 /// Where runtimes and plugins have files, and the namespaces that every process can open.
