@@ -23,7 +23,7 @@ pub struct AddRequest {
     /// namespace, unless `CNI_NETNS_OVERRIDE` allows that.
     pub netns: PathBuf,
     /// The text of `CNI_ARGS`; [`Self::args`] parses it.
-    pub(crate) args: String,
+    pub args: String,
     /// The configuration.
     pub network: Network,
     /// What the plugins before this one did; `None` for the first of a chain.

@@ -1,6 +1,6 @@
 //! What the targets have in common: a request as bytes.
 
-use cni::{AddRequest, Attachment, CniArgs, Document, Network, SearchPath, SpecVersion};
+use cni::{AddRequest, Attachment, Document, Network, SearchPath, SpecVersion};
 
 /// Lines `CNI_ARGS=…`, an empty one, and what is on standard input.
 pub fn split(input: &[u8]) -> Option<(&str, &[u8])> {
@@ -21,7 +21,9 @@ pub fn variable<'a>(variables: &'a str, name: &str) -> Option<&'a str> {
 /// An ADD for some sandbox, if a plugin would get that far.
 pub fn add_request(input: &[u8]) -> Option<AddRequest> {
     let (variables, stdin) = split(input)?;
-    let args = CniArgs::parse(variable(variables, "CNI_ARGS").unwrap_or_default()).ok()?;
+    let args = variable(variables, "CNI_ARGS")
+        .unwrap_or_default()
+        .to_owned();
     let versions = &SpecVersion::ALL;
     let document = Document::decode(stdin.to_vec()).ok()?;
     let network = Network::parse(document, SearchPath::default(), versions).ok()?;

@@ -9,6 +9,8 @@
 
 #[path = "../../../crates/bandwidth/src/add.rs"]
 mod add;
+#[path = "../../../crates/bandwidth/src/backstop.rs"]
+mod backstop;
 #[path = "../../../crates/bandwidth/src/check.rs"]
 mod check;
 #[path = "../../../crates/bandwidth/src/config.rs"]
@@ -23,6 +25,8 @@ mod host_link;
 mod ifb;
 #[path = "../../../crates/bandwidth/src/plan.rs"]
 mod plan;
+#[path = "../../../crates/bandwidth/src/policy.rs"]
+mod policy;
 #[path = "../../../crates/bandwidth/src/quantity.rs"]
 mod quantity;
 #[path = "../../../crates/bandwidth/src/raw.rs"]

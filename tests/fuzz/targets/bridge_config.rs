@@ -27,6 +27,8 @@ mod gc;
 mod host;
 #[path = "../../../crates/bridge/src/host_end.rs"]
 mod host_end;
+#[path = "../../../crates/bridge/src/made.rs"]
+mod made;
 #[path = "../../../crates/bridge/src/masquerade.rs"]
 mod masquerade;
 #[path = "../../../crates/bridge/src/mtu.rs"]
@@ -52,7 +54,10 @@ fuzz_target!(|input: &[u8]| {
     let Some(request) = fuzz::add_request(input) else {
         return;
     };
-    let Ok(config) = Config::parse(&request.network, &request.args) else {
+    let Ok(args) = request.args() else {
+        return;
+    };
+    let Ok(config) = Config::parse(&request.network, &args) else {
         return;
     };
     // A lease that the delegate may have given.

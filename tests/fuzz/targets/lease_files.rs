@@ -64,7 +64,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let leases = store.leases_of(&attachment).expect("are read");
     assert!(!made || leases.contains(&lease), "a lease is found again");
-    store.release_all(&leases).expect("are released");
+    store.release(&leases).expect("are released");
     assert_ne!(store.lease(address).expect("can be read"), Some(lease));
 });
 

@@ -23,6 +23,8 @@ mod expression;
 mod field;
 #[path = "../../../crates/nft/src/held.rs"]
 mod held;
+#[path = "../../../crates/nft/src/limit.rs"]
+mod limit;
 #[path = "../../../crates/nft/src/message.rs"]
 mod message;
 #[path = "../../../crates/nft/src/raw.rs"]
