@@ -200,6 +200,24 @@ fn del_needs_nothing_but_the_names() {
     assert!(!left.iter().any(|it| of_the_pair(&it)), "{left:#?}");
 }
 
+/// A socket of `nf_tables` may take 15 ms to close where another process deleted anything.
+#[test]
+fn del_of_what_is_not_limited_leaves_nf_tables_alone() {
+    let host = Host::new();
+    let (a, file) = (Chain::new(&host, "a"), host.dir().join("trace"));
+    let looks = || {
+        let sockets = Trace::of(&host.bandwidth().on("DEL", &a.sandbox), &file).calls("socket");
+        sockets
+            .iter()
+            .any(|it| it.line().contains("NETLINK_NETFILTER"))
+    };
+    a.bandwidth().with("ingressRate", 1_000_000).add(&a.sandbox);
+    assert!(!looks());
+    a.limited(0).add(&a.sandbox);
+    assert!(looks());
+    assert!(!looks());
+}
+
 #[test]
 fn second_interface_of_a_container_has_a_block_of_its_own() {
     let host = Host::new();

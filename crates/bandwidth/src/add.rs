@@ -100,7 +100,7 @@ impl<'a> Limiting<'a> {
             return Ok(());
         };
         undo.push("remove the backstop", move || {
-            backstop::remove(|it| it == owner).map(drop)
+            backstop::Removal::start()?.remove(|it| it == owner)
         });
         backstop.put()
     }

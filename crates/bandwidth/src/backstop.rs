@@ -4,10 +4,8 @@
 //! and `mirred` do it), and they never come to the ifb. `nf_tables` sees them. What came by the ifb is slower than
 //! this limit, so nothing of it is dropped.
 
-use std::os::fd::OwnedFd;
-
 use cni::{Error, note};
-use netlink::{Link, Removal};
+use netlink::Link;
 use nft::{
     Chain, ChainKind, Change, Connection, Element, Entry, Family, Field, Hook, Limit, Rule, Set,
     Table, TargetType, Type, Value,
@@ -136,52 +134,63 @@ impl Backstop {
     }
 }
 
-/// What was removed.
-#[derive(Debug, Default)]
-pub(crate) struct Removed {
-    /// Whose elements, each once or a few times.
+/// Backstops that go, by one socket: to close it after it deleted anything takes long.
+pub(crate) struct Removal {
+    /// `None` where the kernel has no netfilter.
+    connection: Option<Connection>,
+    /// Whose were removed, each once or a few times.
     owners: Vec<String>,
-    /// What takes long to close, if anything was removed.
-    socket: Option<OwnedFd>,
 }
 
-impl Removed {
-    /// Closes the socket without waiting: by the process of `removal`, or by one of its own. Returns the owners of
-    /// what was removed, each once or a few times.
-    pub fn close(self, removal: Option<Removal>) -> Vec<String> {
-        match (self.socket, removal) {
-            (Some(socket), Some(removal)) => removal.close(socket),
-            (Some(socket), None) => detach::close_later(socket),
-            (None, _) => {}
+impl Removal {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// None can be had.
+    pub fn start() -> anyhow::Result<Self> {
+        let connection = match Connection::open() {
+            Err(error) if error.is_unsupported() => None,
+            connection => Some(connection.map_err(coded)?),
+        };
+        Ok(Self {
+            connection,
+            owners: Vec::new(),
+        })
+    }
+
+    /// Removes the elements whose owner is stale. What is not there, or cannot be, is removed.
+    ///
+    /// # Errors
+    /// Whatever the kernel refuses.
+    pub fn remove(&mut self, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+        let Some(connection) = &self.connection else {
+            return Ok(());
+        };
+        for family in FAMILIES {
+            match connection.delete(&table(family), &is_stale) {
+                Err(error) if error.is_unsupported() => {}
+                deleted => {
+                    let deleted = deleted.map_err(coded)?.into_iter();
+                    self.owners.extend(deleted.map(|it| it.owner));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the socket without waiting: by the process that deletes a link, or by one of its own. Returns the
+    /// owners of what was removed, each once or a few times.
+    pub fn finish(mut self, link: Option<netlink::Removal>) -> Vec<String> {
+        self.owners.dedup();
+        let deleted_by = self.connection.filter(|_| !self.owners.is_empty());
+        if let Some(Ok(socket)) = deleted_by.map(|it| it.handle()) {
+            match link {
+                Some(link) => link.close(socket),
+                None => detach::close_later(socket),
+            }
         }
         self.owners
     }
-}
-
-/// Removes the elements whose owner is stale. What is not there, or cannot be, is removed.
-///
-/// # Errors
-/// Whatever the kernel refuses.
-pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
-    match try_remove(is_stale) {
-        Err(error) if error.is_unsupported() => Ok(Removed::default()),
-        removed => removed.map_err(coded),
-    }
-}
-
-fn try_remove(is_stale: impl Fn(&str) -> bool) -> Result<Removed, nft::Error> {
-    let connection = Connection::open()?;
-    let mut owners = Vec::new();
-    for family in FAMILIES {
-        let deleted = connection.delete(&table(family), &is_stale)?;
-        owners.extend(deleted.into_iter().map(|it| it.owner));
-    }
-    owners.dedup();
-    let socket = (!owners.is_empty()).then(|| connection.handle());
-    Ok(Removed {
-        owners,
-        socket: socket.transpose()?,
-    })
 }
 
 /// Why there can be no backstop in the network namespace of the calling thread; `None` where there can.

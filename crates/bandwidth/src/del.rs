@@ -1,4 +1,4 @@
-//! DEL: the ifb and the backstop. The host's end of the pair takes its qdiscs along when it goes, which
+//! DEL: the backstop and the ifb. The host's end of the pair takes its qdiscs along when it goes, which
 //! is up to the plugin that made it.
 
 use cni::{DelRequest, note};
@@ -9,29 +9,41 @@ use crate::backstop;
 use crate::host_link;
 use crate::ifb::{self, Found};
 
-/// Deletes the attachment's ifb and its backstop, in this order: a RELOAD that added the backstop after the last
-/// look finds no ifb then, and takes it back. What is not there is deleted. An ifb of the reference may be another
+/// Deletes the attachment's backstop and its ifb. What is not there is deleted. An ifb of the reference may be another
 /// interface's of the container: it is deleted where no link but the attachment's sends to it.
+///
+/// Without an ifb there is no backstop: ADD makes the ifb first, and here it goes last. That spares most containers,
+/// which have no limit, a look at `nf_tables`, which may take as long as another process's deletion.
 ///
 /// # Errors
 /// All that the kernel refuses; each step is tried.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
-    cni::step("delete the ifb");
-    let (ifbs, removal) = match delete_ifbs(request) {
-        Ok(mut removals) => (Ok(()), removals.pop()),
-        Err(error) => (Err(error), None),
-    };
-    cni::step("remove the backstop");
+    cni::step("find the ifb");
+    let host = Connection::open()?;
+    let ifbs = find(&host, request)?;
+    if ifbs.is_empty() {
+        return Ok(());
+    }
     let owner = request.attachment.owner();
-    let backstop = backstop::remove(|it| it == owner).map(|it| drop(it.close(removal)));
-    cni::all([ifbs, backstop])
+    cni::step("remove the backstop");
+    let mut backstop = backstop::Removal::start()?;
+    let first = backstop.remove(|it| it == owner);
+    cni::step("delete the ifb");
+    let (deleted, mut removals) = match delete_all(&host, &ifbs) {
+        Ok(removals) => (Ok(()), removals),
+        Err(error) => (Err(error), Vec::new()),
+    };
+    // A RELOAD may have put it back. From now on it finds no ifb, and takes it back by itself.
+    let second = backstop.remove(|it| it == owner);
+    backstop.finish(removals.pop());
+    cni::all([first, deleted, second])
 }
 
-fn delete_ifbs(request: &DelRequest) -> anyhow::Result<Vec<Removal>> {
-    let host = Connection::open()?;
-    let Found { mut own, unclaimed } = ifb::find(&host, &request.attachment)?;
+/// The ifbs that go.
+fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
+    let Found { mut own, unclaimed } = ifb::find(host, &request.attachment)?;
     for link in unclaimed {
-        match somebody_else_at(&link, &host, request)? {
+        match somebody_else_at(&link, host, request)? {
             None => own.push(link),
             Some(sender) => note(format_args!(
                 "{} stays: {sender} sends to it, which is not known to be the link of {}",
@@ -39,7 +51,7 @@ fn delete_ifbs(request: &DelRequest) -> anyhow::Result<Vec<Removal>> {
             )),
         }
     }
-    delete_all(&host, &own)
+    Ok(own)
 }
 
 /// Deletes them.

@@ -19,14 +19,18 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     cni::step("delete ifbs");
     let ifbs = delete_ifbs(request, is_stale);
     cni::step("remove backstops");
-    let backstops = backstop::remove(is_stale).map(|removed| {
-        for owner in removed.close(None) {
-            note(format_args!(
-                "the backstop of {owner} is listed no more: removed"
-            ));
-        }
-    });
-    cni::all([ifbs, backstops])
+    cni::all([ifbs, remove_backstops(is_stale)])
+}
+
+fn remove_backstops(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+    let mut removal = backstop::Removal::start()?;
+    let removed = removal.remove(is_stale);
+    for owner in removal.finish(None) {
+        note(format_args!(
+            "the backstop of {owner} is listed no more: removed"
+        ));
+    }
+    removed
 }
 
 fn delete_ifbs(request: &GcRequest, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use crate::{host_link, ifb};
 
 /// Puts back the backstop; what is there stays untouched. An attachment that the reference limited gets one.
 ///
-/// DEL and GC delete the ifb before they look for the backstop. So one that looks too early to find what is added
+/// DEL and GC delete the ifb before their last look for the backstop. So one that looks too early to find what is added
 /// here has deleted the ifb by then, and what was added is taken back.
 ///
 /// # Errors
