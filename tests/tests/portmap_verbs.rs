@@ -35,7 +35,13 @@ fn elements_bear_their_owner_and_a_record_stands_beside_them() {
     ] {
         assert!(listed.contains(element), "{element} in {listed}");
     }
-    let set = ["list", "set", "inet", "cni-portmap", "masquerade-localhost4"];
+    let set = [
+        "list",
+        "set",
+        "inet",
+        "cni-portmap",
+        "masquerade-localhost4",
+    ];
     let localhost = host.run("nft", &set);
     assert!(
         localhost.contains("10.1.0.2 comment \"cni:pods/a/eth0\""),
