@@ -105,7 +105,7 @@ impl<'a> HostEnd<'a> {
     }
 }
 
-/// The bridge receives the VLAN's frames before the link exists, so whoever finds the link can use it.
+/// The bridge receives the VLAN's frames before the link exists, so another ADD that finds the link can use it.
 fn receive_and_make_link(
     host: &Connection,
     bridge: &Link,

@@ -102,7 +102,7 @@ fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<()> {
     deleted.map_err(|error| anyhow!("{attachment}: {error:#}"))
 }
 
-/// Nobody attached the container anew since the node was read, as podman does with the same ID at each start.
+/// No runtime attached the container again since the node was read, as podman does with the same ID at each start.
 fn is_unchanged(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<bool> {
     let written = |it: &&Lease| {
         fs::symlink_metadata(&it.path)

@@ -148,8 +148,7 @@ impl Directory {
 
     /// Removes the files of `addresses` and returns an outcome for each, in their order. A missing file is success.
     ///
-    /// All of them are one change, so the directory is dated back once: with 60,000 files that saves 300,000 system
-    /// calls.
+    /// All of them are one change, so the directory is dated back once.
     pub fn remove(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Vec<anyhow::Result<()>> {
         let remove = |address| {
             let path = self.file(address);

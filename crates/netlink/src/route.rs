@@ -41,7 +41,7 @@ struct NextHop {
     gateway: Option<IpAddr>,
 }
 
-/// A route by which the kernel drops packets: `blackhole`, `unreachable` or `prohibit`.
+/// A route that drops packets: `blackhole`, `unreachable` or `prohibit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscardingRoute {
     /// The destination; a prefix of length 0 is the default route.

@@ -8,7 +8,7 @@ use netlink_packet_netfilter::conntrack::{ConntrackAttribute, IPTuple, ProtoTupl
 /// Which packets of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Of whoever began it, before any translation.
+    /// Addresses as the client sent them, before any translation.
     Original = 1,
     /// The answers, before theirs is undone.
     Reply = 2,

@@ -125,7 +125,7 @@ impl<'a> Installation<'a> {
     /// Whatever the kernel refuses; the record lists all that may be there then.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else {
-            // Whoever stands by may have been handed something already.
+            // An attachment that stands by may have been handed something already.
             if self.decided.is_some() || !self.behind.is_empty() {
                 return del::remove(self.attachment);
             }

@@ -34,7 +34,7 @@ pub(crate) fn links(
     Ok(links)
 }
 
-/// The one of `links` by which packets from 127.0.0.1 have to leave, if any port of `plan` is for them.
+/// The one of `links` through which packets from 127.0.0.1 have to leave, if any port of `plan` is for them.
 pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l Link> {
     let pod = plan.localnet()?;
     let mut links = links.iter();

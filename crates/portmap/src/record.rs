@@ -34,7 +34,7 @@ pub(crate) struct Record {
     /// The index of the host's end of the pair that leads there, where one was told of.
     #[serde(default)]
     pub host_link: Option<u32>,
-    /// The index of the link by which packets from 127.0.0.1 leave to it, if any do.
+    /// The index of the link through which packets from 127.0.0.1 leave to it, if any do.
     #[serde(default)]
     pub localnet: Option<u32>,
     /// The addresses that ports lead to.

@@ -240,7 +240,7 @@ mod tests {
         let untagged = host_link(None, Some(&["10.1.0.3"]));
         node.host_links = HostLinks::of(vec![untagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
-        // Somebody else's pod has the address: that is no sign of the holder.
+        // Another pod has the address: that is no sign of the holder.
         node.host_links = HostLinks::of(vec![host_link(Some("cni:pods/c/eth0"), Some(&[]))]);
         assert_eq!(levels(&judge(&node)), [Level::Warning]);
     }

@@ -1,4 +1,4 @@
-//! The links by which packets of pods leave the node.
+//! Uplinks: the links that packets of pods leave the node through.
 
 use netlink::{Carrier, Link, LinkKind};
 

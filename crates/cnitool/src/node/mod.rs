@@ -55,7 +55,7 @@ pub struct Node {
     pub addresses: Vec<Address>,
     /// As `ip route show table all`.
     pub routes: Vec<Route>,
-    /// Routes by which the kernel drops packets, of all tables.
+    /// Routes that drop packets, of all tables.
     pub discarding_routes: Vec<DiscardingRoute>,
     /// Live attachments whose host links exist, with what is inside their sandboxes.
     pub pods: Vec<Pod>,

@@ -57,7 +57,7 @@ pub enum Protocol {
 pub struct Stage {
     /// The bridge.
     pub bridge: Link,
-    /// By which packets leave the node.
+    /// The uplink.
     pub uplink: Link,
     /// Of bridge and uplink, by their indexes.
     pub addresses: Vec<(u32, IpNetwork)>,
