@@ -18,7 +18,7 @@ try_containerd() {
     done
 }
 
-# What README.md has a newcomer do.
+# The pod of crates/under-a-runtime.md.
 try_example() {
     check "RunPodSandbox of conf-examples/containerd/pod.json" run_example
     check "its TCP port" answers hello tcp 192.0.2.1:8080 outside

@@ -1,4 +1,4 @@
-//! The pages of the plugins say what the schema says, and lead where they say.
+//! Compares the pages with the schema and with the code, and follows their links.
 
 #![expect(
     clippy::indexing_slicing,
@@ -156,7 +156,8 @@ fn tables_of_keys_are_those_of_the_schema() {
     let mut common = common_keys();
     // A plugin without it is none.
     common.get_mut("type").unwrap().1 = true;
-    expect_same_keys("README.md", &table(&read("README.md")), &common);
+    let page = "crates/every-plugin.md";
+    expect_same_keys(page, &table(&read(page)), &common);
 }
 
 #[test]
@@ -223,18 +224,24 @@ fn steps_are_named_as_the_log_names_them() {
     }
 }
 
-/// All pages, from the top of the source tree.
+/// All pages, as paths from the top of the source tree: those beside a package and those in it.
 fn pages() -> Vec<PathBuf> {
-    let mut pages = ["README.md", "tests/README.md"].map(PathBuf::from).to_vec();
+    let mut directories = ["", "conf-examples", "tests", "crates"]
+        .map(PathBuf::from)
+        .to_vec();
     for entry in fs::read_dir(top().join("crates")).unwrap() {
         let path = PathBuf::from("crates").join(entry.unwrap().file_name());
-        if path.extension().is_some_and(|it| it == "md") {
-            pages.push(path);
-        } else if top().join(&path).join("README.md").exists() {
-            pages.push(path.join("README.md"));
+        if top().join(&path).is_dir() {
+            directories.push(path);
         }
     }
-    pages
+    let of_directory = |directory: &PathBuf| {
+        let entries = fs::read_dir(top().join(directory)).unwrap();
+        let paths = entries.map(|entry| directory.join(entry.unwrap().file_name()));
+        let pages = paths.filter(|path| path.extension().is_some_and(|it| it == "md"));
+        pages.collect::<Vec<_>>()
+    };
+    directories.iter().flat_map(of_directory).collect()
 }
 
 /// As GitHub makes it of a headline.
@@ -248,7 +255,7 @@ fn anchor(headline: &str) -> String {
 #[test]
 fn links_lead_somewhere() {
     let pages = pages();
-    assert!(pages.len() > 8, "{pages:?}");
+    assert!(pages.len() > 15, "{pages:?}");
     let mut count = 0;
     for page in pages {
         let text = read(&page);
