@@ -165,6 +165,7 @@ fn every_page_has_the_same_parts() {
     for plugin in PLUGINS {
         let page = page(plugin);
         let parts = [
+            "When to use it",
             "Example",
             "Configuration reference",
             "Supported arguments",
