@@ -1,7 +1,8 @@
-//! Joins a network namespace to a bridge: the requests of an ADD, and nothing but these.
+//! Joins a network namespace to a bridge with the requests of an ADD and nothing else.
 //!
-//! There is no lease, no lock, no check and no way back. What an ADD takes beyond it is the price of these, so the
-//! benchmark runs both in turns. `CNI_NETNS` is the namespace; the bridge is `floor`.
+//! The example takes no lease and no lock, checks nothing and rolls nothing back. The time that an
+//! ADD takes beyond it is the price of these, so the benchmark runs both in turn. `CNI_NETNS` is
+//! the namespace; the bridge is `floor`.
 
 use std::env;
 use std::error::Error;
@@ -51,5 +52,5 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The benchmark deletes it.
+/// Host end of the pair; the benchmark deletes it.
 const HOST_END: &str = "floor0";

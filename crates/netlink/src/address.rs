@@ -13,16 +13,16 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::message::Message;
 
-/// An address that a link bears.
+/// An address that a link has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// Index of the link.
     pub link: u32,
     /// The address, with the length of its network's prefix.
     pub address: IpNetwork,
-    /// Duplicate address detection has not ended; nothing is sent from it yet.
+    /// Duplicate address detection has not ended; the kernel does not send from the address yet.
     pub is_tentative: bool,
-    /// Somebody else on the link has it.
+    /// Duplicate address detection failed: another host on the link has the address.
     pub is_duplicate: bool,
     /// An IPv6 address that is valid on this link only.
     pub is_link_local: bool,
@@ -38,7 +38,7 @@ pub enum Dad {
 }
 
 impl Connection {
-    /// The addresses of the link with this index. As `ip address show dev`.
+    /// Returns the addresses of the link with this index. Equivalent to `ip address show dev`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -46,7 +46,7 @@ impl Connection {
         self.addresses_of(link, AddressFamily::Unspec)
     }
 
-    /// The addresses of all links. As `ip address show`.
+    /// Returns the addresses of all links. Equivalent to `ip address show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -54,8 +54,8 @@ impl Connection {
         self.addresses_like(&AddressMessage::default())
     }
 
-    /// Its IPv6 addresses, for which kernels from 6.10 on wait for nobody. As `ip -6 address show
-    /// dev`.
+    /// Returns the IPv6 addresses of the link with this index. Kernels from 6.10 on answer without
+    /// waiting for the RTNL lock. Equivalent to `ip -6 address show dev`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -63,12 +63,14 @@ impl Connection {
         self.addresses_of(link, AddressFamily::Inet6)
     }
 
-    /// The addresses of all links of another namespace, which this one knows by `number` as in
-    /// [`crate::Link::peer_namespace`]. As `ip address show target-nsid`: no file of that namespace is needed, but
-    /// `CAP_NET_ADMIN` in it.
+    /// Returns the addresses of all links of another namespace. This namespace knows the other by
+    /// `number`, as in [`crate::Link::peer_namespace`]. Equivalent to `ip address show
+    /// target-nsid`.
+    ///
+    /// The call needs `CAP_NET_ADMIN` in the other namespace, but no file of it.
     ///
     /// # Errors
-    /// [`Error::Refused`]: the namespace is gone, or this process has no power over it.
+    /// [`Error::Refused`]: the namespace does not exist or this process lacks the capability in it.
     pub fn addresses_in(&self, number: i32) -> Result<Vec<Address>, Error> {
         let mut message = AddressMessage::default();
         let target = AddressAttribute::TargetNetNsId(number);
@@ -107,7 +109,7 @@ impl Address {
                 _ => {}
             }
         }
-        // IPv6 has no local address but on a point-to-point link.
+        // IPv6 has a local address on point-to-point links only.
         let address = IpNetwork::new(local.or(remote)?, message.header.prefix_len).ok()?;
         Some(Self {
             link: message.header.index,
@@ -119,8 +121,8 @@ impl Address {
     }
 }
 
-/// The message that adds `address`, an IPv4 one with the broadcast address of its network. As `ip address add
-/// … broadcast +`.
+/// Returns the message that adds `address`; an IPv4 address gets the broadcast address of its
+/// network. Equivalent to `ip address add … broadcast +`.
 pub(crate) fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
     let mut message = message(link, address);
     match address {
@@ -133,7 +135,7 @@ pub(crate) fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessag
     message
 }
 
-/// The message that deletes `address`.
+/// Returns the message that deletes `address`.
 pub(crate) fn message(link: u32, address: IpNetwork) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.index = link;
@@ -155,10 +157,10 @@ pub(crate) fn family(address: IpAddr) -> AddressFamily {
     }
 }
 
-/// A network of two addresses, or of one, has no broadcast address (RFC 3021).
+/// Longest prefix with a broadcast address: networks of one or two addresses have none (RFC 3021).
 const LONGEST_WITH_BROADCAST: u8 = 30;
 
-/// What an absent destination stands for.
+/// Returns the address that an absent destination stands for.
 pub(crate) fn unspecified(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::Inet6 => IpAddr::from([0; 16]),

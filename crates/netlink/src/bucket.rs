@@ -6,38 +6,38 @@ use std::fmt;
 
 use netlink_packet_core::DefaultNla;
 
-/// A token bucket as it is asked for.
+/// Parameters of a token bucket to be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Bytes a second, at least one.
     pub rate: u64,
-    /// Bytes that may leave at once after a pause.
+    /// Bytes that may be sent at once after a pause.
     pub burst: u32,
-    /// Bytes that may wait; what comes on top is dropped. A class has none.
+    /// Bytes that may queue; the kernel drops packets beyond it. An HTB class has no such limit.
     pub limit: u32,
 }
 
-/// A token bucket as the kernel keeps it: the burst as the time that it takes at the rate.
+/// A token bucket as the kernel reports it: the burst is the time that it takes at the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldBucket {
     /// Bytes a second.
     pub rate: u64,
-    /// In units of 64 ns; what does not fit into 32 bits is cut off.
+    /// Units of 64 ns, truncated to 32 bits.
     pub ticks: u32,
-    /// Bytes that may wait; 0 for a class.
+    /// Bytes that may queue; 0 for a class.
     pub limit: u32,
 }
 
 impl TokenBucket {
-    /// The kernel holds this very rate and burst, as far as it can tell: a burst is read
-    /// back to the microsecond.
+    /// Returns whether the kernel holds this rate and burst. The kernel's burst is precise to a
+    /// microsecond only.
     pub fn is_held_by(&self, held: &HeldBucket) -> bool {
         let distance = self.ticks().wrapping_sub(held.ticks);
         let distance = distance.min(distance.wrapping_neg());
         self.rate == held.rate && distance <= TICKS_OF_A_MICROSECOND
     }
 
-    /// The burst takes longer than the kernel can tell: 274 s.
+    /// Returns whether the burst takes longer than the kernel can represent: 274 s.
     pub fn overflows(&self) -> bool {
         self.all_ticks() > u128::from(u32::MAX)
     }
@@ -47,14 +47,15 @@ impl TokenBucket {
         u32::try_from(kept).unwrap_or_default()
     }
 
-    /// As `psched_l2t_ns()` and `PSCHED_NS2TICKS()`.
+    /// Computes ticks like `psched_l2t_ns()` and `PSCHED_NS2TICKS()`.
     fn all_ticks(&self) -> u128 {
         let nanoseconds = u128::from(self.burst) * NANOSECONDS / u128::from(self.rate.max(1));
         nanoseconds >> TICK_SHIFT
     }
 
-    /// `struct tc_tbf_qopt`, and what does not fit into it. `TCA_TBF_BURST` is the burst in
-    /// bytes, which spares the kernel's sum of ticks, in which a large one is lost.
+    /// Returns `struct tc_tbf_qopt` and the attributes for values that do not fit into it.
+    /// `TCA_TBF_BURST` is the burst in bytes: with it the kernel does not use the ticks, which
+    /// overflow for a large burst.
     pub(crate) fn tbf_options(&self) -> Vec<DefaultNla> {
         let mut parameters = self.rate_specification();
         parameters.extend([0; RATE_SPECIFICATION]);
@@ -67,8 +68,8 @@ impl TokenBucket {
         ]
     }
 
-    /// `struct tc_htb_opt`, and what does not fit into it. The ceiling is the rate: a class
-    /// borrows from nobody.
+    /// Returns `struct tc_htb_opt` and the attributes for values that do not fit into it. The
+    /// ceiling equals the rate, so a class never borrows.
     pub(crate) fn htb_options(&self) -> Vec<DefaultNla> {
         let mut parameters = self.rate_specification().repeat(2);
         let ticks = self.ticks();
@@ -82,7 +83,8 @@ impl TokenBucket {
         ]
     }
 
-    /// `struct tc_ratespec` for Ethernet, without which the kernel asks for a table.
+    /// Returns `struct tc_ratespec` for Ethernet; without a link layer the kernel asks for a rate
+    /// table.
     fn rate_specification(&self) -> Vec<u8> {
         const LINKLAYER_ETHERNET: u8 = 1;
         let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
@@ -113,7 +115,7 @@ impl HeldBucket {
         })
     }
 
-    /// The burst in bytes, to the nearest that can be told.
+    /// Returns the burst in bytes, rounded up.
     fn burst(&self) -> u128 {
         let nanoseconds = u128::from(self.ticks) << TICK_SHIFT;
         (nanoseconds * u128::from(self.rate)).div_ceil(NANOSECONDS)
@@ -168,18 +170,18 @@ const HTB_PARMS: u16 = 1;
 const HTB_RATE64: u16 = 6;
 const HTB_CEIL64: u16 = 7;
 
-/// What a class sends before the next one's turn. There is one class, so any will do; none
-/// given, the kernel derives one from the rate, and complains of it.
+/// Bytes that a class sends per turn. There is only one class, so the value has no effect. Without
+/// it the kernel derives one from the rate and may log a warning.
 const HTB_QUANTUM: u32 = 60_000;
 
-/// The size of `struct tc_ratespec`, and where the rate is in it.
+/// Size of `struct tc_ratespec`, and the offset of the rate in it.
 const RATE_SPECIFICATION: usize = 12;
 const RATE_OFFSET: usize = 8;
 
 const NANOSECONDS: u128 = 1_000_000_000;
 /// `PSCHED_SHIFT` in `include/net/pkt_sched.h`.
 const TICK_SHIFT: u32 = 6;
-/// The reference counts in microseconds and rounds down.
+/// A microsecond, rounded up: the reference counts in microseconds and rounds down.
 const TICKS_OF_A_MICROSECOND: u32 = 16;
 
 #[cfg(test)]

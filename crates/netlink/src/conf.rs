@@ -1,35 +1,36 @@
-//! What `net.ipv4.conf` and `net.ipv6.conf` say of a link, without a look into `/proc/sys`.
+//! Reads `net.ipv4.conf` and `net.ipv6.conf` of a link by netlink instead of `/proc/sys`.
 //!
-//! A file below `/proc/sys/net` is found among those of all namespaces, one by one
-//! (`proc_sys_compare` in `fs/proc/proc_sysctl.c`), which takes a millisecond at a thousand.
+//! The kernel looks a file below `/proc/sys/net` up among those of all namespaces, one by one
+//! (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With a thousand namespaces a lookup takes a
+//! millisecond.
 
 use netlink_packet_core::{DefaultNla, Emitable as _, NLA_F_NESTED};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InetDevConf, LinkAttribute,
 };
 
-/// How a link takes part in IPv6.
+/// IPv6 settings of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6 {
-    /// `disable_ipv6`: it has no address.
+    /// `disable_ipv6`: the link has no IPv6 address.
     pub is_disabled: bool,
-    /// Where its link-local address comes from.
+    /// Source of its link-local address.
     pub link_local: LinkLocalOrigin,
 }
 
-/// Where the link-local address of a link comes from once it is up: `addr_gen_mode`.
+/// Source of a link's link-local address once the link is up: `addr_gen_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLocalOrigin {
-    /// From its MAC, as [`crate::MacAddress::link_local`].
+    /// The MAC, as in [`crate::MacAddress::link_local`].
     Mac,
-    /// It has none that nobody adds.
+    /// The kernel generates none.
     None,
-    /// From a secret.
+    /// A secret.
     Secret,
 }
 
 impl Ipv6 {
-    /// `None` without IPv6: the kernel has none, or the link's MTU is under 1280 bytes.
+    /// Returns `None` without IPv6: the kernel has none, or the link's MTU is under 1280 bytes.
     pub(crate) fn read(families: &[AfSpecUnspec]) -> Option<Self> {
         let mut attributes = families.iter().flat_map(|family| match family {
             AfSpecUnspec::Inet6(attributes) => attributes.as_slice(),
@@ -45,7 +46,7 @@ impl Ipv6 {
     }
 }
 
-/// `route_localnet` of a link.
+/// Returns `route_localnet` of a link.
 pub(crate) fn routes_localnet(families: &[AfSpecUnspec]) -> bool {
     let mut attributes = families.iter().flat_map(|family| match family {
         AfSpecUnspec::Inet(attributes) => attributes.as_slice(),
@@ -74,7 +75,7 @@ impl LinkLocalOrigin {
     }
 }
 
-/// `arp_notify` of a link.
+/// Returns the attribute that sets `arp_notify` of a link to 1.
 pub(crate) fn arp_notify() -> LinkAttribute {
     let mut conf = InetDevConf::default();
     conf.arp_notify = 1;
@@ -82,7 +83,8 @@ pub(crate) fn arp_notify() -> LinkAttribute {
     LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![conf])])
 }
 
-/// `route_localnet` of a link. netlink-packet-route leaves out what is 0.
+/// Returns the attribute that sets `route_localnet` of a link. netlink-packet-route omits values of
+/// 0, so this builds the bytes.
 pub(crate) fn route_localnet(value: u32) -> LinkAttribute {
     let value = DefaultNla::new(ROUTE_LOCALNET, value.to_ne_bytes().to_vec());
     let inet = nested(AF_INET, &nested(CONF, &value));

@@ -23,7 +23,7 @@ use crate::transport::Transport;
 use crate::veth::VethPair;
 use crate::vlan::PortVlans;
 
-/// A netlink socket in the namespace in which it was opened, for requests.
+/// A netlink socket for requests; it belongs to the namespace in which it was opened.
 pub struct Connection {
     pub(crate) transport: Transport,
 }
@@ -38,7 +38,7 @@ impl Connection {
         Ok(Self { transport })
     }
 
-    /// Opens a socket in `namespace`; it stays there.
+    /// Opens a socket in `namespace`; the calling thread stays in its own namespace.
     ///
     /// # Errors
     /// [`Error::Open`] and [`Error::Namespace`].
@@ -46,8 +46,8 @@ impl Connection {
         namespace.run(Self::open)?
     }
 
-    /// Opens the namespace that `path` names and a socket in it; `None` where nothing is
-    /// left of the namespace.
+    /// Opens the namespace at `path` and a socket in it. Returns `None` if the namespace no longer
+    /// exists.
     ///
     /// # Errors
     /// As [`Self::open_in`].
@@ -63,8 +63,8 @@ impl Connection {
         }
     }
 
-    /// The number by which this namespace knows `other`, as in [`Link::peer_namespace`];
-    /// `None` where it knows none. As `ip netns list-id`.
+    /// Returns the number by which this namespace knows `other`, as in [`Link::peer_namespace`].
+    /// Returns `None` if no number is assigned. Equivalent to `ip netns list-id`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -81,29 +81,30 @@ impl Connection {
         Ok(replies.find_map(|reply| reply.attributes.iter().find_map(nsid)))
     }
 
-    /// Sends all `requests` back to back and waits until each is carried out or refused.
+    /// Sends all `requests` back to back and waits until the kernel has carried out or refused
+    /// each.
     ///
     /// # Errors
-    /// The first refusal. The others are carried out all the same: they are no
+    /// The first refusal. The kernel carries out the other requests all the same: they are not a
     /// transaction.
     pub fn execute(&self, requests: Vec<Request>) -> Result<(), Error> {
         self.transport.execute(requests).map(drop)
     }
 
-    /// The link called `name`. As `ip link show`.
+    /// Returns the link called `name`. Equivalent to `ip link show`.
     ///
     /// # Errors
-    /// [`Error::Refused`], for which [`Error::is_not_found`] holds where there is none.
+    /// [`Error::Refused`]; [`Error::is_not_found`] holds if the link does not exist.
     pub fn link(&self, name: &str) -> Result<Link, Error> {
         let request = link_named(name);
         let operation = request.operation.clone();
         first_link(operation, &self.transport.execute(vec![request])?)
     }
 
-    /// The link called `name`, if there is one.
+    /// Returns the link called `name`, or `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`Self::link`], but for a link that does not exist.
+    /// As [`Self::link`], except for a link that does not exist.
     pub fn find_link(&self, name: &str) -> Result<Option<Link>, Error> {
         match self.link(name) {
             Ok(link) => Ok(Some(link)),
@@ -112,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// The link with this index.
+    /// Returns the link with this index.
     ///
     /// # Errors
     /// As [`Self::link`].
@@ -122,10 +123,10 @@ impl Connection {
         self.one_link(format!("read link number {index}"), message)
     }
 
-    /// Carries `changes` out on the link called `name`, and returns it as it is then.
+    /// Applies `changes` to the link called `name` and returns the changed link.
     ///
     /// # Errors
-    /// [`Error::Refused`]; the other changes are carried out all the same.
+    /// [`Error::Refused`]; the kernel carries out the other changes all the same.
     pub fn change_link(&self, name: &str, changes: &[LinkChange<'_>]) -> Result<Link, Error> {
         let changes = changes.iter();
         let mut requests: Vec<_> = changes.map(|it| Request::change_link(name, it)).collect();
@@ -136,7 +137,7 @@ impl Connection {
         )
     }
 
-    /// Every link. As `ip link show`.
+    /// Returns all links. Equivalent to `ip link show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -144,8 +145,8 @@ impl Connection {
         self.links_like(LinkMessage::default())
     }
 
-    /// Every link that is no port of a bridge or bond; none on kernels before 5.15. As `ip link
-    /// show nomaster`.
+    /// Returns all links that are not ports of a bridge or bond; empty on kernels before 5.15.
+    /// Equivalent to `ip link show nomaster`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -155,7 +156,7 @@ impl Connection {
         self.links_like(request)
     }
 
-    /// Every port of the bridge with this index. As `ip link show master`.
+    /// Returns all ports of the bridge with this index. Equivalent to `ip link show master`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -167,8 +168,8 @@ impl Connection {
         Ok(ports)
     }
 
-    /// How many ports the bridge with this index has. As `bridge link show`, for which the kernel
-    /// tells much less of each than for [`Self::ports`].
+    /// Returns the number of ports of the bridge with this index. The kernel's reply is much
+    /// shorter than for [`Self::ports`]. Equivalent to `bridge link show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -181,7 +182,8 @@ impl Connection {
         Ok(ports.count())
     }
 
-    /// The VLANs that the port with this index, or the bridge itself, carries. As `bridge vlan show dev`.
+    /// Returns the VLANs of the port, or of the bridge itself, with this index. Equivalent to
+    /// `bridge vlan show dev`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -198,12 +200,11 @@ impl Connection {
         Ok(port.flat_map(|it| PortVlans::from_message(&it)).collect())
     }
 
-    /// Makes a bridge, down and without ports. As `ip link add NAME address MAC mtu MTU
-    /// type bridge`.
+    /// Creates a bridge without ports; it is down. Equivalent to `ip link add NAME address MAC mtu
+    /// MTU type bridge`.
     ///
     /// # Errors
-    /// [`Error::Refused`], for which [`Error::is_already_exists`] holds where the name is
-    /// taken.
+    /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken.
     pub fn add_bridge(&self, name: &str, mac: MacAddress, mtu: u32) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.attributes = vec![
@@ -221,13 +222,13 @@ impl Connection {
         )])
     }
 
-    /// Makes both ends of a pair where they belong, down, then `changes`; returns the host's end
-    /// and its bridge, as they are then.
+    /// Creates both ends of a pair in their namespaces, down, then carries out `changes`. Returns
+    /// the host's end and its bridge after the changes.
     ///
-    /// As `ip link add … master … type veth peer … netns …`.
+    /// Equivalent to `ip link add … master … type veth peer … netns …`.
     ///
     /// # Errors
-    /// [`Error::Refused`]: a name is taken, the bridge is full, …
+    /// [`Error::Refused`], for example if a name is taken or the bridge is full.
     pub fn add_veth(
         &self,
         pair: &VethPair<'_>,
@@ -251,10 +252,10 @@ impl Connection {
         }
     }
 
-    /// Deletes the link, and waits until the kernel has freed it. As `ip link delete`.
+    /// Deletes the link and waits until the kernel has freed it. Equivalent to `ip link delete`.
     ///
     /// # Errors
-    /// [`Error::Refused`], for which [`Error::is_not_found`] holds where it is gone.
+    /// [`Error::Refused`]; [`Error::is_not_found`] holds if the link does not exist.
     pub fn delete_link(&self, link: &Link) -> Result<(), Error> {
         self.delete_index(link.index, format!("delete link {}", link.name))
     }
@@ -266,7 +267,8 @@ impl Connection {
         self.execute(vec![Request::change(operation, message, 0)])
     }
 
-    /// Unicast routes of both families and all tables. As `ip route show table all`.
+    /// Returns the unicast routes of both families and all tables. Equivalent to `ip route show
+    /// table all`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -274,8 +276,8 @@ impl Connection {
         self.routes_of_kind(RouteType::Unicast, Route::from_message)
     }
 
-    /// Routes of both families and all tables by which the kernel drops packets. As `ip route show
-    /// table all type blackhole`, and so on.
+    /// Returns the routes of both families and all tables that make the kernel drop packets. As `ip
+    /// route show table all type blackhole`, and likewise for the other types.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -283,7 +285,7 @@ impl Connection {
         self.routes_of_kind(RouteType::Unspec, DiscardingRoute::from_message)
     }
 
-    /// Those that `read` takes: the kernel may return routes of other kinds, too.
+    /// Returns the routes that `read` accepts: the kernel may return routes of other kinds too.
     fn routes_of_kind<T>(
         &self,
         kind: RouteType,
@@ -315,7 +317,7 @@ impl Connection {
         self.answers(Request::read_all(operation, message))
     }
 
-    /// All that the kernel answers to one request.
+    /// Returns all of the kernel's answers to one request.
     pub(crate) fn answers(&self, request: Request) -> Result<Vec<Message>, Error> {
         let replies = self.transport.execute(vec![request])?;
         Ok(replies.into_iter().flatten().collect())
@@ -335,7 +337,7 @@ pub(crate) fn first_link(operation: String, replies: &[Vec<Message>]) -> Result<
     })
 }
 
-/// The question of [`Connection::link`].
+/// Returns the request of [`Connection::link`].
 pub(crate) fn link_named(name: &str) -> Request {
     let mut message = LinkMessage::default();
     let attribute = LinkAttribute::IfName(name.to_owned());
@@ -348,17 +350,17 @@ fn read_link(operation: String, message: LinkMessage) -> Request {
     Request::new(operation, message, 0)
 }
 
-/// Counters make up most of a link's description, and nobody looks at them.
+/// Leaves the counters out of the reply: they make up most of it and no caller uses them.
 fn without_statistics(mut message: LinkMessage) -> LinkMessage {
     let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
     message.attributes.push(mask);
     message
 }
 
-/// The master of links that have none (`link_master_filtered` in net/core/rtnetlink.c).
+/// Value that selects links without a master (`link_master_filtered` in net/core/rtnetlink.c).
 const NONE: u32 = u32::MAX;
 
-/// `NETNSA_NSID_NOT_ASSIGNED` is -1.
+/// Returns the number; `None` for -1, which is `NETNSA_NSID_NOT_ASSIGNED`.
 fn nsid(attribute: &NsidAttribute) -> Option<i32> {
     match attribute {
         NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),

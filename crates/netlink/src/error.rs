@@ -1,22 +1,22 @@
-//! What the kernel refuses, told so that a person can act on it.
+//! Errors: the operation, its object and the kernel's reason.
 
 use std::io;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
-/// A failed operation, with what was being done to what.
+/// A failed operation and its object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No socket could be had.
+    /// The kernel did not open a socket.
     #[error("open a netlink socket")]
     Open {
-        /// The kernel's reason.
+        /// The system's reason.
         #[source]
         source: io::Error,
     },
-    /// The namespace to open a socket in cannot be entered.
+    /// The thread cannot enter the namespace to open a socket in.
     #[error(transparent)]
     Namespace(#[from] netns::Error),
     /// The kernel refused a request.
@@ -26,29 +26,29 @@ pub enum Error {
         operation: String,
         /// The kernel's error number.
         errno: Errno,
-        /// The kernel's own words, where it has any (extended acknowledgement).
+        /// The kernel's message, if it sent one (extended acknowledgement).
         message: Option<String>,
     },
-    /// The kernel did not answer, or not with what was asked for.
+    /// The kernel did not answer, or answered with something else.
     #[error("{operation}: {reason}")]
     Unanswered {
         /// The operation and its object.
         operation: String,
-        /// What came instead.
+        /// What happened instead.
         reason: &'static str,
     },
-    /// An event did not come.
+    /// An awaited event did not occur in time.
     #[error("waited {} s for {what}", after.as_secs_f32())]
     Timeout {
-        /// What was waited for.
+        /// The awaited event.
         what: String,
-        /// How long.
+        /// The time waited.
         after: Duration,
     },
 }
 
 impl Error {
-    /// The kernel's error number, where it gave one.
+    /// Returns the kernel's error number, if it gave one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { errno, .. } => Some(*errno),
@@ -56,7 +56,7 @@ impl Error {
         }
     }
 
-    /// What was named does not exist.
+    /// Returns whether the named object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(
             self.errno(),
@@ -64,17 +64,19 @@ impl Error {
         )
     }
 
-    /// No namespace has the number that was asked for, or it ends at this moment (`get_net_ns_by_id`).
+    /// Returns whether no namespace has the requested number, or it is being removed
+    /// (`get_net_ns_by_id`).
     pub fn is_no_namespace(&self) -> bool {
         self.errno() == Some(Errno::EINVAL)
     }
 
-    /// No route leads there.
+    /// Returns whether no route matches the destination.
     pub(crate) fn is_no_route(&self) -> bool {
         self.errno() == Some(Errno::ENETUNREACH)
     }
 
-    /// The route drops the packets: `unreachable`, `prohibit` or `blackhole`, in this order.
+    /// Returns whether the route drops the packets: `unreachable`, `prohibit` or `blackhole`, in
+    /// the order below.
     pub(crate) fn is_discarding_route(&self) -> bool {
         matches!(
             self.errno(),
@@ -82,34 +84,34 @@ impl Error {
         )
     }
 
-    /// The kernel does not know the address family, such as IPv6 with `ipv6.disable=1`.
+    /// Returns whether the kernel lacks the address family, for example IPv6 with `ipv6.disable=1`.
     pub(crate) fn is_unknown_family(&self) -> bool {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT))
     }
 
-    /// No queueing discipline is where one was asked for, or one that the kernel keeps to
-    /// itself.
+    /// Returns whether no qdisc exists at the requested place, or only one that the kernel does not
+    /// show.
     pub(crate) fn is_no_qdisc(&self) -> bool {
         matches!(self.errno(), Some(Errno::ENOENT | Errno::EINVAL))
     }
 
-    /// The bridge has as many ports as it can hold.
+    /// Returns whether the bridge has its maximum number of ports.
     pub fn is_bridge_full(&self) -> bool {
         self.errno() == Some(Errno::EXFULL)
     }
 
-    /// The kernel was built without what it takes.
+    /// Returns whether the kernel was built without the required feature.
     pub fn is_not_supported(&self) -> bool {
         self.errno() == Some(Errno::EOPNOTSUPP)
     }
 
-    /// The kernel does not know a kind: of a link it says that it is not supported, of a
-    /// discipline, filter or action that it does not find it.
+    /// Returns whether the kernel does not know a kind. It reports an unknown link kind as
+    /// unsupported, and an unknown qdisc, filter or action as not found.
     pub fn is_unknown_kind(&self) -> bool {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::ENOENT))
     }
 
-    /// What was to be made exists.
+    /// Returns whether the object to be created already exists.
     pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)
     }

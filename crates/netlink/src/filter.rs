@@ -18,47 +18,47 @@ use crate::message::Message;
 use crate::qdisc::{Handle, header};
 use crate::request::Request;
 
-/// A filter as it is asked for.
+/// A filter to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filter {
-    /// The lower, the earlier it is asked. Filters of one priority share a protocol.
+    /// The kernel tries lower numbers first. Filters of one priority share a protocol.
     pub priority: u16,
-    /// Which packets it looks at.
+    /// The packets that it matches.
     pub packets: Packets,
-    /// The class that they belong to then.
+    /// The class of the matching packets.
     pub class: Handle,
-    /// Index of the link that they are sent to, if they are. 0 in a filter that was read:
-    /// that link is gone, and the packets are lost.
+    /// Index of the link to redirect the packets to, if any. 0 in a filter that was read from the
+    /// kernel: the link was deleted and the packets are lost.
     pub redirect: Option<u32>,
 }
 
-/// Which packets a filter looks at.
+/// The packets that a filter matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packets {
-    /// All of them, of whatever protocol.
+    /// All packets of any protocol.
     All,
-    /// IP packets that come from an address within.
+    /// IP packets with a source address within the network.
     From(IpNetwork),
-    /// IP packets that go to an address within.
+    /// IP packets with a destination address within the network.
     To(IpNetwork),
 }
 
-/// A filter as the kernel holds it.
+/// A filter as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldFilter {
-    /// Its number among those of its priority.
+    /// Its handle among the filters of its priority.
     number: u32,
-    /// The lower, the earlier it is asked.
+    /// The kernel tries lower numbers first.
     pub priority: u16,
-    /// What it does, where it is one that could have been asked for here.
+    /// Its meaning; `None` if this crate could not have added it.
     pub filter: Option<Filter>,
     protocol: u16,
     kind: String,
 }
 
 impl Request {
-    /// Adds a filter to those that are attached to `parent`. As `tc filter add … u32 match …
-    /// flowid … action mirred egress redirect dev …`.
+    /// Adds a filter to `parent`. Equivalent to `tc filter add … u32 match … flowid … action mirred
+    /// egress redirect dev …`.
     pub fn add_filter(link: u32, parent: Handle, filter: &Filter) -> Self {
         let mut message = header(link, parent, Handle::new(0, 0));
         let protocol = filter.packets.protocol();
@@ -73,21 +73,21 @@ impl Request {
         Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Deletes one filter. As `tc filter delete … handle …`.
+    /// Deletes one filter. Equivalent to `tc filter delete … handle …`.
     pub fn delete_filter(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
         filter.deletion((link, parent), filter.number)
     }
 
-    /// Deletes a filter and all others of its priority, and the tables in which they stood.
-    /// As `tc filter delete … pref …`.
+    /// Deletes a filter, all others of its priority and their hash tables. Equivalent to `tc filter
+    /// delete … pref …`.
     pub fn delete_priority(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
         filter.deletion((link, parent), 0)
     }
 }
 
 impl Connection {
-    /// The filters that are attached to `parent` on the link with this index, in the order in
-    /// which they are asked. As `tc filter show`.
+    /// Returns the filters of `parent` on the link with this index, in the order in which the
+    /// kernel tries them. Equivalent to `tc filter show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -152,7 +152,7 @@ impl Filter {
         options
     }
 
-    /// u32 keeps tables as well, which have no selector.
+    /// Returns `None` for the hash tables of u32, which have no selector, and for unknown filters.
     fn read(priority: u16, protocol: u16, options: &[&TcFilterU32Option]) -> Option<Self> {
         let mut filter = None;
         let (mut class, mut actions) = (Handle::new(0, 0), [].as_slice());
@@ -164,7 +164,7 @@ impl Filter {
                 _ => {}
             }
         }
-        // Whoever is sent away by the first does not come to the next.
+        // A redirected packet does not reach the second action.
         let redirect = match actions.first() {
             None => None,
             Some(action) => Some(redirected_to(action)?),
@@ -187,7 +187,7 @@ impl Packets {
         }
     }
 
-    /// Words of the packet from its IP header on, each with the bits that count.
+    /// Returns the words of the packet to compare, counted from its IP header, with their masks.
     fn selector(self) -> TcU32Selector {
         let mut selector = TcU32Selector::default();
         selector.flags = TcU32SelectorFlags::Terminal;
@@ -200,7 +200,8 @@ impl Packets {
         selector
     }
 
-    /// The packets that `selector` was made for.
+    /// Returns the packets that `selector` matches; `None` if this crate does not build such a
+    /// selector.
     fn read(protocol: u16, selector: &TcU32Selector) -> Option<Self> {
         let offset = selector.keys.first()?.off;
         let packets = match (protocol, offset) {
@@ -233,7 +234,7 @@ impl fmt::Display for Packets {
     }
 }
 
-/// One key for each 32 bits of an address that starts at `offset`.
+/// Returns one key for each 32 bits of an address that starts at `offset`.
 fn keys(subnet: IpNetwork, offset: i32) -> Vec<TcU32Key> {
     let words = words(subnet.network())
         .into_iter()
@@ -271,7 +272,7 @@ fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
     IpNetwork::new(address, u8::try_from(prefix).ok()?).ok()
 }
 
-/// `mirred egress redirect`, after which nobody else sees the packet.
+/// Returns `mirred egress redirect`, which takes the packet off the link.
 fn redirect(link: u32) -> TcAction {
     let mut mirror = TcMirror::default();
     mirror.generic.action = TcActionType::Stolen;
@@ -302,7 +303,7 @@ fn redirected_to(action: &TcAction) -> Option<u32> {
     })
 }
 
-/// Priority and protocol share a word of the header, the latter as it is on the wire.
+/// Returns the header's word of priority and protocol; the protocol is in network byte order.
 fn info(priority: u16, protocol: u16) -> u32 {
     u32::from(priority) << 16 | u32::from(protocol.to_be())
 }
@@ -313,7 +314,7 @@ fn halves(info: u32) -> [u16; 2] {
 
 const U32: &str = "u32";
 
-/// `include/uapi/linux/if_ether.h`.
+/// Values from `include/uapi/linux/if_ether.h`.
 const ETH_P_ALL: u16 = 0x0003;
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;

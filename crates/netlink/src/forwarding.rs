@@ -1,4 +1,4 @@
-//! Whether packets from elsewhere are passed on.
+//! Reads whether the host forwards packets.
 
 use netlink_packet_core::{DecodeError, DefaultNla, Emitable, Nla as _, NlasIterator, Parseable};
 use nix::libc::{AF_INET, AF_INET6, RTM_GETNETCONF, RTM_NEWNETCONF};
@@ -18,8 +18,9 @@ pub enum Family {
 }
 
 impl Connection {
-    /// Whether the host forwards packets of this family. As `sysctl net.ipv4.conf.all.forwarding` or
-    /// `ip -6 netconf show dev all`, without a look into `/proc/sys`.
+    /// Returns whether the host forwards packets of this family. As `sysctl
+    /// net.ipv4.conf.all.forwarding` or `ip -6 netconf show dev all`, without a lookup in
+    /// `/proc/sys`.
     ///
     /// # Errors
     /// [`Error::Refused`]: the kernel does not know the family.
@@ -47,7 +48,7 @@ impl Connection {
     }
 }
 
-/// What `include/uapi/linux/netconf.h` describes and netlink-packet-route does not.
+/// The message of `include/uapi/linux/netconf.h`, which netlink-packet-route lacks.
 pub(crate) struct Netconf {
     family: u8,
     attributes: Vec<DefaultNla>,
@@ -78,7 +79,7 @@ impl Parseable<[u8]> for Netconf {
     }
 }
 
-/// `struct netconfmsg`, and what aligns the attributes.
+/// `struct netconfmsg` with the padding before the attributes, in bytes.
 const HEADER: usize = 4;
 /// `NETCONFA_IFINDEX`, and `NETCONFA_IFINDEX_ALL` as its value.
 const LINK: u16 = 1;

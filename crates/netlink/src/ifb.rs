@@ -1,4 +1,4 @@
-//! Intermediate functional blocks: links on which packets that arrive elsewhere can wait.
+//! ifb devices: links that queue packets redirected from other links.
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
@@ -11,23 +11,24 @@ use crate::mac::MacAddress;
 use crate::message::Message;
 use crate::request::Request;
 
-/// An intermediate functional block to be made.
+/// An ifb device to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ifb<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its address; one that the kernel chose would be rewritten by udev.
+    /// Its MAC: udev rewrites one that the kernel chose.
     pub mac: MacAddress,
     /// In bytes.
     pub mtu: u32,
 }
 
 impl Connection {
-    /// Makes it, down, and returns it. As `ip link add NAME address MAC mtu MTU type ifb`.
+    /// Creates the device, down, and returns it. Equivalent to `ip link add NAME address MAC mtu
+    /// MTU type ifb`.
     ///
     /// # Errors
-    /// [`Error::Refused`], for which [`Error::is_already_exists`] holds where the name is
-    /// taken, and [`Error::is_not_supported`] where the kernel has no such links.
+    /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken,
+    /// [`Error::is_not_supported`] if the kernel lacks ifb.
     pub fn add_ifb(&self, ifb: &Ifb<'_>) -> Result<Link, Error> {
         let mut message = LinkMessage::default();
         message.attributes = vec![

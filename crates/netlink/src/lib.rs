@@ -1,12 +1,11 @@
-//! Links, addresses, routes and queueing disciplines of one network namespace, over
-//! rtnetlink; and `IPsec` policies that block packets.
+//! Links, addresses, routes and qdiscs of one network namespace over rtnetlink, and `IPsec`
+//! policies that block packets.
 //!
-//! A [`Connection`] belongs to the namespace that it was opened in. Its methods block
-//! until the kernel has answered; what can take longer is waited for by event, with a
-//! deadline, by a [`Monitor`].
+//! A [`Connection`] belongs to the namespace in which it was opened. Its methods block until the
+//! kernel has answered. A [`Monitor`] waits for slower changes by event and with a deadline.
 //!
-//! This crate does not know what a container or an attachment is, and it makes no
-//! decisions: it says what the kernel has, and does what it is told.
+//! This crate does not know containers or attachments and makes no decisions. It reports the
+//! kernel's state and carries out requests.
 
 mod address;
 mod bucket;

@@ -15,13 +15,13 @@ use crate::message::Message;
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The number by which requests name it; unique in its namespace.
+    /// Number that identifies the link in requests; unique in its namespace.
     pub index: u32,
-    /// The name; unique in its namespace.
+    /// Name; unique in its namespace.
     pub name: String,
-    /// What it is.
+    /// Kind of link.
     pub kind: LinkKind,
-    /// The Ethernet address, where it has one.
+    /// Ethernet address, if it has one.
     pub mac: Option<MacAddress>,
     /// In bytes.
     pub mtu: u32,
@@ -29,35 +29,35 @@ pub struct Link {
     pub is_up: bool,
     /// Operationally up: it passes traffic (RFC 2863).
     pub is_operational: bool,
-    /// Whether something is at its other end.
+    /// State of its other end.
     pub carrier: Carrier,
-    /// It was told to receive everything.
+    /// The administrator or a program switched promiscuous mode on.
     pub is_promiscuous: bool,
     /// Index of the bridge or bond that it is a port of.
     pub master: Option<u32>,
-    /// Index of the link below it or, for a veth, of its peer, which may be in another
+    /// Index of the link below it. For a veth it is the index of its peer, which may be in another
     /// namespace.
     pub peer: Option<u32>,
-    /// The namespace that `peer` is in, by the number that this one knows it by; `None`
-    /// for this one.
+    /// Number by which this namespace knows the namespace of `peer`; `None` if `peer` is in this
+    /// one.
     pub peer_namespace: Option<i32>,
-    /// The text that somebody left on it.
+    /// Alias that a program or an administrator set (`ifalias`).
     pub alias: Option<String>,
-    /// What its bridge says of it.
+    /// Bridge port settings, if it is a port.
     pub port: Option<BridgePort>,
-    /// How it treats VLANs, where it is a bridge.
+    /// VLAN settings, if it is a bridge.
     pub bridge_vlans: Option<BridgeVlans>,
-    /// `route_localnet`: packets of 127.0.0.0/8 come in and leave by it.
+    /// `route_localnet`: the link accepts and sends packets of 127.0.0.0/8.
     pub routes_localnet: bool,
-    /// How it takes part in IPv6; `None` without: the kernel has none, or its MTU is under 1280 bytes.
+    /// IPv6 settings; `None` without IPv6: the kernel has none, or the MTU is under 1280 bytes.
     pub ipv6: Option<Ipv6>,
 }
 
-/// What a link is.
+/// Kind of a link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkKind {
-    /// A device driver's: a network card, real or emulated.
+    /// A network card, real or emulated.
     #[default]
     Physical,
     /// `lo`.
@@ -66,41 +66,41 @@ pub enum LinkKind {
     Bridge,
     /// One end of a pair.
     Veth,
-    /// An intermediate functional block.
+    /// An ifb device.
     Ifb,
-    /// The host's end of the VLAN with this number, on the link that is its `peer`.
+    /// The host's end of the VLAN with this number; `peer` is the link below it.
     Vlan(u16),
-    /// Any other virtual link, as `ip -details link` names it.
+    /// Any other virtual link, by its name in `ip -details link`.
     Other(String),
 }
 
-/// Whether a link has something at its other end.
+/// Whether a link's other end is there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Carrier {
-    /// Nothing, or the link is down.
+    /// No carrier, or the link is down.
     #[default]
     Off,
-    /// A switch, a peer that is up, or no such thing is known to the link.
+    /// A switch or a peer that is up, or a link without a notion of carrier.
     On,
 }
 
-/// How a bridge treats VLANs.
+/// VLAN settings of a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BridgeVlans {
-    /// Each port passes the VLANs that it carries, and no others.
+    /// Each port passes only the VLANs that it carries.
     pub filtering: bool,
-    /// The one that ports without tag are in at first; 0 for none.
+    /// Default VLAN of new ports, untagged; 0 for none.
     pub default: u16,
 }
 
-/// A link's side of the bridge that it is a port of.
+/// Settings of a bridge port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BridgePort {
-    /// Whether it passes frames.
+    /// State in the spanning tree.
     pub state: PortState,
-    /// Frames may leave by the port that they came in by.
+    /// Frames may leave by the port through which they came in.
     pub hairpin: bool,
-    /// It exchanges frames with ports that are not isolated, and with the bridge itself.
+    /// The port exchanges frames only with ports that are not isolated and with the bridge itself.
     pub isolated: bool,
 }
 
@@ -110,21 +110,21 @@ pub struct BridgePort {
 pub enum PortState {
     /// The link is down.
     Disabled,
-    /// Frames are dropped, none are learnt from.
+    /// The port drops frames and does not learn addresses from them.
     Listening,
-    /// Frames are dropped and learnt from.
+    /// The port drops frames and learns addresses from them.
     Learning,
     /// Frames pass.
     Forwarding,
-    /// Frames are dropped to break a loop.
+    /// The port drops frames to break a loop.
     Blocking,
 }
 
 impl Connection {
-    /// Those of the links called `names` that there are, in that order, by one question.
+    /// Returns the existing links among `names`, in that order, in one batch of requests.
     ///
     /// # Errors
-    /// [`Error::Refused`], but not for a link that does not exist.
+    /// [`Error::Refused`], except for a link that does not exist.
     pub fn links_named<'n>(
         &self,
         names: impl IntoIterator<Item = &'n str>,
@@ -197,7 +197,7 @@ impl Link {
                     InfoKind::Bridge => LinkKind::Bridge,
                     InfoKind::Veth => LinkKind::Veth,
                     InfoKind::Ifb => LinkKind::Ifb,
-                    // The number follows.
+                    // `LinkInfo::Data` sets the number.
                     InfoKind::Vlan => LinkKind::Vlan(0),
                     other => LinkKind::Other(other.to_string()),
                 }

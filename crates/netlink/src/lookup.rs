@@ -1,4 +1,4 @@
-//! Which route the kernel takes to an address.
+//! Looks up the route that the kernel uses for an address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,8 +16,8 @@ use crate::route::{Route, address};
 use crate::transport::Outcome;
 
 impl Connection {
-    /// Index of the link by which packets to `address` leave; `None` where no route leads
-    /// there. As `ip route get`.
+    /// Returns the index of the link through which packets to `address` leave, or `None` without a
+    /// route. Equivalent to `ip route get`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -27,8 +27,8 @@ impl Connection {
         Ok(route.and_then(|route| route.links().next()))
     }
 
-    /// The routes in the kernel's tables that lead to `addresses`, in that order; `None` where packets go
-    /// nowhere. As `ip route get fibmatch`.
+    /// Returns the routes that match `addresses`, in that order; `None` if the kernel drops the
+    /// packets or has no route. Equivalent to `ip route get fibmatch`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -40,10 +40,10 @@ impl Connection {
         self.lookups(addresses)?.into_iter().map(route).collect()
     }
 
-    /// The default routes that packets take, at most one of each family, by looking up an address that no other
-    /// route leads to: the time does not depend on the number of routes.
+    /// Returns the default routes in use, at most one of each family. It looks up an address that
+    /// no other route matches, so the time does not depend on the number of routes.
     ///
-    /// Where other routes lead to all addresses tried, every route is read, and any default route counts.
+    /// If other routes match all tried addresses, it reads all routes and any default route counts.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -71,7 +71,7 @@ impl Connection {
         Ok(found)
     }
 
-    /// All default routes, of both families and all tables. The kernel goes through every route.
+    /// Returns all default routes of both families and all tables. The kernel walks all routes.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -111,7 +111,7 @@ impl Connection {
     }
 }
 
-/// `None` for a route that drops packets.
+/// Returns `None` for a route that drops packets.
 fn matched(replies: &[Message]) -> Option<Route> {
     let message = replies
         .iter()
@@ -127,7 +127,7 @@ fn request(to: IpAddr, message: &RouteMessage) -> Request {
     Request::new(format!("look up the route to {to}"), message, 0)
 }
 
-/// The question which way packets to `to` take.
+/// Returns the request for the route to `to`.
 fn lookup(to: IpAddr) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family(to);
@@ -138,7 +138,7 @@ fn lookup(to: IpAddr) -> RouteMessage {
     message
 }
 
-/// The question for all unicast routes.
+/// Returns the request for all unicast routes of a family.
 fn list(family: Family) -> Request {
     let mut message = RouteMessage::default();
     message.header.kind = RouteType::Unicast;
@@ -149,15 +149,15 @@ fn list(family: Family) -> Request {
     Request::read_all("read routes", Message::new(RTM_GETROUTE, &message))
 }
 
-/// Addresses that hardly any route but a default one leads to: for documentation (RFC 5737), reserved
-/// (RFC 1112), and assigned but not announced to the Internet.
+/// Addresses that hardly any route but a default route matches: for documentation (RFC 5737),
+/// reserved (RFC 1112), and assigned but not announced to the Internet.
 const PROBES_V4: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
     IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1)),
     IpAddr::V4(Ipv4Addr::new(30, 0, 0, 1)),
 ];
 
-/// Two of space that is not assigned to anything (RFC 4291), and one for documentation (RFC 3849).
+/// Two addresses of unassigned space (RFC 4291) and one for documentation (RFC 3849).
 const PROBES_V6: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0x4000, 0, 0, 0, 0, 0, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 1)),

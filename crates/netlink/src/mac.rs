@@ -9,13 +9,13 @@ use std::str::FromStr;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// One interface can have it: it is no group address and not all zeros.
+    /// Returns whether an interface can have it: not a group address and not all zeros.
     pub fn is_unicast(self) -> bool {
         let [first, ..] = self.0;
         first & 1 == 0 && self.0 != [0; 6]
     }
 
-    /// The IPv6 address that a link with this one has on its own network (RFC 4291, appendix A).
+    /// Returns the link-local IPv6 address of a link with this MAC (RFC 4291, appendix A).
     pub fn link_local(self) -> Ipv6Addr {
         let [vendor @ .., device1, device2, device3] = self.0;
         let [vendor1, vendor2, vendor3] = vendor;
@@ -29,7 +29,7 @@ impl MacAddress {
         Ipv6Addr::new(0xfe80, 0, 0, 0, first, second, third, fourth)
     }
 
-    /// The bytes of a link-layer attribute, where they are an Ethernet address.
+    /// Reads a link-layer attribute; `None` if it is not an Ethernet address.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
@@ -45,8 +45,8 @@ impl fmt::Display for MacAddress {
 impl FromStr for MacAddress {
     type Err = InvalidMac;
 
-    /// Twelve hexadecimal digits: pairs separated by colons or by hyphens, or three groups of four separated
-    /// by dots.
+    /// Parses twelve hexadecimal digits: pairs separated by colons or hyphens, or three groups of
+    /// four separated by dots.
     fn from_str(text: &str) -> Result<Self, InvalidMac> {
         let separator = text.chars().find(|it| !it.is_ascii_hexdigit());
         let (separator, groups) = match separator {
@@ -71,13 +71,13 @@ impl FromStr for MacAddress {
     }
 }
 
-/// Of an address in hexadecimal.
+/// Hexadecimal digits of an address.
 const DIGITS: usize = 12;
 
-/// The bit of the first byte by which a vendor's address differs from a local one.
+/// Bit of the first byte that is 1 in a locally administered address.
 const UNIVERSAL: u8 = 2;
 
-/// A text that is no Ethernet address.
+/// The text is not an Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no MAC address of the form 0a:58:0a:01:00:02")]
 pub struct InvalidMac;

@@ -1,7 +1,7 @@
-//! What goes over the socket: a kind, and bytes that are taken apart by whoever waits for that kind.
+//! Messages of the socket: a type, and bytes that the receiver parses if it expects that type.
 //!
-//! The enum of all of rtnetlink's messages, which netlink-packet-route has, would bring the code along
-//! by which neighbours, rules and statistics are read.
+//! netlink-packet-route's enum of all rtnetlink messages would link code that parses neighbours,
+//! rules and statistics.
 
 use std::convert::Infallible;
 
@@ -18,14 +18,15 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// One of this kind, such as `RTM_NEWLINK`.
+    /// Builds a message of this type, such as `RTM_NEWLINK`.
     pub fn new(kind: u16, content: &impl Emitable) -> Self {
         let mut body = vec![0; content.buffer_len()];
         content.emit(&mut body);
         Self { kind, body }
     }
 
-    /// What it says, if it is of this kind. What is no such content is no answer.
+    /// Parses the content if the message is of this type. Returns `None` for another type and for
+    /// content that does not parse.
     pub fn read<M: Parseable<[u8]>>(&self, kind: u16) -> Option<M> {
         if self.kind != kind {
             return None;
@@ -33,18 +34,18 @@ impl Message {
         M::parse(&self.body).ok()
     }
 
-    /// What kind of message it is.
+    /// Returns the type, such as `RTM_NEWLINK`.
     pub fn kind(&self) -> u16 {
         self.kind
     }
 
-    /// The length of the destination's prefix, of a message about a route (`struct rtmsg`).
+    /// Returns the prefix length of the destination in a route message (`struct rtmsg`).
     pub fn destination_length(&self) -> Option<u8> {
         self.body.get(1).copied()
     }
 
-    /// The family and the index of the link, by which every message about links or addresses begins
-    /// (`struct ifinfomsg`, `struct ifaddrmsg`).
+    /// Returns the family and the link's index, with which every message about links or addresses
+    /// begins (`struct ifinfomsg`, `struct ifaddrmsg`).
     pub fn subject(&self) -> Option<(AddressFamily, u32)> {
         let [family, _, _, _, a, b, c, d] = *self.body.first_chunk()?;
         Some((family.into(), u32::from_ne_bytes([a, b, c, d])))

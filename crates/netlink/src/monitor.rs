@@ -1,4 +1,4 @@
-//! Waiting for the kernel: by event, with a deadline.
+//! Waits for changes in the kernel by event, with a deadline.
 
 use std::time::{Duration, Instant};
 
@@ -11,54 +11,55 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::transport::{Event, Group, Transport};
 
-/// Hears of changes to links and IPv6 addresses in one namespace.
+/// Listens to changes of links and IPv6 addresses in one namespace.
 ///
-/// It asks nothing: on a busy host the events of others overrun its socket, and what is
-/// lost then would be an answer as well. So a [`Connection`] to the same namespace asks.
-/// One of [`Self::new`] opens its socket when an answer is not yet the one that is waited for,
-/// which with a pair of links is seldom. One of [`Self::open`] believes what it hears, and asks
-/// only when it hears nothing: an answer takes the lock that the kernel holds while it works on
-/// a link that comes up.
+/// The monitor sends no requests: events of other links overrun its socket on a busy host, and
+/// answers would be lost with them. A [`Connection`] to the same namespace asks instead.
+///
+/// A monitor of [`Self::new`] opens its socket only if the first answer is not yet the awaited one,
+/// which is rare for a pair of links. A monitor of [`Self::open`] trusts the events and asks only
+/// when none arrive. An answer takes the lock that the kernel holds while it brings a link up.
 pub struct Monitor {
     transport: Option<Transport>,
 }
 
-/// What is waited for.
+/// The awaited change.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait<'a> {
     /// Index of the link.
     pub link: u32,
-    /// In words, for the error: `eth0 to come up`.
+    /// Description for the error: `eth0 to come up`.
     pub what: &'a str,
-    /// How long at the most.
+    /// Longest time to wait.
     pub deadline: Duration,
 }
 
-/// What an event says of what is waited for.
+/// What an event means for the awaited change.
 enum Verdict<T> {
     Found(T),
     MayBe,
     Nothing,
 }
 
-/// What an event says of a link that is to be gone.
+/// What an event means for a link that is being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// It is gone for everybody.
+    /// The kernel has unlisted it: no process finds it any more.
     Gone,
-    /// None came, or one of something else.
+    /// No event came, or one about another object.
     Nothing,
-    /// It may have been among events that were lost.
+    /// Events were lost; the awaited one may have been among them.
     Lost,
 }
 
 impl Monitor {
-    /// Hears of the calling thread's namespace when it has to.
+    /// Creates a monitor that starts to listen, in the calling thread's namespace, when it has to
+    /// wait.
     pub fn new() -> Self {
         Self { transport: None }
     }
 
-    /// Hears of the calling thread's namespace from now on.
+    /// Starts to listen in the calling thread's namespace.
     ///
     /// # Errors
     /// [`Error::Open`].
@@ -67,10 +68,10 @@ impl Monitor {
         Ok(Self { transport })
     }
 
-    /// Waits until the link is as `condition` wants it, and returns it.
+    /// Waits until `condition` holds for the link, and returns the link.
     ///
     /// # Errors
-    /// [`Error::Timeout`] in the words of `wait`; whatever reading the link says.
+    /// [`Error::Timeout`] with the description of `wait`, and errors of reading the link.
     pub fn wait_for_link(
         &mut self,
         connection: &Connection,
@@ -90,7 +91,8 @@ impl Monitor {
             let Event::Told(message) = event else {
                 return Verdict::MayBe;
             };
-            // What a bridge tells of its ports is no description of the link, nor is a port that leaves gone.
+            // A bridge's message about a port does not describe the link; a port that leaves is not
+            // deleted.
             match (message.kind(), message.subject()) {
                 (RTM_NEWLINK, Some((AddressFamily::Unspec, index))) if index == wait.link => {
                     let link = Link::from_answer(message).filter(&condition);
@@ -102,7 +104,7 @@ impl Monitor {
         })
     }
 
-    /// Waits for an event, so long at the most, and judges whether the link is gone by it alone.
+    /// Waits for one event for up to `patience`. The event alone decides whether the link is gone.
     pub(crate) fn hear_of_end(&mut self, link: u32, patience: Duration) -> Heard {
         let Some(transport) = &mut self.transport else {
             return Heard::Lost;
@@ -117,8 +119,7 @@ impl Monitor {
         }
     }
 
-    /// Waits until the IPv6 addresses of the link are as `condition` wants them, and returns
-    /// them.
+    /// Waits until `condition` holds for the IPv6 addresses of the link, and returns them.
     ///
     /// # Errors
     /// As [`Self::wait_for_link`].
@@ -138,8 +139,8 @@ impl Monitor {
         }
     }
 
-    /// Asks once it listens, if it did not before, after every event that may be it, and when
-    /// there is none for a while.
+    /// Asks at the start if the monitor did not listen before, after each event that may be the
+    /// awaited one, and when no event comes for a while.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,
@@ -207,5 +208,6 @@ fn open() -> Result<Transport, Error> {
     Transport::open(&[Group::Link, Group::Ipv6Address])
 }
 
-/// The kernel tells of a pair that comes up within a millisecond.
+/// Time without events before the monitor asks: the kernel reports that a pair is up within a
+/// millisecond.
 const SILENCE: Duration = Duration::from_millis(20);

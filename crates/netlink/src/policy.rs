@@ -1,7 +1,8 @@
-//! Packets that the host does not accept, whatever the firewall says (XFRM policies that block).
+//! XFRM policies that block packets to the host, whatever the firewall says.
 //!
-//! The kernel looks at policies of `IPsec` where it delivers a packet to the host, without regard to bridges, tc and
-//! `nf_tables`; a flush of these leaves them alone. It compares a packet as it was before netfilter translated it.
+//! The kernel checks `IPsec` policies when it delivers a packet to the host, independently of
+//! bridges, tc and `nf_tables`. A flush of the rules leaves policies alone. The kernel compares the
+//! addresses that a packet had before netfilter translated it.
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{DecodeError, Emitable, NLM_F_CREATE, NLM_F_EXCL, Parseable};
@@ -15,13 +16,13 @@ use crate::message::Message;
 use crate::request::Request;
 use crate::transport::Transport;
 
-/// A netlink socket for policies in the namespace in which it was opened.
+/// A netlink socket for policies; it belongs to the namespace in which it was opened.
 pub struct Policies {
     transport: Transport,
 }
 
 impl Policies {
-    /// Opens a socket in the calling thread's namespace; `None` where the kernel has no policies
+    /// Opens a socket in the calling thread's namespace; `None` if the kernel has no policies
     /// (`CONFIG_XFRM_USER`).
     ///
     /// # Errors
@@ -38,8 +39,8 @@ impl Policies {
         }
     }
 
-    /// Makes the host accept none of `packets`; a policy that exists stays. As `ip xfrm policy add dir in … action
-    /// block`.
+    /// Makes the host drop incoming `packets`; existing policies stay. Equivalent to `ip xfrm
+    /// policy add dir in … action block`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -58,7 +59,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Those of `packets` that the host accepts.
+    /// Returns those of `packets` that no policy blocks.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -81,10 +82,10 @@ impl Policies {
     }
 }
 
-/// `struct xfrm_userpolicy_info` (include/uapi/linux/xfrm.h): these packets are blocked on their way in.
+/// `struct xfrm_userpolicy_info` (include/uapi/linux/xfrm.h) that blocks these incoming packets.
 struct Policy(Packets);
 
-/// `struct xfrm_userpolicy_id`: the policy for these packets on their way in.
+/// `struct xfrm_userpolicy_id` of the policy for these incoming packets.
 struct Id(Packets);
 
 /// Whether a policy blocks.
@@ -97,7 +98,7 @@ impl Emitable for Policy {
 
     fn emit(&self, buffer: &mut [u8]) {
         let mut bytes = selector(self.0);
-        // It ends neither by bytes nor by packets, nor after any time.
+        // Limits of bytes, packets and lifetime: none.
         bytes.extend([0xff; 4 * size_of::<u64>()]);
         bytes.resize(ACTION, 0);
         bytes.push(BLOCK);
@@ -126,7 +127,7 @@ impl Parseable<[u8]> for Blocks {
     }
 }
 
-/// `struct xfrm_selector`, of any protocol and link.
+/// Returns `struct xfrm_selector` for any protocol and link.
 fn selector(packets: Packets) -> Vec<u8> {
     let (to, from) = match packets {
         Packets::All => (None, None),
@@ -143,7 +144,7 @@ fn selector(packets: Packets) -> Vec<u8> {
         bytes.extend(words.into_iter().flat_map(u32::to_be_bytes));
         bytes.resize(end, 0);
     }
-    // Ports, with their masks.
+    // Ports and their masks.
     bytes.extend([0; 8]);
     bytes.extend(u16::try_from(family).unwrap_or_default().to_ne_bytes());
     bytes.extend([to, from].map(|it| it.map_or(0, |it| it.prefix())));
@@ -151,13 +152,13 @@ fn selector(packets: Packets) -> Vec<u8> {
     bytes
 }
 
-/// Sizes of the structures and the place of the action, in bytes.
+/// Sizes of the structures and the offset of the action, in bytes.
 const SELECTOR: usize = 56;
 const ID: usize = 64;
 const POLICY: usize = 168;
 const ACTION: usize = 161;
 
-/// `XFRM_POLICY_BLOCK`; the direction in, `XFRM_POLICY_IN`, is 0.
+/// `XFRM_POLICY_BLOCK`. The direction `XFRM_POLICY_IN` is 0.
 const BLOCK: u8 = 1;
 
 /// `XFRM_MSG_NEWPOLICY` and `XFRM_MSG_GETPOLICY`

@@ -1,6 +1,6 @@
-//! Queueing disciplines and classes, as the kernel holds them.
+//! Qdiscs and classes as the kernel reports them.
 //!
-//! Which one serves what, and how large a bucket has to be, is not known here.
+//! This module does not know what a qdisc serves or how large a bucket has to be.
 
 use std::fmt;
 
@@ -15,73 +15,73 @@ use crate::error::Error;
 use crate::message::Message;
 use crate::request::Request;
 
-/// The number of a queueing discipline (`1:`) or of a class (`1:2`) on one link.
+/// Number of a qdisc (`1:`) or of a class (`1:2`) on one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handle {
-    /// Of the discipline.
+    /// Number of the qdisc.
     pub major: u16,
-    /// Of the class; 0 for the discipline itself.
+    /// Number of the class; 0 for the qdisc itself.
     pub minor: u16,
 }
 
-/// A queueing discipline of a link.
+/// Location of a qdisc or class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Index of the link.
     pub link: u32,
-    /// What it is attached to.
+    /// Handle of its parent.
     pub parent: Handle,
-    /// Its own number.
+    /// Its own handle.
     pub handle: Handle,
 }
 
-/// What the kernel holds at one place.
+/// A qdisc or class that the kernel holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qdisc {
-    /// Its number; 0 where the kernel chose the discipline by itself.
+    /// Its handle; 0 for the kernel's default qdisc.
     pub handle: Handle,
-    /// What it is.
+    /// Its kind and parameters.
     pub discipline: Discipline,
 }
 
-/// A queueing discipline or class.
+/// Kind and parameters of a qdisc or class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discipline {
     /// A token bucket filter.
     Tbf(HeldBucket),
-    /// A hierarchy of token buckets, and the class of packets that no filter classifies; 0
-    /// for none, which passes them unlimited. A class has no default of its own.
+    /// A hierarchical token bucket. Unclassified packets go to the default class; 0 means none, and
+    /// they pass unlimited. A class has no default.
     Htb {
-        /// Its minor number.
+        /// Minor number of the default class.
         default: u32,
-        /// The limit, where this is a class.
+        /// Limit, if this is a class.
         class: Option<HeldBucket>,
     },
-    /// The hook for arriving packets.
+    /// The hook for ingress packets.
     Ingress,
-    /// The hooks for arriving and for leaving packets.
+    /// The hooks for ingress and egress packets.
     Clsact,
-    /// Any other, as `tc qdisc` names it.
+    /// Any other kind, by its name in `tc qdisc`.
     Other(String),
 }
 
 impl Handle {
-    /// Where a link's packets leave.
+    /// Root of a link's egress.
     pub const ROOT: Self = Self::new(0xffff, 0xffff);
-    /// Where a link's packets arrive: of [`Discipline::Ingress`] or [`Discipline::Clsact`].
+    /// Parent of [`Discipline::Ingress`] and [`Discipline::Clsact`].
     pub const INGRESS: Self = Self::new(0xffff, 0xfff1);
-    /// Where filters for arriving packets are attached, whichever of the two is there.
+    /// Parent of filters for ingress packets, with either of the two qdiscs.
     pub const ARRIVING: Self = Self::new(0xffff, 0xfff2);
 
-    /// `major:minor`.
+    /// Creates `major:minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
 }
 
 impl fmt::Display for Handle {
-    /// As `tc` does, in hexadecimal digits.
+    /// Formats like `tc`, in hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}:", self.major)?;
         match self.minor {
@@ -118,8 +118,8 @@ impl fmt::Display for Discipline {
 }
 
 impl Request {
-    /// Makes a token bucket filter, or changes the one that is there. As `tc qdisc replace
-    /// … tbf rate … burst … limit …`.
+    /// Creates a token bucket filter or changes the existing one. Equivalent to `tc qdisc replace …
+    /// tbf rate … burst … limit …`.
     pub fn set_tbf(place: Place, bucket: &TokenBucket) -> Self {
         let options = bucket.tbf_options();
         let message = message(place, "tbf", options);
@@ -128,7 +128,7 @@ impl Request {
         Self::change(operation, message, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Makes a hierarchy of token buckets. As `tc qdisc add … htb default …`.
+    /// Creates a hierarchical token bucket. Equivalent to `tc qdisc add … htb default …`.
     pub fn add_htb(place: Place, default: u32) -> Self {
         let message = message(place, "htb", vec![htb_init(default)]);
         let message = Message::new(RTM_NEWQDISC, &message);
@@ -136,8 +136,8 @@ impl Request {
         Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Makes a class of a hierarchy, or changes the one that is there. As `tc class replace …
-    /// htb rate … burst … cburst …`.
+    /// Creates an HTB class or changes the existing one. Equivalent to `tc class replace … htb rate
+    /// … burst … cburst …`.
     pub fn set_htb_class(place: Place, bucket: &TokenBucket) -> Self {
         let message = message(place, "htb", bucket.htb_options());
         let message = Message::new(RTM_NEWTCLASS, &message);
@@ -145,7 +145,8 @@ impl Request {
         Self::change(operation, message, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Makes the hook for packets that arrive at the link. As `tc qdisc add … ingress`.
+    /// Creates the hook for packets that arrive at the link. Equivalent to `tc qdisc add …
+    /// ingress`.
     pub fn add_ingress(link: u32) -> Self {
         let place = Place {
             link,
@@ -157,7 +158,7 @@ impl Request {
         Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Deletes what is attached to `parent`, and all below it. As `tc qdisc delete`.
+    /// Deletes the qdisc at `parent` and all below it. Equivalent to `tc qdisc delete`.
     pub fn delete_qdisc(link: u32, parent: Handle) -> Self {
         let message = header(link, parent, Handle::new(0, 0));
         let message = Message::new(RTM_DELQDISC, &message);
@@ -166,8 +167,8 @@ impl Request {
 }
 
 impl Connection {
-    /// What is attached to `parent` on the link with this index, if anything is. As `tc
-    /// qdisc show`.
+    /// Returns the qdisc at `parent` on the link with this index, if any. Equivalent to `tc qdisc
+    /// show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -177,7 +178,8 @@ impl Connection {
         self.one_discipline(format!("read qdisc on {parent}"), message)
     }
 
-    /// The class `handle` of the link with this index, if there is one. As `tc class show`.
+    /// Returns the class `handle` of the link with this index, if it exists. Equivalent to `tc
+    /// class show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -187,8 +189,8 @@ impl Connection {
         self.one_discipline(format!("read class {handle}"), message)
     }
 
-    /// Until Linux 6.8 nothing is answered unless the answer is asked for as an echo. Of a
-    /// link that is down there is no answer at all, but for the acknowledgement.
+    /// Asks for an echo, without which the kernel sends no answer until Linux 6.8. For a link that
+    /// is down the kernel sends the acknowledgement only.
     fn one_discipline(&self, operation: String, message: Message) -> Result<Option<Qdisc>, Error> {
         let request = Request::change(operation, message, NLM_F_ECHO);
         match self.answers(request) {
@@ -226,9 +228,9 @@ impl Qdisc {
     }
 }
 
-/// A message about one place, as the kernel names it.
+/// Returns a message header for one place.
 pub(crate) fn header(link: u32, parent: Handle, handle: Handle) -> TcMessage {
-    // The kernel's indices are positive ints.
+    // Indices in the kernel are positive ints.
     let mut message = TcMessage::with_index(i32::try_from(link).unwrap_or(i32::MAX));
     (message.header.parent, message.header.handle) = (parent.into(), handle.into());
     message
@@ -244,8 +246,8 @@ fn message(place: Place, kind: &str, options: Vec<DefaultNla>) -> TcMessage {
     message
 }
 
-/// The attributes inside `TCA_OPTIONS`, which for kinds that it has no type for
-/// `netlink-packet-route` hands back in one piece.
+/// Returns the attributes inside `TCA_OPTIONS`. `netlink-packet-route` returns those of kinds
+/// without a type of their own as one piece.
 fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
     let nests = message.attributes.iter().filter_map(|it| match it {
         TcAttribute::Options(options) => Some(options),
@@ -261,8 +263,8 @@ fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
     found
 }
 
-/// `TCA_HTB_INIT` with `struct tc_htb_glob` in `include/uapi/linux/pkt_sched.h`: version
-/// 3, the usual ratio of rate to quantum, the class by default.
+/// Returns `TCA_HTB_INIT` with `struct tc_htb_glob` of `include/uapi/linux/pkt_sched.h`: version 3,
+/// the usual rate-to-quantum ratio, and the default class.
 fn htb_init(default: u32) -> DefaultNla {
     let words = [3, 10, default, 0, 0];
     DefaultNla::new(

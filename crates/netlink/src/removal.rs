@@ -1,4 +1,4 @@
-//! Deleting a link without waiting until the kernel has freed it.
+//! Deletes a link without waiting until the kernel has freed it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,14 +13,14 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::monitor::{Heard, Monitor};
 
-/// A link that is gone, while the kernel may still be freeing it.
+/// A link that no process finds any more, although the kernel may still be freeing it.
 #[derive(Debug)]
 #[must_use = "its process waits until this is dropped"]
 pub struct Removal(Option<Detached>);
 
 impl Removal {
-    /// Closes `file`, which takes long: the process that waits for the kernel does it, where there is
-    /// one.
+    /// Closes `file`, which takes long: the process that waits for the kernel closes it, if there
+    /// is one.
     pub fn close(self, file: OwnedFd) {
         if let Some(process) = self.0 {
             process.close(&file);
@@ -30,16 +30,17 @@ impl Removal {
 }
 
 impl Connection {
-    /// Deletes the link and returns when it is gone for everybody, 15 to 30 ms before
-    /// [`Self::delete_link`] would: a process of its own asks the kernel. In a pid namespace none may be
-    /// left behind, and it takes as long. Executables that call this call [`finish`] first of all.
+    /// Deletes the link and returns as soon as no process can find it, 15 to 30 ms earlier than
+    /// [`Self::delete_link`]. A separate process asks the kernel and waits. In a pid namespace no
+    /// process may be left behind, so the call takes as long. Executables that call this must call
+    /// [`finish`] first of all.
     ///
     /// # Errors
     /// As [`Self::delete_link`]; [`Error::Timeout`].
     pub fn remove_link(&self, link: &Link) -> Result<Removal, Error> {
         let here = || self.delete_link(link).map(|()| Removal(None));
-        // It listens before anything happens, so nothing has to be asked: an answer takes the lock that
-        // the kernel holds while it deletes, and that others wait for.
+        // The monitor listens before the deletion starts, so it never has to ask. A request would
+        // wait for the lock that the kernel holds during the deletion.
         let Ok(mut monitor) = Monitor::open() else {
             return here();
         };
@@ -60,7 +61,7 @@ impl Connection {
                 Ok(None) => {}
                 Ok(Some(Ok(()))) => return Ok(Removal(None)),
                 Ok(Some(Err(errno))) => return Err(refused(link, errno)),
-                // It was killed.
+                // The process was killed.
                 Err(_) => return here(),
             }
         }
@@ -71,7 +72,7 @@ impl Connection {
     }
 }
 
-/// Does what [`Connection::remove_link`] started this process for.
+/// Runs the task that [`Connection::remove_link`] started this process for.
 pub fn finish(task: &Task) -> ExitCode {
     if task.is_close() {
         return task.end(Ok(()));
@@ -101,8 +102,9 @@ fn refused(link: &Link, errno: Errno) -> Error {
 
 const DELETE: &str = "delete link ";
 
-/// A refusal is no event, so it is looked for now and then.
+/// Time between checks of the child: the kernel reports a refusal to the child only, not as an
+/// event.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// A host on which the kernel's lock is held for longer has other worries.
+/// Longest wait: the kernel never holds its lock that long on a healthy host.
 const DEADLINE: Duration = Duration::from_secs(30);

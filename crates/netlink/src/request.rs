@@ -1,4 +1,4 @@
-//! What can be asked of the kernel, each with the words for its refusal.
+//! Requests to the kernel, each with the words of its error message.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ use crate::mac::MacAddress;
 use crate::message::Message;
 use crate::route::NewRoute;
 
-/// One request, to be sent alone or with others by [`crate::Connection::execute`].
+/// A request, to be sent alone or with others by [`crate::Connection::execute`].
 #[derive(Debug, Clone)]
 pub struct Request {
     pub(crate) operation: String,
@@ -28,42 +28,42 @@ pub struct Request {
     keeps: Option<fn(&Message) -> bool>,
 }
 
-/// A change to a link that exists.
+/// A change to an existing link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkChange<'a> {
-    /// As `ip link set … up`.
+    /// Equivalent to `ip link set … up`.
     Up,
-    /// As `ip link set … down`.
+    /// Equivalent to `ip link set … down`.
     Down,
-    /// As `ip link set … promisc on`.
+    /// Equivalent to `ip link set … promisc on`.
     Promiscuous,
-    /// In bytes. As `ip link set … mtu`.
+    /// MTU in bytes. Equivalent to `ip link set … mtu`.
     Mtu(u32),
-    /// As `ip link set … address`. Setting the same address again makes the kernel
-    /// announce the link's addresses, where `arp_notify` and `ndisc_notify` are set
+    /// Equivalent to `ip link set … address`. Setting the same address again makes the kernel
+    /// announce the link's addresses if `arp_notify` and `ndisc_notify` are set
     /// (`NETDEV_CHANGEADDR` in net/ipv4/devinet.c and net/ipv6/ndisc.c).
     Mac(MacAddress),
-    /// Up to 255 bytes. As `ip link set … alias`.
+    /// Up to 255 bytes. Equivalent to `ip link set … alias`.
     Alias(&'a str),
-    /// Frames may leave by the port that they came in by. As `bridge link set dev …
-    /// hairpin on`.
+    /// Frames may leave by the port through which they came in. Equivalent to `bridge link set dev
+    /// … hairpin on`.
     Hairpin,
-    /// Frames pass between the port and ports that are not isolated, and no others. As
-    /// `bridge link set dev … isolated on`.
+    /// The port exchanges frames only with ports that are not isolated. Equivalent to `bridge link
+    /// set dev … isolated on`.
     Isolated,
-    /// As `sysctl -w net.ipv4.conf.….arp_notify=1`.
+    /// Equivalent to `sysctl -w net.ipv4.conf.….arp_notify=1`.
     ArpNotify,
-    /// To 0 or 1. As `sysctl -w net.ipv4.conf.….route_localnet`.
+    /// Sets 0 or 1. Equivalent to `sysctl -w net.ipv4.conf.….route_localnet`.
     RouteLocalnet(u32),
-    /// As `ip link set … addrgenmode`.
+    /// Equivalent to `ip link set … addrgenmode`.
     LinkLocal(LinkLocalOrigin),
-    /// Each port of the bridge passes the VLANs that it carries, and no others. As `ip link
-    /// set … type bridge vlan_filtering 1`.
+    /// Each port of the bridge passes only the VLANs that it carries. Equivalent to `ip link set …
+    /// type bridge vlan_filtering 1`.
     VlanFiltering,
 }
 
 impl Request {
-    /// The kernel answers with many messages.
+    /// Returns whether the kernel answers with a list of messages.
     pub(crate) fn asks_for_list(&self) -> bool {
         self.message.header.flags & NLM_F_DUMP == NLM_F_DUMP
     }
@@ -83,12 +83,12 @@ impl Request {
             .push(LinkAttribute::IfName(name.to_owned()));
         let words = change.apply(&mut message);
         let operation = format!("{words} {name}");
-        // Not RTM_SETLINK, which says yes to a port's attributes and does nothing.
+        // RTM_SETLINK accepts a port's attributes but does not apply them.
         Self::change(operation, Message::new(RTM_NEWLINK, &message), 0)
     }
 
-    /// Adds `address` to the link with this index, which must not bear it yet. As `ip
-    /// address add`.
+    /// Adds `address` to the link with this index. The kernel refuses an address that the link has.
+    /// Equivalent to `ip address add`.
     pub fn add_address(link: u32, address: IpNetwork, dad: Dad) -> Self {
         let message = Message::new(RTM_NEWADDR, &address::addition(link, address, dad));
         Self::change(
@@ -98,14 +98,14 @@ impl Request {
         )
     }
 
-    /// Takes `address` from the link with this index. As `ip address delete`.
+    /// Deletes `address` from the link with this index. Equivalent to `ip address delete`.
     pub fn delete_address(link: u32, address: IpNetwork) -> Self {
         let message = Message::new(RTM_DELADDR, &address::message(link, address));
         Self::change(format!("delete address {address}"), message, 0)
     }
 
-    /// Adds a route, beside those to the same destination that differ in anything else. As
-    /// `ip route append`.
+    /// Adds a route beside existing ones to the same destination that differ in another property.
+    /// Equivalent to `ip route append`.
     pub fn add_route(route: &NewRoute) -> Self {
         let via = |gateway: IpAddr| format!(" via {gateway}");
         let via = route.gateway.map(via).unwrap_or_default();
@@ -133,8 +133,8 @@ impl Request {
         }
     }
 
-    /// Of the answers only those are kept for which this holds, so that a long list takes no more memory than
-    /// a short one.
+    /// Keeps only the answers that satisfy `keeps`, so a long list takes no more memory than a
+    /// short one.
     pub(crate) fn keeping(self, keeps: fn(&Message) -> bool) -> Self {
         let keeps = Some(keeps);
         Self { keeps, ..self }
@@ -146,7 +146,7 @@ impl Request {
 }
 
 impl LinkChange<'_> {
-    /// Puts the change into `message` and says what it does.
+    /// Puts the change into `message` and returns its description.
     fn apply(&self, message: &mut LinkMessage) -> &'static str {
         let flags = match self {
             Self::Up => (LinkFlags::Up, LinkFlags::Up),

@@ -16,25 +16,25 @@ use crate::error::Error;
 use crate::forwarding::Family;
 use crate::message::Message;
 
-/// A route that the kernel has.
+/// A route in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// The destination; a prefix of length 0 is the default route.
     pub destination: IpNetwork,
-    /// The next hop, where there is one and no more.
+    /// The next hop's address; `None` without one and for a multipath route.
     pub gateway: Option<IpAddr>,
     /// The routing table; 254 is `main`.
     pub table: u32,
     /// The metric.
     pub priority: Option<u32>,
-    /// It was learnt from a router advertisement.
+    /// The kernel learnt it from a router advertisement.
     pub is_from_router_advertisement: bool,
     is_of_link: bool,
     link: Option<u32>,
     next_hops: Vec<NextHop>,
 }
 
-/// One of several that a multipath route leads by.
+/// A next hop of a multipath route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NextHop {
     link: u32,
@@ -46,7 +46,7 @@ struct NextHop {
 pub struct DiscardingRoute {
     /// The destination; a prefix of length 0 is the default route.
     pub destination: IpNetwork,
-    /// What it does, in the word of ip-route(8).
+    /// The action, in the word of ip-route(8).
     pub action: &'static str,
     /// The routing table; 254 is `main`.
     pub table: u32,
@@ -59,26 +59,26 @@ pub struct DiscardingRoute {
 pub struct NewRoute {
     /// The destination.
     pub destination: IpNetwork,
-    /// The next hop; on the link itself where it is absent.
+    /// The next hop; `None` for a destination on the link itself.
     pub gateway: Option<IpAddr>,
     /// Index of the link.
     pub link: u32,
-    /// Bytes.
+    /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// Bytes of TCP payload.
+    /// TCP payload in bytes.
     pub advmss: Option<u32>,
-    /// The metric; the kernel's default where it is absent.
+    /// The metric; `None` for the kernel's default.
     pub priority: Option<u32>,
-    /// The routing table; `main` where it is absent.
+    /// The routing table; `None` for `main`.
     pub table: Option<u32>,
-    /// As in rtnetlink(7); `link` without a gateway and `universe` with one where it is
-    /// absent.
+    /// The scope, as in rtnetlink(7). `None` means `link` without a gateway and `universe` with
+    /// one.
     pub scope: Option<u8>,
 }
 
 impl Connection {
-    /// The addresses and networks to which packets are delivered on this host. As `ip route show table
-    /// local type local`.
+    /// Returns the addresses and networks that are local to this host. Equivalent to `ip route show
+    /// table local type local`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -101,25 +101,27 @@ impl Connection {
 }
 
 impl Route {
-    /// It leads wherever no other route does.
+    /// Returns whether this is a default route (prefix length 0).
     pub fn is_default(&self) -> bool {
         self.destination.prefix() == 0
     }
 
-    /// Indexes of the links by which it leads; several for a multipath route.
+    /// Returns the indexes of its links; several for a multipath route.
     pub fn links(&self) -> impl Iterator<Item = u32> {
         let hops = self.next_hops.iter().map(|hop| hop.link);
         self.link.into_iter().chain(hops)
     }
 
-    /// It leads by `gateway` on the link with this index, alone or among others.
+    /// Returns whether `gateway` on the link with this index is its next hop, or one of several.
     pub fn leads_by(&self, link: u32, gateway: Option<IpAddr>) -> bool {
         let hop = NextHop { link, gateway };
         self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)
     }
 
-    /// It leads to the neighbours on its link: by an address of the link, by DHCP or a router advertisement, or
-    /// to a single host. Not by an administrator, who may send a wide network into a link without a router.
+    /// Returns whether the route leads to neighbours on its link. Such a route comes from an
+    /// address of the link, from DHCP or a router advertisement, or has a single host as its
+    /// destination. An administrator's route does not count: it may send a wide network into a link
+    /// without a router.
     pub fn is_connected(&self) -> bool {
         let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
         let longest = if self.destination.is_ipv4() { 32 } else { 128 };
@@ -166,7 +168,7 @@ impl Route {
 }
 
 impl DiscardingRoute {
-    /// `None` for a route of any other kind.
+    /// Returns `None` for a route of any other type.
     pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
         let action = match message.header.kind {
             RouteType::BlackHole => "blackhole",
@@ -253,7 +255,8 @@ impl NextHop {
     }
 }
 
-/// The router that an attribute names, which of an IPv4 route may have an IPv6 address alone (RFC 8950).
+/// Returns the router of an attribute. An IPv4 route may have a router with an IPv6 address (RFC
+/// 8950).
 fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
     match attribute {
         RouteAttribute::Gateway(address) => ip(address),

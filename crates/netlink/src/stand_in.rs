@@ -1,4 +1,4 @@
-//! Links that look like links of another namespace, for trials.
+//! Links that imitate links of another namespace, for dry runs.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -15,18 +15,18 @@ use crate::link::Link;
 use crate::message::Message;
 use crate::request::Request;
 
-/// What takes the place of a link.
+/// Kind of the imitation.
 #[derive(Debug, Clone, Copy)]
 pub enum StandIn<'a> {
     /// A bridge without ports.
     Bridge,
-    /// One end of a pair, of which the other is in this namespace and has this name.
+    /// One end of a pair; the other end has this name and is in this namespace.
     Pair(&'a Netns, &'a str),
 }
 
 impl Connection {
-    /// Makes a link with the index, the name, the MAC, the MTU and the master of `link`, which is of
-    /// another namespace: what goes by any of these takes it for that link. It is down at first.
+    /// Creates a link with the index, name, MAC, MTU and master of `link`, which is in another
+    /// namespace. Programs that go by any of these take it for that link. It is down at first.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -63,9 +63,9 @@ impl StandIn<'_> {
     }
 }
 
-/// Of a link without a MAC.
+/// MAC of a link without one.
 const UNSET: crate::MacAddress = crate::MacAddress([0; 6]);
 
-/// What a pair takes, in bytes; IPv6 needs the least.
+/// MTU limits of a pair in bytes; IPv6 needs the lower one.
 const LEAST_MTU: u32 = 1280;
 const MOST_MTU: u32 = 65_535;

@@ -1,6 +1,6 @@
-//! The socket: requests in, replies out, events between them.
+//! The socket: requests, replies and the events between them.
 //!
-//! The kernel works while it is being sent to, so whatever it answers is there afterwards.
+//! The kernel works inside `send`, so its answers are in the socket when `send` returns.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,19 +27,19 @@ pub(crate) struct Transport {
     socket: Socket,
     next_number: Cell<u32>,
     events: VecDeque<Framed>,
-    /// What was received last: an answer is taken apart at once.
+    /// The datagram received last; it is parsed at once.
     buffer: RefCell<Vec<u8>>,
 }
 
-/// Something that the kernel told without being asked.
+/// A message that the kernel sent without a request.
 pub(crate) enum Event {
-    /// A change.
+    /// A change in the kernel.
     Told(Message),
-    /// Some changes were lost: ask.
+    /// The kernel dropped some events; the state has to be read.
     Lost,
 }
 
-/// What the kernel tells of without being asked: `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR`.
+/// Multicast groups: `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Group {
     Link = 1,
@@ -47,18 +47,18 @@ pub(crate) enum Group {
 }
 
 impl Transport {
-    /// Opens a socket for rtnetlink in the calling thread's namespace that listens to `groups`.
+    /// Opens an rtnetlink socket that listens to `groups` in the calling thread's namespace.
     pub fn open(groups: &[Group]) -> Result<Self, Error> {
         Self::of(NETLINK_ROUTE, groups)
     }
 
-    /// As [`Self::open`], for another netlink protocol.
+    /// Opens a socket as [`Self::open`] does, for another netlink protocol.
     pub fn of(protocol: isize, groups: &[Group]) -> Result<Self, Error> {
         let open = || -> io::Result<Socket> {
             let socket = Socket::new(protocol)?;
-            // From now on it hears nobody but the kernel.
+            // The socket receives messages of the kernel only from here on.
             socket.connect(&SocketAddr::new(0, 0))?;
-            // With the request's text left out, what follows its header are attributes.
+            // Without a copy of the request, attributes follow its header in an error.
             socket.set_cap_ack(true)?;
             socket.set_ext_ack(true)?;
             socket.set_netlink_get_strict_chk(true)?;
@@ -75,15 +75,18 @@ impl Transport {
         })
     }
 
-    /// As [`Self::outcomes`]; the first refusal is returned, and stops nothing.
+    /// Runs [`Self::outcomes`] and returns the first refusal; the other requests are carried out
+    /// all the same.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Vec<Message>>, Error> {
         self.outcomes(requests)?.into_iter().collect()
     }
 
-    /// Sends `requests` and reads their answers: as many at once as the socket has room for the
-    /// answers of, and one list at a time, since a socket makes no second before the first ends.
+    /// Sends `requests` and reads their answers. A batch has as many requests as the socket has
+    /// room for answers, and at most one list: the kernel refuses to start a second one before the
+    /// first ends.
     ///
-    /// Each stands for itself: a later one is carried out even if an earlier one is refused.
+    /// The requests are independent: the kernel carries out a later one even if it refused an
+    /// earlier one.
     pub fn outcomes(&self, mut requests: Vec<Request>) -> Result<Vec<Outcome>, Error> {
         let mut outcomes = Vec::with_capacity(requests.len());
         let batches = requests.split_inclusive_mut(Request::asks_for_list);
@@ -104,8 +107,8 @@ impl Transport {
         Ok(outcomes)
     }
 
-    /// What became of `request`, by `answers` and those that are still to come. A list during which
-    /// something came or went may lack what did neither: it is asked for anew.
+    /// Reads the outcome of `request` from `answers` and from the socket. A list may lack unchanged
+    /// objects if others came or went meanwhile; the request is repeated then.
     fn outcome(
         &self,
         request: &mut Request,
@@ -185,7 +188,7 @@ impl Transport {
         number
     }
 
-    /// Waits for the next event; `None` when `deadline` has passed.
+    /// Waits for the next event; returns `None` after `deadline`.
     pub fn next_event(&mut self, deadline: Duration) -> Option<Event> {
         if self.events.is_empty() {
             match self.receive(deadline) {
@@ -200,7 +203,7 @@ impl Transport {
         })
     }
 
-    /// Waits for one datagram, and takes it apart.
+    /// Waits for one datagram and parses it.
     fn receive(&self, deadline: Duration) -> Result<VecDeque<Framed>, Silence> {
         let mut bytes = self.buffer.borrow_mut();
         bytes.clear();
@@ -228,24 +231,24 @@ impl Transport {
     }
 }
 
-/// Why nothing was received.
+/// Reason why nothing was received.
 enum Silence {
-    /// Nothing came in time.
+    /// No message came in time.
     Deadline,
-    /// More came than the socket holds, or what nobody can read.
+    /// The socket overflowed, or a message does not parse.
     Lost,
-    /// The socket is of no use any more.
+    /// The socket failed.
     Socket,
 }
 
-/// What a request came to.
+/// Result of reading the answers to a request.
 enum Heard {
     Whole(Outcome),
-    /// Something came or went while the kernel listed it (`NLM_F_DUMP_INTR`).
+    /// Objects came or went while the kernel listed them (`NLM_F_DUMP_INTR`).
     Interrupted,
 }
 
-/// What the kernel answered, or why it refused.
+/// The kernel's answers, or the reason of its refusal.
 pub(crate) type Outcome = Result<Vec<Message>, Error>;
 
 fn append(bytes: &mut Vec<u8>, message: &mut Framed, number: u32) {
@@ -277,7 +280,7 @@ fn refusal(operation: &str, code: i32, message: Option<String>) -> Error {
     }
 }
 
-/// The text in the attributes behind the refused request's header.
+/// Returns the kernel's message from the attributes behind the refused request's header.
 ///
 /// `NLMSGERR_ATTR_MSG` in include/uapi/linux/netlink.h.
 pub(crate) fn extended_message(mut attributes: &[u8]) -> Option<String> {
@@ -297,18 +300,18 @@ pub(crate) fn extended_message(mut attributes: &[u8]) -> Option<String> {
     }
 }
 
-/// The kernel answers when the work is done; what takes longest is freeing a link under
-/// load.
+/// Longest wait for an answer. The kernel answers when the work is done; the slowest is freeing a
+/// link under load.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Twice what the kernel puts into one answer to somebody who takes as much (`netlink_recvmsg`
-/// in `net/netlink/af_netlink.c`).
+/// Twice the size to which the kernel limits one datagram of a list (`netlink_recvmsg` in
+/// `net/netlink/af_netlink.c`), in bytes.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// A list takes milliseconds, and what comes and goes on a busy host as well.
+/// Attempts at an uninterrupted list: both a list and a change on a busy host take milliseconds.
 const MOST_LISTS: usize = 100;
 
-/// An answer takes less than a kilobyte of the socket's 208.
+/// Requests per batch: an answer takes less than one of the socket's 208 kilobytes.
 const MOST_AT_ONCE: usize = 100;
 
 #[cfg(test)]
@@ -327,7 +330,7 @@ mod tests {
         message
     }
 
-    /// As if `answer` were the kernel's, and where that is not enough, what this machine's says.
+    /// Returns the outcome as if `answer` came from the kernel; the real kernel sends the rest.
     fn outcome(answer: Framed) -> Outcome {
         let transport = Transport::open(&[]).unwrap();
         let mut answers = VecDeque::from([answer]);

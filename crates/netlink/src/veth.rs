@@ -1,4 +1,4 @@
-//! Pairs of virtual Ethernet links, made in place.
+//! Veth pairs, created in their final namespaces.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -21,33 +21,33 @@ use crate::request::{LinkChange, Request};
 pub struct VethEnd<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its address; one that the kernel chose would be rewritten by udev.
+    /// Its MAC: udev rewrites one that the kernel chose.
     pub mac: MacAddress,
 }
 
-/// A pair with one end on the host and the other in a sandbox, both down at first.
+/// A pair of a host end and a container end, both down at first.
 #[derive(Debug, Clone, Copy)]
 pub struct VethPair<'a> {
     /// The end on the host.
     pub host: VethEnd<'a>,
     /// The end in the sandbox.
     pub container: VethEnd<'a>,
-    /// Of both ends, in bytes.
+    /// MTU of both ends, in bytes.
     pub mtu: u32,
     /// Index of the bridge that the host's end is a port of.
     pub master: u32,
-    /// Whose it is: the alias of the host's end.
+    /// Alias of the host's end: its owner.
     pub alias: &'a str,
-    /// Where the other end is made; moving it there afterwards would cost 15 ms or more.
+    /// Namespace in which the container end is created; moving it there would take 15 ms or more.
     pub sandbox: &'a Netns,
 }
 
 impl Connection {
-    /// The end, in this connection's namespace, of the pair that `link` in `namespace`
-    /// belongs to; `None` where there is none.
+    /// Returns the end, in this connection's namespace, of the pair that `link` in `namespace`
+    /// belongs to. Returns `None` if there is none.
     ///
-    /// A sandbox can make links with any number and name, so what its own link says is not
-    /// enough: the one here must lead back to that very namespace.
+    /// A sandbox can create links with any index and name, so its own link proves nothing. The end
+    /// here must lead back to that very namespace.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -68,8 +68,8 @@ impl Connection {
 }
 
 impl VethPair<'_> {
-    /// One message makes both ends; the alias, which the kernel ignores there, takes a
-    /// second one.
+    /// Returns one message for both ends and a second one for the alias, which the kernel ignores
+    /// in the first.
     pub(crate) fn requests(&self) -> Vec<Request> {
         let create = Request::change(
             format!(

@@ -1,4 +1,4 @@
-//! VLANs: which ones a bridge's ports carry, and links that are the host's end of one.
+//! VLANs: those that bridge ports carry, and VLAN links of the host.
 
 use std::fmt;
 
@@ -14,29 +14,29 @@ use crate::mac::MacAddress;
 use crate::message::Message;
 use crate::request::Request;
 
-/// VLANs that a port carries, and how.
+/// VLANs that a port carries, with their tagging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortVlans {
-    /// The first, 1 to 4094.
+    /// First VLAN, 1 to 4094.
     pub first: u16,
-    /// The last; equal to `first` for one.
+    /// Last VLAN; equal to `first` for a single one.
     pub last: u16,
-    /// How frames look at the port.
+    /// Tagging of their frames at the port.
     pub tagging: Tagging,
 }
 
-/// How the frames of a VLAN look at a port.
+/// Tagging of a VLAN's frames at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tagging {
-    /// They bear its tag, in both directions.
+    /// Frames have the VLAN's tag in both directions.
     Tagged,
-    /// They leave without tag.
+    /// Frames leave without a tag.
     Untagged,
-    /// They leave without tag, and those that arrive without one are of this VLAN (PVID).
+    /// Frames leave without a tag; frames that arrive without one belong to this VLAN (PVID).
     Access,
 }
 
-/// The host's end of a VLAN on a bridge.
+/// A VLAN link of the host on a bridge, to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VlanLink<'a> {
     /// Its name.
@@ -45,33 +45,34 @@ pub struct VlanLink<'a> {
     pub mac: MacAddress,
     /// The VLAN, 1 to 4094.
     pub vlan: u16,
-    /// Index of the bridge that it stands on.
+    /// Index of the bridge below it.
     pub lower: u32,
 }
 
 impl Request {
-    /// Lets the port with this index carry `vlans`. As `bridge vlan add dev … vid …`.
+    /// Makes the port with this index carry `vlans`. Equivalent to `bridge vlan add dev … vid …`.
     pub fn add_port_vlans(port: u32, vlans: PortVlans) -> Self {
         let message = Message::new(RTM_SETLINK, &vlans.message(port, Object::Port));
         Self::change(format!("add {vlans} to port number {port}"), message, 0)
     }
 
-    /// Lets the bridge with this index receive the frames of `vlans` itself. As `bridge vlan
-    /// add dev … vid … self`.
+    /// Makes the bridge with this index receive frames of `vlans` itself. Equivalent to `bridge
+    /// vlan add dev … vid … self`.
     pub fn add_bridge_vlans(bridge: u32, vlans: PortVlans) -> Self {
         let message = Message::new(RTM_SETLINK, &vlans.message(bridge, Object::Bridge));
         Self::change(format!("add {vlans} to bridge number {bridge}"), message, 0)
     }
 
-    /// The bridge with this index receives the frames of `vlans` itself no more. As `bridge vlan delete dev … vid …
-    /// self`.
+    /// Stops the bridge with this index from receiving frames of `vlans` itself. Equivalent to
+    /// `bridge vlan delete dev … vid … self`.
     pub fn delete_bridge_vlans(bridge: u32, vlans: PortVlans) -> Self {
         let message = Message::new(RTM_DELLINK, &vlans.message(bridge, Object::Bridge));
         let operation = format!("delete {vlans} from bridge number {bridge}");
         Self::change(operation, message, 0)
     }
 
-    /// The port with this index carries `vlans` no more. As `bridge vlan delete dev … vid …`.
+    /// Removes `vlans` from the port with this index. Equivalent to `bridge vlan delete dev … vid
+    /// …`.
     pub fn delete_port_vlans(port: u32, vlans: PortVlans) -> Self {
         let message = Message::new(RTM_DELLINK, &vlans.message(port, Object::Port));
         Self::change(
@@ -81,8 +82,8 @@ impl Request {
         )
     }
 
-    /// Makes the host's end of a VLAN, down. As `ip link add link BRIDGE name NAME type vlan
-    /// id VLAN`.
+    /// Creates a VLAN link of the host, down. Equivalent to `ip link add link BRIDGE name NAME type
+    /// vlan id VLAN`.
     pub fn add_vlan_link(link: &VlanLink<'_>) -> Self {
         let mut message = LinkMessage::default();
         message.attributes = vec![
@@ -100,7 +101,7 @@ impl Request {
     }
 }
 
-/// What VLANs are added to.
+/// The target of a VLAN request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Object {
     Port,
@@ -108,7 +109,7 @@ enum Object {
 }
 
 impl PortVlans {
-    /// The VLANs of a port or bridge, from its description in the bridge family.
+    /// Reads the VLANs of a port or bridge from its description in the bridge family.
     pub(crate) fn from_message(message: &LinkMessage) -> Vec<Self> {
         let specifications = message
             .attributes
@@ -139,7 +140,7 @@ impl PortVlans {
         }
     }
 
-    /// These VLANs are among `carried`, with the same tagging.
+    /// Returns whether all these VLANs are in `carried` with the same tagging.
     pub fn is_carried(self, carried: &[Self]) -> bool {
         (self.first..=self.last).all(|vlan| {
             let same =

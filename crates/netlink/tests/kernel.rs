@@ -1,4 +1,4 @@
-//! Links, addresses and routes of the real kernel; needs root or `unshare -Urnm`.
+//! Tests of links, addresses and routes on the real kernel; they need root or `unshare -Urnm`.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use netns::{Netns, Sysctl};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's own thread into a new namespace.
+/// Moves the test's thread into a new namespace.
 fn enter_new_namespace() -> Netns {
     unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
     Netns::open(Path::new("/proc/thread-self/ns/net")).unwrap()
@@ -38,7 +38,7 @@ struct Pair {
     bridge: u32,
 }
 
-/// A bridge that is up, and connections to both sides of a pair to come.
+/// Creates a bridge that is up, and connections to both sides of a future pair.
 fn bridge_and_sandbox() -> Pair {
     enter_new_namespace();
     let sandbox = other_namespace();
