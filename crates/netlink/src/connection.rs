@@ -63,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// Returns the number by which this namespace knows `other`, as in [`Link::peer_namespace`].
+    /// Returns this namespace's number for `other`, as in [`Link::peer_namespace`].
     /// Returns `None` if no number is assigned. Equivalent to `ip netns list-id`.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ pub struct Link {
     /// Index of the link below it. For a veth it is the index of its peer, which may be in another
     /// namespace.
     pub peer: Option<u32>,
-    /// Number by which this namespace knows the namespace of `peer`; `None` if `peer` is in this
+    /// This namespace's number for the namespace of `peer`; `None` if `peer` is in this
     /// one.
     pub peer_namespace: Option<i32>,
     /// Alias that a program or an administrator set (`ifalias`).

@@ -1,4 +1,4 @@
-//! What is done with a table: found complete or repaired, added to, deleted from.
+//! Operations on a table: checking, repairing and recreating it, and changing its elements.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -15,34 +15,34 @@ use crate::reply::Reply;
 use crate::socket::{Committed, NetfilterSocket};
 use crate::table::{Set, Table};
 
-/// A netlink socket in the namespace in which it was opened.
+/// A netlink socket; it belongs to the namespace in which it was opened.
 pub struct Connection {
     pub(crate) socket: NetfilterSocket,
 }
 
-/// What becomes of the elements of a table, in one transaction.
+/// A change to the elements of a table, carried out in one transaction.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
-    /// Deleted first; they have to be there.
+    /// Elements deleted first; they must exist.
     pub delete: Vec<Element>,
-    /// Added then; their keys have to be free.
+    /// Elements added afterwards; their keys must be free.
     pub add: Vec<Element>,
 }
 
-/// What [`Connection::update`] found to do.
+/// What [`Connection::update`] changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Updated {
-    /// All was as it shall be.
+    /// The table was complete and needed no change.
     Nothing,
-    /// Elements, chains or rules.
+    /// Elements, chains or rules changed.
     Rules,
-    /// All of it: a set or a chain was there that cannot be made what it shall be. What others
-    /// had in that set, or leading to chains of their own, is lost.
+    /// The whole table was recreated: a set or chain existed that could not be repaired. Foreign
+    /// elements of that set, and elements that point to foreign chains, are lost.
     Table,
 }
 
 impl Updated {
-    /// What whoever reads the log has to know of it.
+    /// Returns a warning for the log if the table was recreated.
     pub fn warning(self, table: &Table) -> Option<String> {
         (self == Self::Table).then(|| {
             format!(
@@ -64,8 +64,8 @@ impl Connection {
         Ok(Self { socket })
     }
 
-    /// Another handle of the socket. After a deletion the last one takes 15 ms to close, which
-    /// may be left to another process.
+    /// Duplicates the socket. After a deletion, closing the last descriptor takes 15 ms; the caller
+    /// may leave that to another process.
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -73,7 +73,7 @@ impl Connection {
         self.socket.handle()
     }
 
-    /// Asks whether the kernel has `nf_tables` and lets us use it.
+    /// Checks that the kernel has `nf_tables` and that this process may use it.
     ///
     /// # Errors
     /// [`Error::Unsupported`]; [`Error::Refused`].
@@ -81,12 +81,11 @@ impl Connection {
         self.generation().map(drop)
     }
 
-    /// Puts `elements` into sets of `table`, which is made or repaired where it is not as it
-    /// shall be; elements with the same keys, whosever they are, make room.
+    /// Adds `elements` to sets of `table`, which is created or repaired if necessary. Replaces
+    /// elements with the same keys, of any owner.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Unsupported`], in which case nothing is added;
-    /// [`Error::Busy`].
+    /// [`Error::Refused`] and [`Error::Unsupported`]: nothing was added. [`Error::Busy`].
     pub fn put(&self, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
         self.update(table, || {
             let there = elements.iter().map(|it| self.holder(table, it));
@@ -99,14 +98,15 @@ impl Connection {
         })
     }
 
-    /// Changes elements of `table`, which is made or repaired where it is not as it shall be.
-    /// What is changed is decided by `decide`, which may read by this connection; where
-    /// somebody else changed any rules meanwhile, it is asked again. What would be deleted and
-    /// added again as it was stays.
+    /// Changes elements of `table`, which is created or repaired if necessary.
+    ///
+    /// `decide` returns the change and may read through this connection. It is called again if
+    /// another process changed rules meanwhile. An element that the change deletes and adds
+    /// unchanged stays.
     ///
     /// # Errors
-    /// Those of `decide`; [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`], in which case
-    /// nothing is changed; [`Error::Busy`].
+    /// Errors of `decide`. [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: nothing
+    /// was changed. [`Error::Busy`].
     pub fn update<E: From<Error>>(
         &self,
         table: &Table,
@@ -139,7 +139,7 @@ impl Connection {
         done.map(|()| updated)
     }
 
-    /// Makes sure that the kernel could make `table`, which it is not told to do.
+    /// Checks by a dry run that the kernel could create `table`; changes nothing.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`].
@@ -150,7 +150,7 @@ impl Connection {
         rehearsed.map_err(|error| self.explained(table, error))
     }
 
-    /// The element of `table` that has the key of `wanted`, whosever it is.
+    /// Returns the element of `table` with the key of `wanted`, of any owner.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Every element of `set`; none where there is no such table.
+    /// Returns all elements of `set`; empty if the table does not exist.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -175,7 +175,7 @@ impl Connection {
             replies => {
                 let replies = replies?;
                 let elements = replies.iter().flat_map(|it| read_elements(set.name, it));
-                // A hash table that is resized while it is told tells some twice.
+                // The kernel lists elements twice if the hash table is resized meanwhile.
                 let mut told = HashSet::new();
                 let elements = elements.filter(|it| told.insert(it.clone()));
                 Ok(elements.collect())
@@ -183,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// Every element of `table`, in the order of its sets; none where there is no such table.
+    /// Returns all elements of `table` in the order of its sets; empty if the table does not exist.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -195,9 +195,11 @@ impl Connection {
         Ok(elements)
     }
 
-    /// What is not as [`Self::update`] leaves it, in words: chains of `table`, and `elements`,
-    /// each of which is asked for. A list that is told while others change a set may lack what is
-    /// there all the time.
+    /// Returns messages about what [`Self::update`] would change: chains of `table`, and missing
+    /// `elements`.
+    ///
+    /// Each element is looked up by itself. A list may lack existing elements while another process
+    /// changes the set.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -208,8 +210,8 @@ impl Connection {
         Ok(found)
     }
 
-    /// Those of `elements` that are not in `table`, or lead elsewhere there; none where the table has to be
-    /// recreated, of which [`Self::differences`] reports more.
+    /// Returns those of `elements` that `table` lacks or that have another target there. Empty if
+    /// the table has to be recreated; [`Self::differences`] reports that.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -230,8 +232,8 @@ impl Connection {
         Ok(missing)
     }
 
-    /// Where nothing is to be changed the kernel does not compare generations: a list that was
-    /// told while somebody else changed the rules may lack what was there all the time.
+    /// Commits `messages`, or compares the generations itself if there are none: without messages
+    /// the kernel does not. A list read during another process's change may lack existing elements.
     pub(crate) fn commit(
         &self,
         table: &Table,
@@ -245,8 +247,8 @@ impl Connection {
         committed.map_err(|error| self.explained(table, error))
     }
 
-    /// The kernel refuses changes to another program's table in the same way as those of a process without
-    /// capability.
+    /// Returns [`Error::Owned`] for a table of another program: the kernel refuses changes to it
+    /// with EPERM, as it does without the capability.
     fn explained(&self, table: &Table, error: Error) -> Error {
         let is_refused = error.errno() == Some(Errno::EPERM);
         if is_refused && self.is_owned(table).unwrap_or(false) {
@@ -255,7 +257,7 @@ impl Connection {
         error
     }
 
-    /// The comments of the rules of the chain, in their order.
+    /// Returns the comments of the chain's rules, in their order.
     pub(crate) fn rules_of(
         &self,
         table: &Table,
@@ -272,7 +274,7 @@ impl Connection {
     pub(crate) fn generation(&self) -> Result<u32, Error> {
         let ask = || self.socket.get(message::get_generation());
         let replies = match ask() {
-            // Whoever deletes takes this for "there is nothing": it had better be true.
+            // Asks twice: a deletion takes this error for an empty table, so it must be true.
             Err(Error::Unsupported { .. }) => ask()?,
             replies => replies?,
         };
@@ -291,7 +293,7 @@ impl Connection {
     }
 }
 
-/// Does `attempt` until nobody else changed the rules between its reading and its writing.
+/// Repeats `attempt` until no other process changed the rules between its reading and writing.
 pub(crate) fn until_current<E: From<Error>>(
     mut attempt: impl FnMut() -> Result<Committed, E>,
 ) -> Result<(), E> {
@@ -303,7 +305,7 @@ pub(crate) fn until_current<E: From<Error>>(
     Err(Error::Busy.into())
 }
 
-/// Those of `all` that `others` lacks.
+/// Returns the elements of `all` that `others` lacks.
 fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
     let others: HashSet<_> = others.iter().collect();
     all.iter().filter(|it| !others.contains(it)).collect()
@@ -320,6 +322,7 @@ pub(crate) fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {
     elements.collect()
 }
 
-/// Of many who try at once one gets through each time, so each does in the end. With fifty, one of
-/// two hundred ADDs of portmap by sixteen processes gave up in two of seven runs.
+/// Attempts at a transaction. One of several concurrent processes succeeds each time, so each
+/// succeeds in the end. With fifty attempts, one of two hundred ADDs of portmap by sixteen
+/// processes gave up in two of seven runs.
 const ATTEMPTS: usize = 1000;

@@ -1,4 +1,4 @@
-//! Connections that the kernel tracks: forgotten where their translation is of yesterday.
+//! Removes connection tracking entries whose translation is stale.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,37 +23,37 @@ use crate::tracked::{
     filter, nested, source_address, status, tuple, with_status,
 };
 
-/// Connections by where their first packet went.
+/// Connections by the destination of their first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
-    /// The version of their packets.
+    /// IP version of their packets.
     pub version: IpVersion,
-    /// The address; `None` for all.
+    /// Destination address; `None` for all.
     pub address: Option<IpAddr>,
-    /// The number of the transport protocol.
+    /// Number of the transport protocol.
     pub protocol: u8,
-    /// The port.
+    /// Destination port.
     pub port: u16,
 }
 
-/// Connections that the kernel, or this process, looks for among those that it tracks.
+/// Connections to find among the tracked ones, by the kernel or by this process.
 struct Search<'a> {
-    /// In words.
+    /// Description for error messages.
     of: String,
     version: IpVersion,
-    /// What the kernel compares.
+    /// Attributes that the kernel compares.
     filter: Vec<DefaultNla>,
-    /// The same, and what the filter does not know.
+    /// The same condition for this process, plus what the filter cannot express.
     is_found: &'a dyn Fn(&[ConntrackAttribute]) -> bool,
 }
 
 impl Connection {
-    /// Forgets the connections to `destinations`: the kernel looks at their next packets as if they
-    /// were the first. A destination without address stands for each address in `host`. As
+    /// Forgets the connections to `destinations`: the kernel treats their next packets as the first
+    /// ones. A destination without an address stands for all addresses in `host`. Equivalent to
     /// `conntrack -D --protonum … --orig-port-dst … --orig-dst …`.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Unsupported`]; a part of them may be forgotten then.
+    /// [`Error::Refused`] and [`Error::Unsupported`]; some may have been forgotten by then.
     pub fn forget(&self, destinations: &[Destination], host: &[IpNetwork]) -> Result<(), Error> {
         let Some(single) = single_addresses(destinations, host) else {
             return self.forget_listed_to(destinations, host);
@@ -70,7 +70,7 @@ impl Connection {
         Ok(())
     }
 
-    /// One list for each of the versions and protocols, however many ports there are.
+    /// Reads one list for each version and protocol, whatever the number of ports.
     fn forget_listed_to(
         &self,
         destinations: &[Destination],
@@ -93,7 +93,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets those of the connections to `destination` that were led to `target`.
+    /// Forgets the connections to `destination` that the host translated (DNAT) to `target`.
     ///
     /// # Errors
     /// As [`Self::forget`].
@@ -129,8 +129,8 @@ impl Connection {
         })
     }
 
-    /// Forgets the connections that `source` began and nobody has answered, and that leave with
-    /// its own address: their next packets are looked at as if they were the first.
+    /// Forgets the connections from `source` that have no answer yet and keep their source address.
+    /// The kernel treats their next packets as the first ones.
     ///
     /// # Errors
     /// As [`Self::forget`].
@@ -157,15 +157,15 @@ impl Connection {
         }
     }
 
-    /// The kernel goes through all that it tracks, and deletes what the filter finds. Before 6.11 it
-    /// takes a filter for a half of a connection's name (EINVAL).
+    /// Lets the kernel walk all tracked connections and delete those that the filter matches.
+    /// Before Linux 6.11 it mistakes a filter for an incomplete tuple (EINVAL).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
         let message = search.message(ConntrackMessageType::Delete);
         self.socket.get(message).map(drop)
     }
 
-    /// The kernel locks each bucket of its table, empty or not. A flood must not fill this process's
-    /// memory, so each connection is deleted as soon as it is read.
+    /// Lists connections, for which the kernel locks each bucket of its table, empty or not.
+    /// Deletes each connection as soon as it is read, so a flood cannot fill this process's memory.
     fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
         let message = search.message(ConntrackMessageType::Get);
         self.socket.dump_each(message, |reply| {
@@ -199,8 +199,8 @@ impl Search<'_> {
     }
 }
 
-/// A destination for each address, where the kernel is to go through all that it tracks only a few
-/// times.
+/// Returns a destination for each address. Returns `None` if `host` contains a network or the
+/// kernel would have to walk its table more than [`MOST_DELETIONS`] times.
 fn single_addresses(destinations: &[Destination], host: &[IpNetwork]) -> Option<Vec<Destination>> {
     let mut single = Vec::new();
     for destination in destinations {
@@ -223,7 +223,7 @@ fn single_addresses(destinations: &[Destination], host: &[IpNetwork]) -> Option<
 }
 
 impl Destination {
-    /// Of a busy host's connections not all need pass through the socket
+    /// Returns the filter's attributes, so the kernel does not send all connections of a busy host
     /// (`ctnetlink_alloc_filter`, Linux 5.8).
     fn parts(self) -> (Vec<DefaultNla>, u32) {
         let wanted = [
@@ -258,7 +258,7 @@ impl Destination {
         }
     }
 
-    /// Those of any address.
+    /// Returns the same destination at any address.
     fn anywhere(self) -> Self {
         Self {
             address: None,
@@ -266,14 +266,14 @@ impl Destination {
         }
     }
 
-    /// A kernel without filter lists all connections.
+    /// Compares again, because a kernel without the filter lists all connections.
     fn is_that_of(self, original: Half) -> bool {
         let is_there = self.address.is_none() || self.address == original.destination;
         let port = (original.protocol, original.destination_port);
         is_there && port == (Some(self.protocol), Some(self.port))
     }
 
-    /// As [`Self::is_that_of`], where no address stands for those in `host`.
+    /// Compares like [`Self::is_that_of`]; without an address, only connections to `host` match.
     fn is_of(self, original: Half, host: &[IpNetwork]) -> bool {
         let is_in_host = |address| host.iter().any(|it| it.contains(address));
         self.is_that_of(original)
@@ -296,5 +296,6 @@ fn message(operation: String, message: ConntrackMessage, version: IpVersion) -> 
     Message::new(operation, NetfilterMessage::new(header, message))
 }
 
-/// A deletion takes 0.1 ms, a list some 10 in the kernel's table of 262,144 buckets.
+/// Limit of separate deletions. A deletion takes 0.1 ms, a list about 10 ms in the kernel's table
+/// of 262,144 buckets.
 const MOST_DELETIONS: usize = 64;

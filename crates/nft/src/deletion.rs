@@ -1,8 +1,8 @@
-//! Taking out what belongs to somebody.
+//! Deletes elements by owner.
 //!
-//! What is doomed is listed first, which takes long where there is much, and then asked for by key and
-//! deleted, a little at a time: others change the rules meanwhile, and would never let a deletion
-//! through that has to read everything in between.
+//! The module first lists the elements to delete, which takes long in a large table. It then reads
+//! them again by key and deletes them, a few per transaction. A transaction that had to list
+//! everything would never succeed while other processes change the rules.
 
 use std::collections::HashSet;
 
@@ -18,11 +18,11 @@ use crate::socket::Committed;
 use crate::table::Table;
 
 impl Connection {
-    /// Deletes the elements of `table` whose owner is doomed, and the chains to which no others
-    /// lead; says which elements they were. What is not there is deleted.
+    /// Deletes the elements of `table` whose owner `is_doomed`, and the chains that no other
+    /// element points to. Returns the deleted elements; an absent element counts as deleted.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Busy`]; a part of them may be deleted then.
+    /// [`Error::Refused`] and [`Error::Busy`]; some may have been deleted by then.
     pub fn delete(
         &self,
         table: &Table,
@@ -32,7 +32,8 @@ impl Connection {
         self.delete_known(table, &elements)
     }
 
-    /// Every element of `table` whose owner `is_meant`, as far as it is there all the time.
+    /// Returns the elements of `table` whose owner `is_meant`, except those that come or go
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -46,8 +47,8 @@ impl Connection {
         Ok(elements)
     }
 
-    /// As [`Self::delete`], for elements that are known: those of them that still are whose
-    /// they were. It costs the same at any number of others.
+    /// Deletes like [`Self::delete`], but only `known` elements that still have their owner. The
+    /// cost does not depend on the number of other elements.
     ///
     /// # Errors
     /// As [`Self::delete`].
@@ -80,7 +81,7 @@ impl Connection {
         Ok(doomed)
     }
 
-    /// Deletes the chains to which `elements` led, unless any element leads there still.
+    /// Deletes the chains that `elements` pointed to, unless an element still points to them.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Busy`].
@@ -94,8 +95,8 @@ impl Connection {
         })
     }
 
-    /// What deletes the chains to which `elements` lead, and none but those that are `doomed`;
-    /// `None` where somebody deletes them meanwhile.
+    /// Returns messages that delete the chains to which only `doomed` elements point. Returns
+    /// `None` if another process deletes one meanwhile.
     fn idle_chains(
         &self,
         table: &Table,
@@ -116,8 +117,8 @@ impl Connection {
         Ok(Some(messages))
     }
 
-    /// How many elements lead to the chain. The kernel would refuse to delete one to which any does,
-    /// but a transaction that is refused keeps everybody waiting for 15 ms (`__nf_tables_abort`).
+    /// Returns how many elements point to the chain. The kernel would refuse to delete a chain in
+    /// use, but a refused transaction blocks all processes for 15 ms (`__nf_tables_abort`).
     fn references(&self, table: &Table, chain: &str) -> Result<usize, Error> {
         let rules = self.rules_of(table, chain)?.len();
         let replies = self.socket.get(table.get_chain(chain))?;
@@ -136,8 +137,8 @@ impl Connection {
         Ok(uses.saturating_sub(rules))
     }
 
-    /// Every element of `table` that is there all the time. A list that is told while others change
-    /// the rules may lack some, but hardly each time the same.
+    /// Returns all elements that `table` holds throughout. A list read during another process's
+    /// change may lack some, but hardly the same ones each time.
     fn listed(&self, table: &Table) -> Result<Vec<Element>, Error> {
         let mut seen = HashSet::new();
         for _ in 0..LISTS {
@@ -152,7 +153,7 @@ impl Connection {
     }
 }
 
-/// The chains to which elements lead, each once.
+/// Returns the chains that elements point to, without duplicates.
 fn chains_of(elements: &[Element]) -> Vec<&str> {
     let mut chains: Vec<_> = elements.iter().filter_map(Element::chain).collect();
     chains.sort_unstable();
@@ -160,8 +161,9 @@ fn chains_of(elements: &[Element]) -> Vec<&str> {
     chains
 }
 
-/// So that others' changes, after which all is asked for again, seldom come in between.
+/// Elements per transaction: a small one is seldom interrupted by another process's change, after
+/// which it starts over.
 const MOST_AT_ONCE: usize = 50;
 
-/// Lists of which one was told while nobody changed anything, or all of which together lack nothing.
+/// Attempts: one list is read without an interruption, or all of them together are complete.
 const LISTS: usize = 10;

@@ -1,4 +1,4 @@
-//! Elements of sets, and the comment that says whose they are.
+//! Elements of sets, and the comment that names their owner.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,30 +12,30 @@ use serde::{Deserialize, Serialize};
 use crate::limit::Limit;
 use crate::table::{Set, TargetType, Type, padded};
 
-/// A key in a set, what it leads to, and whose it is.
+/// A key in a set with its target and owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Element {
     /// The set's name.
     pub set: String,
-    /// The key, as packets make it.
+    /// The key as the packet's fields form it.
     key: Vec<u8>,
     target: Target,
-    /// What the comment says, up to 128 bytes; empty where there is none.
+    /// The comment, up to 128 bytes; empty if there is none.
     pub owner: String,
 }
 
-/// What a key leads to, as its set has it.
+/// Target of a key, of the kind that its set has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Target {
     None,
-    /// By its name.
+    /// The chain's name.
     Chain(String),
-    /// As it comes into registers.
+    /// The values as they are in registers.
     Values(Vec<u8>),
     Limit(Limit),
 }
 
-/// A part of a key, or of what it leads to.
+/// A part of a key or of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     /// The name of a link, up to 15 bytes.
@@ -51,7 +51,7 @@ pub enum Value<'a> {
 }
 
 impl Element {
-    /// The key that `values` make, of `owner`, for the set called `set`.
+    /// Creates the element of `owner` with the key `values` for the set called `set`.
     pub fn new(set: &str, values: &[Value<'_>], owner: &str) -> Self {
         Self {
             set: set.to_owned(),
@@ -61,40 +61,41 @@ impl Element {
         }
     }
 
-    /// The same, leading to the chain of this name.
+    /// Sets the chain of this name as the target.
     pub fn to_chain(self, name: &str) -> Self {
         let target = Target::Chain(name.to_owned());
         Self { target, ..self }
     }
 
-    /// The same, leading to what `values` make.
+    /// Sets `values` as the target.
     pub fn to_values(self, values: &[Value<'_>]) -> Self {
         let target = Target::Values(registers(values));
         Self { target, ..self }
     }
 
-    /// The same, of which only packets above `limit` are.
+    /// Sets a limit: only packets above it match the element.
     pub fn limited_to(self, limit: Limit) -> Self {
         let target = Target::Limit(limit);
         Self { target, ..self }
     }
 
-    /// The set and the key: the place that it takes, where there is room for one.
+    /// Returns the set and the key: at most one element has both.
     pub fn place(&self) -> (&str, &[u8]) {
         (&self.set, &self.key)
     }
 
-    /// That it is in its set no more, in words.
+    /// Returns the message that the element is missing.
     pub fn describe_missing(&self) -> String {
         format!("nf_tables: {self} is missing or leads elsewhere")
     }
 
-    /// The parts of the key of an element of `set`; fewer where it is of another one.
+    /// Returns the parts of the key of an element of `set`; fewer if it is of another set.
     pub fn key(&self, set: &Set) -> Vec<Value<'_>> {
         parts(&set.key, &self.key)
     }
 
-    /// The parts of what an element of `set` leads to; none where that is a chain, or nothing.
+    /// Returns the parts of the target of an element of `set`; empty for a chain and without a
+    /// target.
     pub fn target(&self, set: &Set) -> Vec<Value<'_>> {
         match (&self.target, &set.target) {
             (Target::Values(bytes), TargetType::Values(types)) => parts(types, bytes),
@@ -102,7 +103,7 @@ impl Element {
         }
     }
 
-    /// The name of the chain that it leads to.
+    /// Returns the name of the chain that it points to.
     pub fn chain(&self) -> Option<&str> {
         match &self.target {
             Target::Chain(name) => Some(name),
@@ -173,7 +174,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value that `bytes` begin with.
+    /// Reads a value from the start of `bytes`.
     fn read(kind: Type, bytes: &'a [u8]) -> Option<Self> {
         Some(match kind {
             Type::InterfaceName => {
@@ -189,7 +190,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The values of these types that `bytes` consist of, as far as they can be read.
+/// Reads values of these types from `bytes`, up to the first unreadable one.
 fn parts<'a>(types: &[Type], bytes: &'a [u8]) -> Vec<Value<'a>> {
     let mut rest = bytes;
     let parts = types.iter().map_while(|part| {
@@ -200,7 +201,7 @@ fn parts<'a>(types: &[Type], bytes: &'a [u8]) -> Vec<Value<'a>> {
     parts.collect()
 }
 
-/// The values one after another; more than one fill registers of four bytes each.
+/// Concatenates the values; several values fill registers of four bytes each.
 fn registers(values: &[Value<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {
@@ -225,8 +226,8 @@ fn chain_of(verdict: &[VerdictAttribute]) -> Option<String> {
     })
 }
 
-/// A comment as nft(8) writes and reads it: type, length, text and a zero
-/// (`NFTNL_UDATA_SET_ELEM_COMMENT` and `NFTNL_UDATA_RULE_COMMENT` are both 0).
+/// Encodes a comment like nft(8): type, length, text and a zero (`NFTNL_UDATA_SET_ELEM_COMMENT` and
+/// `NFTNL_UDATA_RULE_COMMENT` are both 0).
 pub(crate) fn comment(text: &str) -> Vec<u8> {
     let len = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
     let header = [COMMENT, len];
@@ -237,7 +238,7 @@ pub(crate) fn comment(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The comment among what an element or a rule carries.
+/// Returns the comment in the user data of an element or a rule.
 pub(crate) fn comment_of(mut data: &[u8]) -> Option<String> {
     while let [kind, len, rest @ ..] = data {
         let (value, next) = rest.split_at_checked((*len).into())?;

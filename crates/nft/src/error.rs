@@ -1,23 +1,23 @@
-//! What the kernel refuses, told so that a person can act on it.
+//! Errors: the operation, its object and the kernel's reason.
 
 use std::io;
 
 use nix::errno::Errno;
 
-/// A failed operation, with what was being done to what.
+/// A failed operation and its object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No socket could be had, or it broke.
+    /// The kernel opened no socket, or the socket failed.
     #[error("{action}")]
     Socket {
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
-        /// The kernel's reason.
+        /// The system's reason.
         #[source]
         source: io::Error,
     },
-    /// The kernel refused a message; nothing of its transaction happened.
+    /// The kernel refused a message; it carried out nothing of the transaction.
     #[error("{operation}: {}", reason(*errno))]
     Refused {
         /// The operation and its object: `add rule to chain output`.
@@ -25,17 +25,17 @@ pub enum Error {
         /// The kernel's error number.
         errno: Errno,
     },
-    /// The kernel has no such thing.
+    /// The kernel lacks a feature.
     #[error(
         "{operation}: this host's kernel was built without {option}, or cannot load its module"
     )]
     Unsupported {
         /// The operation and its object.
         operation: String,
-        /// What it was built without: `CONFIG_NF_TABLES`, or `… or …` where that cannot be told.
+        /// The missing build option: `CONFIG_NF_TABLES`, or `… or …` if several are possible.
         option: String,
     },
-    /// Another program made the table its own (`flags owner`): the kernel lets no other change it.
+    /// Another program owns the table (`flags owner`); the kernel accepts no changes by others.
     #[error(
         "nf_tables table {table} belongs to another running program (flags owner), and no other may change it; end that program, `nft list table` shows its name"
     )]
@@ -43,13 +43,13 @@ pub enum Error {
         /// The table's name.
         table: &'static str,
     },
-    /// Somebody else changed the rules each time between reading and writing.
+    /// Another process changed the rules between each reading and writing.
     #[error("somebody goes on changing the firewall rules of this host")]
     Busy,
-    /// The kernel's answer makes no sense.
+    /// The kernel's answer cannot be parsed.
     #[error("read the kernel's answer: {reason}")]
     Unreadable {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
@@ -62,16 +62,16 @@ impl Error {
         }
     }
 
-    /// What was named does not exist.
+    /// Returns whether the named object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.errno() == Some(Errno::ENOENT)
     }
 
-    /// The kernel has no `nf_tables`, or lacks a part of it.
+    /// Returns whether the kernel has no `nf_tables` or lacks a part of it.
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Unsupported { .. } => true,
-            // No netfilter at all.
+            // The kernel has no netfilter at all.
             Self::Socket { source, .. } => {
                 source.raw_os_error() == Some(Errno::EPROTONOSUPPORT as i32)
             }
@@ -79,7 +79,7 @@ impl Error {
         }
     }
 
-    /// It may work a little later.
+    /// Returns whether a later attempt may succeed.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy)
     }

@@ -1,4 +1,4 @@
-//! Expressions that netlink-packet-netfilter has no type for, by the numbers of
+//! Expressions that netlink-packet-netfilter has no type for, with the numbers of
 //! `include/uapi/linux/netfilter/nf_tables.h`.
 
 use netlink_packet_core::DefaultNla;
@@ -8,7 +8,7 @@ use netlink_packet_netfilter::nftables::{
 
 use crate::rule::{IpVersion, SourcePort, u32_of};
 
-/// `fib daddr type`: what the address that the packet goes to is to this host.
+/// `fib daddr type`: the type of the destination address on this host.
 pub(crate) fn destination_type(register: Register) -> Expressions {
     other(
         "fib",
@@ -25,7 +25,7 @@ pub(crate) fn connection_status(register: Register) -> Expressions {
     other("ct", &[(CT_REGISTER, register.into()), (CT_KEY, CT_STATUS)])
 }
 
-/// `dnat` to the address in one register and the port in another.
+/// `dnat` to the address in one register and the port in another one.
 pub(crate) fn translate(version: IpVersion, address: Register, port: Register) -> Expressions {
     other(
         "nat",
@@ -45,7 +45,7 @@ pub(crate) fn masquerade(port: SourcePort) -> Expressions {
     }
 }
 
-/// A register's bits that are set in `mask`; it is as long as the register's content.
+/// Keeps the bits of a register that are set in `mask`, which is as long as the register's content.
 pub(crate) fn masked(register: Register, mask: Vec<u8>) -> Expressions {
     Expressions::Bitwise(vec![
         Bitwise::SourceRegister(register),
@@ -64,7 +64,7 @@ pub(crate) fn compare(register: Register, operator: Operator, value: &[u8]) -> E
     ])
 }
 
-/// The option without which a kernel does not know an expression of this table's family.
+/// Returns the build option that adds an expression to the kernel.
 pub(crate) fn option_for(expression: &Expressions) -> Option<&'static str> {
     let Expressions::Other {
         expression_type, ..
@@ -81,7 +81,7 @@ pub(crate) fn option_for(expression: &Expressions) -> Option<&'static str> {
     }
 }
 
-/// All of their attributes are numbers in network byte order.
+/// Builds an expression whose attributes are all numbers in network byte order.
 fn other(name: &str, attributes: &[(u16, u32)]) -> Expressions {
     let attributes = attributes
         .iter()
@@ -95,7 +95,7 @@ fn other(name: &str, attributes: &[(u16, u32)]) -> Expressions {
 /// `RTN_LOCAL`: an address of this host.
 pub(crate) const LOCAL: u32 = 2;
 
-/// `IPS_DST_NAT`: the address that the connection goes to was translated.
+/// `IPS_DST_NAT`: the destination address of the connection was translated.
 pub(crate) const TRANSLATED: u32 = 1 << 5;
 
 /// `NFTA_FIB_DREG`, `NFTA_FIB_RESULT` and `NFTA_FIB_FLAGS`

@@ -1,33 +1,32 @@
-//! What of a packet can be looked at, and how it gets into a register.
+//! Fields of a packet, and the expressions that load them into a register.
 
 use netlink_packet_netfilter::nftables::{Expressions, Meta, MetaKey, Payload, Register};
 
 use crate::rule::u32_of;
 
-/// Something of a packet.
+/// A field of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Field {
-    /// The name of the link that it came by; empty for what the host itself sends.
+    /// Name of the input link; empty for packets of the host itself.
     InputName,
     /// The `EtherType` (IEEE 802.3), in network byte order.
     EtherType,
-    /// The MAC that it is from.
+    /// Source MAC.
     EtherSource,
-    /// The IPv4 address that it is from; only to be asked of IPv4.
+    /// Source IPv4 address; valid for IPv4 packets only.
     Ipv4Source,
-    /// The IPv6 address that it is from; only to be asked of IPv6.
+    /// Source IPv6 address; valid for IPv6 packets only.
     Ipv6Source,
-    /// The IPv4 address that it goes to; only to be asked of IPv4.
+    /// Destination IPv4 address; valid for IPv4 packets only.
     Ipv4Destination,
-    /// The IPv6 address that it goes to; only to be asked of IPv6.
+    /// Destination IPv6 address; valid for IPv6 packets only.
     Ipv6Destination,
-    /// The number of its transport protocol.
+    /// Number of the transport protocol.
     Protocol,
-    /// The port that it goes to, in network byte order; only to be asked together with
-    /// [`Self::Protocol`].
+    /// Destination port, in network byte order; use it together with [`Self::Protocol`] only.
     DestinationPort,
-    /// Its mark, in the byte order of this machine.
+    /// Mark, in this machine's byte order.
     Mark,
 }
 
@@ -47,7 +46,7 @@ impl Field {
         }
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(self) -> usize {
         match self {
             Self::Protocol => 1,
@@ -63,7 +62,7 @@ pub(crate) fn meta(key: MetaKey, register: Register) -> Expressions {
     Expressions::Meta(vec![Meta::Key(key), Meta::DestinationRegister(register)])
 }
 
-/// So many bytes of the header at `base`.
+/// Loads `len` bytes at `offset` of the header at `base`.
 fn payload(base: u32, offset: u32, len: usize, register: Register) -> Expressions {
     Expressions::Payload(vec![
         Payload::DestinationRegister(register),

@@ -1,4 +1,4 @@
-//! What others have in `nf_tables`: chains, and the comments of rules.
+//! Reads other programs' chains and rule comments in `nf_tables`.
 
 use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{
@@ -11,21 +11,21 @@ use crate::message;
 use crate::reply::Reply;
 use crate::table::Family;
 
-/// A chain as the kernel holds it, whosever it is.
+/// A chain in the kernel, of any program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldChain {
-    /// Which packets its table sees.
+    /// Packets that its table sees.
     pub family: Family,
     /// The table's name.
     pub table: String,
     /// Its own name.
     pub name: String,
-    /// Packets that the host forwards enter it by themselves.
+    /// It is a base chain of the forward hook.
     pub is_forward: bool,
 }
 
 impl Connection {
-    /// Every chain of these families, whosever it is. As `nft list chains`.
+    /// Returns all chains of these families, of any program. Equivalent to `nft list chains`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -38,7 +38,7 @@ impl Connection {
         Ok(chains)
     }
 
-    /// The comments of the table's rules, whosever it is. As `nft list table`.
+    /// Returns the rule comments of any table. Equivalent to `nft list table`.
     ///
     /// # Errors
     /// [`Error::Refused`].

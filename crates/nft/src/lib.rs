@@ -1,14 +1,15 @@
-//! `nf_tables` over netlink, without any program.
+//! `nf_tables` over netlink, without external programs.
 //!
-//! A [`Table`] of ours is described once and for all: its sets, and chains whose rules look
-//! packets up in them. [`Connection::update`] finds it complete, or makes or repairs it, and adds
-//! [`Element`]s, each of which bears its owner as a comment; [`Connection::delete`] finds them
-//! by it. Every change is one transaction: all of it happens or nothing. What the kernel tracks
-//! of connections outlives such a change until [`Connection::forget`] is told to. Tables of others
-//! are read, and never written: to try what they do to packets, a copy of all is made in another
-//! namespace ([`Ruleset`]).
+//! A [`Table`] describes sets and the chains whose rules look packets up in them.
+//! [`Connection::update`] creates or repairs the table and adds [`Element`]s. The comment of an
+//! element names its owner; [`Connection::delete`] finds elements by it. Each change is one
+//! transaction.
 //!
-//! This crate knows what a table, a set and a rule are, and not what they are for.
+//! Tracked connections outlive such a change until the caller calls [`Connection::forget`]. This
+//! crate reads tables of other programs and never writes them. To test their effect on packets, it
+//! copies all tables to another namespace ([`Ruleset`]).
+//!
+//! This crate knows tables, sets and rules, but not their purpose.
 
 mod connection;
 mod conntrack;

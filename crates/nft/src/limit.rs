@@ -1,4 +1,5 @@
-//! A rate that packets with a key of a set may have together (`struct nft_limit_priv` in `net/netfilter/nft_limit.c`).
+//! A shared rate limit of the packets with one key of a set (`struct nft_limit_priv` in
+//! `net/netfilter/nft_limit.c`).
 
 use netlink_packet_core::{
     DefaultNla, Emitable as _, NLA_F_NESTED, NLA_TYPE_MASK, Nla as _, NlasIterator,
@@ -6,30 +7,30 @@ use netlink_packet_core::{
 use netlink_packet_netfilter::nftables::{ExpressionAttribute, Expressions, SetElementAttribute};
 use serde::{Deserialize, Serialize};
 
-/// A token bucket. It holds `burst` and the bytes of one second at first and after a pause: the kernel counts in
-/// whole seconds.
+/// A token bucket. A full one holds `burst` plus the bytes of one second, because the kernel counts
+/// in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limit {
-    /// Bytes a second.
+    /// Bytes per second.
     rate: u64,
-    /// In bytes.
+    /// Bytes.
     burst: u32,
 }
 
 impl Limit {
-    /// A bucket of `burst` bytes that fills with `rate` bytes a second. `None` if the rate is 0, or beyond what
-    /// the kernel can count: 18 GB/s, less the burst.
+    /// Creates a bucket of `burst` bytes that fills with `rate` bytes per second. Returns `None` if
+    /// the rate is 0 or the kernel cannot count it: more than 18 GB/s including the burst.
     pub fn new(rate: u64, burst: u32) -> Option<Self> {
         let in_a_second = rate.checked_add(burst.into())?;
         in_a_second.checked_mul(NANOSECONDS)?;
         (rate > 0).then_some(Self { rate, burst })
     }
 
-    /// What a set that holds limits says of those that have none of their own. nft(8) takes no limit in an
-    /// element of a set without it; every element of ours has its own.
+    /// Default limit of a set with limits. nft(8) rejects a limit in an element of a set without
+    /// it. Each element has its own limit, so the default is unused.
     pub(crate) const OF_SETS: Self = Self { rate: 1, burst: 0 };
 
-    /// `limit rate over …`: the rule goes on for packets above the limit, and ends for all others.
+    /// `limit rate over …`: the rule continues for packets above the limit and ends for all others.
     pub(crate) fn expression(self) -> Vec<u8> {
         let number = |kind, number: u32| DefaultNla::new(kind, number.to_be_bytes().to_vec());
         let long = |kind, number: u64| DefaultNla::new(kind, number.to_be_bytes().to_vec());
@@ -52,13 +53,14 @@ impl Limit {
         bytes
     }
 
-    /// As an attribute of an element, which the library has none for that can be read back.
+    /// Returns the limit as an element's attribute; the library has no attribute that it can read
+    /// back.
     pub(crate) fn attribute(self) -> SetElementAttribute {
         let kind = ELEMENT_EXPRESSION | NLA_F_NESTED;
         SetElementAttribute::Other(DefaultNla::new(kind, self.expression()))
     }
 
-    /// Reads what [`Self::attribute`] wrote; `None` for anything else.
+    /// Reads the result of [`Self::attribute`]; `None` for anything else.
     pub(crate) fn of_attribute(attribute: &DefaultNla) -> Option<Self> {
         let mut expression = vec![0; attribute.value_len()];
         attribute.emit_value(&mut expression);
@@ -66,7 +68,7 @@ impl Limit {
         is_expression.then(|| Self::read(&expression))?
     }
 
-    /// Reads what [`Self::expression`] wrote; `None` for any other expression.
+    /// Reads the result of [`Self::expression`]; `None` for any other expression.
     fn read(expression: &[u8]) -> Option<Self> {
         let data = find(expression, DATA)?;
         let long = |kind| Some(u64::from_be_bytes(*find(&data, kind)?.first_chunk()?));
@@ -80,7 +82,7 @@ impl Limit {
     }
 }
 
-/// The content of the first attribute of this kind.
+/// Returns the content of the first attribute of this kind.
 fn find(attributes: &[u8], kind: u16) -> Option<Vec<u8>> {
     let mut attributes = NlasIterator::new(attributes).map_while(Result::ok);
     let found = attributes.find(|it| it.kind() == kind)?;
@@ -96,7 +98,8 @@ pub(crate) const ELEMENT_EXPRESSION: u16 = 7;
 const EXPRESSION_NAME: u16 = 1;
 const DATA: u16 = 2;
 
-/// `NFTA_LIMIT_RATE`, `NFTA_LIMIT_UNIT`, `NFTA_LIMIT_BURST`, `NFTA_LIMIT_TYPE` and `NFTA_LIMIT_FLAGS`
+/// `NFTA_LIMIT_RATE`, `NFTA_LIMIT_UNIT`, `NFTA_LIMIT_BURST`, `NFTA_LIMIT_TYPE` and
+/// `NFTA_LIMIT_FLAGS`
 const RATE: u16 = 1;
 const UNIT: u16 = 2;
 const BURST: u16 = 3;
@@ -107,7 +110,7 @@ const FLAGS: u16 = 5;
 const BYTES: u32 = 1;
 const OVER: u32 = 1;
 
-/// What a rate is counted in, in seconds; the kernel knows nothing shorter.
+/// Time unit of a rate, in seconds; the kernel has no shorter one.
 const SECOND: u64 = 1;
 const NANOSECONDS: u64 = 1_000_000_000;
 

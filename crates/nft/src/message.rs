@@ -1,4 +1,4 @@
-//! Descriptions as messages to the kernel, each with the words for its refusal.
+//! Converts descriptions to messages, each with the words of its error message.
 
 use netlink_packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_netfilter::nftables::{
@@ -18,7 +18,7 @@ use crate::table::{
     Chain, ChainKind, Family, Set, Table, TargetType, byte_order, type_len, type_number,
 };
 
-/// A message, and what it does.
+/// A message and its description.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub operation: Operation,
@@ -26,11 +26,11 @@ pub(crate) struct Message {
     pub inner: NetfilterMessage,
 }
 
-/// What a message does, in words for the case that the kernel refuses it.
+/// Description of a message for error messages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Operation {
     what: String,
-    /// The options without which the kernel does not know such a thing.
+    /// Build options that the kernel needs for the message.
     needs: Vec<&'static str>,
 }
 
@@ -50,7 +50,7 @@ impl Operation {
     }
 }
 
-/// A transaction for rules of `generation`.
+/// Begins a transaction for rules of `generation`.
 pub(crate) fn batch_begin(generation: u32) -> Message {
     let expected = DefaultNla::new(BATCH_GENERATION, generation.to_be_bytes().to_vec());
     control(ControlMessage::Other {
@@ -75,7 +75,7 @@ fn control(message: ControlMessage) -> Message {
     }
 }
 
-/// The number of the present generation of all rules.
+/// Returns the request for the current generation of all rules.
 pub(crate) fn get_generation() -> Message {
     let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, 0);
     let message = NfTablesMessage::GetGen(GenMessage { attributes: vec![] });
@@ -89,13 +89,13 @@ pub(crate) fn get_generation() -> Message {
     }
 }
 
-/// All chains of whoever's tables of this family.
+/// Returns the request for all chains of this family, of any program.
 pub(crate) fn list_chains(family: Family) -> Message {
     let message = NfTablesMessage::GetChain(ChainMessage { attributes: vec![] });
     of_family(family, "read chains".to_owned(), message)
 }
 
-/// All rules of whoever's table.
+/// Returns the request for all rules of any table.
 pub(crate) fn list_rules(family: Family, table: &str) -> Message {
     let attributes = vec![RuleAttribute::Table(table.to_owned())];
     let message = NfTablesMessage::GetRule(RuleMessage { attributes });
@@ -109,7 +109,7 @@ fn of_family(family: Family, what: String, message: NfTablesMessage) -> Message 
 
 impl Table {
     pub(crate) fn create(&self) -> Message {
-        // Said of one that is there, this wakes it.
+        // For an existing table this clears the dormant flag.
         let awake = TableAttribute::Flags(TableFlags::empty());
         let message = NfTablesMessage::NewTable(self.attributes(Some(awake)));
         self.message(format!("create table {}", self.name), message)
@@ -117,7 +117,7 @@ impl Table {
             .needing([self.family.option()])
     }
 
-    /// The table goes, and all that is in it.
+    /// Deletes the table with its content.
     pub(crate) fn delete(&self) -> Message {
         let message = NfTablesMessage::DeleteTable(self.attributes(None));
         self.message(format!("delete table {}", self.name), message)
@@ -162,14 +162,14 @@ impl Table {
             .needing(option)
     }
 
-    /// The chain goes, and its rules with it.
+    /// Deletes the chain with its rules.
     pub(crate) fn delete_chain(&self, name: &str) -> Message {
         let attributes = self.chain(name);
         let message = NfTablesMessage::DeleteChain(ChainMessage { attributes });
         self.message(format!("delete chain {name}"), message)
     }
 
-    /// All rules of the chain go.
+    /// Deletes all rules of the chain.
     pub(crate) fn flush_chain(&self, chain: &Chain) -> Message {
         let message = NfTablesMessage::DeleteRule(self.rules_of(&chain.name));
         self.message(format!("flush chain {}", chain.name), message)
@@ -276,7 +276,7 @@ impl Table {
 }
 
 impl Set {
-    /// What cannot be changed of one that is there.
+    /// Returns the attributes that the kernel cannot change in an existing set.
     pub(crate) fn shape(&self) -> Vec<SetAttribute> {
         let mut shape = vec![
             SetAttribute::KeyType(type_number(&self.key)),
@@ -299,14 +299,14 @@ impl Set {
     }
 }
 
-/// What makes a set one of limits, which the library has no attribute for.
+/// Returns the attribute that makes a set one of limits; the library has none.
 pub(crate) fn set_of_limits() -> SetAttribute {
     let expression = Limit::OF_SETS.expression();
     SetAttribute::Other(DefaultNla::new(SET_EXPRESSION | NLA_F_NESTED, expression))
 }
 
 impl Chain {
-    /// What cannot be changed of one that is there.
+    /// Returns the attributes that the kernel cannot change in an existing chain.
     pub(crate) fn shape(&self) -> Vec<ChainAttribute> {
         let entry = self.entry.iter().flat_map(|entry| {
             [

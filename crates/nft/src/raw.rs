@@ -1,4 +1,4 @@
-//! Messages as the kernel sends them, and may be sent again to another namespace.
+//! Messages in the kernel's own form, which another namespace accepts again.
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
 use nix::errno::Errno;
@@ -6,14 +6,14 @@ use nix::errno::Errno;
 use crate::error::Error;
 use crate::socket::NetfilterSocket;
 
-/// A message of `nf_tables`: what is in it, family by family.
+/// A message of `nf_tables`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawMessage {
     /// `NFT_MSG_…`
     pub kind: u8,
     /// `NFPROTO_…`
     pub family: u8,
-    /// All attributes, each aligned.
+    /// All attributes, each aligned to 4 bytes.
     pub attributes: Vec<u8>,
 }
 
@@ -26,17 +26,17 @@ impl RawMessage {
         }
     }
 
-    /// The value of an attribute of the message itself.
+    /// Returns the value of a top-level attribute.
     pub fn value(&self, kind: u16) -> Option<&[u8]> {
         value(&self.attributes, kind)
     }
 
-    /// The text of an attribute; empty where there is none.
+    /// Returns the text of an attribute; empty if it is absent.
     pub fn text(&self, kind: u16) -> String {
         text(self.value(kind).unwrap_or_default())
     }
 
-    /// The message with these of its attributes and no others, as `kind`.
+    /// Returns the message with only the attributes in `kept`, as type `kind`.
     pub fn with_only(&self, kind: u8, kept: &[u16]) -> Self {
         let kept = attributes(&self.attributes).filter(|it| kept.contains(&it.kind));
         let attributes = kept.flat_map(|it| it.whole).copied().collect();
@@ -51,7 +51,7 @@ impl RawMessage {
 }
 
 impl NetfilterSocket {
-    /// Asks for all that matches `message`.
+    /// Requests all objects that match `message`.
     pub fn dump_raw(&self, message: &RawMessage, what: &str) -> Result<Vec<RawMessage>, Error> {
         let number = self.number(1);
         let mut bytes = Vec::new();
@@ -78,7 +78,7 @@ impl NetfilterSocket {
         }
     }
 
-    /// Sends `messages` as one transaction; each creates what it describes.
+    /// Sends `messages`, which all create objects, as one transaction.
     pub fn commit_raw(&self, messages: &[RawMessage], what: &str) -> Result<(), Error> {
         let Some(last) = messages.len().checked_sub(1) else {
             return Ok(());
@@ -109,14 +109,14 @@ impl NetfilterSocket {
 
 /// An attribute of a message or of another attribute.
 pub(crate) struct Attribute<'a> {
-    /// Without its flags.
+    /// Type without the flags.
     pub kind: u16,
     pub value: &'a [u8],
-    /// With its header, and what aligns the next one.
+    /// The attribute with its header and the padding behind it.
     pub whole: &'a [u8],
 }
 
-/// The attributes that `bytes` consist of, up to one that is cut short.
+/// Splits `bytes` into attributes, up to a truncated one.
 pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -131,14 +131,14 @@ pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     })
 }
 
-/// The value of the first attribute of this kind.
+/// Returns the value of the first attribute of this kind.
 pub(crate) fn value(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes)
         .find(|it| it.kind == kind)
         .map(|it| it.value)
 }
 
-/// An attribute with this value.
+/// Encodes an attribute with this value.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
     let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -147,18 +147,18 @@ pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An attribute that consists of attributes.
+/// Encodes an attribute that contains attributes.
 pub(crate) fn nested(kind: u16, parts: &[Vec<u8>]) -> Vec<u8> {
     attribute(kind | NESTED, &parts.concat())
 }
 
-/// A text as the kernel has it: up to its first zero.
+/// Reads a string up to its first zero byte.
 pub(crate) fn text(value: &[u8]) -> String {
     let text = value.split(|byte| *byte == 0).next();
     String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
 }
 
-/// The messages in what was received.
+/// Splits a datagram into messages.
 pub(crate) fn split(bytes: &[u8]) -> Result<Vec<NetlinkBuffer<&[u8]>>, Error> {
     let mut messages = Vec::new();
     let mut rest = bytes;
@@ -174,14 +174,14 @@ pub(crate) fn split(bytes: &[u8]) -> Result<Vec<NetlinkBuffer<&[u8]>>, Error> {
     Ok(messages)
 }
 
-/// `None` where it is none of `nf_tables`.
+/// Parses a message; `None` if it is not of `nf_tables`.
 pub(crate) fn read(kind: u16, payload: &[u8]) -> Option<RawMessage> {
     let [low, high] = kind.to_be_bytes();
     let ([family, ..], attributes) = payload.split_first_chunk::<4>()?;
     (u16::from(low) == SUBSYSTEM).then(|| RawMessage::new(high, *family, attributes.to_owned()))
 }
 
-/// A netlink message with this header, aligned.
+/// Appends a netlink message with this header, aligned.
 fn append(bytes: &mut Vec<u8>, (kind, flags, number): (u16, u16, u32), parts: &[&[u8]]) {
     let body: usize = parts.iter().map(|it| it.len()).sum();
     let length = u32::try_from(HEADER + body).unwrap_or(u32::MAX);
@@ -194,7 +194,7 @@ fn append(bytes: &mut Vec<u8>, (kind, flags, number): (u16, u16, u32), parts: &[
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-/// `struct nlmsghdr`, in bytes.
+/// Size of `struct nlmsghdr` in bytes.
 const HEADER: usize = 16;
 
 /// `NFNL_SUBSYS_NFTABLES`

@@ -1,4 +1,4 @@
-//! What keeps a table from being as it shall be, and what mends it.
+//! Finds damage of a table and repairs it.
 
 use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{
@@ -11,11 +11,11 @@ use crate::message::{ACCEPT, Message, VERDICT, set_of_limits};
 use crate::reply::Reply;
 use crate::table::{Chain, Table};
 
-/// What makes a table as it shall be.
+/// Messages that repair or recreate a table.
 pub(crate) enum Repairs {
-    /// The beginning of a transaction; nothing where nothing is wrong.
+    /// The first part of a transaction; empty if the table is complete.
     InPlace(Vec<Message>),
-    /// A transaction of its own: what is there cannot be made what it shall be.
+    /// A transaction that recreates the table, which cannot be repaired.
     Anew(Vec<Message>),
 }
 
@@ -28,8 +28,8 @@ impl Repairs {
 }
 
 impl Connection {
-    /// Chains that are complete are not touched: whoever makes one again, or deletes rules, is held
-    /// until the kernel has freed them.
+    /// Returns the repairs of `table`. Complete chains stay untouched: the kernel blocks a caller
+    /// that recreates a chain or deletes rules until it has freed them.
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
         let broken = self.broken_chains(table)?;
         if broken.is_empty() {
@@ -45,7 +45,7 @@ impl Connection {
         Ok(Repairs::InPlace(messages))
     }
 
-    /// What [`Self::update`] would repair of the table itself, in words.
+    /// Returns messages about the damage of the table itself that [`Self::update`] would repair.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -63,7 +63,7 @@ impl Connection {
         Ok(found)
     }
 
-    /// A set or a chain bears the name of one of ours, and is another thing.
+    /// Returns whether a set or chain with a name of `table` has another type.
     pub(crate) fn is_foreign(&self, table: &Table) -> Result<bool, Error> {
         for set in &table.sets {
             if !self.fits(&set.shape(), table.get_set(set), set_attributes)? {
@@ -79,8 +79,9 @@ impl Connection {
         Ok(false)
     }
 
-    /// All of the table, and the elements that can be kept: not those of a set that is another
-    /// one, nor those that lead to chains of others, which nobody here knows how to make.
+    /// Returns messages that recreate the table with its reusable elements. Elements of a set of
+    /// another type are lost, and so are elements that point to foreign chains, which this crate
+    /// cannot recreate.
     fn anew(&self, table: &Table) -> Result<Vec<Message>, Error> {
         let mut messages = vec![table.delete()];
         messages.extend(creation(table, &table.chains.iter().collect::<Vec<_>>()));
@@ -96,7 +97,7 @@ impl Connection {
         Ok(messages)
     }
 
-    /// What `ask` asks for is of this shape, or not there.
+    /// Returns whether the object of `ask` has this shape or does not exist.
     fn fits<A: PartialEq>(
         &self,
         shape: &[A],
@@ -119,7 +120,8 @@ impl Connection {
         }))
     }
 
-    /// Another program owns the table. One that outlived its owner (`flags owner,persist`) has none.
+    /// Returns whether another program owns the table. A table that outlived its owner (`flags
+    /// owner,persist`) has none.
     pub(crate) fn is_owned(&self, table: &Table) -> Result<bool, Error> {
         let attributes = self.table_attributes(table)?;
         let is_owner =
@@ -127,7 +129,7 @@ impl Connection {
         Ok(attributes.iter().any(is_owner))
     }
 
-    /// None, where there is no such table.
+    /// Returns the table's attributes; empty if it does not exist.
     fn table_attributes(&self, table: &Table) -> Result<Vec<TableAttribute>, Error> {
         let replies = match self.socket.get(table.get()) {
             Err(error) if error.is_not_found() => return Ok(Vec::new()),
@@ -142,7 +144,7 @@ impl Connection {
         Ok(attributes.flatten().collect())
     }
 
-    /// The chains that are not there, or not with their rules alone.
+    /// Returns the chains that are missing or do not have exactly their rules.
     fn broken_chains<'a>(&self, table: &'a Table) -> Result<Vec<&'a Chain>, Error> {
         let mut broken = Vec::new();
         for chain in &table.chains {
@@ -153,9 +155,10 @@ impl Connection {
         Ok(broken)
     }
 
-    /// The chain has its rules and no others, and lets pass what none of them is for. Where it has its rules,
-    /// sets and hook exist, too: neither can be taken away from under a rule, which says by its comment for which
-    /// hook it was made.
+    /// Returns whether the chain has exactly its rules and accepts packets that match none.
+    ///
+    /// Existing rules imply existing sets and the right hook: the kernel does not delete a set that
+    /// a rule uses, and a rule's comment contains the hook for which it was made.
     fn is_complete(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
         let found = match self.rules_of(table, &chain.name) {
             Err(error) if error.is_not_found() => return Ok(false),
@@ -165,7 +168,8 @@ impl Connection {
         Ok(has_rules && (chain.entry.is_none() || self.accepts(table, chain)?))
     }
 
-    /// The policy of a base chain, which anybody can change without touching its rules.
+    /// Returns whether the policy of a base chain is `accept`; any process can change it without
+    /// touching the rules.
     fn accepts(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
         let replies = match self.socket.get(table.get_chain(&chain.name)) {
             Err(error) if error.is_not_found() => return Ok(false),
@@ -180,7 +184,7 @@ impl Connection {
     }
 }
 
-/// Makes the table, its sets and these chains, where they are not there.
+/// Returns messages that create the table, its sets and these chains where they are missing.
 fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     let mut messages = vec![table.create()];
     let sets = table.sets.iter().zip(1..);
@@ -189,7 +193,8 @@ fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     messages
 }
 
-/// What `Set::shape` may hold. The kernel says how long a verdict is, and is not told.
+/// Returns the attributes that `Set::shape` may contain. The kernel adds the length of a verdict
+/// itself.
 fn set_attributes(reply: Reply) -> Option<Vec<SetAttribute>> {
     let Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewSet(set))) = reply else {
         return None;
@@ -210,7 +215,7 @@ fn set_attributes(reply: Reply) -> Option<Vec<SetAttribute>> {
     Some(attributes)
 }
 
-/// What `Chain::shape` may hold.
+/// Returns the attributes that `Chain::shape` may contain.
 fn chain_attributes(reply: Reply) -> Option<Vec<ChainAttribute>> {
     let Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(chain))) = reply
     else {

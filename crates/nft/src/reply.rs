@@ -1,4 +1,4 @@
-//! What the kernel answers.
+//! Parses the kernel's answers.
 
 use netlink_packet_core::{
     DecodeError, DefaultNla, NetlinkDeserializable, NetlinkHeader, NlasIterator, Parseable as _,
@@ -14,9 +14,9 @@ use crate::limit::ELEMENT_EXPRESSION;
 pub(crate) enum Reply {
     /// Some elements of a set.
     Elements(Vec<ListAttribute<SetElementAttribute>>),
-    /// A rule: its comment.
+    /// The comment of a rule.
     Rule(Option<String>),
-    /// All else.
+    /// Any other message.
     Other(NetfilterMessageInner),
 }
 
@@ -36,8 +36,8 @@ impl NetlinkDeserializable for Reply {
     }
 }
 
-/// What it does is not looked at: for each expression the library writes down all of its bytes, in
-/// case that they cannot be read, which took most of an ADD's time.
+/// Returns the comment of a rule and skips its expressions: the library formats all bytes of each
+/// one for a possible error, which took most of an ADD's time.
 fn comment_of_rule(attributes: &[u8]) -> Result<Option<String>, DecodeError> {
     for attribute in NlasIterator::new(attributes) {
         let attribute = attribute?;
@@ -48,8 +48,8 @@ fn comment_of_rule(attributes: &[u8]) -> Result<Option<String>, DecodeError> {
     Ok(None)
 }
 
-/// One by one: for each element of a list the library writes down all that follow it, in case
-/// that one cannot be read.
+/// Parses elements one by one: for each element of a list the library formats all that follow, for
+/// a possible error.
 fn elements(payload: &[u8]) -> Result<Vec<ListAttribute<SetElementAttribute>>, DecodeError> {
     let mut elements = Vec::new();
     for attribute in NlasIterator::new(payload.get(HEADER..).unwrap_or_default()) {
@@ -63,8 +63,8 @@ fn elements(payload: &[u8]) -> Result<Vec<ListAttribute<SetElementAttribute>>, D
     Ok(elements)
 }
 
-/// The attributes of an element. The library takes values for whole without a look, and reads of an expression
-/// nothing but its name.
+/// Parses the attributes of an element. The library does not check the length of values, and it
+/// reads only the name of an expression.
 fn parts(element: &[u8]) -> Result<Vec<SetElementAttribute>, DecodeError> {
     let mut parts = Vec::new();
     for attribute in NlasIterator::new(element) {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn element_whose_value_is_cut_short_is_refused() {
-        // An attribute of so many bytes with this content.
+        // Builds an attribute of `length` bytes with this content.
         let attribute =
             |length: u8, kind: u8, content: &[u8]| [&[length, 0, kind, 0], content].concat();
         let whole = attribute(8, 1, &[10, 1, 0, 2]);

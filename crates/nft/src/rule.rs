@@ -1,4 +1,4 @@
-//! Rules: what of a packet is compared with what, and what becomes of it then.
+//! Rules: conditions on a packet, and an action.
 
 use std::net::IpAddr;
 
@@ -23,17 +23,17 @@ pub enum IpVersion {
     V6,
 }
 
-/// How masquerading chooses the port that a connection leaves by.
+/// How masquerading chooses the source port of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourcePort {
-    /// The one that it has, where that is free.
+    /// The client's port, if it is free.
     Kept,
-    /// A random one: two packets at once never choose the same, which would cost one of them
-    /// (`insert_failed`).
+    /// A random port. Two simultaneous packets never choose the same one; otherwise the kernel
+    /// would drop one of them (`insert_failed`).
     FullyRandom,
 }
 
-/// A rule: conditions that all have to hold, and what happens then.
+/// Conditions that must all hold, and an action.
 #[derive(Debug, Clone)]
 pub struct Rule {
     comment: &'static str,
@@ -41,7 +41,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule without condition that does nothing yet; `comment` is what people read of it.
+    /// Creates a rule without conditions and action; `comment` is for readers of the ruleset.
     pub fn new(comment: &'static str) -> Self {
         Self {
             comment,
@@ -49,17 +49,17 @@ impl Rule {
         }
     }
 
-    /// `field` has this value, in network byte order.
+    /// Matches if `field` equals `value`, in network byte order.
     pub fn when(self, field: Field, value: &[u8]) -> Self {
         self.compared(field, Operator::Equal, value)
     }
 
-    /// `field` has another value than this, in network byte order.
+    /// Matches if `field` differs from `value`, in network byte order.
     pub fn unless(self, field: Field, value: &[u8]) -> Self {
         self.compared(field, Operator::NotEqual, value)
     }
 
-    /// It is a packet of this version: for tables of family `inet`.
+    /// Matches packets of this IP version; for tables of family `inet`.
     pub fn when_ip(self, version: IpVersion) -> Self {
         self.with(meta(MetaKey::Nfproto, SCRATCH)).with(compare(
             SCRATCH,
@@ -68,12 +68,13 @@ impl Rule {
         ))
     }
 
-    /// It goes to an address in `network`: for tables of family `inet`.
+    /// Matches packets to an address in `network`; for tables of family `inet`.
     pub fn when_to(self, network: IpNetwork) -> Self {
         self.in_network(destination(network), Operator::Equal, network)
     }
 
-    /// It goes to an address in `network`: for tables of any family. What is too short to have an address does not.
+    /// Matches packets to an address in `network`; for tables of any family. Packets too short for
+    /// an address do not match.
     pub fn when_frame_to(self, network: IpNetwork) -> Self {
         let version: &[u8] = match network {
             IpNetwork::V4(_) => &ETHERTYPE_V4,
@@ -83,53 +84,55 @@ impl Rule {
             .within(destination(network), Operator::Equal, network)
     }
 
-    /// It is of the version of `network` and goes elsewhere: for tables of family `inet`.
+    /// Matches packets of the IP version of `network` to addresses outside it; for tables of family
+    /// `inet`.
     pub fn unless_to(self, network: IpNetwork) -> Self {
         self.in_network(destination(network), Operator::NotEqual, network)
     }
 
-    /// It is from an address in `network`: for tables of family `inet`.
+    /// Matches packets from an address in `network`; for tables of family `inet`.
     pub fn when_from(self, network: IpNetwork) -> Self {
         self.in_network(source(network), Operator::Equal, network)
     }
 
-    /// It is of the version of `network` and from elsewhere: for tables of family `inet`.
+    /// Matches packets of the IP version of `network` from addresses outside it; for tables of
+    /// family `inet`.
     pub fn unless_from(self, network: IpNetwork) -> Self {
         self.in_network(source(network), Operator::NotEqual, network)
     }
 
-    /// It goes to an address of this host. As `fib daddr type local`.
+    /// Matches packets to an address of this host: `fib daddr type local`.
     pub fn when_to_host(self) -> Self {
         self.with(expression::destination_type(SCRATCH))
             .with(compare(SCRATCH, Operator::Equal, &LOCAL.to_ne_bytes()))
     }
 
-    /// The address that its connection goes to was translated. As `ct status dnat`.
+    /// Matches packets of connections with a translated destination: `ct status dnat`.
     pub fn when_translated(self) -> Self {
         self.with(expression::connection_status(SCRATCH))
             .with(masked(SCRATCH, TRANSLATED.to_ne_bytes().to_vec()))
             .with(compare(SCRATCH, Operator::NotEqual, &[0; 4]))
     }
 
-    /// The key that `fields` make is in the set.
+    /// Matches if the set contains the key of `fields`.
     pub fn when_in(self, fields: &[Field], set: &'static str) -> Self {
         self.lookup(fields, set, None)
     }
 
-    /// The key that `fields` make is not in the set.
+    /// Matches if the set does not contain the key of `fields`.
     pub fn when_not_in(self, fields: &[Field], set: &'static str) -> Self {
         self.lookup(fields, set, Some(Lookup::Flags(INVERTED)))
     }
 
-    /// The packet goes on in the chain that the key leads to, if the set has the key that
-    /// `fields` make.
+    /// Continues in the chain that the key of `fields` points to; does not match without such a
+    /// key.
     pub fn goto_by(self, fields: &[Field], set: &'static str) -> Self {
         let to = Lookup::DestinationRegister(Register::Verdict);
         self.lookup(fields, set, Some(to))
     }
 
-    /// The packet, and all of its connection, goes to the address and the port that the key
-    /// leads to, if the set has the key that `fields` make: addresses of `version`.
+    /// Translates (DNAT) the connection to the address and port that the key of `fields` maps to,
+    /// of IP version `version`. Does not match without such a key.
     pub fn dnat_by(self, version: IpVersion, fields: &[Field], set: &'static str) -> Self {
         let [address, port] = match version {
             IpVersion::V4 => [FIRST_REGISTER, FIRST_REGISTER + 1],
@@ -141,7 +144,7 @@ impl Rule {
             .with(expression::translate(version, address, port))
     }
 
-    /// The packet goes on in the chain of this name.
+    /// Continues in the chain of this name.
     pub fn goto(self, chain: &str) -> Self {
         self.verdict(vec![
             VerdictAttribute::Code(Verdict::Goto),
@@ -149,18 +152,17 @@ impl Rule {
         ])
     }
 
-    /// The packet goes no further.
+    /// Drops the packet.
     pub fn drop(self) -> Self {
         self.verdict(vec![VerdictAttribute::Code(Verdict::Other(DROP))])
     }
 
-    /// The packet leaves the chain.
+    /// Returns from the chain.
     pub fn leave(self) -> Self {
         self.verdict(vec![VerdictAttribute::Code(Verdict::Return)])
     }
 
-    /// The packet, and all of its connection, is from the host's address on the link that it
-    /// leaves by.
+    /// Masquerades the connection: its source becomes the host's address on the output link.
     pub fn masquerade(self, port: SourcePort) -> Self {
         self.with(expression::masquerade(port))
     }
@@ -219,13 +221,13 @@ impl Rule {
         self.with(Expressions::Lookup(lookup))
     }
 
-    /// The options without which a kernel does not know some expression.
+    /// Returns the build options that the kernel needs for the expressions.
     pub(crate) fn needs(&self) -> impl Iterator<Item = &'static str> {
         self.expressions.iter().filter_map(expression::option_for)
     }
 
-    /// The comment and a digest of what it does, in a chain of this shape, by which a rule that is
-    /// there is compared with one that shall be.
+    /// Returns the comment and a digest of the expressions and the chain's shape. An existing rule
+    /// is compared with the wanted one by this text.
     pub(crate) fn identity(&self, shape: &[ChainAttribute]) -> String {
         let expressions = self.expressions();
         let expressions = expressions.as_slice();
@@ -248,7 +250,7 @@ impl Rule {
 }
 
 impl IpVersion {
-    /// The version of `address`.
+    /// Returns the IP version of `address`.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
@@ -279,12 +281,12 @@ fn destination(network: IpNetwork) -> Field {
     }
 }
 
-/// None of what is counted here comes near the limit.
+/// Converts a count; all counts here are far below the limit.
 pub(crate) fn u32_of(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// What is compared with one value at once passes through here.
+/// Register for comparisons with a single value.
 const SCRATCH: Register = Register::Reg1;
 
 /// `NFT_REG32_00`, the first of sixteen registers of four bytes.

@@ -1,8 +1,8 @@
-//! All rules of a namespace, as they are: read from one, and loaded into another.
+//! Copies of all rules of a namespace: read from one, loaded into another.
 //!
-//! What the kernel reports of a table, a set or a rule is what it takes to make it, but for numbers
-//! of its own. So nothing of it is understood here, and nothing is lost: expressions of any kind,
-//! those of iptables, and elements with their state.
+//! The kernel reports everything that creates a table, set or rule, plus numbers of its own. This
+//! module copies the attributes without parsing them. So it keeps expressions of any kind, rules of
+//! iptables, and elements with their state.
 
 use std::collections::BTreeSet;
 
@@ -17,21 +17,21 @@ pub struct Ruleset {
     rules: Vec<RulePlace>,
 }
 
-/// Where a rule is.
+/// Location of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulePlace {
-    /// The number of its family: `NFPROTO_…`.
+    /// Number of the family: `NFPROTO_…`.
     pub(crate) family: u8,
     /// The table's name.
     pub table: String,
     /// The chain's name.
     pub chain: String,
-    /// Its number, as `nft --handle list ruleset` has it.
+    /// Handle, as in `nft --handle list ruleset`.
     pub handle: u64,
 }
 
 impl Connection {
-    /// Reads all rules of this namespace. As `nft list ruleset`.
+    /// Reads all rules of this namespace. Equivalent to `nft list ruleset`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -52,7 +52,7 @@ impl Connection {
         for (what, get, new, kept) in KINDS {
             let question = RawMessage::new(*get, 0, Vec::new());
             let found = match self.socket.dump_raw(&question, what) {
-                // The kernel was built without flow tables.
+                // This kernel was built without flow tables.
                 Err(error) if *new == NEW_FLOW_TABLE && error.errno().is_some() => Vec::new(),
                 found => found?,
             };
@@ -93,12 +93,12 @@ impl Connection {
         Ok(rules.iter().map(place).collect())
     }
 
-    /// Makes all of `ruleset` in this namespace, which has no rules yet; returns the places of its
-    /// rules here, in the order of [`Ruleset::rules`]. Links that it names have to exist
-    /// ([`Ruleset::links`]).
+    /// Creates all of `ruleset` in this namespace, which must have no rules. Returns the locations
+    /// of the new rules in the order of [`Ruleset::rules`]. The links in [`Ruleset::links`] must
+    /// exist.
     ///
     /// # Errors
-    /// [`Error::Refused`]; some of it may be there then.
+    /// [`Error::Refused`]; some rules may exist by then.
     pub fn load(&self, ruleset: &Ruleset) -> Result<Vec<RulePlace>, Error> {
         let (mut waiting, mut length) = (Vec::new(), 0);
         for (message, number) in ruleset.in_order().zip(1..) {
@@ -116,12 +116,12 @@ impl Connection {
 }
 
 impl Ruleset {
-    /// The places of all rules where they were read.
+    /// Returns the original locations of all rules.
     pub fn rules(&self) -> &[RulePlace] {
         &self.rules
     }
 
-    /// The names of links that chains and flow tables are bound to.
+    /// Returns the names of links that chains and flow tables are bound to.
     pub fn links(&self) -> BTreeSet<String> {
         let hooks = self.messages.iter().filter_map(|it| match it.kind {
             NEW_CHAIN => Some((it.value(CHAIN_HOOK)?, [3, 4])),
@@ -143,12 +143,13 @@ impl Ruleset {
         links
     }
 
-    /// In bytes, as messages.
+    /// Returns the size of the messages in bytes.
     pub fn size(&self) -> usize {
         self.messages.iter().map(|it| it.attributes.len()).sum()
     }
 
-    /// What others refer to comes first; elements of maps refer to chains.
+    /// Returns the messages in an order in which all references exist; map elements refer to
+    /// chains.
     fn in_order(&self) -> impl Iterator<Item = &RawMessage> {
         ORDER.iter().flat_map(|kind| {
             let all = self.messages.iter();
@@ -157,7 +158,8 @@ impl Ruleset {
     }
 }
 
-/// `message` as the kernel takes it, with a number that no other set of the transaction has.
+/// Returns `message` in the form that the kernel accepts, with a set number unique in the
+/// transaction.
 fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     let mut message = message.clone();
     match message.kind {
@@ -189,8 +191,8 @@ fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     message
 }
 
-/// A match of iptables is told the protocol that its rule is for, which the kernel does not report:
-/// it stands in the comparison before.
+/// Returns the protocol of a rule with an iptables match. The kernel requires it but does not
+/// report it; the comparison before the match contains it.
 fn compatible(rule: &RawMessage) -> Option<Vec<u8>> {
     let expressions = rule.value(RULE_EXPRESSIONS)?;
     let (mut is_protocol, mut protocol) = (false, None);
@@ -221,21 +223,21 @@ fn compatible(rule: &RawMessage) -> Option<Vec<u8>> {
     ))
 }
 
-/// The field of the network header that names the transport protocol.
+/// Returns whether `payload` loads the protocol field of the network header.
 fn is_protocol_field(family: u8, payload: &[u8]) -> bool {
     let [base, offset, length] = [2, 3, 4].map(|it| number(value(payload, it)));
     let place = if family == IPV6 { 6 } else { 9 };
     (base, offset, length) == (1, place, 1)
 }
 
-/// A number in network byte order; 0 where there is none.
+/// Reads a number in network byte order; 0 if it is absent.
 pub(crate) fn number(value: Option<&[u8]>) -> u64 {
     let bytes = value.unwrap_or_default().iter().take(8);
     bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// What it is, the question for it, the message that makes it, and the attributes that the kernel
-/// takes again, by the numbers of `include/uapi/linux/netfilter/nf_tables.h`.
+/// Description, request type, creating message type, and attributes that the kernel accepts again,
+/// by the numbers of `include/uapi/linux/netfilter/nf_tables.h`.
 const KINDS: &[(&str, u8, u8, &[u16])] = &[
     ("tables", 1, NEW_TABLE, &[1, 2, 6]),
     ("objects", 19, 18, &[1, 2, 3, 4, 8]),
@@ -269,24 +271,24 @@ const NEW_ELEMENTS: u8 = 12;
 const GET_ELEMENTS: u8 = 13;
 const NEW_FLOW_TABLE: u8 = 22;
 
-/// `NFTA_TABLE_NAME`, and the same of all else: the table's name.
+/// `NFTA_TABLE_NAME`; the attribute has the same number in all messages.
 const NAME: u16 = 1;
 pub(crate) const CHAIN_HOOK: u16 = 4;
 const SET_ID: u16 = 10;
 pub(crate) const RULE_EXPRESSIONS: u16 = 4;
 const RULE_COMPATIBILITY: u16 = 5;
 
-/// `NFT_TABLE_F_DORMANT`: the only flag that says what a table does to packets.
+/// `NFT_TABLE_F_DORMANT`: the only flag that affects packets.
 const DORMANT: u32 = 1;
 
-/// `NFT_SET_ANONYMOUS`: such a set goes with its rule, and is named by it alone.
+/// `NFT_SET_ANONYMOUS`: only one rule refers to such a set, which disappears with the rule.
 const ANONYMOUS: u32 = 1;
 
 /// `NFPROTO_IPV6`
 const IPV6: u8 = 10;
 
-/// Where others change the rules all the time, what was read last has to do.
+/// Attempts at an unchanged ruleset; the last one is used even if rules changed meanwhile.
 const ATTEMPTS: usize = 8;
 
-/// In bytes: what is sent at once.
+/// Bytes per transaction.
 const TRANSACTION: usize = 1 << 20;

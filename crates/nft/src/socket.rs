@@ -1,4 +1,4 @@
-//! The socket: transactions and questions, each with its answer.
+//! The socket: transactions and requests, each with its answer.
 
 use std::cell::Cell;
 use std::io;
@@ -17,18 +17,18 @@ use crate::error::Error;
 use crate::message::{self, Message};
 use crate::reply::Reply;
 
-/// A netlink socket in the namespace in which it was opened.
+/// A netlink socket; it belongs to the namespace in which it was opened.
 pub(crate) struct NetfilterSocket {
     socket: Socket,
     next: Cell<u32>,
 }
 
-/// What became of a transaction.
+/// Outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Committed {
-    /// All of it happened.
+    /// The kernel carried out all of it.
     Yes,
-    /// Nothing: the rules are of another generation than was expected.
+    /// The kernel carried out nothing: the rules are of another generation.
     Outdated,
 }
 
@@ -51,11 +51,11 @@ impl NetfilterSocket {
         Ok(Self { socket, next })
     }
 
-    /// A socket that hears this group of messages, and waits for none.
+    /// Opens a non-blocking socket that listens to this multicast group.
     pub fn listening(group: u32) -> Result<Self, Error> {
         let socket = Self::open()?;
         let listen = || -> io::Result<()> {
-            // What does not fit is lost.
+            // The kernel drops messages that do not fit.
             setsockopt(&socket.socket, RcvBufForce, &ROOM)
                 .or_else(|_| setsockopt(&socket.socket, RcvBuf, &ROOM))?;
             socket.socket.add_membership(group)?;
@@ -77,17 +77,17 @@ impl NetfilterSocket {
         })
     }
 
-    /// Sends `messages` as one transaction, which is for rules of `generation`.
+    /// Sends `messages` as one transaction for rules of `generation`.
     ///
     /// # Errors
-    /// The first refusal; nothing happened then.
+    /// The first refusal; the kernel carried out nothing then.
     pub fn commit(&self, messages: Vec<Message>, generation: u32) -> Result<Committed, Error> {
         let end = Some(message::batch_end());
         self.transact(messages, generation, end)
     }
 
-    /// Sends `messages` as a transaction without an end, which the kernel checks and then
-    /// takes back, as it does for `nft --check`.
+    /// Sends `messages` as a transaction without an end: the kernel checks it and then rolls it
+    /// back, like `nft --check`.
     ///
     /// # Errors
     /// The first refusal.
@@ -109,7 +109,7 @@ impl NetfilterSocket {
         let mut bytes = Vec::new();
         append(&mut bytes, message::batch_begin(generation), first, 0);
         for ((place, message), number) in messages.into_iter().enumerate().zip(first + 1..) {
-            // Refusals come unasked; what is refused first is told first, and this last.
+            // Refusals arrive without a request, the first one first; this answer arrives last.
             let acknowledge = if place == last { NLM_F_ACK } else { 0 };
             append(&mut bytes, message, number, acknowledge);
         }
@@ -130,7 +130,7 @@ impl NetfilterSocket {
         }
     }
 
-    /// Waits for the answer to the last of `numbers`, or for the refusal of the first.
+    /// Waits for the answer to the last of `numbers` or for the first refusal.
     fn outcome(&self, numbers: std::ops::Range<u32>) -> Result<(), Refusal> {
         let mut refused = Ok(());
         loop {
@@ -153,22 +153,21 @@ impl NetfilterSocket {
         }
     }
 
-    /// Asks for all that matches `message`.
+    /// Requests all objects that match `message`.
     pub fn dump(&self, message: Message) -> Result<Vec<Reply>, Error> {
         self.ask(message, NLM_F_DUMP)
     }
 
-    /// Asks for one thing.
+    /// Requests one object.
     pub fn get(&self, message: Message) -> Result<Vec<Reply>, Error> {
         self.ask(message, NLM_F_ACK)
     }
 
-    /// As [`Self::dump`], in constant memory: sends what `react` makes of each reply before it reads
-    /// the next.
+    /// Requests objects like [`Self::dump`], in constant memory: calls `react` with each reply and
+    /// sends the result before reading the next one.
     ///
     /// # Errors
-    /// As [`Self::dump`]. What the kernel refuses of the reactions is lost: what they are about may
-    /// have ended.
+    /// As [`Self::dump`]. Refusals of the reactions are ignored: their objects may be gone already.
     pub fn dump_each(
         &self,
         message: Message,
@@ -193,7 +192,7 @@ impl NetfilterSocket {
         Ok(replies)
     }
 
-    /// Sends `message`, and hands each reply to `hear` until the kernel has said all.
+    /// Sends `message` and passes each reply to `hear` until the kernel ends the list.
     fn converse(
         &self,
         message: Message,
@@ -222,8 +221,8 @@ impl NetfilterSocket {
         }
     }
 
-    /// The first of so many numbers that no message had yet: the answers to another one, to
-    /// which nobody listened to the end, are told apart by them.
+    /// Returns the first of `messages` unused sequence numbers. Numbers separate these answers from
+    /// unread ones of an earlier request.
     pub(crate) fn number(&self, messages: usize) -> u32 {
         let first = self.next.get();
         self.next.set(first.wrapping_add(count(messages)));
@@ -232,7 +231,7 @@ impl NetfilterSocket {
 
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Error> {
         let send = || {
-            // A transaction is one datagram, whatever it holds.
+            // A transaction is one datagram of any size.
             if bytes.len() > SURELY_SENT {
                 let size = 2 * bytes.len();
                 setsockopt(&self.socket, SndBufForce, &size)
@@ -246,8 +245,8 @@ impl NetfilterSocket {
         })
     }
 
-    /// Waits for the answer to the last of `numbers`; `operation` names what is at a place of the
-    /// transaction.
+    /// Waits for the answer to the last of `numbers`; `operation` describes the message at a place
+    /// of the transaction.
     pub(crate) fn expect_success(
         &self,
         numbers: std::ops::Range<u32>,
@@ -262,7 +261,7 @@ impl NetfilterSocket {
         })
     }
 
-    /// What the kernel sends next.
+    /// Receives the next datagram.
     pub(crate) fn receive_bytes(&self) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::with_capacity(LONGEST_ANSWER);
         let received = self.socket.recv(&mut bytes, 0);
@@ -288,8 +287,8 @@ impl NetfilterSocket {
     }
 }
 
-/// What the kernel did not do: the message at this place of a transaction, where 0 is the
-/// transaction itself.
+/// The refused message by its place in the transaction (0 is the transaction itself), or a failed
+/// socket.
 enum Refusal {
     At(usize, Errno),
     Socket(Error),
@@ -317,18 +316,19 @@ fn errno(code: i32) -> Errno {
     Errno::from_raw(code.saturating_neg())
 }
 
-/// Twice what the kernel puts into one answer to somebody who takes as much (32 KiB:
-/// `netlink_recvmsg` in `net/netlink/af_netlink.c`). With a shorter one a set comes in more pieces,
-/// and for each the kernel starts at its beginning.
+/// Bytes, twice the size to which the kernel limits one datagram of a list (32 KiB:
+/// `netlink_recvmsg` in `net/netlink/af_netlink.c`). A smaller buffer splits a set into more
+/// datagrams, and for each one the kernel walks the set from its start.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Nobody sends more than the limit.
+/// Converts a count; no caller sends more than the limit.
 fn count(messages: usize) -> u32 {
     u32::try_from(messages).unwrap_or(u32::MAX)
 }
 
-/// In bytes: what a socket takes at once, as kernels come.
+/// Bytes that any kernel's socket accepts at once.
 const SURELY_SENT: usize = 64 << 10;
 
-/// In bytes: for what is heard between two looks. The kernel counts some kilobytes for each message.
+/// Receive buffer in bytes, for messages between two reads. The kernel counts some kilobytes per
+/// message.
 const ROOM: usize = 16 << 20;

@@ -1,16 +1,16 @@
-//! A table as it shall be: its sets, and the chains that look packets up in them.
+//! Description of a table: its sets, and the chains that look packets up in them.
 
 use netlink_packet_netfilter::NetfilterProtoFamily;
 use netlink_packet_netfilter::nftables::InetHookNumber;
 
 use crate::rule::Rule;
 
-/// A table of ours.
+/// A table of this suite.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// Which packets it sees.
+    /// Packets that it sees.
     pub family: Family,
-    /// Its name, which nobody else uses.
+    /// Name; no other program uses it.
     pub name: &'static str,
     /// Its sets and maps.
     pub sets: Vec<Set>,
@@ -18,7 +18,7 @@ pub struct Table {
     pub chains: Vec<Chain>,
 }
 
-/// Which packets a table sees.
+/// Packets that a table sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Family {
@@ -32,22 +32,22 @@ pub enum Family {
     Ipv6,
 }
 
-/// Keys that packets are looked up by.
+/// A set or map that packets are looked up in.
 #[derive(Debug, Clone)]
 pub struct Set {
     /// Its name.
     pub name: &'static str,
-    /// What its keys consist of, in this order.
+    /// Types of the key's parts, in order.
     pub key: Vec<Type>,
-    /// What a key leads to.
+    /// Kind of the targets.
     pub target: TargetType,
 }
 
-/// What the keys of a set lead to.
+/// Kind of the targets of a set's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TargetType {
-    /// Nothing: they are in the set or not.
+    /// No target: a plain set.
     None,
     /// A chain; nft(8) calls it a verdict map.
     Chain,
@@ -57,7 +57,7 @@ pub enum TargetType {
     Limit,
 }
 
-/// What a part of a key, or of what it leads to, is.
+/// Type of a part of a key or target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Type {
@@ -75,48 +75,48 @@ pub enum Type {
     Port,
 }
 
-/// Rules that packets pass one after another.
+/// Rules that packets traverse in order.
 #[derive(Debug, Clone)]
 pub struct Chain {
     /// Its name.
     pub name: String,
-    /// Where packets enter it by themselves; `None`: only rules and keys of a set lead to it,
-    /// and when the last of such keys goes, it goes with it.
+    /// Hook of a base chain. `None`: packets reach it from rules and map elements only, and it is
+    /// deleted with the last element that points to it.
     pub entry: Option<Entry>,
     /// Its rules.
     pub rules: Vec<Rule>,
 }
 
-/// Where packets enter a chain.
+/// Hook of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// What its rules may do.
+    /// Kind of the chain.
     pub kind: ChainKind,
-    /// The moment in a packet's way.
+    /// Hook in the packet's path.
     pub hook: Hook,
-    /// Its place among others there: the lowest comes first.
+    /// Position among the base chains of the hook; lower ones come first.
     pub priority: i32,
 }
 
-/// What the rules of a chain may do.
+/// Kind of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChainKind {
-    /// Let packets pass or not.
+    /// Filters packets.
     Filter,
-    /// Translate addresses; only the first packet of a connection passes it.
+    /// Translates addresses; only the first packet of a connection traverses it.
     Nat,
 }
 
-/// A moment in a packet's way through the host.
+/// A hook in a packet's path through the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hook {
-    /// As it arrives.
+    /// Incoming packets.
     Prerouting,
-    /// As the host itself sends it.
+    /// Packets of the host itself.
     Output,
-    /// As it leaves.
+    /// Outgoing packets.
     Postrouting,
 }
 
@@ -130,7 +130,7 @@ impl Family {
         }
     }
 
-    /// Without which a kernel does not know it.
+    /// Returns the build option that the kernel needs for the family.
     pub(crate) fn option(self) -> &'static str {
         match self {
             Self::Bridge => "CONFIG_NF_TABLES_BRIDGE",
@@ -140,12 +140,12 @@ impl Family {
         }
     }
 
-    /// Without which a kernel that knows it may lack `meta` in its rules.
+    /// Returns the build option that `meta` in rules of the family needs in addition.
     pub(crate) fn rule_option(self) -> Option<&'static str> {
         (self == Self::Bridge).then_some("CONFIG_NFT_BRIDGE_META")
     }
 
-    /// The word for it in nft(8).
+    /// Returns the family's name in nft(8).
     pub fn name(self) -> &'static str {
         match self {
             Self::Bridge => "bridge",
@@ -157,7 +157,7 @@ impl Family {
 }
 
 impl Chain {
-    /// What tells its rules from others, and the same rules elsewhere.
+    /// Returns texts that identify the rules of this chain.
     pub(crate) fn identities(&self) -> impl Iterator<Item = String> {
         let shape = self.shape();
         self.rules.iter().map(move |rule| rule.identity(&shape))
@@ -184,8 +184,8 @@ impl Hook {
 }
 
 impl Type {
-    /// The number by which nft(8) knows it, for what `nft list` shows; the kernel does not
-    /// look at it (`enum datatypes` in nftables, include/datatype.h).
+    /// Returns the type number that `nft list` needs; the kernel ignores it (`enum datatypes` in
+    /// nftables, include/datatype.h).
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Ipv4Address => 7,
@@ -197,7 +197,7 @@ impl Type {
         }
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(self) -> usize {
         match self {
             Self::Protocol => 1,
@@ -209,13 +209,13 @@ impl Type {
     }
 }
 
-/// The number of a concatenation has six bits for each part.
+/// Returns the type number of a concatenation: six bits for each part.
 pub(crate) fn type_number(parts: &[Type]) -> u32 {
     let join = |joined: u32, part: &Type| (joined << 6) | part.number();
     parts.iter().fold(0, join)
 }
 
-/// In bytes: parts of a concatenation fill registers of four.
+/// Returns the length of a key in bytes; parts of a concatenation fill registers of four bytes.
 pub(crate) fn type_len(parts: &[Type]) -> usize {
     match parts {
         [only] => only.len(),
@@ -223,8 +223,9 @@ pub(crate) fn type_len(parts: &[Type]) -> usize {
     }
 }
 
-/// How nft(8) has to read a key to show it: type, length and a number in the host's order
-/// (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in nftables, include/datatype.h).
+/// Encodes the byte order that nft(8) needs to show a key: type, length and a number in the host's
+/// byte order (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in nftables,
+/// include/datatype.h).
 pub(crate) fn byte_order(parts: &[Type]) -> Vec<u8> {
     let order: u32 = match parts {
         [Type::InterfaceName] => 1,
@@ -234,7 +235,7 @@ pub(crate) fn byte_order(parts: &[Type]) -> Vec<u8> {
     [0, 4].into_iter().chain(order.to_ne_bytes()).collect()
 }
 
-/// Registers have four bytes.
+/// Rounds up to registers of four bytes.
 pub(crate) fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }

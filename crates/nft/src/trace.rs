@@ -1,4 +1,5 @@
-//! Which rules packets meet: the kernel reports it of those that a rule marks. As `nft monitor trace`.
+//! Traces rules that packets match, by the kernel's reports on marked packets. Like `nft monitor
+//! trace`.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -11,35 +12,35 @@ use crate::ruleset::{
 };
 use crate::socket::NetfilterSocket;
 
-/// Reports of packets of this namespace.
+/// Receives the kernel's reports on packets of this namespace.
 pub struct Tracer {
     socket: NetfilterSocket,
 }
 
-/// A place at which a packet ended.
+/// The end of a packet's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The chain, and the rule if it was one; else it was the chain's policy, and the handle is 0.
+    /// The rule; for a chain's policy, the chain with handle 0.
     pub place: RulePlace,
-    /// Why.
+    /// Verdict of the rule or policy.
     pub verdict: EndVerdict,
 }
 
-/// How a packet ended in a chain.
+/// Verdict that ended a packet's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndVerdict {
-    /// It was dropped, with an answer or without.
+    /// The packet was dropped, with or without a rejection.
     Drop,
-    /// It was handed to a program (`queue`), which decides.
+    /// The packet went to a program (`queue`), which decides.
     Queue,
 }
 
 impl Tracer {
-    /// Marks TCP, UDP and ARP on `links` and from this host, and listens. Tables that this makes
-    /// stay: it is for a namespace that nothing else uses.
+    /// Marks TCP, UDP and ARP packets on `links` and from this host, and listens to the reports.
+    /// The tables that this creates stay, so no other program should use the namespace.
     ///
     /// # Errors
-    /// [`Error::Socket`]. What the kernel cannot mark is not traced.
+    /// [`Error::Socket`]. Packets of a family that the kernel cannot mark are not traced.
     pub fn start(connection: &Connection, links: &[&str]) -> Result<Self, Error> {
         let socket = NetfilterSocket::listening(TRACES)?;
         let netdev = links.iter().map(|it| attribute(1, &zero_ended(it)));
@@ -61,7 +62,7 @@ impl Tracer {
         Ok(Self { socket })
     }
 
-    /// Where packets ended since this was asked for last; waits for none.
+    /// Returns the packets that ended since the last call, without waiting.
     ///
     /// # Errors
     /// [`Error::Socket`]; [`Error::Unreadable`].
@@ -72,7 +73,7 @@ impl Tracer {
                 Err(Error::Socket { source, .. }) if source.kind() == ErrorKind::WouldBlock => {
                     return Ok(ended);
                 }
-                // Some were lost; a packet that goes on not to arrive is reported again.
+                // Reports were lost; a sender that gets no answer repeats the packet.
                 Err(Error::Socket { source, .. }) if source.raw_os_error() == Some(LOST) => {}
                 bytes => {
                     for message in raw::split(&bytes?)? {
@@ -110,7 +111,7 @@ impl Ended {
 }
 
 impl RulePlace {
-    /// The word for its family in nft(8).
+    /// Returns the family's name in nft(8).
     pub fn family(&self) -> &'static str {
         match self.family {
             INET => "inet",
@@ -125,7 +126,7 @@ impl RulePlace {
 }
 
 impl fmt::Display for RulePlace {
-    /// `table ip filter, chain FORWARD`
+    /// Formats `table ip filter, chain FORWARD`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -137,7 +138,7 @@ impl fmt::Display for RulePlace {
     }
 }
 
-/// A table whose chain marks packets before any other sees them.
+/// Returns messages for a table whose chain marks packets before other chains see them.
 fn marking((family, name): (u8, &str), (hook, links): (u32, Option<Vec<u8>>)) -> Vec<RawMessage> {
     let message = |kind, parts: &[Vec<u8>]| RawMessage::new(kind, family, parts.concat());
     let table = attribute(1, &zero_ended(name));
@@ -173,7 +174,7 @@ fn marking((family, name): (u8, &str), (hook, links): (u32, Option<Vec<u8>>)) ->
     messages
 }
 
-/// An expression with these numbers, and a value.
+/// Encodes an expression with these numbers and a value.
 fn expression(name: &str, numbers: &[(u16, u32)], value: Option<(u16, &[u8])>) -> Vec<u8> {
     let numbers = numbers
         .iter()
@@ -187,7 +188,7 @@ fn zero_ended(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0]].concat()
 }
 
-/// More was reported than the socket has room for.
+/// The socket's buffer overflowed.
 const LOST: i32 = nix::libc::ENOBUFS;
 
 /// `NFNLGRP_NFTRACE`
@@ -202,7 +203,7 @@ const POLICY_VERDICT: u16 = 16;
 /// `NFT_TRACETYPE_POLICY`
 const POLICY: u64 = 1;
 
-/// `NF_VERDICT_MASK`: the rest says to which queue.
+/// `NF_VERDICT_MASK`; the other bits are the queue's number.
 const VERDICT_MASK: u64 = 0xffff_00ff;
 
 /// `NFPROTO_…`
@@ -219,7 +220,7 @@ const OUTPUT: u32 = 3;
 /// `NFTA_HOOK_DEVS`
 const HOOK_LINKS: u16 = 4;
 
-/// A priority before all others.
+/// Lowest priority, ahead of all others.
 const FIRST: i32 = i32::MIN + 1;
 
 /// `NFT_REG_1` and `NFT_META_NFTRACE`

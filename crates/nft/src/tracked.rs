@@ -1,20 +1,20 @@
-//! How the kernel names a connection that it tracks, and what of the name it compares.
+//! The kernel's description of a tracked connection, and the parts of it that a filter compares.
 
 use std::net::IpAddr;
 
 use netlink_packet_core::{DefaultNla, Emitable as _, NLA_F_NESTED};
 use netlink_packet_netfilter::conntrack::{ConntrackAttribute, IPTuple, ProtoTuple, Status, Tuple};
 
-/// Which packets of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
+/// Direction of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Addresses as the client sent them, before any translation.
+    /// The client's packets, with addresses before translation.
     Original = 1,
-    /// The answers, before theirs is undone.
+    /// The server's packets, with addresses before the translation is undone.
     Reply = 2,
 }
 
-/// Where the packets of one direction come from and go to.
+/// Source and destination of the packets of one direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Half {
     pub source: Option<IpAddr>,
@@ -55,7 +55,7 @@ impl Half {
     }
 }
 
-/// Those of which these parts are as they are here, each as far as it says.
+/// Returns a filter for connections with these parts, each compared by its flags.
 pub(crate) fn filter(halves: &[(Direction, Vec<DefaultNla>, u32)]) -> Vec<DefaultNla> {
     let tuples = halves
         .iter()
@@ -67,7 +67,7 @@ pub(crate) fn filter(halves: &[(Direction, Vec<DefaultNla>, u32)]) -> Vec<Defaul
     tuples.chain([nested(FILTER, &flags)]).collect()
 }
 
-/// Those of whose status the bits in `mask` are as here.
+/// Returns a filter for connections whose status bits in `mask` equal those of `status`.
 pub(crate) fn with_status(status: Status, mask: Status) -> [DefaultNla; 2] {
     [(STATUS, status), (STATUS_MASK, mask)]
         .map(|(kind, bits)| DefaultNla::new(kind, bits.bits().to_be_bytes().to_vec()))
@@ -127,7 +127,8 @@ pub(crate) const PROTOCOL: u16 = 1;
 pub(crate) const SOURCE_PORT: u16 = 2;
 pub(crate) const DESTINATION_PORT: u16 = 3;
 
-/// `CTA_FILTER`, in which `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` are numbered as the tuples
+/// `CTA_FILTER`; in it `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` have the tuples'
+/// numbers
 const FILTER: u16 = 25;
 
 /// `CTA_STATUS` and `CTA_STATUS_MASK`

@@ -1,4 +1,4 @@
-//! Hearing of deletions, by the kernel's notifications.
+//! Waits for deletions by the kernel's notifications.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use nix::sys::time::TimeVal;
 use crate::error::Error;
 use crate::table::Table;
 
-/// A socket of its own: notifications that overrun it take no answers with them.
+/// A separate socket for notifications: an overrun cannot lose answers.
 pub struct Watch {
     socket: Socket,
 }
 
 impl Watch {
-    /// Hears of the calling thread's namespace from now on.
+    /// Starts to listen in the calling thread's namespace.
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -37,8 +37,8 @@ impl Watch {
         Ok(Self { socket })
     }
 
-    /// Waits until an element, a set or all of `table` is deleted, or until a notification was lost; `false`
-    /// after `patience` without either.
+    /// Waits until an element, a set or all of `table` is deleted, or until a notification was
+    /// lost. Returns `false` after `patience`.
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -79,7 +79,7 @@ fn unheard(source: std::io::Error) -> Error {
     }
 }
 
-/// One of the messages deletes an element, a set or all of the table of this name.
+/// Returns whether a message deletes an element, a set or all of the table of this name.
 fn tells_of_deletion(mut datagram: &[u8], table: &str) -> bool {
     while let Ok(message) = NetlinkBuffer::new_checked(&datagram) {
         if DELETIONS.contains(&message.message_type()) && is_of(message.payload(), table) {
@@ -91,8 +91,8 @@ fn tells_of_deletion(mut datagram: &[u8], table: &str) -> bool {
     false
 }
 
-/// The first attribute of each of these messages is the table's name (`NFTA_TABLE_NAME`, `NFTA_SET_TABLE` and
-/// `NFTA_SET_ELEM_LIST_TABLE` are all 1).
+/// Returns whether the message is about `table`. The first attribute of each such message is the
+/// table's name (`NFTA_TABLE_NAME`, `NFTA_SET_TABLE` and `NFTA_SET_ELEM_LIST_TABLE` are all 1).
 fn is_of(payload: &[u8], table: &str) -> bool {
     let attributes = NlasIterator::new(payload.get(HEADER..).unwrap_or_default());
     let mut names = attributes.filter_map(|it| it.ok().filter(|it| it.kind() == TABLE_NAME));
@@ -107,20 +107,21 @@ const DELETIONS: [u16; 3] = [(0x0a << 8) | 0x02, (0x0a << 8) | 0x0b, (0x0a << 8)
 
 const TABLE_NAME: u16 = 1;
 
-/// `struct nfgenmsg`, in bytes.
+/// Size of `struct nfgenmsg` in bytes.
 const HEADER: usize = 4;
 
-/// More than the kernel puts into one notification.
+/// Bytes; the kernel's notifications are shorter.
 const LONGEST: usize = 64 << 10;
 
-/// A time-out of 0 would be none.
+/// Shortest time-out: 0 would disable it.
 const SHORTEST: Duration = Duration::from_micros(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As the kernel writes it, little-endian or not; the table's name is 11 bytes long.
+    /// Builds a message like the kernel, in the machine's byte order; the table's name is 11 bytes
+    /// long.
     fn message(kind: u16, table: &str) -> Vec<u8> {
         let header = [36_u32.to_ne_bytes(), [0; 4], [0; 4], [0; 4]].concat();
         let attribute = [16_u16, TABLE_NAME].map(u16::to_ne_bytes).concat();

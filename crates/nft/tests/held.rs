@@ -1,5 +1,5 @@
-//! Tables of others as nft(8) and iptables make them, read from the real kernel and loaded into
-//! another namespace; needs root or `unshare -Urnm`.
+//! Tests with foreign tables that nft(8) and iptables create: reads them from the real kernel and
+//! loads them into another namespace. Needs root or `unshare -Urnm`.
 
 #![expect(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use std::process::Command;
 use nft::{Connection, Family};
 use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's own thread into a new namespace.
+/// Moves the test's thread into a new namespace.
 fn enter_new_namespace() -> Connection {
     unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
     Connection::open().unwrap()
@@ -51,7 +51,7 @@ fn forward_chains_of_nft_and_iptables_are_known() {
     );
 }
 
-/// Of all kinds that nft(8) and iptables know and this kernel has.
+/// Covers all kinds of rules that nft(8) and iptables know and this kernel supports.
 #[test]
 fn rules_are_the_same_in_another_namespace() {
     let connection = enter_new_namespace();

@@ -1,4 +1,4 @@
-//! Tables, sets and elements of the real kernel, read back by nft(8); needs root or
+//! Tests with tables, sets and elements of the real kernel, read back by nft(8). Needs root or
 //! `unshare -Urnm`.
 
 #![expect(
@@ -21,13 +21,13 @@ use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
 use nftables::schema::{NfListObject, NfObject};
 use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's own thread into a new namespace.
+/// Moves the test's thread into a new namespace.
 fn enter_new_namespace() -> Connection {
     unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
     Connection::open().unwrap()
 }
 
-/// `nft ARGUMENTS`, split at white space; it has to succeed.
+/// Runs `nft ARGUMENTS`, split at white space; it must succeed.
 fn nft(arguments: &str) -> String {
     let output = Command::new("nft")
         .args(arguments.split_whitespace())
@@ -38,8 +38,8 @@ fn nft(arguments: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The chains that nft(8) lists, with their priorities, understood by a library that is not ours.
-/// It knows no maps to chains, so those are compared as text.
+/// Returns the chains of `nft list` with their priorities, parsed by a third-party library. The
+/// library does not know maps to chains, so the tests compare those as text.
 fn listed_chains() -> Vec<(String, Option<i32>)> {
     let listed = get_current_ruleset_with_args(DEFAULT_NFT, ["list", "chains"]).unwrap();
     let chains = listed.objects.iter().filter_map(|object| match object {
@@ -87,7 +87,7 @@ fn table() -> Table {
     }
 }
 
-/// The same with a chain that keys lead to.
+/// Returns the same table with a chain that keys point to.
 fn with_chain(name: &str) -> Table {
     let mut table = table();
     table.chains.push(Chain {
@@ -195,7 +195,8 @@ fn what_somebody_changed_is_mended_and_elements_stay() {
     assert_eq!(connection.elements(&table).unwrap(), []);
 }
 
-/// What cannot be mended in place: a chain at another hook, one of another kind, a set of other keys.
+/// Cases that cannot be repaired: a chain at another hook, a chain of another kind, a set with
+/// other keys.
 #[test]
 fn a_table_of_another_shape_is_made_anew_with_what_can_be_kept() {
     let connection = enter_new_namespace();
@@ -254,7 +255,7 @@ fn a_table_that_sleeps_is_woken() {
     assert_eq!(nft("list ruleset"), awake);
 }
 
-/// As an administrator does who keeps all rules in a file.
+/// Repeats what an administrator does who keeps all rules in a file.
 #[test]
 fn a_table_that_nft_saved_and_loaded_is_complete() {
     let connection = enter_new_namespace();
@@ -308,7 +309,7 @@ fn a_chain_goes_when_no_element_leads_to_it_any_more() {
         connection.delete_chains_of(&table(), &old).unwrap();
         assert_eq!(chain_names(), ["postrouting", "new"]);
     }
-    // Whoever forgot which of them it was in the end names both.
+    // A caller that does not know which one exists names both.
     connection.put(&with_chain("old"), &old).unwrap();
     let both = [new, old.clone()].concat();
     assert_eq!(connection.delete_known(&table(), &both).unwrap(), old);
@@ -332,7 +333,7 @@ fn nothing_is_there_to_be_deleted_where_there_is_no_table() {
     connection.probe().unwrap();
 }
 
-/// All of them change the rules at once, and each finds that out by itself.
+/// All threads change the rules at once; each one detects the conflicts by itself.
 #[test]
 fn nobody_who_changes_the_rules_at_the_same_time_is_lost() {
     let first = enter_new_namespace();

@@ -1,4 +1,4 @@
-//! Limits in the elements of a set, on the real kernel; needs root or `unshare -Urnm`.
+//! Tests with limits in elements of a set on the real kernel; they need root or `unshare -Urnm`.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use nft::{
 };
 use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's own thread into a new namespace.
+/// Moves the test's thread into a new namespace.
 fn enter_new_namespace() -> Connection {
     unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
     Connection::open().unwrap()

@@ -1,5 +1,5 @@
-//! Maps to values, rules that translate by them, and forgotten connections, on the real kernel;
-//! needs root or `unshare -Urnm`.
+//! Tests with maps to values, rules that translate by them, and forgotten connections on the real
+//! kernel. They need root or `unshare -Urnm`.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use nftables::schema::{NfListObject, NfObject};
 use nftables::stmt::Statement;
 use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's own thread into a new namespace.
+/// Moves the test's thread into a new namespace.
 fn enter_new_namespace() -> Connection {
     unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
     Connection::open().unwrap()
@@ -132,7 +132,7 @@ fn maps_and_rules_are_what_nft_reads() {
     }
 }
 
-/// Understood by a library that is not ours.
+/// Parses the rules with a third-party library.
 #[test]
 fn rules_translate_by_the_map_of_their_family() {
     let connection = enter_new_namespace();
