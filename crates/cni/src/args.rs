@@ -2,15 +2,15 @@
 
 use crate::error::Error;
 
-/// The arguments of one invocation, in the order in which they were given.
+/// Arguments of one invocation, in the order of the variable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniArgs(Vec<(String, String)>);
 
 impl CniArgs {
-    /// Splits the text of the variable; an empty text means no arguments.
+    /// Splits the text of the variable; an empty text contains no arguments.
     ///
     /// # Errors
-    /// [`Error::Environment`] where a pair has not exactly one `=`.
+    /// [`Error::Environment`] if a pair does not contain exactly one `=`.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.is_empty() {
             return Ok(Self::default());
@@ -24,17 +24,16 @@ impl CniArgs {
         Ok(Self(pairs.collect::<Result<_, _>>()?))
     }
 
-    /// The value of `key`; the last one wins if it is given twice.
+    /// Returns the value of `key`; the last one wins if the key occurs twice.
     pub fn value(&self, key: &str) -> Option<&str> {
         let found = self.0.iter().rev().find(|(name, _)| name == key);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Makes sure that nothing but `known` keys is asked for.
+    /// Checks that the arguments contain only `known` keys.
     ///
     /// # Errors
-    /// [`Error::Environment`] naming every other key, unless `IgnoreUnknown` is set to
-    /// `1` or `true`.
+    /// [`Error::Environment`] with every unknown key, unless `IgnoreUnknown` is `1` or `true`.
     pub fn expect_only(&self, known: &[&str]) -> Result<(), Error> {
         if self.value("IgnoreUnknown").is_some_and(is_true) {
             return Ok(());
@@ -57,7 +56,7 @@ impl CniArgs {
     }
 }
 
-/// Booleans of the environment: `1` and `true`, in any case.
+/// Returns whether a boolean variable is true: `1` or `true`, in any case.
 pub(crate) fn is_true(text: &str) -> bool {
     text == "1" || text.eq_ignore_ascii_case("true")
 }

@@ -1,7 +1,7 @@
-//! Names that come from outside, and what is derived from them.
+//! Names from outside, and texts derived from them.
 //!
-//! They end up in file names, kernel names and element comments, so each is a type that
-//! cannot hold anything unsafe.
+//! The names end up in file names, kernel names and element comments. So each has a type that
+//! cannot hold an unsafe value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ pub struct Attachment {
     pub interface: InterfaceName,
 }
 
-/// An attachment as GC lists it, where the network is understood.
+/// An attachment in the list of GC, which belongs to the request's network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AttachmentId {
     /// `containerID`.
@@ -29,14 +29,14 @@ pub struct AttachmentId {
 }
 
 impl Attachment {
-    /// The tag by which everything that belongs to this attachment is found again:
-    /// `cni:<network>/<container ID>/<interface>`.
+    /// Returns the tag of everything that belongs to this attachment: `cni:<network>/<container
+    /// ID>/<interface>`.
     ///
-    /// It is a comment that nft(8) can read again, which would refuse a saved rule set as a whole for
-    /// another one: at most 128 bytes and without a quotation mark. Where the names do not fit, network
-    /// and container ID are replaced by the beginnings of their SHA-256; a quotation mark, which an
-    /// interface's name can hold, by a per cent sign, which the kernel lets none have
-    /// (`__dev_alloc_name()` in net/core/dev.c).
+    /// The tag must be a comment that nft(8) can load again: at most 128 bytes and without a
+    /// quotation mark. A single invalid comment makes nft(8) reject a saved ruleset as a whole. If
+    /// the tag is too long, prefixes of their SHA-256 replace the network and container ID. A per
+    /// cent sign replaces a quotation mark, which an interface name can contain. The kernel allows
+    /// no per cent sign in names (`__dev_alloc_name()` in net/core/dev.c).
     pub fn owner(&self) -> String {
         let clear = owner_tag(
             self.network.as_str(),
@@ -51,7 +51,7 @@ impl Attachment {
         owner_tag(&network, &container, &self.interface)
     }
 
-    /// The tag `owner` belongs to some attachment of `network`.
+    /// Returns whether the tag `owner` belongs to an attachment of `network`.
     pub fn is_owner_in(owner: &str, network: &NetworkName) -> bool {
         let hashed = stand_in(network.as_str());
         let rest = owner
@@ -60,7 +60,7 @@ impl Attachment {
         rest.is_some_and(|(name, _)| name == network.as_str() || name == hashed)
     }
 
-    /// The tags `one` and `other` belong to attachments of one container.
+    /// Returns whether the tags `one` and `other` belong to attachments of one container.
     pub fn is_same_container(one: &str, other: &str) -> bool {
         let container = |owner: &str| {
             let mut names = owner.strip_prefix("cni:")?.split('/').skip(1);
@@ -74,7 +74,7 @@ impl Attachment {
         }
     }
 
-    /// SHA-256 of the three names, from which kernel names and addresses are derived.
+    /// Returns the SHA-256 of the three names; kernel names and addresses are derived from it.
     pub fn digest(&self) -> [u8; 32] {
         sha256(&[
             self.network.as_str(),
@@ -83,8 +83,8 @@ impl Attachment {
         ])
     }
 
-    /// Five bytes for a kernel address: two say which network, as [`NetworkName::mark`] does, the
-    /// others are of [`Self::digest`].
+    /// Returns five bytes for a kernel address: the two of [`NetworkName::mark`] identify the
+    /// network, the others come from [`Self::digest`].
     pub fn marked_digest(&self) -> [u8; 5] {
         let mut bytes = [0; 5];
         let source = self.network.mark().into_iter().chain(self.digest());
@@ -94,7 +94,7 @@ impl Attachment {
         bytes
     }
 
-    /// The first `digits` hexadecimal digits of [`Self::digest`], at most 64.
+    /// Returns the first `digits` hexadecimal digits of [`Self::digest`], at most 64.
     pub fn digest_hex(&self, digits: usize) -> String {
         let mut text = hex(&self.digest());
         text.truncate(digits);
@@ -120,7 +120,7 @@ fn owner_tag(network: &str, container: &str, interface: &InterfaceName) -> Strin
     format!("cni:{network}/{container}/{interface}")
 }
 
-/// 48 digits of its SHA-256 in the place of a long name.
+/// Returns 48 digits of the SHA-256 of a long name.
 fn stand_in(name: &str) -> String {
     let mut text = hex(&sha256(&[name]));
     text.truncate(48);
@@ -128,7 +128,7 @@ fn stand_in(name: &str) -> String {
 }
 
 impl NetworkName {
-    /// Two bytes of the name's SHA-256, for what has no room for the name.
+    /// Returns two bytes of the name's SHA-256, for addresses without room for the name.
     pub fn mark(&self) -> [u8; 2] {
         let [a, b, ..] = sha256(&[self.as_str()]);
         [a, b]
@@ -136,7 +136,7 @@ impl NetworkName {
 }
 
 fn sha256(parts: &[&str]) -> [u8; 32] {
-    // No name can hold a slash, so the joined text is unambiguous.
+    // Names cannot contain a slash, so the joined text is unambiguous.
     Sha256::digest(parts.join("/")).into()
 }
 
@@ -148,7 +148,7 @@ fn hex(bytes: &[u8]) -> String {
     digits.flatten().collect()
 }
 
-/// Why a name was refused.
+/// The reason why a name is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is no valid {what}: {rule}")]
 pub struct InvalidName {
@@ -164,7 +164,7 @@ macro_rules! name_type {
         pub struct $type(String);
 
         impl $type {
-            /// The name as it was given.
+            /// Returns the name as the caller gave it.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -216,8 +216,8 @@ fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(body)
 }
 
-/// As `dev_valid_name()` in net/core/dev.c, which lets control characters pass: whoever prints one to a
-/// terminal obeys it.
+/// Checks like `dev_valid_name()` in net/core/dev.c, but rejects control characters too: they would
+/// act on a terminal that prints the name.
 fn is_interface_name(name: &str) -> bool {
     let forbidden = |c: char| c == '/' || c == ':' || c.is_control() || c.is_whitespace();
     (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.contains(forbidden)

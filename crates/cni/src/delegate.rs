@@ -1,4 +1,4 @@
-//! Calling another plugin, as a main plugin calls the one that manages addresses.
+//! Calls another plugin, as a main plugin calls its IPAM plugin.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -15,7 +15,7 @@ use crate::process::{Limit, Process};
 use crate::result::{self, AddResult};
 use crate::stderr::note;
 
-/// A plugin that is called with this plugin's own environment and standard input.
+/// A plugin that runs with this plugin's own environment and standard input.
 #[derive(Debug, Clone)]
 pub struct Delegate<'a> {
     name: String,
@@ -24,10 +24,10 @@ pub struct Delegate<'a> {
 }
 
 impl<'a> Delegate<'a> {
-    /// The plugin that `ipam.type` names, if it names one.
+    /// Returns the plugin of `ipam.type`; `None` without one.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] where no directory of `CNI_PATH` has such an executable.
+    /// [`Error::InvalidConfig`] if no directory of `CNI_PATH` contains the executable.
     pub fn ipam(network: &'a Network) -> Result<Option<Self>, Error> {
         let Some(name) = network.ipam_type()? else {
             return Ok(None);
@@ -46,16 +46,16 @@ impl<'a> Delegate<'a> {
         }))
     }
 
-    /// The file name of the plugin.
+    /// Returns the plugin's file name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Starts the executable, which does nothing before it has its request.
+    /// Starts the executable, which does nothing until it receives its request.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be started; [`Error::InvalidConfig`]: `ipamTimeout`, where
-    /// the verb does not have to work under any configuration.
+    /// [`Error::Io`] if it cannot be started. [`Error::InvalidConfig`] for an invalid
+    /// `ipamTimeout`, except for DEL and GC, which must work under any configuration.
     pub fn start(self, verb: Verb) -> Result<Waiting<'a>, Error> {
         let limit = match self.network.ipam_timeout() {
             Err(error) if matches!(verb, Verb::Del | Verb::Gc) => {
@@ -72,7 +72,7 @@ impl<'a> Delegate<'a> {
         })
     }
 
-    /// Runs a verb that has no result to its end.
+    /// Runs a verb without a result and waits for its end.
     ///
     /// # Errors
     /// As [`Self::start`] and [`Running::finish`].
@@ -81,7 +81,7 @@ impl<'a> Delegate<'a> {
     }
 }
 
-/// A plugin that waits for its request. One that never gets it is ended.
+/// A started plugin that waits for its request. It is killed if this is dropped.
 #[derive(Debug)]
 #[must_use = "it does nothing yet"]
 pub struct Waiting<'a> {
@@ -90,11 +90,11 @@ pub struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// Hands the request over and returns while the plugin works. What it does not take at once
-    /// it gets when it is waited for.
+    /// Sends the request and returns while the plugin works. [`Running::finish`] sends what the
+    /// plugin does not read at once.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be handed over.
+    /// [`Error::Io`] if the request cannot be sent.
     pub fn proceed(mut self) -> Result<Running<'a>, Error> {
         self.process.feed(self.network.stdin())?;
         let Self { process, network } = self;
@@ -102,7 +102,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// A verb under way. One that nobody waits for is killed.
+/// A verb in progress. The plugin is killed if this is dropped.
 #[derive(Debug)]
 #[must_use = "a delegate that nobody waits for is killed"]
 pub struct Running<'a> {
@@ -114,7 +114,7 @@ impl Running<'_> {
     /// Waits for an ADD and reads its result.
     ///
     /// # Errors
-    /// As [`Self::finish`]; [`Error::Decode`] where the result is none.
+    /// As [`Self::finish`]; [`Error::Decode`] if the output is not a result.
     pub fn result(self) -> Result<AddResult, Error> {
         let version = self.network.version;
         let what = format!("result of {}", self.process.name());
@@ -132,19 +132,19 @@ impl Running<'_> {
         result::read(value, version, &what)
     }
 
-    /// Waits for the end and hands back what was printed.
+    /// Waits for the plugin's end and returns its output.
     ///
     /// # Errors
-    /// [`Error::Delegate`] with the code that it gave, where it failed; [`Error::TryAgain`]
-    /// where it took longer than `ipamTimeout`; [`Error::Io`] where its output cannot be read or
-    /// is beyond all measure. In the last two cases it is killed.
+    /// [`Error::Delegate`] with the plugin's code if it failed. [`Error::TryAgain`] if it took
+    /// longer than `ipamTimeout`. [`Error::Io`] if its output cannot be read or exceeds 16 MiB. In
+    /// the last two cases the plugin is killed.
     pub fn finish(self) -> Result<Vec<u8>, Error> {
         outcome(self.process)
     }
 }
 
-/// Runs `command`, which is the plugin called `name`, to its end with `request` as its
-/// standard input, and hands back what it printed. It may take as long as it likes.
+/// Runs `command`, the plugin called `name`, with `request` as its standard input, and returns its
+/// output. There is no time limit.
 ///
 /// # Errors
 /// As [`Delegate::start`] and [`Running::finish`].
@@ -190,7 +190,7 @@ fn printed_object(output: &[u8]) -> Option<ErrorObject> {
     })
 }
 
-/// What can be said of a plugin that printed none.
+/// Returns an error object for a plugin that printed none.
 fn unprinted_object(output: &[u8], status: ExitStatus) -> ErrorObject {
     ErrorObject {
         cni_version: String::new(),
@@ -204,6 +204,6 @@ fn excerpt(output: &[u8]) -> String {
     String::from_utf8_lossy(output).chars().take(200).collect()
 }
 
-/// An ADD and the DEL that takes it back fit into the four minutes that the kubelet waits for a
-/// sandbox, and a DEL into its two.
+/// Time limit. An ADD and the DEL that rolls it back fit into the four minutes that the kubelet
+/// waits for a sandbox; a DEL fits into its two minutes.
 const IPAM_TIMEOUT: Duration = Duration::from_mins(1);

@@ -1,4 +1,4 @@
-//! From the process's inputs to a plugin's verb, and back to its outputs.
+//! Runs a plugin's verb from the process's inputs to its outputs.
 
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
@@ -14,44 +14,42 @@ use crate::result::AddResult;
 use crate::stderr::note;
 use crate::version::SpecVersion;
 
-/// A plugin: its names, and its verbs. None has a default: what a plugin does not do, it says.
+/// A plugin: its names and its verbs. No verb has a default, so each plugin states what it does.
 #[derive(Debug, Clone, Copy)]
 pub struct Plugin {
-    /// The CNI `type`, which is the file name of the executable.
+    /// CNI `type` and file name of the executable.
     pub name: &'static str,
-    /// The plugin's own version, without a leading `v`.
+    /// The plugin's version, without a leading `v`.
     pub version: &'static str,
-    /// The versions of the specification that it speaks.
+    /// Supported versions of the specification.
     pub spec_versions: &'static [SpecVersion],
-    /// Attaches a sandbox. Where anything stands in the way, of the answer too, all that was done is
-    /// undone by the time it says so.
+    /// Attaches a sandbox. On any failure, including one to print the result, ADD has undone
+    /// everything when it returns.
     pub add: fn(&AddRequest, Answer) -> anyhow::Result<Answered>,
-    /// Detaches a sandbox. What is not there is removed.
+    /// Detaches a sandbox. Absent resources count as removed.
     pub del: fn(&DelRequest) -> anyhow::Result<()>,
-    /// Compares a sandbox with what ADD left, and says what differs.
+    /// Compares a sandbox with the state after ADD and reports differences.
     pub check: fn(&CheckRequest) -> anyhow::Result<()>,
-    /// Says why no ADD would succeed, if none would.
+    /// Reports a reason that would make every ADD fail.
     pub status: fn(&StatusRequest) -> anyhow::Result<()>,
-    /// Removes what belongs to no listed attachment; what it cannot remove keeps it from nothing
-    /// else.
+    /// Removes resources of unlisted attachments; continues after a failure.
     pub gc: fn(&GcRequest) -> anyhow::Result<()>,
-    /// RELOAD, a verb that the specification has not: puts back what a reload of the host's
-    /// firewall took away from a sandbox, and leaves alone what is there. `None` where the plugin
-    /// has nothing in a firewall.
+    /// Restores what a reload of the host's firewall removed from a sandbox, and leaves existing
+    /// resources alone. The verb RELOAD is not in the specification. `None` for a plugin without
+    /// firewall rules.
     pub reload: Option<fn(&CheckRequest) -> anyhow::Result<()>>,
 }
 
-/// The way to the result of an ADD, for whoever can still undo it: a result that nobody can read
-/// is no result.
+/// Prints the result of an ADD while ADD can still be undone: if printing fails, ADD fails.
 #[derive(Debug)]
 pub struct Answer(SpecVersion);
 
-/// What was done is known to whoever asked for it.
+/// Proof that the caller has received the result.
 #[derive(Debug)]
 pub struct Answered(());
 
 impl Answer {
-    /// Prints `result` in the version that was asked for.
+    /// Prints `result` in the requested version.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -61,8 +59,8 @@ impl Answer {
     }
 }
 
-/// Runs one verb of `plugin` as the environment and standard input ask, and writes the
-/// result or the error object to standard output.
+/// Runs the verb of `plugin` that the environment and standard input request. Writes the result or
+/// the error object to standard output.
 pub fn run(plugin: &Plugin) -> ExitCode {
     print_panics_as_errors();
     let environment = match Environment::read(|name| std::env::var_os(name)) {
@@ -80,7 +78,7 @@ pub fn run(plugin: &Plugin) -> ExitCode {
     }
 }
 
-/// An error comes back in the version of the request, as soon as that is known.
+/// Runs the request. Errors have the request's version as soon as it is known.
 fn obey(plugin: &Plugin, environment: Result<Environment, Error>) -> Result<(), ErrorObject> {
     let newest = |error: Error| ErrorObject::new(&error.into(), SpecVersion::CURRENT);
     let environment = environment.map_err(newest)?;
@@ -127,7 +125,7 @@ fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyh
     }
 }
 
-/// What a plugin says that has never heard of the verb.
+/// Returns the error of a plugin that does not know the verb.
 fn nothing_to_reload(plugin: &Plugin) -> Error {
     Error::Environment {
         problem: format!(
@@ -137,7 +135,7 @@ fn nothing_to_reload(plugin: &Plugin) -> Error {
     }
 }
 
-/// What whoever runs the executable by hand sees; nerdctl reads the first line, too.
+/// Prints the version for a person who runs the executable; nerdctl reads the first line, too.
 fn by_hand(plugin: &Plugin) -> ExitCode {
     note(format_args!(
         "CNI {} plugin v{}",
@@ -148,8 +146,8 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// By its verbs whoever wants to call RELOAD knows whom to: other plugins may do anything at a verb
-/// that they do not know.
+/// Prints the supported versions and verbs. Callers of RELOAD check the verbs, because other
+/// plugins may do anything at an unknown verb.
 fn print_versions(plugin: &Plugin) -> Result<(), Error> {
     let versions = plugin.spec_versions.iter();
     let versions: Vec<_> = versions.map(|it| it.as_str()).collect();
@@ -191,7 +189,7 @@ fn read_stdin() -> Result<Vec<u8>, Error> {
     Ok(stdin)
 }
 
-/// The one place that writes standard output.
+/// Writes standard output; no other function does.
 fn print(value: &Value) -> Result<(), Error> {
     let mut line = value.to_string();
     line.push('\n');
@@ -205,7 +203,7 @@ fn print(value: &Value) -> Result<(), Error> {
     })
 }
 
-/// A panic is a bug, but the runtime waits for an object all the same.
+/// Reports a panic, which is a bug, as an error object: the runtime expects one.
 fn print_panics_as_errors() {
     std::panic::set_hook(Box::new(|panic| {
         let object = ErrorObject {
@@ -220,6 +218,6 @@ fn print_panics_as_errors() {
     }));
 }
 
-/// A configuration and one result take a few KiB; what GC lists takes a hundred bytes for
-/// each attachment, of which a network of 65,536 addresses holds no more.
+/// Bytes. A configuration and a result take a few KiB. GC lists a hundred bytes per attachment, and
+/// a network has at most 65,536 addresses.
 const STDIN_LIMIT: u64 = 8 << 20;

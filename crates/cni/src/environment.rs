@@ -1,4 +1,4 @@
-//! The `CNI_` variables: which verb, for which sandbox.
+//! The `CNI_` variables: verb and sandbox.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,22 +11,22 @@ use crate::attachment::{ContainerId, InterfaceName};
 use crate::error::Error;
 use crate::version::SpecVersion;
 
-/// An operation of the specification, or the one of ours.
+/// A verb of the specification, or RELOAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// Attach a sandbox.
+    /// Attaches a sandbox.
     Add,
-    /// Detach it again, whatever is left of it.
+    /// Detaches a sandbox, whatever is left of it.
     Del,
-    /// Compare what is with what ADD left.
+    /// Compares the state with the one after ADD.
     Check,
-    /// Could an ADD succeed?
+    /// Reports whether an ADD can succeed.
     Status,
-    /// Remove what belongs to no listed attachment.
+    /// Removes resources of unlisted attachments.
     Gc,
-    /// Which versions are spoken?
+    /// Lists the supported versions.
     Version,
-    /// Put back what a reload of the host's firewall took away; not of the specification.
+    /// Restores what a reload of the host's firewall removed; not in the specification.
     Reload,
 }
 
@@ -41,7 +41,7 @@ impl Verb {
         Self::Reload,
     ];
 
-    /// The verb as `CNI_COMMAND` spells it.
+    /// Returns the verb as `CNI_COMMAND` spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
@@ -54,7 +54,7 @@ impl Verb {
         }
     }
 
-    /// The first version of the specification that has this verb.
+    /// Returns the first version of the specification with this verb.
     pub fn since(self) -> SpecVersion {
         match self {
             Self::Add | Self::Del | Self::Version | Self::Reload => SpecVersion::V0_1_0,
@@ -63,7 +63,7 @@ impl Verb {
         }
     }
 
-    /// The variables without which the verb means nothing.
+    /// Returns the variables that the verb requires.
     fn required(self) -> &'static [&'static str] {
         match self {
             Self::Add | Self::Check | Self::Reload => &[CONTAINER_ID, NETNS, IFNAME],
@@ -93,12 +93,12 @@ impl FromStr for Verb {
     }
 }
 
-/// `CNI_PATH`: the directories in which delegates are looked for, in order.
+/// `CNI_PATH`: the directories to search for delegates, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SearchPath(Vec<PathBuf>);
 
 impl SearchPath {
-    /// Splits the text of the variable at colons; empty entries are dropped.
+    /// Splits the text of the variable at colons; drops empty entries.
     pub fn parse(text: &str) -> Self {
         let entries = std::env::split_paths(text);
         Self(
@@ -108,12 +108,12 @@ impl SearchPath {
         )
     }
 
-    /// The directories, in the order in which they are searched.
+    /// Returns the directories in the order of the search.
     pub fn directories(&self) -> &[PathBuf] {
         &self.0
     }
 
-    /// The first executable regular file called `name`.
+    /// Returns the first executable regular file called `name`.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         let candidates = self.0.iter().map(|directory| directory.join(name));
         candidates.into_iter().find(|path| is_executable_file(path))
@@ -132,7 +132,7 @@ fn is_executable_file(path: &Path) -> bool {
     path.is_file() && access(path, AccessFlags::X_OK).is_ok()
 }
 
-/// The variables of one invocation; what the verb requires is there and well formed.
+/// The variables of one invocation; those that the verb requires are present and valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Environment {
     pub verb: Verb,
@@ -145,11 +145,11 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Reads the variables by `lookup`; `None` where no verb is asked for, as when the
-    /// plugin is run by hand.
+    /// Reads the variables by `lookup`. Returns `None` without a verb, as when a person runs the
+    /// plugin.
     ///
     /// # Errors
-    /// [`Error::Environment`]: an invalid value, before all missing names at once.
+    /// [`Error::Environment`]: an invalid value, or else all missing names at once.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
         let variable = |name: &str| text(name, lookup(name));
         let command = variable(COMMAND)?;
@@ -186,8 +186,8 @@ impl Environment {
         }))
     }
 
-    /// `CNI_NETNS` is the namespace that this process runs in, and nobody said that it
-    /// may be. Namespace files that are the same namespace are the same inode.
+    /// Returns whether `CNI_NETNS` is this process's own namespace without permission. Files of one
+    /// namespace have one inode.
     pub fn is_in_own_namespace(&self) -> bool {
         let identity = |path: &Path| {
             let file = std::fs::metadata(path).ok()?;

@@ -1,4 +1,4 @@
-//! What can go wrong, and the one place that gives each failure its code.
+//! Errors, and the only function that assigns their codes.
 
 use std::path::PathBuf;
 
@@ -7,117 +7,117 @@ use serde::Serialize;
 use crate::environment::Verb;
 use crate::version::SpecVersion;
 
-/// A failure that has a code of its own in the protocol.
+/// A failure with a code of its own in the protocol.
 ///
 /// Anything else that a plugin returns is reported with code 100.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Code 1: the configuration's `cniVersion` is not among the plugin's.
+    /// Code 1: the plugin does not support the configuration's `cniVersion`.
     #[error(
         "cniVersion {requested:?} is not supported; supported are {}",
         SpecVersion::list(supported)
     )]
     IncompatibleVersion {
-        /// What the configuration asked for.
+        /// The configuration's version.
         requested: String,
-        /// What the plugin speaks.
+        /// The plugin's versions.
         supported: &'static [SpecVersion],
     },
-    /// Code 1: the verb came into the specification after `version`.
+    /// Code 1: a later version than `version` introduced the verb.
     #[error("{verb} needs cniVersion {since} or later, the configuration says {version}")]
     VerbTooNew {
-        /// The verb that was called.
+        /// The requested verb.
         verb: Verb,
         /// The configuration's version.
         version: SpecVersion,
-        /// The first version with that verb.
+        /// The first version with the verb.
         since: SpecVersion,
     },
-    /// Code 2: a key that is understood, with a value that cannot be done.
+    /// Code 2: the value of a known key is not supported.
     #[error("{key}: {value} is not supported: {reason}")]
     UnsupportedField {
         /// The key, with its parents: `ipam.ranges`.
         key: String,
         /// The value as it was written.
         value: String,
-        /// Why not, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
     /// Code 4: environment variables are missing or malformed.
     #[error("{problem}")]
     Environment {
-        /// Names the variables.
+        /// The problem, with the variables' names.
         problem: String,
     },
     /// Code 5: the request or the result could not be read or written.
     #[error("{action}")]
     Io {
-        /// What was being done, such as `read stdin`.
+        /// The attempted action, such as `read stdin`.
         action: String,
-        /// Why it did not work.
+        /// The system's reason.
         #[source]
         source: std::io::Error,
     },
-    /// Code 6: standard input is not the JSON that it should be.
+    /// Code 6: standard input is not the expected JSON.
     #[error("decode {what}: {reason}")]
     Decode {
-        /// Which document.
+        /// The document.
         what: String,
-        /// Where and why.
+        /// The position and the reason.
         reason: String,
     },
-    /// Code 7: a key has a value that makes no sense.
+    /// Code 7: the value of a key is invalid.
     #[error("{key}: {reason}")]
     InvalidConfig {
         /// The key, with its parents.
         key: String,
-        /// The value, what is wrong with it, and what would be right.
+        /// The value, the problem, and what would be valid.
         reason: String,
     },
-    /// Code 8: the sandbox is the namespace that the plugin itself runs in.
+    /// Code 8: the sandbox is the plugin's own namespace.
     #[error(
         "CNI_NETNS {path:?} is the plugin's own network namespace; set CNI_NETNS_OVERRIDE=1 if that is meant"
     )]
     OwnNamespace {
-        /// The path that was given.
+        /// The path in `CNI_NETNS`.
         path: PathBuf,
     },
-    /// Code 11: it may work a little later.
+    /// Code 11: a later attempt may succeed.
     #[error("{reason}; try again later")]
     TryAgain {
-        /// What stands in the way.
+        /// The obstacle.
         reason: String,
     },
     /// Code 50: ADD would fail for every container.
     #[error("not available: {reason}")]
     Unavailable {
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
-    /// The delegate's own code: passed through as the delegate said it.
+    /// The delegate's own code and message, passed through.
     #[error("{plugin}: {}", object.msg)]
     Delegate {
         /// The delegate's file name.
         plugin: String,
-        /// What it printed.
+        /// The delegate's error object.
         object: ErrorObject,
-        /// Where the object comes from.
+        /// How the delegate ended.
         ending: Ending,
     },
 }
 
-/// How a delegate that failed has ended.
+/// How a failed delegate ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// It printed an error object.
     Answered,
-    /// It printed none: it crashed, or was killed.
+    /// It printed none: it crashed or was killed.
     Silent,
 }
 
 impl Error {
-    /// A delegate printed that it failed; it did not crash, and was not killed.
+    /// Returns whether a delegate reported a failure itself, so it neither crashed nor was killed.
     pub fn is_answer(&self) -> bool {
         let ending = match self {
             Self::Delegate { ending, .. } => *ending,
@@ -126,7 +126,7 @@ impl Error {
         ending == Ending::Answered
     }
 
-    /// The code of this failure in the specification's error object.
+    /// Returns the code of this failure in the specification's error object.
     pub fn code(&self) -> u32 {
         match self {
             Self::IncompatibleVersion { .. } | Self::VerbTooNew { .. } => 1,
@@ -142,21 +142,21 @@ impl Error {
         }
     }
 
-    /// The sandbox that `CNI_NETNS` names cannot be entered.
+    /// Returns an error for a sandbox in `CNI_NETNS` that cannot be entered.
     pub fn sandbox(reason: impl Into<anyhow::Error>) -> Self {
         Self::Environment {
             problem: format!("CNI_NETNS: {:#}", reason.into()),
         }
     }
 
-    /// What stands in the way now may be gone a little later.
+    /// Returns an error for an obstacle that may disappear.
     pub fn try_again(reason: impl Into<anyhow::Error>) -> Self {
         Self::TryAgain {
             reason: format!("{:#}", reason.into()),
         }
     }
 
-    /// A key whose value makes no sense, and why.
+    /// Returns an error for a key with an invalid value.
     pub fn invalid(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidConfig {
             key: key.into(),
@@ -165,18 +165,18 @@ impl Error {
     }
 }
 
-/// The code of failures that the specification has no code for.
+/// Code of failures without a code in the specification.
 pub(crate) const UNSPECIFIED: u32 = 100;
 
 /// The error object of the specification, section "Error".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorObject {
-    /// The version that the request was made in.
+    /// The version of the request.
     pub cni_version: String,
-    /// 1 to 99 are the specification's, 100 and above the plugin's.
+    /// 1 to 99 belong to the specification, 100 and above to the plugin.
     pub code: u32,
-    /// What was being done.
+    /// The attempted action.
     pub msg: String,
     /// The chain of causes, outermost first.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -184,12 +184,12 @@ pub struct ErrorObject {
 }
 
 impl ErrorObject {
-    /// Its code says more than that something failed: a plugin chose it.
+    /// Returns whether a plugin chose the code: it is not the general one.
     pub fn is_specific(&self) -> bool {
         self.code != UNSPECIFIED
     }
 
-    /// Puts `error` in the form that runtimes read, in the version of the request.
+    /// Converts `error` to the form that runtimes read, in the version of the request.
     pub fn new(error: &anyhow::Error, version: SpecVersion) -> Self {
         let known = error
             .chain()
@@ -210,11 +210,11 @@ impl ErrorObject {
     }
 }
 
-/// One outcome of several things of which none keeps the others from being done: every failure, and
-/// the code of the only one.
+/// Combines the outcomes of independent steps. Returns every failure; the code is specific only if
+/// there is a single failure.
 ///
 /// # Errors
-/// Any of them failed.
+/// At least one step failed.
 pub fn all(outcomes: impl IntoIterator<Item = anyhow::Result<()>>) -> anyhow::Result<()> {
     let mut failures: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     if failures.len() < 2 {

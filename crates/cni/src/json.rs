@@ -1,7 +1,7 @@
-//! Reading JSON as the field writes it: keys match in any case.
+//! Reads JSON with keys in any case.
 //!
-//! The reference reads keys without regard to case and runtimes rely on it: containerd
-//! sends `HostPort`, CRI-O `hostPort`. A `null` means that the key is absent.
+//! The reference ignores the case of keys and runtimes rely on it: containerd sends `HostPort`,
+//! CRI-O `hostPort`. A `null` counts as an absent key.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 
-/// What was read, and the keys that nothing was waiting for.
+/// A value and the unknown keys.
 #[derive(Debug)]
 pub struct Read<T> {
     /// The value.
@@ -23,13 +23,13 @@ pub struct Read<T> {
     pub unknown: Vec<String>,
 }
 
-/// Reads `value`, which stands under the key `at` (empty for the whole document), as `T`.
+/// Reads `value`, found under the key `at` (empty for the whole document), as `T`.
 ///
 /// `T` derives `Deserialize` with the canonical spelling of its keys and without
 /// `flatten`. Keys of maps keep their case, since they are data.
 ///
 /// # Errors
-/// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+/// [`Error::InvalidConfig`] with the key whose value has the wrong type.
 pub fn read<T: DeserializeOwned>(value: &Value, at: &str) -> Result<Read<T>, Error> {
     let unknown = RefCell::default();
     let node = Node {
@@ -52,7 +52,7 @@ pub fn read<T: DeserializeOwned>(value: &Value, at: &str) -> Result<Read<T>, Err
     }
 }
 
-/// The value of `key` in any case; the exact spelling wins, `null` counts as absent.
+/// Returns the value of `key` in any case. The exact spelling wins; `null` counts as absent.
 pub fn value<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let folded = || {
         object
@@ -63,7 +63,7 @@ pub fn value<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value>
     found.filter(|value| !value.is_null())
 }
 
-/// Takes the value of `key` out of `object`, found as by [`value`].
+/// Removes `key` from `object` and returns its value; searches as [`value`] does.
 pub fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     let folded = |name: &&String| name.eq_ignore_ascii_case(key);
     let name = if object.contains_key(key) {
@@ -74,7 +74,7 @@ pub fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     object.remove(&name).filter(|value| !value.is_null())
 }
 
-/// A JSON value with the place where it was found.
+/// A JSON value and its path.
 struct Node<'a> {
     value: &'a Value,
     at: String,
@@ -234,7 +234,7 @@ impl<'de> MapAccess<'de> for Entries<'_, 'de> {
     }
 }
 
-/// A value of the wrong type, and where it stands once that is known.
+/// A value of the wrong type, and its path once that is known.
 #[derive(Debug)]
 struct Mismatch {
     at: Option<String>,
@@ -246,7 +246,7 @@ impl Mismatch {
         Self { at: None, reason }
     }
 
-    /// The innermost place is the one worth telling.
+    /// Sets the path unless an inner level has set it.
     fn inside(mut self, at: &str) -> Self {
         self.at.get_or_insert_with(|| at.to_owned());
         self

@@ -1,11 +1,11 @@
 //! The CNI protocol: a request in, a result or an error out.
 //!
-//! An executable hands its [`Plugin`] to [`run`], which reads the
-//! environment and standard input, calls one verb and writes what came of it.
-//! [`delegate`] is the other side of the same protocol: calling a plugin.
+//! An executable passes its [`Plugin`] to [`run`]. It reads the environment and standard input,
+//! calls one verb and writes the outcome. [`delegate`] is the other side of the protocol: it calls
+//! a plugin.
 //!
-//! This crate does not know what an interface, a route or a namespace is: paths,
-//! names and addresses pass through it as the specification spells them.
+//! This crate does not know interfaces, routes or namespaces. Paths, names and addresses pass
+//! through it as the specification spells them.
 //!
 //! Source: CNI specification 1.1.0, SPEC.md and CONVENTIONS.md.
 
@@ -40,7 +40,7 @@ pub use undo::Undo;
 pub use version::SpecVersion;
 pub use when_full::WhenFull;
 
-/// Of all executables here: musl's own gives every page back as soon as it can, for which a bridge
-/// ADD made 350 system calls.
+/// Allocator of all executables: musl's own returns every page at once, which cost a bridge ADD 350
+/// system calls.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

@@ -1,4 +1,4 @@
-//! The network configuration as it comes on standard input.
+//! The network configuration on standard input.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::json;
 use crate::stderr::note;
 use crate::version::{SpecVersion, UnknownVersion};
 
-/// Standard input's document, of which nothing is known but that it is an object.
+/// Standard input's document: a JSON object, not interpreted yet.
 #[derive(Debug, Clone)]
 pub struct Document {
     config: Value,
@@ -24,7 +24,7 @@ impl Document {
     /// Reads standard input.
     ///
     /// # Errors
-    /// [`Error::Decode`]: no JSON object.
+    /// [`Error::Decode`]: it is not a JSON object.
     pub fn decode(stdin: Vec<u8>) -> Result<Self, Error> {
         match serde_json::from_slice(&stdin) {
             Ok(config @ Value::Object(_)) => Ok(Self { config, stdin }),
@@ -33,31 +33,32 @@ impl Document {
         }
     }
 
-    /// All its keys.
+    /// Returns the whole object.
     pub(crate) fn config(&self) -> &Value {
         &self.config
     }
 }
 
-/// One plugin's configuration, with the keys that every plugin has already understood.
+/// One plugin's configuration, with the keys that all plugins share already read.
 #[derive(Debug, Clone)]
 pub struct Network {
     /// `name`.
     pub name: NetworkName,
-    /// `cniVersion`: what the result is printed in.
+    /// `cniVersion`: the version of the result.
     pub version: SpecVersion,
-    /// `CNI_PATH`: where delegates are found.
+    /// `CNI_PATH`: the directories of delegates.
     pub path: SearchPath,
     config: Value,
     stdin: Vec<u8>,
 }
 
 impl Network {
-    /// Reads the keys that every plugin has.
+    /// Reads the keys that all plugins share.
     ///
     /// # Errors
-    /// [`Error::Decode`]: `name` and `cniVersion` of the wrong type; [`Error::InvalidConfig`]: `name` missing or
-    /// invalid; [`Error::IncompatibleVersion`]: `cniVersion` is not among `supported`.
+    /// [`Error::Decode`]: `name` or `cniVersion` has the wrong type. [`Error::InvalidConfig`]:
+    /// `name` is missing or invalid. [`Error::IncompatibleVersion`]: `cniVersion` is not among
+    /// `supported`.
     pub fn parse(
         Document { config, stdin }: Document,
         path: SearchPath,
@@ -86,11 +87,11 @@ impl Network {
         })
     }
 
-    /// The plugin's own keys. Keys that neither `T` nor the protocol has are ignored,
-    /// with one line on standard error that names them.
+    /// Reads the plugin's own keys. Ignores keys that neither `T` nor the protocol has, and names
+    /// them in one line on standard error.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+    /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn config<T: DeserializeOwned>(&self) -> Result<T, Error> {
         let read = json::read(&self.config, "")?;
         let is_common = |key: &str| COMMON.iter().any(|common| common.eq_ignore_ascii_case(key));
@@ -98,18 +99,18 @@ impl Network {
         Ok(read.value)
     }
 
-    /// Some of the plugin's keys, for verbs that look at nothing else.
+    /// Reads some of the plugin's keys, without a message about the others.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+    /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn quiet_config<T: DeserializeOwned>(&self) -> Result<T, Error> {
         Ok(json::read(&self.config, "")?.value)
     }
 
-    /// The keys of the `ipam` section, for the plugin that it is meant for.
+    /// Reads the keys of the `ipam` section, for an IPAM plugin.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`]: no such section, or a value of the wrong type.
+    /// [`Error::InvalidConfig`]: the section is missing or a value has the wrong type.
     pub fn ipam<T: DeserializeOwned>(&self) -> Result<T, Error> {
         let section = self.top("ipam");
         let section = section.ok_or_else(|| Error::invalid("ipam", "this section is missing"))?;
@@ -118,11 +119,11 @@ impl Network {
         Ok(read.value)
     }
 
-    /// `ipam.type`, the delegate's file name.
+    /// Returns `ipam.type`, the delegate's file name.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] where it is no bare file name, since it becomes part of a
-    /// path (CVE-2021-20206).
+    /// [`Error::InvalidConfig`] if it is not a plain file name: it becomes part of a path
+    /// (CVE-2021-20206).
     pub fn ipam_type(&self) -> Result<Option<String>, Error> {
         #[derive(Deserialize)]
         struct Ipam {
@@ -142,10 +143,10 @@ impl Network {
         Ok(Some(name).filter(|name| !name.is_empty()))
     }
 
-    /// `ipamTimeout`, how long the delegate may work on one verb.
+    /// Returns `ipamTimeout`, the delegate's time limit for one verb.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] where it is no duration.
+    /// [`Error::InvalidConfig`] if it is not a duration.
     pub(crate) fn ipam_timeout(&self) -> Result<Option<Duration>, Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -161,43 +162,43 @@ impl Network {
         humantime::parse_duration(&text).map(Some).map_err(invalid)
     }
 
-    /// What the runtime passes for the capabilities that the configuration declares.
+    /// Reads the runtime's values for the capabilities that the configuration declares.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+    /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn runtime_config<T: DeserializeOwned + Default>(&self) -> Result<T, Error> {
         section(self.top("runtimeConfig"), "runtimeConfig")
     }
 
-    /// The configuration declares `capability`, so that the runtime passes what it has for it.
+    /// Returns whether the configuration declares `capability`, so the runtime passes its values.
     #[must_use]
     pub fn declares(&self, capability: &str) -> bool {
         let declared = self.top("capabilities").and_then(Value::as_object);
         declared.is_some_and(|it| it.get(capability) == Some(&Value::Bool(true)))
     }
 
-    /// `args.cni`, the conventional arguments inside the configuration.
+    /// Reads `args.cni`, the conventional arguments inside the configuration.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] naming the key whose value is of the wrong type.
+    /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn args_cni<T: DeserializeOwned + Default>(&self) -> Result<T, Error> {
         let args = self.top("args").and_then(Value::as_object);
         section(args.and_then(|args| json::value(args, "cni")), "args.cni")
     }
 
-    /// The document as it was read, which is what a delegate is given.
+    /// Returns the unchanged document, which delegates receive.
     pub(crate) fn stdin(&self) -> &[u8] {
         &self.stdin
     }
 
-    /// The value of a key at the top, in any case; `null` counts as absent.
+    /// Returns the value of a top-level key in any case; `null` counts as absent.
     pub(crate) fn top(&self, key: &str) -> Option<&Value> {
         self.config
             .as_object()
             .and_then(|config| json::value(config, key))
     }
 
-    /// The key is there, be it `null`.
+    /// Returns whether the key exists, even with the value `null`.
     pub(crate) fn has(&self, key: &str) -> bool {
         let keys = self.config.as_object().into_iter().flat_map(Map::keys);
         keys.into_iter().any(|name| name.eq_ignore_ascii_case(key))
@@ -215,8 +216,7 @@ impl Network {
     }
 }
 
-/// The parts of a request by which an answer is addressed: even a request that is refused
-/// gets its error in the version that it speaks.
+/// Keys needed to answer: even a rejected request gets its error in its own version.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Head {
@@ -246,7 +246,7 @@ fn section<T: DeserializeOwned + Default>(value: Option<&Value>, at: &str) -> Re
     }
 }
 
-/// Keys that the specification, libcni or a plugin that delegates gives every plugin's configuration.
+/// Keys that the specification, libcni or a delegating plugin adds to every configuration.
 const COMMON: &[&str] = &[
     "cniVersion",
     "cniVersions",

@@ -1,7 +1,7 @@
-//! A plugin's process: what it is given, what it says, and how long all of that may take.
+//! A plugin's process: its input, its output and its time limit.
 //!
-//! Nothing that it does, or leaves undone, holds its caller up: a request that it does not read, an
-//! output without end, a child of its own that keeps the output open, an end that never comes.
+//! Nothing that the process does can block its caller: not an unread request, endless output, a
+//! child that keeps the output open, or a process that never ends.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -20,50 +20,49 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use crate::error::Error;
 use crate::stderr::note;
 
-/// A plugin's process. It does not outlive this value.
+/// A plugin's process; it is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
     child: Child,
-    /// Readable when it has ended.
+    /// Readable when the process has ended.
     pidfd: OwnedFd,
     request: Option<Request>,
     limit: Limit,
     deadline: Option<Instant>,
-    /// Its number may be somebody else's by now.
+    /// The process was waited for; another process may have its number by now.
     is_reaped: bool,
 }
 
-/// How long a plugin may work.
+/// Time limit of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// As long as it likes. A key that interrupts the caller interrupts the plugin as well.
+    /// None. A key that interrupts the caller interrupts the plugin as well.
     None,
-    /// So long from the request on; then it is killed, and what it started and left in its process
-    /// group with it.
+    /// Time from the request on. After it the plugin is killed with its process group.
     Of(Duration),
 }
 
-/// What is still to be written of a request.
+/// The unsent part of a request.
 #[derive(Debug)]
 struct Request {
     pipe: ChildStdin,
     rest: Vec<u8>,
 }
 
-/// What can be done without waiting.
+/// A possible action that does not block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// It takes more of its request.
+    /// The process can take more of its request.
     Takes,
-    /// It said something, or nobody can any more.
+    /// The process printed something or closed its output.
     Says,
-    /// It has ended; others may still have its output.
+    /// The process ended; its children may still have its output open.
     Ended,
 }
 
 impl Process {
-    /// Starts `command`, which is the plugin called `name`.
+    /// Starts `command`, the plugin called `name`.
     pub fn start(name: &str, command: &mut Command, limit: Limit) -> Result<Self, Error> {
         if limit != Limit::None {
             command.process_group(0);
@@ -91,12 +90,12 @@ impl Process {
         })
     }
 
-    /// The file name of the plugin.
+    /// Returns the plugin's file name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Hands over as much of the request as a pipe holds, and from now on counts the time.
+    /// Writes as much of the request as the pipe holds, and starts the time limit.
     pub fn feed(&mut self, request: &[u8]) -> Result<(), Error> {
         self.deadline = match self.limit {
             Limit::None => None,
@@ -112,7 +111,7 @@ impl Process {
         self.write()
     }
 
-    /// Waits for its end, and hands back what it printed and how it ended.
+    /// Waits for the process and returns its output and status.
     pub fn finish(mut self) -> Result<(Vec<u8>, ExitStatus), Error> {
         let mut output = Vec::new();
         loop {
@@ -123,7 +122,7 @@ impl Process {
             if events.contains(&Event::Says) {
                 self.read(&mut output)?;
             } else if events.contains(&Event::Ended) {
-                // Whoever else has the output open has nothing to say for it.
+                // Other processes with the open output do not write the plugin's result.
                 let status = self.child.wait().map_err(|source| self.failed(source))?;
                 self.is_reaped = true;
                 return Ok((output, status));
@@ -131,7 +130,7 @@ impl Process {
         }
     }
 
-    /// Waits until something can be done.
+    /// Waits until an action is possible.
     fn wait(&self) -> Result<Vec<Event>, Error> {
         let request = self.request.as_ref().map(|it| it.pipe.as_fd());
         let stdout = self.child.stdout.as_ref().map(|it| it.as_fd());
@@ -171,7 +170,7 @@ impl Process {
                 Ok(written) => drop(rest.drain(..written)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Why it did not read to the end, its own end tells.
+                // The exit status explains why the process did not read to the end.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
                 Err(error) => return Err(self.failed(error)),
             }
@@ -216,7 +215,7 @@ impl Process {
         }
     }
 
-    /// With all that it started, be it that it has ended itself.
+    /// Kills the process and its group, even if the process itself has ended.
     fn kill(&mut self) -> io::Result<()> {
         match self.limit {
             Limit::None => self.child.kill(),
@@ -235,7 +234,7 @@ impl Drop for Process {
         }
         let killed = self.kill();
         let mut end = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
-        // In the kernel, where it may be stuck, no signal reaches it.
+        // A process stuck in the kernel does not react to the signal.
         if killed.is_ok() && poll(&mut end, KILLED).is_ok_and(|ended| ended > 0) {
             self.child.wait().ok();
         } else {
@@ -245,11 +244,11 @@ impl Drop for Process {
     }
 }
 
-/// A result of a few hundred interfaces is well under one MiB.
+/// Bytes; a result of a few hundred interfaces is well under one MiB.
 const OUTPUT_LIMIT: usize = 16 << 20;
 
-/// Of a pipe that nobody enlarged: pipe(7).
+/// Capacity of a pipe by default, in bytes: pipe(7).
 const PIPE_CAPACITY: usize = 64 << 10;
 
-/// How long a process takes to end that is killed, at the worst: two seconds, in milliseconds.
+/// Longest time that a killed process takes to end, in milliseconds.
 const KILLED: u16 = 2_000;

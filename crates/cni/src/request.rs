@@ -1,4 +1,4 @@
-//! What each verb is asked with.
+//! The requests of the verbs.
 
 use std::path::PathBuf;
 
@@ -14,50 +14,50 @@ use crate::network::Network;
 use crate::result::{self, AddResult};
 use crate::stderr::note;
 
-/// Attach a sandbox.
+/// Request to attach a sandbox.
 #[derive(Debug, Clone)]
 pub struct AddRequest {
-    /// Whom it is for.
+    /// The attachment.
     pub attachment: Attachment,
-    /// `CNI_NETNS`. Nothing but opening it is promised; it is not the plugin's own
-    /// namespace, unless `CNI_NETNS_OVERRIDE` allows that.
+    /// `CNI_NETNS`; it may not exist. It is not the plugin's own namespace unless
+    /// `CNI_NETNS_OVERRIDE` allows that.
     pub netns: PathBuf,
     /// The text of `CNI_ARGS`; [`Self::args`] parses it.
     pub args: String,
     /// The configuration.
     pub network: Network,
-    /// What the plugins before this one did; `None` for the first of a chain.
+    /// Result of the previous plugins; `None` for the first of a chain.
     pub prev_result: Option<AddResult>,
 }
 
-/// Compare a sandbox with what ADD left, which is `prev_result`.
+/// Request to compare a sandbox with `prev_result`, the result of ADD.
 pub type CheckRequest = AddRequest;
 
-/// Detach a sandbox of which nothing may be left.
+/// Request to detach a sandbox, of which nothing may be left.
 #[derive(Debug, Clone)]
 pub struct DelRequest {
-    /// Whose it was.
+    /// The attachment.
     pub attachment: Attachment,
-    /// `CNI_NETNS`, where the runtime still has it and it is not the plugin's own
-    /// namespace, which a process ID that was used again makes it.
+    /// `CNI_NETNS`. `None` if the runtime no longer has it, or if it is the plugin's own namespace,
+    /// to which a reused process ID may lead.
     pub netns: Option<PathBuf>,
     /// The configuration.
     pub network: Network,
-    /// The last result, where the runtime still has it and it can be read.
+    /// The last result, if the runtime still has it and it is valid.
     pub prev_result: Option<AddResult>,
 }
 
-/// Remove what belongs to no attachment in `valid`.
+/// Request to remove resources of attachments that are not in `valid`.
 #[derive(Debug, Clone)]
 pub struct GcRequest {
     /// The configuration.
     pub network: Network,
-    /// Every attachment of the network that is still in use. Empty: none is.
+    /// All attachments of the network in use; empty if there are none.
     pub valid: Vec<AttachmentId>,
 }
 
 impl GcRequest {
-    /// The listed attachments with the network's name to them.
+    /// Returns the listed attachments with the network's name.
     pub fn valid_attachments(&self) -> impl Iterator<Item = Attachment> {
         self.valid.iter().map(|id| Attachment {
             network: self.network.name.clone(),
@@ -67,7 +67,7 @@ impl GcRequest {
     }
 }
 
-/// Could an ADD succeed?
+/// Request whether an ADD can succeed.
 #[derive(Debug, Clone)]
 pub struct StatusRequest {
     /// The configuration.
@@ -75,11 +75,11 @@ pub struct StatusRequest {
 }
 
 impl AddRequest {
-    /// What the plugins before this one did, for a plugin that cannot be the first, and
-    /// for CHECK.
+    /// Returns the result of the previous plugins, for CHECK and for a plugin that cannot be the
+    /// first of a chain.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] where there is no `prevResult`.
+    /// [`Error::InvalidConfig`] without a `prevResult`.
     pub fn chained(&self) -> Result<&AddResult, Error> {
         let reason = "missing; the plugin needs the result of those before it in the chain";
         self.prev_result
@@ -87,10 +87,11 @@ impl AddRequest {
             .ok_or_else(|| Error::invalid("prevResult", reason))
     }
 
-    /// `CNI_ARGS`, for a plugin that has arguments. Other plugins ignore the variable, as the reference's do.
+    /// Parses `CNI_ARGS`, for a plugin with arguments. Other plugins ignore the variable, as the
+    /// reference's do.
     ///
     /// # Errors
-    /// [`Error::Environment`] where a pair has not exactly one `=`.
+    /// [`Error::Environment`] if a pair does not contain exactly one `=`.
     pub fn args(&self) -> Result<CniArgs, Error> {
         CniArgs::parse(&self.args)
     }
@@ -112,8 +113,8 @@ impl AddRequest {
 }
 
 impl DelRequest {
-    /// DEL must not fail for what it does not need: a `prevResult` that cannot be read is
-    /// told and left out, and `CNI_ARGS` is not looked at.
+    /// Parses a request without failing for values that DEL does not need. An invalid `prevResult`
+    /// causes a message and is left out; `CNI_ARGS` is not read.
     pub(crate) fn parse(environment: Environment, network: Network) -> Result<Self, Error> {
         let prev_result = prev_result(&network).unwrap_or_else(|error| {
             note(format_args!("{error}; going on without it"));
@@ -134,7 +135,7 @@ impl DelRequest {
 
 impl GcRequest {
     pub(crate) fn parse(network: Network) -> Result<Self, Error> {
-        // CRI-O still sends the older name beside the newer one.
+        // CRI-O still sends the older key beside the newer one.
         let known = [VALID_ATTACHMENTS, "cni.dev/attachments"];
         let key = known
             .into_iter()
@@ -159,7 +160,7 @@ fn prev_result(network: &Network) -> Result<Option<AddResult>, Error> {
     read.transpose()
 }
 
-/// The environment is checked before anything else, so the two names are there.
+/// Returns the attachment; the environment was checked before, so both names are present.
 fn attachment(environment: &Environment, network: &Network) -> Result<Attachment, Error> {
     match (&environment.container, &environment.interface) {
         (Some(container), Some(interface)) => Ok(Attachment {
@@ -173,7 +174,7 @@ fn attachment(environment: &Environment, network: &Network) -> Result<Attachment
     }
 }
 
-/// An attachment in the list of GC, as the runtime wrote it.
+/// An attachment in the list of GC, as the runtime spells it.
 #[derive(Deserialize)]
 struct Listed {
     #[serde(rename = "containerID")]
@@ -181,11 +182,12 @@ struct Listed {
     ifname: String,
 }
 
-/// A name that no ADD takes is of no attachment, and its entry protects nothing: it is reported and left out. Any
-/// other entry that cannot be read may be meant for a live one.
+/// Parses the list of GC. A name that ADD rejects belongs to no attachment, so its entry is
+/// reported and left out. Any other unreadable entry is an error: it may protect an existing
+/// attachment.
 ///
 /// # Errors
-/// [`Error::InvalidConfig`] where an entry or one of its names is missing or of the wrong type.
+/// [`Error::InvalidConfig`] if an entry or one of its names is missing or has the wrong type.
 fn attachments(list: &Value, key: &str) -> Result<Vec<AttachmentId>, Error> {
     let entries: Vec<Listed> = json::read(list, key)?.value;
     let mut valid = Vec::with_capacity(entries.len());
@@ -214,8 +216,9 @@ impl Listed {
         })
     }
 
-    /// A runtime written in Go sends an empty text for a name that it does not know. The reference takes control
-    /// characters in names of interfaces.
+    /// Returns whether the invalid entry may belong to an existing attachment. Runtimes written in
+    /// Go send an empty text for an unknown name. The reference accepts control characters in
+    /// interface names.
     fn may_be_attached(&self) -> bool {
         let has_control = self.ifname.contains(char::is_control);
         self.container.is_empty() || self.ifname.is_empty() || has_control

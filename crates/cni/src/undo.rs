@@ -1,10 +1,10 @@
-//! ADD undoes what it did, newest first.
+//! Rollback of an ADD, newest step first.
 
 use crate::log;
 use crate::stderr::note;
 
-/// The way back from every step of an ADD so far; taken when this is dropped before
-/// [`Undo::keep`].
+/// The rollback of an ADD's steps so far. Dropping this runs them, unless [`Undo::keep`] was
+/// called.
 #[derive(Default)]
 pub struct Undo<'a> {
     steps: Vec<(&'static str, Step<'a>)>,
@@ -13,15 +13,15 @@ pub struct Undo<'a> {
 type Step<'a> = Box<dyn FnOnce() -> anyhow::Result<()> + 'a>;
 
 impl<'a> Undo<'a> {
-    /// Remembers how to undo a step, named as what is then done: `delete the host link`.
+    /// Adds a rollback step, named by its action: `delete the host link`.
     ///
-    /// Pushed before the step is taken, `undo` finds nothing where the step failed, which
-    /// it must count as success.
+    /// A caller may add it before it takes the step. Then `undo` must succeed if the step failed
+    /// and there is nothing to undo.
     pub fn push(&mut self, name: &'static str, undo: impl FnOnce() -> anyhow::Result<()> + 'a) {
         self.steps.push((name, Box::new(undo)));
     }
 
-    /// Everything went well: nothing is undone.
+    /// Discards the rollback steps after success.
     pub fn keep(mut self) {
         self.steps.clear();
     }

@@ -1,4 +1,4 @@
-//! Versions of the specification and what each of them has.
+//! Versions of the specification.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,24 +6,24 @@ use std::str::FromStr;
 /// A released version of the CNI specification, ordered by age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpecVersion {
-    /// 0.1.0, also what an absent `cniVersion` means.
+    /// 0.1.0, also for an absent `cniVersion`.
     V0_1_0,
     /// 0.2.0.
     V0_2_0,
-    /// 0.3.0, which brought lists of interfaces.
+    /// 0.3.0, the first with lists of interfaces.
     V0_3_0,
     /// 0.3.1.
     V0_3_1,
-    /// 0.4.0, which brought CHECK.
+    /// 0.4.0, the first with CHECK.
     V0_4_0,
     /// 1.0.0.
     V1_0_0,
-    /// 1.1.0, which brought GC and STATUS.
+    /// 1.1.0, the first with GC and STATUS.
     V1_1_0,
 }
 
 impl SpecVersion {
-    /// Every version, oldest first.
+    /// All versions, oldest first.
     pub const ALL: &'static [Self] = &[
         Self::V0_1_0,
         Self::V0_2_0,
@@ -34,7 +34,7 @@ impl SpecVersion {
         Self::V1_1_0,
     ];
 
-    /// The versions whose results list interfaces, for a plugin that looks for one in them.
+    /// Versions whose results list interfaces, for plugins that need one.
     pub const WITH_INTERFACES: &'static [Self] = &[
         Self::V0_3_0,
         Self::V0_3_1,
@@ -43,10 +43,10 @@ impl SpecVersion {
         Self::V1_1_0,
     ];
 
-    /// The newest version, in which results are held in memory.
+    /// The newest version; results in memory have it.
     pub const CURRENT: Self = Self::V1_1_0;
 
-    /// The version as configurations spell it, such as `1.0.0`.
+    /// Returns the version as configurations spell it, such as `1.0.0`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V0_1_0 => "0.1.0",
@@ -59,7 +59,7 @@ impl SpecVersion {
         }
     }
 
-    /// Joins versions as the by-hand output lists them: `0.4.0, 1.0.0`.
+    /// Joins versions for messages: `0.4.0, 1.0.0`.
     pub(crate) fn list(versions: &[Self]) -> String {
         let names: Vec<_> = versions.iter().map(|version| version.as_str()).collect();
         names.join(", ")
@@ -75,7 +75,7 @@ impl fmt::Display for SpecVersion {
 impl FromStr for SpecVersion {
     type Err = UnknownVersion;
 
-    /// Matches exactly, as the reference does: `1.0` is no version.
+    /// Matches exactly, as the reference does: `1.0` is not a version.
     fn from_str(text: &str) -> Result<Self, UnknownVersion> {
         if text.is_empty() {
             return Ok(Self::V0_1_0);
@@ -87,7 +87,7 @@ impl FromStr for SpecVersion {
     }
 }
 
-/// A `cniVersion` that no released specification bears.
+/// A `cniVersion` of no released specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown CNI version {0:?}")]
 pub struct UnknownVersion(pub String);

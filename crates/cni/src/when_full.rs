@@ -1,4 +1,4 @@
-//! What STATUS says of something that is used up.
+//! STATUS of an exhausted resource.
 
 use serde::Deserialize;
 
@@ -9,8 +9,8 @@ use crate::stderr::note;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// A line on standard error: where STATUS fails the node turns `NotReady`, and the pods
-    /// that run there are evicted for the sake of those that could not be started.
+    /// A line on standard error. A failing STATUS would make the node `NotReady`, and Kubernetes
+    /// would evict running pods because new ones cannot start.
     #[default]
     Warn,
     /// Code 50.
@@ -18,10 +18,10 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// Says what is used up.
+    /// Reports the exhausted resource.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with `reason`, where that is what was chosen.
+    /// [`Error::Unavailable`] with `reason` if the configuration chose [`Self::Fail`].
     pub fn report(self, reason: String) -> Result<(), Error> {
         match self {
             Self::Warn => {

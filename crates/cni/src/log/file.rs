@@ -1,4 +1,4 @@
-//! The file that lines are appended to: opened each time, so that it may be rotated away at any time.
+//! The log file, opened for each line so that another program may rotate it at any time.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -8,11 +8,12 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-/// Appends `line` by one write(2), which with `O_APPEND` no other writer comes between. A file that is
-/// made is its owner's alone, since a log tells what runs on a host.
+/// Appends `line` by one write(2), which `O_APPEND` makes atomic. A new file is readable by its
+/// owner only, since a log describes what runs on a host.
 ///
 /// # Errors
-/// It cannot be opened or written, or is a link, a pipe, a device: somebody else put that there.
+/// The file cannot be opened or written, or it is a link, a pipe or a device, which this suite
+/// never creates.
 pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let opened = OpenOptions::new()
@@ -37,8 +38,8 @@ pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Of `O_NOFOLLOW`: open(2).
+/// `O_NOFOLLOW` on a symbolic link: open(2).
 const LINK: i32 = Errno::ELOOP as i32;
 
-/// Of a pipe that nobody reads, and of a socket: open(2).
+/// A pipe without a reader, or a socket: open(2).
 const NO_READER: i32 = Errno::ENXIO as i32;

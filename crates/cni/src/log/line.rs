@@ -1,4 +1,4 @@
-//! The line itself.
+//! The log line.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,7 +12,7 @@ use crate::args::CniArgs;
 use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
 
-/// What is told, in the order in which it is read.
+/// Fields of the line, in reading order.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Line<'a> {
@@ -32,7 +32,7 @@ pub(super) struct Line<'a> {
     config: Option<&'a Value>,
 }
 
-/// What was asked, for whom and by whom, as far as it was said.
+/// The verb, the attachment and the caller, as far as the request names them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Subject<'a> {
@@ -93,7 +93,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// With its line feed.
+    /// Returns the line with its line feed.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(self)?;
         bytes.push(b'\n');
@@ -118,7 +118,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Before the first step the request was read.
+/// Returns the steps with their durations. Reading the request counts as the first one.
 fn timed(log: &Log, end: Instant) -> Vec<TimedStep> {
     let ends = log.steps.iter().skip(1).map(|it| it.start).chain([end]);
     let steps = log.steps.iter().zip(ends).map(|(step, end)| TimedStep {
@@ -134,7 +134,7 @@ fn timed(log: &Log, end: Instant) -> Vec<TimedStep> {
     first.into_iter().chain(steps).collect()
 }
 
-/// `NAMESPACE/NAME`, as Kubernetes tells both.
+/// Returns `NAMESPACE/NAME` from the arguments of Kubernetes.
 fn pod(args: &str) -> Option<String> {
     let args = CniArgs::parse(args).ok()?;
     let (namespace, name) = (
@@ -144,7 +144,7 @@ fn pod(args: &str) -> Option<String> {
     Some(format!("{namespace}/{name}"))
 }
 
-/// The trace ID of a `traceparent`; what is malformed tells nothing.
+/// Returns the trace ID of a `traceparent`; `None` if it is malformed.
 ///
 /// Source: W3C Trace Context, section 3.2.
 fn trace_id(text: &str) -> Option<&str> {
@@ -153,7 +153,7 @@ fn trace_id(text: &str) -> Option<&str> {
     let trace = hexadecimal(fields.next()?, 32).filter(|it| is_not_zero(it))?;
     hexadecimal(fields.next()?, 16).filter(|it| is_not_zero(it))?;
     hexadecimal(fields.next()?, 2)?;
-    // Versions to come may have more to say.
+    // Later versions may have more fields.
     (version != "00" || fields.next().is_none()).then_some(trace)
 }
 
@@ -166,8 +166,9 @@ fn is_not_zero(text: &str) -> bool {
     text.bytes().any(|digit| digit != b'0')
 }
 
-/// The configuration without what is no part of it, and with the values masked that are nobody's to read:
-/// pods' annotations, whatever its key calls a secret, and addresses with somebody's name.
+/// Returns the configuration without the runtime's keys and with confidential values masked.
+/// Confidential are annotations of pods, values of keys that suggest a secret, and addresses with a
+/// user name.
 pub(super) fn without_secrets(config: &Value) -> Value {
     let mut config = config.clone();
     if let Value::Object(keys) = &mut config {
@@ -201,14 +202,14 @@ fn mask_keys(keys: &mut Map<String, Value>) {
     }
 }
 
-/// The runtime's, and as long as the network has attachments.
+/// Keys of the runtime; their length grows with the network's attachments.
 const OTHERS: &[&str] = &[
     "prevResult",
     "cni.dev/attachments",
     "cni.dev/valid-attachments",
 ];
 
-/// Parts of keys, in lower case. No key of the plugins here has any of them.
+/// Parts of confidential keys, in lower case. No key of these plugins contains one.
 const SECRET: &[&str] = &[
     "annotations",
     "auth",
@@ -222,7 +223,7 @@ const SECRET: &[&str] = &[
 
 const MASK: &str = "***";
 
-/// Of a configuration, in bytes.
+/// Longest logged configuration, in bytes.
 const LONGEST: usize = 64 << 10;
 
 const TRACEPARENT: &str = "TRACEPARENT";

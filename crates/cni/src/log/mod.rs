@@ -1,9 +1,9 @@
 //! One line of JSON for each invocation, in a file that the configuration or the environment names.
 //!
-//! A plugin marks where a [`step`] begins, which ends where the next one does. What it was asked is read from the
-//! environment as it stands there, so that a request that is refused is told as well. As long as no file is named
-//! nothing is written, allocated or asked of the kernel. A log that cannot be written is told on standard error,
-//! and is no reason to fail.
+//! A plugin marks the start of each [`step`]; the next one ends it. The module reads the request
+//! from the environment, so it logs rejected requests as well. Without a file it writes and
+//! allocates nothing and makes no system call. A log that cannot be written causes a message on
+//! standard error and no failure.
 
 mod file;
 mod line;
@@ -20,7 +20,7 @@ use crate::stderr::note;
 use line::Line;
 use settings::{Level, Settings};
 
-/// What an invocation has to tell once it is over.
+/// Data of an invocation, written when it ends.
 #[derive(Debug)]
 struct Log {
     plugin: &'static str,
@@ -29,11 +29,11 @@ struct Log {
     start: Instant,
     steps: Vec<Step>,
     network: Option<String>,
-    /// At [`Level::Debug`].
+    /// The configuration, at [`Level::Debug`] only.
     config: Option<Value>,
 }
 
-/// Something that was begun, and when.
+/// A step and its start.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     name: &'static str,
@@ -41,22 +41,22 @@ struct Step {
     start: Instant,
 }
 
-/// Whether a step was taken or taken back.
+/// Direction of a step: forward, or rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     There,
     Back,
 }
 
-/// A process runs one verb, whose steps are marked wherever they are taken.
+/// Log of the process, which runs one verb; any module may mark a step.
 static LOG: Mutex<Option<Log>> = Mutex::new(None);
 
-/// Marks the begin of a step, named as what is then done: `make the pair`.
+/// Marks the start of a step, named by its action: `make the pair`.
 pub fn step(name: &'static str) {
     mark(name, Way::There);
 }
 
-/// Marks that a step is undone, named as what is then done: `delete the host link`.
+/// Marks the start of a rollback step, named by its action: `delete the host link`.
 pub(crate) fn undo(name: &'static str) {
     mark(name, Way::Back);
 }
@@ -70,8 +70,7 @@ fn mark(name: &'static str, way: Way) {
     }
 }
 
-/// From here on time counts. The environment may name a file, into which even what is no request
-/// is told.
+/// Starts the time measurement. If the environment names a file, even an invalid request is logged.
 pub(crate) fn begin(plugin: &'static str, version: &'static str) {
     if let Some(mut log) = held() {
         *log = Some(Log {
@@ -86,7 +85,7 @@ pub(crate) fn begin(plugin: &'static str, version: &'static str) {
     }
 }
 
-/// The request says where to, what, and of which network, and wins over the environment.
+/// Reads the file, level and network from the request, which takes precedence over the environment.
 pub(crate) fn configure(config: &Value) {
     let mut held = held();
     let Some(log) = held.as_deref_mut().and_then(Option::as_mut) else {
@@ -102,7 +101,7 @@ pub(crate) fn configure(config: &Value) {
     }
 }
 
-/// Writes the line, if this outcome is one to be told.
+/// Writes the line if the level includes this outcome.
 pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     let Some(log) = held().as_deref_mut().and_then(Option::take) else {
         return;
@@ -120,7 +119,7 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     }
 }
 
-/// A panic may come from where it is held; then there is nothing to tell.
+/// Returns `None` if a panic comes from a function that holds the lock; nothing is logged then.
 fn held() -> Option<MutexGuard<'static, Option<Log>>> {
     match LOG.try_lock() {
         Ok(log) => Some(log),
@@ -129,7 +128,7 @@ fn held() -> Option<MutexGuard<'static, Option<Log>>> {
     }
 }
 
-/// Microseconds from `start` to `end`.
+/// Returns the microseconds from `start` to `end`.
 fn microseconds(start: Instant, end: Instant) -> u64 {
     let time: Duration = end.saturating_duration_since(start);
     time.as_micros().try_into().unwrap_or(u64::MAX)

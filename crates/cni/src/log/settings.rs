@@ -1,6 +1,6 @@
-//! Where to and how much: `logFile` and `logLevel`, `CNI_LOG_FILE` and `CNI_LOG_LEVEL`.
+//! Log file and level: `logFile` and `logLevel`, `CNI_LOG_FILE` and `CNI_LOG_LEVEL`.
 //!
-//! What makes no sense here is told, and nothing is logged: no verb fails for the sake of its log.
+//! An invalid value causes a message and switches the log off; no verb fails because of its log.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use serde_json::Value;
 use crate::json;
 use crate::stderr::note;
 
-/// How much is told; each level tells what those before it do.
+/// Amount of logging; each level includes those before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// What failed.
+    /// Failures.
     Error,
-    /// Each invocation.
+    /// Every invocation.
     #[default]
     Info,
-    /// With its steps and its configuration.
+    /// Every invocation with its steps and configuration.
     Debug,
 }
 
@@ -38,7 +38,7 @@ impl FromStr for Level {
     }
 }
 
-/// What is logged, and where.
+/// File and level of the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     file: Option<PathBuf>,
@@ -55,7 +55,7 @@ impl Settings {
         }
     }
 
-    /// What the configuration says wins. An empty `logFile` means that nothing is logged.
+    /// Applies the configuration, which takes precedence. An empty `logFile` switches the log off.
     pub fn configure(&mut self, config: &Value) {
         let config = config.as_object();
         let value = |key| config.and_then(|config| json::value(config, key));
@@ -77,7 +77,7 @@ impl Settings {
         }
     }
 
-    /// Where what is of this level is told, if it is.
+    /// Returns the file for events of this level; `None` if they are not logged.
     pub fn file_for(&self, level: Level) -> Option<&Path> {
         self.file.as_deref().filter(|_| level <= self.level)
     }

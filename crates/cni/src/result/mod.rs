@@ -1,4 +1,4 @@
-//! The result of an ADD, in memory always in the newest form.
+//! The result of an ADD, in memory always in the newest version.
 
 mod read;
 mod write;
@@ -10,13 +10,12 @@ use serde_json::{Map, Value};
 
 pub use read::read;
 
-/// What an ADD hands back, and what the next plugin of a chain is given as `prevResult`.
+/// The result of an ADD, and the `prevResult` of the next plugin in a chain.
 ///
-/// Keys that this suite does not know are kept beside the known ones on every level, so
-/// that they survive a chain.
+/// Unknown keys are kept beside the known ones on every level, so they survive a chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddResult {
-    /// Every interface that was made, in the order in which they were made.
+    /// Interfaces, in the order of their creation.
     pub interfaces: Vec<Interface>,
     /// Addresses of the container.
     pub ips: Vec<IpConfig>,
@@ -31,15 +30,15 @@ pub struct AddResult {
 /// An interface, on the host or in the sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its hardware address, as `ip link` prints it.
+    /// Hardware address, as `ip link` prints it.
     pub mac: Option<String>,
-    /// In bytes; specification 1.1.0.
+    /// MTU in bytes; specification 1.1.0.
     pub mtu: Option<u32>,
-    /// The sandbox's path; `None` on the host.
+    /// Path of the sandbox; `None` on the host.
     pub sandbox: Option<String>,
-    /// Path of a socket, for interfaces that are one; specification 1.1.0.
+    /// Path of the socket, for an interface that is one; specification 1.1.0.
     pub socket_path: Option<String>,
     /// PCI address; specification 1.1.0.
     pub pci_id: Option<String>,
@@ -47,12 +46,12 @@ pub struct Interface {
     pub extra: Map<String, Value>,
 }
 
-/// An address with the length of its network's prefix.
+/// An address with its prefix length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpConfig {
     /// Index into [`AddResult::interfaces`].
     pub interface: Option<usize>,
-    /// The address, its host bits kept.
+    /// The address, with its host bits.
     pub address: IpNetwork,
     /// The gateway of its network.
     pub gateway: Option<IpAddr>,
@@ -61,7 +60,7 @@ pub struct IpConfig {
 }
 
 impl IpConfig {
-    /// An address of an interface that is not known yet.
+    /// Creates an address without an interface.
     pub fn of(address: IpNetwork) -> Self {
         Self {
             interface: None,
@@ -72,29 +71,29 @@ impl IpConfig {
     }
 }
 
-/// A route, with the attributes of specification 1.1.0, which results of every version carry.
+/// A route. It has the attributes of specification 1.1.0 in results of every version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// The destination.
     pub dst: IpNetwork,
-    /// The next hop; the gateway of the address of that family where it is absent.
+    /// The next hop. `None` means the gateway of the address of that family.
     pub gw: Option<IpAddr>,
-    /// Bytes.
+    /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// Bytes of TCP payload.
+    /// TCP payload in bytes.
     pub advmss: Option<u32>,
     /// The metric.
     pub priority: Option<u32>,
     /// The routing table.
     pub table: Option<u32>,
-    /// As in rtnetlink(7): 0 universe, 253 link, 254 host.
+    /// The scope, as in rtnetlink(7): 0 universe, 253 link, 254 host.
     pub scope: Option<u8>,
     /// Unknown keys.
     pub extra: Map<String, Value>,
 }
 
 impl Route {
-    /// A route with a destination and nothing else.
+    /// Creates a route with only a destination.
     pub fn to(dst: IpNetwork) -> Self {
         Self {
             dst,
@@ -109,7 +108,7 @@ impl Route {
     }
 }
 
-/// Name resolution, as resolv.conf(5) has it.
+/// Name resolution, as in resolv.conf(5).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dns {
     /// Addresses of name servers, in order.
@@ -125,7 +124,7 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Nothing is set.
+    /// Returns whether no value is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

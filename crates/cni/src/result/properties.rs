@@ -1,4 +1,4 @@
-//! What holds for every result in every version.
+//! Properties of every result in every version.
 
 use proptest::collection::vec;
 use proptest::option::of;
@@ -63,7 +63,7 @@ fn dns() -> impl Strategy<Value = Dns> {
     })
 }
 
-/// All that a result can hold, but for unknown keys.
+/// Generates results with all keys except unknown ones.
 fn result() -> impl Strategy<Value = AddResult> {
     let ip = (address(), of(any::<IpAddr>()), of(0usize..4));
     let parts = (
@@ -88,7 +88,7 @@ fn result() -> impl Strategy<Value = AddResult> {
     })
 }
 
-/// The part of `result` that has a place in `version`.
+/// Returns the part of `result` that `version` can represent.
 fn held(mut result: AddResult, version: SpecVersion) -> AddResult {
     if version >= SpecVersion::V1_1_0 {
         return result;
@@ -104,7 +104,7 @@ fn held(mut result: AddResult, version: SpecVersion) -> AddResult {
         ips.find(|ip| ip.address.is_ipv4() == is_v4)
     };
     let ips: Vec<_> = [first(true), first(false)].into_iter().flatten().collect();
-    // A route without an address of its family has no place.
+    // A route without an address of its family is not representable.
     let routes = ips.iter().flat_map(|ip| {
         let of_family = |route: &&Route| route.dst.is_ipv4() == ip.address.is_ipv4();
         result.routes.iter().filter(of_family).cloned()

@@ -1,4 +1,4 @@
-//! Results of any version, into memory.
+//! Reads results of any version.
 
 use ipnetwork::IpNetwork;
 use serde::de::DeserializeOwned;
@@ -11,10 +11,10 @@ use crate::version::SpecVersion;
 
 /// Reads `value`, a result in its own `cniVersion` or else in `version`.
 ///
-/// Keys of older versions inside a newer result are tolerated, as is `null` for a list.
+/// Accepts keys of older versions in a newer result, and `null` for a list.
 ///
 /// # Errors
-/// [`Error::Decode`], naming `what` and the key that makes no sense.
+/// [`Error::Decode`] with `what` and the invalid key.
 pub fn read(value: Value, version: SpecVersion, what: &str) -> Result<AddResult, Error> {
     let read = || {
         let mut keys = Keys::new(value, "")?;
@@ -36,7 +36,7 @@ pub fn read(value: Value, version: SpecVersion, what: &str) -> Result<AddResult,
     })
 }
 
-/// 0.3.0 and later.
+/// Reads a result of 0.3.0 or later.
 fn listed(mut keys: Keys) -> Result<AddResult, String> {
     let mut result = AddResult {
         interfaces: keys.take_list("interfaces", interface)?,
@@ -45,7 +45,7 @@ fn listed(mut keys: Keys) -> Result<AddResult, String> {
         dns: keys.take_object("dns", dns)?.unwrap_or_default(),
         extra: keys.unknown(RESULT),
     };
-    // Plugins that manage addresses send 0 and no interfaces; the reference looks at neither.
+    // IPAM plugins send the index 0 and no interfaces; the reference ignores both.
     let count = result.interfaces.len();
     for ip in &mut result.ips {
         ip.interface = ip.interface.filter(|index| *index < count);
@@ -53,7 +53,7 @@ fn listed(mut keys: Keys) -> Result<AddResult, String> {
     Ok(result)
 }
 
-/// 0.1.0 and 0.2.0: one object per family, each with its routes.
+/// Reads a result of 0.1.0 or 0.2.0: one object per family, each with its routes.
 fn per_family(mut keys: Keys) -> Result<AddResult, String> {
     let mut result = AddResult::default();
     for family in ["ip4", "ip6"] {
@@ -90,7 +90,7 @@ fn interface(mut keys: Keys) -> Result<Interface, String> {
 }
 
 fn ip(mut keys: Keys) -> Result<IpConfig, String> {
-    // Says only what the address says, and 1.0.0 dropped it.
+    // Redundant with the address; 1.0.0 removed it.
     keys.take::<Value>("version")?;
     let interface: Option<i64> = keys.take("interface")?;
     Ok(IpConfig {
@@ -126,7 +126,7 @@ fn dns(mut keys: Keys) -> Result<Dns, String> {
     })
 }
 
-/// An object whose known keys are taken out; what stays is passed on.
+/// An object from which known keys are removed; the unknown rest is passed on.
 pub(super) struct Keys {
     rest: Map<String, Value>,
     at: String,
@@ -142,8 +142,8 @@ impl Keys {
         }
     }
 
-    /// What stays and has none of the names that are `known`, in any case and version: printed in the
-    /// form of another version it would mean what nobody has read.
+    /// Returns the unknown keys: those that are not in `known`, in any case or version. A known key
+    /// of one version could have another meaning in a result of another version.
     fn unknown(mut self, known: &[&str]) -> Map<String, Value> {
         let is_known = |name: &str| known.iter().any(|it| it.eq_ignore_ascii_case(name));
         self.rest.retain(|name, _| !is_known(name));
@@ -171,7 +171,7 @@ impl Keys {
             .ok_or_else(|| format!("{} is missing", self.path(key)))
     }
 
-    /// A text; the empty one counts as absent, as in the reference.
+    /// Removes a text and returns it; an empty text counts as absent, as in the reference.
     fn take_text(&mut self, key: &str) -> Result<Option<String>, String> {
         Ok(self.take::<String>(key)?.filter(|text| !text.is_empty()))
     }

@@ -1,4 +1,4 @@
-//! Writes a result in any version. An older form drops the keys that it cannot hold.
+//! Writes a result in any version. Older versions drop the keys that they cannot represent.
 
 use ipnetwork::IpNetwork;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::{AddResult, Dns, Interface, IpConfig, Route};
 use crate::version::SpecVersion;
 
 impl AddResult {
-    /// The JSON object of this result in `version`.
+    /// Returns the JSON object of this result in `version`.
     pub fn to_json(&self, version: SpecVersion) -> Value {
         let mut object = match version {
             SpecVersion::V0_1_0 | SpecVersion::V0_2_0 => self.per_family(),
@@ -39,7 +39,7 @@ impl AddResult {
         object
     }
 
-    /// One address of each family, the first; routes go with the address of their family.
+    /// Returns the first address of each family, with the routes of that family.
     fn per_family(&self) -> Map<String, Value> {
         let mut object = self.extra.clone();
         for (key, is_family) in [
@@ -88,7 +88,8 @@ fn ip(ip: &IpConfig, version: SpecVersion) -> Value {
     Value::Object(object)
 }
 
-/// Every version gets the attributes of 1.1.0. The reference prints them so, and a chain at 0.3.1 depends on it.
+/// Returns a route with the attributes of 1.1.0, in every version. The reference prints them so,
+/// and a chain at 0.3.1 depends on it.
 fn route(route: &Route) -> Value {
     let mut object = route.extra.clone();
     object.insert("dst".into(), json!(route.dst));
