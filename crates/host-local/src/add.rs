@@ -15,10 +15,9 @@ use crate::request;
 use crate::store::Store;
 use crate::vacancy::Vacancy;
 
-/// Leases an address of every range set, an asked-for one where one is asked for.
+/// Leases an address of every range set; a requested address where the request names one.
 ///
-/// # Errors
-/// The configuration makes no sense, the attachment holds addresses already, a set is
+/// Fails if the configuration is invalid, the attachment already holds addresses, a set is
 /// exhausted, or the files cannot be written. Nothing is leased then.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let parent = getppid();
@@ -27,8 +26,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let dns = config.dns()?;
     cni::step("wait for the lock");
     let store = Store::open(&config.storage, &request.network.name)?;
-    // Whoever called may have been killed while this process waited for the lock; then
-    // nobody would ever give the addresses back.
+    // The runtime may have killed the caller while this process waited for the lock. Then no DEL
+    // would ever release the addresses.
     ensure!(
         getppid() == parent,
         "the process that asked for the lease is gone"
@@ -63,9 +62,10 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// An asked-for address counts for the round robin, too, as it does in the reference.
+/// Remembers the last address of a set. A requested address counts for the round robin, too, as it
+/// does in the reference.
 ///
-/// Without it only the next turn is lost, which is no reason to refuse an address.
+/// A failure only affects the next round robin, so it does not make ADD fail.
 fn remember(store: &Store, set: usize, address: IpAddr) {
     if let Err(error) = store.set_last_reserved(set, address) {
         note(format_args!("{error:#}; going on without it"));
@@ -83,7 +83,7 @@ fn expect_none_held(store: &Store, attachment: &Attachment) -> anyhow::Result<()
     Ok(())
 }
 
-/// One range set that has to give an address.
+/// A range set that has to provide an address.
 struct Choice<'a> {
     store: &'a Store,
     set: &'a RangeSet,

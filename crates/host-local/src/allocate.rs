@@ -1,4 +1,4 @@
-//! Which address is next: a pure function of the ranges and the last one.
+//! Chooses the next address: a pure function of the ranges and the last address.
 
 use std::iter;
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use ipnetwork::IpNetwork;
 
 use crate::range::{RangeSet, address, number};
 
-/// Every address that may be leased to those who ask for none, once: round robin through
-/// the ranges of `set`, beginning behind `last`.
+/// Returns all addresses that may be leased without a request, each once. The order is a round
+/// robin through the ranges of `set` that starts after `last`.
 ///
-/// A `last` that lies in no range starts at the beginning.
+/// A `last` outside all ranges starts at the beginning.
 pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
     let spans = rotated(set, last).into_iter();
     spans.flat_map(move |span| {
@@ -26,7 +26,7 @@ pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<It
     })
 }
 
-/// Part of a range, as numbers.
+/// A part of a range, as numbers.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     subnet: IpNetwork,
@@ -34,7 +34,7 @@ struct Span {
     last: u128,
 }
 
-/// All addresses of the set once, beginning behind `last`.
+/// Returns all addresses of the set once, starting after `last`.
 fn rotated(set: &RangeSet, last: Option<IpAddr>) -> Vec<Span> {
     let spans = set.ranges().iter().map(|range| Span {
         subnet: range.subnet,

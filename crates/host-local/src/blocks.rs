@@ -1,4 +1,4 @@
-//! Arrays on disk with a slot for every address, in one file for each 65,536 of them.
+//! Arrays on disk with a slot for every address, in one file per 65,536 addresses.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,13 +17,13 @@ use crate::scratch::make_directory;
 /// The files of one array, each named after its first address.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// Where they lie.
+    /// Directory of the files.
     pub directory: PathBuf,
     read: RefCell<HashMap<IpAddr, Vec<u8>>>,
 }
 
 impl Blocks {
-    /// The array in this directory, which need not be there yet.
+    /// Opens the array in this directory, which may not exist yet.
     pub fn new(directory: PathBuf) -> Self {
         Self {
             directory,
@@ -31,7 +31,7 @@ impl Blocks {
         }
     }
 
-    /// Hands the block that starts at `first` to `look`; it is empty where none was written.
+    /// Passes the block that starts at `first` to `look`; an unwritten block is empty.
     pub fn look<T>(&self, first: IpAddr, look: impl FnOnce(&[u8]) -> T) -> T {
         let mut read = self.read.borrow_mut();
         let block = read.entry(first);
@@ -49,7 +49,7 @@ impl Blocks {
         file.write_all_at(bytes, offset as u64)
     }
 
-    /// Leaves an empty directory.
+    /// Replaces the directory by an empty one.
     pub fn replace_all(&self) -> io::Result<()> {
         self.read.borrow_mut().clear();
         match fs::remove_dir_all(&self.directory) {
@@ -58,7 +58,7 @@ impl Blocks {
         }
     }
 
-    /// Removes the blocks that were last written before `time`.
+    /// Removes the blocks whose last write was before `time`.
     pub fn remove_older(&self, time: SystemTime) -> io::Result<()> {
         self.read.borrow_mut().clear();
         let files = match fs::read_dir(&self.directory) {
@@ -79,7 +79,7 @@ impl Blocks {
     }
 }
 
-/// The first address of the block that holds `address`, and how far behind it that is.
+/// Returns the first address of the block with `address`, and the offset of `address` in it.
 pub(crate) fn locate(address: IpAddr) -> (IpAddr, usize) {
     match address {
         IpAddr::V4(address) => {

@@ -1,4 +1,4 @@
-//! CHECK: the attachment holds what ADD reported.
+//! CHECK: compares the leases with the result of ADD.
 
 use anyhow::bail;
 use cni::CheckRequest;
@@ -6,11 +6,11 @@ use cni::CheckRequest;
 use crate::config::Config;
 use crate::store::Store;
 
-/// Finds a lease of the attachment for every address of `prevResult` that is in a range
-/// of this network, and one at least.
+/// Checks that every address of `prevResult` within a range of this network is leased to the
+/// attachment. The attachment must hold at least one address.
 ///
 /// # Errors
-/// What is not leased to the attachment.
+/// An address that is not leased to the attachment.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     cni::step("compare");

@@ -1,4 +1,4 @@
-//! What was asked: the `ipam` section, and what its keys mean together.
+//! The configuration: the `ipam` section and the rules between its keys.
 
 use std::path::{Path, PathBuf};
 
@@ -14,18 +14,18 @@ use crate::raw::{RawConfig, RawRange, RawRoute};
 use crate::resolv_conf;
 use crate::storage::{RawStorage, Storage};
 
-/// What the keys mean.
+/// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// A container gets one address of each.
+    /// Range sets; a container gets one address of each.
     pub sets: Vec<RangeSet>,
-    /// Handed on to whoever makes routes.
+    /// Routes, passed on to the plugin that creates them.
     pub routes: Vec<Route>,
-    /// A file in the format of resolv.conf(5), to be handed on.
+    /// Path of a file in the format of resolv.conf(5), whose content is passed on.
     pub resolv_conf: Option<PathBuf>,
-    /// Where the leases lie, and how they are kept.
+    /// Location and settings of the leases.
     pub storage: Storage,
-    /// What STATUS says of a range set without a free address.
+    /// Result of STATUS for a range set without a free address.
     pub when_full: WhenFull,
 }
 
@@ -35,7 +35,7 @@ struct RawRuntimeConfig {
     ip_ranges: Value,
 }
 
-/// All that decides a configuration.
+/// All inputs of a configuration.
 #[derive(Debug)]
 struct Written {
     ipam: RawConfig,
@@ -59,16 +59,16 @@ impl Written {
 }
 
 impl Config {
-    /// Reads the `ipam` section and what the runtime adds to it.
+    /// Reads the `ipam` section and the runtime's additions.
     ///
     /// # Errors
-    /// Code 7, naming key and value; code 11: the node's pod CIDRs are not known yet.
+    /// Code 7 with key and value. Code 11: the node's pod CIDRs are not known yet.
     pub fn parse(network: &Network) -> Result<Self, Error> {
         Self::try_from(Written::read(network)?)
     }
 
-    /// The same, which may have no range where the capability `ipRanges` is declared: runtimes
-    /// pass nothing for capabilities with STATUS.
+    /// Reads the configuration for STATUS. It may lack ranges if it declares the capability
+    /// `ipRanges`: runtimes pass no capability arguments with STATUS.
     pub fn parse_for_status(network: &Network) -> Result<Self, Error> {
         Self::try_from(Written {
             may_lack_ranges: network.declares("ipRanges"),
@@ -76,7 +76,7 @@ impl Config {
         })
     }
 
-    /// The name resolution that `resolvConf` holds.
+    /// Reads the name resolution from the file of `resolvConf`.
     pub fn dns(&self) -> anyhow::Result<Dns> {
         self.resolv_conf
             .as_deref()
@@ -124,7 +124,7 @@ impl TryFrom<Written> for Config {
 }
 
 impl RawConfig {
-    /// The node's pod CIDRs, where `subnet` asks for them.
+    /// Returns the node's pod CIDRs if `subnet` requests them.
     fn pod_cidrs(&self) -> Result<Vec<IpNetwork>, Error> {
         let file = Some(self.pod_cidr_file.as_str()).filter(|path| !path.is_empty());
         if self.subnet == USE_POD_CIDR {
@@ -139,8 +139,8 @@ impl RawConfig {
         }
     }
 
-    /// The sets that the old keys make, which stand in the section itself: one, or one for
-    /// each family of the node's pod CIDRs.
+    /// Returns the sets of the older keys in the section itself: one set, or one for each family of
+    /// the node's pod CIDRs.
     fn flat_sets(&self, pod_cidrs: Vec<IpNetwork>) -> Result<Vec<RangeSet>, Error> {
         let range = RawRange {
             subnet: self.subnet.clone(),
@@ -185,8 +185,8 @@ fn set_per_family(ranges: Vec<Range>, at: &str) -> Result<Vec<RangeSet>, Error> 
     families.map(|family| RangeSet::new(family, at)).collect()
 }
 
-/// `ipRanges` is a list of sets or, as one library sends it, a list of ranges, which then
-/// make a set for each family.
+/// Parses `ipRanges`: a list of sets or, as one library sends it, a list of ranges. Such ranges
+/// form a set for each family.
 fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
     let at = "runtimeConfig.ipRanges";
     let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -230,7 +230,7 @@ fn expect_apart(sets: &[RangeSet]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Results before 0.3.0 hold one address of each family.
+/// Rejects several addresses of one family for results before 0.3.0, which hold only one.
 fn expect_one_a_family(sets: &[RangeSet], version: SpecVersion) -> Result<(), Error> {
     let is_ipv4 = |set: &&RangeSet| set.ranges().iter().any(|range| range.subnet.is_ipv4());
     let ipv4 = sets.iter().filter(is_ipv4).count();
@@ -273,10 +273,10 @@ fn routes(raw: Vec<RawRoute>) -> Result<Vec<Route>, Error> {
     routes.collect()
 }
 
-/// As the `subnet` of the Kubernetes documentation's example.
+/// The value of `subnet` in the Kubernetes documentation's example.
 const USE_POD_CIDR: &str = "usePodCidr";
 
-/// Where flannel writes what it was given.
+/// File to which flannel writes its subnet.
 const DEFAULT_POD_CIDR_FILE: &str = "/run/flannel/subnet.env";
 
 #[cfg(test)]

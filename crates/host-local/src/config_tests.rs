@@ -80,7 +80,7 @@ fn sets_must_not_overlap_and_old_results_hold_one_of_a_family() {
     expect_one_a_family(&two[1..], SpecVersion::V0_2_0).unwrap();
 }
 
-/// Reads an `ipam` section with what the runtime adds to it.
+/// Reads an `ipam` section with the runtime's additions.
 fn config(ipam: &Value, runtime: &Value) -> Result<Config, Error> {
     Config::try_from(Written {
         ipam: cni::json::read(ipam, "ipam")?.value,
@@ -203,7 +203,7 @@ fn other_keys_that_make_no_sense_are_refused_with_key_and_value() {
     ]);
 }
 
-/// Each of these sections is refused with code 7, in words that start so.
+/// Checks that each section is refused with code 7 and a message that starts with this text.
 fn expect_refused<const N: usize>(cases: [(Value, &str); N]) {
     for (ipam, expected) in cases {
         let error = config(&ipam, &json!({})).unwrap_err();
@@ -222,7 +222,7 @@ fn missing_resolv_conf_is_named() {
     );
 }
 
-/// What is written down there is what a key means that is not.
+/// Compares the schema's defaults with the values of absent keys.
 #[test]
 fn defaults_are_those_of_the_schema() {
     let schema = include_str!("../../../conf-examples/conflist.schema.json");
@@ -233,7 +233,7 @@ fn defaults_are_those_of_the_schema() {
     let defaults = keys.iter().filter(|(_, it)| !it["default"].is_null());
     let mut written = json!({"subnet": "10.1.0.0/24"});
     let unwritten = config(&written, &json!({})).unwrap();
-    // A file for pod CIDRs goes with those alone.
+    // The default of `podCidrFile` is valid with `usePodCidr` only.
     for (key, it) in defaults.filter(|(key, _)| *key != "podCidrFile") {
         written[key] = it["default"].clone();
     }

@@ -1,14 +1,14 @@
-//! DEL: what the attachment holds, whatever the ranges are now.
+//! DEL: releases the attachment's addresses, whatever the ranges are now.
 
 use cni::DelRequest;
 
 use crate::storage::Storage;
 use crate::store::Store;
 
-/// Gives back every address that the attachment holds; holding none is success.
+/// Releases every address of the attachment; succeeds without one.
 ///
 /// # Errors
-/// The files cannot be read or removed.
+/// A file cannot be read or removed.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let storage = Storage::of(&request.network)?;
     cni::step("wait for the lock");

@@ -1,9 +1,9 @@
 //! The leases of one network on disk, in the format of the reference.
 //!
-//! `<dataDir>/<network>/<address>` says who holds an address and `last_reserved_ip.<n>`
-//! which one range set `n` gave last. Nothing else may lie there, since the reference reads
-//! every file: what is being written stands elsewhere until it is whole. Knows nothing of
-//! locks; every change is made by whoever holds the one of the directory.
+//! The file `<dataDir>/<network>/<address>` contains the holder of an address.
+//! `last_reserved_ip.<n>` contains the last address that range set `n` provided. Other files must
+//! not exist there, since the reference reads every file. So incomplete files are written
+//! elsewhere. This module does not lock; its callers hold the directory's lock for every change.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -28,47 +28,47 @@ pub(crate) struct Directory {
     watch: Cell<Watch>,
 }
 
-/// What is known of changes by others.
+/// Knowledge of changes by other programs.
 ///
-/// Whoever adds or removes a file moves the directory's time of modification to the
-/// present. After each change of ours it is dated back, so as long as it bears that date
-/// nobody else changed anything. The present itself would prove nothing: the kernel's clock
-/// stands still for milliseconds, in which others write, too.
+/// Adding or removing a file sets the directory's modification time to the present. After each own
+/// change the plugin dates the directory back. As long as it has that date, no other program has
+/// changed it. The present time would prove nothing: the kernel's clock stands still for
+/// milliseconds, in which other programs may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Watch {
-    /// Nobody looked.
+    /// The directory is not watched.
     Off,
-    /// The date that the directory bore after our last change, or when the watch began.
+    /// The directory's date after the last own change, or at the start of the watch.
     Since(Stamp),
-    /// Somebody else changed something, or the directory could not be dated.
+    /// Another program changed the directory, or dating it back failed.
     Disturbed,
 }
 
-/// Whether an address was still to be had.
+/// Outcome of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reservation {
-    /// It is ours now.
+    /// The address is leased.
     Made,
-    /// Somebody else was quicker.
+    /// Another holder has the address.
     Taken,
 }
 
-/// What a lease's file says.
+/// Content of a lease's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Who holds the address.
+    /// The holder of the address.
     Holder(Holder),
-    /// Nothing: whoever made the file was killed before they wrote it.
+    /// Nothing: its writer was killed before it wrote the holder.
     Empty,
-    /// Something that names no holder.
+    /// Text without a valid holder.
     Garbled,
 }
 
-/// A point in time as the file system keeps it: seconds and nanoseconds since 1970.
+/// A time as the file system stores it: seconds and nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Stamp(i64, i64);
 
-/// What tells a file from another one that bears its name later.
+/// Identity of a file: a later file with the same name has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Identity {
     inode: u64,
@@ -76,8 +76,8 @@ pub(crate) struct Identity {
 }
 
 impl Directory {
-    /// The directory at `path`, whose files stand in `scratch` until they are whole, or
-    /// beside the others where that is another file system.
+    /// Opens the directory at `path`. Incomplete files go to `scratch`, or to `path` if that is on
+    /// another file system.
     pub fn new(path: PathBuf, scratch: Scratch) -> Self {
         let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
         let scratch = match (device(&path), device(&scratch.0)) {
@@ -91,12 +91,12 @@ impl Directory {
         }
     }
 
-    /// It is there, whether or not it can be looked into.
+    /// Returns whether the directory exists, even if it is not readable.
     pub fn exists(&self) -> bool {
         self.path.exists()
     }
 
-    /// Every address that a file is named after, whatever it holds.
+    /// Returns every address with a file, whatever the file contains.
     pub fn addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
         let action = || format!("read directory {}", self.path.display());
         let mut addresses = Vec::new();
@@ -107,7 +107,7 @@ impl Directory {
         Ok(addresses)
     }
 
-    /// What the file of `address` says, if there is one.
+    /// Returns the content of the file of `address`, if the file exists.
     pub fn content(&self, address: IpAddr) -> anyhow::Result<Option<Content>> {
         let path = self.file(address);
         let bytes = match read::own(&path) {
@@ -122,7 +122,7 @@ impl Directory {
         }))
     }
 
-    /// The lease of `address`, if there is one that names its holder.
+    /// Returns the lease of `address`, if its file names a holder.
     pub fn lease(&self, address: IpAddr) -> anyhow::Result<Option<Lease>> {
         Ok(match self.content(address)? {
             Some(Content::Holder(holder)) => Some(Lease { address, holder }),
@@ -130,8 +130,8 @@ impl Directory {
         })
     }
 
-    /// Writes the file of `lease`, unless there is one. It is whole or absent, whatever
-    /// happens meanwhile.
+    /// Writes the file of `lease` unless it exists. The file is complete or absent even after a
+    /// crash.
     pub fn create(&self, lease: &Lease) -> anyhow::Result<Reservation> {
         let path = self.file(lease.address);
         let action = || format!("write lease {}", path.display());
@@ -146,9 +146,10 @@ impl Directory {
         }
     }
 
-    /// Removes the files of `addresses` and returns an outcome for each, in their order. A missing file is success.
+    /// Removes the files of `addresses` and returns an outcome for each, in their order. A missing
+    /// file counts as success.
     ///
-    /// All of them are one change, so the directory is dated back once.
+    /// All removals are one change, so the directory is dated back once.
     pub fn remove(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Vec<anyhow::Result<()>> {
         let remove = |address| {
             let path = self.file(address);
@@ -162,7 +163,7 @@ impl Directory {
         self.change(|| addresses.into_iter().map(remove).collect())
     }
 
-    /// Which file bears the name of `address`, if one does.
+    /// Returns the identity of the file of `address`, if it exists.
     pub fn identity(&self, address: IpAddr) -> anyhow::Result<Option<Identity>> {
         let path = self.file(address);
         match fs::symlink_metadata(&path) {
@@ -175,13 +176,13 @@ impl Directory {
         }
     }
 
-    /// The address that range set `set` gave last; `None` where that is unknown.
+    /// Returns the last address that range set `set` provided; `None` if unknown.
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         let bytes = read::own(&self.last_reserved_file(set)).ok()?;
         str::from_utf8(&bytes).ok()?.trim().parse().ok()
     }
 
-    /// Remembers the address that range set `set` gave last.
+    /// Remembers the last address that range set `set` provided.
     pub fn set_last_reserved(&self, set: usize, address: IpAddr) -> anyhow::Result<()> {
         let path = self.last_reserved_file(set);
         let replace = || self.scratch.replace(&path, &address.to_string());
@@ -189,14 +190,14 @@ impl Directory {
         written.with_context(|| format!("write {}", path.display()))
     }
 
-    /// From now on changes by others are noticed.
+    /// Starts to watch for changes by other programs.
     pub fn watch(&self) {
         let date = self.date_back();
         self.watch.set(date.map_or(Watch::Disturbed, Watch::Since));
     }
 
-    /// Takes the watch up where it was left, with this date; says whether nobody changed
-    /// anything meanwhile.
+    /// Resumes the watch that had this date. Returns whether no other program changed the directory
+    /// meanwhile.
     pub fn resume_watch(&self, date: Stamp) -> bool {
         let is_undisturbed = self.date().is_ok_and(|now| now == date);
         if is_undisturbed {
@@ -205,7 +206,7 @@ impl Directory {
         is_undisturbed
     }
 
-    /// The date by which changes by others will be noticed, if there were none so far.
+    /// Returns the watch's date, if no other program changed the directory so far.
     pub fn undisturbed_since(&self) -> Option<Stamp> {
         let Watch::Since(date) = self.watch.get() else {
             return None;
@@ -213,7 +214,7 @@ impl Directory {
         self.date().ok().filter(|now| *now == date)
     }
 
-    /// Makes a change, and dates the directory back so that those of others show.
+    /// Makes a change and dates the directory back, so later changes by other programs show.
     fn change<T>(&self, change: impl FnOnce() -> T) -> T {
         let before = self.undisturbed_since();
         let outcome = change();
@@ -246,18 +247,19 @@ impl Directory {
 }
 
 impl Stamp {
-    /// When the file or directory was modified.
+    /// Returns the modification time of a file or directory.
     pub fn of(metadata: &fs::Metadata) -> Self {
         Self(metadata.mtime(), metadata.mtime_nsec())
     }
 }
 
-/// A link, a pipe, a device: nobody made it who leases addresses.
+/// Returns whether a link, pipe or device is in the place of a lease; IPAM plugins never create
+/// one.
 fn is_of_no_use(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
 }
 
-/// Longer than any clock stands still, and than the two seconds of the coarsest file system.
+/// Longer than a tick of any clock, and than the two seconds of the coarsest file system.
 const BACK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

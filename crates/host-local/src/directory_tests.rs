@@ -105,7 +105,7 @@ fn changes_by_others_are_noticed_and_our_own_are_not() {
     assert_eq!(leases.undisturbed_since(), None);
     leases.watch();
     let first = lease("10.1.0.2", "c1\r\neth0");
-    // Far more than fit into one tick of the kernel's clock.
+    // Twenty changes far exceed one tick of the kernel's clock.
     for _ in 0..20 {
         leases.create(&first).unwrap();
         leases.content(first.address).unwrap();
@@ -118,7 +118,7 @@ fn changes_by_others_are_noticed_and_our_own_are_not() {
     let others = leases.path.join("10.1.0.3");
     fs::write(&others, "c2\r\neth0").unwrap();
     assert_eq!(leases.undisturbed_since(), None);
-    // What others did before a change of ours is not forgotten by it.
+    // An own change does not hide an earlier one by another program.
     leases.create(&first).unwrap();
     assert_eq!(leases.undisturbed_since(), None);
     leases.watch();
@@ -139,7 +139,7 @@ fn another_file_of_the_same_name_has_another_identity() {
     assert_eq!(leases.identity(first.address).unwrap(), identity);
     assert!(leases.remove([first.address])[0].is_ok());
     leases.create(&first).unwrap();
-    // The inode may be the same; the kernel's clock has moved on after a few milliseconds.
+    // The inode may be the same; the kernel's clock advances after a few milliseconds.
     fs::write(leases.path.join("10.1.0.2"), "c1").unwrap();
     let beginning = SystemTime::now();
     while beginning.elapsed().unwrap() < Duration::from_millis(20) {

@@ -1,4 +1,4 @@
-//! GC: leases of attachments that nobody lists.
+//! GC: releases leases of unlisted attachments.
 
 use cni::{GcRequest, note};
 
@@ -6,10 +6,10 @@ use crate::lease::{Holder, Lease};
 use crate::storage::Storage;
 use crate::store::Store;
 
-/// Gives back every address of the network whose holder is not listed.
+/// Releases every address of the network whose holder is not listed.
 ///
 /// # Errors
-/// All files that could not be removed; the others are.
+/// All files that could not be removed; the others are removed.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let storage = Storage::of(&request.network)?;
     cni::step("wait for the lock");

@@ -1,10 +1,11 @@
-//! What makes leases quick to find: who holds which address, and which are taken.
+//! The index of leases: addresses by holder, and a bitmap of addresses in use.
 //!
-//! `<dataDir>/.host-local/<network>` holds a record for each holder (`records`), a bit for
-//! each address (`taken`) and what the leases looked like when both were right (`state`).
-//! All of it is a hint and never the truth: where anybody else changed a lease since, where
-//! a change was cut short, or after a reboot, the state does not fit and the index is not
-//! trusted until it is made anew.
+//! The directory `<dataDir>/.host-local/<network>` contains a record for each holder (`records`), a
+//! bit for each address (`taken`) and a description of the leases at the time of the last agreement
+//! (`state`).
+//!
+//! The index is only a hint. The state no longer fits after a foreign change, an interrupted change
+//! or a reboot. Then the plugin does not trust the index until it is rebuilt.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -33,35 +34,35 @@ pub(crate) struct Index {
     standing: Cell<Standing>,
 }
 
-/// What is known of a lease: which file it was, and in which boot of the machine.
+/// A recorded lease: the identity of its file and the machine's boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The address.
+    /// Leased address.
     pub address: IpAddr,
-    /// The file.
+    /// Identity of its file.
     pub identity: Identity,
-    /// The boot.
+    /// Boot in which the lease was made.
     pub boot: BootId,
 }
 
-/// One run of the machine, from its start to its end.
+/// One run of the machine, from boot to shutdown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BootId(String);
 
-/// The records of every holder.
+/// Records of all holders.
 pub(crate) type Records = BTreeMap<Holder, Vec<Record>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// It says what the files say, and so does its state.
+    /// The index agrees with the files and its state is written.
     Settled,
-    /// It says what the files say.
+    /// The index agrees with the files.
     Unsettled,
-    /// Nobody knows what it says.
+    /// The index may disagree with the files.
     Distrusted,
 }
 
-/// What leases and records looked like when they agreed.
+/// Description of leases and records at the time of their agreement.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     boot: BootId,
@@ -71,8 +72,8 @@ struct State {
 }
 
 impl Index {
-    /// The index in `directory`, trusted if nobody changed `leases` without it; from then on
-    /// they are watched.
+    /// Opens the index in `directory` and starts to watch `leases`. The index is trusted if no
+    /// other program changed `leases` since its last use.
     pub fn open(directory: PathBuf, leases: &Directory) -> Self {
         let index = Self {
             scratch: Scratch(directory.clone()),
@@ -86,17 +87,17 @@ impl Index {
         index
     }
 
-    /// What it says can be relied on.
+    /// Returns whether the index can be trusted.
     pub fn is_trusted(&self) -> bool {
         self.standing.get() != Standing::Distrusted
     }
 
-    /// It was found wrong.
+    /// Marks the index as wrong.
     pub fn distrust(&self) {
         self.standing.set(Standing::Distrusted);
     }
 
-    /// Nobody shall rely on it until it is made anew.
+    /// Marks the index as wrong on disk, too, until it is rebuilt.
     pub fn invalidate(&self) {
         self.distrust();
         match fs::remove_file(self.state_file()) {
@@ -110,7 +111,7 @@ impl Index {
         }
     }
 
-    /// The records of `holder`.
+    /// Returns the records of `holder`.
     pub fn records_of(&self, holder: &Holder) -> anyhow::Result<Vec<Record>> {
         let path = self.record_file(holder);
         let text = match read::own(&path) {
@@ -120,7 +121,7 @@ impl Index {
         serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
     }
 
-    /// Everybody who holds an address.
+    /// Returns all holders of addresses.
     pub fn holders(&self) -> anyhow::Result<Vec<Holder>> {
         let names = record_names(&self.records())?;
         let holders = names.iter().map(|name| {
@@ -129,7 +130,7 @@ impl Index {
         holders.collect()
     }
 
-    /// Some file bears the name of `address`.
+    /// Returns whether `address` has a file.
     pub fn is_taken(&self, address: IpAddr) -> bool {
         let (byte, bit) = bit_of(address);
         let (first, _) = locate(address);
@@ -138,7 +139,7 @@ impl Index {
         })
     }
 
-    /// Takes up a lease that was made.
+    /// Adds a new lease.
     pub fn insert(&self, lease: &Lease, leases: &Directory) {
         self.change(|| {
             let mut records = self.records_of(&lease.holder)?;
@@ -154,7 +155,7 @@ impl Index {
         });
     }
 
-    /// Drops released leases.
+    /// Removes released leases.
     pub fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
         let mut released: BTreeMap<&Holder, Vec<IpAddr>> = BTreeMap::new();
         for lease in leases {
@@ -174,7 +175,7 @@ impl Index {
         });
     }
 
-    /// Every record that can be read.
+    /// Reads all readable records.
     pub fn read_all(&self) -> anyhow::Result<Records> {
         if !self.records().exists() {
             return Ok(Records::new());
@@ -188,8 +189,8 @@ impl Index {
         Ok(records.collect())
     }
 
-    /// Makes it anew, and trusts it if all of it could be written: `old` is what
-    /// [`Self::read_all`] found, `new` what shall be there.
+    /// Rebuilds the index and trusts it if everything could be written. `old` is the result of
+    /// [`Self::read_all`], `new` the wanted content.
     pub fn replace(&self, old: &Records, new: &Records, taken: &[IpAddr]) -> anyhow::Result<()> {
         let directory = self.records();
         make_directory(&directory)
@@ -203,7 +204,7 @@ impl Index {
             .iter()
             .filter(|(holder, records)| old.get(holder) != Some(records));
         let written = changed.map(|(holder, records)| self.write_records(holder, records));
-        // One that fails keeps none of the others: each is a proof by itself.
+        // Records are independent: a failure does not prevent writing the others.
         let written: Vec<_> = written.collect();
         written.into_iter().collect::<Result<(), _>>()?;
         let mut blocks: HashMap<IpAddr, Vec<u8>> = HashMap::new();
@@ -225,12 +226,12 @@ impl Index {
         Ok(())
     }
 
-    /// Remembers that it says what `leases` say, if it does and that is new.
+    /// Writes the state if the index agrees with `leases` and the state is new.
     pub fn settle(&self, leases: &Directory) {
         if self.standing.get() != Standing::Unsettled {
             return;
         }
-        // Otherwise the old state stays, which the changes that were made belie.
+        // The old state stays otherwise; the changes already contradict it.
         let Some(date) = leases.undisturbed_since() else {
             return;
         };
@@ -283,8 +284,8 @@ impl Index {
         written.with_context(|| format!("write {}", path.display()))
     }
 
-    /// Changes the bit of each address. All bytes are read before the first is written, since a write drops its block
-    /// from the cache.
+    /// Changes the bit of each address. Reads all bytes before the first write, since a write drops
+    /// its block from the cache.
     fn write_taken(
         &self,
         addresses: impl IntoIterator<Item = IpAddr>,
@@ -319,7 +320,7 @@ impl Index {
 }
 
 impl BootId {
-    /// The present one, as random(4) tells it; no process sees two.
+    /// Returns the current boot's ID (random(4)), which does not change in a process's lifetime.
     pub fn current() -> anyhow::Result<Self> {
         static CURRENT: OnceLock<BootId> = OnceLock::new();
         if let Some(current) = CURRENT.get() {
@@ -352,7 +353,7 @@ fn record_names(directory: &Path) -> anyhow::Result<Vec<String>> {
     names.collect()
 }
 
-/// No container ID or interface name holds a colon.
+/// Returns the record's name; container IDs and interface names contain no colon.
 fn name_of(holder: &Holder) -> String {
     match &holder.interface {
         Some(interface) => format!("{}:{interface}", holder.container),
@@ -371,13 +372,13 @@ fn parse_name(name: &str) -> Option<Holder> {
     })
 }
 
-/// The byte of its block in which the bit of an address is, and the bit.
+/// Returns the byte of an address in its block, and the bit in that byte.
 fn bit_of(address: IpAddr) -> (usize, u8) {
     let (_, offset) = locate(address);
     (offset / 8, 1 << (offset % 8))
 }
 
-/// A bit for each of 65,536 addresses.
+/// One bit for each of 65,536 addresses.
 const BLOCK_BYTES: usize = 65_536 / 8;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

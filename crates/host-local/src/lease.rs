@@ -1,11 +1,11 @@
-//! Who holds an address: the content of a lease's file, as the reference writes it.
+//! The holder of an address: the content of a lease's file, in the format of the reference.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use cni::{Attachment, ContainerId, InterfaceName};
 
-/// An address and who holds it.
+/// An address and its holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lease {
     /// The address.
@@ -19,14 +19,14 @@ pub(crate) struct Lease {
 pub(crate) struct Holder {
     /// The container ID.
     pub container: ContainerId,
-    /// The interface; old versions of the reference did not write it.
+    /// The interface; old versions of the reference did not write one.
     pub interface: Option<InterfaceName>,
 }
 
 impl Holder {
-    /// Reads a file's content; white space around the two lines does not count.
+    /// Parses a file's content; ignores white space around the two lines.
     ///
-    /// `None` where no DEL could ever name that holder: the file is empty or garbled.
+    /// Returns `None` if no DEL could name the holder: the file is empty or garbled.
     pub fn parse(content: &[u8]) -> Option<Self> {
         let text = str::from_utf8(content).ok()?;
         let mut lines = text.lines().map(str::trim);
@@ -41,7 +41,7 @@ impl Holder {
         })
     }
 
-    /// The holder of the leases of this attachment.
+    /// Returns the holder of this attachment's leases.
     pub fn of(attachment: &Attachment) -> Self {
         Self {
             container: attachment.container.clone(),
@@ -49,8 +49,8 @@ impl Holder {
         }
     }
 
-    /// The holder of the leases that an old version of the reference made for the
-    /// attachment's container.
+    /// Returns the holder that an old version of the reference wrote for the attachment's
+    /// container.
     pub fn old_entry_of(attachment: &Attachment) -> Self {
         Self {
             container: attachment.container.clone(),
@@ -58,7 +58,7 @@ impl Holder {
         }
     }
 
-    /// The content of the file of a lease.
+    /// Returns the content of a lease's file.
     pub fn content(&self) -> String {
         match &self.interface {
             Some(interface) => format!("{}\r\n{interface}", self.container),

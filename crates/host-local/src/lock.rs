@@ -12,18 +12,17 @@ use anyhow::Context as _;
 use cni::Error;
 use nix::fcntl::OFlag;
 
-/// Keeps everybody else out until it is dropped.
+/// Keeps other processes out until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock by flock(2), making its file where it is missing, and waits no longer
-    /// than `timeout`.
+    /// Takes the lock by flock(2) within `timeout`, and creates its file if necessary.
     ///
     /// # Errors
-    /// Code 11: somebody else keeps it; 100: the file cannot be made.
+    /// Code 11: another process holds it. Code 100: the file cannot be created.
     pub fn take(path: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let action = || format!("lock {}", path.display());
         let deadline = Instant::now() + timeout;
@@ -37,7 +36,7 @@ impl Lock {
                 .with_context(action)?;
             let taken = take_until(file, deadline).with_context(action)?;
             let lock = taken.ok_or_else(|| is_kept(timeout)).with_context(action)?;
-            // Who waited for a file that was removed meanwhile keeps nobody out.
+            // The lock of a file that was removed meanwhile keeps no process out.
             if is_still_at(&lock, path) {
                 return Ok(Self { _file: lock });
             }
@@ -58,9 +57,9 @@ fn is_still_at(file: &File, path: &Path) -> bool {
     held.map(identity).ok() == found.map(identity).ok()
 }
 
-/// Takes the lock at once or, on a thread that keeps its turn, until `deadline`.
+/// Takes the lock at once, or waits for it on a thread until `deadline`.
 ///
-/// A thread that is too late ends with the process.
+/// A thread that gets the lock too late ends with the process.
 fn take_until(file: File, deadline: Instant) -> io::Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => return Ok(Some(file)),

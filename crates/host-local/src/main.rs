@@ -1,4 +1,4 @@
-//! CNI plugin `host-local`: leases addresses from ranges, remembered in files.
+//! CNI plugin `host-local`: leases addresses from ranges and keeps them in files.
 
 use std::process::ExitCode;
 

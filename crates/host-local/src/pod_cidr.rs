@@ -1,4 +1,4 @@
-//! The node's pod CIDRs, from a file that something else on the node writes.
+//! Reads the node's pod CIDRs from a file that another program writes.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use ipnetwork::IpNetwork;
 
 use crate::read;
 
-/// Reads the CIDRs that `path` holds: separated by white space or commas, or the
-/// `FLANNEL_SUBNET` and `FLANNEL_IPV6_SUBNET` of flannel's `subnet.env`, which name the
-/// node's own address and are masked to its network.
+/// Reads the CIDRs in `path`, separated by white space or commas. It also reads `FLANNEL_SUBNET`
+/// and `FLANNEL_IPV6_SUBNET` of flannel's `subnet.env`. Those contain the node's own address and
+/// are masked to its network.
 ///
 /// # Errors
-/// Code 11: the file cannot be read, since whatever writes it may not have started yet.
-/// Code 7: it holds no CIDR, or something else.
+/// Code 11: the file cannot be read, since its writer may not have started yet. Code 7: it contains
+/// no CIDR, or other text.
 pub(crate) fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
     let text = read::named(path).map_err(|error| Error::TryAgain {
         reason: format!(

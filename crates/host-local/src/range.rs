@@ -1,4 +1,4 @@
-//! Ranges of addresses, and sets of them.
+//! Ranges of addresses, and range sets.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,24 +17,23 @@ pub(crate) struct Range {
     pub first: IpAddr,
     /// The last address that may be leased.
     pub last: IpAddr,
-    /// What the container is told; it may lie outside the subnet, and is never leased.
+    /// Gateway in the result; it may be outside the subnet, and is never leased.
     pub gateway: IpAddr,
-    /// Parts of the subnet that are leased to nobody who does not ask for them.
+    /// Parts of the subnet that are leased on request only.
     pub exclude: Vec<IpNetwork>,
 }
 
-/// Ranges of one family that stand in for each other: a container gets one address of a
-/// set.
+/// Ranges of one family; a container gets one address of the set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RangeSet {
     ranges: Vec<Range>,
 }
 
 impl Range {
-    /// Reads what stands under the key `at`.
+    /// Parses the range under the key `at`.
     ///
     /// # Errors
-    /// Code 7, naming the key and its value.
+    /// Code 7 with the key and its value.
     pub fn parse(raw: &RawRange, at: &str) -> Result<Self, Error> {
         let subnet = parse_subnet(&raw.subnet, &format!("{at}.subnet"))?;
         let (lowest, highest) = bounds(subnet);
@@ -78,13 +77,13 @@ impl Range {
         })
     }
 
-    /// `address` may be leased from this range, the gateway aside.
+    /// Returns whether `address` is between the first and last address. The gateway may be, too.
     pub fn contains(&self, address: IpAddr) -> bool {
         let span = number(self.first)..=number(self.last);
         address.is_ipv4() == self.first.is_ipv4() && span.contains(&number(address))
     }
 
-    /// The words for an overlap.
+    /// Returns the message for an overlap.
     pub fn overlap_with(&self, other: &Self) -> String {
         let (subnet, others) = (self.subnet, other.subnet);
         format!("{self} of {subnet} overlaps {other} of {others}")
@@ -96,10 +95,10 @@ impl Range {
 }
 
 impl RangeSet {
-    /// Joins the ranges under the key `at` to a set.
+    /// Combines the ranges under the key `at` into a set.
     ///
     /// # Errors
-    /// Code 7: no range, families mixed, or ranges that overlap.
+    /// Code 7: there is no range, families are mixed, or ranges overlap.
     pub fn new(ranges: Vec<Range>, at: &str) -> Result<Self, Error> {
         let Some(first) = ranges.first() else {
             return Err(Error::invalid(at, "a range set needs at least one range"));
@@ -124,29 +123,29 @@ impl RangeSet {
         Ok(Self { ranges })
     }
 
-    /// The ranges, in the order in which they are used.
+    /// Returns the ranges in the order of use.
     pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// The range that `address` may be leased from.
+    /// Returns the range with `address`.
     pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.ranges.iter().find(|range| range.contains(address))
     }
 
-    /// `address` is told to containers as their gateway.
+    /// Returns whether `address` is the gateway of a range.
     pub fn is_gateway(&self, address: IpAddr) -> bool {
         self.ranges.iter().any(|range| range.gateway == address)
     }
 
-    /// Where the part that is excluded with `address` ends, if it is.
+    /// Returns the end of the excluded part with `address`, if it is excluded.
     pub fn end_of_exclusion(&self, address: IpAddr) -> Option<u128> {
         let excluded = self.ranges.iter().flat_map(|range| &range.exclude);
         let around = excluded.filter(|network| network.contains(address));
         around.map(|network| bounds(*network).1).max()
     }
 
-    /// A range of each set that have an address in common.
+    /// Returns a range of each set that have an address in common.
     pub fn overlap<'a>(&'a self, other: &'a Self) -> Option<(&'a Range, &'a Range)> {
         let pairs = self
             .ranges
@@ -169,7 +168,7 @@ impl fmt::Display for RangeSet {
     }
 }
 
-/// An address as a number, so that addresses can be counted.
+/// Converts an address to a number for counting.
 pub(crate) fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)),
@@ -177,7 +176,7 @@ pub(crate) fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address of the family of `like` with this number.
+/// Converts a number to an address of the family of `like`.
 pub(crate) fn address(number: u128, like: IpNetwork) -> IpAddr {
     match like {
         IpNetwork::V4(_) => Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX)).into(),
@@ -223,7 +222,7 @@ fn parse_subnet(text: &str, key: &str) -> Result<IpNetwork, Error> {
     Ok(subnet)
 }
 
-/// Addresses and CIDRs, all within `subnet`.
+/// Parses addresses and CIDRs, which must be within `subnet`.
 fn parse_exclude(texts: &[String], subnet: IpNetwork, key: &str) -> Result<Vec<IpNetwork>, Error> {
     let networks = texts.iter().enumerate().map(|(index, text)| {
         let invalid =

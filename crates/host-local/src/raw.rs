@@ -1,45 +1,45 @@
-//! The keys as they are written: what `crates/schema` describes, in the words that stand here.
+//! The keys as they are written; `crates/schema` copies these comments.
 
 use cni::WhenFull;
 use serde::Deserialize;
 
-/// Leases addresses from ranges, remembered in files.
+/// Leases addresses from ranges and keeps them in files.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RawConfig {
-    /// A container gets one address of each inner list, whose ranges are of one family.
+    /// Range sets: a container gets one address of each inner list, whose ranges are of one family.
     pub ranges: Vec<Vec<RawRange>>,
-    /// One more set of one range, before `ranges`; `usePodCidr` stands for the node's pod CIDRs.
+    /// Subnet of one more set, before `ranges`; `usePodCidr` stands for the node's pod CIDRs.
     pub subnet: String,
-    /// The first address of `subnet` that is leased.
+    /// The first leased address of `subnet`.
     pub range_start: String,
-    /// The last address of `subnet` that is leased.
+    /// The last leased address of `subnet`.
     pub range_end: String,
-    /// The gateway of `subnet`; told to the container, never leased.
+    /// The gateway of `subnet` in the result; it is never leased.
     pub gateway: String,
-    /// Addresses and CIDRs of `subnet` that are leased to nobody who does not ask for them.
+    /// Addresses and CIDRs of `subnet` that are leased on request only.
     pub exclude: Vec<String>,
-    /// Where `usePodCidr` finds CIDRs separated by white space or commas, or flannel's variables.
+    /// File for `usePodCidr`: CIDRs separated by white space or commas, or flannel's variables.
     #[cfg_attr(feature = "schema", schemars(extend("default" = "/run/flannel/subnet.env")))]
     pub pod_cidr_file: String,
-    /// Routes for whoever makes them.
+    /// Routes in the result, for the plugin that creates them.
     pub routes: Vec<RawRoute>,
-    /// A resolv.conf(5) whose content becomes `dns` of the result.
+    /// Path of a resolv.conf(5) whose content becomes `dns` of the result.
     pub resolv_conf: String,
-    /// What STATUS says when a set has no free address: a line on standard error, or code 50.
+    /// Result of STATUS when a set has no free address: a line on standard error, or code 50.
     #[cfg_attr(feature = "schema", schemars(with = "crate::WhenFull"))]
     pub status_when_full: WhenFull,
-    /// The absolute path where leases lie.
+    /// Absolute path of the directory of leases.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^/"), extend("default" = "/var/lib/cni/networks")))]
     pub data_dir: String,
-    /// How long another process may keep the lock on the network's leases, such as `30s`.
+    /// Longest wait for another process's lock on the network's leases, such as `30s`.
     #[cfg_attr(feature = "schema", schemars(extend("default" = "30s")))]
     pub lock_timeout: String,
-    /// How long an address that was released rests, unless somebody asks for it, such as `5m`.
+    /// Cooldown of a released address, such as `5m`; a request for the address ignores it.
     #[cfg_attr(feature = "schema", schemars(extend("default" = "0s")))]
     pub reuse_delay: String,
-    /// Leases of an earlier boot are released.
+    /// Releases leases of an earlier boot.
     #[cfg_attr(feature = "schema", schemars(extend("default" = true)))]
     pub reclaim_on_boot: Option<bool>,
 }
@@ -50,35 +50,35 @@ pub(crate) struct RawConfig {
 #[cfg_attr(feature = "schema", schemars(extend("required" = ["subnet"])))]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RawRange {
-    /// A CIDR without host bits, /30 or /126 at the longest.
+    /// Subnet without host bits, /30 or /126 at the longest.
     pub subnet: String,
-    /// The first that is leased.
+    /// The first leased address.
     pub range_start: String,
-    /// The last that is leased.
+    /// The last leased address.
     pub range_end: String,
-    /// Told to the container, never leased; it may lie outside the subnet.
+    /// The gateway in the result; it is never leased and may be outside the subnet.
     pub gateway: String,
-    /// Addresses and CIDRs that are leased to nobody who does not ask for them.
+    /// Addresses and CIDRs that are leased on request only.
     pub exclude: Vec<String>,
 }
 
-/// A route, and what version 1.1.0 knows of one.
+/// A route, with the attributes of specification 1.1.0.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct RawRoute {
-    /// The CIDR where it leads.
+    /// Destination CIDR.
     pub dst: String,
-    /// The address that it leads by; the network's gateway where it is absent.
+    /// Next hop; the network's gateway if it is absent.
     #[serde(default)]
     pub gw: String,
-    /// Bytes.
+    /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// The TCP segments that are announced, in bytes.
+    /// Advertised TCP segment size (MSS) in bytes.
     pub advmss: Option<u32>,
-    /// Its metric.
+    /// Metric.
     pub priority: Option<u32>,
-    /// The number of its table.
+    /// Number of the routing table.
     pub table: Option<u32>,
-    /// Its scope: 0 global, 253 link, 254 host.
+    /// Scope: 0 global, 253 link, 254 host.
     pub scope: Option<u8>,
 }

@@ -1,5 +1,5 @@
-//! Reads files in whose place somebody may have put something else: no pipe is waited for, and nothing
-//! without end is read.
+//! Reads files that another program may have replaced: does not wait for pipes, and limits the
+//! size.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read as _};
@@ -8,18 +8,18 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-/// A file that this plugin or the reference made, which is never a link.
+/// Reads a file of this plugin or the reference, which is never a link.
 ///
 /// # Errors
-/// It cannot be read, is no regular file, or is larger than 1 MiB.
+/// The file cannot be read, is not a regular file, or exceeds 1 MiB.
 pub(crate) fn own(path: &Path) -> io::Result<Vec<u8>> {
     read(path, OFlag::O_NOFOLLOW)
 }
 
-/// The text of a file that the configuration names.
+/// Reads the text of a file that the configuration names.
 ///
 /// # Errors
-/// As [`own`]; it is no UTF-8.
+/// As [`own`], and if the file is not UTF-8.
 pub(crate) fn named(path: &Path) -> io::Result<String> {
     let bytes = read(path, OFlag::empty())?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
@@ -35,7 +35,7 @@ fn read(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
     if !found.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    // By one read, and another that finds its end.
+    // One read fetches the file, a second one finds its end.
     let room = usize::try_from(found.len().min(LARGEST)).unwrap_or_default();
     let mut bytes = Vec::with_capacity(room + 1);
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
@@ -46,5 +46,5 @@ fn read(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Twice the largest file of ours, by which released addresses rest; in bytes.
+/// Bytes: twice the largest own file, which holds the times of release.
 const LARGEST: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Makes the index anew from the files, and gives back what nobody else ever would.
+//! Rebuilds the index from the files, and releases stale leases that no DEL would release.
 
 use std::net::IpAddr;
 
@@ -8,20 +8,20 @@ use crate::directory::{Content, Directory, Identity};
 use crate::index::{BootId, Index, Record, Records};
 use crate::lease::Holder;
 
-/// What becomes of the leases of an earlier boot.
+/// Treatment of leases of an earlier boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EarlierBoot {
-    /// They are given back: no sandbox survives a reboot.
+    /// Release them: no sandbox survives a reboot.
     Release,
-    /// They stay.
+    /// Keep them.
     Keep,
 }
 
-/// Reads all leases and brings the index in line with them.
+/// Reads all leases and rebuilds the index.
 ///
-/// Empty and garbled files are removed. So are leases of an earlier boot, but only where a
-/// record says that they are and the file still is the one of the record; others are kept
-/// and recorded as of the present boot.
+/// Removes empty and garbled files. Releases a lease of an earlier boot only if a record proves it
+/// and the file still has the record's identity. Other leases stay and are recorded for the current
+/// boot.
 ///
 /// # Errors
 /// The leases cannot be read, or the index cannot be written; it is not trusted then.
@@ -55,7 +55,7 @@ pub(crate) fn rebuild(
     Ok(())
 }
 
-/// The addresses that would still be taken after [`rebuild`]; changes nothing.
+/// Returns the addresses that would remain leased after [`rebuild`]; changes nothing.
 ///
 /// # Errors
 /// The leases cannot be read.
@@ -67,14 +67,14 @@ pub(crate) fn survivors(
     Ok(Findings::of(leases, &index.read_all()?, earlier)?.taken)
 }
 
-/// What the leases are, and what is to become of them.
+/// Findings about the leases.
 #[derive(Debug, Default)]
 struct Findings {
-    /// Who holds what from now on.
+    /// Records of the remaining leases.
     kept: Records,
-    /// Every address that goes on bearing a file.
+    /// Addresses whose files remain.
     taken: Vec<IpAddr>,
-    /// What is to be released, and why.
+    /// Addresses to release, with the reasons.
     dead: Vec<(IpAddr, String)>,
 }
 
@@ -103,7 +103,7 @@ impl Findings {
     }
 }
 
-/// The file of an address, and what is recorded of this very file.
+/// The file of an address, and the boot in its record.
 #[derive(Debug)]
 struct Found {
     content: Content,
@@ -112,8 +112,8 @@ struct Found {
     boot: Option<BootId>,
 }
 
-/// Reads the file, even one that has a record: where clocks are coarse, another one may have
-/// the same inode and time of change.
+/// Reads the file even if it has a record: with a coarse clock, another file may have the same
+/// inode and change time.
 fn examine(leases: &Directory, address: IpAddr, known: &Records) -> anyhow::Result<Option<Found>> {
     let Some(identity) = leases.identity(address)? else {
         return Ok(None);

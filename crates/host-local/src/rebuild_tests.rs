@@ -44,7 +44,7 @@ fn lease_is_released_only_if_its_record_names_another_boot() {
         let verdict = judge(recorded, EarlierBoot::Release);
         assert_eq!(recorded_boot(verdict), expected.map(boot), "{recorded:?}");
     }
-    // The proof is kept, for the day on which it is asked for.
+    // The record stays as a proof, in case `reclaimOnBoot` is set later.
     let kept = judge(Some("before"), EarlierBoot::Keep);
     assert_eq!(recorded_boot(kept), Some(boot("before")));
 }

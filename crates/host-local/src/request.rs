@@ -1,4 +1,4 @@
-//! Addresses that somebody asks for by name.
+//! Addresses that the request names.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,11 @@ use serde::Deserialize;
 
 use crate::range::RangeSet;
 
-/// The addresses asked for in `CNI_ARGS`, by `args.cni` and by the runtime, each once.
+/// Returns the addresses requested in `CNI_ARGS`, `args.cni` and `runtimeConfig`, without
+/// duplicates.
 ///
 /// # Errors
-/// Code 4 or 7, naming where it was asked for and the text that is no address.
+/// Code 4 or 7 with the source and the invalid text.
 pub(crate) fn requested(request: &AddRequest) -> Result<Vec<IpAddr>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -44,8 +45,8 @@ pub(crate) fn requested(request: &AddRequest) -> Result<Vec<IpAddr>, Error> {
     Ok(addresses)
 }
 
-/// The addresses of one list. Two lists may name the same one, since runtimes ask in more
-/// than one way; a list that names it twice is a mistake.
+/// Parses the addresses of one list. Two lists may name the same address, since runtimes pass it in
+/// several ways. A duplicate within a list is an error.
 fn listed(key: &str, texts: &[String]) -> Result<Vec<IpAddr>, Error> {
     let mut addresses = Vec::new();
     for text in texts {
@@ -59,10 +60,10 @@ fn listed(key: &str, texts: &[String]) -> Result<Vec<IpAddr>, Error> {
     Ok(addresses)
 }
 
-/// Which of the addresses asked for each range set has to give.
+/// Assigns the requested addresses to range sets.
 ///
 /// # Errors
-/// Code 7: an address that no set holds, a gateway, or two for one set.
+/// Code 7: an address outside all sets, a gateway, or two addresses for one set.
 pub(crate) fn assign(
     sets: &[RangeSet],
     requested: &[IpAddr],
@@ -97,7 +98,7 @@ fn refused(address: IpAddr, reason: &str) -> Error {
     Error::invalid("requested address", format!("{address}: {reason}"))
 }
 
-/// An address with or without the length of a prefix, which the range knows better.
+/// Parses an address; ignores a prefix length, which the range determines.
 fn parse(text: &str) -> Option<IpAddr> {
     text.trim()
         .parse::<IpNetwork>()
@@ -105,7 +106,7 @@ fn parse(text: &str) -> Option<IpAddr> {
         .map(|network| network.ip())
 }
 
-/// `MAC` is for the plugin that calls this one with its own environment.
+/// Arguments of this plugin and of others; `MAC` is for the plugin that calls this one.
 const KNOWN_ARGS: &[&str] = &[
     "IP",
     "GATEWAY",

@@ -1,4 +1,4 @@
-//! resolv.conf(5).
+//! Parser of resolv.conf(5).
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use cni::result::Dns;
 
 use crate::read;
 
-/// Reads the file that `resolvConf` names.
+/// Reads the file of `resolvConf`.
 ///
 /// # Errors
-/// It cannot be read, or is no text.
+/// The file cannot be read or is not text.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Dns> {
     let text = read::named(path).with_context(|| format!("read resolvConf {}", path.display()))?;
     Ok(parse(&text))
 }
 
-/// Of `domain` and `search` the last line counts, name servers and options add up.
-/// Unknown keywords are passed over, as every resolver does.
+/// Parses the text. The last line of `domain` and `search` counts; name servers and options
+/// accumulate. Ignores unknown keywords, as every resolver does.
 pub(crate) fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {

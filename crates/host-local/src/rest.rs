@@ -1,6 +1,6 @@
-//! When addresses were released, so that each can rest before it is leased again.
+//! Times of release, for the cooldown of addresses.
 //!
-//! A hint: where it is lost an address rests shorter, and no more.
+//! The times are a hint: a lost one only shortens an address's cooldown.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use cni::note;
 
 use crate::blocks::{Blocks, locate};
 
-/// The times of release of one network's addresses: milliseconds since 1970, eight bytes
-/// for each address.
+/// Times of release of one network's addresses: milliseconds since 1970, in eight bytes per
+/// address.
 #[derive(Debug)]
 pub(crate) struct Rest {
     delay: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// Addresses rest for `delay`; nothing is remembered where that is none.
+    /// Creates a cooldown of `delay`; remembers nothing if it is zero.
     pub fn new(directory: PathBuf, delay: Duration) -> Self {
         Self {
             delay,
@@ -27,7 +27,7 @@ impl Rest {
         }
     }
 
-    /// `address` is released now.
+    /// Starts the cooldown of `address`.
     pub fn begin(&self, address: IpAddr) {
         if self.delay.is_zero() {
             return;
@@ -41,8 +41,8 @@ impl Rest {
         }
     }
 
-    /// `address` was released less than the delay before `now`. A release that is yet to
-    /// come was told by a clock that was wrong.
+    /// Returns whether `address` was released less than the delay before `now`. A release in the
+    /// future comes from a wrong clock and does not count.
     pub fn holds(&self, address: IpAddr, now: SystemTime) -> bool {
         if self.delay.is_zero() {
             return false;
@@ -56,12 +56,12 @@ impl Rest {
         age.is_some_and(|age| u128::from(age) < self.delay.as_millis())
     }
 
-    /// How long an address rests.
+    /// Returns the length of the cooldown.
     pub fn delay(&self) -> Duration {
         self.delay
     }
 
-    /// Forgets what rests no longer, by the longest delay that other callers may have.
+    /// Removes times that have expired by the longest delay that other callers may use.
     pub fn tidy(&self) {
         let begin = SystemTime::now().checked_sub(self.delay.max(LONGEST_USUAL));
         if let Some(Err(error)) = begin.map(|begin| self.times.remove_older(begin)) {
@@ -75,10 +75,10 @@ fn milliseconds(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A DEL may come with a configuration that is older than the delay in that of an ADD.
+/// Minimum age for removal: a DEL may have an older configuration with a shorter delay.
 const LONGEST_USUAL: Duration = Duration::from_hours(24);
 
-/// Bytes of a time.
+/// Bytes per time.
 const WIDTH: usize = 8;
 
 #[cfg(test)]

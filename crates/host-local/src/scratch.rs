@@ -1,6 +1,6 @@
-//! Files that are whole or absent: each is written aside and then given its name.
+//! Files that are complete or absent: each is written under another name and then renamed.
 //!
-//! No file is synced: no sandbox survives the crash of the machine that could lose one.
+//! No file is synced: a crash of the machine that loses a file also ends all sandboxes.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write as _};
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-/// A directory where a file stands until it is whole; one writer at a time uses it.
+/// A directory for incomplete files; one process at a time uses it.
 #[derive(Debug, Clone)]
 pub(crate) struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// A file with this content, to be given a name on the same file system.
+    /// Creates a temporary file with this content, to be renamed on the same file system.
     ///
-    /// What somebody left who was killed while they wrote makes room.
+    /// Replaces the incomplete file of a writer that was killed.
     pub fn write(&self, content: &str) -> io::Result<NamedTempFile> {
         let make = || {
             Builder::new()
@@ -35,7 +35,7 @@ impl Scratch {
         Ok(file)
     }
 
-    /// Puts a file with this content in the place of the one at `path`, if there is one.
+    /// Replaces the file at `path` by one with this content, or creates it.
     pub fn replace(&self, path: &Path, content: &str) -> io::Result<()> {
         self.write(content)?
             .persist(path)
@@ -44,7 +44,7 @@ impl Scratch {
     }
 }
 
-/// Makes a directory, and those above it, where they are missing.
+/// Creates a directory and its parents.
 pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }

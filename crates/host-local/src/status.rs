@@ -1,4 +1,4 @@
-//! STATUS: could an ADD succeed?
+//! STATUS: reports whether an ADD can succeed.
 
 use std::path::Path;
 
@@ -11,13 +11,12 @@ use crate::range::RangeSet;
 use crate::rebuild::survivors;
 use crate::vacancy::Vacancy;
 
-/// Says whether leases can be written and addresses are to be had; touches nothing, and
-/// waits for nobody.
+/// Checks that leases can be written and addresses are free. Changes nothing and does not wait for
+/// the lock.
 ///
-/// # Errors
-/// The configuration makes no sense; code 50: the node's pod CIDRs are not known yet,
-/// `resolvConf` cannot be read, the data directory cannot be written, or a range set has no
-/// free address where `statusWhenFull` is "fail".
+/// The configuration is invalid. Code 50: the node's pod CIDRs are not known yet, `resolvConf`
+/// cannot be read, or the data directory cannot be written. Code 50 also for a range set without a
+/// free address if `statusWhenFull` is "fail".
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = match Config::parse_for_status(&request.network) {
         Err(Error::TryAgain { reason }) => Err(Error::Unavailable { reason }),
@@ -40,7 +39,7 @@ fn expect_vacant(config: &Config, network: &NetworkName) -> anyhow::Result<()> {
     let mut vacancy = Vacancy::new(&leases, &index, &rest)?;
     let is_full = |set: &&RangeSet| vacancy.next(set, None).is_none();
     if config.sets.iter().any(|set| is_full(&set)) && !index.is_trusted() {
-        // An ADD would first release what nobody can hold any more.
+        // An ADD would first release stale leases.
         vacancy = vacancy.holding(survivors(&leases, &index, config.storage.earlier_boot)?);
     }
     let is_full = |set: &&RangeSet| vacancy.next(set, None).is_none();
@@ -51,7 +50,7 @@ fn expect_vacant(config: &Config, network: &NetworkName) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is missing will be made, below the nearest directory that is there.
+/// Checks that the nearest existing directory is writable: ADD creates those below it.
 fn expect_writable(directory: &Path) -> anyhow::Result<()> {
     let nearest = directory
         .ancestors()

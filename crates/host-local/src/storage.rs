@@ -1,4 +1,4 @@
-//! Where leases lie and how they are kept: the keys that every verb needs.
+//! Location and settings of the leases: the keys that every verb needs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::rebuild::EarlierBoot;
 use crate::rest::Rest;
 use crate::scratch::Scratch;
 
-/// Where leases lie, and how they are kept.
+/// Location and settings of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Storage {
-    /// Where the leases of all networks lie.
+    /// Directory of all networks' leases.
     pub data_dir: PathBuf,
-    /// How long somebody else may keep the lock.
+    /// Longest wait for another process's lock.
     pub lock_timeout: Duration,
-    /// How long an address rests before it is leased again.
+    /// Cooldown of a released address.
     pub reuse_delay: Duration,
-    /// What becomes of the leases of an earlier boot.
+    /// Treatment of leases of an earlier boot.
     pub earlier_boot: EarlierBoot,
 }
 
-/// The keys as they are written; see the README for each.
+/// The keys as they are written; the README describes them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RawStorage {
@@ -36,11 +36,11 @@ pub(crate) struct RawStorage {
 }
 
 impl Storage {
-    /// How leases are kept, for DEL and GC, which must not fail for a key that only ADD
-    /// needs: such a one is told.
+    /// Reads the settings for DEL and GC, which must not fail because of a key that only ADD needs.
+    /// An invalid one causes a message.
     ///
     /// # Errors
-    /// Code 7: there is no `ipam` section, or `dataDir` is no absolute path.
+    /// Code 7: the `ipam` section is missing, or `dataDir` is not an absolute path.
     pub fn of(network: &Network) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct Document<T> {
@@ -66,17 +66,17 @@ impl Storage {
         })
     }
 
-    /// Where the leases of `network` lie.
+    /// Returns the directory of the leases of `network`.
     pub fn lease_directory(&self, network: &NetworkName) -> PathBuf {
         self.data_dir.join(network.as_str())
     }
 
-    /// Where that lies which makes them quick to find.
+    /// Returns the directory of the index of `network`.
     pub fn index_directory(&self, network: &NetworkName) -> PathBuf {
         self.data_dir.join(OURS).join(network.as_str())
     }
 
-    /// The leases of `network`, what makes them quick to find, and what rests.
+    /// Returns the leases, the index and the cooldowns of `network`.
     pub fn parts(&self, network: &NetworkName) -> (Directory, Index, Rest) {
         let beside = self.index_directory(network);
         let scratch = Scratch(beside.clone());
@@ -118,15 +118,15 @@ fn duration(key: &str, text: &str) -> Result<Duration, Error> {
     humantime::parse_duration(text).map_err(invalid)
 }
 
-/// Shorter than any runtime's patience with a request.
+/// Shorter than any runtime's time-out.
 const DEFAULT_LOCK_TIMEOUT: &str = "30s";
 
-/// As the reference: round robin alone decides when an address is leased again.
+/// The reference's behaviour: the round robin alone decides when an address is reused.
 const DEFAULT_REUSE_DELAY: &str = "0s";
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// No network can have this name, since none starts with a dot.
+/// Directory of the indexes; network names never start with a dot.
 const OURS: &str = ".host-local";
 
 #[cfg(test)]

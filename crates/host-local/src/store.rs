@@ -1,8 +1,7 @@
-//! The leases of one network: found, made and given back, by one process at a time.
+//! The leases of one network: lookup, creation and release by one process at a time.
 //!
-//! The files are the truth. As long as nobody else changed any, the index tells which to
-//! look at, and each is looked at before anything is done about it; where they differ, or
-//! where there is no index to trust, the files are read instead, one and all.
+//! The files are authoritative. The trusted index names the files to read, and each is read before
+//! it is used. If they disagree or the index is not trusted, all files are read instead.
 
 use std::collections::HashSet;
 use std::io;
@@ -28,11 +27,11 @@ pub(crate) struct Store {
     index: Index,
     rest: Rest,
     access: Access,
-    // The last field: the lock is given back after everything else.
+    // The lock must be the last field, so it is dropped last.
     _lock: Lock,
 }
 
-/// What a store is opened for.
+/// Purpose of an open store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Change,
@@ -40,7 +39,7 @@ enum Access {
 }
 
 impl Store {
-    /// Locks the leases of `network`, making the directories where they are missing.
+    /// Locks the leases of `network`, and creates missing directories.
     pub fn open(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
         for path in [
             storage.lease_directory(network),
@@ -52,13 +51,13 @@ impl Store {
         Ok(Self::lock(storage, network)?.in_step(storage.earlier_boot))
     }
 
-    /// Locks the leases of `network`, if it ever had any.
+    /// Locks the leases of `network`; returns `None` if it never had any.
     pub fn open_existing(storage: &Storage, network: &NetworkName) -> anyhow::Result<Option<Self>> {
         let store = Self::inspect(storage, network)?;
         Ok(store.map(|store| store.in_step(storage.earlier_boot)))
     }
 
-    /// As [`Self::open_existing`], for who changes nothing: neither leases nor the index.
+    /// Locks the leases like [`Self::open_existing`], but changes neither leases nor the index.
     pub fn inspect(storage: &Storage, network: &NetworkName) -> anyhow::Result<Option<Self>> {
         let directory = storage.lease_directory(network);
         match directory.try_exists() {
@@ -69,7 +68,7 @@ impl Store {
                 return Err(error).with_context(|| format!("look for {}", directory.display()));
             }
         }
-        // Nobody leases an address without a lock, for which there may be no room.
+        // Without a lock file there are no leases; creating one could fail on a full disk.
         let (leases, ..) = storage.parts(network);
         if !directory.join(LOCK).exists() && leases.addresses()?.is_empty() {
             return Ok(None);
@@ -90,7 +89,7 @@ impl Store {
         })
     }
 
-    /// Makes the index anew where it is out of step. Where it cannot be, the files are read.
+    /// Rebuilds an index that is not trusted. If that fails, the files are read instead.
     fn in_step(mut self, earlier: EarlierBoot) -> Self {
         self.access = Access::Change;
         if !self.index.is_trusted() {
@@ -104,8 +103,8 @@ impl Store {
         self
     }
 
-    /// The leases of `attachment`: its own or, where there are none, those that an old
-    /// version of the reference made for its container.
+    /// Returns the leases of `attachment`, or else those that an old version of the reference made
+    /// for its container.
     pub fn leases_of(&self, attachment: &Attachment) -> anyhow::Result<Vec<Lease>> {
         let own = Holder::of(attachment);
         let asked = [own.clone(), Holder::old_entry_of(attachment)];
@@ -119,7 +118,7 @@ impl Store {
         Ok(leases)
     }
 
-    /// Every lease whose holder is none of `listed`.
+    /// Returns all leases whose holder is not in `listed`.
     pub fn leases_except(&self, listed: &HashSet<Holder>) -> anyhow::Result<Vec<Lease>> {
         let is_stale = |holder: &Holder| !listed.contains(holder);
         let holders = self.index.is_trusted().then(|| self.index.holders());
@@ -130,17 +129,17 @@ impl Store {
         indexed.map_or_else(|| self.scan(is_stale), Ok)
     }
 
-    /// The lease of `address`, if there is one that names its holder.
+    /// Returns the lease of `address`, if its file names a holder.
     pub fn lease(&self, address: IpAddr) -> anyhow::Result<Option<Lease>> {
         self.leases.lease(address)
     }
 
-    /// Which addresses can be had now.
+    /// Returns the free addresses.
     pub fn vacancy(&self) -> anyhow::Result<Vacancy<'_>> {
         Vacancy::new(&self.leases, &self.index, &self.rest)
     }
 
-    /// Makes `lease`, if its address is free.
+    /// Creates `lease` if its address is free.
     pub fn reserve(&self, lease: &Lease) -> anyhow::Result<Reservation> {
         let reservation = self.leases.create(lease)?;
         if reservation == Reservation::Made {
@@ -149,22 +148,22 @@ impl Store {
         Ok(reservation)
     }
 
-    /// Releases `leases`, of which some may be free already, and starts the cooldown of their addresses.
+    /// Releases `leases` and starts the cooldown of their addresses; some may be free already.
     ///
     /// # Errors
-    /// Every lease that could not be released; the others are.
+    /// All leases that could not be released; the others are released.
     pub fn release(&self, leases: &[Lease]) -> anyhow::Result<()> {
-        // The cooldown comes first: an address that stays leased may have one, a free address must.
+        // The cooldown starts first: a leased address may have one, a free address must.
         for lease in leases {
             self.rest.begin(lease.address);
         }
         self.cancel(leases)
     }
 
-    /// Releases `leases` without a cooldown, since no container has used their addresses.
+    /// Releases `leases` without a cooldown, since no container used their addresses.
     ///
     /// # Errors
-    /// Every lease that could not be released; the others are.
+    /// All leases that could not be released; the others are released.
     pub fn cancel(&self, leases: &[Lease]) -> anyhow::Result<()> {
         if leases.is_empty() {
             return Ok(());
@@ -176,17 +175,17 @@ impl Store {
         cni::all(outcomes)
     }
 
-    /// The address that range set `set` gave last; `None` where that is unknown.
+    /// Returns the last address that range set `set` provided; `None` if unknown.
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         self.leases.last_reserved(set)
     }
 
-    /// Remembers the address that range set `set` gave last.
+    /// Remembers the last address that range set `set` provided.
     pub fn set_last_reserved(&self, set: usize, address: IpAddr) -> anyhow::Result<()> {
         self.leases.set_last_reserved(set, address)
     }
 
-    /// What the index knows of `holders`, if the files agree.
+    /// Returns the leases of `holders` in the index, if the files agree.
     fn indexed(&self, holders: &[Holder]) -> Option<Vec<Lease>> {
         if !self.index.is_trusted() {
             return None;
@@ -211,8 +210,8 @@ impl Store {
         records.collect()
     }
 
-    /// Reads all leases. What cannot be read, or names no holder, is told and left out, so
-    /// that one of it does not keep all others from their addresses.
+    /// Reads all leases. Reports and skips an unreadable file and one without a holder, so that it
+    /// does not block the other leases.
     fn scan(&self, is_wanted: impl Fn(&Holder) -> bool) -> anyhow::Result<Vec<Lease>> {
         let mut leases = Vec::new();
         for address in self.leases.addresses()? {
@@ -225,7 +224,7 @@ impl Store {
     }
 }
 
-/// Beside the leases, since the reference takes it, too.
+/// Name of the lock file, beside the leases because the reference uses it, too.
 const LOCK: &str = "lock";
 
 impl Drop for Store {

@@ -43,7 +43,7 @@ fn held(store: &Store, container: &str) -> Vec<String> {
     addresses(&store.leases_of(&attachment(container)).unwrap())
 }
 
-/// Everything that a store leaves, but for times.
+/// Lists all files that a store leaves.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory)
         .unwrap()
@@ -99,7 +99,7 @@ fn file_that_was_written_over_is_believed_and_not_the_index() {
     let store = open(data_dir.path());
     store.reserve(&lease("10.1.0.2", "c1")).unwrap();
     drop(store);
-    // No name comes or goes, so the directory looks as before.
+    // No name comes or goes, so the directory's date stays.
     fs::write(data_dir.path().join("pods/10.1.0.2"), "c2\r\neth0").unwrap();
     let store = open(data_dir.path());
     assert!(store.index.is_trusted());

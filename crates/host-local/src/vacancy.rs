@@ -1,4 +1,4 @@
-//! Which addresses can be had: what is held and what rests, so that a free one is found.
+//! Searches free addresses: neither leased nor in their cooldown.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -13,19 +13,19 @@ use crate::index::Index;
 use crate::range::RangeSet;
 use crate::rest::Rest;
 
-/// The addresses of a network at one moment.
+/// The free addresses of a network at one time.
 #[derive(Debug)]
 pub(crate) struct Vacancy<'a> {
     leases: &'a Directory,
     index: &'a Index,
     rest: &'a Rest,
     now: SystemTime,
-    /// What the directory holds, once it was read; until then the index is believed.
+    /// Addresses with files, once the directory was read; until then the index counts.
     held: Option<HashSet<IpAddr>>,
 }
 
 impl<'a> Vacancy<'a> {
-    /// Reads the directory at once where there is no index to believe.
+    /// Creates the search; reads the directory at once if the index is not trusted.
     pub fn new(leases: &'a Directory, index: &'a Index, rest: &'a Rest) -> anyhow::Result<Self> {
         let mut vacancy = Self {
             leases,
@@ -40,20 +40,19 @@ impl<'a> Vacancy<'a> {
         Ok(vacancy)
     }
 
-    /// Believes neither the directory nor the index, but that these addresses are held.
+    /// Uses these leased addresses instead of the directory or the index.
     pub fn holding(self, held: impl IntoIterator<Item = IpAddr>) -> Self {
         let held = Some(held.into_iter().collect());
         Self { held, ..self }
     }
 
-    /// The first address of `set` after `last` that can be had, as far as is known without
-    /// reading the directory.
+    /// Returns the first free address of `set` after `last`, without reading the directory.
     pub fn next(&self, set: &RangeSet, last: Option<IpAddr>) -> Option<IpAddr> {
         let is_free = |it: &IpAddr| !self.is_held(*it) && !self.rest.holds(*it, self.now);
         allocate::leasable(set, last).find(is_free)
     }
 
-    /// As [`Self::next`], but before it says that there is none it reads the directory.
+    /// Searches like [`Self::next`], but reads the directory before it returns `None`.
     pub fn next_for_sure(
         &mut self,
         set: &RangeSet,
@@ -71,7 +70,7 @@ impl<'a> Vacancy<'a> {
         Ok(next)
     }
 
-    /// `address` was found taken, against expectation: the directory is read.
+    /// Notes that `address` is taken although the index says otherwise, and reads the directory.
     pub fn correct(&mut self, address: IpAddr) -> anyhow::Result<()> {
         if self.held.is_none() {
             self.index.distrust();
@@ -81,7 +80,7 @@ impl<'a> Vacancy<'a> {
         Ok(())
     }
 
-    /// Why `set` has nothing to give: code 11 where that is for addresses that rest.
+    /// Returns the error of an exhausted `set`: code 11 if some addresses are in their cooldown.
     pub fn exhaustion(&self, set: &RangeSet) -> anyhow::Error {
         let all: Vec<_> = allocate::leasable(set, None).collect();
         let held = all.iter().filter(|it| self.is_held(**it)).count();
