@@ -1,4 +1,4 @@
-//! What arrives at a link is sent to another one, where it can wait.
+//! Redirects ingress packets of a link to another link, where they can queue.
 
 use ipnetwork::IpNetwork;
 use netlink::{Connection, Filter, Handle, HeldFilter, Link, Packets, Request};
@@ -6,26 +6,26 @@ use netlink::{Connection, Filter, Handle, HeldFilter, Link, Packets, Request};
 use crate::error::{Error, Module};
 use crate::traffic::{Case, Traffic};
 
-/// A link at which packets arrive.
+/// A link whose ingress packets are redirected.
 #[derive(Clone, Copy)]
 pub struct Arriving<'a> {
-    /// To the namespace of the link.
+    /// Connection to the link's namespace.
     pub connection: &'a Connection,
-    /// The link.
+    /// The link itself.
     pub link: &'a Link,
 }
 
-/// Whether there is a place where filters can be attached.
+/// State of the qdisc that filters are attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// It may be somebody else's.
+    /// It exists; another program may have created it.
     Found,
-    /// It has to be made.
+    /// It has to be created.
     Missing,
 }
 
 impl Arriving<'_> {
-    /// Looks for it.
+    /// Looks for the qdisc.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -34,17 +34,17 @@ impl Arriving<'_> {
         Ok(found.map_or(Hook::Missing, |_| Hook::Found))
     }
 
-    /// Sends `traffic` to `other`, wherever of ours it was sent before; `before` is what
-    /// [`Self::find_hook`] said.
+    /// Redirects `traffic` to `other` and replaces earlier redirections of this crate. `before` is
+    /// the result of [`Self::find_hook`].
     ///
     /// # Errors
-    /// [`Error::Lacks`]; a part of it may be done then, which [`Self::remove`] undoes.
+    /// [`Error::Lacks`]; some filters may exist by then, which [`Self::remove`] deletes.
     pub fn ensure(&self, before: Hook, other: &Link, traffic: &Traffic) -> Result<(), Error> {
         let hook = self.ensure_hook(before)?;
         self.ensure_filters(hook, other, traffic)
     }
 
-    /// Whether anybody sends some of it to `other`.
+    /// Returns whether a filter of any program redirects packets to `other`.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -54,8 +54,8 @@ impl Arriving<'_> {
         Ok(goals.into_iter().any(|goal| goal == other.index))
     }
 
-    /// Sends nothing anywhere any more, and takes away what was `before` missing, unless somebody
-    /// else uses it by now.
+    /// Deletes the redirections. Deletes the qdisc, too, if it was missing `before` and no other
+    /// program uses it now.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -64,7 +64,8 @@ impl Arriving<'_> {
             return Ok(());
         }
         let (ours, mut others) = self.filters(0)?;
-        // What holds a priority's filters together is told like one.
+        // The kernel also lists hash tables, one per priority; those of own priorities do not
+        // count.
         others.retain(|other| ours.iter().all(|it| it.priority != other.priority));
         if before == Hook::Found || !others.is_empty() {
             return self.delete(&ours);
@@ -73,7 +74,7 @@ impl Arriving<'_> {
         Ok(self.connection.execute(vec![hook])?)
     }
 
-    /// What is not as [`Self::ensure`] leaves it, in words.
+    /// Returns messages about what [`Self::ensure`] would change.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -91,7 +92,7 @@ impl Arriving<'_> {
         )])
     }
 
-    /// What is there now that may have filters.
+    /// Creates the qdisc if it was missing; returns whether it may have filters.
     fn ensure_hook(&self, before: Hook) -> Result<Hook, Error> {
         if before == Hook::Found {
             return Ok(before);
@@ -99,7 +100,7 @@ impl Arriving<'_> {
         let add = Request::add_ingress(self.link.index);
         match self.connection.execute(vec![add]) {
             Ok(()) => Ok(before),
-            // Somebody was quicker.
+            // Another process created it first.
             Err(error) if error.is_already_exists() => Ok(Hook::Found),
             Err(error) => Err(Error::of(Module::Ingress, error)),
         }
@@ -126,8 +127,8 @@ impl Arriving<'_> {
         added.map_err(|error| Error::of(Module::Mirred, error))
     }
 
-    /// Ours, and the reference's to the link with the index `other` or to one that is gone;
-    /// and those of others.
+    /// Returns the own filters and those of other programs. The reference's filters to the link
+    /// with the index `other`, or to a deleted link, count as own.
     fn filters(&self, other: u32) -> Result<(Vec<HeldFilter>, Vec<HeldFilter>), Error> {
         let filters = self.connection.filters(self.link.index, Handle::ARRIVING)?;
         let is_ours = |held: &HeldFilter| {
@@ -140,7 +141,8 @@ impl Arriving<'_> {
         Ok(filters.into_iter().partition(is_ours))
     }
 
-    /// Nobody else's is of a priority of ours; the reference's may be any.
+    /// Deletes the filters. Own priorities contain no foreign filters, so each is deleted as a
+    /// whole; filters of the reference are deleted one by one.
     fn delete(&self, filters: &[HeldFilter]) -> Result<(), Error> {
         let (link, parent) = (self.link.index, Handle::ARRIVING);
         let is_marked = |it: &HeldFilter| it.filter.is_some_and(|it| it.class == MARK);
@@ -157,16 +159,16 @@ impl Arriving<'_> {
     }
 }
 
-/// Whatever class and priority they have.
+/// Compares packets and targets, whatever the classes and priorities.
 fn do_the_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
     let held = held.iter().filter_map(|it| it.filter);
     held.map(|it| (it.packets, it.redirect))
         .eq(wanted.iter().map(|it| (it.packets, it.redirect)))
 }
 
-/// The filters in the order in which they are asked. All of one priority are for one
-/// protocol, so IPv4, IPv6 and the rest have three that follow each other. A packet with the tag of a
-/// VLAN, be it 0, is neither to them.
+/// Returns the filters in the order in which the kernel tries them. All filters of one priority
+/// share a protocol, so IPv4, IPv6 and other packets have three consecutive ones. Packets with a
+/// VLAN tag, even 0, match neither IPv4 nor IPv6.
 fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     let to = Some(other.index);
     let filter = |step, packets, redirect| Filter {
@@ -178,7 +180,7 @@ fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     let by_subnet = |(subnet, case): (IpNetwork, Case)| {
         let redirect = match case {
             Case::Limited => to,
-            // A filter that leads nowhere ends the search, and the packet goes on.
+            // A filter without a redirection ends the search, and the packet passes.
             Case::Free => None,
         };
         filter(u16::from(subnet.is_ipv6()), Packets::To(subnet), redirect)
@@ -189,8 +191,8 @@ fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     wanted
 }
 
-/// Three priorities that nobody has, before those of all others where there is room: what
-/// another filter keeps for itself is not limited.
+/// Returns the first of three unused priorities, if possible before all others: packets that
+/// another filter takes first would not be limited.
 fn first_priority(mut taken: Vec<u16>) -> u16 {
     taken.sort_unstable();
     let Some(lowest) = taken.first() else {
@@ -210,14 +212,15 @@ fn first_priority(mut taken: Vec<u16>) -> u16 {
 }
 
 const PRIORITIES: u16 = 3;
-/// Leaves room before and behind. The kernel's own choice would be close.
+/// First priority without other filters; it leaves room on both sides. The kernel's own choice
+/// would be near it.
 const WITHOUT_OTHERS: u16 = 0xc000;
 
-/// The class that ours name. There is none of that number: it says whose the filter is.
+/// Class of own filters, as an owner mark; no such class exists.
 const MARK: Handle = Handle::new(0xb0, 1);
 const MARK_OF_REFERENCE: Handle = Handle::new(1, 1);
 
-/// What the kernel names as the goal of a filter whose link was deleted.
+/// Target index that the kernel reports after the link was deleted.
 const GONE: u32 = 0;
 
 #[cfg(test)]

@@ -1,56 +1,56 @@
-//! Why a link cannot be limited.
+//! Errors of setting or reading a limit.
 
 use std::fmt;
 
 use netlink::Handle;
 
-/// A limit that cannot be set or read.
+/// A failure to set or read a limit.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused a request.
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
-    /// The kernel was built without what it takes, or its module is not installed.
+    /// The kernel was built without a required module, or it is not installed.
     #[error(
         "the kernel lacks {module}, without which no rate can be limited; mend it by: modprobe {module}"
     )]
     Lacks {
-        /// What it lacks.
+        /// The missing module.
         module: Module,
-        /// In its own words.
+        /// The kernel's refusal.
         #[source]
         source: netlink::Error,
     },
-    /// Somebody else decides how a link's packets wait.
+    /// Another program has set a qdisc on the link.
     #[error(
         "{link} has a queueing discipline of somebody else's, {discipline} {handle}; remove it by: tc qdisc del dev {link} root"
     )]
     Foreign {
         /// The link's name.
         link: String,
-        /// As `tc qdisc` names it.
+        /// The qdisc's name in `tc qdisc`.
         discipline: String,
-        /// Its number.
+        /// The qdisc's number.
         handle: Handle,
     },
 }
 
-/// A part of the kernel, by the name of its module.
+/// A feature of the kernel, by its module's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Module {
-    /// Links that arriving packets can wait on.
+    /// Links that queue redirected ingress packets.
     Ifb,
     /// The token bucket filter.
     Tbf,
-    /// The hierarchy of token buckets, which tells packets apart.
+    /// The hierarchical token bucket, which classifies packets.
     Htb,
-    /// The hook for arriving packets.
+    /// The hook for ingress packets.
     Ingress,
-    /// The filter.
+    /// The packet filter.
     U32,
-    /// The filter's action that sends packets to another link.
+    /// The filter action that redirects packets to another link.
     Mirred,
 }
 
@@ -68,8 +68,7 @@ impl fmt::Display for Module {
 }
 
 impl Error {
-    /// The refusal of a request that `module` carries out.
-    ///
+    /// Returns the error of a refused request that needs `module`.
     pub fn of(module: Module, error: netlink::Error) -> Self {
         if error.is_unknown_kind() {
             return Self::Lacks {

@@ -1,9 +1,9 @@
-//! What leaves by a link waits in front of it.
+//! Queues packets that leave by a link.
 //!
-//! All traffic: one token bucket filter. Part of it: a hierarchy with one class that has the
-//! limit, and filters that tell which packets are in it; the others pass it by. Such a class
-//! lets a segment of 64 KiB pass in one piece, which at low rates is half a second's worth, so
-//! in it stands a token bucket filter that never holds anything back, but cuts segments.
+//! For all traffic it uses one token bucket filter (TBF). For a part of the traffic it uses HTB
+//! with one limited class and filters that classify packets; other packets bypass the class. Such a
+//! class lets a segment of 64 KiB pass in one piece, half a second's worth at low rates. So the
+//! class contains a TBF that never delays packets but splits segments.
 
 use netlink::{Connection, Discipline, Filter, Handle, Link, Packets, Place, Qdisc, Request};
 use netlink::{HeldBucket, HeldFilter, TokenBucket};
@@ -13,17 +13,17 @@ use crate::limit::{BitsPerSecond, Limit};
 use crate::reference;
 use crate::traffic::Traffic;
 
-/// A link by which packets leave.
+/// A link whose egress packets are limited.
 #[derive(Clone, Copy)]
 pub struct Leaving<'a> {
-    /// To the namespace of the link.
+    /// Connection to the link's namespace.
     pub connection: &'a Connection,
-    /// The link.
+    /// The link itself.
     pub link: &'a Link,
 }
 
 impl Leaving<'_> {
-    /// Limits `traffic` to `limit`, whatever of ours there was before.
+    /// Limits `traffic` to `limit` and replaces earlier limits of this crate.
     ///
     /// # Errors
     /// [`Error::Foreign`] and [`Error::Lacks`].
@@ -36,8 +36,8 @@ impl Leaving<'_> {
         }
     }
 
-    /// What limits all traffic by a link that was just made, on which there is nothing to compare
-    /// with: to be sent with other requests.
+    /// Returns the request that limits all traffic of a new link, on which there is nothing to
+    /// compare with. The caller sends it together with others.
     pub fn first(link: &Link, limit: &Limit) -> Request {
         let place = Place {
             link: link.index,
@@ -47,7 +47,7 @@ impl Leaving<'_> {
         Request::set_tbf(place, &limit.bucket())
     }
 
-    /// Limits nothing any more; what is somebody else's stays.
+    /// Removes the limit; qdiscs of other programs stay.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -62,8 +62,8 @@ impl Leaving<'_> {
         }
     }
 
-    /// The rate that what leaves is limited to, of all traffic or of some, in bits a second; `None`
-    /// where nobody limits it, or somebody else does.
+    /// Returns the rate limit of the link's egress, of all or some traffic, in bits per second.
+    /// Returns `None` without a limit and for another program's limit.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -80,7 +80,7 @@ impl Leaving<'_> {
         Ok(held.map(|it| it.rate.saturating_mul(8)))
     }
 
-    /// What is not as [`Self::ensure`] leaves it, in words.
+    /// Returns messages about what [`Self::ensure`] would change.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -113,13 +113,13 @@ impl Leaving<'_> {
         }
     }
 
-    /// What is there of ours, or of the reference's.
+    /// Returns the root qdisc if it is this crate's or the reference's.
     fn root(&self) -> Result<Option<Qdisc>, Error> {
         let Some(root) = self.connection.qdisc(self.link.index, Handle::ROOT)? else {
             return Ok(None);
         };
         match (root.handle.major, &root.discipline) {
-            // The kernel's own choice.
+            // The kernel's default qdisc.
             (0, _) => Ok(None),
             (OURS, _) | (reference::MAJOR, Discipline::Tbf(_)) => Ok(Some(root)),
             _ => Err(Error::Foreign {
@@ -197,7 +197,7 @@ impl Leaving<'_> {
         }))
     }
 
-    /// The limit of the class of ours.
+    /// Returns the limit of the own class.
     fn class(&self) -> Result<Option<HeldBucket>, Error> {
         let class = self.connection.class(self.link.index, CLASS)?;
         Ok(class.and_then(|it| match it.discipline {
@@ -238,7 +238,7 @@ fn are_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
         .eq(wanted.iter().copied())
 }
 
-/// The class of packets that no filter knows: none, or the limited one.
+/// Returns the class of unclassified packets: none, or the limited one.
 fn default_class(traffic: &Traffic) -> u32 {
     match traffic {
         Traffic::Only(_) => 0,
@@ -246,11 +246,11 @@ fn default_class(traffic: &Traffic) -> u32 {
     }
 }
 
-/// A filter for each subnet. All filters of one priority are for one protocol.
+/// Returns one filter per subnet. All filters of one priority share a protocol.
 fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
     let class = match traffic {
         Traffic::Only(_) => CLASS,
-        // The hierarchy itself, which stands for no class.
+        // The root itself stands for no class.
         Traffic::All | Traffic::AllBut(_) => ROOT,
     };
     let filter = |priority| {
@@ -273,7 +273,7 @@ fn segmenter(bucket: &TokenBucket) -> TokenBucket {
     }
 }
 
-/// Ours bear a number that nobody takes by chance.
+/// Major number of own qdiscs; other programs hardly choose it.
 const OURS: u16 = 0xb0;
 
 const ROOT: Handle = Handle::new(OURS, 0);

@@ -1,13 +1,13 @@
-//! A rate and a burst become queueing disciplines.
+//! Sets rates and bursts as qdiscs.
 //!
-//! What leaves by a link waits in front of it ([`Leaving`]). What arrives cannot wait where
-//! it arrives, so it is sent to an intermediate functional block ([`Arriving`]), leaves by
-//! that, where it can, and then arrives after all.
+//! Packets that leave by a link queue in front of it ([`Leaving`]). Ingress packets cannot queue at
+//! a link, so they are redirected to an ifb device ([`Arriving`]). They queue at its egress and
+//! then continue as ingress packets.
 //!
-//! Everything is compared with what is there, and only what differs is sent. What somebody
-//! else put on a link stays as it is.
+//! Every setting is compared with the existing one, and only differences are sent. Settings of
+//! other programs stay as they are.
 //!
-//! This crate does not know whose links they are, nor where a rate comes from.
+//! This crate does not know the owner of a link or the source of a rate.
 
 mod arriving;
 mod error;

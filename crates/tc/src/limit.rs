@@ -1,4 +1,4 @@
-//! Rates, bursts, and the bucket that they make.
+//! Rates, bursts and their token buckets.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use netlink::TokenBucket;
 
 /// A rate: 8 bit/s to 1 Pbit/s.
 ///
-/// The kernel counts in whole bytes a second. Beyond the upper bound its arithmetic is off
-/// by more than rounding (`psched_ratecfg_precompute()` in `net/sched/sch_generic.c`).
+/// The kernel counts whole bytes per second. Above the upper bound its arithmetic is wrong by more
+/// than rounding (`psched_ratecfg_precompute()` in `net/sched/sch_generic.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BitsPerSecond(u64);
 
-/// How much may leave at once after a pause: up to 4 GiB.
+/// Amount that may be sent at once after a pause: up to 4 GiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Burst {
     bytes: u32,
-    /// What at least may wait, with the burst.
+    /// Minimum length of the queue in bytes, burst included.
     queue: u32,
 }
 
 /// A rate with its burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// What is kept on average.
+    /// Average rate.
     pub rate: BitsPerSecond,
-    /// What is let through at once.
+    /// Amount that may be sent at once.
     pub burst: Burst,
 }
 
-/// A number that the kernel cannot hold, or that would stop all traffic.
+/// A number that the kernel cannot represent, or that would stop all traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{value} is not within {least} to {most} {unit}")]
 pub struct OutOfRange {
@@ -43,12 +43,12 @@ impl BitsPerSecond {
     /// The highest rate.
     pub const MAX: Self = Self(1_000_000_000_000_000);
 
-    /// Bytes that may wait, the burst aside.
+    /// Returns the bytes that may queue, not counting the burst.
     pub(crate) fn waiting(self) -> u32 {
         saturating(within(self, LATENCY))
     }
 
-    /// In bytes a second.
+    /// Returns the rate in bytes per second.
     pub fn bytes(self) -> u64 {
         self.0 / BITS
     }
@@ -80,13 +80,13 @@ impl fmt::Display for BitsPerSecond {
 }
 
 impl Burst {
-    /// In bytes.
+    /// Returns the burst in bytes.
     pub fn bytes(self) -> u32 {
         self.bytes
     }
 
-    /// A burst that somebody chose, for a link with an MTU of `mtu` bytes: it has to hold one
-    /// frame, since none that is larger ever leaves.
+    /// Creates a configured burst for a link with an MTU of `mtu` bytes. It must hold one frame,
+    /// since TBF never sends a larger one.
     ///
     /// # Errors
     /// [`OutOfRange`] with the bounds.
@@ -105,14 +105,15 @@ impl Burst {
             })
     }
 
-    /// The burst of a rate for which nobody chose one: so much that a second holds the rate
-    /// from the first one on, and not so little that TCP cannot fill it.
+    /// Derives the burst of a rate without a configured one. The burst is small enough to keep the
+    /// rate within the first second, and large enough for TCP to use it.
     ///
-    /// Measured at 1 Mbit/s and an MTU of 1500: 50 ms (6,250 bytes) hold every second within 94
-    /// to 104 %; 64 KiB let 146 % through in the first; 3,000 bytes cost TCP a third. The
-    /// discipline cuts a large segment into frames, so no segment has to fit. The queue holds
-    /// what a TCP sends at first (RFC 6928): with 9,375 bytes of it, which 25 ms and the burst
-    /// come to, a connection lost so much of it that its first second had 76 to 81 % of the rate.
+    /// Measured at 1 Mbit/s and an MTU of 1500: 50 ms (6,250 bytes) keep every second within 94 to
+    /// 104 %. 64 KiB let 146 % pass in the first second; 3,000 bytes cost TCP a third. The qdisc
+    /// splits large segments into frames, so no segment has to fit.
+    ///
+    /// The queue holds TCP's initial window (RFC 6928). A queue of 9,375 bytes, which is 25 ms plus
+    /// the burst, dropped so much of it that the first second had 76 to 81 % of the rate.
     pub fn derived(rate: BitsPerSecond, mtu: u32) -> Self {
         let least = mtu.saturating_mul(LEAST_MTUS);
         let bytes = saturating(within(rate, DERIVED)).max(least);
@@ -123,8 +124,8 @@ impl Burst {
 }
 
 impl Limit {
-    /// As the discipline has it: what has to wait longer than [`LATENCY`] once the burst is
-    /// used up is dropped.
+    /// Returns the parameters for the kernel: it drops packets that would queue longer than
+    /// [`LATENCY`] after the burst.
     pub(crate) fn bucket(&self) -> TokenBucket {
         let Burst { bytes, queue } = self.burst;
         TokenBucket {
@@ -135,7 +136,7 @@ impl Limit {
     }
 }
 
-/// Bytes of a rate within a time.
+/// Returns the bytes of a rate within a time.
 fn within(rate: BitsPerSecond, time: Duration) -> u128 {
     u128::from(rate.bytes()) * time.as_micros() / 1_000_000
 }
@@ -147,11 +148,11 @@ fn saturating(bytes: u128) -> u32 {
 const BITS: u64 = 8;
 const DERIVED: Duration = Duration::from_millis(50);
 const LEAST_MTUS: u32 = 4;
-/// Segments.
+/// TCP segments (RFC 6928).
 const INITIAL_WINDOW: u32 = 10;
-/// As the reference has it.
+/// The reference's latency.
 const LATENCY: Duration = Duration::from_millis(25);
-/// The kernel counts it as part of a packet that leaves, `ETH_HLEN`.
+/// Size of the header (`ETH_HLEN`), which the kernel counts as a part of a sent packet.
 const ETHERNET_HEADER: u32 = 14;
 
 #[cfg(test)]

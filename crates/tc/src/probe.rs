@@ -1,16 +1,16 @@
-//! What the kernel lacks, found by trying.
+//! Detects missing kernel modules by trying to use them.
 
 use netlink::{Connection, Filter, Handle, Ifb, MacAddress, Packets, Place, Request};
 
 use crate::error::{Error, Module};
 use crate::limit::{BitsPerSecond, Burst, Limit};
 
-/// What of all that limits take is not there, in the namespace of `connection`, in which one
-/// of each is made and left: it should be one that ends thereafter. Without the hook for
-/// arriving packets nothing is known of the filters.
+/// Returns the modules that limits need and the kernel lacks. It creates one object of each kind in
+/// the namespace of `connection` and leaves it there, so the namespace should be a temporary one.
+/// Without the ingress hook, the filters cannot be tested.
 ///
 /// # Errors
-/// [`Error::Netlink`]: something else stands in the way.
+/// [`Error::Netlink`]: the kernel refused for another reason.
 pub fn missing(connection: &Connection) -> Result<Vec<Module>, Error> {
     let lo = connection.link("lo")?.index;
     let ifb = Ifb {

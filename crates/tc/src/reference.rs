@@ -1,8 +1,8 @@
-//! Limits as the reference sets them, to be told from others.
+//! Recognizes limits that the reference set.
 //!
-//! It takes a burst that nobody chose at its word. Its sums have 32 bits, in which such a burst
-//! overflows, so of that nothing can be said. It sets a token bucket filter; 1.5.0 and 1.5.1 alone set
-//! a hierarchy with one class that is limited and one that is not.
+//! The reference takes the placeholder that runtimes send for an unset burst literally. Its 32-bit
+//! sums overflow for such a burst, so the burst is not compared. It sets a TBF; only 1.5.0 and
+//! 1.5.1 set an HTB with a limited and an unlimited class.
 
 use netlink::{Discipline, Handle, TokenBucket};
 
@@ -11,7 +11,7 @@ use crate::leaving::Leaving;
 use crate::limit::BitsPerSecond;
 
 impl Leaving<'_> {
-    /// All traffic is limited as the reference does it for a burst of `bits`.
+    /// Returns whether all traffic is limited as the reference does it for a burst of `bits`.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -47,7 +47,7 @@ impl Leaving<'_> {
     }
 }
 
-/// The length of its queue, whose sum wraps around.
+/// Returns the length of the reference's queue; its sum wraps around.
 fn queue(rate: BitsPerSecond, bits: u64) -> u32 {
     rate.waiting().wrapping_add(burst(bits))
 }
@@ -56,7 +56,7 @@ fn burst(bits: u64) -> u32 {
     u32::try_from((bits / 8) & u64::from(u32::MAX)).unwrap_or_default()
 }
 
-/// The number of its disciplines.
+/// Major number of the reference's qdiscs.
 pub(crate) const MAJOR: u16 = 1;
 
 /// `ShapedClassMinorID`.
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn queue_is_what_its_sum_makes_of_it() {
-        // As the executable set them.
+        // Values that the reference's executable set.
         let queue = |rate: u64, bits| queue(rate.try_into().unwrap(), bits);
         assert_eq!(queue(20_000_000, 34_359_738_359), 62_498);
         assert_eq!(queue(10_000_000, 4_294_967_295), 536_902_161);

@@ -1,23 +1,23 @@
-//! Which part of a link's traffic a limit is for.
+//! The part of a link's traffic that a limit applies to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-/// Traffic, by the subnets at its far end: where it leaves by the limited link those it
-/// comes from, where it arrives those it goes to.
+/// Traffic by the subnets at its far end: sources for a limit at the link's egress, destinations
+/// for one at its ingress.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Traffic {
     /// All of it.
     #[default]
     All,
-    /// With these subnets, and no other.
+    /// Traffic with these subnets.
     Only(Vec<IpNetwork>),
-    /// With all but these subnets.
+    /// Traffic with all but these subnets.
     AllBut(Vec<IpNetwork>),
 }
 
-/// What becomes of packets.
+/// Treatment of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
     /// They are limited.
@@ -27,7 +27,7 @@ pub enum Case {
 }
 
 impl Traffic {
-    /// The subnets that are told apart.
+    /// Returns the listed subnets.
     pub(crate) fn subnets(&self) -> &[IpNetwork] {
         match self {
             Self::All => &[],
@@ -35,8 +35,9 @@ impl Traffic {
         }
     }
 
-    /// What becomes of packets that arrive, by the subnet that they go to; the first that fits decides. All else is
-    /// limited: what is of no version of IP, or bears the tag of a VLAN, may be anything.
+    /// Returns the treatment of ingress packets by their destination; the first matching subnet
+    /// decides. All other packets are limited: those of other protocols and those with a VLAN tag
+    /// may contain anything.
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
         let case = match self {
             Self::All | Self::AllBut(_) => Case::Free,
