@@ -1,4 +1,4 @@
-//! What can go wrong with a namespace or a sysctl.
+//! Errors of namespaces and sysctls.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,54 +9,54 @@ use nix::errno::Errno;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such file, or it may not be opened.
+    /// The file does not exist or may not be opened.
     #[error("open network namespace {}", path.display())]
     Open {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
         /// The kernel's reason.
         #[source]
         source: io::Error,
     },
-    /// A file, but of no network namespace.
+    /// The file is not a network namespace.
     #[error("{} is no network namespace", path.display())]
     NotANamespace {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
     },
-    /// The kernel does not let this process in.
+    /// The kernel does not let this process enter.
     #[error("enter network namespace {}{}", path.display(), needed(source))]
     Enter {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
         /// The kernel's reason.
         #[source]
         source: io::Error,
     },
-    /// The kernel makes no namespace for this process.
+    /// The kernel creates no namespace for this process.
     #[error("make a network namespace{}", needed(source))]
     Make {
         /// The kernel's reason.
         #[source]
         source: io::Error,
     },
-    /// A sysctl could not be read.
+    /// The sysctl could not be read.
     #[error("read sysctl {key}")]
     Read {
-        /// As sysctl(8) spells it.
+        /// Name, as sysctl(8) spells it.
         key: String,
         /// The kernel's reason.
         #[source]
         source: io::Error,
     },
-    /// A sysctl has another value and could not be changed.
+    /// The sysctl has another value and could not be changed.
     #[error("set sysctl {key} from {was} to {value}")]
     Write {
-        /// As sysctl(8) spells it.
+        /// Name, as sysctl(8) spells it.
         key: String,
-        /// The value that was there.
+        /// The current value.
         was: String,
-        /// The value that was wanted.
+        /// The wanted value.
         value: String,
         /// The kernel's reason.
         #[source]
@@ -65,8 +65,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// There is no network namespace where one was: the file is gone, or it is another, or nothing
-    /// that could ever be opened as one.
+    /// Returns whether the network namespace no longer exists: the file is absent, is another file,
+    /// or can never be a namespace.
     pub fn is_no_namespace(&self) -> bool {
         match self {
             Self::NotANamespace { .. } => true,
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// What was looked for does not exist.
+    /// Returns whether the file does not exist.
     pub fn is_not_found(&self) -> bool {
         match self {
             Self::Open { source, .. }
@@ -90,7 +90,7 @@ impl Error {
     }
 }
 
-/// For `setns` and `unshare` (namespaces(7)).
+/// Returns the capability that `setns` and `unshare` need (namespaces(7)).
 fn needed(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => ", for which CAP_SYS_ADMIN is needed",
@@ -98,7 +98,7 @@ fn needed(source: &io::Error) -> &'static str {
     }
 }
 
-/// What open(2) says of a path that leads nowhere, a socket, or a process that has ended.
+/// Errors of open(2) for a path that does not exist, a socket, or a process that has ended.
 const NO_NAMESPACE: &[Errno] = &[
     Errno::ENOENT,
     Errno::ENOTDIR,

@@ -1,6 +1,6 @@
-//! Network namespaces: opening one, running work inside it, and its sysctls.
+//! Network namespaces: opens them, runs work inside them, and accesses their sysctls.
 //!
-//! This crate does not know what work that is, nor why a sandbox exists.
+//! This crate does not know the work or the purpose of a sandbox.
 
 mod error;
 mod namespace;

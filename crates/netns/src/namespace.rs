@@ -13,7 +13,7 @@ use nix::sys::statfs::{FsType, fstatfs};
 
 use crate::error::Error;
 
-/// A network namespace that stays open, and so alive, as long as this value.
+/// A network namespace. It stays open, and so exists, as long as this value.
 #[derive(Debug)]
 pub struct Netns {
     file: File,
@@ -21,8 +21,7 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Opens the namespace that `path` names, such as `/run/netns/blue` or
-    /// `/proc/123/ns/net`.
+    /// Opens the namespace at `path`, such as `/run/netns/blue` or `/proc/123/ns/net`.
     ///
     /// # Errors
     /// [`Error::Open`] and [`Error::NotANamespace`]. A pipe or a device does not block.
@@ -46,16 +45,15 @@ impl Netns {
         }
     }
 
-    /// The calling thread's own.
+    /// Opens the calling thread's own namespace.
     ///
     /// # Errors
-    /// [`Error::Open`]: there is no /proc.
+    /// [`Error::Open`]: /proc is not mounted.
     pub fn own() -> Result<Self, Error> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// Runs `work` inside a namespace that is made for it and ends with it, on a thread of its
-    /// own. As `unshare --net`.
+    /// Runs `work` on a new thread in a temporary namespace, like `unshare --net`.
     ///
     /// # Errors
     /// [`Error::Make`]: no privilege (`CAP_SYS_ADMIN`), or no thread.
@@ -67,14 +65,14 @@ impl Netns {
         on_a_thread(inside).map_err(|source| Error::Make { source })
     }
 
-    /// Runs `work` inside the namespace, on a thread of its own, and hands back what it
-    /// returned; the calling thread stays where it is.
+    /// Runs `work` on a new thread in the namespace and returns its result; the calling thread
+    /// stays in its own namespace.
     ///
-    /// As `nsenter --net=PATH`. A panic inside goes on outside.
+    /// It works like `nsenter --net=PATH`. A panic inside continues outside.
     ///
     /// # Errors
-    /// [`Error::NotANamespace`]: a namespace of another kind; [`Error::Enter`]: no
-    /// privilege (`CAP_SYS_ADMIN` in both namespaces' owners), or no thread.
+    /// [`Error::NotANamespace`]: it is a namespace of another kind. [`Error::Enter`]: no privilege
+    /// (`CAP_SYS_ADMIN` in both namespaces' owners), or no thread.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let refused = |source: io::Error| {
             let path = self.path.clone();
@@ -91,7 +89,7 @@ impl Netns {
     }
 }
 
-/// A panic inside goes on outside.
+/// Runs `work` on a new thread; a panic inside continues outside.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, work)?;

@@ -15,45 +15,44 @@ use crate::error::Error;
 
 /// A parameter below `/proc/sys`.
 ///
-/// Which namespace it belongs to depends on the thread that reads or writes it: inside
-/// [`crate::Netns::run`] it is that namespace's.
+/// The namespace depends on the thread that reads or writes the parameter: inside
+/// [`crate::Netns::run`] it is the entered one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     parts: Vec<String>,
 }
 
-/// What [`Sysctl::ensure`] had to do.
+/// Outcome of [`Sysctl::ensure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The value was right.
+    /// The value was already right.
     Unchanged,
     /// The value was written.
     Changed,
 }
 
 impl Sysctl {
-    /// The parameter with these parts: `["net", "ipv4", "ip_forward"]`. An interface's
-    /// name is one part, whatever dots it has.
+    /// Creates a parameter from its parts: `["net", "ipv4", "ip_forward"]`. An interface name is
+    /// one part, even if it contains dots.
     pub fn new(parts: &[&str]) -> Self {
         let parts = parts.iter().map(|part| (*part).to_owned()).collect();
         Self { parts }
     }
 
-    /// `net.ipv4.conf.INTERFACE.NAME`, Documentation/networking/ip-sysctl.rst.
+    /// Creates `net.ipv4.conf.INTERFACE.NAME`, Documentation/networking/ip-sysctl.rst.
     pub fn ipv4(interface: &str, name: &str) -> Self {
         Self::new(&["net", "ipv4", "conf", interface, name])
     }
 
-    /// `net.ipv6.conf.INTERFACE.NAME`, Documentation/networking/ip-sysctl.rst.
+    /// Creates `net.ipv6.conf.INTERFACE.NAME`, Documentation/networking/ip-sysctl.rst.
     pub fn ipv6(interface: &str, name: &str) -> Self {
         Self::new(&["net", "ipv6", "conf", interface, name])
     }
 
-    /// The value without its line end, its first 256 bytes. As `sysctl -n`.
+    /// Returns the first 256 bytes of the value without the line end. Equivalent to `sysctl -n`.
     ///
     /// # Errors
-    /// [`Error::Read`], for which [`Error::is_not_found`] holds where the kernel has no
-    /// such parameter.
+    /// [`Error::Read`]; [`Error::is_not_found`] holds if the kernel has no such parameter.
     pub fn read(&self) -> Result<String, Error> {
         let mut value = [0; LONGEST_VALUE];
         let file = self.open(OFlag::O_RDONLY);
@@ -66,11 +65,11 @@ impl Sysctl {
         Ok(String::from_utf8_lossy(value).trim_end().to_owned())
     }
 
-    /// Writes `value` unless it is there already, so that a read-only `/proc/sys` that is
-    /// right is no error. As `sysctl -w`.
+    /// Writes `value` unless it is already set, so a read-only `/proc/sys` with the right value
+    /// causes no error. Equivalent to `sysctl -w`.
     ///
     /// # Errors
-    /// As [`Self::read`]; [`Error::Write`] where the value differs and cannot be changed.
+    /// As [`Self::read`]; [`Error::Write`] if the value differs and cannot be changed.
     pub fn ensure(&self, value: &str) -> Result<Outcome, Error> {
         let was = self.read()?;
         if was == value {
@@ -87,11 +86,11 @@ impl Sysctl {
         Ok(Outcome::Changed)
     }
 
-    /// As [`Self::ensure`], where a kernel without the parameter needs nothing done: one
-    /// without IPv6, or without a module that is not loaded.
+    /// Writes `value` like [`Self::ensure`], but succeeds if the kernel lacks the parameter: it has
+    /// no IPv6, or a module is not loaded.
     ///
     /// # Errors
-    /// As [`Self::ensure`], but for a parameter that does not exist.
+    /// As [`Self::ensure`], except for an absent parameter.
     pub fn ensure_if_present(&self, value: &str) -> Result<Outcome, Error> {
         match self.ensure(value) {
             Err(error) if error.is_not_found() => Ok(Outcome::Unchanged),
@@ -99,7 +98,7 @@ impl Sysctl {
         }
     }
 
-    /// The parameter as sysctl(8) spells it; dots inside a part become slashes.
+    /// Returns the name as sysctl(8) spells it; dots inside a part become slashes.
     pub fn key(&self) -> String {
         let parts: Vec<_> = self
             .parts
@@ -134,16 +133,17 @@ fn strs(parts: &[String]) -> impl Iterator<Item = &str> {
 }
 
 thread_local! {
-    /// `/proc/sys/net/ipv4` and the like, opened once by a thread, which stays in its namespace.
+    /// Directories such as `/proc/sys/net/ipv4`, opened once per thread, which stays in its
+    /// namespace.
     ///
-    /// The kernel finds a namespace's among those of all namespaces, one by one
-    /// (`proc_sys_compare` in `fs/proc/proc_sysctl.c`): with 500 pods that takes 100 to 400 µs,
-    /// and what is below takes 15.
+    /// The kernel searches a namespace's directory among those of all namespaces, one by one
+    /// (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With 500 pods this takes 100 to 400 µs, and
+    /// the lookup below it 15 µs.
     static DIRECTORIES: RefCell<HashMap<PathBuf, OwnedFd>> = RefCell::default();
 }
 
-/// In bytes. The kernel gives a value whole at the first read, and nothing at a second.
+/// Bytes. The kernel returns a whole value at the first read, and nothing at the second one.
 const LONGEST_VALUE: usize = 256;
 
-/// How many parts lead to the first directory that each namespace has of its own.
+/// Number of parts up to the first directory that differs between namespaces.
 const PER_NAMESPACE: usize = 2;

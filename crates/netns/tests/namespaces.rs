@@ -1,4 +1,4 @@
-//! Namespaces and sysctls of the real kernel; needs root or `unshare -Urnm`.
+//! Tests with namespaces and sysctls of the real kernel; they need root or `unshare -Urnm`.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use netns::{Error, Netns, Outcome, Sysctl};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
 
-/// The namespace of a thread that made one for itself.
+/// Returns the namespace of a thread that created one for itself.
 fn new_namespace() -> Netns {
     let made = std::thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
