@@ -1,16 +1,16 @@
 //! Leaves slow work of the kernel to a process that outlives its parent.
 //!
-//! A deleted link disappears within a millisecond, and so does an element of `nf_tables`; the kernel
-//! holds the process that asked for another 15 to 30 ms, until all processors have let go of it
-//! (`rcu_barrier`). No thread can take that over, since a process ends with its last one. So an
-//! executable starts itself once more, with a [`Task`] as its argument, and goes on as soon as it sees
-//! the end of the object.
+//! A deleted link disappears within a millisecond, and so does an element of `nf_tables`. But the
+//! kernel holds the calling process for another 15 to 30 ms, until all processors have released the
+//! object (`rcu_barrier`). A thread cannot take over the wait, since a process ends with its last
+//! thread. So an executable starts itself again with a [`Task`] as its argument, and continues as
+//! soon as the object is gone.
 //!
-//! Process 1 inherits such a process and has to reap it, which every init does. In a pid namespace
-//! process 1 is often a daemon that reaps nothing but its own children, so none is started there: the
-//! caller waits for the kernel itself.
+//! Process 1 inherits the new process and has to reap it, which every init does. In a pid
+//! namespace, process 1 is often a daemon that reaps only its own children. So no process is
+//! started there; the caller waits for the kernel itself.
 //!
-//! This crate does not know what tasks there are.
+//! This crate does not know the tasks.
 
 use std::env;
 use std::fs;
@@ -29,16 +29,15 @@ use nix::libc::STDIN_FILENO;
 use nix::sys::socket::{ControlMessage, MsgFlags, recvmsg, sendmsg};
 use nix::unistd::close;
 
-/// What a process was started for.
+/// Task of a detached process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     words: String,
 }
 
 impl Task {
-    /// What this process was started for by [`Detached::start`]; `None` for an ordinary start.
-    /// To be asked before anything else is opened: files that the runtime forgot to close are closed
-    /// here.
+    /// Returns the task that [`Detached::start`] gave to this process; `None` for an ordinary
+    /// start. Call it before opening any file: it closes files that the runtime forgot to close.
     pub fn of_this_process() -> Option<Self> {
         let mut arguments = env::args_os().skip(1).map(|it| it.into_string().ok());
         let (mark, words) = (arguments.next()??, arguments.next()??);
@@ -49,19 +48,19 @@ impl Task {
         Some(Self { words })
     }
 
-    /// Closing a file is all of it, which comes by itself.
+    /// Returns whether the task is only to close a file, which [`Self::end`] does.
     pub fn is_close(&self) -> bool {
         self.words == CLOSE
     }
 
-    /// Its words, as they were given to [`Detached::start`].
+    /// Returns the words of [`Detached::start`].
     pub fn words(&self) -> &str {
         &self.words
     }
 
-    /// The exit status, from which [`Detached::outcome`] reads why the task failed. After a success it
-    /// waits until the parent has handed a file over by [`Detached::close`], or has ended, and until
-    /// that file may be closed.
+    /// Returns the exit status, from which [`Detached::outcome`] reads the reason of a failure.
+    /// After a success it waits for a file from [`Detached::close`] or for the parent's end, and
+    /// then until the file may be closed.
     pub fn end(&self, outcome: Result<(), Errno>) -> ExitCode {
         match outcome {
             Ok(()) => {
@@ -75,7 +74,7 @@ impl Task {
     }
 }
 
-/// A process of ours that may outlive this one.
+/// A process of this executable that may outlive this one.
 #[derive(Debug)]
 pub struct Detached {
     child: Child,
@@ -83,11 +82,11 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// Starts this executable for the task of these words. It has no file of the caller's.
+    /// Starts this executable for the task with these words. It inherits no file of the caller.
     ///
     /// # Errors
-    /// No process can be started, or none may outlive this one, since this is not the initial pid
-    /// namespace.
+    /// The process cannot be started, or this is not the initial pid namespace, in which alone it
+    /// may outlive its parent.
     pub fn start(words: &str) -> io::Result<Self> {
         if !is_initial_pid_namespace() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -105,20 +104,20 @@ impl Detached {
         Ok(Self { child, channel })
     }
 
-    /// Leaves closing `file` to the process, when it has done its task. A process that has ended leaves it
-    /// to this one.
+    /// Passes `file` to the process, which closes it after its task. If the process has ended, only
+    /// the caller closes it.
     pub fn close(&self, file: &OwnedFd) {
         let files = [file.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&files)];
         let (channel, byte) = (self.channel.as_raw_fd(), [IoSlice::new(b"f")]);
-        // Without the process the caller's own handle is the last.
+        // If the process has ended, the caller's own descriptor is the last one.
         sendmsg::<()>(channel, &byte, &rights, MsgFlags::MSG_NOSIGNAL, None).ok();
     }
 
-    /// What it came to, if it has ended.
+    /// Returns the outcome if the process has ended.
     ///
     /// # Errors
-    /// It was killed.
+    /// The process was killed.
     pub fn outcome(&mut self) -> io::Result<Option<Result<(), Errno>>> {
         let Some(status) = self.child.try_wait()? else {
             return Ok(None);
@@ -131,8 +130,8 @@ impl Detached {
     }
 }
 
-/// Leaves closing `file`, which takes long, to a process that may outlive this one. Where none can be
-/// started it is closed here.
+/// Passes `file`, which takes long to close, to a process that may outlive this one. Closes it here
+/// if no process can be started.
 pub fn close_later(file: OwnedFd) {
     if let Ok(process) = Detached::start(CLOSE) {
         process.close(&file);
@@ -140,15 +139,15 @@ pub fn close_later(file: OwnedFd) {
     drop(file);
 }
 
-/// The kernel gives the initial pid namespace this number (`PROC_PID_INIT_INO`, since 6.18 in
-/// `include/uapi/linux/nsfs.h`), whatever /proc is mounted.
+/// Returns whether this is the initial pid namespace. The kernel gives it this inode
+/// (`PROC_PID_INIT_INO`, since 6.18 in `include/uapi/linux/nsfs.h`), whatever /proc is mounted.
 fn is_initial_pid_namespace() -> bool {
     let own = fs::metadata("/proc/self/ns/pid");
     own.is_ok_and(|it| it.ino() == INITIAL_PID_NAMESPACE)
 }
 
-/// Waits for the parent's file, which stays open until this process ends; `false` where the parent
-/// has ended, or standard input is something else.
+/// Waits for the parent's file, which stays open until this process ends. Returns `false` if the
+/// parent has ended or standard input is not a socket.
 fn has_received_file() -> bool {
     let (mut byte, mut space) = ([0], cmsg_space!(RawFd));
     let mut bytes = [IoSliceMut::new(&mut byte)];
@@ -162,10 +161,11 @@ fn has_received_file() -> bool {
 
 /// Waits until the file may be closed.
 ///
-/// A process that closes an `nf_tables` socket waits, with the lock on all rules, until the kernel has
-/// freed all that was deleted, and every change of rules and deletion of a link waits with it
-/// (`nft_rcv_nl_event` and `nf_tables_netdev_event` in `net/netfilter`). So all these processes close
-/// their sockets at the same moment: one of them waits, and the others find it done.
+/// A process that closes an `nf_tables` socket holds the lock on all rules until the kernel has
+/// freed all deleted objects. All changes of rules and deletions of links wait for it
+/// (`nft_rcv_nl_event` and `nf_tables_netdev_event` in `net/netfilter`). So all these processes
+/// close their sockets at the same moment: the first one waits, and the others find nothing left to
+/// free.
 fn linger() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let end = Instant::now() + until_close(now.unwrap_or_default());
@@ -174,13 +174,13 @@ fn linger() {
     }
 }
 
-/// How long it is to the next moment for closing; `now` is the time of day.
+/// Returns the time until the next moment for closing; `now` is the time of day.
 fn until_close(now: Duration) -> Duration {
     let past = (now + GRACE).subsec_millis() % BETWEEN_CLOSES;
     GRACE + Duration::from_millis((BETWEEN_CLOSES - past).into())
 }
 
-/// All but the three standard ones, which are the parent's own.
+/// Closes all files except standard input, output and error, which the parent set.
 fn close_inherited() {
     let Ok(open) = fs::read_dir("/proc/self/fd") else {
         return;
@@ -189,7 +189,7 @@ fn close_inherited() {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
-        // The directory itself was among them and is closed already.
+        // The directory's own descriptor is in the list and already closed.
         close(number).ok();
     }
 }
@@ -198,13 +198,14 @@ const CLOSE: &str = "close";
 
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
-/// What is deleted is freed by then, unless others delete as well: a grace period of the kernel takes 10 to 30 ms.
+/// Time after which deleted objects are freed, unless others delete as well: a grace period of the
+/// kernel takes 10 to 30 ms.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// In milliseconds, a part of a second.
+/// Milliseconds between moments for closing; they divide a second.
 const BETWEEN_CLOSES: u32 = 500;
 
-/// The argument that marks a process as one of these.
+/// Argument that marks a detached process.
 const MARK: &str = "--left-over";
 
 #[cfg(test)]
