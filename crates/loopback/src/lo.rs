@@ -12,7 +12,7 @@ use netlink::{Address, Connection, Link, LinkChange, Request};
 use netns::Netns;
 use serde::Deserialize;
 
-/// Brings `lo` up and answers its addresses, or what the plugins before it did.
+/// Brings `lo` up and returns its addresses, or the result of earlier plugins.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     expect_no_keys(&request.network)?;
     cni::step("look into the sandbox");
@@ -37,7 +37,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// Takes `lo` down, where there still is one.
+/// Takes `lo` down, if the namespace still exists.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let Some(path) = &request.netns else {
         return Ok(());
@@ -49,7 +49,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     }
 }
 
-/// Finds `lo` up; needs no `prevResult`.
+/// Checks that `lo` is up; needs no `prevResult`.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     expect_no_keys(&request.network)?;
     cni::step("compare");
@@ -58,17 +58,17 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every kernel has a loopback interface: nothing can stand in the way.
+/// Checks the configuration only: every kernel has a loopback interface.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Ok(expect_no_keys(&request.network)?)
 }
 
-/// Nothing of an attachment is left once its namespace is gone.
+/// Removes nothing: everything disappears with the namespace.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     Ok(expect_no_keys(&request.network)?)
 }
 
-/// The plugin has no keys of its own; reading them tells the user of any that he set.
+/// Reports unknown keys: the plugin has none of its own.
 fn expect_no_keys(network: &Network) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct NoKeys {}
