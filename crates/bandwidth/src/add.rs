@@ -1,4 +1,4 @@
-//! ADD: the limits, and the way back.
+//! ADD: sets the limits, with a rollback.
 
 use cni::result::Interface;
 use cni::{AddRequest, Answer, Answered, Error, Undo};
@@ -11,10 +11,10 @@ use crate::config::Config;
 use crate::plan::Plan;
 use crate::{del, host_link, ifb};
 
-/// Limits the sandbox and answers the result with the block that was made.
+/// Limits the sandbox and adds the new ifb to the result.
 ///
 /// # Errors
-/// Whatever stands in the way. Nothing is limited by then.
+/// The reason of a failure. ADD has removed all limits by then.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let config = Config::parse(&request.network)?;
     let mut result = request.chained()?.clone();
@@ -33,7 +33,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         traffic: &plan.traffic,
     };
     let mut undo = Undo::default();
-    // The ifb first: of several ADDs of the attachment at once it lets one go on.
+    // The ifb comes first: of several concurrent ADDs of the attachment, only one can create it.
     if let Some(limit) = &plan.egress {
         let ifb = limiting.egress(limit, &mut undo)?;
         result.interfaces.push(interface(&ifb));
@@ -47,7 +47,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// One sandbox's limits in the making.
+/// Context for setting one sandbox's limits.
 #[derive(Clone, Copy)]
 struct Limiting<'a> {
     request: &'a AddRequest,
@@ -61,13 +61,13 @@ impl<'a> Limiting<'a> {
         cni::step("limit what the sandbox receives");
         let link = self.host_link;
         undo.push("take the limit from the host's end", move || {
-            // The connection may be what failed.
+            // The connection itself may have failed.
             Ok(leaving(&Connection::open()?, link).remove()?)
         });
         Ok(leaving(self.host, link).ensure(limit, self.traffic)?)
     }
 
-    /// The block is ready before anything is sent to it.
+    /// Limits the sandbox's egress. The ifb is ready before packets are redirected to it.
     fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         cni::step("limit what the sandbox sends");
         let attachment = &self.request.attachment;
@@ -105,7 +105,8 @@ impl<'a> Limiting<'a> {
         backstop.put()
     }
 
-    /// What would go on being sent to a block that is gone would be lost.
+    /// Redirects packets to the ifb; the rollback removes the redirection, which would lose packets
+    /// without the ifb.
     fn send_to(self, ifb: &Link, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         let link = self.host_link;
         let hook = arriving(self.host, link).find_hook()?;

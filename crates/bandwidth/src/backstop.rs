@@ -1,8 +1,8 @@
-//! The second limit of what a sandbox sends, in `nf_tables`.
+//! The second egress limit of a sandbox, in `nf_tables`.
 //!
-//! Root in a sandbox can mark packets so that the host's ingress qdisc does not see them (`tc_skip_classify`: an ifb
-//! and `mirred` do it), and they never come to the ifb. `nf_tables` sees them. What came by the ifb is slower than
-//! this limit, so nothing of it is dropped.
+//! Root in a sandbox can mark packets so that they bypass the host's ingress qdisc and the ifb
+//! (`tc_skip_classify`: an ifb and `mirred` set it). `nf_tables` sees such packets. Packets from
+//! the ifb are slower than this limit, so none of them is dropped.
 
 use cni::{Error, note};
 use netlink::Link;
@@ -14,18 +14,18 @@ use nft::{
 use crate::plan::Plan;
 use crate::policy::{self, Policy};
 
-/// What one attachment has in which table.
+/// The elements of one attachment and their table.
 #[derive(Debug)]
 pub(crate) struct Backstop {
     table: Table,
     elements: Vec<Element>,
-    /// The places of all elements that it could have.
+    /// The keys of all elements that it may have.
     places: [Element; 2],
 }
 
 impl Backstop {
-    /// That of `plan` for what arrives at `host_link`. `None` where what the sandbox sends is not limited, or
-    /// to more than `nf_tables` can count.
+    /// Returns the backstop of `plan` for packets that arrive at `host_link`. Returns `None`
+    /// without an egress limit, or if the rate exceeds what `nf_tables` can count.
     pub fn of(plan: &Plan, host_link: &Link, owner: &str) -> Option<Self> {
         let limit = plan.egress.as_ref()?;
         let bytes = limit.rate.bytes();
@@ -51,11 +51,12 @@ impl Backstop {
         })
     }
 
-    /// Puts it in the place of whatever the link had. What is there stays. A kernel without the parts of
-    /// `nf_tables` that it takes is reported, and no error: limits worked there before.
+    /// Adds the elements and replaces others of the link; unchanged elements stay. If the kernel
+    /// lacks a required part of `nf_tables`, this reports it and succeeds: limits worked there
+    /// before.
     ///
     /// # Errors
-    /// Code 11 where others do not cease to change the rules; whatever the kernel refuses.
+    /// Code 11 if other processes keep changing the rules; refusals of the kernel.
     pub fn put(&self) -> anyhow::Result<()> {
         match self.try_put() {
             Err(error) if error.is_unsupported() => {
@@ -81,10 +82,10 @@ impl Backstop {
         Ok(())
     }
 
-    /// Removes it again where the attachment is gone, which is asked in the same generation of the rules: an ADD
-    /// beside this makes its ifb before its elements.
+    /// Removes the elements again if the attachment is gone. `is_gone` is checked in the same
+    /// generation of the rules, because a concurrent ADD creates its ifb before its elements.
     ///
-    /// # Errors
+    /// As [`Self::put`], and errors of `is_gone`.
     /// As [`Self::put`], and those of `is_gone`.
     pub fn take_back(&self, is_gone: impl Fn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
         let connection = Connection::open()?;
@@ -104,10 +105,11 @@ impl Backstop {
         chains.map_err(coded)
     }
 
-    /// What is not as [`Self::put`] leaves it; nothing where the kernel lacks a part of it, as it did at ADD.
+    /// Returns messages about what [`Self::put`] would change; empty if the kernel lacks a required
+    /// part, as it did at ADD.
     ///
     /// # Errors
-    /// Whatever the kernel refuses.
+    /// Refusals of the kernel.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
         let found = match self.try_differences() {
             Ok(found) if found.is_empty() => return Ok(found),
@@ -134,11 +136,11 @@ impl Backstop {
     }
 }
 
-/// Backstops that go, by one socket: to close it after it deleted anything takes long.
+/// Backstops being removed, with one socket: closing it after a deletion takes long.
 pub(crate) struct Removal {
-    /// `None` where the kernel has no netfilter.
+    /// `None` if the kernel has no netfilter.
     connection: Option<Connection>,
-    /// Whose were removed, each once or a few times.
+    /// Owners of removed elements; an owner may occur several times.
     owners: Vec<String>,
 }
 
@@ -146,7 +148,7 @@ impl Removal {
     /// Opens the socket.
     ///
     /// # Errors
-    /// None can be had.
+    /// The kernel opened no socket.
     pub fn start() -> anyhow::Result<Self> {
         let connection = match Connection::open() {
             Err(error) if error.is_unsupported() => None,
@@ -158,10 +160,11 @@ impl Removal {
         })
     }
 
-    /// Removes the elements whose owner is stale. What is not there, or cannot be, is removed.
+    /// Removes the elements with a stale owner. Absent elements, and those that the kernel cannot
+    /// have, count as removed.
     ///
     /// # Errors
-    /// Whatever the kernel refuses.
+    /// Refusals of the kernel.
     pub fn remove(&mut self, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         let Some(connection) = &self.connection else {
             return Ok(());
@@ -178,8 +181,8 @@ impl Removal {
         Ok(())
     }
 
-    /// Closes the socket without waiting: by the process that deletes a link, or by one of its own. Returns the
-    /// owners of what was removed, each once or a few times.
+    /// Passes the socket to another process, which closes it: the one that deletes a link, or a
+    /// separate one. Returns the owners of removed elements; an owner may occur several times.
     pub fn finish(mut self, link: Option<netlink::Removal>) -> Vec<String> {
         self.owners.dedup();
         let deleted_by = self.connection.filter(|_| !self.owners.is_empty());
@@ -193,10 +196,10 @@ impl Removal {
     }
 }
 
-/// Why there can be no backstop in the network namespace of the calling thread; `None` where there can.
+/// Returns a message if the calling thread's namespace cannot have a backstop.
 ///
 /// # Errors
-/// Whatever else the kernel refuses.
+/// Other refusals of the kernel.
 pub(crate) fn missing() -> anyhow::Result<Option<String>> {
     let connection = Connection::open();
     let tried = connection.and_then(|it| {
@@ -215,8 +218,8 @@ fn without(error: nft::Error) -> String {
     format!("without nf_tables root in a container can send more than its limit: {error:#}")
 }
 
-/// Frames of a bridge's port are seen by tables of family `bridge`, and by those of family `inet` as packets of
-/// the bridge, if at all.
+/// Returns the family for a link: tables of family `bridge` see frames of bridge ports. Tables of
+/// family `inet` see them, if at all, as packets of the bridge.
 fn family_of(host_link: &Link) -> Family {
     match host_link.port {
         Some(_) => Family::Bridge,
@@ -224,8 +227,8 @@ fn family_of(host_link: &Link) -> Family {
     }
 }
 
-/// The same for all attachments: their limits by their links, and where some traffic is not limited, the chain that
-/// knows which.
+/// Returns the table, which is the same for all attachments: limits by link, and the chain for
+/// links on which only a part of the traffic is limited.
 fn table(family: Family) -> Table {
     let set = |name, target| Set {
         name,
@@ -252,7 +255,7 @@ fn table(family: Family) -> Table {
     }
 }
 
-/// Drops what is above the limit of the link that it came by.
+/// Drops packets above the limit of their input link.
 fn limited(rule: Rule) -> Rule {
     rule.when_in(&[Field::InputName], LIMITS).drop()
 }
@@ -270,11 +273,12 @@ const FAMILIES: [Family; 2] = [Family::Bridge, Family::Inet];
 const LIMITS: &str = "limits";
 const POLICIES: &str = "policies";
 
-/// Before other rules and connection tracking spend time on it (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
+/// Priority ahead of other rules and of connection tracking, which need time
+/// (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
 const BEFORE_ALL_ELSE: i32 = -300;
 
-/// The part of the rate that is added: a tenth.
+/// Divisor of the rate for the margin: a tenth.
 const MARGIN: u64 = 10;
 
-/// In bytes: the ifb hands on what left it a moment later, in one go.
+/// Bytes: the ifb passes its packets on in batches.
 const SLACK: u32 = 64 << 10;

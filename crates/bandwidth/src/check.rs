@@ -1,4 +1,4 @@
-//! CHECK: what is, against what ADD leaves.
+//! CHECK: compares the state with that after ADD.
 
 use anyhow::bail;
 use cni::{CheckRequest, Error};
@@ -11,10 +11,10 @@ use crate::config::{Asked, Config};
 use crate::plan::Plan;
 use crate::{host_link, ifb};
 
-/// Compares rates, bursts, queues and the redirect.
+/// Compares rates, bursts, queues, the redirection and the backstop.
 ///
 /// # Errors
-/// All that differs, in one error; code 7 where there is no `prevResult`.
+/// All differences in one error; code 7 without a `prevResult`.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     request.chained()?;
@@ -88,7 +88,7 @@ impl Check<'_> {
         Ok(differences)
     }
 
-    /// The reference makes none.
+    /// Compares the backstop, unless the reference made the ifb: it has none.
     fn backstop(&self, ifb: &Link) -> anyhow::Result<Vec<String>> {
         let owner = self.request.attachment.owner();
         if ifb.alias.as_ref() != Some(&owner) {
@@ -116,7 +116,7 @@ impl Check<'_> {
             return Ok(Vec::new());
         };
         let differences = leaving.differences(limit, traffic)?;
-        // One that the reference made is as its ADD left it.
+        // Limits of the reference count as unchanged.
         let bits = asked.burst.bits();
         if differences.is_empty()
             || *traffic == Traffic::All && leaving.is_of_reference(asked.rate, bits)?

@@ -1,4 +1,4 @@
-//! What was asked: the limits, from wherever they come.
+//! The configuration: limits from all sources.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,28 +11,28 @@ use tc::{BitsPerSecond, Traffic};
 use crate::quantity;
 use crate::raw::RawConfig;
 
-/// What a sandbox is limited to.
+/// Limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// Towards the sandbox.
+    /// Limit towards the sandbox.
     pub ingress: Option<Asked>,
-    /// From the sandbox.
+    /// Limit from the sandbox.
     pub egress: Option<Asked>,
-    /// What is limited.
+    /// The limited traffic.
     pub traffic: Traffic,
 }
 
-/// A limit in one direction.
+/// A limit for one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// The rate.
+    /// Rate.
     pub rate: BitsPerSecond,
-    /// The burst.
+    /// Burst.
     pub burst: AskedBurst,
 }
 
 impl AskedBurst {
-    /// What was written down, which is what the reference goes by.
+    /// Returns the configured bits, which the reference uses.
     pub fn bits(&self) -> u64 {
         match self {
             Self::Chosen { bits, .. } | Self::Derived { bits } => *bits,
@@ -40,32 +40,32 @@ impl AskedBurst {
     }
 }
 
-/// How much may pass at once.
+/// Amount that may pass at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AskedBurst {
-    /// Somebody chose so many bits, under this key.
+    /// The configuration contains these bits under this key.
     Chosen { bits: u64, key: String },
-    /// Nobody chose. The reference takes these bits for a burst all the same.
+    /// No burst is configured. The reference still uses these bits as a burst.
     Derived { bits: u64 },
 }
 
 impl Config {
-    /// Reads the configuration and what the runtime passes.
+    /// Reads the configuration and the runtime's arguments.
     ///
     /// # Errors
-    /// Code 7, naming the key.
+    /// Code 7 with the key.
     pub fn parse(network: &Network) -> Result<Self, Error> {
         Self::of(network.config()?, network.runtime_config()?)
     }
 
-    /// Nothing is limited.
+    /// Returns whether there is no limit.
     pub fn is_idle(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
     }
 
-    /// The plugin's own keys come before `runtimeConfig.bandwidth`, and that before the
-    /// pod's annotations; one source is taken as a whole. In its own keys somebody may have
-    /// written down zeros, which a runtime sends for what nobody asked for.
+    /// Selects one source as a whole: the plugin's own keys, then `runtimeConfig.bandwidth`, then
+    /// the pod's annotations. Zeros count in the own keys only; runtimes send them for unset
+    /// values.
     fn of(own: RawConfig, runtime: RuntimeConfig) -> Result<Self, Error> {
         let of_runtime = runtime.bandwidth.unwrap_or_default();
         let (limits, parent) = if own.is_given() {
@@ -101,7 +101,7 @@ struct RuntimeConfig {
     annotations: BTreeMap<String, String>,
 }
 
-/// Rate and burst of a direction, with the names of their keys.
+/// Rate and burst of one direction, with their keys.
 struct RawLimit {
     rate: u64,
     rate_key: &'static str,
@@ -171,7 +171,7 @@ impl RawLimit {
     }
 }
 
-/// The rates of the pod's annotations, in which no burst is said.
+/// Reads the rates of the pod's annotations, which contain no burst.
 fn annotated(annotations: &BTreeMap<String, String>) -> Result<[RawLimit; 2], Error> {
     let [ingress, egress] = ANNOTATIONS;
     let limit = |rate_key| {
@@ -213,7 +213,7 @@ fn traffic((shaped, unshaped): (Subnets, Subnets)) -> Result<Traffic, Error> {
     }
 }
 
-/// Each once, without its host bits.
+/// Parses CIDRs, without host bits and duplicates.
 fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
     let mut subnets = Vec::new();
     for (index, text) in texts.iter().enumerate() {
@@ -238,17 +238,17 @@ fn words(error: impl Display) -> String {
     error.to_string()
 }
 
-/// What runtimes send for a burst that nobody chose: containerd (`MaxUint32` bits), CRI-O
-/// (`MaxUint32` bytes, less one bit).
+/// Values that runtimes send for an unset burst: containerd (`MaxUint32` bits), CRI-O (`MaxUint32`
+/// bytes, less one bit).
 const SENTINELS: [u64; 2] = [4_294_967_295, 34_359_738_359];
 
-/// Kubernetes quantities in bits a second, towards and from the pod.
+/// Kubernetes quantities in bits per second, towards and from the pod.
 const ANNOTATIONS: [&str; 2] = [
     "kubernetes.io/ingress-bandwidth",
     "kubernetes.io/egress-bandwidth",
 ];
 
-/// What Kubernetes takes.
+/// Bounds in Kubernetes, bits per second.
 const LEAST_ANNOTATED: u64 = 1000;
 const MOST_ANNOTATED: u64 = 1_000_000_000_000_000;
 

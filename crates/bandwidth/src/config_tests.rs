@@ -149,7 +149,7 @@ fn subnets_that_make_no_sense_are_refused_with_their_keys() {
     }
 }
 
-/// What is written down there is what a key means that is not.
+/// Compares the schema's defaults with the values of absent keys.
 #[test]
 fn defaults_are_those_of_the_schema() {
     let schema = include_str!("../../../conf-examples/conflist.schema.json");

@@ -1,5 +1,5 @@
-//! DEL: the backstop and the ifb. The host's end of the pair takes its qdiscs along when it goes, which
-//! is up to the plugin that made it.
+//! DEL: removes the backstop and the ifb. The qdiscs of the pair disappear with it; the plugin that
+//! created the pair deletes it.
 
 use cni::{DelRequest, note};
 use netlink::{Connection, Link, Removal};
@@ -9,14 +9,16 @@ use crate::backstop;
 use crate::host_link;
 use crate::ifb::{self, Found};
 
-/// Deletes the attachment's backstop and its ifb. What is not there is deleted. An ifb of the reference may be another
-/// interface's of the container: it is deleted where no link but the attachment's sends to it.
+/// Deletes the attachment's backstop and ifb; absent ones count as deleted. An ifb of the reference
+/// may belong to another interface of the container. It is deleted if no other link redirects to
+/// it.
 ///
-/// Without an ifb there is no backstop: ADD makes the ifb first, and here it goes last. That spares most containers,
-/// which have no limit, a look at `nf_tables`, which may take as long as another process's deletion.
+/// Without an ifb there is no backstop: ADD creates the ifb first and DEL deletes it last. So DEL
+/// of a container without limits, the most common case, does not access `nf_tables`. Such an access
+/// may wait for another process's deletion.
 ///
 /// # Errors
-/// All that the kernel refuses; each step is tried.
+/// All refusals of the kernel; each step is tried.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("find the ifb");
     let host = Connection::open()?;
@@ -33,13 +35,13 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         Ok(removals) => (Ok(()), removals),
         Err(error) => (Err(error), Vec::new()),
     };
-    // A RELOAD may have put it back. From now on it finds no ifb, and takes it back by itself.
+    // A RELOAD may have restored it meanwhile. From now on it finds no ifb and removes it itself.
     let second = backstop.remove(|it| it == owner);
     backstop.finish(removals.pop());
     cni::all([first, deleted, second])
 }
 
-/// The ifbs that go.
+/// Returns the ifbs to delete.
 fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     let Found { mut own, unclaimed } = ifb::find(host, &request.attachment)?;
     for link in unclaimed {
@@ -54,10 +56,10 @@ fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     Ok(own)
 }
 
-/// Deletes them.
+/// Deletes the ifbs.
 ///
 /// # Errors
-/// All refusals.
+/// All refusals of the kernel.
 pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<Vec<Removal>> {
     let mut removals = Vec::new();
     let deleted = cni::all(ifbs.iter().map(|link| {
@@ -67,7 +69,7 @@ pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<Vec
     deleted.map(|()| removals)
 }
 
-/// The name of a link that sends to `ifb` what arrives at it, and is not the attachment's.
+/// Returns the name of a link of another attachment that redirects to `ifb`.
 fn somebody_else_at(
     ifb: &Link,
     host: &Connection,

@@ -1,4 +1,4 @@
-//! GC: ifbs and backstops of attachments that are not listed.
+//! GC: removes ifbs and backstops of unlisted attachments.
 
 use std::collections::HashSet;
 
@@ -7,11 +7,11 @@ use netlink::{Connection, LinkKind};
 
 use crate::{backstop, ifb};
 
-/// Deletes the ifbs and backstops that belong to this network and to no listed attachment. An ifb of the
-/// reference says nothing of its network, and stays.
+/// Deletes ifbs and backstops of this network that belong to no listed attachment. Ifbs of the
+/// reference do not name their network and stay.
 ///
 /// # Errors
-/// All that went wrong; every one is tried.
+/// All errors; every object is tried.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;

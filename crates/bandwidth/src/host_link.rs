@@ -1,14 +1,14 @@
-//! The host's end of the sandbox's pair, at which the limits are set.
+//! The host's end of the sandbox's pair, which has the limits.
 
 use cni::{AddRequest, DelRequest, Error};
 use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 
-/// Finds it by the other end, which is the sandbox's interface; a plugin earlier in the chain
-/// has reported it.
+/// Finds the host's end by its peer, the sandbox's interface; an earlier plugin of the chain
+/// reported it.
 ///
 /// # Errors
-/// Code 7: there is none, as with macvlan or a device of the host's.
+/// Code 7: there is none, as with macvlan or a device of the host.
 pub(crate) fn find(
     request: &AddRequest,
     host: &Connection,
@@ -42,8 +42,8 @@ pub(crate) fn find(
     .into())
 }
 
-/// The host's end where the result leaves no choice, without a look into the sandbox, which takes a
-/// thread: the sandbox has one interface, and one link of those that were reported leads there.
+/// Returns the host's end if the result is unambiguous: the sandbox has one interface and one
+/// reported link leads to it. This avoids a look into the sandbox, which takes a thread.
 fn only_pair(
     request: &AddRequest,
     host: &Connection,
@@ -69,11 +69,11 @@ fn only_pair(
     }
 }
 
-/// What it may be called, at a DEL: the other end of the sandbox's interface or, where there is no sandbox
-/// any more, what was reported.
+/// Returns possible names of the host's end for DEL: the peer of the sandbox's interface or,
+/// without a sandbox, the reported links.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn names(request: &DelRequest, host: &Connection) -> anyhow::Result<Vec<String>> {
     let sandbox = match &request.netns {
         Some(path) => Connection::open_if_present(path)?,

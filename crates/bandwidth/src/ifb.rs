@@ -1,24 +1,23 @@
-//! The intermediate functional block on which a sandbox's packets wait.
+//! The ifb device that queues a sandbox's packets.
 
 use cni::{Attachment, Error, NetworkName};
 use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Removal, Request};
 use sha2::{Digest as _, Sha512};
 use tc::{Arriving, Leaving, Limit, Module, Traffic};
 
-/// The blocks that bear a name which the attachment's could have.
+/// Ifbs with a name that the attachment's could have.
 pub(crate) struct Found {
-    /// The attachment's, by the alias or, after an ADD that was killed before it could set that, by
-    /// the MAC.
+    /// Ifbs of the attachment, by the alias. An ADD that was killed before it set the alias leaves
+    /// the MAC as a mark.
     pub own: Vec<Link>,
-    /// Without a word on whose they are: of the reference, which names them after the container, whichever
-    /// of its interfaces they are for.
+    /// Ifbs without an owner: the reference names them after the container, whatever the interface.
     pub unclaimed: Vec<Link>,
 }
 
-/// Finds them.
+/// Finds the ifbs.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result<Found> {
     let (owner, mac) = (attachment.owner(), mac(attachment));
     let names = names(attachment);
@@ -33,10 +32,10 @@ pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result
     Ok(Found { own, unclaimed })
 }
 
-/// That on which the packets of `host_link` wait: the attachment's own, or one of the reference.
+/// Returns the ifb behind `host_link`: the attachment's own, or one of the reference.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn find_behind(
     host_link: &Link,
     host: &Connection,
@@ -58,20 +57,20 @@ pub(crate) fn find_behind(
     Ok(None)
 }
 
-/// That of an ADD in `network` that was killed after the message that makes a block and before the
-/// one that says whose it is. The reference's has a MAC that the kernel chose.
+/// Returns whether an ADD in `network` was killed after it created this ifb and before it set the
+/// alias. The reference's ifbs have a MAC that the kernel chose.
 pub(crate) fn is_nameless(link: &Link, network: &NetworkName) -> bool {
     let [a, b] = network.mark();
     let is_ours = |mac: MacAddress| mac.0.starts_with(&[MAC, a, b]);
     link.alias.is_none() && link.mac.is_some_and(is_ours)
 }
 
-/// Makes the attachment's for a link with an MTU of `mtu` bytes, down. Calls `on_made` as soon as it
-/// may be there.
+/// Creates the attachment's ifb, down, for a link with an MTU of `mtu` bytes. Calls `on_made` as
+/// soon as the ifb may exist.
 ///
 /// # Errors
-/// Code 11: another ADD of the attachment has made it meanwhile. Both names belong to others; the
-/// kernel has no such links.
+/// Code 11: a concurrent ADD of the attachment created it. Otherwise both names are taken, or the
+/// kernel has no ifb.
 pub(crate) fn make(
     host: &Connection,
     attachment: &Attachment,
@@ -86,7 +85,7 @@ pub(crate) fn make(
             mtu,
         };
         match host.add_ifb(&ifb) {
-            // By another interface of the container, or of one whose names are the same in a row.
+            // Another interface of the container has the name, or the names collide.
             Err(error) if error.is_already_exists() => taken = Some(error),
             made => {
                 on_made();
@@ -101,10 +100,10 @@ pub(crate) fn make(
     Err(taken.map_or_else(|| anyhow::anyhow!("no name for an ifb"), Into::into))
 }
 
-/// Limits what was just made, tags it with its owner and brings it up.
+/// Limits a new ifb, tags it with its owner and brings it up.
 ///
 /// # Errors
-/// The kernel has no such limits.
+/// The kernel lacks the qdisc.
 pub(crate) fn set_up(
     host: &Connection,
     link: &Link,
@@ -120,10 +119,11 @@ pub(crate) fn set_up(
     Ok(done.map_err(|error| tc::Error::of(Module::Tbf, error))?)
 }
 
-/// Makes the attachment's what an ADD that was cut short, or one of the reference, left: with its limit, up.
+/// Takes over an ifb of an interrupted ADD or of the reference: sets the owner and the limit, and
+/// brings it up.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn adopt(
     host: &Connection,
     link: Link,
@@ -150,10 +150,10 @@ pub(crate) fn adopt(
     Ok(link)
 }
 
-/// Deletes it, and returns when it is gone for everybody; one that is gone is deleted.
+/// Deletes the ifb and returns as soon as no process finds it; an absent one counts as deleted.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<Option<Removal>> {
     match host.remove_link(link) {
         Err(error) if error.is_not_found() => Ok(None),
@@ -161,8 +161,8 @@ pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<Option<Re
     }
 }
 
-/// The name that the reference would choose, and one for where that is another interface's of
-/// the same container, since the reference's says nothing of the interface.
+/// Returns the name that the reference would choose, and a second one. The reference's name does
+/// not include the interface, so another interface of the container may have it.
 pub(crate) fn names(attachment: &Attachment) -> [String; 2] {
     let (network, container) = (attachment.network.as_str(), attachment.container.as_str());
     let interface = attachment.interface.as_str();
@@ -179,8 +179,8 @@ fn name(parts: &[&str]) -> String {
     format!("bwp{digits}")
 }
 
-/// Locally administered, and no end of a pair's. It says which network's it is before the alias
-/// can.
+/// Returns a locally administered MAC that no pair has. It identifies the network before the alias
+/// is set.
 fn mac(attachment: &Attachment) -> MacAddress {
     let mut bytes = [MAC; 6];
     for (byte, digest) in bytes.iter_mut().skip(1).zip(attachment.marked_digest()) {

@@ -1,4 +1,4 @@
-//! What will be done: the limits for a link of a certain MTU.
+//! The limits for a link of a given MTU.
 
 use cni::Error;
 use tc::{Burst, Limit, Traffic};
@@ -8,19 +8,19 @@ use crate::config::{Asked, AskedBurst, Config};
 /// The limits of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Of what leaves by the host's end, towards the sandbox.
+    /// Limit of the host end's egress, towards the sandbox.
     pub ingress: Option<Limit>,
-    /// Of what arrives at the host's end, from the sandbox.
+    /// Limit of the host end's ingress, from the sandbox.
     pub egress: Option<Limit>,
-    /// What is limited.
+    /// The limited traffic.
     pub traffic: Traffic,
 }
 
 impl Plan {
-    /// Decides the bursts for an MTU of `mtu` bytes.
+    /// Computes the bursts for an MTU of `mtu` bytes.
     ///
     /// # Errors
-    /// Code 7: a burst that somebody chose is out of bounds, which are told.
+    /// Code 7 with the bounds: a configured burst is out of range.
     pub fn new(config: &Config, mtu: u32) -> Result<Self, Error> {
         let limit = |asked: &Option<Asked>| asked.as_ref().map(|it| limit(it, mtu)).transpose();
         Ok(Self {

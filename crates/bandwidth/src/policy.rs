@@ -1,4 +1,5 @@
-//! Which packets the backstop limits, where the limit is for some subnets: those that filters send to the ifb.
+//! Packets that the backstop limits if a limit applies to some subnets: those that filters redirect
+//! to the ifb.
 
 use ipnetwork::IpNetwork;
 use nft::Rule;
@@ -7,15 +8,16 @@ use tc::{Case, Traffic};
 
 /// A chain that attachments with the same subnets share.
 pub(crate) struct Policy {
-    /// Its name.
+    /// Name.
     pub chain: String,
-    /// Its rules.
+    /// Rules.
     pub rules: Vec<Rule>,
 }
 
-/// The chain for `traffic`; `None` where all traffic is limited. `limited` ends a rule with the limit.
+/// Returns the chain for `traffic`; `None` if all traffic is limited. `limited` adds the limit to a
+/// rule.
 ///
-/// What is too short to have an address is limited, too.
+/// Packets too short for an address are limited, too.
 pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Policy> {
     if *traffic == Traffic::All {
         return None;
@@ -35,8 +37,8 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Po
     })
 }
 
-/// Without subnets within others of the same case: a packet that came to two rules with the limit would count
-/// twice.
+/// Removes subnets within others of the same case: a packet that matched two limiting rules would
+/// count twice.
 fn outermost(cases: &[(IpNetwork, Case)]) -> Vec<(IpNetwork, Case)> {
     let mut outermost = cases.to_owned();
     outermost.retain(|(inner, case)| {

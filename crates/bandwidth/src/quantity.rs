@@ -1,15 +1,15 @@
-//! Quantities as Kubernetes writes them: `10M`, `1.5Gi`, `1e6`.
+//! Parses quantities of Kubernetes: `10M`, `1.5Gi`, `1e6`.
 //!
 //! Source: k8s.io/apimachinery, `pkg/api/resource/quantity.go`.
 
-/// The value, rounded up to a whole number; `None` where the text is no quantity, is
-/// negative, or is beyond all measure.
+/// Returns the value, rounded up to a whole number. Returns `None` if the text is not a quantity,
+/// is negative, or is too large.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // More digits than this say nothing, for the numbers that are taken.
+    // Valid values never have more digits.
     if whole.is_empty() && fraction.is_empty() || number.len() > MOST_DIGITS {
         return None;
     }
@@ -25,7 +25,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     u64::try_from(value).ok()
 }
 
-/// A multiplier, and a power of ten.
+/// Returns a multiplier and a power of ten.
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
     let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];

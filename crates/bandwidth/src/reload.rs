@@ -1,4 +1,4 @@
-//! RELOAD: what ADD put into `nf_tables`, once more.
+//! RELOAD: restores the elements of ADD in `nf_tables`.
 
 use anyhow::{Context as _, bail};
 use cni::{CheckRequest, Error};
@@ -10,13 +10,14 @@ use crate::config::Config;
 use crate::plan::Plan;
 use crate::{host_link, ifb};
 
-/// Puts back the backstop; what is there stays untouched. An attachment that the reference limited gets one.
+/// Restores the backstop; existing elements stay untouched. An attachment that the reference
+/// limited gets one.
 ///
-/// DEL and GC delete the ifb before their last look for the backstop. So one that looks too early to find what is added
-/// here has deleted the ifb by then, and what was added is taken back.
+/// DEL and GC delete the ifb before they last look for the backstop. If they look too early to find
+/// elements added here, the ifb is already gone, and this function removes the elements.
 ///
 /// # Errors
-/// Code 7 where there is no `prevResult`; the pair or the ifb is gone; whatever the kernel refuses.
+/// Code 7 without a `prevResult`; the pair or the ifb does not exist; refusals of the kernel.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     request.chained()?;

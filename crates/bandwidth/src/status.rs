@@ -1,4 +1,4 @@
-//! STATUS: what could not be limited.
+//! STATUS: reports missing kernel features.
 
 use cni::{StatusRequest, note};
 use netlink::Connection;
@@ -7,10 +7,10 @@ use netns::Netns;
 use crate::backstop;
 use crate::config::Config;
 
-/// Reports on standard error what the kernel lacks: sandboxes without limits still work.
+/// Reports missing kernel features on standard error: sandboxes without limits still work.
 ///
 /// # Errors
-/// The configuration makes no sense.
+/// The configuration is invalid.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network)?;
     let missing = Netns::run_in_new(|| {

@@ -1,15 +1,16 @@
-//! Which keys the plugins know, as their configuration types have it.
+//! The keys that the plugins know, from their configuration types.
 //!
-//! `conf-examples/conflist.schema.json` and the table here are written by the test `generate`, which names the
-//! modules `raw.rs` of the plugins; `SCHEMA_UPDATE=1 cargo test -p schema` writes them anew. Knows nothing of
-//! values: what makes no sense is found by the plugin, or by the JSON Schema.
+//! The test `generate` writes `conf-examples/conflist.schema.json` and the table of this crate. It
+//! reads the modules `raw.rs` of the plugins; `SCHEMA_UPDATE=1 cargo test -p schema` updates both
+//! files. This crate does not know values: the plugin or the JSON Schema rejects invalid ones.
 
 mod keys;
 
-/// The keys of one plugin of a list, in their written case and with their parents, as in
-/// `ipam.ranges[][].subnet`; `None` where the plugin is none of ours. Plugins match them in any case.
+/// Returns the keys of a plugin in their canonical spelling and with their parents, as in
+/// `ipam.ranges[][].subnet`. Returns `None` for a plugin outside this suite. Plugins match keys in
+/// any case.
 ///
-/// `bridge` has none of the keys of `ipam`, which are those of the plugin that `ipam.type` names.
+/// The keys of `bridge` do not include those of `ipam`, which belong to the plugin of `ipam.type`.
 pub fn known_keys(plugin: &str) -> Option<&'static [&'static str]> {
     let found = keys::KEYS.iter().find(|(name, _)| *name == plugin);
     found.map(|(_, keys)| *keys)

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const PLUGINS: [&str; 5] = ["bandwidth", "bridge", "host-local", "loopback", "portmap"];
 
-/// The head of a table of keys.
+/// Head of a table of keys.
 const HEAD: &str = "| key | type | default | meaning | bad input gets |";
 
 /// A row of a table of keys.
@@ -42,12 +42,12 @@ fn schema() -> Value {
     serde_json::from_str(&read("conf-examples/conflist.schema.json")).unwrap()
 }
 
-/// The words between backticks.
+/// Returns the words between backticks.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The rows of the table of keys by key.
+/// Returns the rows of the table of keys by key.
 fn table(page: &str) -> BTreeMap<String, Row> {
     let lines = page.lines().skip_while(|line| *line != HEAD).skip(2);
     let mut table = BTreeMap::new();
@@ -63,7 +63,7 @@ fn table(page: &str) -> BTreeMap<String, Row> {
     table
 }
 
-/// The schemas of all keys with their parents, and whether a key is required.
+/// Returns the schemas of all keys with their parents, and whether a key is required.
 fn keys(parent: &str, schema: &Value) -> BTreeMap<String, (Value, bool)> {
     let mut found = BTreeMap::new();
     for (key, of_key) in schema["properties"].as_object().into_iter().flatten() {
@@ -81,7 +81,8 @@ fn keys(parent: &str, schema: &Value) -> BTreeMap<String, (Value, bool)> {
     found
 }
 
-/// The keys of a plugin that its page tells: not those of all plugins, nor the `type` of `ipam`.
+/// Returns the keys that a plugin's page describes: without the common ones and the `type` of
+/// `ipam`.
 fn own_keys(plugin: &str) -> BTreeMap<String, (Value, bool)> {
     let schema = schema();
     let mut own = keys("", &schema["$defs"][plugin]);
@@ -95,7 +96,7 @@ fn common_keys() -> BTreeMap<String, (Value, bool)> {
     keys("", &schema()["$defs"]["loopback"])
 }
 
-/// A row says what the schema of its key does.
+/// Compares a row with the schema of its key.
 fn expect_same(key: &str, row: &Row, (schema, is_required): &(Value, bool)) {
     let words: Vec<_> = words(&row.r#type).collect();
     let stated = match row.r#type.split([',', ' ']).next().unwrap() {
@@ -154,7 +155,7 @@ fn tables_of_keys_are_those_of_the_schema() {
         expect_same_keys(plugin, &table(&page(plugin)), &own_keys(plugin));
     }
     let mut common = common_keys();
-    // A plugin without it is none.
+    // The key `type` is required in every plugin.
     common.get_mut("type").unwrap().1 = true;
     let page = "crates/every-plugin.md";
     expect_same_keys(page, &table(&read(page)), &common);
@@ -201,7 +202,7 @@ fn examples_of_the_pages_are_valid() {
     }
 }
 
-/// The steps that a plugin marks, by its source.
+/// Returns the steps that a plugin marks in its source.
 fn steps(plugin: &str) -> BTreeSet<String> {
     let files = fs::read_dir(top().join("crates").join(plugin).join("src")).unwrap();
     let sources = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default());
@@ -245,7 +246,7 @@ fn pages() -> Vec<PathBuf> {
     directories.iter().flat_map(of_directory).collect()
 }
 
-/// As GitHub makes it of a headline.
+/// Returns the anchor that GitHub makes of a headline.
 fn anchor(headline: &str) -> String {
     let kept = headline.to_lowercase().replace(' ', "-");
     kept.chars()

@@ -1,4 +1,4 @@
-//! A list, whatever its plugins are, with the plugins of it.
+//! The schema of a list with all plugins.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::plugins::{ipam, plugins};
 
-/// The JSON Schema of a conflist.
+/// Returns the JSON Schema of a conflist.
 pub fn schema() -> Value {
     let mut definitions = json!({"host-local": ipam()});
     let mut rules = Vec::new();
@@ -32,7 +32,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The keys of a list, of which a runtime may know more.
+/// Returns the keys of a list; runtimes may know more.
 ///
 /// Source: CNI specification 1.1.0, section 1.
 fn list() -> Value {
@@ -60,7 +60,7 @@ fn list() -> Value {
     })
 }
 
-/// What is of this type has its keys.
+/// Returns a rule: an object with this `type` has the plugin's keys.
 fn when(plugin: &str) -> Value {
     json!({
         "if": {"properties": {"type": {"const": plugin}}, "required": ["type"]},
@@ -68,7 +68,7 @@ fn when(plugin: &str) -> Value {
     })
 }
 
-/// `src/keys.rs`
+/// Returns the content of `src/keys.rs`.
 pub fn table() -> String {
     let mut text = "//! Written by the test `generate`.\n\n#[rustfmt::skip]\n\
         pub(crate) const KEYS: &[(&str, &[&str])] = &[\n"
@@ -84,7 +84,8 @@ pub fn table() -> String {
     text
 }
 
-/// host-local is no plugin of a list, but its keys stand in one, below `ipam`.
+/// Returns the keys by plugin. host-local is not a plugin of a list, but its keys occur below
+/// `ipam`.
 fn keys_by_plugin() -> Vec<(&'static str, Vec<String>)> {
     let mut all: Vec<_> = plugins()
         .map(|(name, schema)| (name, keys("", &schema)))
@@ -96,7 +97,7 @@ fn keys_by_plugin() -> Vec<(&'static str, Vec<String>)> {
     all
 }
 
-/// Those of a schema and what it holds, after their parents.
+/// Returns the keys of a schema and of its nested objects, prefixed by their parents.
 fn keys(parent: &str, schema: &Value) -> Vec<String> {
     let properties = schema["properties"].as_object().into_iter().flatten();
     let mut found = Vec::new();

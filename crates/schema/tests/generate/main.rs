@@ -1,4 +1,4 @@
-//! Writes the schema of conflists and the table of keys, or compares them with what is there.
+//! Writes the schema of conflists and the table of keys, or compares them with the files.
 
 #![expect(
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-// The modules of the plugins know it by this name.
+// The plugins' modules use the type by this path.
 use plugins::WhenFull;
 
 /// A path from the top of the source tree.
@@ -24,7 +24,7 @@ fn path(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The file holds `text`, or is written, where that is asked for.
+/// Checks that the file contains `text`, or writes it if `SCHEMA_UPDATE` is set.
 #[track_caller]
 fn expect_written(name: &str, text: &str) {
     let path = path(name);
@@ -63,7 +63,7 @@ fn a_plugin_knows_its_own_keys_and_those_of_all() {
     assert_eq!(schema::known_keys("tuning"), None);
 }
 
-/// Whether a list of this one plugin is valid.
+/// Returns whether a list with only this plugin is valid.
 fn is_valid(plugin: &Value) -> bool {
     let list = json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [plugin]});
     jsonschema::is_valid(&conflist::schema(), &list)

@@ -1,4 +1,4 @@
-//! The keys of each plugin, by the modules of the plugins themselves.
+//! The keys of each plugin, from the plugins' own modules.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ mod host_local;
 #[path = "../../../portmap/src/raw.rs"]
 mod portmap;
 
-/// As `cni::WhenFull`, which has nothing to do with schemas.
+/// A copy of `cni::WhenFull`, which does not depend on schemars.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase", extend("default" = "warn"))]
 #[expect(dead_code, reason = "it is described, never made")]
@@ -28,21 +28,24 @@ pub enum WhenFull {
     Fail,
 }
 
-/// What every plugin knows.
+/// The keys of every plugin.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it is described, never made")]
 struct Common {
     /// The plugin's file name.
     r#type: String,
-    /// What the runtime may pass in `runtimeConfig`, such as `portMappings`, `bandwidth`, `mac`, `ips`.
+    /// Capabilities for which the runtime passes values in `runtimeConfig`, such as `portMappings`,
+    /// `bandwidth`, `mac`, `ips`.
     capabilities: Option<BTreeMap<String, bool>>,
-    /// `args.cni` holds arguments by convention, such as `ips` and `mac`.
+    /// Arguments by convention in `args.cni`, such as `ips` and `mac`.
     args: Option<Map<String, Value>>,
-    /// The absolute path of a file that tells each invocation; nothing is logged where it is absent or empty.
+    /// Absolute path of a file with a line for each invocation; nothing is logged if it is absent
+    /// or empty.
     #[schemars(regex(pattern = "^(/.*)?$"))]
     log_file: Option<String>,
-    /// What is logged: failures, each invocation, or with its steps and its configuration.
+    /// Amount of logging: failures, each invocation, or each invocation with its steps and
+    /// configuration.
     log_level: Option<LogLevel>,
 }
 
@@ -55,27 +58,27 @@ enum LogLevel {
     Debug,
 }
 
-/// Who leases addresses.
+/// The keys of a plugin with an IPAM plugin.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it is described, never made")]
 struct Delegating {
-    /// `type` names the plugin that leases addresses; the rest is that plugin's. Without it the
-    /// interface has no address.
+    /// IPAM plugin, named by its key `type`, with that plugin's keys. The interface has no address
+    /// without it.
     ipam: Option<Map<String, Value>>,
-    /// How long that plugin may work on one verb.
+    /// Time limit of the IPAM plugin for one verb.
     #[schemars(extend("default" = "60s"))]
     ipam_timeout: Option<String>,
 }
 
-/// The keys of `ipam` for host-local, with its `type`.
+/// Returns the keys of `ipam` for host-local, with its `type`.
 pub fn ipam() -> Value {
     let mut schema = described::<host_local::RawConfig>();
     schema["properties"]["type"] = json!({"const": "host-local"});
     closed(schema)
 }
 
-/// A plugin of a list and its keys, with those of all.
+/// Returns the plugins of a list and their keys, including the common ones.
 pub fn plugins() -> [(&'static str, Value); 4] {
     let bridge = [described::<bridge::RawConfig>(), described::<Delegating>()];
     [
@@ -99,13 +102,14 @@ fn plugin<const N: usize>(own: [Value; N]) -> Value {
     closed(whole)
 }
 
-/// What is not listed is not known.
+/// Forbids unlisted keys.
 fn closed(mut schema: Value) -> Value {
     schema["additionalProperties"] = false.into();
     schema
 }
 
-/// A schema as people write one: absent keys instead of nulls, no names of Rust's types.
+/// Returns a schema in the form that people write: absent keys instead of nulls, no names of Rust
+/// types.
 fn described<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
