@@ -1,4 +1,4 @@
-//! ADD: lease, bridge, pair, sandbox, and the way back.
+//! ADD: lease, bridge, pair and sandbox, with a rollback.
 
 use anyhow::Context as _;
 use cni::delegate::{Delegate, Waiting};
@@ -19,11 +19,11 @@ use crate::plan::{self, Plan};
 use crate::sandbox::{DEADLINE, Sandbox};
 use crate::vlan;
 
-/// Joins the sandbox to the bridge and answers what was made.
+/// Joins the sandbox to the bridge and returns the result.
 ///
 /// # Errors
-/// Whatever stands in the way. The pair and the lease are gone again by then; the bridge
-/// stays, since others may use it already.
+/// The reason of a failure. ADD has deleted the pair and released the lease by then. The bridge
+/// stays, since other containers may use it already.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let config = Config::parse(&request.network, &request.args()?)?;
     expect_first_of_chain(request)?;
@@ -55,7 +55,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// The reference takes them without a word, so they are no error.
+/// Reports keys without an effect; the reference accepts them silently, so they are not errors.
 fn note_idle_keys(config: &Config) {
     if config.gateway != Gateway::None && config.container_link != ContainerLink::Addressed {
         note("isGateway and isDefaultGateway do nothing without ipam, which leases the addresses");
@@ -65,7 +65,7 @@ fn note_idle_keys(config: &Config) {
     }
 }
 
-/// Before this plugin there is no interface, but for `lo`, which is no network's.
+/// Checks that no earlier plugin made an interface except `lo`, which belongs to no network.
 fn expect_first_of_chain(request: &AddRequest) -> Result<(), Error> {
     let made = request.prev_result.iter().flat_map(|it| &it.interfaces);
     match made.into_iter().find(|interface| interface.name != "lo") {
@@ -79,13 +79,13 @@ fn expect_first_of_chain(request: &AddRequest) -> Result<(), Error> {
     }
 }
 
-/// When addresses are leased, and by whom.
+/// The IPAM plugin, and when it runs.
 enum Lease<'a> {
-    /// Never.
+    /// None.
     None,
-    /// Before there is a link, by a plugin that is started already.
+    /// It is started already and runs before the link exists.
     BeforeLink(Waiting<'a>),
-    /// By a plugin that may want to find the link.
+    /// It may look for the link, so it runs after the link exists.
     AfterLink(Delegate<'a>),
 }
 
@@ -101,11 +101,11 @@ impl<'a> Lease<'a> {
     }
 }
 
-/// Delegates that are known not to look into the sandbox: they may run before there is
-/// anything in it.
+/// IPAM plugins that are known not to look into the sandbox, so they may run before the link
+/// exists.
 const SANDBOX_BLIND: &[&str] = &["host-local", "static"];
 
-/// One attachment in the making.
+/// An attachment in progress.
 struct Attach<'a> {
     undo: Undo<'a>,
     made: &'a Made,
@@ -117,7 +117,7 @@ struct Attach<'a> {
     host_name: String,
 }
 
-/// Both ends of the pair, and the bridge as it is since they joined it: the kernel may have lowered its MTU.
+/// Both ends of the pair, and the bridge after they joined it: the kernel may have lowered its MTU.
 struct Pair {
     bridge: Link,
     host: Link,
@@ -125,7 +125,8 @@ struct Pair {
 }
 
 impl Attach<'_> {
-    /// Before anything is done, so that a second ADD leaves the first one's work alone.
+    /// Checks that the attachment does not exist; a second ADD must not change the first one's
+    /// work.
     fn expect_nothing_there(&self) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
         if self.host.find_link(&self.host_name)?.is_some() {
@@ -140,7 +141,7 @@ impl Attach<'_> {
         Ok(())
     }
 
-    /// How to undo what is found by the attachment alone.
+    /// Adds the rollback steps, which find their objects by the attachment.
     fn prepare_undo(&mut self) {
         let (made, request) = (self.made, self.request);
         let undo = &mut self.undo;
@@ -151,15 +152,15 @@ impl Attach<'_> {
         });
     }
 
-    /// The lease decides the MAC: the delegate runs while the bridge is ensured, then the
-    /// pair is made.
+    /// Leases before the link exists, since the address determines the MAC. The IPAM plugin runs
+    /// while the bridge is ensured.
     fn lease_first(&mut self, delegate: Waiting<'_>) -> anyhow::Result<AddResult> {
         let running = delegate.proceed()?;
         cni::step("ensure the bridge");
         let bridge = host::ensure_bridge(self.host, self.config);
         cni::step("lease addresses");
         let lease = running.result();
-        // What it refused, an ADD beside this one may have.
+        // An address that the IPAM plugin refused may belong to a concurrent ADD.
         let is_refused = lease.as_ref().is_err_and(Error::is_answer);
         self.made.lease.set(!is_refused);
         let (bridge, lease) = (bridge?, lease?);
@@ -169,7 +170,7 @@ impl Attach<'_> {
         self.configure(&bridge, pair, (plan, lease))
     }
 
-    /// Nobody leases addresses: the link is the container's to configure.
+    /// Joins a sandbox without leased addresses: the container configures the link itself.
     fn without_lease(&mut self) -> anyhow::Result<AddResult> {
         cni::step("ensure the bridge");
         let bridge = host::ensure_bridge(self.host, self.config)?;
@@ -178,7 +179,7 @@ impl Attach<'_> {
         self.configure(&bridge, pair, (Plan::default(), AddResult::default()))
     }
 
-    /// The delegate finds the link up in the sandbox, with the MAC that it keeps.
+    /// Joins the link first: the IPAM plugin finds it up in the sandbox, with its final MAC.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
         cni::step("ensure the bridge");
         let bridge = host::ensure_bridge(self.host, self.config)?;
@@ -217,7 +218,7 @@ impl Attach<'_> {
             sandbox: self.namespace,
         };
         let made = self.host.add_veth(&pair, self.port_changes());
-        // Any other refusal may come after the pair was made.
+        // The kernel may have created the pair before any other refusal.
         let is_anothers = made.as_ref().is_err_and(netlink::Error::is_already_exists);
         self.made.pair.set(!is_anothers);
         let (host, joined) = made.map_err(|error| {
@@ -283,7 +284,7 @@ impl Attach<'_> {
         Ok(self.result(bridge, &pair, (plan, lease)))
     }
 
-    /// Before there is anything in the sandbox that could send.
+    /// Adds the `nf_tables` elements before the sandbox can send.
     fn protect(&self, bridge: &Bridge, pair: &Pair, plan: &Plan) -> anyhow::Result<()> {
         cni::step("protect the pair");
         let mac = pair.container.mac;
@@ -298,17 +299,18 @@ impl Attach<'_> {
         Ok(())
     }
 
-    /// Last of all: with it the pair comes up, and the kernel announces the container's IPv6
-    /// addresses to every port of the bridge. While it does it answers hardly any request.
+    /// Brings the port up, as the last step. The pair comes up with it, and the kernel announces
+    /// the container's IPv6 addresses to all ports of the bridge. During that time it answers
+    /// hardly any requests.
     fn bring_up_port(&self, pair: &Pair) -> anyhow::Result<Link> {
         cni::step("bring up the port");
         let port = &pair.host.name;
         Ok(self.host.change_link(port, &[LinkChange::Up])?)
     }
 
-    /// Waits until the bridge has enabled the port. Without the spanning tree protocol it forwards from then on;
-    /// the kernel's takes another 30 s, and one in user space (`stp_state` 2) lets the port begin as blocked. ADD
-    /// waits for neither.
+    /// Waits until the bridge has enabled the port. Without the spanning tree protocol (STP) the
+    /// port forwards from then on. The kernel's STP takes another 30 s; STP in user space
+    /// (`stp_state` 2) starts with a blocked port. ADD waits for neither.
     fn wait_for_port(&self, port: Link) -> anyhow::Result<Link> {
         let works = |link: &Link| {
             let is_enabled = |port: BridgePort| port.state != PortState::Disabled;

@@ -1,4 +1,4 @@
-//! CHECK: what is, against what ADD reported.
+//! CHECK: compares the state with the result of ADD.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,14 +19,14 @@ use crate::sandbox::Sandbox;
 use crate::vlan::{self, DefaultVlan};
 use crate::{del, plan};
 
-/// Asks the delegate first, then compares links, addresses, routes and sysctls.
+/// Runs the IPAM plugin's CHECK, then compares links, addresses, routes and sysctls.
 ///
-/// Later plugins of the chain may have changed MTUs, taken routes out of the result or moved them to other
-/// tables, and added addresses of other interfaces. The MTU of a network may be lowered while pods run. None of
-/// that is a difference.
+/// Later plugins of the chain may change MTUs, remove routes from the result or move them to other
+/// tables, and add addresses of other interfaces. An operator may lower a network's MTU while
+/// containers run. None of these is a difference.
 ///
 /// # Errors
-/// All that differs, in one error; code 7 where there is no `prevResult` to compare with.
+/// All differences in one error; code 7 without a `prevResult`.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &request.args()?)?;
     let expected = request.chained()?;
@@ -59,7 +59,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     )
 }
 
-/// The container's link in `interfaces`.
+/// Returns the index of the container's link in `interfaces`.
 fn place_of_container(request: &CheckRequest, expected: &AddResult) -> Option<usize> {
     let name = request.attachment.interface.as_str();
     let is_it = |it: &Interface| it.sandbox.is_some() && it.name == name;
@@ -67,7 +67,7 @@ fn place_of_container(request: &CheckRequest, expected: &AddResult) -> Option<us
 }
 
 struct Check<'a> {
-    /// The container's link.
+    /// The container's link in `prevResult`.
     reported: Option<&'a Interface>,
     plan: Plan,
     request: &'a CheckRequest,
@@ -119,13 +119,13 @@ impl Check<'_> {
         Ok(found.0)
     }
 
-    /// What is reported of a link of the host.
+    /// Returns a link of the host from `prevResult`.
     fn on_host(&self, name: &str) -> Option<&Interface> {
         let mut reported = self.expected.interfaces.iter();
         reported.find(|it| it.sandbox.is_none() && it.name == name)
     }
 
-    /// The sandbox of the result, where it is not the one of the request.
+    /// Returns a message if the result names another sandbox than the request.
     fn other_sandbox(&self) -> Option<String> {
         let (asked, reported) = (&self.request.netns, self.reported?.sandbox.as_ref()?);
         let is_same = asked.as_path() == Path::new(reported)
@@ -134,8 +134,8 @@ impl Check<'_> {
         (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
     }
 
-    /// The host's end is found from the container's, so that an attachment of the
-    /// reference is checked as well.
+    /// Checks the host's end, which is found by the container's, so this covers attachments of the
+    /// reference.
     fn port(&self, bridge: &Link, container: &Link, found: &mut Differences) -> anyhow::Result<()> {
         let Some(port) = self.host.other_end(container, self.namespace)? else {
             found.0.push(format!(
@@ -163,7 +163,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What keeps guard over an attachment of the reference, only the reference knows.
+    /// Checks the `nf_tables` elements, except for attachments of the reference, which has its own
+    /// rules.
     fn protection(
         &self,
         (bridge, port): (&Link, &Link),
@@ -207,7 +208,8 @@ impl Check<'_> {
                 format!("{name} does not carry {wanted}")
             });
         }
-        // Earlier versions and the reference leave ports in the default VLAN, untagged: those go on.
+        // Earlier versions and the reference leave ports in the default VLAN, untagged; such ports
+        // are accepted.
         let left = vlan::default_vlan(bridge).filter(|_| *default_vlan == DefaultVlan::Leave);
         let tagged = left.map(|left| PortVlans {
             tagging: Tagging::Tagged,
@@ -282,7 +284,7 @@ impl Check<'_> {
                 Ok(value) => found.unless(value == "1", || {
                     format!("sysctl {} is {value}, not 1", sysctl.key())
                 }),
-                // Without the module there is nothing that ADD could have set.
+                // Without the module ADD could not set anything.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -291,7 +293,7 @@ impl Check<'_> {
     }
 }
 
-/// What a namespace is known by, whatever the path.
+/// Returns the identity of a namespace, whatever its path.
 fn inode(namespace: &Path) -> Option<(u64, u64)> {
     let file = fs::metadata(namespace).ok()?;
     Some((file.dev(), file.ino()))

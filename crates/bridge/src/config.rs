@@ -1,4 +1,4 @@
-//! What was asked: the configuration's keys, and what they mean together.
+//! The configuration: its keys and the rules between them.
 
 use cni::result::Dns;
 use cni::{CniArgs, Error, InterfaceName, Network, WhenFull};
@@ -9,129 +9,129 @@ use crate::masquerade::{Masquerade, RawMasquerade};
 use crate::raw::{RawConfig, RawDns};
 use crate::vlan::{Access, DefaultVlan, RawVlans, Vlans};
 
-/// What the keys of the configuration mean.
+/// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// The bridge's name.
+    /// Name of the bridge.
     pub bridge: InterfaceName,
-    /// What the bridge is to the containers.
+    /// Role of the bridge for the containers.
     pub gateway: Gateway,
-    /// Whether another address of the bridge gives way to the gateway's.
+    /// Treatment of other addresses on the bridge.
     pub other_address: OtherAddress,
-    /// The MTU of the pair and of a bridge that is made.
+    /// MTU of the pair and of a new bridge.
     pub mtu: MtuChoice,
-    /// How a frame finds its way back to the port that it came from.
+    /// Path of a frame back to its own port.
     pub port_mode: PortMode,
-    /// The VLANs that the port carries.
+    /// VLANs of the port.
     pub vlans: Vlans,
-    /// Whether it stays in the bridge's default VLAN, too.
+    /// Whether the port stays in the bridge's default VLAN.
     pub default_vlan: DefaultVlan,
-    /// What becomes of frames from another MAC than the container's.
+    /// Treatment of frames from a MAC other than the container's.
     pub mac_check: MacCheck,
-    /// What leaves from the host's address, where anything does.
+    /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
-    /// What the port exchanges frames with.
+    /// Ports that the port exchanges frames with.
     pub isolation: Isolation,
-    /// What becomes of the container's end.
+    /// State of the container's end.
     pub container_link: ContainerLink,
     /// Duplicate address detection for IPv6 inside the sandbox.
     pub dad: netlink::Dad,
-    /// `net.bridge.bridge-nf-call-*`.
+    /// Whether ADD sets `net.bridge.bridge-nf-call-*`.
     pub bridge_nf_call: BridgeNfCall,
-    /// Replaces the name resolution that the delegate reports, where it was asked for.
+    /// Replaces the IPAM plugin's name resolution, if configured.
     pub dns: Option<Dns>,
-    /// The MAC that was asked for the container's end.
+    /// Requested MAC of the container's end.
     pub mac: Option<MacAddress>,
-    /// What STATUS says where the bridge has no port left.
+    /// Result of STATUS if the bridge has no free port.
     pub when_full: WhenFull,
 }
 
-/// What the bridge is to the containers.
+/// Role of the bridge for the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gateway {
-    /// A switch, no more.
+    /// Only a switch.
     None,
-    /// It bears the gateway addresses.
+    /// The bridge has the gateway addresses.
     Bridge,
-    /// And the containers' default routes lead there.
+    /// The containers' default routes lead to the gateway addresses, too.
     DefaultRoute,
 }
 
-/// What to do with an address on the bridge that is in the gateway's way.
+/// Treatment of an address on the bridge that conflicts with the gateway's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OtherAddress {
     /// ADD fails.
     Refuse,
-    /// `forceAddress`: it is replaced.
+    /// `forceAddress`: ADD replaces it.
     Replace,
-    /// It stays beside the gateway's.
+    /// It stays beside the gateway's address.
     Keep,
 }
 
-/// Where the MTU comes from.
+/// Source of the MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MtuChoice {
-    /// In bytes, 68 to 65,535.
+    /// Configured, in bytes, 68 to 65,535.
     Asked(u32),
-    /// From the host's uplinks, less `overhead` bytes.
+    /// Detected from the host's uplinks, minus `overhead` bytes.
     Detect {
-        /// Bytes that an encapsulation takes.
+        /// Bytes of an encapsulation.
         overhead: u32,
     },
 }
 
-/// How a frame finds its way back to the port that it came from.
+/// Path of a frame back to its own port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PortMode {
-    /// It does not.
+    /// None.
     Plain,
-    /// `hairpinMode`: the port reflects.
+    /// `hairpinMode`: the port reflects frames.
     Hairpin,
-    /// `promiscMode`: the bridge receives everything and the host answers.
+    /// `promiscMode`: the bridge receives all frames and the host answers.
     Promiscuous,
 }
 
-/// What becomes of frames from another MAC than the container's.
+/// Treatment of frames from a MAC other than the container's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MacCheck {
     /// They pass.
     None,
-    /// `macspoofchk`: they are dropped as they arrive.
+    /// `macspoofchk`: the host drops them on arrival.
     Drop,
 }
 
-/// What a port exchanges frames with.
+/// Ports that a port exchanges frames with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Isolation {
-    /// Every other port, and the bridge itself.
+    /// All ports and the bridge itself.
     None,
-    /// `portIsolation`: ports that are not isolated, and the bridge itself.
+    /// `portIsolation`: ports without isolation and the bridge itself.
     Port,
 }
 
-/// What becomes of the container's end.
+/// State of the container's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContainerLink {
-    /// It is up and bears the addresses that a plugin leases.
+    /// Up, with the addresses of the IPAM plugin.
     Addressed,
-    /// Without `ipam` it is up, and the rest is the container's.
+    /// Up, without `ipam`; the container does the rest.
     Up,
-    /// `disableContainerInterface`: it is down.
+    /// `disableContainerInterface`: down.
     Down,
 }
 
 /// Whether bridged traffic passes through netfilter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BridgeNfCall {
-    /// As Kubernetes requires of bridge plugins.
+    /// It does, as Kubernetes requires of bridge plugins.
     Enable,
-    /// As it is.
+    /// Unchanged.
     Leave,
 }
 
 #[cfg(test)]
 impl Default for Config {
-    /// What a configuration without any key means.
+    /// Returns the configuration without any key.
     fn default() -> Self {
         let raw = RawConfig::default();
         let ipam = Ipam::Plugin;
@@ -143,7 +143,7 @@ impl Config {
     /// Reads the configuration and `CNI_ARGS`.
     ///
     /// # Errors
-    /// Codes 2, 4 and 7 of the protocol, naming key and value.
+    /// Codes 2, 4 and 7 with key and value.
     pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
         args.expect_only(KNOWN_ARGS)?;
         let config = Self::of_network(network)?;
@@ -151,10 +151,10 @@ impl Config {
         Ok(Self { mac, ..config })
     }
 
-    /// Reads what does not depend on one attachment.
+    /// Reads the keys that do not depend on the attachment.
     ///
     /// # Errors
-    /// Codes 2 and 7 of the protocol, naming key and value.
+    /// Codes 2 and 7 with key and value.
     pub fn of_network(network: &Network) -> Result<Self, Error> {
         let ipam = match network.ipam_type()? {
             Some(_) => Ipam::Plugin,
@@ -166,17 +166,17 @@ impl Config {
 }
 
 impl Config {
-    /// The VLAN that the gateway stands in, where there are both.
+    /// Returns the gateway's VLAN, if the network has a gateway and a VLAN.
     pub fn gateway_vlan(&self) -> Option<&Access> {
         let access = self.vlans.access.as_ref();
         access.filter(|_| self.gateway != Gateway::None)
     }
 }
 
-/// The bridge's name alone: DEL and GC must not fail for keys that they do not need.
+/// Reads the bridge's name only: DEL and GC must not fail because of keys that they do not need.
 ///
 /// # Errors
-/// Code 7: the name is no interface name.
+/// Code 7: it is not an interface name.
 pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
     #[derive(Deserialize)]
     struct Name {
@@ -185,19 +185,19 @@ pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
     named(network.quiet_config::<Name>()?.bridge.as_deref())
 }
 
-/// All that decides a configuration.
+/// All inputs of a configuration.
 #[derive(Debug)]
 struct Written {
     raw: RawConfig,
     ipam: Ipam,
 }
 
-/// Who leases addresses.
+/// Source of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ipam {
-    /// Nobody does: layer 2.
+    /// None: layer 2.
     None,
-    /// The plugin that `ipam.type` names.
+    /// The plugin of `ipam.type`.
     Plugin,
 }
 
@@ -240,7 +240,7 @@ impl TryFrom<Written> for Config {
     }
 }
 
-/// What a key that says yes or no means.
+/// Returns the value for a boolean key.
 fn choose<T>(is_asked: bool, yes: T, no: T) -> T {
     if is_asked { yes } else { no }
 }
@@ -257,7 +257,7 @@ fn named(bridge: Option<&str>) -> Result<InterfaceName, Error> {
         .map_err(|reason| Error::invalid("bridge", format!("{reason}")))
 }
 
-/// An empty list asks for none, as no key does not.
+/// Returns the name resolution; an empty list counts as configured, an absent key does not.
 fn dns(raw: RawDns) -> Option<Dns> {
     let domain = raw.domain.filter(|domain| !domain.is_empty());
     let lists = [&raw.nameservers, &raw.search, &raw.options];
@@ -329,7 +329,7 @@ fn container_link(raw: &RawConfig, ipam: Ipam) -> Result<ContainerLink, Error> {
     }
 }
 
-/// The MAC asked for by the runtime, else by `args.cni`, else by `CNI_ARGS`.
+/// Returns the MAC requested by the runtime, else by `args.cni`, else by `CNI_ARGS`.
 fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -356,10 +356,11 @@ fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>, Er
 
 const DEFAULT_BRIDGE: &str = "cni0";
 
-/// From what IPv4 needs (RFC 791) to what an Ethernet link may have.
+/// From the minimum of IPv4 (RFC 791) to the maximum of an Ethernet link, in bytes.
 const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=65_535;
 
-/// `IP` and `GATEWAY` are for the delegate, which gets the same environment.
+/// Arguments of this plugin and of the IPAM plugin (`IP` and `GATEWAY`), which gets the same
+/// environment.
 const KNOWN_ARGS: &[&str] = &[
     "MAC",
     "IP",

@@ -1,4 +1,4 @@
-//! DEL: the pair, what guards it in `nf_tables`, then the lease, whatever is left of them.
+//! DEL: removes the pair, its `nf_tables` elements, then the lease, as far as they exist.
 
 use cni::delegate::{Delegate, Waiting};
 use cni::{Attachment, DelRequest, Network, Verb, note};
@@ -7,17 +7,19 @@ use netlink::{Connection, Link, Removal};
 use crate::firewall::{self, Removed};
 use crate::{config, plan};
 
-/// Removes the pair, its `nf_tables` elements, and releases the lease. What is not there is removed.
+/// Removes the pair and its `nf_tables` elements, and releases the lease. Absent objects count as
+/// removed.
 ///
-/// The order needs no lock against a RELOAD of the attachment: elements that RELOAD adds before the
-/// last look here are removed here, and after it RELOAD finds no port and takes them back.
+/// The order makes a lock against a RELOAD of the attachment unnecessary. DEL removes elements that
+/// RELOAD adds before DEL's last look. After it, RELOAD finds no port and removes its elements
+/// itself.
 ///
 /// # Errors
-/// All that went wrong. What guards a port stays as long as the port, and so does its lease: its
-/// address must not be leased again.
+/// All errors. The elements and the lease stay as long as the port: its address must not be leased
+/// again.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
-    // It starts while the links go, and releases nothing before they are gone.
+    // The IPAM plugin starts while the links are deleted, and releases nothing before that.
     let lease = Delegate::ipam(&request.network)
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let host = Connection::open()?;
@@ -47,7 +49,7 @@ pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<Remov
     firewall::remove(|it| it == owner)
 }
 
-/// Hands `verb` on to the plugin that manages addresses.
+/// Runs `verb` of the IPAM plugin.
 pub(crate) fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
     if let Some(delegate) = Delegate::ipam(network)? {
         delegate.call(verb)?;
@@ -55,9 +57,9 @@ pub(crate) fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The host's end, by the name that follows from the attachment.
+/// Finds the host's end by the name that the attachment determines.
 ///
-/// A link of that name without alias is a pair whose ADD was killed.
+/// A link of that name without an alias is the pair of an ADD that was killed.
 pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,
@@ -76,8 +78,8 @@ pub(crate) fn find_host_link(
     }))
 }
 
-/// Deletes the container's end of a pair that is not tagged as ours, as the reference makes it: a
-/// veth whose other end is a port of the configured bridge.
+/// Deletes the container's end of a pair without our tag, as the reference makes it: a veth whose
+/// peer is a port of the configured bridge.
 fn delete_container_link(
     host: &Connection,
     request: &DelRequest,
@@ -108,7 +110,7 @@ fn delete_container_link(
     Ok(None)
 }
 
-/// Deletes the link, which may be gone.
+/// Deletes the link; an absent one counts as deleted.
 pub(crate) fn remove(host: &Connection, link: &Link) -> anyhow::Result<Option<Removal>> {
     match host.remove_link(link) {
         Err(error) if error.is_not_found() => Ok(None),

@@ -1,7 +1,7 @@
-//! What an attachment puts into `nf_tables`, and how it is taken out again.
+//! Adds and removes an attachment's elements in `nf_tables`.
 //!
-//! Tables, chains and rules are the same for everybody and stay; an attachment adds elements
-//! that bear its owner, by which alone they are found again.
+//! Tables, chains and rules are the same for all attachments and stay. An attachment adds elements
+//! that are tagged with its owner, and finds them by the owner only.
 
 use std::os::fd::OwnedFd;
 
@@ -13,23 +13,23 @@ use nft::{Change, Connection, Element, Table, Updated};
 use crate::config::{Config, MacCheck, PortMode};
 use crate::{frames, masquerade};
 
-/// What an attachment adds to which table.
+/// Elements of an attachment, with their table.
 #[derive(Debug)]
 pub(crate) struct Protection {
-    /// As it shall be.
+    /// Description of the table.
     pub table: Table,
-    /// For its sets.
+    /// Elements of its sets.
     pub elements: Vec<Element>,
 }
 
-/// What an attachment's elements are made of.
+/// Inputs for an attachment's elements.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
     /// The bridge.
     pub bridge: &'a Link,
-    /// The host's end, by its name.
+    /// Name of the host's end.
     pub port: &'a str,
-    /// The MAC of the container's end.
+    /// MAC of the container's end.
     pub mac: MacAddress,
     /// The container's addresses.
     pub ips: &'a [IpConfig],
@@ -37,17 +37,17 @@ pub(crate) struct Subject<'a> {
     pub owner: &'a str,
 }
 
-/// An attachment of such a network has something there.
+/// Returns whether attachments of the network have elements.
 pub(crate) fn is_needed(config: &Config) -> bool {
     config.mac_check == MacCheck::Drop
         || config.port_mode == PortMode::Promiscuous
         || config.masquerade.is_some()
 }
 
-/// All that `config` asks for `subject`; nothing where it asks for nothing.
+/// Returns the elements that `config` requires for `subject`; empty if it requires none.
 ///
 /// # Errors
-/// A sysctl that cannot be read.
+/// A sysctl cannot be read.
 pub(crate) fn wanted(config: &Config, subject: &Subject<'_>) -> anyhow::Result<Vec<Protection>> {
     let mut elements = Vec::new();
     if config.mac_check == MacCheck::Drop {
@@ -66,11 +66,11 @@ pub(crate) fn wanted(config: &Config, subject: &Subject<'_>) -> anyhow::Result<V
     Ok(wanted)
 }
 
-/// Installs all of them; what was left of another attachment with the same keys makes room. Says
-/// whether there was anything to do.
+/// Adds all elements; leftover elements of other attachments with the same keys are replaced.
+/// Returns what changed.
 ///
 /// # Errors
-/// Code 11 where others do not cease to change the rules; whatever the kernel refuses.
+/// Code 11 if other processes keep changing the rules; refusals of the kernel.
 pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     let mut updated = Updated::Nothing;
     if protections.is_empty() {
@@ -85,11 +85,11 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     Ok(updated)
 }
 
-/// Removes what [`install`] added for an attachment that is gone. Whether it still is, is asked in the
-/// same generation of the rules, since an ADD beside this makes its pair before its elements.
+/// Removes the elements of [`install`] if the attachment is gone. `is_gone` is checked in the same
+/// generation of the rules, because a concurrent ADD creates its pair before its elements.
 ///
 /// # Errors
-/// As [`install`], and those of `is_gone`.
+/// As [`install`], and errors of `is_gone`.
 pub(crate) fn take_back(
     protections: &[Protection],
     is_gone: impl Fn() -> anyhow::Result<bool>,
@@ -115,8 +115,8 @@ pub(crate) fn take_back(
     Ok(())
 }
 
-/// Forgets connections that a container began while nobody masqueraded it, and that would go on
-/// unanswered. That it cannot be done hurts only them, and is said.
+/// Forgets connections that a container began without masquerading and that would stay unanswered.
+/// A failure affects only these connections and is reported.
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     let forget = || {
         let connection = Connection::open()?;
@@ -133,17 +133,18 @@ pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     }
 }
 
-/// What was removed.
+/// Removed elements.
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
-    /// Whose elements, each once or a few times.
+    /// Owners of the elements; an owner may occur several times.
     pub owners: Vec<String>,
-    /// What takes long to close, if anything was removed.
+    /// The socket, which takes long to close, if anything was removed.
     pub socket: Option<OwnedFd>,
 }
 
 impl Removed {
-    /// Closes the socket without waiting: by the process of `removal`, or by one of its own.
+    /// Passes the socket to another process, which closes it: the process of `removal`, or a
+    /// separate one.
     pub fn close(self, removal: Option<Removal>) {
         match (self.socket, removal) {
             (Some(socket), Some(removal)) => removal.close(socket),
@@ -153,10 +154,11 @@ impl Removed {
     }
 }
 
-/// Removes the elements whose owner is doomed. What is not there, or cannot be, is removed.
+/// Removes the elements whose owner `is_doomed`. Absent elements, and those that the kernel cannot
+/// have, count as removed.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
     let connection = Connection::open()?;
     let mut owners = Vec::new();
@@ -175,10 +177,10 @@ pub(crate) fn remove(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Removed
     })
 }
 
-/// What is not as [`install`] left it.
+/// Returns messages about what [`install`] would change.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if protections.is_empty() {
@@ -191,7 +193,7 @@ pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<Stri
     Ok(found)
 }
 
-/// Asks whether what `config` needs can be had.
+/// Checks that the kernel has the `nf_tables` that `config` needs.
 ///
 /// # Errors
 /// Code 50.

@@ -1,5 +1,5 @@
-//! Frames that must not pass: from a MAC that is not the container's, and the host's copies of
-//! what the bridge delivers itself.
+//! Frames to drop: those from a foreign MAC, and the host's copies of frames that the bridge
+//! delivers itself.
 
 use netlink::MacAddress;
 use netns::Sysctl;
@@ -11,7 +11,7 @@ use nft::{
 use crate::firewall::Subject;
 use crate::host::BRIDGE_NF_CALL;
 
-/// The port and the only MAC that may come by it.
+/// Returns the port with the only MAC that may send through it.
 pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     let MacAddress(mac) = subject.mac;
     let port = Value::InterfaceName(subject.port);
@@ -21,10 +21,10 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     ]
 }
 
-/// The bridge's MAC with each of the container's addresses.
+/// Returns the bridge's MAC with each of the container's addresses.
 ///
-/// A frame to a Service is translated on the bridge and goes straight to its port only
-/// where netfilter sees bridged frames; elsewhere the host's copy is the only one.
+/// If netfilter sees bridged frames, a frame to a Service is translated on the bridge and goes
+/// straight to its port. Otherwise the host's copy is the only one.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
     let Some(MacAddress(bridge)) = subject.bridge.mac else {
         return Ok(Vec::new());
@@ -45,7 +45,7 @@ pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> 
     Ok(elements.collect())
 }
 
-/// Without the module netfilter sees none.
+/// Returns whether netfilter sees bridged frames; without the module it sees none.
 fn is_on(name: &str) -> Result<bool, netns::Error> {
     match Sysctl::new(&["net", "bridge", name]).read() {
         Err(error) if error.is_not_found() => Ok(false),
@@ -53,7 +53,7 @@ fn is_on(name: &str) -> Result<bool, netns::Error> {
     }
 }
 
-/// Sets and rules for frames on bridges.
+/// Returns the table for frames on bridges.
 pub(crate) fn table() -> Table {
     let set = |name, key: &[Type]| Set {
         name,
@@ -115,7 +115,7 @@ const SOURCES: &str = "sources";
 const ROUTED_V4: &str = "routed4";
 const ROUTED_V6: &str = "routed6";
 
-/// Ahead of whatever else looks at a frame (`NF_BR_PRI_NAT_DST_BRIDGED`).
+/// Priority ahead of all others (`NF_BR_PRI_NAT_DST_BRIDGED`).
 const BEFORE_TRANSLATION: i32 = -300;
 
 /// `NF_BR_PRI_FILTER_BRIDGED`

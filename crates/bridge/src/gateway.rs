@@ -1,4 +1,4 @@
-//! The gateways' addresses on the host, and the forwarding that makes them gateways.
+//! Gateway addresses on the host, and the forwarding that they need.
 
 use std::net::IpAddr;
 
@@ -15,25 +15,25 @@ use crate::plan;
 /// The gateways of one attachment.
 #[derive(Clone, Copy)]
 pub(crate) struct Gateways<'a> {
-    /// Sends to the host's kernel.
+    /// Connection to the host's namespace.
     pub host: &'a Connection,
-    /// The bridge that the sandbox joins.
+    /// The sandbox's bridge.
     pub bridge: &'a Bridge,
-    /// The host's end of the pair.
+    /// Name of the host's end of the pair.
     pub port: &'a str,
-    /// The gateways' addresses, with their networks' prefixes.
+    /// Gateway addresses with their networks' prefixes.
     pub addresses: &'a [IpNetwork],
-    /// What to do with another address of the bridge.
+    /// Treatment of other addresses of the bridge.
     pub other: OtherAddress,
 }
 
-/// Refuses a gateway that is, or may be, the address of something on another link: the host would answer
-/// ARP for a neighbour of its own.
+/// Rejects a gateway address that may belong to a neighbour on another link: the host would answer
+/// ARP for its own neighbour.
 ///
 /// A tunnel has no neighbours, and its network is often wider than the bridge's.
 ///
 /// # Errors
-/// Code 7, naming the gateway, the route and the other link.
+/// Code 7 with the gateway, the route and the other link.
 pub(crate) fn expect_free(
     host: &Connection,
     bridge: &Bridge,
@@ -62,13 +62,13 @@ pub(crate) fn expect_free(
 }
 
 impl Gateways<'_> {
-    /// Gives the bridge the addresses and lets the host forward for them. `undo` learns what changed.
+    /// Adds the addresses to the bridge and enables forwarding. Adds the rollback to `undo`.
     ///
-    /// The pair has joined the bridge before: an ADD that fails meanwhile sees it, and leaves the
-    /// addresses alone that this one finds.
+    /// The pair must have joined the bridge before: a concurrent ADD that fails sees the port and
+    /// leaves the addresses alone.
     ///
     /// # Errors
-    /// Code 7: another address is in the way; whatever the kernel refuses.
+    /// Code 7: another address conflicts. Refusals of the kernel.
     pub fn ensure(&self, undo: &mut Undo<'_>) -> anyhow::Result<()> {
         if self.addresses.is_empty() {
             return Ok(());
@@ -124,7 +124,7 @@ impl Gateways<'_> {
         Ok(())
     }
 
-    /// Another ADD may have been quicker: then the address is that one's to give back.
+    /// Replaces an address. If a concurrent ADD was faster, the rollback is up to that ADD.
     fn replace(
         &self,
         address: IpNetwork,
@@ -149,7 +149,7 @@ impl Gateways<'_> {
         Ok(())
     }
 
-    /// As [`Self::replace`].
+    /// Adds an address, with the same rule for the rollback as [`Self::replace`].
     fn add(&self, gateway: IpNetwork, undo: &mut Undo<'_>) -> anyhow::Result<()> {
         let add = Request::add_address(self.link().index, gateway, Dad::Skip);
         match self.host.execute(vec![add]) {
@@ -173,8 +173,8 @@ impl Gateways<'_> {
     }
 }
 
-/// Undoes what a failed ADD did to one address, unless another container joined the bridge: it may use
-/// the gateway.
+/// Rollback of an address that a failed ADD added. It keeps the address if another container joined
+/// the bridge and may use the gateway.
 struct WayBack {
     bridge: u32,
     link: u32,
@@ -183,7 +183,8 @@ struct WayBack {
 }
 
 impl WayBack {
-    /// A container that joins after the first look may still have seen the address: then it comes back.
+    /// Deletes the address. Adds it again if a container joined after the first look and may have
+    /// seen it.
     fn remove(&self) -> anyhow::Result<()> {
         let host = Connection::open()?;
         if self.is_shared(&host)? {
@@ -229,8 +230,8 @@ impl WayBack {
     }
 }
 
-/// A bridge has one network's IPv4 addresses, and as many of IPv6 as do not overlap. Link-local addresses
-/// do not exclude each other.
+/// Returns whether an address conflicts with a gateway. A bridge has one network's IPv4 addresses,
+/// and IPv6 addresses that do not overlap. Link-local addresses never conflict.
 fn is_in_the_way(found: &Address, gateway: &IpNetwork) -> bool {
     match (found.address, gateway) {
         (IpNetwork::V4(_), IpNetwork::V4(_)) => true,
@@ -256,8 +257,8 @@ fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
     Ok(())
 }
 
-/// Turning forwarding on makes the kernel drop default routes that it learnt from router
-/// advertisements and ignore later ones, unless `accept_ra` says 2.
+/// Enables IPv6 forwarding. Forwarding makes the kernel drop default routes from router
+/// advertisements and ignore later ones, unless `accept_ra` is 2.
 fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
     if host.forwards(Family::V6)? {
         return Ok(());

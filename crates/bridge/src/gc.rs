@@ -1,4 +1,4 @@
-//! GC: host links and `nf_tables` elements of attachments that are not listed, then the leases.
+//! GC: removes host links and `nf_tables` elements of unlisted attachments, then leases.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,11 @@ use netlink::{Connection, Link, LinkKind};
 use crate::plan::{self, host_link_name};
 use crate::{del, firewall};
 
-/// Removes what belongs to this network and to no listed attachment.
+/// Removes resources of this network that belong to no listed attachment.
 ///
 /// # Errors
-/// All that went wrong. Every step is tried, but for the leases: while the port of one of them lives
-/// none can be told from it, and none must be leased again.
+/// All errors. Every step is tried except for leases: they stay if a port could not be deleted,
+/// since its address must not be leased again.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let host = Connection::open()?;
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
@@ -41,8 +41,8 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     cni::all([links, elements, leases])
 }
 
-/// The host's ends that belong to this network and to no listed attachment, and whose they are in
-/// words.
+/// Returns host ends of this network that belong to no listed attachment, with a description of
+/// their owners.
 fn stale_links(
     host: &Connection,
     request: &GcRequest,
@@ -50,7 +50,7 @@ fn stale_links(
 ) -> anyhow::Result<Vec<(Link, String)>> {
     let valid = request.valid_attachments();
     let valid: HashSet<_> = valid.map(|it| host_link_name(&it)).collect();
-    // What a container with a network card writes on it comes back to the host with the card.
+    // A container can set an alias on a network card, which returns to the host with it.
     let is_host_end =
         |link: &Link| link.kind == LinkKind::Veth && plan::is_host_link_name(&link.name);
     let ends = host.links()?.into_iter().filter(is_host_end);
@@ -67,8 +67,7 @@ fn stale_links(
     Ok(stale.collect())
 }
 
-/// A pair of an ADD that was killed after the message that makes it and before the one that says
-/// whose it is.
+/// Returns whether an ADD was killed after it created this pair and before it set the alias.
 fn is_nameless(link: &Link, network: &NetworkName) -> bool {
     let is_marked = |mac| plan::is_host_mac_in(network, mac);
     link.alias.is_none() && link.mac.is_some_and(is_marked)

@@ -1,4 +1,4 @@
-//! The host's side: the bridge, its addresses and the sysctls that make it work.
+//! The host's side: the bridge, its MTU and its sysctls.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -14,37 +14,37 @@ use crate::mtu;
 use crate::plan;
 use crate::vlan;
 
-/// The bridge, up, and the MTU of pairs that are joined to it.
+/// The bridge, which is up, and the MTU of its pairs.
 #[derive(Debug, Clone)]
 pub(crate) struct Bridge {
-    /// As it was found or made.
+    /// The bridge after the changes.
     pub link: Link,
-    /// The host's end of the VLAN that the gateway stands in, where that is not the bridge itself.
+    /// The VLAN link with the gateway's addresses, if the bridge itself does not have them.
     pub vlan_link: Option<Link>,
-    /// In bytes.
+    /// MTU of pairs, in bytes.
     pub mtu: u32,
 }
 
 impl Bridge {
-    /// What bears the gateway's addresses.
+    /// Returns the link with the gateway's addresses.
     pub fn gateway_link(&self) -> &Link {
         self.vlan_link.as_ref().unwrap_or(&self.link)
     }
 
-    /// What becomes of other addresses on [`Self::gateway_link`].
+    /// Returns the treatment of other addresses on [`Self::gateway_link`].
     pub fn other_address(&self, config: &Config) -> OtherAddress {
         match config.gateway_vlan() {
-            // The bridge is the host's, and maybe other networks' gateway, in its own VLAN.
+            // In its own VLAN the bridge is the host's, and maybe other networks' gateway.
             Some(_) if self.vlan_link.is_none() => OtherAddress::Keep,
             _ => config.other_address,
         }
     }
 }
 
-/// Finds the bridge, or makes it, and brings it up.
+/// Finds or creates the bridge, and brings it up.
 ///
 /// # Errors
-/// The name belongs to something else; whatever the kernel refuses.
+/// The name belongs to another kind of link; refusals of the kernel.
 pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Result<Bridge> {
     let mtu = choose_mtu(host, config.mtu)?;
     let asked = config.bridge.as_str();
@@ -55,7 +55,7 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
     expect_bridge(&link)?;
     let host_end = HostEnd::find(host, &link, config.gateway_vlan())?;
     let link = vlan::ensure_filtering(host, ensure_mac(host, link)?, &config.vlans)?;
-    // The one by which it was found may be another of its names, by which sysctls do not go.
+    // The configured name may be an alternative name of the link; sysctls need the main one.
     let name = link.name.as_str();
     ignore_router_advertisements(name, config.gateway)?;
     if config.bridge_nf_call == BridgeNfCall::Enable {
@@ -81,7 +81,8 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
     })
 }
 
-/// Once up the bridge would take any sandbox's router advertisements (CVE-2020-10749).
+/// Sets `accept_ra` to 0: otherwise the bridge would accept any sandbox's router advertisements
+/// (CVE-2020-10749).
 ///
 /// # Errors
 /// The value is wrong and cannot be changed, and the host is to be the gateway.
@@ -96,10 +97,10 @@ fn ignore_router_advertisements(bridge: &str, gateway: Gateway) -> anyhow::Resul
     Ok(())
 }
 
-/// The name of the bridge belongs to a bridge.
+/// Checks that the link is a bridge.
 ///
 /// # Errors
-/// Code 7, naming what it belongs to.
+/// Code 7 with the link's kind.
 pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
     if link.kind == LinkKind::Bridge {
         return Ok(());
@@ -111,19 +112,19 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
     Err(Error::invalid("bridge", reason))
 }
 
-/// A port of a bridge takes no part in IPv6, but where it has it, it has three routes, and the
-/// kernel walks through those of all ports whenever a link comes or goes.
+/// Disables IPv6 on a port. A bridge's port does not need IPv6 but would have three routes. The
+/// kernel walks the routes of all ports whenever a link comes or goes.
 pub(crate) fn disable_ipv6(port: &str) {
     if let Err(error) = Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1") {
         note(format_args!("{:#}", anyhow::Error::from(error)));
     }
 }
 
-/// How many ports a bridge holds: `BR_MAX_PORTS` in `net/bridge/br_private.h`, less the bridge
-/// itself.
+/// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h`, minus the
+/// bridge itself.
 pub(crate) const MOST_PORTS: usize = 1023;
 
-/// The words for a bridge that is full.
+/// Returns the error of a full bridge.
 pub(crate) fn no_port_left(bridge: &Link) -> anyhow::Error {
     anyhow::anyhow!(
         "bridge {} has {MOST_PORTS} ports, and a Linux bridge holds no more; run fewer containers on this \
@@ -132,24 +133,25 @@ pub(crate) fn no_port_left(bridge: &Link) -> anyhow::Error {
     )
 }
 
-/// Several first ADDs may come at once: the one that is late takes what is there.
+/// Creates the bridge. If a concurrent ADD is faster, its bridge is used.
 fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> {
     match host.add_bridge(name, random_mac()?, mtu) {
         Err(error) if !error.is_already_exists() => return Err(error.into()),
         _ => {}
     }
-    // Until its link-local address is known to be nobody else's the host could ask for no pod
-    // that it forwards to. It follows from the MAC, which is a bridge's own.
+    // Duplicate address detection would delay the host's neighbour requests to pods that it
+    // forwards to. The address follows from the MAC, which only this bridge has.
     if let Err(error) = Sysctl::ipv6(name, "accept_dad").ensure_if_present("0") {
         note(format_args!("{:#}", anyhow::Error::from(error)));
     }
     Ok(host.link(name)?)
 }
 
-/// A bridge that somebody made without a MAC takes the lowest of its ports', and none when the last one
-/// goes. Once chosen, the one that it has stays, so that no neighbour's entry goes stale.
+/// Sets the MAC of a bridge that another program created without one. Such a bridge takes the
+/// lowest MAC of its ports, and none after the last one. A fixed MAC keeps the neighbours' entries
+/// valid.
 ///
-/// Of several first ADDs each chooses the same, before any of them adds a port.
+/// Concurrent first ADDs all set the same MAC, before any of them adds a port.
 fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
     let had = bridge.mac.filter(|it| it.is_unicast());
     if had.is_some() && is_mac_chosen(&bridge.name) {
@@ -164,7 +166,8 @@ fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
     })
 }
 
-/// `NET_ADDR_SET`, which netlink does not tell. Where sysfs is not to be seen it may be any.
+/// Returns whether `addr_assign_type` is `NET_ADDR_SET`, which netlink does not report. Returns
+/// `false` without sysfs.
 fn is_mac_chosen(bridge: &str) -> bool {
     let mut kind = [0];
     let file = File::open(format!("/sys/class/net/{bridge}/addr_assign_type"));
@@ -178,7 +181,7 @@ fn mac_of_this_boot(bridge: &str) -> anyhow::Result<MacAddress> {
     Ok(plan::bridge_mac(&boot_id, bridge))
 }
 
-/// Locally administered, and set explicitly, so that it stays whatever its ports have.
+/// Returns a random locally administered MAC. An explicit MAC stays, whatever MACs the ports have.
 fn random_mac() -> anyhow::Result<MacAddress> {
     let mut bytes = [0; 6];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
@@ -221,21 +224,21 @@ fn detect_mtu(host: &Connection) -> anyhow::Result<Option<mtu::Detected>> {
     uplinks.sort_unstable();
     uplinks.dedup();
     let links = uplinks.into_iter().map(|index| host.link_by_index(index));
-    // One may have gone since, with its routes.
+    // A link may have been deleted since, with its routes.
     let links = links.filter(|link| !matches!(link, Err(error) if error.is_not_found()));
     let links = links.collect::<Result<Vec<_>, _>>()?;
     if let Some(detected) = mtu::of_default_routes(&links) {
         return Ok(Some(detected));
     }
-    // The ports of bridges, which all pods have, are looked at only where there is nothing else.
+    // Ports of bridges, one per container, are read only if there is no other link.
     match mtu::of_physical_links(&host.links_without_master()?) {
         Some(detected) => Ok(Some(detected)),
         None => Ok(mtu::of_physical_links(&host.links()?)),
     }
 }
 
-/// Kubernetes requires it of bridge plugins: otherwise traffic between pods of one node
-/// passes by the rules that make Services.
+/// Enables `bridge-nf-call`, which Kubernetes requires of bridge plugins. Otherwise traffic between
+/// pods of one node bypasses the rules of Services.
 fn enable_bridge_nf_call() -> anyhow::Result<()> {
     for name in BRIDGE_NF_CALL {
         match Sysctl::new(&["net", "bridge", name]).ensure("1") {
@@ -252,6 +255,6 @@ fn enable_bridge_nf_call() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Below `net.bridge`; there only with the module `br_netfilter`.
+/// Sysctls below `net.bridge`; they exist only with the module `br_netfilter`.
 pub(crate) const BRIDGE_NF_CALL: [&str; 2] =
     ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];

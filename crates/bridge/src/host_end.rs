@@ -1,6 +1,7 @@
-//! The host's end of the VLAN that a gateway stands in.
+//! The host's end of the gateway's VLAN.
 //!
-//! It is a VLAN link on the bridge, not a port: what a container sends to the host passes netfilter once.
+//! It is a VLAN link on the bridge, not a port. So netfilter sees packets of a container to the
+//! host only once.
 
 use anyhow::{Context as _, bail};
 use cni::{Error, note};
@@ -9,10 +10,10 @@ use netns::Sysctl;
 
 use crate::vlan::Access;
 
-/// What stands for the host in a VLAN of a bridge.
+/// The host's end of a VLAN on a bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostEnd<'a> {
-    /// The bridge itself: it receives and sends the VLAN's frames without tag.
+    /// The bridge itself: it receives and sends the VLAN's frames without a tag.
     Bridge,
     /// The link `<bridge>.<vlan>`.
     Link(Link),
@@ -20,22 +21,22 @@ pub(crate) enum HostEnd<'a> {
     Missing(&'a Access, OwnEntry),
 }
 
-/// What `bridge vlan show` says of the bridge itself and the VLAN.
+/// The bridge's own entry for the VLAN in `bridge vlan show`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnEntry {
     /// The bridge receives the VLAN's frames with their tag.
     Tagged,
-    /// The bridge drops the VLAN's frames that are for itself.
+    /// The bridge drops the VLAN's frames that are addressed to itself.
     Absent,
 }
 
 impl<'a> HostEnd<'a> {
-    /// Looks for the host's end of the gateway's VLAN on `bridge`, and changes nothing. A gateway in no VLAN has
-    /// the bridge itself.
+    /// Finds the host's end of the gateway's VLAN on `bridge`; changes nothing. Without a VLAN it
+    /// is the bridge itself.
     ///
     /// # Errors
-    /// Code 7: the name of the link belongs to something else, or the bridge itself sends the VLAN's frames in
-    /// another form than it receives them.
+    /// Code 7: the link's name belongs to another link, or the bridge itself sends the VLAN's
+    /// frames in another form than it receives them.
     pub fn find(
         host: &Connection,
         bridge: &Link,
@@ -52,7 +53,7 @@ impl<'a> HostEnd<'a> {
         Ok(Self::without_link(&carried, access)?)
     }
 
-    /// Decides by the VLANs that the bridge itself carries.
+    /// Decides by the bridge's own VLANs.
     fn without_link(carried: &[PortVlans], access: &'a Access) -> Result<Self, Error> {
         let vlan = access.vlan;
         let entry = carried
@@ -72,7 +73,7 @@ impl<'a> HostEnd<'a> {
         }
     }
 
-    /// What has the gateway's addresses, where it exists.
+    /// Returns the link for the gateway's addresses, if it exists.
     pub fn link<'l>(&'l self, bridge: &'l Link) -> Option<&'l Link> {
         match self {
             Self::Bridge => Some(bridge),
@@ -81,11 +82,12 @@ impl<'a> HostEnd<'a> {
         }
     }
 
-    /// Makes the link where it is missing, and brings it up; `None` where the bridge itself is the host's end.
+    /// Creates the link if it is missing, and brings it up. Returns `None` if the bridge itself is
+    /// the host's end.
     ///
     /// # Errors
-    /// Code 7: the VLAN has a link of another name; whatever the kernel refuses. The bridge's own VLANs are then as
-    /// they were.
+    /// Code 7: the VLAN has a link with another name. Refusals of the kernel. The bridge's own
+    /// VLANs are restored on a failure.
     pub fn ensure(self, host: &Connection, bridge: &Link) -> anyhow::Result<Option<Link>> {
         let link = match self {
             Self::Bridge => return Ok(None),
@@ -96,7 +98,7 @@ impl<'a> HostEnd<'a> {
         if link.kind == LinkKind::Veth {
             warn_of_pair(&link.name);
         }
-        // As on the bridge itself (CVE-2020-10749), by the name that sysctls go by.
+        // Protects the link like the bridge (CVE-2020-10749), by its main name, which sysctls need.
         Sysctl::ipv6(&link.name, "accept_ra").ensure_if_present("0")?;
         if !link.is_up {
             host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
@@ -105,7 +107,8 @@ impl<'a> HostEnd<'a> {
     }
 }
 
-/// The bridge receives the VLAN's frames before the link exists, so another ADD that finds the link can use it.
+/// Adds the VLAN to the bridge before it creates the link, so a concurrent ADD that finds the link
+/// can use it.
 fn receive_and_make_link(
     host: &Connection,
     bridge: &Link,
@@ -118,7 +121,7 @@ fn receive_and_make_link(
     };
     host.execute(vec![Request::add_bridge_vlans(bridge.index, entry)])?;
     make_link(host, bridge, access).inspect_err(|_| {
-        // Another ADD may have made the link meanwhile.
+        // A concurrent ADD may have created the link meanwhile.
         let is_unused = matches!(host.find_link(access.gateway_link.as_str()), Ok(None));
         let removed = is_unused
             .then(|| host.execute(vec![Request::delete_bridge_vlans(bridge.index, entry)]));
@@ -137,7 +140,7 @@ fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Resul
         lower: bridge.index,
     };
     match host.execute(vec![Request::add_vlan_link(&link)]) {
-        // Several first ADDs may come at once.
+        // A concurrent ADD may have created it.
         Err(error) if !error.is_already_exists() => return Err(error.into()),
         _ => {}
     }
@@ -148,7 +151,8 @@ fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Resul
     Ok(link)
 }
 
-/// The kernel makes one link for each VLAN of a bridge.
+/// Returns the error for a VLAN that already has a link: the kernel allows one per VLAN of a
+/// bridge.
 fn taken_by_another(host: &Connection, bridge: &Link, vlan: u16) -> anyhow::Result<Error> {
     let links = host.links()?;
     let is_it = |it: &&Link| it.kind == LinkKind::Vlan(vlan) && it.peer == Some(bridge.index);
@@ -161,7 +165,7 @@ fn taken_by_another(host: &Connection, bridge: &Link, vlan: u16) -> anyhow::Resu
     Ok(Error::invalid("vlan", reason))
 }
 
-/// A VLAN link, or the upper end of a veth pair, as the reference makes it, whose other end is a port.
+/// Checks that the link is a VLAN link or, as the reference makes it, a veth whose peer is a port.
 fn expect_end(
     (host, bridge): (&Connection, &Link),
     link: &Link,
@@ -203,7 +207,7 @@ mod tests {
         }
     }
 
-    /// On a bridge with VLAN 1 as its own and VLANs 100 to 199 so.
+    /// Finds the end on a bridge with its own VLAN 1 and VLANs 100 to 199 of this tagging.
     fn end(access: &Access, tagging: Tagging) -> Result<HostEnd<'_>, Error> {
         let entry = |first, last, tagging| PortVlans {
             first,

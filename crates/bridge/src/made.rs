@@ -1,4 +1,4 @@
-//! What an ADD made, and takes back when it fails.
+//! Objects that an ADD made, for its rollback.
 
 use std::cell::Cell;
 
@@ -8,20 +8,21 @@ use netlink::Connection;
 
 use crate::{del, plan};
 
-/// What this ADD made, which alone it takes back: another ADD of the attachment may be at work.
+/// Objects that this ADD made. The rollback removes only these, because a concurrent ADD of the
+/// attachment may exist.
 ///
-/// The pair decides between them, since the kernel makes one of that name. So `nf_tables` elements
-/// come after it.
+/// The kernel creates only one pair of the name, which decides between concurrent ADDs. So
+/// `nf_tables` elements come after it.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// A lease, or an IPAM plugin that was killed may have made one.
+    /// This ADD has a lease, or a killed IPAM plugin may have made one.
     pub lease: Cell<bool>,
-    /// The pair, or the kernel may have.
+    /// This ADD has created the pair, or the kernel may have.
     pub pair: Cell<bool>,
 }
 
 impl Made {
-    /// Releases the lease, but not beside a port that may have its address.
+    /// Releases the lease unless a port may have its address.
     pub fn release_lease(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.lease.get() {
             return Ok(());
@@ -37,7 +38,7 @@ impl Made {
         if !self.pair.get() {
             return Ok(());
         }
-        // The connection may be what failed.
+        // The connection itself may have failed.
         let host = Connection::open()?;
         match del::find_host_link(&host, &request.attachment)? {
             Some(link) => del::remove(&host, &link).map(drop),

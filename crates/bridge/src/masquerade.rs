@@ -1,4 +1,4 @@
-//! `ipMasq`: what leaves the containers' networks leaves from the host's address.
+//! `ipMasq`: masquerades traffic that leaves the containers' networks.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,12 +13,12 @@ use sha2::{Digest as _, Sha256};
 use crate::firewall::{Protection, Subject};
 use crate::raw::Backend;
 
-/// What is masqueraded, and how.
+/// Scope and method of masquerading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Masquerade {
-    /// Where packets go as they are, besides the container's own networks and multicast.
+    /// Destinations without masquerading, besides the container's own networks and multicast.
     exempt: Vec<IpNetwork>,
-    /// How a connection's port on the host is chosen.
+    /// Choice of a connection's source port.
     source_port: SourcePort,
 }
 
@@ -35,7 +35,7 @@ impl Masquerade {
     /// Reads `ipMasq`, `ipMasqBackend`, `ipMasqRandomFully` and `nonMasqueradeCIDRs`.
     ///
     /// # Errors
-    /// Code 7: no CIDR.
+    /// Code 7: a text is not a CIDR.
     pub fn parse(raw: &RawMasquerade) -> Result<Option<Self>, Error> {
         let exempt = raw.exempt.iter().map(|text| {
             text.parse().map_err(|reason| {
@@ -49,7 +49,7 @@ impl Masquerade {
             }
             return Ok(None);
         }
-        // A node that switches must not break for a key that names a program.
+        // A node that switches to this suite must not break because of a key that names a program.
         if raw.backend == Backend::Iptables {
             note("ipMasqBackend: \"iptables\" is understood; nf_tables does it all the same");
         }
@@ -63,8 +63,9 @@ impl Masquerade {
         }))
     }
 
-    /// Each of the container's addresses leads to a chain that lets go what stays as it is, and
-    /// masquerades the rest. Containers of the same networks share it.
+    /// Returns an element for each of the container's addresses. It points to a chain that returns
+    /// for exempt destinations and masquerades the rest. Containers of the same networks share the
+    /// chain.
     pub fn protection(&self, subject: &Subject<'_>) -> Protection {
         let own = subject.ips.iter().map(|ip| ip.address);
         let all = own.chain(multicast()).chain(self.exempt.iter().copied());
@@ -92,7 +93,7 @@ impl Masquerade {
         Protection { table, elements }
     }
 
-    /// Twelve digits that tell policies apart.
+    /// Returns twelve digits that identify a policy.
     fn policy_hash(&self, exempt: &[IpNetwork]) -> String {
         let text = format!("{exempt:?} {:?}", self.source_port);
         let digest = Sha256::digest(text);
@@ -101,7 +102,7 @@ impl Masquerade {
     }
 }
 
-/// Packets that leave the host, without any network's policy.
+/// Returns the table for packets that leave the host, without policies.
 pub(crate) fn table() -> Table {
     let pods = |name, address| Set {
         name,

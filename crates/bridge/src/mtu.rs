@@ -1,23 +1,23 @@
-//! Which MTU the pair gets where nobody asked for one.
+//! MTU of the pair if the configuration contains none.
 
 use netlink::{Link, LinkKind};
 
-/// The MTU, and why it is that.
+/// The MTU and its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Detected {
     /// In bytes.
     pub mtu: u32,
-    /// For the line on standard error.
+    /// Reason for the line on standard error.
     pub why: String,
 }
 
-/// The smallest MTU among `uplinks`, the links of the default routes of both families;
-/// `None` where there are none.
+/// Returns the smallest MTU of `uplinks`, the links of the default routes of both families. Returns
+/// `None` without one.
 pub(crate) fn of_default_routes(uplinks: &[Link]) -> Option<Detected> {
     smallest(uplinks.iter(), "carries a default route")
 }
 
-/// The smallest MTU among those of the host's links that are up and not virtual.
+/// Returns the smallest MTU of links that are up and not virtual.
 pub(crate) fn of_physical_links(links: &[Link]) -> Option<Detected> {
     let is_physical = |link: &&Link| link.is_up && link.kind == LinkKind::Physical;
     smallest(
@@ -34,15 +34,15 @@ fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<D
     })
 }
 
-/// What is left for the pods, where that is as much as IPv4 needs.
+/// Returns the MTU minus `overhead`, or `None` if it is below the minimum of IPv4.
 pub(crate) fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
     mtu.checked_sub(overhead).filter(|rest| *rest >= SMALLEST)
 }
 
-/// Ethernet's, where the host has no link to ask.
+/// Ethernet's MTU in bytes, for a host without links.
 pub(crate) const FALLBACK: u32 = 1500;
 
-/// What every IPv4 link must carry (RFC 791).
+/// Minimum MTU of IPv4 (RFC 791), in bytes.
 const SMALLEST: u32 = 68;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! What will be done: pure functions from a request and a lease to names, addresses and
-//! routes.
+//! Pure functions from a request and a lease to names, addresses and routes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::{Config, Gateway};
 
-/// What a lease turns into.
+/// Addresses and routes from a lease.
 ///
 /// Without a lease (layer 2) it is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,24 +19,24 @@ pub(crate) struct Plan {
     pub ips: Vec<IpConfig>,
     /// The container's routes, as the result reports them.
     pub routes: Vec<Route>,
-    /// What the bridge must bear.
+    /// The bridge's gateway addresses.
     pub gateways: Vec<IpNetwork>,
 }
 
 /// IPv6 inside the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ipv6 {
-    /// It works.
+    /// Enabled.
     On,
-    /// The kernel has none, or it is disabled.
+    /// Absent from the kernel, or disabled.
     Off,
 }
 
 impl Plan {
-    /// Decides addresses, gateways and routes from what the delegate leased.
+    /// Derives addresses, gateways and routes from a lease.
     ///
     /// # Errors
-    /// Code 7: no address at all, a network without room for a gateway, or an MTU too small for IPv6.
+    /// Code 7: no address, a network without room for a gateway, or an MTU too small for IPv6.
     pub fn new(config: &Config, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
@@ -55,11 +54,11 @@ impl Plan {
         })
     }
 
-    /// What CHECK expects of what ADD reported for the interface at `place` of the result. A plugin after this one may
-    /// have taken routes out of it, or added addresses of other interfaces.
+    /// Returns the state that CHECK expects of the interface at `place` of the result. Later
+    /// plugins may have removed routes from the result or added addresses of other interfaces.
     ///
     /// # Errors
-    /// Code 7: a network without room for a gateway.
+    /// Code 7: a network has no room for a gateway.
     pub fn reported(
         config: &Config,
         result: &AddResult,
@@ -76,7 +75,7 @@ impl Plan {
         })
     }
 
-    /// What the addresses need.
+    /// Returns whether the addresses need IPv6.
     pub fn ipv6(&self) -> Ipv6 {
         ipv6(&self.ips)
     }
@@ -104,7 +103,7 @@ fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {
     Ok(ip)
 }
 
-/// The gateway addresses with their networks' prefixes, each once.
+/// Returns the gateway addresses with their networks' prefixes, without duplicates.
 fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     let mut gateways = Vec::new();
     if mode == Gateway::None {
@@ -122,8 +121,8 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     Ok(gateways)
 }
 
-/// The lease's routes, and the default ones where the bridge is to be the way out. A default route of the lease
-/// in the main table is used as it is; one without a next hop goes by the gateway.
+/// Returns the lease's routes, plus default routes for [`Gateway::DefaultRoute`]. A default route
+/// of the lease in the main table is kept; without a next hop it uses the gateway.
 fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route>, Error> {
     let mut routes = leased.to_vec();
     if mode != Gateway::DefaultRoute {
@@ -144,20 +143,21 @@ fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route
     Ok(routes)
 }
 
-/// 0 stands for it, too.
+/// Returns whether the route is in the main table; 0 means `main`, too.
 fn is_in_main_table(route: &Route) -> bool {
     route
         .table
         .is_none_or(|table| [0, MAIN_TABLE].contains(&table))
 }
 
-/// The scope says that its hosts are on the link, where the kernel takes no next hop.
+/// Returns whether the scope makes the destination on-link, for which the kernel accepts no next
+/// hop.
 fn is_on_link(route: &Route) -> bool {
     route.gw.is_none() && route.scope.is_some_and(|scope| scope >= LINK_SCOPE)
 }
 
-/// The next hop of `route`: its own, else the gateway of the first address of its family; none where its hosts
-/// are on the link.
+/// Returns the next hop of `route`: its own, or else the first gateway of its family. Returns
+/// `None` for an on-link destination.
 pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
     if is_on_link(route) {
         return None;
@@ -168,7 +168,7 @@ pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
         .or_else(|| ips.iter().filter_map(|ip| ip.gateway).find(family))
 }
 
-/// The first address of the network after the network's own.
+/// Returns the first address after the network's own.
 fn first_host(address: IpNetwork) -> Option<IpAddr> {
     let gateway = match address.network() {
         IpAddr::V4(network) => IpAddr::from(Ipv4Addr::from(u32::from(network).checked_add(1)?)),
@@ -185,43 +185,43 @@ fn default_route(gateway: IpAddr) -> Result<IpNetwork, Error> {
     IpNetwork::new(unspecified, 0).map_err(|error| Error::invalid("ipam", error.to_string()))
 }
 
-/// The name of the host's end: `veth` and 11 digits of the attachment's hash, so that DEL
-/// finds it without being told anything else.
+/// Returns the name of the host's end: `veth` and 11 digits of the attachment's hash. DEL needs no
+/// other input to find it.
 pub(crate) fn host_link_name(attachment: &Attachment) -> String {
     format!("{HOST_NAME}{}", attachment.digest_hex(HOST_NAME_DIGITS))
 }
 
-/// The MAC of the host's end: locally administered, and never the one of a container. It says
-/// which network's it is before the alias can.
+/// Returns the MAC of the host's end: locally administered, and never a container's. It identifies
+/// the network before the alias is set.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     mac(&[HOST_MAC], &attachment.marked_digest())
 }
 
-/// The name may be one of [`host_link_name`]'s.
+/// Returns whether the name has the form of [`host_link_name`].
 pub(crate) fn is_host_link_name(name: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let digits = name.strip_prefix(HOST_NAME).unwrap_or_default();
     digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
 }
 
-/// The name may be the host end's of an attachment, the reference's included.
+/// Returns whether a host end may have the name, including the reference's.
 pub(crate) fn may_be_a_host_link(name: &str) -> bool {
     name.starts_with(HOST_NAME)
 }
 
-/// Some attachment's host end in `network` may have this MAC.
+/// Returns whether a host end in `network` may have this MAC.
 pub(crate) fn is_host_mac_in(network: &NetworkName, mac: MacAddress) -> bool {
     let [a, b] = network.mark();
     mac.0.starts_with(&[HOST_MAC, a, b])
 }
 
-/// The MAC of the container's end before there is an address to derive it from.
+/// Returns the MAC of the container's end before an address is known.
 pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
     mac(&[0x06], &attachment.digest())
 }
 
-/// The MAC that follows from the first address, IPv4 before IPv6, so that no neighbour's
-/// entry goes stale when the address is leased again.
+/// Returns the MAC derived from the first address, IPv4 before IPv6. So neighbours' entries stay
+/// valid when the address is leased again.
 pub(crate) fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
     match v4.or(ips.first()) {
@@ -230,8 +230,8 @@ pub(crate) fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddre
     }
 }
 
-/// For IPv4 `0a:58` and the four bytes, as kubenet had it; for IPv6 `0e` and five bytes
-/// of the address's SHA-256.
+/// Returns the MAC of an address. For IPv4 it is `0a:58` and the four bytes, as in kubenet; for
+/// IPv6 it is `0e` and five bytes of the address's SHA-256.
 fn mac_of(address: IpAddr) -> MacAddress {
     match address {
         IpAddr::V4(address) => mac(&[0x0a, 0x58], &address.octets()),
@@ -239,12 +239,13 @@ fn mac_of(address: IpAddr) -> MacAddress {
     }
 }
 
-/// The MAC of a bridge that has none: another after each start of the machine, the same for all that ask.
+/// Returns the MAC of a bridge without one: it differs in each boot and is the same for all
+/// callers.
 pub(crate) fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
     mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
 }
 
-/// The address that starts with `prefix` and goes on with as much of `rest` as it holds.
+/// Returns a MAC that starts with `prefix` and continues with the first bytes of `rest`.
 fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     let mut bytes = [0; 6];
     let source = prefix.iter().chain(rest);
@@ -255,7 +256,7 @@ fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     MacAddress(bytes)
 }
 
-/// Some address does not follow from `mac`, so that neighbours must be told.
+/// Returns whether an address does not determine `mac`, so neighbours must be notified.
 pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
@@ -263,18 +264,18 @@ pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
 /// `RT_TABLE_MAIN` of rtnetlink(7).
 const MAIN_TABLE: u32 = 254;
 
-/// `RT_SCOPE_LINK` of rtnetlink(7); a greater one is narrower.
+/// `RT_SCOPE_LINK` of rtnetlink(7); greater values are narrower.
 const LINK_SCOPE: u8 = 253;
 
 const HOST_NAME: &str = "veth";
 
-/// As many as a link's name of 15 bytes has room for.
+/// Digits that fit into a link's name of 15 bytes.
 const HOST_NAME_DIGITS: usize = 11;
 
-/// The highest: a bridge whose MAC nobody chose takes its lowest port's, and so any other's first.
+/// The highest first byte: a bridge without an explicit MAC takes its ports' lowest one.
 const HOST_MAC: u8 = 0xfe;
 
-/// What every IPv6 link must carry (RFC 8200).
+/// Minimum MTU of IPv6 (RFC 8200), in bytes.
 const IPV6_MINIMUM_MTU: u32 = 1280;
 
 #[cfg(test)]

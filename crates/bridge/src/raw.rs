@@ -1,29 +1,30 @@
-//! The keys as they are written: what `crates/schema` describes, in the words that stand here.
+//! The keys as they are written; `crates/schema` copies these comments.
 
 use cni::WhenFull;
 use serde::Deserialize;
 
-/// Joins the sandbox to a Linux bridge by a pair of virtual Ethernet links.
+/// Joins the sandbox to a Linux bridge by a veth pair.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 #[expect(clippy::struct_excessive_bools, reason = "it mirrors the JSON")]
 pub(crate) struct RawConfig {
-    /// The bridge; made if it is missing.
+    /// Name of the bridge, which is created if it is missing.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 15), extend("default" = "cni0")))]
     pub bridge: Option<String>,
-    /// The bridge bears the gateway addresses, and the host forwards.
+    /// The bridge has the gateway addresses, and the host forwards.
     pub is_gateway: bool,
-    /// As `isGateway`, and the container's default routes lead there.
+    /// Like `isGateway`, and the container's default routes lead to the gateway.
     pub is_default_gateway: bool,
-    /// An address of the bridge that is in the gateway's way, and no other gateway of the network, is replaced.
+    /// Replaces an address of the bridge that conflicts with the gateway's, except for other
+    /// gateways of the network.
     pub force_address: bool,
-    /// In bytes, of both ends of the pair and of a bridge that is made; 0 detects it.
+    /// MTU in bytes of both ends of the pair and of a new bridge; 0 detects it.
     #[cfg_attr(feature = "schema", schemars(with = "Mtu"))]
     pub mtu: u32,
-    /// Bytes subtracted from the detected MTU, for what an encapsulation takes.
+    /// Bytes of an encapsulation, subtracted from the detected MTU.
     pub mtu_overhead: u32,
-    /// A container reaches itself through a Service: its port reflects.
+    /// The container's port reflects frames, so the container can reach itself through a Service.
     pub hairpin_mode: bool,
     /// The bridge is promiscuous.
     pub promisc_mode: bool,
@@ -32,32 +33,33 @@ pub(crate) struct RawConfig {
     /// Sets `net.bridge.bridge-nf-call-iptables` and `-ip6tables` to 1, as Kubernetes requires.
     #[cfg_attr(feature = "schema", schemars(extend("default" = true)))]
     pub bridge_nf_call: Option<bool>,
-    /// Name resolution of the result, in place of what `ipam` says.
+    /// Name resolution of the result, instead of the IPAM plugin's.
     pub dns: RawDns,
-    /// What a container sends beyond its own network and multicast leaves from the host's address.
+    /// Masquerades the container's traffic to destinations outside its own network and multicast.
     pub ip_masq: bool,
-    /// It is `nf_tables` in either case.
+    /// Accepted for compatibility; masquerading always uses `nf_tables`.
     pub ip_masq_backend: Backend,
-    /// Ports on the host are chosen at random, so that two connections at once never take the same.
+    /// Masquerading chooses random source ports, so simultaneous connections never take the same
+    /// one.
     #[cfg_attr(feature = "schema", schemars(extend("default" = true)))]
     pub ip_masq_random_fully: Option<bool>,
-    /// CIDRs where a container keeps its own address, too: the cluster's other networks.
+    /// CIDRs without masquerading: the cluster's other networks.
     #[serde(rename = "nonMasqueradeCIDRs")]
     pub non_masquerade_cidrs: Vec<String>,
-    /// Frames without tag are in this VLAN at the container's port; 0 is none.
+    /// VLAN of untagged frames at the container's port; 0 is none.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 4094)))]
     pub vlan: i64,
-    /// The VLANs whose tagged frames the container's port carries.
+    /// VLANs whose tagged frames the container's port carries.
     pub vlan_trunk: Vec<RawTrunk>,
     /// The port stays in the bridge's default VLAN, too.
     pub preserve_default_vlan: bool,
-    /// Frames from another MAC than the container's are dropped at its port.
+    /// Drops frames from a MAC other than the container's at its port.
     pub macspoofchk: bool,
-    /// Containers on isolated ports reach the host and ports that are not isolated, and not each other.
+    /// Containers on isolated ports reach the host and ports without isolation, but not each other.
     pub port_isolation: bool,
     /// The interface in the sandbox stays down.
     pub disable_container_interface: bool,
-    /// What STATUS says when the bridge has no port left: a line on standard error, or code 50.
+    /// Result of STATUS when the bridge has no free port: a line on standard error, or code 50.
     #[cfg_attr(feature = "schema", schemars(with = "crate::WhenFull"))]
     pub status_when_full: WhenFull,
 }
@@ -79,15 +81,15 @@ enum Mtu {
 pub(crate) struct RawDns {
     /// Addresses of name servers.
     pub nameservers: Option<Vec<String>>,
-    /// The domain that short names are looked up in.
+    /// Domain for short names.
     pub domain: Option<String>,
-    /// Domains that short names are looked up in.
+    /// Search domains for short names.
     pub search: Option<Vec<String>>,
     /// Options of resolv.conf(5).
     pub options: Option<Vec<String>>,
 }
 
-/// One VLAN, a range of them, or both.
+/// A VLAN, a range of VLANs, or both.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -99,18 +101,18 @@ pub(crate) struct RawTrunk {
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 4094)))]
     #[serde(rename = "minID")]
     pub min_id: Option<i64>,
-    /// The last one.
+    /// The last VLAN of a range.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 4094)))]
     #[serde(rename = "maxID")]
     pub max_id: Option<i64>,
 }
 
-/// What the reference would do it by.
+/// Masquerading backend of the reference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Backend {
-    /// As is done here.
+    /// The backend of this plugin.
     #[default]
     #[serde(alias = "")]
     Nftables,

@@ -1,4 +1,4 @@
-//! RELOAD: what ADD put into `nf_tables`, once more.
+//! RELOAD: restores the elements of ADD in `nf_tables`.
 
 use anyhow::{Context as _, bail};
 use cni::result::Interface;
@@ -12,14 +12,14 @@ use crate::firewall::{self, Subject};
 use crate::plan;
 use crate::sandbox::Sandbox;
 
-/// Puts back what guards the pair; what is there stays untouched. The delegate has nothing in a
-/// firewall, and is not asked.
+/// Restores the pair's elements; existing elements stay untouched. The IPAM plugin has no firewall
+/// rules and is not called.
 ///
-/// A DEL or GC deletes the port before it looks for elements. So one that looks too early to find what
-/// is added here has deleted the port by then, and what was added is taken back.
+/// DEL and GC delete the port before they look for elements. If they look too early to find
+/// elements added here, the port is already gone, and this function removes the elements.
 ///
 /// # Errors
-/// Code 7 where there is no `prevResult`; the pair is gone; whatever the kernel refuses.
+/// Code 7 without a `prevResult`; the pair does not exist; refusals of the kernel.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &request.args()?)?;
     if !firewall::is_needed(&config) {
@@ -56,8 +56,8 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The MAC that ADD gave the container's link: one that the container chose since then must not
-/// become the one that may send. Results of old versions tell none.
+/// Returns the MAC that ADD gave the container's link: a MAC that the container set later must not
+/// be allowed to send. Results of old versions contain none, so the current MAC counts.
 fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result<MacAddress> {
     let interface = &request.attachment.interface;
     let mut links = reported.interfaces.iter();
@@ -72,8 +72,8 @@ fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result
     mac.with_context(|| format!("{interface} in the sandbox is gone"))
 }
 
-/// The host's end, by the name that follows from the attachment or, where the reference made it, by
-/// what was reported of it.
+/// Finds the host's end by the name that the attachment determines, or by the reported name if the
+/// reference made it.
 fn find_port(
     (host, bridge): (&Connection, &Link),
     request: &CheckRequest,

@@ -14,7 +14,7 @@ use netns::{Netns, Sysctl};
 
 use crate::plan::{self, Ipv6, Plan};
 
-/// The sandbox, and the name of the link that is made there.
+/// The sandbox and the name of its new link.
 pub(crate) struct Sandbox<'a> {
     namespace: &'a Netns,
     connection: Connection,
@@ -23,24 +23,25 @@ pub(crate) struct Sandbox<'a> {
     link_local: LinkLocal,
 }
 
-/// The link-local address of the container's link.
+/// State of the link's link-local address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkLocal {
-    /// IPv6 is off, or nothing is configured yet.
+    /// None: IPv6 is off, or nothing is configured yet.
     None,
-    /// The sandbox wants none: `addr_gen_mode` is 1.
+    /// None: the sandbox's `addr_gen_mode` is 1.
     Unwanted,
-    /// It works already, and the kernel must not make it.
+    /// ADD has added it and it is usable; the kernel must not generate one.
     Given,
-    /// The kernel makes it when the pair comes up, or made it when IPv6 was enabled on a link that was up.
+    /// The kernel generates it when the pair comes up, or when IPv6 is enabled on a link that is
+    /// up.
     Awaited,
 }
 
 impl<'a> Sandbox<'a> {
-    /// Opens a connection into the sandbox.
+    /// Opens connections inside the sandbox.
     ///
     /// # Errors
-    /// Code 4: it cannot be entered.
+    /// Code 4: the namespace cannot be entered.
     pub fn open(namespace: &'a Netns, interface: &'a InterfaceName) -> Result<Self, Error> {
         let open = || Ok((Connection::open()?, Monitor::open()?));
         let opened = namespace.run(open).map_err(netlink::Error::from);
@@ -54,12 +55,12 @@ impl<'a> Sandbox<'a> {
         })
     }
 
-    /// The link, if there is one.
+    /// Returns the link, or `None` if it does not exist.
     pub fn find_link(&self) -> anyhow::Result<Option<Link>> {
         Ok(self.connection.find_link(self.interface)?)
     }
 
-    /// Brings the link up before it has an address, and returns it as it is then.
+    /// Brings the link up before it has an address, and returns the changed link.
     pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let requests = self.prepare(link, dad, Ipv6::Off)?;
         let brought_up = self.connection.execute(requests).and_then(|()| {
@@ -69,7 +70,7 @@ impl<'a> Sandbox<'a> {
         brought_up.context("bring up the container's link")
     }
 
-    /// Gives the link its addresses and routes and brings it up.
+    /// Adds the addresses and routes to the link and brings it up.
     pub fn configure(&mut self, link: &Link, plan: &Plan, dad: Dad) -> anyhow::Result<()> {
         let mut requests = self.prepare(link, dad, plan.ipv6())?;
         let add = |ip: &IpConfig| Request::add_address(link.index, ip.address, dad);
@@ -82,12 +83,13 @@ impl<'a> Sandbox<'a> {
             .context("configure the container's link")
     }
 
-    /// What comes before its addresses: gratuitous ARP when the MAC is set, the IPv6 of `needed`,
-    /// and a link-local address that works at once.
+    /// Returns the requests that precede the addresses: gratuitous ARP for a new MAC, the IPv6 of
+    /// `needed`, and a link-local address that is usable at once.
     ///
-    /// The kernel would give the link one only after the pair has come up, and by `accept_dad`
-    /// at once. That is set for a container that has other IPv6 addresses, or has to perform
-    /// duplicate address detection; any other is spared the search for its sysctls.
+    /// The kernel would generate a link-local address only after the pair is up, and `accept_dad`
+    /// makes it usable at once. ADD sets it for containers with other IPv6 addresses or with
+    /// duplicate address detection. Other containers do without, because the lookup of sysctls
+    /// takes time.
     fn prepare(&mut self, link: &Link, dad: Dad, needed: Ipv6) -> anyhow::Result<Vec<Request>> {
         let change = |change| Request::change_link(self.interface, &change);
         let mut requests = vec![change(LinkChange::ArpNotify)];
@@ -111,11 +113,11 @@ impl<'a> Sandbox<'a> {
         Ok(requests)
     }
 
-    /// Sets what must be set while the link is down, and IPv6 where it is needed.
+    /// Sets sysctls that must be set while the link is down, and enables IPv6 if needed.
     ///
-    /// `ndisc_notify` makes the kernel announce addresses when the MAC is set;
-    /// `keep_addr_on_down` keeps IPv6 addresses through a link that flaps. None of
-    /// them is worth a container without network: what cannot be set is told.
+    /// `ndisc_notify` makes the kernel announce addresses when the MAC is set. `keep_addr_on_down`
+    /// keeps IPv6 addresses when the link flaps. A failure to set one of these is only reported,
+    /// since the container works without them.
     fn set_sysctls(&self, dad: Dad, needed: Ipv6) -> anyhow::Result<()> {
         let accept_dad = match dad {
             Dad::Perform => "1",
@@ -143,9 +145,9 @@ impl<'a> Sandbox<'a> {
         })?
     }
 
-    /// Waits until the link passes traffic and has its IPv6 addresses, the link-local one
-    /// included where it gets one; returns the link as it is then. When it flaps, the kernel
-    /// gives it a link-local address.
+    /// Waits until the link passes traffic and has its IPv6 addresses, including the link-local one
+    /// if it gets one. Returns the changed link. The kernel generates a link-local address when the
+    /// link flaps.
     pub fn wait_until_ready(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
         let wait = Wait {
@@ -189,8 +191,8 @@ impl<'a> Sandbox<'a> {
         Ok(link)
     }
 
-    /// Tells the neighbours which MAC the addresses have now, by gratuitous ARP and by
-    /// unsolicited neighbour advertisements.
+    /// Announces the MAC of the addresses to the neighbours, by gratuitous ARP and by unsolicited
+    /// neighbour advertisements.
     pub fn announce(&self, mac: MacAddress) -> anyhow::Result<()> {
         let request = Request::change_link(self.interface, &LinkChange::Mac(mac));
         self.connection
@@ -198,7 +200,7 @@ impl<'a> Sandbox<'a> {
             .context("announce the container's addresses")
     }
 
-    /// What `plan` wants and the sandbox does not have, in words.
+    /// Returns messages about what `plan` contains and the sandbox lacks.
     pub fn differences(&self, link: &Link, plan: &Plan) -> anyhow::Result<Vec<String>> {
         let name = &link.name;
         let addresses = self.connection.addresses(link.index)?;
@@ -236,16 +238,16 @@ fn new_route(route: &Route, plan: &Plan, link: &Link) -> NewRoute {
         link: link.index,
         mtu: route.mtu,
         advmss: route.advmss,
-        // 0 stands for the kernel's choice in both.
+        // 0 means the kernel's default for both.
         priority: route.priority.filter(|priority| *priority != 0),
         table: route.table.filter(|table| *table != 0),
         scope: route.scope,
     }
 }
 
-/// The kernel's own choice (RFC 4291, 2.5.6).
+/// Prefix length that the kernel uses (RFC 4291, 2.5.6).
 const LINK_LOCAL_PREFIX: u8 = 64;
 
-/// The kernel takes a millisecond or two to bring a pair up, duplicate address detection
-/// one to two seconds.
+/// Longest wait. The kernel brings a pair up in one or two milliseconds; duplicate address
+/// detection takes one to two seconds.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);

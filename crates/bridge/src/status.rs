@@ -1,4 +1,4 @@
-//! STATUS: could an ADD succeed?
+//! STATUS: reports whether an ADD can succeed.
 
 use cni::{Error, StatusRequest, Verb, note};
 use netlink::Connection;
@@ -6,12 +6,12 @@ use netlink::Connection;
 use crate::config::Config;
 use crate::{del, firewall, host};
 
-/// Says whether an ADD could succeed, and asks the delegate the same.
+/// Checks whether an ADD can succeed, and runs STATUS of the IPAM plugin.
 ///
 /// # Errors
-/// The configuration makes no sense; code 50: the bridge's name belongs to something else,
-/// it has no port left where `statusWhenFull` is "fail", or the kernel lacks the `nf_tables`
-/// that the configuration needs.
+/// The configuration is invalid. Code 50: the bridge's name belongs to another kind of link, or the
+/// kernel lacks the `nf_tables` that the configuration needs. Code 50 also for a bridge without a
+/// free port if `statusWhenFull` is "fail".
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::of_network(&request.network)?;
     firewall::probe(&config)?;
@@ -37,5 +37,5 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     del::forward(&request.network, Verb::Status)
 }
 
-/// Nine of ten.
+/// Number of ports that causes a warning: nine of ten.
 const NEARLY_FULL: usize = host::MOST_PORTS * 9 / 10;

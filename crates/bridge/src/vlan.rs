@@ -1,4 +1,4 @@
-//! The VLANs of a port.
+//! VLANs of a port.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,30 +8,31 @@ use netlink::{Connection, Link, LinkChange, PortVlans, Request, Tagging};
 
 use crate::raw::RawTrunk;
 
-/// The VLANs that a network asks for.
+/// VLANs of a network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Vlans {
-    /// `vlan`: the frames that the container sends and receives without tag.
+    /// `vlan`: the VLAN of the container's untagged frames.
     pub access: Option<Access>,
-    /// `vlanTrunk`: the frames that the container sends and receives with their tag.
+    /// `vlanTrunk`: the VLANs of the container's tagged frames.
     pub trunk: Vec<RangeInclusive<u16>>,
 }
 
-/// One VLAN, untagged at the port.
+/// A VLAN that is untagged at the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// 1 to 4094.
+    /// VLAN, 1 to 4094.
     pub vlan: u16,
-    /// `<bridge>.<vlan>`: the host's end, where the bridge itself is none.
+    /// `<bridge>.<vlan>`: the host's end, unless the bridge itself is.
     pub gateway_link: InterfaceName,
 }
 
-/// Whether the port stays in the VLAN that the bridge puts every port into.
+/// Whether the port stays in the bridge's default VLAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DefaultVlan {
-    /// `preserveDefaultVlan`.
+    /// It stays: `preserveDefaultVlan`.
     Keep,
-    /// The port carries what was asked for, and a trunk without `vlan` VLAN 1 untagged, as in the reference.
+    /// It leaves and carries only the configured VLANs. A trunk without `vlan` has VLAN 1 untagged,
+    /// as in the reference.
     Leave,
 }
 
@@ -46,7 +47,8 @@ impl Vlans {
     /// Reads `vlan` and `vlanTrunk` for a port of `bridge`.
     ///
     /// # Errors
-    /// Code 7: a number out of range, half a range, or no room for the name of the VLAN's link.
+    /// Code 7: a number is out of range, a range is incomplete, or the VLAN link's name is too
+    /// long.
     pub fn parse(raw: &RawVlans, bridge: &InterfaceName) -> Result<Self, Error> {
         let access = match raw.vlan {
             0 => None,
@@ -56,12 +58,12 @@ impl Vlans {
         Ok(Self { access, trunk })
     }
 
-    /// The network asks for none: its bridge need not filter.
+    /// Returns whether the network has no VLAN, so its bridge need not filter.
     pub fn is_empty(&self) -> bool {
         self.access.is_none() && self.trunk.is_empty()
     }
 
-    /// What the keys ask for: CHECK expects it of every port.
+    /// Returns the configured VLANs, which CHECK expects of every port.
     pub fn asked(&self) -> Vec<PortVlans> {
         let native = self.access.as_ref().map(|it| it.vlan);
         let trunk = self.trunk.iter().flat_map(|range| without(range, native));
@@ -73,7 +75,8 @@ impl Vlans {
         native.map(untagged).into_iter().chain(trunk).collect()
     }
 
-    /// What ADD gives a port: a trunk without `vlan` that leaves the default VLAN has VLAN 1 untagged.
+    /// Returns the VLANs that ADD gives a port. A trunk without `vlan` that leaves the default VLAN
+    /// has VLAN 1 untagged.
     fn of_port(&self, default: DefaultVlan) -> Vec<PortVlans> {
         let is_tagged = self.trunk.iter().any(|range| range.contains(&NATIVE));
         let has_native = self.access.is_some() || is_tagged || self.trunk.is_empty();
@@ -82,7 +85,7 @@ impl Vlans {
         native.into_iter().chain(self.asked()).collect()
     }
 
-    /// The key that asked for them.
+    /// Returns the key that configured them.
     fn key(&self) -> &'static str {
         match self.access {
             Some(_) => "vlan",
@@ -110,7 +113,7 @@ impl fmt::Display for Vlans {
     }
 }
 
-/// Frames without tag are of this VLAN, in both directions.
+/// Returns a VLAN whose frames are untagged in both directions.
 fn untagged(vlan: u16) -> PortVlans {
     PortVlans {
         first: vlan,
@@ -119,7 +122,8 @@ fn untagged(vlan: u16) -> PortVlans {
     }
 }
 
-/// What is left of `range` below and above `native`, which a port cannot carry tagged as well.
+/// Returns the parts of `range` below and above `native`, which the port cannot carry tagged as
+/// well.
 fn without(
     range: &RangeInclusive<u16>,
     native: Option<u16>,
@@ -176,11 +180,10 @@ const VLANS: RangeInclusive<u16> = 1..=4094;
 /// The untagged VLAN of a trunk without `vlan`, as in the reference.
 const NATIVE: u16 = 1;
 
-/// Has the bridge pass on each port only the VLANs that it carries; what is a port already
-/// goes on in the default VLAN.
+/// Enables VLAN filtering on the bridge; existing ports stay in the default VLAN.
 ///
 /// # Errors
-/// Code 2: the kernel cannot.
+/// Code 2: the kernel does not support it.
 pub(crate) fn ensure_filtering(
     host: &Connection,
     bridge: Link,
@@ -201,12 +204,12 @@ pub(crate) fn ensure_filtering(
     Ok(host.link(&bridge.name)?)
 }
 
-/// The bridge passes on each port only the VLANs that it carries.
+/// Returns whether the bridge filters by VLAN.
 pub(crate) fn is_filtering(bridge: &Link) -> bool {
     bridge.bridge_vlans.is_some_and(|vlans| vlans.filtering)
 }
 
-/// What makes `port` of `bridge` carry `vlans`.
+/// Returns the requests that make `port` of `bridge` carry `vlans`.
 pub(crate) fn port_requests(
     (bridge, port): (&Link, &Link),
     vlans: &Vlans,
@@ -223,7 +226,7 @@ pub(crate) fn port_requests(
     leave.into_iter().chain(join).collect()
 }
 
-/// The VLAN that a bridge puts every port into.
+/// Returns the VLAN that the bridge gives to new ports.
 pub(crate) fn default_vlan(bridge: &Link) -> Option<PortVlans> {
     let default = bridge.bridge_vlans.map(|vlans| vlans.default);
     default.filter(|vlan| *vlan != 0).map(untagged)
@@ -240,7 +243,7 @@ mod tests {
         Vlans::parse(&RawVlans { vlan, trunk }, &"cni0".parse().unwrap())
     }
 
-    /// What a port carries, in words.
+    /// Describes the VLANs of a port.
     fn carried(vlan: i64, trunk: &Value, default: DefaultVlan) -> String {
         let vlans = parse(vlan, trunk).unwrap().of_port(default);
         let words = vlans.iter().map(|it| format!("{it} {:?}", it.tagging));
