@@ -1,4 +1,4 @@
-//! Each plugin by itself: VERSION, ADD, CHECK and DEL, round after round.
+//! Times each plugin by itself: VERSION, ADD, CHECK and DEL, round after round.
 
 use serde_json::{Value, json};
 use tests::Host;
@@ -7,8 +7,8 @@ use crate::limits::{CONTAINERD, limits};
 use crate::report::Report;
 use crate::timing::{Call, Side, in_turns, settle};
 
-/// Every operation once a round, on a sandbox that nothing was done to. Limits and ports are made for
-/// their CHECK: the cases `bandwidth` and `ports` time how.
+/// Times every operation once per round on a fresh sandbox. Limits and ports are set only for their
+/// CHECK; the cases `bandwidth` and `ports` time setting them.
 pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
     in_turns(&mut sides, rounds, |side, number| round(host, side, number));
     report.times(&format!("each plugin, {rounds} rounds in turns"), &sides);
@@ -41,7 +41,7 @@ fn round(host: &Host, side: &mut Side, number: &str) {
     let attached = after(&request, &result);
     side.time("bridge CHECK", &call("bridge", "CHECK"), &attached);
     let mut behind = vec![limits(10_000_000, CONTAINERD, &result)];
-    // CHECK of Debian's portmap 1.1.1 does not find what its ADD made.
+    // CHECK of Debian's portmap 1.1.1 does not find the rules of its ADD.
     if side.name == "ours" {
         behind.push(ports(&result));
     }
@@ -57,7 +57,7 @@ fn round(host: &Host, side: &mut Side, number: &str) {
     side.time("bridge DEL", &call("bridge", "DEL"), &attached);
 }
 
-/// What is asked once ADD has given `result`.
+/// Returns the request after ADD has returned `result`.
 fn after(request: &Value, result: &[u8]) -> Value {
     let mut request = request.clone();
     request["prevResult"] = serde_json::from_slice(result).unwrap();
@@ -88,7 +88,7 @@ fn host_local(side: &str) -> Value {
     })
 }
 
-/// A bridge, addresses and leases of the side's own.
+/// Returns a configuration with the side's own bridge, addresses and leases.
 pub fn bridge(side: &str) -> Value {
     let subnet = if side == "ours" {
         "10.200.0.0/16"

@@ -1,5 +1,5 @@
-//! A node that starts or loses many pods at once, and what whoever else works on its network
-//! notices of that.
+//! A node that starts or stops many pods at once, and the delay for other programs that use its
+//! network.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -18,13 +18,14 @@ const PODS: u16 = 100;
 const PROCESSES: usize = 16;
 const ROUNDS: u32 = 3;
 
-/// The chain of 100 pods by 16 processes, and how long others take meanwhile.
+/// Runs the chain of 100 pods in 16 processes, and times other programs meanwhile.
 pub fn run(host: &Host, mut sides: [Side; 2], report: &mut Report) {
     in_turns(&mut sides, ROUNDS, |side, number| {
         let pod = |pod| host.sandbox(&format!("burst-{}-{number}-{pod}", side.name));
         let pods: Vec<_> = (0..PODS).map(pod).collect();
         let mut chains: Vec<_> = (0..PODS).map(|pod| Chain::new(side, pod)).collect();
-        // What each side makes once for the host: the reference's ADDs fail where they do so at once.
+        // Creates each side's host-wide objects first: concurrent ADDs of the reference fail to
+        // create them.
         let mut first = [Chain::new(side, 0)];
         all(side, &pods, &mut first, "ADD");
         all(side, &pods, &mut first, "DEL");
@@ -46,7 +47,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], report: &mut Report) {
     report.times(&title, &sides);
 }
 
-/// Sends `verb` to the chains of the pods, and says how long each plugin took each time.
+/// Sends `verb` to the chains of the pods, and returns the time of each call.
 fn all(side: &Side, pods: &[Sandbox], chains: &mut [Chain], verb: &str) -> Vec<(String, Duration)> {
     let times = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
@@ -68,9 +69,9 @@ fn all(side: &Side, pods: &[Sandbox], chains: &mut [Chain], verb: &str) -> Vec<(
     times.into_inner().unwrap()
 }
 
-/// How long `work` takes, and what others do again and again meanwhile.
+/// Runs `work` and returns its time, with the times of other programs meanwhile.
 fn beside_others(work: impl FnOnce()) -> (Duration, Vec<(&'static str, Duration)>) {
-    // Others hear that it is over when `working` is dropped, which a panic does, too.
+    // Dropping `working`, even by a panic, ends the other programs.
     let (working, over) = mpsc::channel();
     thread::scope(|scope| {
         let others = scope.spawn(move || others(&over));
@@ -82,7 +83,7 @@ fn beside_others(work: impl FnOnce()) -> (Duration, Vec<(&'static str, Duration)
     })
 }
 
-/// What others do, and how long it takes them each time.
+/// Repeats operations of other programs and returns the time of each.
 fn others(over: &Receiver<()>) -> Vec<(&'static str, Duration)> {
     let mut times = Vec::new();
     while over.try_recv() == Err(TryRecvError::Empty) {

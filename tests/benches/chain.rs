@@ -1,4 +1,5 @@
-//! All that a pod gets: bridge with ipMasq and host-local, two host ports, limits both ways.
+//! Everything that a pod may get: bridge with ipMasq and host-local, two host ports, and limits in
+//! both directions.
 
 use std::time::Duration;
 
@@ -8,12 +9,12 @@ use tests::Host;
 use crate::report::Report;
 use crate::timing::{Call, Side, in_turns};
 
-/// ADD, CHECK and DEL of the chain, and of each plugin in it.
+/// Times ADD, CHECK and DEL of the chain, and of each plugin in it.
 pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
     in_turns(&mut sides, rounds, |side, number| {
         let pod = host.sandbox(&format!("chain-{}-{number}", side.name));
         let mut chain = Chain::new(side, 0);
-        // CHECK of Debian's portmap 1.1.1 does not find what its ADD made.
+        // CHECK of Debian's portmap 1.1.1 does not find the rules of its ADD.
         let verbs: &[_] = match side.name {
             "ours" => &["ADD", "CHECK", "DEL"],
             _ => &["ADD", "DEL"],
@@ -32,15 +33,15 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) 
     report.times(&format!("the chain, {rounds} rounds in turns"), &sides);
 }
 
-/// A list of plugins, as a runtime runs it.
+/// A list of plugins, run as a runtime does.
 pub struct Chain {
     plugins: Vec<Value>,
-    /// What the last ADD came to.
+    /// Result of the last ADD.
     result: Value,
 }
 
 impl Chain {
-    /// On a bridge of the side's own; `number` tells the ports of pods apart.
+    /// Creates a chain on the side's own bridge; `number` determines the pod's host ports.
     pub fn new(side: &Side, number: u16) -> Self {
         let ports = [(80, 20_000), (443, 40_000)].map(|(container, first)| {
             json!({"hostPort": first + number, "containerPort": container, "protocol": "tcp"})
@@ -71,7 +72,7 @@ impl Chain {
         }
     }
 
-    /// Has `send` send `verb` to every plugin, DEL from the last to the first.
+    /// Calls `send` with `verb` for every plugin, for DEL from the last to the first.
     pub fn walk(&mut self, verb: &str, mut send: impl FnMut(&str, &Value) -> Vec<u8>) {
         let mut plugins = self.plugins.clone();
         if verb == "DEL" {

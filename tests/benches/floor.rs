@@ -1,4 +1,4 @@
-//! bridge with host-local, beside a program that sends the requests of its ADD and does nothing else.
+//! Compares bridge with host-local to a program that only sends the requests of its ADD.
 
 use tests::{Host, Place as _};
 

@@ -1,4 +1,4 @@
-//! What the executables take of disk and memory.
+//! Disk and memory usage of the executables.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::chain::Chain;
 use crate::report::Report;
 use crate::timing::{Call, Side};
 
-/// Sizes of the five, and the most memory that each held in an ADD of the chain.
+/// Reports the sizes of the five executables, and their peak memory in an ADD of the chain.
 pub fn run(host: &Host, sides: &[Side; 2], report: &mut Report) {
     let title = "size of the executables";
     println!("\n{title}, KiB\n{:24}{:>12}{:>12}", "", "ours", "reference");
@@ -32,8 +32,8 @@ pub fn run(host: &Host, sides: &[Side; 2], report: &mut Report) {
     report.values(title, "KiB", &rows.collect::<Vec<_>>());
 }
 
-/// The IPAM plugin's is part of the bridge's, if it is more. Linux counts a process's pages on each processor, and
-/// adds up what is counted every 32 pages: one run is told a tenth less or more than the next.
+/// Returns each plugin's peak memory. The IPAM plugin's peak counts for the bridge if it is higher.
+/// Linux counts pages per processor and sums up every 32 pages, so runs differ by a tenth.
 fn peaks(host: &Host, side: &Side) -> Vec<(String, u64)> {
     let pod = host.sandbox(&format!("peak-{}", side.name));
     let mut peaks: [Vec<(String, u64)>; 15] = Default::default();

@@ -1,9 +1,9 @@
-//! bridge with host-local where many pods are attached already.
+//! Times bridge with host-local on a host with many attached pods.
 //!
-//! The pods are attached by ours, with ipMasq and macspoofchk, to bridges of 500; either side then
-//! attaches one more to the first bridge, and the reference's leases are as many. With ipMasq and
-//! macspoofchk ours is timed alone: the reference would have to attach the pods itself, with
-//! several runs of iptables for each. STATUS and GC it has from 1.5.0 on.
+//! Our plugin attaches the pods, with ipMasq and macspoofchk, to bridges of 500 each. Either side
+//! then attaches one more pod to the first bridge; the reference has as many leases. Only our side
+//! is timed with ipMasq and macspoofchk: the reference would have to attach the pods itself, with
+//! several runs of iptables for each. It has STATUS and GC from 1.5.0 on.
 
 use std::fs;
 use std::thread;
@@ -15,15 +15,15 @@ use tests::{Host, Place as _, Sandbox, at_once};
 use crate::report::Report;
 use crate::timing::{Call, Side};
 
-/// How many pods there are before the one that is timed.
+/// Numbers of pods before the timed one.
 const SIZES: [usize; 4] = [0, 100, 500, 1_000];
 
-/// A bridge holds 1,023.
+/// Pods per bridge; a bridge holds 1,023.
 const PODS_OF_A_BRIDGE: usize = 500;
 
-/// Every operation at every size.
+/// Times every operation at every size.
 pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
-    // A node has a way out, by which the MTU is detected.
+    // A node has an uplink, which determines the MTU.
     let _outside = host.outside();
     host.ip("route add default via 192.0.2.2");
     let sandbox = host.sandbox("one-more");
@@ -50,7 +50,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) 
     report.times(&title, &sides);
 }
 
-/// Attaches pods until there are `size`, and gives the reference as many leases.
+/// Attaches pods until there are `size`, and creates as many leases of the reference.
 fn attach(host: &Host, ours: &Side, pods: &mut Vec<Sandbox>, size: usize) {
     let there = pods.len();
     pods.extend((there..size).map(|number| host.sandbox(&format!("pod-{number}"))));
@@ -72,7 +72,7 @@ fn attach(host: &Host, ours: &Side, pods: &mut Vec<Sandbox>, size: usize) {
     }
 }
 
-/// As if there had been none, for whatever is timed next.
+/// Removes the pods, for the sake of the next measurement.
 fn detach(ours: &Side, pods: &[Sandbox]) {
     for (number, some) in pods.chunks(AT_ONCE).enumerate() {
         let network = guarded(number * AT_ONCE / PODS_OF_A_BRIDGE);
@@ -84,7 +84,8 @@ fn detach(ours: &Side, pods: &[Sandbox]) {
     settle();
 }
 
-/// Each new pod asks for routers three times, four seconds apart, and all others hear it.
+/// Waits until the new pods are quiet: each asks for routers three times, four seconds apart, and
+/// all others receive that.
 fn settle() {
     #[expect(
         clippy::disallowed_methods,
@@ -93,7 +94,7 @@ fn settle() {
     thread::sleep(Duration::from_secs(14));
 }
 
-/// What either side does, without ipMasq and macspoofchk.
+/// Times the operations of both sides, without ipMasq and macspoofchk.
 fn round(side: &mut Side, sandbox: &Sandbox, pods: usize) {
     let network = if side.name == "ours" {
         "ours-0"
@@ -114,7 +115,7 @@ fn round(side: &mut Side, sandbox: &Sandbox, pods: usize) {
     time("DEL", &request);
 }
 
-/// What ours does alone.
+/// Times the operations of our side only.
 fn round_of_ours(ours: &mut Side, sandbox: &Sandbox, pods: &[Sandbox]) {
     let size = pods.len();
     let mut request = guarded(0);
@@ -136,7 +137,7 @@ fn round_of_ours(ours: &mut Side, sandbox: &Sandbox, pods: &[Sandbox]) {
     time("GC, all listed", "GC", &request);
 }
 
-/// A network of ours, its traffic masqueraded and its MACs checked.
+/// Returns a network of ours with masquerading and MAC checks.
 fn guarded(number: usize) -> Value {
     let mut request = bridge(&format!("ours-{number}"), number);
     request["cniVersion"] = "1.1.0".into();
@@ -145,7 +146,7 @@ fn guarded(number: usize) -> Value {
     request
 }
 
-/// A network on the bridge of this number.
+/// Returns a network on the bridge with this number.
 fn bridge(network: &str, number: usize) -> Value {
     json!({
         "cniVersion": "1.0.0",
@@ -164,5 +165,5 @@ fn bridge(network: &str, number: usize) -> Value {
 
 const LEASES: &str = "/run/leases";
 
-/// ADDs that populate the host wait for the kernel most of the time.
+/// Concurrent ADDs: they wait for the kernel most of the time.
 const AT_ONCE: usize = 10;

@@ -1,6 +1,6 @@
-//! host-local where many addresses are held already.
+//! Times host-local with many leased addresses.
 //!
-//! STATUS and GC are ours alone: the reference has them from 1.5.0 on.
+//! STATUS and GC are timed on our side only: the reference has them from 1.5.0 on.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -12,17 +12,17 @@ use tests::Host;
 use crate::report::Report;
 use crate::timing::{Call, Side};
 
-/// How many leases there are before the one that is timed.
+/// Numbers of leases before the timed one.
 const SIZES: [u32; 4] = [1, 1_000, 10_000, 60_000];
 
-/// The reference needs a second for what is timed here at the largest size.
+/// Rounds; the reference needs a second per round at the largest size.
 const ROUNDS: u32 = 20;
 
-/// So many of ours for one of the reference's, which spread less.
+/// Rounds of our side per round of the reference, whose times vary less.
 const TIMES_OURS: u32 = 10;
 
-/// ADD and DEL at every size. The directories are written before the clock runs, and ours
-/// has made its index.
+/// Times ADD and DEL at every size. The directories exist before, and our plugin has built its
+/// index.
 pub fn run(host: &Host, mut sides: [Side; 2], report: &mut Report) {
     for held in SIZES {
         for side in &sides {
@@ -33,7 +33,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], report: &mut Report) {
             side.forget();
         }
     }
-    // The sizes take turns, too: whatever else the machine does hits all of them.
+    // Sizes alternate as well, so that other load on the machine affects all of them.
     for _ in 0..ROUNDS {
         for (side, times) in sides.iter_mut().zip([TIMES_OURS, 1]) {
             for held in SIZES.repeat(times as usize) {
@@ -69,7 +69,7 @@ fn round(host: &Host, side: &mut Side, held: u32) {
     time("DEL", &request);
 }
 
-/// STATUS of a set that is full, and GC that finds everybody listed.
+/// Times STATUS of a full set, and GC with all holders listed.
 fn status_and_gc(host: &Host, side: &mut Side, held: u32) {
     let mut request = request(&directory(host, side, held));
     request["cniVersion"] = "1.1.0".into();
@@ -102,7 +102,7 @@ fn directory(host: &Host, side: &Side, held: u32) -> PathBuf {
     host.dir().join(format!("{}-{held}", side.name))
 }
 
-/// As the reference leaves them after so many ADDs.
+/// Writes the files that the reference leaves after this many ADDs.
 fn fill(directory: &Path, held: u32) {
     fs::create_dir_all(directory).unwrap();
     for number in 0..held {
@@ -112,13 +112,13 @@ fn fill(directory: &Path, held: u32) {
     }
 }
 
-/// The address of a lease.
+/// Returns the address of a lease.
 fn address(number: u32) -> String {
     let first = u32::from(Ipv4Addr::new(10, 200, 0, 2));
     Ipv4Addr::from(first + number).to_string()
 }
 
-/// The container ID of its holder, as long as a runtime's.
+/// Returns the holder's container ID, as long as a runtime's.
 fn id(number: u32) -> String {
     format!("{number:064x}")
 }

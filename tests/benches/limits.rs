@@ -1,4 +1,4 @@
-//! How long it takes to set limits and to take them away.
+//! Time to set and remove limits.
 
 use serde_json::{Value, json};
 use tests::Host;
@@ -6,7 +6,7 @@ use tests::Host;
 use crate::report::Report;
 use crate::timing::{Call, Side, in_turns};
 
-/// ADD, CHECK and DEL behind the side's own bridge, each on a sandbox that nothing was done to.
+/// Times ADD, CHECK and DEL on the side's own bridge, each with a fresh sandbox.
 pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
     in_turns(&mut sides, rounds, |side, number| round(host, side, number));
     report.times(&format!("limits, {rounds} rounds in turns"), &sides);
@@ -26,10 +26,10 @@ fn round(host: &Host, side: &mut Side, number: &str) {
     side.run(&call("bridge", "DEL"), &bridge);
 }
 
-/// What containerd sends for a burst that nobody chose, in bits.
+/// Bits that containerd sends for an unset burst.
 pub const CONTAINERD: u64 = 4_294_967_295;
 
-/// A bridge of its own for each side.
+/// Returns a configuration with a bridge of its own for each side.
 pub fn bridge(side: &str, subnet: &str, mtu: u32) -> Value {
     json!({
         "cniVersion": "1.0.0",
@@ -47,7 +47,7 @@ pub fn bridge(side: &str, subnet: &str, mtu: u32) -> Value {
     })
 }
 
-/// The same rate in both directions, as a runtime asks for it.
+/// Returns a request for the same rate in both directions, as a runtime sends it.
 pub fn limits(rate: u64, burst: u64, result: &[u8]) -> Value {
     json!({
         "cniVersion": "1.0.0",

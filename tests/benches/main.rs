@@ -1,5 +1,5 @@
-//! How long a runtime waits for a plugin: from its start to its end, ours beside the
-//! reference, in turns, so that whatever else the machine does hits both.
+//! Time that a runtime waits for a plugin, from start to exit, for ours and the reference. The two
+//! alternate, so that other load on the machine affects both.
 //!
 //! `scripts/bench.sh` builds the executables and runs this.
 
@@ -79,7 +79,7 @@ struct Options {
 }
 
 impl Options {
-    /// `--ours DIR --reference DIR --rounds N --json FILE [CASE...]`; cargo adds `--bench`.
+    /// Parses `--ours DIR --reference DIR --rounds N --json FILE [CASE...]`; cargo adds `--bench`.
     fn of(arguments: impl Iterator<Item = String>) -> Self {
         let mut arguments = arguments.filter(|argument| argument != "--bench");
         let mut options = Self {

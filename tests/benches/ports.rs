@@ -1,4 +1,4 @@
-//! portmap, alone and beside 5,000 ports of others, and connections by these.
+//! Times portmap alone and beside 5,000 ports of other pods, and connections through these.
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
@@ -9,19 +9,20 @@ use tests::{Host, Place as _, Sandbox};
 use crate::report::Report;
 use crate::timing::{Call, Side, in_turns, settle};
 
-/// The ports of others.
+/// Ports of other pods.
 const OTHERS: std::ops::Range<u16> = 10_000..15_000;
 
-/// How often they come and go, so that whatever else the machine does hits both cases.
+/// Number of times that they come and go, so that other load affects both cases.
 const CHANGES: u32 = 10;
 
-/// So many connections at a time, by the first and the last port in turns.
+/// Connections at a time, alternately through the first and the last port.
 const CONNECTIONS: u32 = 500;
 
-/// How often each port has its turn.
+/// Number of turns for each port.
 const TURNS: u32 = 20;
 
-/// ADD and DEL of a pod with two ports, on both sides; then ours beside many, then connections.
+/// Times ADD and DEL of a pod with two ports on both sides, then ours beside many ports, then
+/// connections.
 pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
     let outside = host.outside();
     let pod = pod(host);
@@ -58,7 +59,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) 
     report.values(title, "1/s", &rows);
 }
 
-/// A pod at the end of a cable.
+/// Returns a pod connected by a veth pair.
 fn pod(host: &Host) -> Sandbox {
     let pod = host.sandbox("pod");
     host.ip("link add pod0 type veth peer name eth0 netns pod");
@@ -75,7 +76,7 @@ fn round(side: &mut Side, pod: &Sandbox, labels: [&str; 2]) {
     two_ports(side, pod, "tcp", labels);
 }
 
-/// With a port of UDP the kernel is asked to forget connections.
+/// Times ports of UDP, for which portmap asks the kernel to forget connections.
 fn udp_round(side: &mut Side, pod: &Sandbox) {
     two_ports(side, pod, "udp", ["ADD, one of udp", "DEL, one of udp"]);
 }
@@ -123,8 +124,8 @@ fn request(mappings: &Value) -> Value {
     })
 }
 
-/// Connections per second from another host, by the first port and by the last: the median of
-/// all turns, as a client's port that the pod still remembers costs a turn a second now and then.
+/// Returns connections per second from another host, through the first and the last port. It is the
+/// median of all turns: a client port that the pod still remembers sometimes costs a turn a second.
 fn rates(outside: &Sandbox, pod: &Sandbox) -> [(u16, f64); 2] {
     let listening = pod.enter(|| TcpListener::bind("0.0.0.0:80").unwrap());
     std::thread::spawn(move || listening.incoming().for_each(drop));
@@ -139,7 +140,7 @@ fn rates(outside: &Sandbox, pod: &Sandbox) -> [(u16, f64); 2] {
             });
             seconds.push(start.elapsed().as_secs_f64());
         }
-        // Whoever comes second meets what the first one left.
+        // The order alternates, because the first one affects the second one.
         turns.reverse();
     }
     turns.sort_by_key(|(port, _)| *port);

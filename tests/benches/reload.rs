@@ -1,6 +1,6 @@
-//! cnitool reload of many pods, after all rules were flushed and with everything in place.
+//! Times cnitool reload of many pods, after a flush of all rules and with complete rules.
 //!
-//! The reference has no such thing.
+//! The reference has no such command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,10 @@ use crate::report::Report;
 
 const PODS: u16 = 500;
 
-/// So many ADDs at a time.
+/// Concurrent ADDs.
 const AT_ONCE: usize = 4;
 
-/// Pods that are masqueraded and have their MACs checked, with ports of tcp alone and with one of
-/// udp.
+/// Times pods with masquerading and MAC checks, with ports of TCP only and with one of UDP.
 pub fn run(host: &Host, ours: &Path, rounds: u32, report: &mut Report) {
     host.outside();
     let tool = Tool {
@@ -100,7 +99,7 @@ impl Tool {
         assert!(status.success(), "ADD of {name} {pod}");
     }
 
-    /// In milliseconds.
+    /// Returns the time of a reload in milliseconds.
     fn reload(&self, name: &str) -> f64 {
         let mut command = self.command(&["reload", name], &json!({}));
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What was measured: a table for people, an object for programs.
+//! Results: a table for people, an object for programs.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::timing::{Side, Times};
 
-/// Every table so far.
+/// All tables so far.
 #[derive(Default)]
 pub struct Report {
     tables: Vec<Value>,
 }
 
 impl Report {
-    /// Prints what was timed on both sides, the first one's median being the measure.
+    /// Prints the times of both sides; the ratio compares their medians.
     pub fn times(&mut self, title: &str, sides: &[Side; 2]) {
         let [ours, reference] = sides;
         println!("\n{title}, milliseconds from start to exit\n");
@@ -43,13 +43,13 @@ impl Report {
         self.values(title, "ms", &rows);
     }
 
-    /// Keeps what was printed already.
+    /// Adds values that are printed already.
     pub fn values(&mut self, title: &str, unit: &str, rows: &[Value]) {
         let table = json!({"title": title, "unit": unit, "rows": rows});
         self.tables.push(table);
     }
 
-    /// Writes all of it, and where and when it was measured.
+    /// Writes all tables, with the time and place of the measurement.
     pub fn write(&self, path: &Path, sides: &[Side; 2]) {
         let [ours, reference] = sides.each_ref().map(|side| side.directory.display());
         let report = json!({

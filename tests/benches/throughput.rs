@@ -1,7 +1,7 @@
-//! What passes a limit, second by second: iperf3 between a container and another host.
+//! Traffic through a limit, second by second: iperf3 between a container and another host.
 //!
-//! A second starts when the first packet has arrived. Bytes are those of the receiver's
-//! interface, all headers included; of a segment that comes in one piece it counts one header.
+//! The first second starts with the first packet. Bytes are those of the receiver's interface with
+//! all headers. A segment that arrives in one piece has only one header.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -25,15 +25,15 @@ struct Run {
     is_ipv6: bool,
 }
 
-/// What came of it, in percent of the rate.
+/// Result of a run, in percent of the rate.
 struct Outcome {
-    /// Each second's bytes.
+    /// Bytes of each second.
     seconds: Vec<f64>,
-    /// TCP's payload, over all of the run.
+    /// TCP payload of the whole run.
     goodput: Option<f64>,
 }
 
-/// Every rate on both sides; jumbo frames and lower rates on ours, as they come out.
+/// Measures every rate on both sides, and jumbo frames and lower rates on our side.
 pub fn run(host: &Host, [ours, reference]: &[Side; 2], report: &mut Report) {
     let mut rows = Vec::new();
     let outside = other_host(host);
@@ -68,8 +68,8 @@ pub fn run(host: &Host, [ours, reference]: &[Side; 2], report: &mut Report) {
     report.values("what passes a limit", "percent", &rows);
 }
 
-/// Both directions, protocols and families. containerd's burst is sent with IPv4, CRI-O's with
-/// IPv6.
+/// Returns runs for both directions, protocols and families. IPv4 runs use containerd's burst, IPv6
+/// runs CRI-O's.
 fn runs(rate: u64, mtu: u32) -> impl Iterator<Item = Run> {
     (0..8).map(move |bits| Run {
         rate,
@@ -98,7 +98,7 @@ impl Run {
         format!("{rate:>9} {mtu:>5} {direction:8}{protocol:4} {family:5}")
     }
 
-    /// On a container of its own, whose bucket is full.
+    /// Runs in a new container, whose bucket is full.
     fn take(self, host: &Host, side: &Side, outside: &Sandbox) -> Outcome {
         let name = format!(
             "t-{}-{}",
@@ -178,8 +178,8 @@ impl Outcome {
     }
 }
 
-/// Bits that arrive in each second from the first packet on, which is larger than what iperf3
-/// says before.
+/// Returns the bits of each second, starting with the first packet that is larger than iperf3's
+/// control messages.
 fn seconds(received: impl Fn() -> u64) -> Vec<f64> {
     assert!(eventually(|| received() > PREAMBLE), "nothing arrives");
     let (start, mut last) = (Instant::now(), (received(), Instant::now()));
@@ -206,12 +206,12 @@ fn iperf3(place: &Sandbox, words: &[String], stdout: Stdio) -> Child {
 fn is_listening(place: &Sandbox) -> bool {
     let sockets = |file| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
     let tables = place.enter(|| [sockets("tcp"), sockets("tcp6")]);
-    // Port 5201, state LISTEN.
+    // Port 5201 in state LISTEN.
     let is_it = |line: &str| line.contains(":1451 ") && line.contains(" 0A ");
     tables.iter().flat_map(|table| table.lines()).any(is_it)
 }
 
-/// Bytes that a link has received, without an exec.
+/// Returns the bytes that a link has received, without starting a program.
 fn received(place: &Sandbox, link: &str) -> u64 {
     let links = place.enter(|| fs::read_to_string("/proc/thread-self/net/dev").unwrap());
     let (_, counters) = links.split_once(&format!("{link}:")).unwrap();
@@ -221,11 +221,11 @@ fn received(place: &Sandbox, link: &str) -> u64 {
 const USUAL: [u64; 4] = [1_000_000, 10_000_000, 100_000_000, 500_000_000];
 const LOW: [u64; 2] = [100_000, 500_000];
 
-/// Seconds that are looked at; iperf3 sends one more.
+/// Measured seconds; iperf3 sends one more.
 const SECONDS: u64 = 5;
 
-/// What iperf3 says before it sends.
+/// Bytes that iperf3 sends before the test.
 const PREAMBLE: u64 = 2500;
 
-/// What CRI-O sends for a burst that nobody chose, in bits.
+/// Bits that CRI-O sends for an unset burst.
 const CRI_O: u64 = 34_359_738_359;

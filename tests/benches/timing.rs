@@ -1,4 +1,4 @@
-//! A directory of plugins, how its executables are run, and how long each call took.
+//! Runs the executables of a directory and times each call.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tests::Sandbox;
 
-/// One directory of plugins.
+/// A directory of plugins.
 pub struct Side {
     pub name: &'static str,
     pub directory: PathBuf,
     pub times: Vec<(String, Times)>,
 }
 
-/// What a runtime tells a plugin by variables.
+/// Variables that a runtime sets for a plugin.
 pub struct Call<'a> {
     pub plugin: &'a str,
     pub verb: &'a str,
@@ -28,7 +28,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call for a sandbox.
+    /// Creates a call for a sandbox.
     pub fn of(sandbox: &'a Sandbox, plugin: &'a str, verb: &'a str) -> Self {
         Self {
             plugin,
@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Does `round` once on each side for the caches' sake, then so many times in turns.
+/// Runs `round` once on each side to warm the caches, then alternately for all rounds.
 pub fn in_turns(sides: &mut [Side; 2], rounds: u32, mut round: impl FnMut(&mut Side, &str)) {
     for side in &mut *sides {
         round(side, "warm");
@@ -55,8 +55,8 @@ pub fn in_turns(sides: &mut [Side; 2], rounds: u32, mut round: impl FnMut(&mut S
     sides.sort_by_key(|side| side.name);
 }
 
-/// The kernel goes on freeing what a side deleted, and keeps its locks meanwhile, which is no
-/// fault of what is timed next.
+/// Waits until the kernel has freed deleted objects: it holds locks meanwhile, which would delay
+/// the next measurement.
 pub fn settle() {
     let end = Instant::now() + Duration::from_millis(60);
     while let Some(rest) = end.checked_duration_since(Instant::now()) {
@@ -73,15 +73,15 @@ impl Side {
         }
     }
 
-    /// Makes the call, which has to succeed, and hands back what it printed; notes how long
-    /// it took from its start to its end.
+    /// Makes a call, which must succeed, and returns its output. Records its time from start to
+    /// exit.
     pub fn time(&mut self, label: &str, call: &Call<'_>, request: &Value) -> Vec<u8> {
         let (output, time) = self.run(call, request);
         self.note(label, time);
         output
     }
 
-    /// Notes how long something took.
+    /// Records a time.
     pub fn note(&mut self, label: &str, time: Duration) {
         match self.times.iter_mut().find(|(known, _)| known == label) {
             Some((_, times)) => times.0.push(time),
@@ -89,7 +89,7 @@ impl Side {
         }
     }
 
-    /// Makes the call, which has to succeed; what it printed, and how long it took.
+    /// Makes a call, which must succeed, and returns its output and time.
     pub fn run(&self, call: &Call<'_>, request: &Value) -> (Vec<u8>, Duration) {
         self.execute(
             Command::new(self.directory.join(call.plugin)),
@@ -98,8 +98,7 @@ impl Side {
         )
     }
 
-    /// Makes the call, which has to succeed; what it printed, and how much memory it held at the
-    /// most, in KiB.
+    /// Makes a call, which must succeed, and returns its output and peak memory in KiB.
     pub fn peak_memory(&self, call: &Call<'_>, request: &Value) -> (Vec<u8>, u64) {
         let told = std::env::temp_dir().join(format!("peak-{}", std::process::id()));
         let mut time = Command::new("/usr/bin/time");
@@ -123,7 +122,7 @@ impl Side {
         let start = Instant::now();
         let child = command.spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        // A pipe holds more than a request has. Nobody has to read it.
+        // A pipe holds more than a request; the plugin need not read it.
         let mut stdin = child.stdin.take().unwrap();
         let written = stdin.write_all(request.as_bytes());
         drop(stdin);
@@ -138,7 +137,7 @@ impl Side {
         (output, time)
     }
 
-    /// Forgets what was timed so far: bridges, directories and caches are there now.
+    /// Discards the times so far: bridges, directories and caches exist now.
     pub fn forget(&mut self) {
         self.times.clear();
     }
@@ -156,11 +155,11 @@ impl Side {
     }
 }
 
-/// How long one operation took, round by round.
+/// Times of one operation, round by round.
 pub struct Times(Vec<Duration>);
 
 impl Times {
-    /// The time, in milliseconds, that `percent` of the rounds did not exceed.
+    /// Returns the milliseconds that `percent` of the rounds did not exceed.
     fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort();
@@ -171,7 +170,7 @@ impl Times {
         self.percentile(50)
     }
 
-    /// In milliseconds.
+    /// Returns statistics in milliseconds.
     pub fn to_json(&self) -> Value {
         let [median, p95, min, max] = [50, 95, 0, 100].map(|percent| self.percentile(percent));
         let rounds = self.0.len();

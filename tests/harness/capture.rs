@@ -1,4 +1,4 @@
-//! What goes over the links of a place, as far as neighbours and routers announce themselves.
+//! Captures announcements of neighbours and routers on the links of a place.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -13,39 +13,39 @@ use nix::sys::time::{TimeVal, TimeValLike as _};
 use crate::DEADLINE;
 use crate::place::Place;
 
-/// A packet socket that hears every link of one place.
+/// A packet socket for all links of one place.
 #[derive(Debug)]
 pub struct Capture {
     socket: OwnedFd,
     seen: Vec<Frame>,
 }
 
-/// An Ethernet frame by which somebody says who he is.
+/// An Ethernet frame with an announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it is from, as `ip link` prints it.
+    /// Source MAC, as `ip link` prints it.
     pub from: String,
-    /// Whom it is for.
+    /// Destination MAC.
     pub to: String,
-    /// What it says.
+    /// Content.
     pub says: Saying,
 }
 
-/// What a frame says.
+/// Content of an announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saying {
-    /// ARP, request or reply (RFC 826). Sender and target are the same in a gratuitous one.
+    /// ARP, request or reply (RFC 826). A gratuitous one has the same sender and target.
     Arp {
-        /// Whose MAC it tells.
+        /// Address whose MAC it announces.
         sender: Ipv4Addr,
-        /// Whom it is about.
+        /// Address that it asks for.
         target: Ipv4Addr,
     },
     /// A neighbour advertisement (RFC 4861).
     Neighbour {
-        /// Whose MAC it tells.
+        /// Address whose MAC it announces.
         target: Ipv6Addr,
-        /// It replaces what receivers knew.
+        /// Override flag: receivers replace their entry.
         overrides: bool,
     },
     /// A router advertisement (RFC 4861).
@@ -53,7 +53,7 @@ pub enum Saying {
 }
 
 impl Capture {
-    /// Listens from now on.
+    /// Starts to listen.
     pub fn start(place: &impl Place) -> Self {
         let open = || {
             let (family, raw) = (AddressFamily::Packet, SockType::Raw);
@@ -67,7 +67,7 @@ impl Capture {
         }
     }
 
-    /// Waits for a frame that is as `wanted` says, unless it came already.
+    /// Waits for a frame that satisfies `wanted`; frames received before count, too.
     pub fn sees(&mut self, wanted: impl Fn(&Frame) -> bool) -> bool {
         if self.seen.iter().any(&wanted) {
             return true;
@@ -75,7 +75,7 @@ impl Capture {
         let start = Instant::now();
         let mut buffer = [0; 2048];
         while start.elapsed() < DEADLINE {
-            // Nothing within the socket's timeout.
+            // The socket's time-out has expired.
             let Ok(length) = recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) else {
                 continue;
             };
@@ -90,7 +90,7 @@ impl Capture {
         false
     }
 
-    /// A frame from this MAC that tells neighbours, unasked, whose address this is.
+    /// Waits for an unsolicited announcement of this address from this MAC.
     pub fn sees_announcement(&mut self, mac: &str, address: &str) -> bool {
         let address: IpAddr = address.parse().unwrap();
         self.sees(|frame| {
@@ -105,7 +105,7 @@ impl Capture {
         })
     }
 
-    /// Every frame so far that was waited through.
+    /// Returns all frames received so far.
     pub fn seen(&self) -> &[Frame] {
         &self.seen
     }
@@ -126,7 +126,7 @@ impl Frame {
         })
     }
 
-    /// For everybody, or for a group.
+    /// Returns whether the frame is for all stations or for a group.
     fn is_multicast(&self) -> bool {
         self.to == "ff:ff:ff:ff:ff:ff" || self.to.starts_with("33:33:")
     }
@@ -145,7 +145,7 @@ fn arp(payload: &[u8]) -> Option<Saying> {
     })
 }
 
-/// Without extension headers, of which neither kind of advertisement has any.
+/// Parses ICMPv6 without extension headers, which advertisements never have.
 fn icmpv6(payload: &[u8]) -> Option<Saying> {
     const ICMPV6: u8 = 58;
     const OVERRIDE: u8 = 0x20;

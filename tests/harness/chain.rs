@@ -1,31 +1,31 @@
-//! Plugins one after another for one attachment, as a runtime runs them.
+//! Runs the plugins of a chain for one attachment, as a runtime does.
 
 use serde_json::{Value, json};
 
 use crate::{Host, Invocation, Network, Sandbox};
 
-/// A network of several plugins, and what the runtime tells each of them about one pod.
+/// A network of several plugins, with the runtime's arguments for one sandbox.
 #[derive(Debug, Clone)]
 pub struct Chain<'h> {
     plugins: Vec<(String, Network<'h>)>,
 }
 
-/// By what a runtime has everything removed.
+/// Way of removing an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
-    /// DEL, told the sandbox, the result and what ADD was asked for.
+    /// DEL with the sandbox, the result and the arguments of ADD.
     Del,
-    /// DEL by who has forgotten all that: no `CNI_NETNS`, `prevResult` or `runtimeConfig`.
+    /// DEL of a runtime that has lost its state: no `CNI_NETNS`, `prevResult` or `runtimeConfig`.
     DelForgotten,
-    /// GC of a network in which nothing is in use.
+    /// GC with an empty list.
     Gc,
 }
 
 impl Removal {
-    /// Every one.
+    /// All ways.
     pub const ALL: [Self; 3] = [Self::Del, Self::DelForgotten, Self::Gc];
 
-    /// `CNI_COMMAND`
+    /// Returns `CNI_COMMAND`.
     pub fn verb(self) -> &'static str {
         match self {
             Self::Del | Self::DelForgotten => "DEL",
@@ -35,8 +35,9 @@ impl Removal {
 }
 
 impl<'h> Chain<'h> {
-    /// The network `pods` of these plugins, each with all that it can leave in the kernel: ports
-    /// 8080 of TCP and 8053 of UDP lead to 80 and 53, and both directions are limited.
+    /// Creates the network `pods` of these plugins, each with everything that it can leave in the
+    /// kernel. Ports 8080 of TCP and 8053 of UDP are forwarded to 80 and 53, and both directions
+    /// are limited.
     pub fn new(host: &'h Host, plugins: &[&str]) -> Self {
         let of = |plugin: &&str| ((*plugin).to_owned(), network(host, plugin));
         let chain = Self {
@@ -45,7 +46,7 @@ impl<'h> Chain<'h> {
         chain.with_ports([8080, 8053])
     }
 
-    /// The same chain for a pod with other ports of TCP and UDP.
+    /// Returns the chain for a sandbox with other ports of TCP and UDP.
     pub fn with_ports(mut self, [tcp, udp]: [u16; 2]) -> Self {
         let mappings = json!([
             {"hostPort": tcp, "containerPort": 80, "protocol": "tcp"},
@@ -61,7 +62,7 @@ impl<'h> Chain<'h> {
         self
     }
 
-    /// Sets a key of one plugin's configuration; dots lead into objects.
+    /// Sets a key of one plugin's configuration; dots separate nested keys.
     pub fn with(mut self, plugin: &str, key: &str, value: &Value) -> Self {
         let place = self.position(plugin).unwrap();
         let (_, network) = &mut self.plugins[place];
@@ -69,7 +70,7 @@ impl<'h> Chain<'h> {
         self
     }
 
-    /// The same chain under the reference's executables.
+    /// Returns the chain with the reference's executables.
     pub fn by_reference(&self) -> Self {
         let mut chain = self.clone();
         for (_, network) in &mut chain.plugins {
@@ -78,22 +79,22 @@ impl<'h> Chain<'h> {
         chain
     }
 
-    /// How many plugins there are.
+    /// Returns the number of plugins.
     pub fn len(&self) -> usize {
         self.plugins.len()
     }
 
-    /// There is none.
+    /// Returns whether the chain has no plugin.
     pub fn is_empty(&self) -> bool {
         self.plugins.is_empty()
     }
 
-    /// The place of a plugin.
+    /// Returns the index of a plugin.
     pub fn position(&self, plugin: &str) -> Option<usize> {
         self.plugins.iter().position(|(name, _)| name == plugin)
     }
 
-    /// ADD or CHECK of the plugin at `place`, after a result that is null where there is none.
+    /// Returns ADD or CHECK of the plugin at `place`, with the previous result; null means none.
     pub fn call(&self, place: usize, verb: &str, (a, before): (&Sandbox, &Value)) -> Invocation {
         let network = self.plugins[place].1.clone();
         match before {
@@ -102,10 +103,10 @@ impl<'h> Chain<'h> {
         }
     }
 
-    /// ADD of the first `count` plugins.
+    /// Runs ADD of the first `count` plugins.
     ///
     /// # Errors
-    /// What one of them says that fails.
+    /// Output of the failed plugin.
     pub fn add_first(&self, count: usize, a: &Sandbox) -> Result<Value, String> {
         (0..count).try_fold(Value::Null, |before, place| {
             let outcome = self.call(place, "ADD", (a, &before)).run();
@@ -116,7 +117,7 @@ impl<'h> Chain<'h> {
         })
     }
 
-    /// ADD of all of them.
+    /// Runs ADD of all plugins.
     ///
     /// # Errors
     /// As [`Self::add_first`].
@@ -124,15 +125,15 @@ impl<'h> Chain<'h> {
         self.add_first(self.len(), a)
     }
 
-    /// CHECK of the first `count` plugins after `result`.
+    /// Runs CHECK of the first `count` plugins with `result`.
     ///
     /// # Errors
-    /// What one of them says that is not content.
+    /// Output of the failed plugin.
     pub fn check_first(&self, count: usize, (a, result): (&Sandbox, &Value)) -> Result<(), String> {
         succeed((0..count).map(|place| self.call(place, "CHECK", (a, result))))
     }
 
-    /// The places of the plugins in the order in which they are asked to remove.
+    /// Returns the plugins' indexes in the order of the removal.
     pub fn order(&self, removal: Removal) -> Vec<usize> {
         match removal {
             Removal::Gc => (0..self.len()).collect(),
@@ -140,7 +141,7 @@ impl<'h> Chain<'h> {
         }
     }
 
-    /// What asks the plugin at `place` to remove.
+    /// Returns the removal by the plugin at `place`.
     pub fn removal(
         &self,
         place: usize,
@@ -158,19 +159,19 @@ impl<'h> Chain<'h> {
         }
     }
 
-    /// GC of all plugins where nothing but the eth0 of `valid` is still in use.
+    /// Runs GC of all plugins with only the eth0 of `valid` in the list.
     ///
     /// # Errors
-    /// What one of them says that fails.
+    /// Output of the failed plugin.
     pub fn gc(&self, valid: &[&Sandbox]) -> Result<(), String> {
         let runs = self.plugins.iter().map(|(_, network)| network.gc(valid));
         succeed(runs)
     }
 
-    /// STATUS of all plugins.
+    /// Runs STATUS of all plugins.
     ///
     /// # Errors
-    /// What one of them says that is not content.
+    /// Output of the failed plugin.
     pub fn status(&self) -> Result<(), String> {
         let runs = self.plugins.iter().map(|(_, network)| {
             let newest = network.clone().with("cniVersion", "1.1.0");
@@ -179,17 +180,17 @@ impl<'h> Chain<'h> {
         succeed(runs)
     }
 
-    /// Has all removed, as far as the first plugin that fails.
+    /// Removes the attachment; stops at the first failure.
     ///
     /// # Errors
-    /// What it says.
+    /// Output of the failed plugin.
     pub fn remove(&self, removal: Removal, on: (&Sandbox, &Value)) -> Result<(), String> {
         let order = self.order(removal).into_iter();
         succeed(order.map(|place| self.removal(place, removal, on)))
     }
 }
 
-/// Runs one after another until one fails; what it says then.
+/// Runs the invocations in sequence until one fails, and returns its output.
 fn succeed(runs: impl IntoIterator<Item = Invocation>) -> Result<(), String> {
     for run in runs {
         let outcome = run.run();

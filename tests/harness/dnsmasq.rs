@@ -1,4 +1,4 @@
-//! A router's two other trades: leasing addresses and advertising itself.
+//! DHCP and router advertisements of a router.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -6,12 +6,12 @@ use std::thread;
 
 use crate::place::Place;
 
-/// A dnsmasq that serves DHCP or router advertisements. It ends with the value.
+/// A dnsmasq that serves DHCP or router advertisements until this is dropped.
 #[derive(Debug)]
 pub struct Dnsmasq(Child);
 
 impl Dnsmasq {
-    /// Runs it on one link with these options; returns once it serves.
+    /// Starts it on one link with these options; returns when it serves.
     pub fn start(place: &impl Place, link: &str, options: &[&str]) -> Self {
         let mut command = Command::new("dnsmasq");
         command.args([
@@ -34,7 +34,7 @@ impl Dnsmasq {
 
 impl Drop for Dnsmasq {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         drop(self.0.kill());
         drop(self.0.wait());
     }

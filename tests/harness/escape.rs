@@ -1,4 +1,4 @@
-//! What root in a sandbox does so that its packets pass by the host's queueing disciplines.
+//! Makes packets bypass the host's qdiscs, as root in a sandbox can.
 
 use std::process::Command;
 use std::thread;
@@ -6,14 +6,15 @@ use std::thread;
 use crate::place::Place;
 use crate::traffic;
 
-/// The link that [`evade`] leaves in the place of eth0, with its address and MAC.
+/// The link that replaces eth0 after [`evade`], with its address and MAC.
 pub const INNER: &str = "inner";
 
-/// From now on all that leaves by eth0 is marked as classified already (`tc_skip_classify`), so that the host's
-/// ingress qdisc does not look at it: an ifb marks what it sends on.
+/// Marks all packets that leave by eth0 as classified (`tc_skip_classify`), so the host's ingress
+/// qdisc ignores them: an ifb marks the packets that it sends.
 ///
-/// A filter that redirected it once more would take the mark away. So the filter is for what comes by a bridge of
-/// the sandbox's own, and the sandbox's address moves behind that. `gateway` is its default gateway.
+/// Another redirecting filter would clear the mark. So the filter applies to packets from a bridge
+/// inside the sandbox, and the sandbox's address moves behind that bridge. `gateway` is the default
+/// gateway.
 pub fn evade(sandbox: &impl Place, gateway: &str) {
     let (mac, address) = (sandbox.mac("eth0"), sandbox.addresses("eth0").remove(0));
     for arguments in [
@@ -40,14 +41,14 @@ pub fn evade(sandbox: &impl Place, gateway: &str) {
     );
 }
 
-/// The beginning of an Ethernet frame.
+/// Header of an Ethernet frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Header<'a> {
-    /// The MAC that it is for, as `ip` prints it.
+    /// Destination MAC, as `ip` prints it.
     pub to: &'a str,
-    /// The MAC that it is from.
+    /// Source MAC.
     pub from: &'a str,
-    /// `EtherType`s, in front of the last one those of VLAN 0.
+    /// `EtherType`s: any tags of VLAN 0 come before the last one.
     pub types: &'a [u16],
 }
 
@@ -60,7 +61,7 @@ impl Header<'_> {
     }
 }
 
-/// An IPv4 datagram of 1,400 bytes for the port 9 of `to`.
+/// Returns an IPv4 datagram of 1,400 bytes to port 9 of `to`.
 pub fn datagram(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0x05, 0x78, 0, 0, 0, 0, 64, 17, 0, 0];
     packet.extend([from, to].concat());
@@ -70,14 +71,14 @@ pub fn datagram(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
     let sum: u32 = words.sum();
     let sum = !u16::try_from((sum >> 16) + (sum & 0xffff)).unwrap();
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    // The length of what follows, and no checksum.
+    // UDP length, and no checksum.
     packet.extend([0, 9, 0, 9, 0x05, 0x64, 0, 0]);
     packet.resize(1400, 0);
     packet
 }
 
-/// Sends such frames out of `link` of `sender` as fast as it can. Hands back how many megabits arrived at the
-/// receiver's link in each of so many seconds.
+/// Sends such frames through `link` of `sender` as fast as possible. Returns the megabits that
+/// arrived at the receiver's link in each second.
 pub fn pour(
     (sender, link): (&(impl Place + Sync), &str),
     (header, packet): (&Header<'_>, &[u8]),
@@ -102,8 +103,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
     digits.collect()
 }
 
-/// By a packet socket (`AF_PACKET`, `SOCK_RAW`) and its address (`struct sockaddr_ll`), which nix can make by
-/// unsafe code alone.
+/// Sends by a packet socket (`AF_PACKET`, `SOCK_RAW`). nix could build its address (`struct
+/// sockaddr_ll`) only with unsafe code.
 const SEND: &str = r#"
     my ($index, $frame, $seconds) = @ARGV;
     socket(my $socket, 17, 3, 0) or die "packet socket: $!";

@@ -1,4 +1,4 @@
-//! The files of conf-examples/, and pods that are attached as one of them says.
+//! The files of conf-examples/, and sandboxes attached with them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::traffic::{Flood, flood, tcp, tcp_by_port};
 use crate::{Host, Invocation, Place as _, Sandbox, Snapshot, Tool};
 
-/// An example, put where cnitool looks for networks.
+/// An example, installed in cnitool's directory of networks.
 #[derive(Debug)]
 pub struct Example<'h> {
     host: &'h Host,
@@ -17,18 +17,18 @@ pub struct Example<'h> {
 }
 
 impl<'h> Example<'h> {
-    /// Where the examples are.
+    /// Returns the directory of the examples.
     pub fn directory() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../conf-examples")
     }
 
-    /// A list, as it stands there.
+    /// Installs a list without changes.
     pub fn list(host: &'h Host, file: &str) -> Self {
         Self::of_text(host, &read(file))
     }
 
-    /// A template as containerd fills it in: with a node's pod CIDRs, and with the default routes
-    /// of both families.
+    /// Installs a template filled in like containerd does, with a node's pod CIDRs and default
+    /// routes of both families.
     pub fn template(host: &'h Host, file: &str, pod_cidrs: &[&str]) -> Self {
         let text = read(file).replace("{{.PodCIDR}}", pod_cidrs[0]);
         let text = fill_in(&text, "PodCIDRRanges", pod_cidrs);
@@ -48,18 +48,18 @@ impl<'h> Example<'h> {
         }
     }
 
-    /// A run of cnitool for the whole network.
+    /// Returns a run of cnitool for the whole network.
     pub fn run(&self, verb: &str) -> Invocation {
         self.tool.run(&[verb, self.name()])
     }
 
-    /// A run of cnitool for a sandbox.
+    /// Returns a run of cnitool for a sandbox.
     pub fn on(&self, verb: &str, sandbox: &Sandbox) -> Invocation {
         self.tool.on(verb, self.name(), sandbox)
     }
 
-    /// Attaches two pods. Port 8080 of the host is to lead to port 80 of the first, and both are to be
-    /// limited to 10 Mbit/s, where the example lets a pod ask for that.
+    /// Attaches two sandboxes. If the example declares the capabilities, host port 8080 is
+    /// forwarded to port 80 of the first one, and both are limited to 10 Mbit/s.
     pub fn pods(self) -> Pods<'h> {
         let outside = self.host.outside_of_both_families();
         let [warm, a, b] = ["warm", "a", "b"].map(|name| self.host.sandbox(name));
@@ -70,7 +70,7 @@ impl<'h> Example<'h> {
             let add = self.on("add", sandbox).env("CAP_ARGS", asked.to_string());
             add.ok()
         };
-        // What stays after the first pod of a host.
+        // Creates the objects that stay after the host's first attachment.
         add(&warm, json!([mapping]));
         self.on("del", &warm).ok();
         let before = self.host.snapshot();
@@ -89,30 +89,30 @@ impl<'h> Example<'h> {
         self.network["name"].as_str().unwrap()
     }
 
-    /// CHECK came with 0.4.0.
+    /// Returns whether the version has CHECK, which 0.4.0 introduced.
     fn can_be_checked(&self) -> bool {
         self.network["cniVersion"].as_str().unwrap() >= "0.4.0"
     }
 }
 
-/// Two pods on a host, and another host.
+/// Two sandboxes on a host, and another host.
 #[derive(Debug)]
 pub struct Pods<'h> {
     example: Example<'h>,
-    /// Another host, as of [`Host::outside_of_both_families`].
+    /// Another host, from [`Host::outside_of_both_families`].
     pub outside: Sandbox,
-    /// The pod that has a port of the host.
+    /// The sandbox with a host port.
     pub a: Sandbox,
-    /// The other one.
+    /// The other sandbox.
     pub b: Sandbox,
-    /// What their ADDs came to.
+    /// Results of their ADDs.
     pub results: [Value; 2],
     before: Snapshot,
 }
 
 impl Pods<'_> {
-    /// Every address of the second pod answers the first, as does every gateway of the first; they
-    /// have `count` each.
+    /// Checks that the first sandbox reaches all addresses of the second one and its own gateways.
+    /// Each sandbox must have `count` addresses.
     pub fn reach_each_other(&self, count: usize) -> &Self {
         let [own, other] = self.results.each_ref().map(addresses);
         assert_eq!([own.len(), other.len()], [count, count]);
@@ -124,7 +124,8 @@ impl Pods<'_> {
         self
     }
 
-    /// The other host, and the host itself by 127.0.0.1, reach the first pod by port 8080.
+    /// Checks that the other host, and the host itself through 127.0.0.1, reach the first sandbox
+    /// through port 8080.
     pub fn forward_ports(&self) -> &Self {
         let server = (&self.a, 80);
         assert!(tcp_by_port(&self.outside, "192.0.2.1:8080", server).is_some());
@@ -133,14 +134,14 @@ impl Pods<'_> {
         self
     }
 
-    /// The first pod reaches itself by a port of the host.
+    /// Checks that the first sandbox reaches itself through a host port.
     pub fn reach_themselves(&self) -> &Self {
         assert!(tcp_by_port(&self.a, "192.0.2.1:8080", (&self.a, 80)).is_some());
         self
     }
 
-    /// The other host, which knows no way to the pods, sees the host's address of each family that
-    /// they have.
+    /// Checks that the other host, which has no route to the sandboxes, sees the host's address in
+    /// each of their families.
     pub fn leave_as_the_host(&self) -> &Self {
         for address in addresses(&self.results[0]) {
             let [of_host, target] = if address.contains(':') {
@@ -154,8 +155,8 @@ impl Pods<'_> {
         self
     }
 
-    /// What the other host pours towards the first pod arrives at this rate, in bit/s, or below: how
-    /// much below is for others to say, since it depends on who else runs.
+    /// Checks that a flood from the other host arrives at the first sandbox with at most this rate,
+    /// in bit/s. The lower bound is loose, since it depends on other load.
     pub fn are_limited(&self, rate: f64) -> &Self {
         let address = addresses(&self.results[0])[0].to_owned();
         let route = format!("route replace {address}/32 via 192.0.2.1");
@@ -166,7 +167,7 @@ impl Pods<'_> {
         self
     }
 
-    /// CHECK finds them as ADD left them; after DEL nothing of them is left.
+    /// Checks that CHECK succeeds and DEL leaves nothing.
     pub fn detach(&self) {
         for sandbox in [&self.a, &self.b] {
             if self.example.can_be_checked() {
@@ -181,13 +182,13 @@ impl Pods<'_> {
         host.snapshot().assert_same_as(&self.before);
     }
 
-    /// The example that they are attached by.
+    /// Returns the example.
     pub fn example(&self) -> &Example<'_> {
         &self.example
     }
 }
 
-/// The addresses of a result without their prefix lengths; none where it has none.
+/// Returns the addresses of a result without prefix lengths; empty if it has none.
 fn addresses(result: &Value) -> Vec<&str> {
     let ips = result["ips"].as_array().into_iter().flatten();
     ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap())
@@ -199,8 +200,8 @@ fn read(file: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Repeats what stands between `{{range $i, $name := .LIST}}` and the last `{{end}}` of its line
-/// for each value, with a comma in between.
+/// Repeats the text between `{{range $i, $name := .LIST}}` and the line's last `{{end}}` for each
+/// value, separated by commas.
 fn fill_in(text: &str, list: &str, values: &[&str]) -> String {
     let lines = text.lines().map(|line| {
         let Some((head, rest)) = line.split_once("{{range $i, $") else {

@@ -1,10 +1,11 @@
-//! System calls that fail, or at which the process is killed, by strace(1).
+//! Injects faults by strace(1): makes system calls fail, or kills the process at one.
 //!
-//! strace counts the calls of each thread by itself, so the Nth call is that of the thread
-//! that makes most of them, and of every other that gets so far: what a second thread does as its
-//! first is out of reach where the first one did so, too, unless it can be told by its file. What a
-//! plugin executes is not followed: a delegate is traced by itself, from a script in its place.
-//! Does not know what a plugin is for, nor what has to be true after a fault.
+//! strace counts calls per thread. The Nth call is the one of the thread with the most calls, and
+//! also of every other thread that makes N calls. So a second thread's first call can only be hit
+//! by its file if the first thread makes such calls, too. Executed programs are not followed; a
+//! script in a delegate's place traces the delegate.
+//!
+//! This module does not know a plugin's purpose or the conditions after a fault.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,12 +16,12 @@ use nix::errno::Errno;
 
 use crate::Invocation;
 
-/// Longer than any deadline of a plugin, in seconds.
+/// Seconds; longer than any deadline of a plugin.
 const PATIENCE: &str = "25";
 
-/// Calls of which the number says nothing. Memory is asked for in pieces that depend on where it lies.
-/// Threads start and end by the C library. Whoever waits is woken as often as something happens, and
-/// answers come in as many pieces as there was time to read in.
+/// Calls with varying numbers. Memory requests depend on addresses; the C library starts and ends
+/// threads. A waiting thread wakes once per event, and answers arrive in a varying number of
+/// pieces.
 pub const UNSTEADY: [&str; 22] = [
     "brk",
     "exit",
@@ -46,57 +47,58 @@ pub const UNSTEADY: [&str; 22] = [
     "wait4",
 ];
 
-/// One call among those of a run.
+/// A call of a run.
 #[derive(Debug, Clone)]
 pub struct Call {
     name: String,
-    /// Among the calls of that name, from 1; on `path`, if there is one.
+    /// Number among the calls of that name, from 1; on `path`, if it is set.
     number: usize,
     path: Option<String>,
-    /// What strace wrote of it in the run that it was found in.
+    /// strace's line of the call in the recorded run.
     line: String,
 }
 
-/// What becomes of a call.
+/// Effect of a fault on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// It fails with this error, and does nothing.
+    /// The call fails with this error and does nothing.
     Error(Errno),
-    /// The kernel gets the netlink message, and refuses it: its type is one that there is not.
+    /// The kernel receives the netlink message and refuses it: its type does not exist.
     Refusal,
-    /// It receives this error in place of what the kernel answered.
+    /// The process receives this error instead of the kernel's answer.
     Answer(Errno),
-    /// The process is killed before it is made.
+    /// The process is killed before the call.
     Kill,
 }
 
-/// A call, and what becomes of it.
+/// A call and the effect on it.
 #[derive(Debug, Clone)]
 pub struct Fault {
     call: Call,
     harm: Harm,
 }
 
-/// All that a run called, and in what order.
+/// All calls of a run, in order.
 #[derive(Debug)]
 pub struct Trace {
     lines: Vec<String>,
 }
 
 impl Trace {
-    /// Runs `invocation`, which has to succeed, and reads what it called.
+    /// Runs `invocation`, which must succeed, and reads its calls.
     #[track_caller]
     pub fn of(invocation: &Invocation, file: &Path) -> Self {
         invocation.clone().under(&strace(file)).ok();
         Self::read(file)
     }
 
-    /// What strace wrote into `file`.
+    /// Reads the calls that strace wrote to `file`.
     pub fn read(file: &Path) -> Self {
         let text = fs::read_to_string(file);
         let text = text.unwrap_or_else(|error| panic!("strace: {}: {error}", file.display()));
         Self {
-            // Who writes a sysctl while somebody holds the kernel's lock begins anew, thousands of times.
+            // Writing a sysctl restarts thousands of times while another process holds the kernel's
+            // lock.
             lines: text
                 .lines()
                 .filter(|line| !line.contains("= ? ERESTART"))
@@ -105,7 +107,7 @@ impl Trace {
         }
     }
 
-    /// Without calls of that name after the first call that mentions `word`.
+    /// Removes calls of that name after the first call that mentions `word`.
     pub fn without_after(mut self, word: &str, name: &str) -> Self {
         let end = self.lines.iter().position(|line| line.contains(word));
         let mut number = 0;
@@ -116,12 +118,12 @@ impl Trace {
         self
     }
 
-    /// The calls of that name by the thread that made most of them.
+    /// Returns the calls of that name in the thread that makes the most of them.
     pub fn calls(&self, name: &str) -> Vec<Call> {
         self.numbered(name, None)
     }
 
-    /// The calls of that name on each file whose path starts with `prefix`.
+    /// Returns the calls of that name on each file whose path starts with `prefix`.
     pub fn calls_below(&self, name: &str, prefix: &str) -> Vec<Call> {
         let of_name = self.lines.iter().filter(|line| called(line) == Some(name));
         let mut paths: Vec<_> = of_name.filter_map(|line| path(line, prefix)).collect();
@@ -131,8 +133,8 @@ impl Trace {
         calls.flatten().collect()
     }
 
-    /// How often each call was made, in all threads, from the first one that reads standard input on:
-    /// what comes before is the C library's. Without [`UNSTEADY`].
+    /// Returns the number of each call in all threads, except for [`UNSTEADY`] ones. It starts with
+    /// the first read of standard input, because earlier calls belong to the C library.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let is_start = |line: &&String| !line.contains(" read(0<");
         let mut counts = BTreeMap::new();
@@ -149,7 +151,7 @@ impl Trace {
         counts
     }
 
-    /// How many bytes its sockets received, in all threads.
+    /// Returns the bytes that sockets received, in all threads.
     pub fn received(&self) -> usize {
         let ended = ["recvfrom(", "<... recvfrom resumed>"];
         let lines = self.lines.iter();
@@ -181,27 +183,27 @@ impl Trace {
 }
 
 impl Call {
-    /// What strace wrote of it.
+    /// Returns strace's line of the call.
     pub fn line(&self) -> &str {
         &self.line
     }
 
-    /// Its name.
+    /// Returns the call's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// It receives a netlink message.
+    /// Returns whether the call receives a netlink message.
     pub fn is_answer(&self) -> bool {
         self.line.contains("nlmsg_seq=")
     }
 
-    /// It only wakes the thread that waits for sockets.
+    /// Returns whether the call only wakes the thread that waits for sockets.
     pub fn is_wake(&self) -> bool {
         self.line.contains("anon_inode:[eventfd]")
     }
 
-    /// The same call, going wrong.
+    /// Returns the fault of this call with this effect.
     pub fn with(&self, harm: Harm) -> Fault {
         let call = self.clone();
         Fault { call, harm }
@@ -209,12 +211,12 @@ impl Call {
 }
 
 impl Fault {
-    /// The same run, in which it happens; what is called until then is written to `file`.
+    /// Returns the invocation with the fault; `file` gets the calls until then.
     pub fn strikes(&self, invocation: &Invocation, file: &Path) -> Invocation {
         invocation.clone().under(&self.strace(file))
     }
 
-    /// The words of a command line that make it happen to the command that follows them.
+    /// Returns the words of a command line that inject the fault into the following command.
     pub fn strace(&self, file: &Path) -> Vec<String> {
         let Call { name, number, .. } = &self.call;
         let harm = match self.harm {
@@ -232,22 +234,22 @@ impl Fault {
         strace
     }
 
-    /// What becomes of the call.
+    /// Returns the effect.
     pub fn harm(&self) -> Harm {
         self.harm
     }
 }
 
 impl Call {
-    /// The start of the message, struct nlmsghdr: its length as it was and type 0xffff, in
-    /// hexadecimal digits.
+    /// Returns the start of the message (struct nlmsghdr) in hexadecimal digits: its original
+    /// length, and type 0xffff.
     fn unknown_type(&self) -> String {
         let bytes = self.number_after("nlmsg_len=").to_ne_bytes();
         digits(&[&bytes, &[0xff, 0xff]])
     }
 
-    /// A message of type `NLMSG_ERROR` with the number of the one that is answered, as long as all
-    /// that was received; what it refuses is left out (`NLM_F_CAPPED`).
+    /// Returns a message of type `NLMSG_ERROR` with the answered request's number, as long as the
+    /// received data. It does not contain the refused request (`NLM_F_CAPPED`).
     fn error(&self, errno: Errno) -> String {
         let length = self
             .line
@@ -291,8 +293,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The words of a command line that write down what the command behind them calls, and what its
-/// threads do, but nothing of what it executes. A command that hangs ends with status 124.
+/// Returns the words of a command line that record the calls of the following command and its
+/// threads, but not of programs that it executes. A command that hangs ends with status 124.
 pub fn strace(file: &Path) -> Vec<String> {
     let words = format!("timeout {PATIENCE} strace -f -b execve -y -e signal=none -o");
     let mut words: Vec<_> = words.split(' ').map(str::to_owned).collect();
@@ -300,7 +302,7 @@ pub fn strace(file: &Path) -> Vec<String> {
     words
 }
 
-/// `10807 sendto(8, …`: the name; nothing where a call goes on or something else is told.
+/// Returns the name in `10807 sendto(8, …`; `None` for continued calls and other lines.
 fn called(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once(char::is_whitespace)?;
     let (name, _) = rest.trim_start().split_once('(')?;
@@ -308,7 +310,7 @@ fn called(line: &str) -> Option<&str> {
     name.chars().all(is_name).then_some(name)
 }
 
-/// The first path in `line` that starts with `prefix`, as an argument or of an open file.
+/// Returns the first path in `line` that starts with `prefix`, as an argument or of an open file.
 fn path<'l>(line: &'l str, prefix: &str) -> Option<&'l str> {
     let from = ['"', '<'].iter().filter_map(|before| {
         let (at, _) = line.match_indices(&format!("{before}{prefix}")).next()?;

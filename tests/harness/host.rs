@@ -1,4 +1,4 @@
-//! A host of the test's own: its network, its mounts, its /run and /var/lib.
+//! A test's own host: its network, its mounts, its /run and /var/lib.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +13,9 @@ use serde_json::{Value, json};
 use crate::place::Place;
 use crate::{Invocation, Locker, Network, Ports, REFERENCE, Sandbox, Snapshot, Tool, eventually};
 
-/// The network and mount namespaces of the calling thread, made for it.
+/// Network and mount namespaces of the calling thread.
 ///
-/// Threads that it starts and commands that it runs are inside too. All of it ends with
-/// the thread.
+/// The thread's own threads and commands are inside, too. The namespaces end with the thread.
 #[derive(Debug)]
 pub struct Host {
     dir: PathBuf,
@@ -24,8 +23,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Moves the calling thread into fresh namespaces in which `lo` is up, and nothing is
-    /// in /run and /var/lib. With `HOLD_LOCKS` in the environment there is a [`Locker`], too.
+    /// Moves the calling thread into new namespaces with `lo` up and empty /run and /var/lib.
+    /// Starts a [`Locker`] if `HOLD_LOCKS` is set.
     pub fn new() -> Self {
         if let Err(reason) = enter_namespaces() {
             panic!(
@@ -43,32 +42,32 @@ impl Host {
         host
     }
 
-    /// A directory that ends with the test.
+    /// Returns a directory that disappears with the test.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The `dataDir` of the networks made here.
+    /// Returns the `dataDir` of this host's networks.
     pub fn lease_dir(&self) -> PathBuf {
         self.dir.join("leases")
     }
 
-    /// Another user's process that holds every lock it can open.
+    /// Starts another user's process that holds every lock it can open.
     pub fn locker(&self) -> Locker {
         Locker::new()
     }
 
-    /// A namespace without any link but a `lo` that is down, as runtimes hand it over.
+    /// Creates a namespace with only a `lo` that is down, as runtimes do.
     pub fn sandbox(&self, name: &str) -> Sandbox {
         Sandbox::new(name)
     }
 
-    /// Another host at the end of a cable: a veth pair of which `uplink` is here, with
-    /// 192.0.2.1/24, and `outside` there, with 192.0.2.2/24.
+    /// Creates another host, connected by a veth pair: `uplink` here with 192.0.2.1/24, and
+    /// `outside` there with 192.0.2.2/24.
     pub fn outside(&self) -> Sandbox {
         let outside = self.sandbox("outside");
         self.ip("link add uplink type veth peer name outside netns outside");
-        // Nobody is there to have a duplicate of an address, so nobody need wait for it.
+        // No other host can have a duplicate address, so detection would only delay.
         self.set_sysctl("net/ipv6/conf/uplink/accept_dad", "0");
         outside.set_sysctl("net/ipv6/conf/outside/accept_dad", "0");
         self.ip("address add 192.0.2.1/24 dev uplink");
@@ -79,7 +78,7 @@ impl Host {
         outside
     }
 
-    /// As [`Self::outside`], with `2001:db8::1/64` and `2001:db8::2/64` as well.
+    /// Creates [`Self::outside`] with the addresses `2001:db8::1/64` and `2001:db8::2/64`, too.
     pub fn outside_of_both_families(&self) -> Sandbox {
         let outside = self.outside();
         self.ip("address add 2001:db8::1/64 dev uplink nodad");
@@ -87,17 +86,17 @@ impl Host {
         outside
     }
 
-    /// An executable under test.
+    /// Returns a run of an executable under test.
     pub fn plugin(&self, name: &str) -> Invocation {
         Invocation::new(self, &under_test(name))
     }
 
-    /// Any executable.
+    /// Returns a run of any executable.
     pub fn program(&self, path: &Path) -> Invocation {
         Invocation::new(self, path)
     }
 
-    /// The reference's executable of that name.
+    /// Returns a run of the reference's executable.
     pub fn reference(&self, name: &str) -> Invocation {
         let program = Path::new(REFERENCE).join(name);
         assert!(
@@ -108,21 +107,21 @@ impl Host {
         Invocation::new(self, &program)
     }
 
-    /// `CNI_PATH`: the test's own scripts, the executables under test, the reference's.
+    /// Returns `CNI_PATH`: the test's scripts, the executables under test, the reference's.
     pub fn search_path(&self) -> String {
         let under_test = under_test("host-local");
         let beside = under_test.parent().unwrap().display();
         format!("{}/plugins:{beside}:{REFERENCE}", self.dir.display())
     }
 
-    /// Puts a shell script into `CNI_PATH`, before anything else.
+    /// Adds a shell script to `CNI_PATH`, ahead of all executables.
     pub fn script(&self, name: &str, body: &str) {
         let path = self.dir.join("plugins").join(name);
         fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// The network `pods`: a bridge that is the gateway, both families, host-local.
+    /// Returns the network `pods`: a bridge as gateway, both families, host-local.
     pub fn bridge(&self) -> Network<'_> {
         let config = json!({
             "cniVersion": "1.0.0",
@@ -135,30 +134,30 @@ impl Host {
         Network::new(self, config)
     }
 
-    /// As [`Self::bridge`], with portmap behind it.
+    /// Returns [`Self::bridge`] with portmap behind it.
     pub fn ports(&self) -> Ports<'_> {
         Ports::new(self)
     }
 
-    /// cnitool, without any network yet.
+    /// Returns cnitool without networks.
     pub fn tool(&self) -> Tool<'_> {
         Tool::new(self)
     }
 
-    /// cnitool with the network `pods`, as [`Tool::configure_all`] has it, on cni1.
+    /// Returns cnitool with the network `pods` of [`Tool::configure_all`] on cni1.
     pub fn pods(&self) -> Tool<'_> {
         let tool = self.tool();
         tool.configure_all("pods", 1);
         tool
     }
 
-    /// As [`Self::bridge`], IPv4 alone.
+    /// Returns [`Self::bridge`] with IPv4 only.
     pub fn bridge_v4(&self) -> Network<'_> {
         let ipam = self.ipam(&json!([[{"subnet": "10.1.0.0/24"}]]));
         self.bridge().with("ipam", ipam)
     }
 
-    /// The network `pods` of host-local alone, IPv4.
+    /// Returns the network `pods` of host-local only, with IPv4.
     pub fn host_local(&self) -> Network<'_> {
         let config = json!({
             "cniVersion": "1.0.0",
@@ -169,13 +168,13 @@ impl Host {
         Network::new(self, config)
     }
 
-    /// The limits of the network `pods`; keys and `prevResult` are to be set.
+    /// Returns the bandwidth network `pods`; the caller sets keys and `prevResult`.
     pub fn bandwidth(&self) -> Network<'_> {
         let config = json!({"cniVersion": "1.0.0", "name": "pods", "type": "bandwidth"});
         Network::new(self, config)
     }
 
-    /// A loopback network as containerd asks for it.
+    /// Returns a loopback network like containerd's.
     pub fn loopback(&self) -> Network<'_> {
         let config = json!({"cniVersion": "1.0.0", "name": "lo-net", "type": "loopback"});
         Network::new(self, config)
@@ -185,12 +184,12 @@ impl Host {
         json!({"type": "host-local", "ranges": ranges, "dataDir": self.lease_dir()})
     }
 
-    /// The leases of `network`: address to content.
+    /// Returns the leases of `network`: content by address.
     pub fn leases(&self, network: &str) -> BTreeMap<String, String> {
         leases_in(&self.lease_dir().join(network))
     }
 
-    /// The command lines of the processes in this network, but for the test's own.
+    /// Returns the command lines of the processes in this network, except for the test itself.
     pub fn processes(&self) -> Vec<String> {
         let own = fs::read_link("/proc/thread-self/ns/net").unwrap();
         let test = std::process::id();
@@ -206,14 +205,14 @@ impl Host {
         words.filter(|it| !it.is_empty()).collect()
     }
 
-    /// Those of them that a plugin left behind for its own work.
+    /// Returns the processes that a plugin left behind for its own work.
     pub fn left_over(&self) -> Vec<String> {
         let mut processes = self.processes();
         processes.retain(|it| it.contains("--left-over"));
         processes
     }
 
-    /// Makes what is below `dir` unchangeable, for root too.
+    /// Makes `dir` read-only, even for root.
     pub fn read_only(&self, dir: impl AsRef<Path>) {
         let (dir, nothing) = (dir.as_ref(), None::<&str>);
         let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
@@ -222,16 +221,16 @@ impl Host {
         mount(nothing, dir, nothing, read_only, nothing).unwrap();
     }
 
-    /// The namespace of a pod ends, and with it what is here of its pair, for which the kernel needs longer than
-    /// plugins wait where it is busy.
+    /// Ends a sandbox and waits for the end of its pair: a busy kernel needs longer than plugins
+    /// wait.
     pub fn end(&self, pod: &Sandbox) {
         let before = self.links().len();
         pod.remove();
         assert!(eventually(|| self.links().len() < before));
     }
 
-    /// Whether netfilter sees bridged frames from now on. Where `br_netfilter` is not loaded it cannot, and what
-    /// takes it cannot be shown: then this is false.
+    /// Sets whether netfilter sees bridged frames, and returns it. Returns false if `br_netfilter`
+    /// is not loaded, since the test cannot show its effects then.
     #[must_use]
     pub fn show_bridged_frames(&self, shall: bool) -> bool {
         let keys = ["iptables", "ip6tables"].map(|it| format!("net/bridge/bridge-nf-call-{it}"));
@@ -247,18 +246,18 @@ impl Host {
         is_loaded && shall
     }
 
-    /// Hides what is below `dir` behind an empty directory.
+    /// Hides `dir` behind an empty directory.
     pub fn hide(&self, dir: impl AsRef<Path>) {
         self.tmpfs(dir, "");
     }
 
-    /// Puts an empty file system on `dir`, made with `options`: `size=64k`.
+    /// Mounts an empty file system with `options` on `dir`: `size=64k`.
     pub fn tmpfs(&self, dir: impl AsRef<Path>, options: &str) {
         let (none, tmpfs) = (MsFlags::empty(), Some("tmpfs"));
         mount(tmpfs, dir.as_ref(), tmpfs, none, Some(options)).unwrap();
     }
 
-    /// From now on the machine was started anew, as far as its boot ID tells.
+    /// Imitates a reboot: replaces the boot ID.
     pub fn reboot(&self, boot_id: &str) {
         let file = self.dir.join(format!("boot-{boot_id}"));
         fs::write(&file, format!("{boot_id}\n")).unwrap();
@@ -266,7 +265,7 @@ impl Host {
         mount(Some(&file), known_by, nothing, MsFlags::MS_BIND, nothing).unwrap();
     }
 
-    /// Everything that an attachment may have left behind.
+    /// Records everything that an attachment may leave behind.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(self)
     }
@@ -284,7 +283,7 @@ impl Place for Host {
     }
 }
 
-/// The files of a directory that are named after an address, with their contents.
+/// Returns the files of a directory that are named after an address, with their contents.
 pub(crate) fn leases_in(dir: &Path) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(dir) else {
         return BTreeMap::new();
@@ -312,7 +311,7 @@ fn enter_namespaces() -> nix::Result<()> {
             Some("mode=755"),
         )?;
     }
-    // The one that was there shows another network's links.
+    // The existing mount shows another network's links.
     mount(
         Some("sysfs"),
         "/sys",
@@ -322,7 +321,7 @@ fn enter_namespaces() -> nix::Result<()> {
     )
 }
 
-/// In `PLUGINS_UNDER_TEST` if it is there, else beside the tests.
+/// Returns the executable in `PLUGINS_UNDER_TEST`, or else beside the tests.
 fn under_test(name: &str) -> PathBuf {
     if let Some(dir) = std::env::var_os("PLUGINS_UNDER_TEST") {
         let program = fs::canonicalize(dir).unwrap().join(name);

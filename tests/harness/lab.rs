@@ -1,4 +1,4 @@
-//! Attachments that meet faults, one each, and what is left of them.
+//! Injects faults into one attachment each, and checks what is left.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,39 +13,39 @@ use crate::tally::{Ended, Tally};
 use crate::traffic::tcp_by_port;
 use crate::{Host, Invocation, Outcome, Sandbox, Snapshot, eventually};
 
-/// Who meets the faults, in what company.
+/// The plugins of a torture test.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
-    /// For the table.
+    /// Name for the table.
     pub name: &'static str,
-    /// The plugins that make an attachment, the first one first.
+    /// The plugins of an attachment, in order.
     pub chain: &'static [&'static str],
-    /// Those of them, or `host-local`, that meet faults, each by itself.
+    /// The plugins among them, or `host-local`, that get faults, one at a time.
     pub victims: &'static [&'static str],
 }
 
-/// What is going on when the fault happens.
+/// The operation during which the fault happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// An ADD like many before it.
+    /// An ADD on a host with earlier attachments.
     Add,
-    /// An ADD that finds no bridge, no table and a host that does not forward.
+    /// An ADD on a host without bridge, table and forwarding.
     FirstAdd,
-    /// A removal, and the next one that makes up for it.
+    /// A removal, and the next one that repairs it.
     Removal,
 }
 
-/// A host on which there was an attachment before, and what is known of the faults so far.
+/// A host that had an attachment before.
 #[derive(Debug)]
 pub struct Lab {
     host: Host,
     subject: Subject,
-    /// A host without any attachment, to which it has to come back.
+    /// Snapshot without attachments, which every trial has to restore.
     before: Snapshot,
     sandboxes: usize,
 }
 
-/// A fault, to whom it happens, and by what its traces have to go.
+/// A fault, the plugin that gets it, and the way of removal.
 #[derive(Debug)]
 struct Trial {
     fault: Fault,
@@ -53,8 +53,8 @@ struct Trial {
     removal: Removal,
 }
 
-/// Tries all that `attack` can do to `subject` at that moment, or a sample of it. At least so many
-/// points have to be found, and of ten that are tried so many have to fail or to be killed.
+/// Tries all faults of `attack` on `subject` during `moment`, or a sample. At least `points` faults
+/// must exist, and `of_ten` of ten trials must fail or be killed.
 #[track_caller]
 pub fn torture(
     subject: Subject,
@@ -76,7 +76,7 @@ pub fn torture(
             )
         };
         if tally.note(ended, verdict.map_err(told)) {
-            // What is left is told once.
+            // The next trials do not report the same leftovers again.
             lab.before = lab.host.snapshot();
         }
     }
@@ -96,7 +96,7 @@ impl Moment {
 }
 
 impl Lab {
-    /// Moves the calling thread onto a host of its own, as [`Host::new`] does.
+    /// Moves the calling thread to a new host, as [`Host::new`] does.
     fn new(subject: Subject) -> Self {
         let host = Host::new();
         let mut lab = Self {
@@ -114,7 +114,8 @@ impl Lab {
         Chain::new(&self.host, self.subject.chain)
     }
 
-    /// One more. All names are of one length, as are all messages that bear one.
+    /// Creates the next sandbox. Its name has a fixed length, so messages with the name have one,
+    /// too.
     fn sandbox(&mut self) -> Sandbox {
         self.sandboxes += 1;
         self.host.sandbox(&format!("a{:05}", self.sandboxes))
@@ -124,12 +125,12 @@ impl Lab {
         self.host.dir().join("trace")
     }
 
-    /// The victim's place in the chain; that of who runs it, where it is no part of the chain.
+    /// Returns the victim's index in the chain; for a delegate, the index of its caller.
     fn place(&self, victim: &str) -> usize {
         self.chain().position(victim).unwrap_or(0)
     }
 
-    /// Every fault at every point of the victims' runs.
+    /// Returns every fault at every point of the victims' runs.
     fn trials(&mut self, moment: Moment, attack: Attack) -> Vec<Trial> {
         let mut trials = Vec::new();
         for victim in self.subject.victims {
@@ -159,7 +160,7 @@ impl Lab {
         trials
     }
 
-    /// All that an ADD of the victim calls without any fault.
+    /// Records the calls of the victim's ADD without a fault.
     fn trace_of_add(&mut self, victim: &str, moment: Moment) -> Trace {
         let a = self.sandbox();
         if moment == Moment::FirstAdd {
@@ -174,7 +175,7 @@ impl Lab {
         Trace::read(&self.file())
     }
 
-    /// All that a removal by the victim calls without any fault.
+    /// Records the calls of the victim's removal without a fault.
     fn trace_of_removal(&mut self, victim: &str, removal: Removal, attack: Attack) -> Trace {
         let a = self.sandbox();
         let chain = self.chain();
@@ -190,16 +191,16 @@ impl Lab {
         a.remove();
         let trace = Trace::read(&self.file());
         match attack {
-            // How many events tell of the link's end is never the same, and an answer is changed by its
-            // place and its length.
+            // The number of events about the link's end varies, but a fault in an answer needs its
+            // number and length.
             Attack::Refusal => trace.without_after("/proc/self/exe", "recvfrom"),
             _ => trace,
         }
     }
 
-    /// Runs `call` with the victim's part of it, the whole or that of its delegate, under `strace`.
-    /// Every process that it starts has its standard error, and has ended when this returns, but
-    /// for those that nobody waits for.
+    /// Runs `call` with the victim under `strace`, which is the plugin or its delegate. All
+    /// processes that it starts share its standard error and have ended when this returns, except
+    /// for detached ones.
     fn strike(&self, victim: &str, call: &Invocation, strace: &[String]) -> Outcome {
         if self.chain().position(victim).is_some() {
             return call.clone().under(strace).run();
@@ -215,9 +216,10 @@ impl Lab {
         outcome
     }
 
-    /// Once more if it hangs. Where a run asks more or less than the recorded one, which depends on when the
-    /// kernel tells of events, the error takes the place of an answer with another number, and the process waits
-    /// for that one: no kernel does this, and it does not happen twice.
+    /// Tries a fault, and repeats it once if the run hangs. A run may send more or fewer requests
+    /// than the recorded one, since events arrive at varying times. Then the error replaces the
+    /// answer to another request, and the process waits for its own answer. No kernel does this,
+    /// and it does not happen twice.
     fn attempt_twice(&mut self, moment: Moment, trial: &Trial) -> Result<Verdict, String> {
         for _ in 0..2 {
             let a = self.sandbox();
@@ -253,7 +255,7 @@ impl Lab {
         Ok((ended, verdict.and(self.expect_nothing(trial, a))))
     }
 
-    /// What others will need may be there or not, but the next ADD works, as if nothing had been.
+    /// Tries a fault in a first ADD. Shared objects may exist or not, but the next ADD must work.
     fn attempt_first_add(&mut self, trial: &Trial, a: &Sandbox) -> Result<Verdict, String> {
         self.cool_down();
         let chain = self.chain();
@@ -264,8 +266,8 @@ impl Lab {
         Ok((ended, verdict.and(self.expect_nothing(trial, a))))
     }
 
-    /// ADD of the victim's plugin, with the fault; what the runtime knows then, and whether CHECK
-    /// agrees with an ADD that succeeded.
+    /// Runs ADD of the victim's plugin with the fault. Returns the outcome, the runtime's
+    /// knowledge, and whether CHECK accepts a successful ADD.
     fn add(
         &self,
         trial: &Trial,
@@ -307,7 +309,7 @@ impl Lab {
         Ok((ended_as, removed.and(self.expect_nothing(trial, a))))
     }
 
-    /// There is no bridge and no table again, and the host does not forward.
+    /// Removes the bridge and the tables, and disables forwarding.
     fn cool_down(&self) {
         if self.host.has_link("cni0") {
             self.host.ip("link delete cni0");
@@ -318,7 +320,7 @@ impl Lab {
         }
     }
 
-    /// An ADD of another sandbox finds a host that works, or makes it so, and DEL leaves nothing.
+    /// Checks that ADD of another sandbox works and DEL leaves nothing.
     fn works(&mut self) -> Result<(), String> {
         let b = self.sandbox();
         let chain = self.chain();
@@ -333,8 +335,8 @@ impl Lab {
         }
         chain.remove(Removal::Del, (&b, &result))?;
         b.remove();
-        // A new bridge has a new MAC; and where nobody kept it from looking for duplicates of its
-        // link-local address, it has done so by now.
+        // A new bridge has a new MAC. Without `accept_dad` 0 it has checked its link-local address
+        // for duplicates by now.
         self.host.ip("link set cni0 address 02:00:00:00:00:01");
         self.host.set_sysctl("net/ipv6/conf/cni0/accept_dad", "0");
         if !eventually(|| self.host.left_over().is_empty()) {
@@ -343,7 +345,7 @@ impl Lab {
         Ok(())
     }
 
-    /// All of the attachment is gone.
+    /// Checks that nothing of the attachment is left.
     fn expect_nothing(&self, trial: &Trial, a: &Sandbox) -> Result<(), String> {
         let lo = vec!["lo".to_owned()];
         let verb = trial.removal.verb();
@@ -351,7 +353,7 @@ impl Lab {
         left.map_err(|left| format!("after {verb} there is {left}"))
     }
 
-    /// An error that says what is not as it was, on the host and in the sandbox.
+    /// Returns an error that lists changes on the host and in the sandbox.
     fn left(&self, a: &Sandbox, (host, links): &(Snapshot, Vec<String>)) -> Result<(), String> {
         let mut left = self.host.snapshot().differences(host);
         let there = a.links();
@@ -365,15 +367,17 @@ impl Lab {
     }
 }
 
-/// How a run ended, and what is wrong with what it left.
+/// How a run ended, and the leftovers.
 type Verdict = (Ended, Result<(), String>);
 
+/// Returns how a run ended.
+///
 /// # Errors
-/// It failed without an error object, or hung where nothing was taken from it.
+/// It failed without an error object, or hung although no answer was replaced.
 fn ended(outcome: &Outcome, harm: Harm) -> Result<Ended, String> {
     match outcome.status.code() {
         Some(0) => Ok(Ended::Succeeded),
-        // timeout(1) ends as what it runs does, or tells it by 137.
+        // timeout(1) ends like the program that it runs, or reports its signal as 137.
         None | Some(137) if harm == Harm::Kill => Ok(Ended::Killed),
         Some(124) if matches!(harm, Harm::Answer(_)) => Ok(Ended::Hung),
         _ => match serde_json::from_str::<Value>(&outcome.stdout) {

@@ -1,5 +1,5 @@
-//! What the black-box tests stand on: a host and sandboxes of their own, the executables
-//! run as a runtime runs them, and readers of what the kernel then holds.
+//! Basis of the black-box tests: hosts and sandboxes of their own, runs of the executables as a
+//! runtime runs them, and readers of the kernel's state.
 //!
 //! ```no_run
 //! use tests::{Host, Place as _};
@@ -13,8 +13,8 @@
 //! assert!(a.pings("10.1.0.1"));
 //! ```
 //!
-//! The executables are those of the directory `PLUGINS_UNDER_TEST`, else those that
-//! `cargo build --workspace --bins` put beside the tests. Nothing here links them.
+//! The executables are those in `PLUGINS_UNDER_TEST`, or else those that `cargo build --workspace
+//! --bins` put beside the tests. This crate does not link them.
 
 mod capture;
 mod chain;
@@ -52,10 +52,10 @@ pub use sandbox::{Inhabitant, Sandbox};
 pub use snapshot::Snapshot;
 pub use tool::{Findings, Tool};
 
-/// Where the reference's executables are: Debian's containernetworking-plugins.
+/// Directory of the reference's executables: Debian's containernetworking-plugins.
 pub const REFERENCE: &str = "/usr/lib/cni";
 
-/// The executables of a release.
+/// Executables of a release.
 pub const EXECUTABLES: [&str; 6] = [
     "bridge",
     "host-local",
@@ -65,10 +65,10 @@ pub const EXECUTABLES: [&str; 6] = [
     "cnitool",
 ];
 
-/// How long anything that happens in the background may take.
+/// Longest time of anything in the background.
 pub const DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Runs `work` for all of them at once.
+/// Runs `work` for all subjects at once.
 pub fn at_once<S: Sync, T: Send>(subjects: &[S], work: impl Fn(&S) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let work = &work;
@@ -79,8 +79,8 @@ pub fn at_once<S: Sync, T: Send>(subjects: &[S], work: impl Fn(&S) -> T + Sync) 
     })
 }
 
-/// Asks again until `condition` holds or [`DEADLINE`] is over. Every question is an
-/// exec or a read, so there is nothing to be gained by a pause in between.
+/// Repeats `condition` until it holds or [`DEADLINE`] has passed. Each check starts a program or
+/// reads a file, so a pause would gain nothing.
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let start = std::time::Instant::now();
     loop {

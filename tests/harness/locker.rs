@@ -1,4 +1,5 @@
-//! A process of another user that holds every lock it can open, as one in a pod of the host's network may.
+//! A process of another user that holds every lock it can open, like a process in a pod with the
+//! host's network.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -11,10 +12,10 @@ use std::time::Duration;
 
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-/// Looks for files, and holds an exclusive lock (flock(2)) on each until this is dropped.
+/// Searches files and holds an exclusive lock (flock(2)) on each until this is dropped.
 ///
-/// A thread in the namespaces of the one that makes it. Where there is a user 65534 the kernel judges by
-/// it what can be opened; in a user namespace without one, the modes of the files decide.
+/// It is a thread in the caller's namespaces. If user 65534 exists, the kernel decides by that user
+/// which files can be opened. In a user namespace without it, the modes of the files decide.
 #[derive(Debug)]
 pub struct Locker {
     is_over: Arc<AtomicBool>,
@@ -83,9 +84,9 @@ fn lock_below(place: &Path, held: &mut Vec<Held>) {
     }
 }
 
-/// The file, unless it is locked already.
+/// Locks the file; returns `None` if it is locked already.
 fn lock(path: &Path) -> Option<Held> {
-    // A pipe must not hold it up.
+    // A pipe must not block the thread.
     let opened = OpenOptions::new()
         .read(true)
         .custom_flags(nix::libc::O_NONBLOCK)
@@ -96,7 +97,7 @@ fn lock(path: &Path) -> Option<Held> {
     (is_others && file.try_lock().is_ok()).then_some(Held { file, path })
 }
 
-/// Where runtimes and plugins have files, and the namespaces that every process can open.
+/// Directories of runtimes and plugins, and namespaces that every process can open.
 const PLACES: [&str; 6] = [
     "/proc/thread-self/ns",
     "/run",

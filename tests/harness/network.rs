@@ -1,10 +1,10 @@
-//! A network configuration under one plugin, and the verbs on it.
+//! A network configuration for one plugin, and its verbs.
 
 use serde_json::{Value, json};
 
 use crate::{Host, Invocation, Sandbox};
 
-/// A configuration with a plugin to run it.
+/// A configuration with its plugin.
 #[derive(Debug, Clone)]
 pub struct Network<'h> {
     host: &'h Host,
@@ -21,7 +21,7 @@ impl<'h> Network<'h> {
         }
     }
 
-    /// The same network under the reference's executables, delegates included.
+    /// Returns the network with the reference's executables, delegates included.
     pub fn by_reference(&self) -> Self {
         Self {
             reference: true,
@@ -29,7 +29,7 @@ impl<'h> Network<'h> {
         }
     }
 
-    /// Sets a key; dots lead into objects: `ipam.routes`.
+    /// Sets a key; dots separate nested keys: `ipam.routes`.
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         let mut place = &mut self.config;
         for part in key.split('.') {
@@ -39,18 +39,18 @@ impl<'h> Network<'h> {
         self
     }
 
-    /// Removes a key of the document.
+    /// Removes a top-level key.
     pub fn without(mut self, key: &str) -> Self {
         self.config.as_object_mut().unwrap().remove(key);
         self
     }
 
-    /// The document.
+    /// Returns the configuration.
     pub fn config(&self) -> &Value {
         &self.config
     }
 
-    /// A run of the plugin with this configuration and nothing else.
+    /// Returns a run of the plugin with this configuration and no other argument.
     pub fn call(&self, verb: &str) -> Invocation {
         let name = self.config["type"].as_str().unwrap();
         let invocation = if self.reference {
@@ -61,30 +61,30 @@ impl<'h> Network<'h> {
         invocation.verb(verb).config(&self.config)
     }
 
-    /// A run of the plugin for a sandbox's eth0.
+    /// Returns a run of the plugin for a sandbox's eth0.
     pub fn on(&self, verb: &str, sandbox: &Sandbox) -> Invocation {
         self.call(verb).sandbox(sandbox)
     }
 
-    /// ADD, which has to succeed.
+    /// Runs ADD, which must succeed.
     #[track_caller]
     pub fn add(&self, sandbox: &Sandbox) -> Value {
         self.on("ADD", sandbox).ok()
     }
 
-    /// DEL, which has to succeed and to print nothing.
+    /// Runs DEL, which must succeed and print nothing.
     #[track_caller]
     pub fn del(&self, sandbox: &Sandbox) {
         assert_eq!(self.on("DEL", sandbox).ok(), Value::Null);
     }
 
-    /// CHECK against the result of an ADD, ready to be run.
+    /// Returns a run of CHECK with the result of an ADD.
     pub fn check(&self, sandbox: &Sandbox, result: &Value) -> Invocation {
         let with_result = self.clone().with("prevResult", result.clone());
         with_result.on("CHECK", sandbox)
     }
 
-    /// GC where nothing but the eth0 of `valid` is still in use, ready to be run.
+    /// Returns a run of GC with only the eth0 of `valid` in the list.
     pub fn gc(&self, valid: &[&Sandbox]) -> Invocation {
         let entry = |sandbox: &&Sandbox| json!({"containerID": sandbox.name(), "ifname": "eth0"});
         let list: Vec<_> = valid.iter().map(entry).collect();
@@ -94,7 +94,7 @@ impl<'h> Network<'h> {
             .call("GC")
     }
 
-    /// Sets a key of the document whose name may hold dots.
+    /// Sets a top-level key whose name may contain dots.
     pub fn with_key(mut self, key: &str, value: Value) -> Self {
         self.config[key] = value;
         self

@@ -1,4 +1,4 @@
-//! Reading and changing what a namespace holds, on the host and in a sandbox alike.
+//! Reads and changes the state of a namespace, on the host or in a sandbox.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,30 +7,30 @@ use std::process::{Command, Stdio};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::Value;
 
-/// Somewhere with a network of its own.
+/// A place with a network of its own.
 pub trait Place {
-    /// Runs `work` there: its sockets, sysctls and child processes are of that network.
+    /// Runs `work` there: its sockets, sysctls and child processes belong to that network.
     fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T;
 
-    /// Runs a command there, which has to succeed, and hands back what it printed.
+    /// Runs a command there, which must succeed, and returns its output.
     fn run(&self, program: &str, arguments: &[&str]) -> String {
         self.enter(|| run(program, arguments))
     }
 
-    /// `ip ARGUMENTS`, split at white space; it has to succeed.
+    /// Runs `ip ARGUMENTS`, split at white space; it must succeed.
     fn ip(&self, arguments: &str) -> String {
         let arguments: Vec<_> = arguments.split_whitespace().collect();
         self.run("ip", &arguments)
     }
 
-    /// What `ip -json -details ARGUMENTS` lists.
+    /// Returns the list of `ip -json -details ARGUMENTS`.
     fn ip_json(&self, arguments: &str) -> Vec<Value> {
         let text = self.ip(&format!("-json -details {arguments}"));
         let listed: Vec<Value> = match text.trim() {
             "" => Vec::new(),
             text => serde_json::from_str(text).unwrap(),
         };
-        // iproute2 prints empty objects for what it filtered out.
+        // iproute2 prints empty objects for filtered entries.
         let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
         listed
             .into_iter()
@@ -38,14 +38,13 @@ pub trait Place {
             .collect()
     }
 
-    /// `tc ARGUMENTS`, split at white space; it has to succeed.
+    /// Runs `tc ARGUMENTS`, split at white space; it must succeed.
     fn tc(&self, arguments: &str) -> String {
         let arguments: Vec<_> = arguments.split_whitespace().collect();
         self.run("tc", &arguments)
     }
 
-    /// The queueing disciplines of a link, as `tc` shows them, without those that the kernel
-    /// chose by itself.
+    /// Returns the qdiscs of a link as `tc` shows them, without the kernel's default ones.
     fn qdiscs(&self, link: &str) -> Vec<Value> {
         let listed = self.tc(&format!("-json qdisc show dev {link}"));
         let mut listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
@@ -53,13 +52,13 @@ pub trait Place {
         listed
     }
 
-    /// Bytes that a link has received so far.
+    /// Returns the bytes that a link has received.
     fn received(&self, link: &str) -> u64 {
         let links = self.ip_json(&format!("-statistics link show dev {link}"));
         links[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
     }
 
-    /// Names of all links, sorted.
+    /// Returns the names of all links, sorted.
     fn links(&self) -> Vec<String> {
         let links = self.ip_json("link show");
         let mut names: Vec<_> = links.iter().map(|link| text(&link["ifname"])).collect();
@@ -67,22 +66,23 @@ pub trait Place {
         names
     }
 
-    /// One link, as `ip -json -details link` shows it; it has to be there.
+    /// Returns a link as `ip -json -details link` shows it; it must exist.
     fn link(&self, name: &str) -> Value {
         self.ip_json(&format!("link show dev {name}")).remove(0)
     }
 
-    /// There is a link of that name.
+    /// Returns whether a link of that name exists.
     fn has_link(&self, name: &str) -> bool {
         self.links().iter().any(|link| link == name)
     }
 
-    /// The hardware address of a link.
+    /// Returns the hardware address of a link.
     fn mac(&self, name: &str) -> String {
         text(&self.link(name)["address"])
     }
 
-    /// The VLANs that a bridge or its port carries, as `bridge vlan show` has them: `100 PVID Egress Untagged`.
+    /// Returns the VLANs of a bridge or port, as `bridge vlan show` prints them: `100 PVID Egress
+    /// Untagged`.
     fn vlans(&self, link: &str) -> Vec<String> {
         let shown = self.run("bridge", &["vlan", "show", "dev", link]);
         let lines = shown.lines().skip(1).map(|line| {
@@ -92,21 +92,21 @@ pub trait Place {
         lines.filter(|line| !line.is_empty()).collect()
     }
 
-    /// The addresses of a link with their prefix lengths, without link-local ones; IPv4
-    /// first, then in the order of `ip`.
+    /// Returns the addresses of a link with prefix lengths, without link-local ones; IPv4 first,
+    /// then in the order of `ip`.
     fn addresses(&self, name: &str) -> Vec<String> {
         let scope = |address: &&Value| address["scope"] != "link";
         address_list(&self.ip_json(&format!("address show dev {name}")), scope)
     }
 
-    /// The IPv6 link-local addresses of a link.
+    /// Returns the IPv6 link-local addresses of a link.
     fn link_local_addresses(&self, name: &str) -> Vec<String> {
         let scope = |address: &&Value| address["scope"] == "link" && address["family"] == "inet6";
         address_list(&self.ip_json(&format!("address show dev {name}")), scope)
     }
 
-    /// Routes of the main table and of both families, without those that the kernel makes
-    /// of addresses by itself.
+    /// Returns routes of the main table and both families, without those that the kernel derives
+    /// from addresses.
     fn routes(&self) -> Vec<Value> {
         let mut routes = self.ip_json("-4 route show");
         routes.extend(self.ip_json("-6 route show"));
@@ -114,27 +114,27 @@ pub trait Place {
         routes
     }
 
-    /// The gateways of the default routes, IPv4 first.
+    /// Returns the gateways of the default routes, IPv4 first.
     fn default_gateways(&self) -> Vec<String> {
         let routes = self.routes();
         let default = routes.iter().filter(|route| route["dst"] == "default");
         default.map(|route| text(&route["gateway"])).collect()
     }
 
-    /// The value of a sysctl by its path below /proc/sys, if the kernel has it.
+    /// Returns the value of a sysctl by its path below /proc/sys; `None` if the kernel lacks it.
     fn sysctl(&self, key: &str) -> Option<String> {
         let read = self.enter(|| fs::read_to_string(sysctl_path(key)));
         read.ok().map(|value| value.trim_end().to_owned())
     }
 
-    /// Sets a sysctl, which has to be there.
+    /// Sets a sysctl, which must exist.
     fn set_sysctl(&self, key: &str, value: &str) {
         let written = self.enter(|| fs::write(sysctl_path(key), value));
         written.unwrap_or_else(|error| panic!("sysctl {key}={value}: {error}"));
     }
 
-    /// `addr_assign_type` of a link: 1 where the kernel chose its MAC, 3 where whoever made
-    /// it did. sysfs shows the links of the namespace that it was mounted in.
+    /// Returns `addr_assign_type` of a link: 1 if the kernel chose its MAC, 3 if its creator did.
+    /// sysfs shows the links of the namespace in which it was mounted.
     fn addr_assign_type(&self, link: &str) -> String {
         self.enter(|| {
             let (sys, none) = ("/run/test/sys", MsFlags::empty());
@@ -146,7 +146,7 @@ pub trait Place {
         })
     }
 
-    /// One echo request to `address` is answered within two seconds.
+    /// Returns whether an echo request to `address` is answered within two seconds.
     fn pings(&self, address: &str) -> bool {
         self.enter(|| {
             let mut ping = Command::new("ping");
@@ -157,7 +157,7 @@ pub trait Place {
     }
 }
 
-/// Runs a command, which has to succeed, and hands back what it printed.
+/// Runs a command, which must succeed, and returns its output.
 pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("run {program}: {error}"));

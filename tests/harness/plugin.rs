@@ -1,4 +1,4 @@
-//! One run of an executable, and what came of it.
+//! A run of an executable, and its outcome.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{Host, Sandbox};
 
-/// An executable, its environment and its standard input.
+/// An executable with its environment and standard input.
 #[derive(Debug, Clone)]
 pub struct Invocation {
     program: PathBuf,
@@ -34,45 +34,45 @@ impl Invocation {
         invocation.env("CNI_PATH", host.search_path())
     }
 
-    /// `CNI_COMMAND`.
+    /// Sets `CNI_COMMAND`.
     pub fn verb(self, verb: &str) -> Self {
         self.env("CNI_COMMAND", verb)
     }
 
-    /// `CNI_CONTAINERID`, `CNI_NETNS` and `CNI_IFNAME` for the sandbox's eth0.
+    /// Sets `CNI_CONTAINERID`, `CNI_NETNS` and `CNI_IFNAME` for the sandbox's eth0.
     pub fn sandbox(self, sandbox: &Sandbox) -> Self {
         self.container(sandbox.name())
             .netns(sandbox.path())
             .ifname("eth0")
     }
 
-    /// `CNI_CONTAINERID`.
+    /// Sets `CNI_CONTAINERID`.
     pub fn container(self, id: &str) -> Self {
         self.env("CNI_CONTAINERID", id)
     }
 
-    /// `CNI_NETNS`.
+    /// Sets `CNI_NETNS`.
     pub fn netns(self, path: impl AsRef<Path>) -> Self {
         self.env("CNI_NETNS", path.as_ref())
     }
 
-    /// `CNI_IFNAME`.
+    /// Sets `CNI_IFNAME`.
     pub fn ifname(self, name: &str) -> Self {
         self.env("CNI_IFNAME", name)
     }
 
-    /// `CNI_ARGS`.
+    /// Sets `CNI_ARGS`.
     pub fn args(self, args: &str) -> Self {
         self.env("CNI_ARGS", args)
     }
 
-    /// An argument of the command line, which plugins have none of.
+    /// Adds a command-line argument; plugins have none.
     pub fn argument(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.arguments.push(argument.as_ref().to_owned());
         self
     }
 
-    /// The same run, started by `wrapper`, a program and its arguments.
+    /// Wraps the run into `wrapper`, a program and its arguments.
     pub fn under(mut self, wrapper: &[String]) -> Self {
         let mut words: Vec<_> = wrapper.iter().map(OsString::from).collect();
         words.push(self.program.into_os_string());
@@ -82,12 +82,12 @@ impl Invocation {
         self
     }
 
-    /// The same run without any capability.
+    /// Removes all capabilities from the run.
     pub fn powerless(self) -> Self {
         self.with_capabilities(&[])
     }
 
-    /// The same run with these capabilities alone, as in `net_admin`.
+    /// Limits the run to these capabilities, as in `net_admin`.
     pub fn with_capabilities(self, capabilities: &[&str]) -> Self {
         let allowed = capabilities.iter().map(|it| format!(",+{it}"));
         let bounds = format!("--bounding-set=-all{}", allowed.collect::<String>());
@@ -95,7 +95,7 @@ impl Invocation {
         self.under(&words.map(str::to_owned))
     }
 
-    /// Any variable.
+    /// Sets any variable.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.insert(name.to_owned(), value.into());
         self
@@ -107,23 +107,23 @@ impl Invocation {
         self
     }
 
-    /// The value of a variable that is set.
+    /// Returns the value of a variable, which must be set.
     pub fn variable(&self, name: &str) -> &str {
         self.environment[name].to_str().unwrap()
     }
 
-    /// Standard input is this document.
+    /// Sets standard input to this document.
     pub fn config(self, config: &Value) -> Self {
         self.stdin(config.to_string())
     }
 
-    /// Standard input is this text.
+    /// Sets standard input to this text.
     pub fn stdin(mut self, stdin: impl Into<Vec<u8>>) -> Self {
         self.stdin = stdin.into();
         self
     }
 
-    /// The command, for tests that want to start it by themselves.
+    /// Returns the command, for tests that start it themselves.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
@@ -131,7 +131,7 @@ impl Invocation {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs it and waits for its end.
     pub fn run(&self) -> Outcome {
         let mut command = self.command();
         command.stdin(Stdio::piped());
@@ -141,7 +141,7 @@ impl Invocation {
         let mut stdin = child.stdin.take().unwrap();
         let output = thread::scope(|scope| {
             scope.spawn(move || match stdin.write_all(&self.stdin) {
-                // Nobody has to read it all.
+                // The program need not read everything.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 written => written.unwrap(),
             });
@@ -154,13 +154,13 @@ impl Invocation {
         }
     }
 
-    /// Starts it and kills it so long after, wherever it is then; it may have ended before.
+    /// Starts it and kills it after `time`; it may have ended before.
     pub fn kill_after(&self, time: Duration) {
         let mut command = self.command();
         command.stdin(Stdio::piped());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        // A pipe holds more than a request has.
+        // A pipe holds more than a request.
         child.stdin.take().unwrap().write_all(&self.stdin).unwrap();
         #[expect(
             clippy::disallowed_methods,
@@ -171,32 +171,32 @@ impl Invocation {
         child.wait().unwrap();
     }
 
-    /// Runs it; it has to succeed. Hands back its result, or null where it printed none.
+    /// Runs it; it must succeed. Returns its result, or null if it printed none.
     #[track_caller]
     pub fn ok(&self) -> Value {
         self.run().ok()
     }
 
-    /// Runs it; it has to fail in the manner of the protocol.
+    /// Runs it; it must fail with an error object.
     #[track_caller]
     pub fn error(&self) -> Refusal {
         self.run().error()
     }
 }
 
-/// What an executable left.
+/// Outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// The protocol.
+    /// Standard output, for the runtime.
     pub stdout: String,
-    /// For people.
+    /// Standard error, for people.
     pub stderr: String,
 }
 
 impl Outcome {
-    /// It succeeded, and printed nothing or one JSON document, which is handed back.
+    /// Checks that it succeeded and printed at most one JSON document, and returns that.
     #[track_caller]
     pub fn ok(&self) -> Value {
         assert!(self.status.success(), "{self:#?}");
@@ -207,7 +207,7 @@ impl Outcome {
         read.unwrap_or_else(|error| panic!("{error} in the result: {self:#?}"))
     }
 
-    /// It failed with exit status 1 and one error object on standard output.
+    /// Checks that it failed with exit status 1 and one error object on standard output.
     #[track_caller]
     pub fn error(&self) -> Refusal {
         assert_eq!(self.status.code(), Some(1), "{self:#?}");
@@ -228,18 +228,18 @@ impl Outcome {
 /// An error object of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The version that the object is in.
+    /// Version of the object.
     pub cni_version: String,
-    /// 1 to 99 are the specification's, others the plugin's.
+    /// 1 to 99 belong to the specification, others to the plugin.
     pub code: u64,
-    /// What was being done.
+    /// The attempted action.
     pub msg: String,
-    /// Why it did not work.
+    /// The reason.
     pub details: String,
 }
 
 impl Refusal {
-    /// The code is `code`, and message or details hold every one of `words`.
+    /// Checks the code, and that message or details contain each of `words`.
     #[track_caller]
     pub fn expect(&self, code: u64, words: &[&str]) {
         assert_eq!(self.code, code, "{self:#?}");
@@ -248,7 +248,7 @@ impl Refusal {
         }
     }
 
-    /// Message or details hold `word`.
+    /// Returns whether message or details contain `word`.
     pub fn mentions(&self, word: &str) -> bool {
         self.msg.contains(word) || self.details.contains(word)
     }

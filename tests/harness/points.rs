@@ -1,24 +1,24 @@
-//! Where a run can be hurt, and by what.
+//! Points of a run at which faults are injected, and the faults.
 //!
-//! Between two calls that change or ask something, one instant is as good as another.
+//! Between two calls that change or request something, all instants are equivalent.
 
 use nix::errno::Errno;
 
 use crate::faults::{Call, Fault, Harm, Trace};
 
-/// What is done to a run at every call in turn.
+/// Kind of the fault that is injected at each call in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attack {
-    /// The call fails, with each error that it can fail with.
+    /// The call fails, with each of its possible errors.
     Failure,
-    /// The kernel refuses a message, or does what it says and answers that it did not.
+    /// The kernel refuses a message, or carries it out but reports an error.
     Refusal,
     /// The process is killed.
     Kill,
 }
 
 impl Attack {
-    /// In a word, for the table.
+    /// Returns the name for the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Failure => "failure",
@@ -27,7 +27,7 @@ impl Attack {
         }
     }
 
-    /// All that it can do to the run that `trace` is of.
+    /// Returns all its faults for the run of `trace`.
     pub fn faults(self, trace: &Trace) -> Vec<Fault> {
         match self {
             Self::Failure => {
@@ -49,7 +49,7 @@ impl Attack {
     }
 }
 
-/// Calls that make, open, change or ask something.
+/// Returns calls that create, open, change or request something.
 fn calls(trace: &Trace) -> Vec<Call> {
     let anywhere = ANYWHERE.iter().flat_map(|name| trace.calls(name));
     let files = ["openat", "read"].into_iter().flat_map(|name| {
@@ -72,8 +72,8 @@ fn refusals(trace: &Trace) -> Vec<Fault> {
         .collect()
 }
 
-/// What a call can fail with, of what befalls a busy host; nobody is told of a signal who makes
-/// the call again.
+/// Returns the errors of a call that occur on a busy host. Callers that repeat interrupted calls do
+/// not see EINTR.
 fn errors(call: &str) -> &'static [Errno] {
     match call {
         "sendto" => &[Errno::ENOMEM, Errno::EPERM, Errno::EINTR],
@@ -90,7 +90,7 @@ fn errors(call: &str) -> &'static [Errno] {
     }
 }
 
-/// What a kernel answers that is short of something, or that somebody keeps from it.
+/// Errors of a kernel that lacks a resource or a permission.
 const ANSWERS: [Errno; 4] = [Errno::EBUSY, Errno::ENOSPC, Errno::EPERM, Errno::ENOMEM];
 
 const ANYWHERE: [&str; 31] = [

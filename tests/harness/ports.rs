@@ -1,4 +1,4 @@
-//! Pods whose ports are forwarded: a bridge, and portmap behind it.
+//! Sandboxes with forwarded ports: a bridge with portmap behind it.
 
 use serde_json::{Value, json};
 
@@ -32,30 +32,30 @@ impl<'h> Ports<'h> {
         self
     }
 
-    /// The same chain under another name.
+    /// Renames the chain.
     pub fn named(self, name: &str) -> Self {
         self.with("name", name).with_bridge("name", name)
     }
 
-    /// The bridge alone.
+    /// Returns the bridge only.
     pub fn bridge(&self) -> &Network<'h> {
         &self.bridge
     }
 
-    /// portmap alone, as one of the chain.
+    /// Returns portmap only, as part of the chain.
     pub fn portmap(&self) -> &Network<'h> {
         &self.portmap
     }
 
-    /// Joins a sandbox to the bridge and hands back portmap, ready for it and for `mappings`:
-    /// `hostPort:containerPort/protocol`, with `hostIP:` before it where there is one.
+    /// Joins a sandbox to the bridge and returns portmap, ready for it with `mappings`:
+    /// `hostPort:containerPort/protocol`, optionally with `hostIP:` before it.
     pub fn attach(&self, sandbox: &Sandbox, mappings: &[&str]) -> Network<'h> {
         let result = self.bridge.add(sandbox);
         let portmap = self.portmap.clone().with("prevResult", result);
         Self::asking(&portmap, mappings)
     }
 
-    /// `portmap`, ready for other mappings.
+    /// Returns `portmap` with other mappings.
     pub fn asking(portmap: &Network<'h>, mappings: &[&str]) -> Network<'h> {
         let mappings: Vec<_> = mappings.iter().map(|text| mapping(text)).collect();
         portmap
@@ -63,7 +63,7 @@ impl<'h> Ports<'h> {
             .with("runtimeConfig", json!({"portMappings": mappings}))
     }
 
-    /// ADD of both, which has to succeed; hands back portmap, ready for more.
+    /// Runs ADD of both, which must succeed, and returns portmap for further calls.
     #[track_caller]
     pub fn add(&self, sandbox: &Sandbox, mappings: &[&str]) -> Network<'h> {
         let portmap = self.attach(sandbox, mappings);
@@ -71,13 +71,13 @@ impl<'h> Ports<'h> {
         portmap
     }
 
-    /// DEL of portmap as a runtime calls it that has forgotten all that it knew.
+    /// Returns DEL of portmap by a runtime that has lost its state.
     pub fn forgotten(&self, sandbox: &Sandbox) -> Invocation {
         self.portmap.on("DEL", sandbox).without("CNI_NETNS")
     }
 }
 
-/// `192.0.2.1:8080:80/udp` as runtimes write it.
+/// Converts `192.0.2.1:8080:80/udp` to the runtime's form.
 pub(crate) fn mapping(text: &str) -> Value {
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let (ports, container) = ports.rsplit_once(':').unwrap();

@@ -1,7 +1,6 @@
-//! Router advertisements by a pod that is no router, and the traces that they leave on a host
-//! that believes them.
+//! Router advertisements of a rogue container, and their traces on a host that accepts them.
 //!
-//! Each value in them is unlike any default, so that a trace is known by its value.
+//! Each value differs from all defaults, so traces are recognized by their values.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,16 +18,16 @@ use nix::sys::socket::{
 
 use crate::place::Place;
 
-/// The prefix that is advertised, of 64 bits, as `ip` prints it.
+/// The advertised prefix of 64 bits, as `ip` prints it.
 pub const PREFIX: &str = "2001:db8:bad:";
 
-/// Sends advertisements out of `link`, where it is up, all the while `work` runs.
+/// Sends advertisements through `link` while it is up and `work` runs.
 ///
-/// The link may come and go meanwhile. That anything left is for [`sent`] to tell, that it
-/// arrived for [`heard`].
+/// The link may come and go meanwhile. [`sent`] shows that advertisements left, [`heard`] that they
+/// arrived.
 pub fn flooded<T>(place: &(impl Place + Sync), link: &str, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
-        // It is dropped where `work` panics too, which ends the flood.
+        // Dropping this, even by a panic in `work`, ends the flood.
         let (end, ended) = channel::<()>();
         scope.spawn(move || place.enter(move || flood(link, &ended)));
         let outcome = work();
@@ -44,24 +43,24 @@ fn flood(link: &str, ended: &Receiver<()>) {
             Some(socket) => advertise(socket),
             None => open(link).map(|socket| router = Some(socket)),
         };
-        // A link that was made anew is another one, to which the socket is not bound.
+        // A recreated link is another one, to which the socket is not bound.
         if sent.is_err() {
             router = None;
         }
     }
 }
 
-/// How many router advertisements the kernel took from `link`, whether or not it believed them.
+/// Returns how many router advertisements the kernel received from `link`, accepted or not.
 pub fn heard(place: &impl Place, link: &str) -> u64 {
     counter(place, link, "Icmp6InType134")
 }
 
-/// How many router advertisements left by `link`.
+/// Returns how many router advertisements left through `link`.
 pub fn sent(place: &impl Place, link: &str) -> u64 {
     counter(place, link, "Icmp6OutType134")
 }
 
-/// The kernel lists neither a message of which it counted none nor a link that is not there.
+/// Returns a counter; the kernel lists neither zero counters nor absent links.
 fn counter(place: &impl Place, link: &str, name: &str) -> u64 {
     let file = format!("/proc/thread-self/net/dev_snmp6/{link}");
     let counters = place.enter(|| fs::read_to_string(file)).unwrap_or_default();
@@ -72,7 +71,7 @@ fn counter(place: &impl Place, link: &str, name: &str) -> u64 {
     count.unwrap_or_default()
 }
 
-/// What `place` believed of the advertisements: routes, addresses and sysctls.
+/// Returns what `place` accepted of the advertisements: routes, addresses and sysctls.
 pub fn traces(place: &impl Place) -> Vec<String> {
     let routes = place.ip("-6 -oneline route show table all");
     let addresses = place.ip("-6 -oneline address show");
@@ -83,7 +82,7 @@ pub fn traces(place: &impl Place) -> Vec<String> {
     traces
 }
 
-/// Of whatever link.
+/// Returns the changed sysctls of all links.
 fn changed_sysctls() -> Vec<String> {
     let marks = [
         ("conf", "hop_limit", u32::from(HOP_LIMIT)),
@@ -95,7 +94,7 @@ fn changed_sysctls() -> Vec<String> {
         let links = fs::read_dir(format!("/proc/sys/net/ipv6/{group}")).unwrap();
         let sysctls = links.map(move |link| link.unwrap().path().join(key));
         sysctls.filter_map(move |path| {
-            // The link may have gone since.
+            // The link may have been deleted meanwhile.
             let value = fs::read_to_string(&path).unwrap_or_default();
             let is_trace = value.trim_end() == mark.to_string();
             is_trace.then(|| format!("{} is {mark}", path.display()))
@@ -104,12 +103,12 @@ fn changed_sysctls() -> Vec<String> {
     changed.collect()
 }
 
-/// A raw socket on `link`; the kernel fills in the checksum.
+/// Opens a raw socket on `link`; the kernel computes the checksum.
 fn open(link: &str) -> nix::Result<OwnedFd> {
     let (family, raw) = (AddressFamily::Inet6, SockType::Raw);
     let socket = socket(family, raw, SockFlag::SOCK_CLOEXEC, SockProtocol::IcmpV6)?;
     setsockopt(&socket, BindToDevice, &OsString::from(link))?;
-    // By which a receiver knows that no router forwarded it (RFC 4861, section 6.1.2).
+    // Receivers require 255, which no forwarded packet has (RFC 4861, section 6.1.2).
     setsockopt(&socket, Ipv6MulticastHops, &255)?;
     Ok(socket)
 }
@@ -121,8 +120,8 @@ fn advertise(router: &OwnedFd) -> nix::Result<()> {
     sendto(router.as_raw_fd(), &message, &all_nodes, none).map(drop)
 }
 
-/// A router advertisement with the options for the MTU and for a prefix that is on the link
-/// and to be configured from (RFC 4861, sections 4.2, 4.6.2 and 4.6.4).
+/// Returns a router advertisement with an MTU option and a prefix for on-link and autonomous
+/// configuration (RFC 4861, sections 4.2, 4.6.2 and 4.6.4).
 fn message() -> Vec<u8> {
     const ROUTER_ADVERTISEMENT: u8 = 134;
     const MTU_OPTION: u8 = 5;
@@ -131,14 +130,14 @@ fn message() -> Vec<u8> {
     let prefix: Ipv6Addr = format!("{PREFIX}:").parse().unwrap();
     let (router_lifetime, valid, preferred) = (1800_u16, 86_400_u32, 14_400_u32);
     [
-        // Type, code and the checksum.
+        // Type, code and checksum.
         &[ROUTER_ADVERTISEMENT, 0, 0, 0][..],
         // No DHCP.
         &[HOP_LIMIT, 0],
         &router_lifetime.to_be_bytes(),
         &REACHABLE_TIME.to_be_bytes(),
         &RETRANS_TIMER.to_be_bytes(),
-        // Options tell their length in units of eight bytes.
+        // Options contain their length in units of eight bytes.
         &[MTU_OPTION, 1, 0, 0],
         &MTU.to_be_bytes(),
         &[PREFIX_INFORMATION, 4, 64, ON_LINK_AND_AUTONOMOUS],
@@ -150,17 +149,17 @@ fn message() -> Vec<u8> {
     .concat()
 }
 
-/// Of the packets that hosts send from now on.
+/// Hop limit of packets that hosts send afterwards.
 const HOP_LIMIT: u8 = 42;
 
-/// In bytes.
+/// Bytes.
 const MTU: u32 = 1281;
 
-/// In milliseconds.
+/// Milliseconds.
 const REACHABLE_TIME: u32 = 12_000;
 
-/// In milliseconds.
+/// Milliseconds.
 const RETRANS_TIMER: u32 = 2000;
 
-/// Between two advertisements: thousands a second, and yet some time for everybody else.
+/// Pause between advertisements: thousands per second, with some time for other programs.
 const PAUSE: Duration = Duration::from_micros(50);

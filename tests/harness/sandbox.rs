@@ -1,4 +1,4 @@
-//! A network namespace with a name, as runtimes make one for each pod.
+//! A network namespace with a name, as runtimes make for each pod.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::place::Place;
 
-/// A namespace at /run/netns/NAME. It ends with the host, or by [`Self::remove`].
+/// A namespace at /run/netns/NAME. It ends with the host or by [`Self::remove`].
 #[derive(Debug)]
 pub struct Sandbox {
     name: String,
@@ -18,7 +18,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// As `ip netns add NAME`.
+    /// Creates it like `ip netns add NAME`.
     pub(crate) fn new(name: &str) -> Self {
         let path = Path::new("/run/netns").join(name);
         File::create_new(&path).unwrap();
@@ -38,28 +38,28 @@ impl Sandbox {
         }
     }
 
-    /// Its name, which also serves as container ID.
+    /// Returns its name, which is also its container ID.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// `CNI_NETNS`.
+    /// Returns `CNI_NETNS`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// As `ip netns delete`: the namespace ends, and so do its links, a little later.
+    /// Ends the namespace like `ip netns delete`; its links disappear a little later.
     pub fn remove(&self) {
         self.unmount();
         fs::remove_file(&self.path).unwrap();
     }
 
-    /// The namespace ends, but the file it was mounted on stays, as after a crash.
+    /// Ends the namespace but keeps its mount point, as after a crash.
     pub fn unmount(&self) {
         umount2(&self.path, MntFlags::MNT_DETACH).unwrap();
     }
 
-    /// A process inside, for a minute at the most.
+    /// Starts a process inside, for at most a minute.
     pub fn inhabitant(&self) -> Inhabitant {
         let sleep = || Command::new("sleep").arg("60").spawn();
         Inhabitant(self.enter(sleep).unwrap())
@@ -71,7 +71,7 @@ impl Sandbox {
 pub struct Inhabitant(Child);
 
 impl Inhabitant {
-    /// The sandbox as runtimes know it that mount none: `/proc/PID/ns/net`.
+    /// Returns the sandbox's path for runtimes that mount none: `/proc/PID/ns/net`.
     pub fn netns(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.0.id()).into()
     }

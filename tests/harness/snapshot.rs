@@ -1,4 +1,4 @@
-//! All that an attachment could leave behind on a host, to be compared before and after.
+//! Everything that an attachment could leave on a host, to be compared before and after.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,8 +9,7 @@ use serde_json::Value;
 use crate::host::Host;
 use crate::place::{Place, text};
 
-/// Links, addresses, routes, rules, queueing disciplines, sysctls, leases and records of ports at
-/// one moment.
+/// Links, addresses, routes, rules, qdiscs, sysctls, leases and port records at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot(BTreeMap<String, String>);
 
@@ -30,14 +29,14 @@ impl Snapshot {
         facts
     }
 
-    /// What is there now is what was there `before`.
+    /// Checks that nothing differs from `before`.
     #[track_caller]
     pub fn assert_same_as(&self, before: &Self) {
         let differences = self.differences(before);
         assert!(differences.is_empty(), "{differences:#?}");
     }
 
-    /// What is not as it was `before`, in words.
+    /// Describes the differences from `before`.
     pub fn differences(&self, before: &Self) -> Vec<String> {
         let of = |facts: &Self, key: &str| facts.0.get(key).cloned().unwrap_or_default();
         let keys = self.0.keys().chain(before.0.keys());
@@ -55,12 +54,12 @@ impl Snapshot {
     }
 
     fn add_text(&mut self, what: &str, text: &str) {
-        // Link-local addresses come and go with a carrier, of which the test knows nothing;
-        // a route by way of one does not.
+        // Link-local addresses come and go with a carrier, which tests do not control; routes via
+        // one do not.
         let is_local = |line: &&str| line.contains("fe80:") && !line.contains("via fe80:");
         let lines = text.lines().filter(|line| !is_local(line));
         for line in lines {
-            // Whether a link has a carrier changes by itself.
+            // The carrier of a link changes by itself.
             let line = line.replace(" linkdown", "").replace(" dead", "");
             self.add(format!("{what}: {}", line.trim_end()), "there".into());
         }
@@ -84,7 +83,7 @@ impl Snapshot {
         }
     }
 
-    /// The tables that the kernel keeps filters in are no facts.
+    /// Adds qdiscs and filters, without the kernel's hash tables of filters.
     fn add_qdiscs(&mut self, host: &Host) {
         let listed = host.tc("-json qdisc show");
         let mut listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
@@ -106,7 +105,7 @@ impl Snapshot {
         }
     }
 
-    /// Of every link, and those of bridges, which are the namespace's own, too.
+    /// Adds sysctls of every link and of the namespace's bridges.
     fn add_sysctls(&mut self, host: &Host) {
         let conf = ["ipv4", "ipv6"].map(|family| format!("/proc/sys/net/{family}/conf"));
         let of_links = conf.iter().flat_map(|dir| entries(Path::new(dir)));
@@ -117,7 +116,7 @@ impl Snapshot {
                     .unwrap()
                     .display()
                     .to_string();
-                // What may only be written, or is not there yet, says nothing.
+                // Skips sysctls that are write-only or do not exist yet.
                 if let Some(value) = host.sysctl(&key) {
                     self.add(format!("sysctl {key}"), value);
                 }
@@ -125,7 +124,7 @@ impl Snapshot {
         }
     }
 
-    /// What the ports are known by, in a directory that holds nothing else.
+    /// Adds the records of ports; their directory contains nothing else.
     fn add_records(&mut self) {
         for file in entries(Path::new("/run/cni/portmap")) {
             let record = fs::read_to_string(&file).unwrap();
@@ -137,7 +136,7 @@ impl Snapshot {
         }
     }
 
-    /// `last_reserved_ip` and the lock stay, as does whatever says no address.
+    /// Adds leases; `last_reserved_ip`, the lock and other files without an address stay after DEL.
     fn add_files(&mut self, dir: &Path) {
         let Ok(networks) = fs::read_dir(dir) else {
             return;
@@ -151,7 +150,7 @@ impl Snapshot {
     }
 }
 
-/// None where there is no such directory.
+/// Returns the entries of a directory; empty if it does not exist.
 fn entries(dir: &Path) -> Vec<PathBuf> {
     let listed = fs::read_dir(dir).into_iter().flatten();
     listed.map(|entry| entry.unwrap().path()).collect()

@@ -1,29 +1,30 @@
-//! How many faults are tried, and what came of them.
+//! Counts trials and their outcomes.
 //!
-//! A sample of all faults, unless the variable `TORTURE` is `all`. `TORTURE_SEED` chooses the sample.
-//! A line for each test is printed, and appended to the file that `TORTURE_REPORT` names: words
-//! separated by tabs, of which `scripts/torture.sh` makes a table, or a remark below it.
+//! Trials are a sample of all faults, unless the variable `TORTURE` is `all`. `TORTURE_SEED`
+//! chooses the sample. Each test prints a line and appends it to the file in `TORTURE_REPORT`. A
+//! line has words separated by tabs, which `scripts/torture.sh` formats as a table, or is a
+//! sentence to print below the table.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// How a run ended that met a fault.
+/// How a run with a fault ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// As if there had been none.
+    /// As without a fault.
     Succeeded,
     /// With an error object.
     Failed,
-    /// Killed, as was meant.
+    /// By the injected signal.
     Killed,
-    /// Ended by timeout(1).
+    /// By timeout(1).
     Hung,
 }
 
-/// What is known so far. Complaints are gathered, so that one run tells all that is wrong.
+/// Counts so far. All complaints are collected, so one run reports everything.
 #[derive(Debug)]
 pub struct Tally {
-    /// What is tried: subject, verb and attack.
+    /// Subject, verb and attack.
     title: [String; 3],
     points: usize,
     tried: usize,
@@ -33,7 +34,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing is known yet.
+    /// Creates an empty tally.
     pub fn new(title: [&str; 3]) -> Self {
         Self {
             title: title.map(str::to_owned),
@@ -45,12 +46,12 @@ impl Tally {
         }
     }
 
-    /// So many more are going to be tried, without a choice.
+    /// Announces this many more trials, without sampling.
     pub fn plan(&mut self, trials: usize) {
         self.points += trials;
     }
 
-    /// Those of `trials` that are to be tried, in their order.
+    /// Returns the trials to run, in their order.
     pub fn choose<T>(&mut self, mut trials: Vec<T>) -> Vec<T> {
         self.points += trials.len();
         if is_all() {
@@ -63,7 +64,7 @@ impl Tally {
         trials
     }
 
-    /// One more was tried; says whether there was something to complain of.
+    /// Counts a trial and returns whether it failed its check.
     pub fn note(&mut self, ended: Option<Ended>, verdict: Result<(), String>) -> bool {
         self.tried += 1;
         match ended {
@@ -77,8 +78,8 @@ impl Tally {
         is_wrong
     }
 
-    /// Tells all, and fails if anything was wrong, if fewer than `points` were found, or if of ten
-    /// that were tried not so many as `of_ten` failed or were killed.
+    /// Prints the tally. Fails if a check failed, if there were fewer than `points` faults, or if
+    /// fewer than `of_ten` of ten trials failed or were killed.
     #[track_caller]
     pub fn finish(self, points: usize, of_ten: usize) {
         let Self {
@@ -107,17 +108,17 @@ impl Tally {
     }
 }
 
-/// Numbers that look random and are the same for the same seed (`SplitMix64`).
+/// Pseudo-random numbers, the same for the same seed (`SplitMix64`).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// From the beginning.
+    /// Starts the sequence.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -127,29 +128,29 @@ impl Random {
     }
 }
 
-/// Everything is asked for, however long it takes.
+/// Returns whether all faults are to be tried, however long it takes.
 pub fn is_all() -> bool {
     std::env::var("TORTURE").is_ok_and(|word| word == "all")
 }
 
-/// `TORTURE_SEED`; else always the same.
+/// Returns `TORTURE_SEED`, or a fixed number.
 pub fn seed() -> u64 {
     let asked = std::env::var("TORTURE_SEED").ok();
     asked.map_or(1, |seed| seed.parse().expect("TORTURE_SEED is a number"))
 }
 
-/// Says a sentence, in the report below the table.
+/// Prints a sentence, and appends it to the report.
 pub fn remark(sentence: &str) {
     println!("{sentence}");
     report(&format!("# {sentence}"));
 }
 
-/// Appends `line` to the report, if one is asked for.
+/// Appends `line` to the report, if one is configured.
 fn report(line: &str) {
     let Some(path) = std::env::var_os("TORTURE_REPORT") else {
         return;
     };
-    // Tests that run at once append whole lines.
+    // Concurrent tests append whole lines.
     let mut file = OpenOptions::new()
         .create(true)
         .append(true)
@@ -158,5 +159,5 @@ fn report(line: &str) {
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// A trial takes about a third of a second.
+/// Sample size; a trial takes about a third of a second.
 const SAMPLE: usize = 24;

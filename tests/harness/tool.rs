@@ -9,7 +9,7 @@ use crate::place::run;
 use crate::ports::mapping;
 use crate::{Host, Invocation, Outcome, Sandbox};
 
-/// cnitool, a directory of networks and the cache of the host.
+/// cnitool with a directory of networks and the host's cache.
 #[derive(Debug)]
 pub struct Tool<'h> {
     host: &'h Host,
@@ -21,7 +21,7 @@ impl<'h> Tool<'h> {
         Self { host }
     }
 
-    /// Configures the network of this name: these plugins, as parts of a list.
+    /// Configures a network of this name with these plugins.
     pub fn configure(&self, name: &str, plugins: &[Value]) {
         let mut plugins = plugins.to_vec();
         for plugin in &mut plugins {
@@ -32,14 +32,14 @@ impl<'h> Tool<'h> {
         self.install(name, &list.to_string());
     }
 
-    /// Configures the network of this name by the text of a list.
+    /// Configures a network of this name by the text of a list.
     pub fn install(&self, name: &str, list: &str) {
         let file = self.host.dir().join("net.d").join(name);
         fs::write(file.with_extension("conflist"), list).unwrap();
     }
 
-    /// Configures a network with all that an attachment can have in a firewall, on the bridge
-    /// `cni<number>`, with `10.<number>.0.0/24` and `fd00:<number>::/64`.
+    /// Configures a network with everything that an attachment can have in a firewall. It uses the
+    /// bridge `cni<number>`, `10.<number>.0.0/24` and `fd00:<number>::/64`.
     pub fn configure_all(&self, name: &str, number: u8) {
         let ranges = json!([
             [{"subnet": format!("10.{number}.0.0/24")}],
@@ -57,19 +57,19 @@ impl<'h> Tool<'h> {
         self.configure(name, &[bridge.config().clone(), portmap]);
     }
 
-    /// A run with these words.
+    /// Returns a run with these words.
     pub fn run(&self, words: &[&str]) -> Invocation {
         let networks = self.host.dir().join("net.d");
         let tool = self.host.plugin("cnitool").env("NETCONFPATH", networks);
         words.iter().fold(tool, Invocation::argument)
     }
 
-    /// A run for the sandbox's eth0.
+    /// Returns a run for the sandbox's eth0.
     pub fn on(&self, verb: &str, network: &str, sandbox: &Sandbox) -> Invocation {
         self.run(&[verb, network, sandbox.path().to_str().unwrap()])
     }
 
-    /// An ADD with these ports of the host, as [`crate::Ports::attach`] has them.
+    /// Runs ADD with these host ports, in the form of [`crate::Ports::attach`].
     #[track_caller]
     pub fn add(&self, network: &str, sandbox: &Sandbox, ports: &[&str]) -> Value {
         let ports: Vec<_> = ports.iter().map(|text| mapping(text)).collect();
@@ -82,14 +82,14 @@ impl<'h> Tool<'h> {
         fs::write(self.host.dir().join("net.d").join(file), text).unwrap();
     }
 
-    /// What `doctor` finds.
+    /// Returns the findings of `doctor`.
     #[track_caller]
     pub fn doctor(&self) -> Findings {
         Findings::of(&self.run(&["doctor", "--json"]).run())
     }
 
-    /// Runs the commands by which `doctor` repairs what it finds of this subject; then it has nothing
-    /// to say any more.
+    /// Runs the commands that `doctor` suggests for this subject; afterwards it must report
+    /// nothing.
     #[track_caller]
     pub fn mends(&self, subject: &str) {
         let findings = self.doctor();
@@ -102,14 +102,14 @@ impl<'h> Tool<'h> {
         assert_eq!(findings.status, 0, "{findings:#?}");
     }
 
-    /// What `ps` lists.
+    /// Returns the list of `ps`.
     #[track_caller]
     pub fn ps(&self) -> Vec<Value> {
         let listed = self.run(&["ps", "--json"]).ok();
         listed.as_array().unwrap().clone()
     }
 
-    /// Writes what a runtime remembers of a pod that it attached to `network`.
+    /// Writes a runtime's cache entry of a sandbox attached to `network`.
     pub fn remember(&self, network: &str, (pod, result): (&Sandbox, &Value)) {
         let entry = json!({
             "kind": "cniCacheV1", "containerId": pod.name(), "ifName": "eth0",
@@ -119,28 +119,28 @@ impl<'h> Tool<'h> {
         fs::write(self.remembered(network, pod), entry.to_string()).unwrap();
     }
 
-    /// The file in which that stands.
+    /// Returns the file of that entry.
     pub fn remembered(&self, network: &str, pod: &Sandbox) -> PathBuf {
         self.results()
             .join(format!("{network}-{}-eth0", pod.name()))
     }
 
-    /// The directory of cached results.
+    /// Returns the directory of cached results.
     pub fn results(&self) -> PathBuf {
         PathBuf::from("/var/lib/cni/results")
     }
 }
 
-/// What `cnitool doctor --json` printed, and its exit status.
+/// Output and exit status of `cnitool doctor --json`.
 #[derive(Debug)]
 pub struct Findings {
-    /// 0, 1 where there are warnings, 2 where there are problems.
+    /// 0; 1 with warnings; 2 with problems.
     pub status: i32,
     list: Vec<Value>,
 }
 
 impl Findings {
-    /// It printed a list of findings, worst last, and its status is as bad as the worst.
+    /// Parses a list of findings, worst last, and checks that the status matches the worst one.
     #[track_caller]
     fn of(outcome: &Outcome) -> Self {
         let list: Vec<Value> = serde_json::from_str(&outcome.stdout)
@@ -155,8 +155,8 @@ impl Findings {
         Self { status, list }
     }
 
-    /// There is one of this level and subject that holds all of `words`, in what was found, what
-    /// it means or what mends it.
+    /// Checks that a finding of this level and subject contains all of `words` in its message,
+    /// impact or fix.
     #[track_caller]
     pub fn expect(&self, level: &str, subject: &str, words: &[&str]) {
         assert!(
@@ -166,7 +166,7 @@ impl Findings {
         );
     }
 
-    /// As [`Self::expect`] asks.
+    /// Returns whether such a finding exists, as in [`Self::expect`].
     pub fn holds(&self, level: &str, subject: &str, words: &[&str]) -> bool {
         let holds = |it: &Value| {
             let text = ["found", "means", "mend"].map(|key| it[key].as_str().unwrap());
@@ -177,7 +177,7 @@ impl Findings {
         of.any(|it| it["subject"] == subject && holds(it))
     }
 
-    /// The commands that mend what is found of this subject.
+    /// Returns the commands that fix this subject.
     pub fn mends(&self, subject: &str) -> Vec<String> {
         let of = self.list.iter().filter(|it| it["subject"] == subject);
         let mends = of.flat_map(|it| it["mend"].as_str().unwrap().lines());

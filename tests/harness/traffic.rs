@@ -1,4 +1,4 @@
-//! Datagrams and connections between two places, and as much of them as there is room for.
+//! Datagrams and connections between two places, and floods of both.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -16,23 +16,24 @@ use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use crate::place::Place;
 
-/// How long a datagram may be on its way inside one machine.
+/// Longest time of a datagram within one machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a connection may take. Where hundreds of pods ask for routers at once, which each of them hears, a
-/// processor's queue (`netdev_max_backlog`) overflows and the kernel drops what comes next, be it a SYN or an
-/// ARP request; both are sent again after one second, a SYN once more after three.
+/// Longest time of a connection. Hundreds of pods that ask for routers at once receive each other's
+/// requests. Then a processor's queue (`netdev_max_backlog`) overflows and the kernel drops
+/// packets, such as a SYN or an ARP request. Both are repeated after one second, a SYN once more
+/// after three.
 const CONNECTING: Duration = Duration::from_secs(5);
 
-/// A datagram from `client` to `address`, where `server` is, comes back.
+/// Returns whether a datagram from `client` to `address` of `server` is answered.
 pub fn udp(client: &impl Place, server: &impl Place, address: &str) -> bool {
     let listening = server.enter(|| UdpSocket::bind(anywhere(address)).unwrap());
     let target = listening.local_addr().unwrap();
     datagram(client, target, &listening).is_some()
 }
 
-/// As [`udp`], by way of a host's port: what `client` sends to `target` arrives where `server`
-/// listens at `port` of every address. Hands back the address that the server saw.
+/// Sends a datagram like [`udp`] through a host's port: from `client` to `target`, while `server`
+/// listens at `port` of every address. Returns the source address that the server sees.
 pub fn udp_by_port(
     client: &impl Place,
     target: &str,
@@ -48,7 +49,7 @@ fn datagram(client: &impl Place, target: SocketAddr, listening: &UdpSocket) -> O
     listening.set_read_timeout(Some(PATIENCE)).unwrap();
     let calling = client.enter(|| UdpSocket::bind(unspecified(target)).unwrap());
     calling.set_read_timeout(Some(PATIENCE)).unwrap();
-    // An answer from another address is none.
+    // An answer from another address does not count.
     client.enter(|| calling.connect(target)).ok()?;
     calling.send(b"ping").ok()?;
     let mut buffer = [0; 16];
@@ -58,8 +59,8 @@ fn datagram(client: &impl Place, target: SocketAddr, listening: &UdpSocket) -> O
     Some(from.ip())
 }
 
-/// A connection from `client` to `address`, where `server` is, carries both ways. Hands
-/// back the address that the server saw.
+/// Opens a connection from `client` to `address` of `server` that must carry data in both
+/// directions. Returns the source address that the server sees.
 pub fn tcp(client: &impl Place, server: &impl Place, address: &str) -> Option<IpAddr> {
     let listening = server.enter(|| TcpListener::bind(anywhere(address)).unwrap());
     let target = listening.local_addr().unwrap();
@@ -67,7 +68,7 @@ pub fn tcp(client: &impl Place, server: &impl Place, address: &str) -> Option<Ip
     carries(calling.ok()?, &listening)
 }
 
-/// As [`tcp`], by way of a host's port: what `client` sends to `target` arrives where `server`
+/// Opens a connection like [`tcp`] through a host's port: from `client` to `target`, while `server`
 /// listens at `port` of every address.
 pub fn tcp_by_port(
     client: &impl Place,
@@ -81,7 +82,7 @@ pub fn tcp_by_port(
     carries(calling.ok()?, &listening)
 }
 
-/// As [`tcp_by_port`], by SCTP, of which the standard library knows nothing.
+/// Opens a connection like [`tcp_by_port`] with SCTP, which the standard library lacks.
 pub fn sctp_by_port(
     client: &impl Place,
     target: &str,
@@ -124,7 +125,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// From `client` to `target`, which leads to where `server` listens at `port`.
+    /// Opens a connection from `client` to `target`, which is forwarded to `port` of `server`.
     #[track_caller]
     pub fn open(client: &impl Place, target: &str, (server, port): (&impl Place, u16)) -> Self {
         let target: SocketAddr = target.parse().unwrap();
@@ -136,7 +137,8 @@ impl Connection {
         Self { calling, answering }
     }
 
-    /// As [`Self::open`], from an address and port that the client chose; `None` where nobody answers.
+    /// Opens a connection like [`Self::open`] from a chosen address and port; `None` without an
+    /// answer.
     pub fn open_from(
         (client, source): (&impl Place, &str),
         target: &str,
@@ -150,7 +152,7 @@ impl Connection {
         Some(Self { calling, answering })
     }
 
-    /// Ends without a word to the other side, as long as none can leave.
+    /// Ends the connection; the other side is not notified if no packet can leave.
     pub fn vanish(self) {
         let at_once = nix::libc::linger {
             l_onoff: 1,
@@ -161,7 +163,7 @@ impl Connection {
         }
     }
 
-    /// The same connection, of which the server says the first word.
+    /// Swaps the sides, so the server sends first.
     pub fn turned(self) -> Self {
         Self {
             calling: self.answering,
@@ -169,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// What is said on either side is heard on the other within two seconds.
+    /// Returns whether data from each side arrives at the other within two seconds.
     pub fn carries(&mut self) -> bool {
         let Self { calling, answering } = self;
         let mut buffer = [0; 4];
@@ -182,11 +184,10 @@ impl Connection {
     }
 }
 
-/// What is said on either side of a connection is heard on the other. Hands back the address of
-/// the one that called.
+/// Checks that data from each side arrives at the other. Returns the caller's address.
 fn carries(mut calling: TcpStream, listening: &TcpListener) -> Option<IpAddr> {
-    // Whoever answered need not be the one that listens here, which hears of the connection a
-    // little after its client does.
+    // Another server may have answered; the listener learns of a connection a little after its
+    // client.
     let patience = TimeVal::seconds(PATIENCE.as_secs().try_into().unwrap());
     setsockopt(listening, ReceiveTimeout, &patience).unwrap();
     let (mut accepted, from) = listening.accept().ok()?;
@@ -200,18 +201,17 @@ fn carries(mut calling: TcpStream, listening: &TcpListener) -> Option<IpAddr> {
     Some(from.ip())
 }
 
-/// What a flood is made of.
+/// Kind of a flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flood {
-    /// Datagrams of 1,400 bytes, one after the other.
+    /// Datagrams of 1,400 bytes, in sequence.
     Udp,
     /// One connection.
     Tcp,
 }
 
-/// Sends all that there is room for from `client`, where `source` is its address, to
-/// `address`, where `server` is, for so many seconds. Hands back how many bits arrived at the
-/// server's `link` in each of them, all headers included.
+/// Floods `address` of `server` from `source` of `client` for some seconds. Returns the bits that
+/// arrived at the server's `link` in each second, including all headers.
 pub fn flood(
     flood: Flood,
     (client, source): (&(impl Place + Sync), &str),
@@ -230,7 +230,7 @@ pub fn flood(
     })
 }
 
-/// How many bits arrive at a link in each of so many seconds after `start`, all headers included.
+/// Returns the bits that arrive at a link in each second after `start`, including all headers.
 pub(crate) fn arriving(
     (place, link): (&impl Place, &str),
     seconds: usize,
@@ -252,7 +252,7 @@ pub(crate) fn arriving(
     (0..seconds).map(second).collect()
 }
 
-/// Some free port of `address`.
+/// Returns `address` with any free port.
 fn anywhere(address: &str) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), 0)
 }
@@ -266,7 +266,7 @@ fn unspecified(like: SocketAddr) -> SocketAddr {
     any.parse().unwrap()
 }
 
-/// Both ends of a flood.
+/// An end of a flood.
 enum Pipe {
     Udp(UdpSocket),
     Tcp(TcpStream),
@@ -288,7 +288,7 @@ fn connected(
         Flood::Tcp => {
             let listening = server.enter(|| TcpListener::bind(address).unwrap());
             let target = listening.local_addr().unwrap();
-            // The standard library binds no socket that is to be connected.
+            // The standard library cannot bind a socket before it connects.
             let from = client.enter(|| connect(source, target)).unwrap();
             (Pipe::Tcp(from), Pipe::Tcp(listening.accept().unwrap().0))
         }
@@ -312,7 +312,7 @@ fn pour(to: &Pipe, stop: &AtomicBool) {
     let buffer = vec![0; 64 * 1024];
     while !stop.load(Ordering::Relaxed) {
         match to {
-            // No room is no error.
+            // A full queue is not an error.
             Pipe::Udp(socket) => drop(socket.send(&buffer[..1400])),
             Pipe::Tcp(stream) => {
                 stream.set_write_timeout(Some(TICK)).unwrap();
@@ -338,5 +338,5 @@ fn drain(from: &Pipe, stop: &AtomicBool) {
     }
 }
 
-/// How often a flood looks whether it should end.
+/// Interval at which a flood checks whether it should end.
 const TICK: Duration = Duration::from_millis(100);

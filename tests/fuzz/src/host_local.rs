@@ -1,4 +1,4 @@
-// Every module of host-local, for the targets that include this.
+// Modules of host-local, for targets that include this file.
 
 #[path = "../../../crates/host-local/src/add.rs"]
 mod add;

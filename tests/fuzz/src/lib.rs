@@ -1,15 +1,15 @@
-//! What the targets have in common: a request as bytes.
+//! Common parts of the targets: a request as bytes.
 
 use cni::{AddRequest, Attachment, Document, Network, SearchPath, SpecVersion};
 
-/// Lines `CNI_ARGS=…`, an empty one, and what is on standard input.
+/// Splits the input into lines `CNI_ARGS=…` and, after an empty line, standard input.
 pub fn split(input: &[u8]) -> Option<(&str, &[u8])> {
     let end = input.windows(2).position(|it| it == b"\n\n")?;
     let variables = str::from_utf8(&input[..end]).ok()?;
     Some((variables, &input[end + 2..]))
 }
 
-/// The value of a variable among the lines.
+/// Returns the value of a variable in the lines.
 pub fn variable<'a>(variables: &'a str, name: &str) -> Option<&'a str> {
     let pairs = variables.lines().filter_map(|line| line.split_once('='));
     pairs
@@ -18,7 +18,7 @@ pub fn variable<'a>(variables: &'a str, name: &str) -> Option<&'a str> {
         .last()
 }
 
-/// An ADD for some sandbox, if a plugin would get that far.
+/// Returns an ADD for a sandbox, if a plugin would accept the request.
 pub fn add_request(input: &[u8]) -> Option<AddRequest> {
     let (variables, stdin) = split(input)?;
     let args = variable(variables, "CNI_ARGS")

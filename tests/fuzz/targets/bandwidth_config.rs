@@ -1,4 +1,4 @@
-//! The configuration of bandwidth, and what follows from it.
+//! Configuration of bandwidth and values derived from it.
 
 #![no_main]
 #![allow(

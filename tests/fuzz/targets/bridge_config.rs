@@ -1,4 +1,4 @@
-//! The configuration of bridge, and what follows from it.
+//! Configuration of bridge and values derived from it.
 
 #![no_main]
 #![allow(
@@ -60,7 +60,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(config) = Config::parse(&request.network, &args) else {
         return;
     };
-    // A lease that the delegate may have given.
+    // A lease that the IPAM plugin may return.
     if let Some(lease) = lease(&request.network)
         && let Ok(plan) = plan::Plan::new(&config, &lease, 1500)
     {
@@ -68,7 +68,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// `lease` of the configuration, which is a key of this target's own.
+/// Returns `lease` of the configuration, a key of this target only.
 fn lease(network: &cni::Network) -> Option<cni::AddResult> {
     #[derive(serde::Deserialize)]
     struct Document {

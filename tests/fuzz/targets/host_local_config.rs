@@ -1,4 +1,4 @@
-//! The configuration of host-local, and what follows from it.
+//! Configuration of host-local and values derived from it.
 
 #![no_main]
 #![allow(

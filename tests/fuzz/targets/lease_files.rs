@@ -1,4 +1,4 @@
-//! Leases, what was leased last, and all files of the index.
+//! Leases, last reserved addresses, and all files of the index.
 
 #![no_main]
 #![allow(
@@ -30,7 +30,7 @@ static DIRECTORY: LazyLock<TempDir> = LazyLock::new(|| {
     builder.expect("/dev/shm is there")
 });
 
-// Files one after another: the number of a name, the length, the content.
+// Files in sequence: number of a name, length, content.
 fuzz_target!(|input: &[u8]| {
     let root = DIRECTORY.path();
     for place in ["pods", ".host-local"] {
@@ -45,7 +45,7 @@ fuzz_target!(|input: &[u8]| {
     let network = "pods".parse().expect("a name");
     let holder: Holder = Holder::parse(b"c1\r\neth0").expect("a holder");
     let address = "10.1.0.9".parse().expect("an address");
-    // Directories and a state that is trusted.
+    // Creates the directories and a trusted state.
     drop(Store::open(&storage, &network).expect("opens"));
     write(root, input);
     let store = Store::open(&storage, &network).expect("no content of a file is an error");

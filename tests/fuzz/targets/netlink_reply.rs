@@ -1,4 +1,4 @@
-//! What the kernel answers over netlink, of links, addresses, routes and disciplines.
+//! The kernel's netlink replies about links, addresses, routes and qdiscs.
 
 #![no_main]
 #![allow(

@@ -1,4 +1,4 @@
-//! What the kernel answers of nf_tables.
+//! The kernel's replies about nf_tables.
 
 #![no_main]
 #![allow(
@@ -58,8 +58,8 @@ fuzz_target!(|input: &[u8]| {
     let Ok(buffer) = NetlinkBuffer::new_checked(&input) else {
         return;
     };
-    // The library takes attributes inside of expressions for whole and panics where they are not. Nobody
-    // but the kernel can send them; what is ours must read whatever the library lets through.
+    // The library does not check attributes inside expressions and panics on truncated ones, which
+    // only the kernel could send. Our code must accept everything that the library accepts.
     panic::set_hook(Box::new(|_| {}));
     let parse = || NetlinkMessage::<Reply>::parse(&buffer);
     let Ok(Ok(message)) = panic::catch_unwind(parse) else {

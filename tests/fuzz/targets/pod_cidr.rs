@@ -1,4 +1,4 @@
-//! The file of pod CIDRs, or subnet.env.
+//! The file of pod CIDRs or subnet.env.
 
 #![no_main]
 #![allow(

@@ -1,4 +1,4 @@
-//! The configuration of portmap, and what follows from it.
+//! Configuration of portmap and values derived from it.
 
 #![no_main]
 #![allow(

@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let value = quantity::parse(text);
-    // With leading zeros beyond that it is refused.
+    // Longer numbers with leading zeros are refused.
     if let Ok(number) = text.parse::<u64>()
         && text.len() <= 30
     {

@@ -1,4 +1,4 @@
-//! Environment and standard input, up to the request that a plugin is handed.
+//! Environment and standard input, up to the plugin's request.
 
 #![no_main]
 #![allow(
@@ -91,7 +91,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Names that stay in their directory, and an owner that fits where the kernel keeps it.
+/// Checks that the names stay in their directory and the owner fits into the kernel's comment.
 fn expect_tame(attachment: &Attachment) {
     let names = [
         attachment.network.as_str(),

@@ -1,4 +1,4 @@
-//! resolv.conf(5).
+//! Parser of resolv.conf(5).
 
 #![no_main]
 #![allow(

@@ -1,4 +1,4 @@
-//! Results of delegates and `prevResult`, in every version.
+//! Results of delegates and `prevResult` in every version.
 
 #![no_main]
 
