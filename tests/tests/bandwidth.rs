@@ -1,10 +1,10 @@
-//! bandwidth: what ADD sets, what CHECK compares with it, and what DEL and GC leave.
+//! bandwidth: limits of ADD, comparisons of CHECK, leftovers of DEL and GC.
 
 use serde_json::{Value, json};
 use tests::faults::Trace;
 use tests::{Host, Network, Place as _, Sandbox};
 
-/// A sandbox on the bridge, and what comes behind it in the chain.
+/// A sandbox on the bridge, for the plugins behind it in the chain.
 struct Chain<'h> {
     host: &'h Host,
     sandbox: Sandbox,
@@ -22,7 +22,7 @@ impl<'h> Chain<'h> {
         }
     }
 
-    /// The host's end of the pair.
+    /// Returns the name of the pair's host end.
     fn host_link(&self) -> &str {
         self.result["interfaces"][1]["name"].as_str().unwrap()
     }
@@ -32,7 +32,8 @@ impl<'h> Chain<'h> {
         network.with("prevResult", self.result.clone())
     }
 
-    /// 10 Mbit/s towards the sandbox and 20 from it, as a runtime says it for no burst.
+    /// Returns limits of 10 Mbit/s towards the sandbox and 20 from it, with the runtime's value for
+    /// an unset burst.
     fn limited(&self, burst: u64) -> Network<'h> {
         self.bandwidth().with(
             "runtimeConfig.bandwidth",
@@ -44,20 +45,20 @@ impl<'h> Chain<'h> {
     }
 }
 
-/// Of containerd and of CRI-O.
+/// Values of containerd and CRI-O for an unset burst.
 const SENTINELS: [u64; 2] = [4_294_967_295, 34_359_738_359];
 
 fn ifbs(host: &Host) -> Vec<Value> {
     host.ip_json("link show type ifb")
 }
 
-/// The name of the block that a result reports last.
+/// Returns the name of the ifb, the last interface of a result.
 fn ifb_of(result: &Value) -> &str {
     let last = result["interfaces"].as_array().unwrap().last().unwrap();
     last["name"].as_str().unwrap()
 }
 
-/// The limit of all that leaves by a link: bytes a second, bytes at once.
+/// Returns the egress limit of a link: bytes per second, and bytes at once.
 #[track_caller]
 fn limit(host: &Host, link: &str) -> (u64, u64) {
     let qdiscs = host.qdiscs(link);
@@ -163,7 +164,7 @@ fn annotations_are_limits_where_nobody_says_anything_else() {
 #[test]
 fn del_needs_nothing_but_the_names() {
     let host = Host::new();
-    // The tables of nf_tables stay after the first pod of a host.
+    // The nf_tables tables stay after the host's first attachment.
     let warm = Chain::new(&host, "warm");
     warm.limited(0).add(&warm.sandbox);
     warm.limited(0).del(&warm.sandbox);
@@ -200,7 +201,7 @@ fn del_needs_nothing_but_the_names() {
     assert!(!left.iter().any(|it| of_the_pair(&it)), "{left:#?}");
 }
 
-/// A socket of `nf_tables` may take 15 ms to close where another process deleted anything.
+/// Closing an `nf_tables` socket may take 15 ms after another process's deletion.
 #[test]
 fn del_of_what_is_not_limited_leaves_nf_tables_alone() {
     let host = Host::new();

@@ -1,5 +1,5 @@
-//! bandwidth: what root in a sandbox gets past the limit of what it sends, by the counters of the interface that
-//! receives it.
+//! bandwidth: attempts of root in a sandbox to exceed its egress limit, measured by the receiving
+//! interface's counters.
 
 use nix::errno::Errno;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use tests::faults::{Harm, Trace};
 use tests::traffic::{self, Flood};
 use tests::{Host, Invocation, Network, Place as _, Sandbox};
 
-/// A sandbox that is limited to 10 Mbit/s, and another host that it reaches through this one.
+/// A sandbox limited to 10 Mbit/s, and another host that it reaches through this one.
 struct Scene {
     host: Host,
     a: Sandbox,
@@ -18,7 +18,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A port of a bridge.
+    /// Creates a sandbox at a bridge port.
     fn bridged() -> Self {
         let (host, outside, a) = Self::places();
         let routes = json!([{"dst": "0.0.0.0/0"}]);
@@ -33,7 +33,7 @@ impl Scene {
         }
     }
 
-    /// A pair without a bridge, as ptp makes it.
+    /// Creates a sandbox with a pair but no bridge, like ptp.
     fn routed() -> Self {
         let (host, outside, a) = Self::places();
         host.ip("link add routed type veth peer name eth0 netns a");
@@ -83,7 +83,8 @@ impl Scene {
         on_host.unwrap()["name"].as_str().unwrap()
     }
 
-    /// Megabits that arrive at `far` in each of three seconds, from where the sandbox's address is now.
+    /// Returns the megabits that arrive at `far` in each of three seconds from the sandbox's
+    /// current address.
     fn flood(&self, kind: Flood, far: &str) -> Vec<f64> {
         let near = ["eth0", INNER].into_iter().filter(|it| self.a.has_link(it));
         let near = near.flat_map(|it| self.a.addresses(it)).next().unwrap();
@@ -93,7 +94,8 @@ impl Scene {
         rates.into_iter().map(|rate| rate / 1e6).collect()
     }
 
-    /// What the sandbox sends in frames with these `EtherType`s arrives at the other host.
+    /// Sends frames with these `EtherType`s from the sandbox, and returns the megabits per second
+    /// at the other host.
     fn pour(&self, link: &str, types: &[u16], far: [u8; 4]) -> Vec<f64> {
         let (to, from) = (self.host.mac("cni0"), self.a.mac(link));
         let header = Header {
@@ -107,19 +109,20 @@ impl Scene {
     }
 }
 
-/// Megabits a second.
+/// Megabits per second.
 const RATE: u32 = 10;
 
-/// That of 50 ms and of 64 KiB, in megabits, and a little.
+/// Bursts of 50 ms and of 64 KiB together, in megabits, plus a margin.
 const BURST: f64 = 1.2;
 
 const FAR: &str = "192.0.2.2";
 const OTHER: &str = "198.51.100.2";
 
-/// Megabits that no limit of these tests lets through in any second, and no machine fails to.
+/// Megabits per second that no limit of these tests allows and every machine reaches.
 const FREE: f64 = 30.0;
 
-/// As [`Header::types`]: VLAN 0 by 802.1Q and by 802.1ad, a protocol of local experiments.
+/// Values for [`Header::types`]: VLAN 0 by 802.1Q and by 802.1ad, and a protocol for local
+/// experiments.
 const IPV4: u16 = 0x0800;
 const TAG: u16 = 0x8100;
 const OUTER_TAG: u16 = 0x88a8;
@@ -132,8 +135,9 @@ const ENCAPSULATIONS: [&[u16]; 4] = [
     &[OUTER_TAG, TAG, IPV4],
 ];
 
-/// A tenth more than the rate, and in front of that what a second and the burst hold, of which a sender that pauses
-/// gets a part again. What is counted has headers that the backstop does not count.
+/// Checks that the rate is kept with a margin of a tenth, plus one second and the burst at the
+/// start. A sender that pauses gets a part of those again. The counters include headers that the
+/// backstop does not count.
 #[track_caller]
 fn expect_held(rates: &[f64]) {
     let rate = f64::from(RATE) * 1.1 * 1.02;
@@ -151,7 +155,7 @@ fn expect_free(rates: &[f64]) {
     assert!(rates.iter().any(|it| *it > FREE), "{rates:?}");
 }
 
-/// The escape is one without a backstop, which comes back by RELOAD.
+/// Checks that the backstop holds, that packets escape without it, and that RELOAD restores it.
 fn backstop_holds(scene: &Scene) {
     let network = scene.limited();
     let result = network.add(&scene.a);
@@ -186,7 +190,7 @@ fn root_in_a_sandbox_without_a_bridge_gets_a_tenth_more_than_its_rate() {
     backstop_holds(&Scene::routed());
 }
 
-/// Packets that come by the host's end, before the backstop and behind it.
+/// Returns the packets that arrive at the host's end, before and after the backstop.
 fn counted(scene: &Scene) -> [u64; 2] {
     let listed = scene
         .host
@@ -288,7 +292,7 @@ fn what_is_no_ip_is_limited_in_front_of_the_ifb_and_past_it() {
     }
 }
 
-/// The element of an attachment, and those that it shares with others.
+/// Returns the elements of an attachment, and its shared ones.
 fn elements(host: &Host, family: &str) -> String {
     host.run("nft", &["list", "table", family, "cni-bandwidth"])
 }

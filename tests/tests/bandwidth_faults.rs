@@ -1,10 +1,10 @@
-//! bandwidth: whichever system call of an ADD, DEL or GC fails, and wherever it is killed, nothing of the
-//! pod is left in the end. What has to be true is told in `tests::lab`.
+//! bandwidth: nothing of the attachment is left, whichever system call of ADD, DEL or GC fails and
+//! wherever it is killed. `tests::lab` describes the conditions.
 
 use tests::lab::{Moment, Subject, torture};
 use tests::points::Attack;
 
-/// Limited in both directions.
+/// Limits in both directions.
 const BANDWIDTH: Subject = Subject {
     name: "bandwidth",
     chain: &["bridge", "bandwidth"],
@@ -43,7 +43,7 @@ fn a_removal_whose_calls_fail_is_made_up_for_by_the_next_one() {
 
 #[test]
 fn a_removal_whose_messages_are_refused_is_made_up_for_by_the_next_one() {
-    // A third of the messages asks for the generation of the rules, which is asked again where it is refused.
+    // A third of the messages asks for the generation of the rules and is repeated after a refusal.
     torture(BANDWIDTH, (Moment::Removal, Attack::Refusal), (5, 6));
 }
 

@@ -1,10 +1,10 @@
-//! bandwidth where somebody was before: half an ADD of its own, the reference, strangers.
+//! bandwidth on a host with leftovers of an interrupted ADD, of the reference or of other programs.
 
 use serde_json::{Value, json};
 use tests::faults::{Harm, Trace};
 use tests::{Host, Network, Place as _, Sandbox};
 
-/// A sandbox on the bridge with its host's end, and limits behind it in the chain.
+/// Returns the host end of a sandbox on the bridge, and limits behind it in the chain.
 fn chain<'h>(host: &'h Host, sandbox: &Sandbox) -> (String, Network<'h>) {
     let result = host.bridge_v4().add(sandbox);
     let link = result["interfaces"][1]["name"].as_str().unwrap().to_owned();
@@ -20,7 +20,7 @@ fn ifbs(host: &Host) -> Vec<Value> {
     host.ip_json("link show type ifb")
 }
 
-/// The tables for backstops are there, as after the first pod of a host.
+/// Creates the tables of backstops, which stay after the host's first attachment.
 fn keep_the_tables(host: &Host) {
     let warm = host.sandbox("warm");
     let (_, network) = chain(host, &warm);
@@ -29,14 +29,14 @@ fn keep_the_tables(host: &Host) {
     host.bridge_v4().del(&warm);
 }
 
-/// The filters of a link's arriving packets that do something.
+/// Returns the effective ingress filters of a link.
 fn filters(host: &Host, link: &str) -> Vec<String> {
     let shown = host.tc(&format!("filter show dev {link} ingress"));
     let filters = shown.lines().filter(|line| line.contains("flowid"));
     filters.map(str::to_owned).collect()
 }
 
-/// Two sandboxes, of which one is limited: both are reached.
+/// Checks that the host reaches the sandbox.
 #[track_caller]
 fn expect_reached(host: &Host, sandbox: &Sandbox) {
     let address = &sandbox.addresses("eth0")[0];
@@ -66,7 +66,7 @@ fn limits_of_the_reference_by_classes_are_checked_and_deleted() {
     let (link, network) = chain(&host, &a);
     let result = network.by_reference().add(&a);
     let ifb = ifbs(&host)[0]["ifname"].as_str().unwrap().to_owned();
-    // In 1.5.0 and 1.5.1: a class that is not limited, and one that is.
+    // Limits like those of 1.5.0 and 1.5.1: an unlimited and a limited class.
     for (link, rate) in [(&link, "10mbit"), (&ifb, "20mbit")] {
         host.tc(&format!("qdisc del dev {link} root"));
         host.tc(&format!(
@@ -256,8 +256,8 @@ fn foreign_root_discipline_is_an_error_that_names_it() {
     refusal.expect(100, &["htb 7:"]);
 }
 
-/// Lets the n-th message to the kernel go wrong, for every n. Every ADD has a sandbox of its
-/// own, of a name of the same length.
+/// Makes the n-th message to the kernel fail, for every n. Each ADD has its own sandbox with a name
+/// of fixed length.
 fn every_message(harm: Harm, mut judge: impl FnMut(&Host, &Sandbox, &Network<'_>)) {
     let host = Host::new();
     let file = host.dir().join("trace");

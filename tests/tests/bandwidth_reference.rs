@@ -1,20 +1,20 @@
-//! bandwidth beside the reference, which names a block after the container and says nowhere which of its
-//! interfaces it is for.
+//! bandwidth beside the reference, which names an ifb after the container and does not mark its
+//! interface.
 
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Network, Place as _, Sandbox};
 
-/// One interface of a sandbox on the bridge, limited in both directions.
+/// An interface of a sandbox on the bridge, limited in both directions.
 struct Attachment<'h> {
     sandbox: &'h Sandbox,
     interface: &'static str,
-    /// The host's end of its pair.
+    /// The pair's host end.
     host_link: String,
     network: Network<'h>,
 }
 
 impl<'h> Attachment<'h> {
-    /// On a bridge of its own, so that it answers by itself.
+    /// Creates an attachment on its own bridge, so that each interface answers separately.
     fn new(host: &'h Host, sandbox: &'h Sandbox, interface: &'static str) -> Self {
         let number = u8::from(interface != "eth0");
         let subnet = json!([[{"subnet": format!("10.{number}.0.0/24")}]]);
@@ -44,7 +44,7 @@ impl<'h> Attachment<'h> {
         call.ifname(self.interface)
     }
 
-    /// Both bursts as a runtime passes them.
+    /// Sets both bursts in the form of a runtime.
     fn with_burst(self, bits: u64) -> Self {
         let keys = ["ingressBurst", "egressBurst"];
         let keys = keys.map(|key| format!("runtimeConfig.bandwidth.{key}"));
@@ -52,14 +52,14 @@ impl<'h> Attachment<'h> {
         Self { network, ..self }
     }
 
-    /// DEL with nothing but the names.
+    /// Returns a DEL with only the names.
     fn bare_del(&self) -> Invocation {
         let network = self.network.clone().without("prevResult");
         let call = network.on("DEL", self.sandbox);
         call.ifname(self.interface).without("CNI_NETNS")
     }
 
-    /// Packets come back by way of the block.
+    /// Checks that packets through the ifb arrive.
     #[track_caller]
     fn expect_reached(&self, host: &Host) {
         let address = &self.sandbox.addresses(self.interface)[0];
@@ -68,7 +68,7 @@ impl<'h> Attachment<'h> {
     }
 }
 
-/// The names of all blocks.
+/// Returns the names of all ifbs.
 fn ifbs(host: &Host) -> Vec<String> {
     let ifbs = host.ip_json("link show type ifb");
     let names = ifbs.iter().map(|ifb| ifb["ifname"].as_str().unwrap());
@@ -78,7 +78,7 @@ fn ifbs(host: &Host) -> Vec<String> {
 #[test]
 fn block_of_another_interface_of_the_container_is_left_alone() {
     let host = Host::new();
-    // The tables of nf_tables stay after the first pod of a host.
+    // The nf_tables tables stay after the host's first attachment.
     let warm = host.sandbox("warm");
     let pod = Attachment::new(&host, &warm, "eth0");
     for verb in ["ADD", "DEL"] {
@@ -107,7 +107,7 @@ fn block_of_another_interface_of_the_container_is_left_alone() {
         assert_eq!(deleted.ok(), Value::Null);
         assert_eq!(ifbs(&host), [theirs.as_str()]);
         net1.expect_reached(&host);
-        // What limits the pair goes with the pair.
+        // The limits of the pair disappear with the pair.
         host.tc(&format!("qdisc delete dev {} root", eth0.host_link));
         host.tc(&format!("qdisc delete dev {} ingress", eth0.host_link));
         host.snapshot().assert_same_as(&before);
@@ -121,7 +121,7 @@ fn reference_deletes_the_limits_of_ours_and_checks_those_with_a_chosen_burst() {
     let host = Host::new();
     for (name, bits, is_as_it_would_be) in [
         ("chosen", 1_000_000, true),
-        // Of containerd and of CRI-O, where none was chosen.
+        // Values of containerd and CRI-O for an unset burst.
         ("containerd", 4_294_967_295, false),
         ("cri-o", 34_359_738_359, false),
     ] {

@@ -1,10 +1,10 @@
-//! bandwidth: what really passes, by the counters of the interface that receives it.
+//! bandwidth: traffic through the limits, measured by the receiving interface's counters.
 
 use serde_json::{Value, json};
 use tests::traffic::{self, Flood};
 use tests::{Host, Network, Place as _, Sandbox};
 
-/// A container behind the bridge, and another host that reaches it through this one.
+/// A container on the bridge, and another host that reaches it through this one.
 struct Scene {
     host: Host,
     a: Sandbox,
@@ -12,7 +12,7 @@ struct Scene {
     result: Value,
 }
 
-/// Towards the container and from it.
+/// Towards the container, and from it.
 #[derive(Debug, Clone, Copy)]
 enum Direction {
     Ingress,
@@ -46,7 +46,7 @@ impl Scene {
         network.with("prevResult", self.result.clone())
     }
 
-    /// The same rate in both directions, with the bursts that nobody chose.
+    /// Returns the same rate for both directions, with the runtimes' values for unset bursts.
     fn limited(&self, rate: u64) -> Network<'_> {
         let limits = json!({
             "ingressRate": rate, "ingressBurst": CONTAINERD,
@@ -55,7 +55,7 @@ impl Scene {
         self.bandwidth().with("runtimeConfig.bandwidth", limits)
     }
 
-    /// Megabits that arrive in each of so many seconds. `far` is the other host's address.
+    /// Returns the megabits that arrive in each second. `far` is the other host's address.
     fn flood(&self, direction: Direction, (flood, far): (Flood, &str), seconds: usize) -> Vec<f64> {
         let near = if far.contains(':') {
             "fd00:1::2"
@@ -72,8 +72,8 @@ impl Scene {
         rates.into_iter().map(|rate| rate / 1e6).collect()
     }
 
-    /// No second has more than the rate, and on average most of it arrives, on a machine with other
-    /// work to do, too.
+    /// Checks that no second exceeds the rate and most of it arrives on average, even on a loaded
+    /// machine.
     #[track_caller]
     fn expect_rate(&self, direction: Direction, stream: (Flood, &str), rate: f64) {
         let rates = self.flood(direction, stream, 2);
@@ -90,7 +90,7 @@ impl Scene {
     }
 }
 
-/// What runtimes send for a burst that nobody chose.
+/// Values that runtimes send for an unset burst.
 const CONTAINERD: u64 = 4_294_967_295;
 const CRI_O: u64 = 34_359_738_359;
 
@@ -100,7 +100,7 @@ const BOTH: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 const FAR: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 const OTHER: [&str; 2] = ["198.51.100.2", "2001:db8:1::2"];
 
-/// Megabits a second that no limit of these tests lets through, and no machine fails to.
+/// Megabits per second that no limit of these tests allows and every machine reaches.
 const FREE: f64 = 40.0;
 
 #[test]
@@ -145,7 +145,7 @@ fn low_rate_is_kept_too_and_tcp_can_use_it() {
 fn reference_keeps_no_rate_in_the_first_second() {
     let scene = Scene::new();
     scene.limited(20_000_000).by_reference().add(&scene.a);
-    // What all tests here stand on: a limit that does not hold is seen.
+    // All tests here depend on this: a limit that does not hold is detected.
     let rates = scene.flood(Direction::Ingress, (Flood::Tcp, FAR[0]), 1);
     assert!(rates[0] > FREE, "{rates:?}");
 }
@@ -161,7 +161,7 @@ fn other_direction_is_free() {
     scene.expect_free(Direction::Egress, FAR[0]);
 }
 
-/// With an address in the subnets, and with one that is not.
+/// Limits an address in the subnets and leaves another one unlimited.
 fn with_subnets(key: &str, limited: [&str; 2], free: [&str; 2]) {
     let scene = Scene::new();
     let network = scene.limited(2_000_000);

@@ -1,7 +1,8 @@
-//! Verbs that come between the steps of another one for the same attachment. No lock keeps them apart.
+//! Verbs that run between the steps of another verb for the same attachment. No lock separates
+//! them.
 //!
-//! One of the two is slow: strace(1) holds it up before each message to the kernel. The other runs as
-//! soon as the slow one has sent so many.
+//! One verb is slow: strace(1) delays each of its messages to the kernel. The other starts as soon
+//! as the slow one has sent a given number of messages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use tests::faults::strace;
 use tests::{Chain, Host, Invocation, Outcome, Place as _, Removal, Sandbox, at_once, eventually};
 
-/// A run that is held up before each message.
+/// A run with delayed messages.
 struct Slow {
     trace: PathBuf,
     call: Invocation,
@@ -34,7 +35,7 @@ impl Slow {
         Self { trace, call }
     }
 
-    /// Runs it and, when it has sent `steps` messages or has ended, `other` beside it.
+    /// Runs it, and `other` beside it after `steps` messages or at its end.
     fn with<T>(&self, steps: usize, other: impl FnOnce() -> T) -> (Outcome, T) {
         thread::scope(|scope| {
             let slow = scope.spawn(|| self.call.run());
@@ -47,8 +48,8 @@ impl Slow {
     }
 }
 
-/// A host of its own for every second number of steps, two at a time. While the quick verb runs, the slow
-/// one gets two or three messages further.
+/// Runs `work` on a host of its own for every second number of steps, two at a time. The slow verb
+/// sends two or three messages while the quick one runs.
 fn for_each_step(most: usize, work: impl Fn(usize) + Sync) {
     let steps: Vec<_> = (0..most).step_by(2).collect();
     for few in steps.chunks(2) {
@@ -66,7 +67,7 @@ fn chain(host: &Host) -> Chain<'_> {
     chain.with("bridge", "macspoofchk", &true.into())
 }
 
-/// What a flush took away, put back by the plugin at `place`.
+/// Returns a RELOAD of the plugin at `place`, which restores flushed rules.
 fn reload(chain: &Chain<'_>, place: usize, on: (&Sandbox, &Value)) -> Invocation {
     chain.call(place, "RELOAD", on)
 }
@@ -78,7 +79,7 @@ fn expect_nothing_left(host: &Host, what: &str) {
     assert_eq!(records, 0, "{what}");
 }
 
-/// The verbs by which everything is removed, where a RELOAD is under way.
+/// Removes the attachment while a RELOAD is in progress.
 fn removed_during_a_slow_reload(place: usize, removal: Removal, steps: usize) {
     let host = Host::new();
     let a = host.sandbox("a");
@@ -95,7 +96,7 @@ fn removed_during_a_slow_reload(place: usize, removal: Removal, steps: usize) {
     assert_eq!(host.links(), ["cni0", "lo"]);
 }
 
-/// RELOAD where a DEL or GC is under way.
+/// Runs RELOAD while a DEL or GC is in progress.
 fn reloaded_during_a_slow_removal(place: usize, removal: Removal, steps: usize) {
     let host = Host::new();
     let a = host.sandbox("a");
@@ -157,7 +158,7 @@ fn reload_during_a_del_or_gc_leaves_nothing() {
     }
 }
 
-/// Of two ADDs of an attachment at once one succeeds, and what it made works.
+/// One of two concurrent ADDs of an attachment succeeds, and its result works.
 #[test]
 fn add_during_an_add_leaves_the_one_that_succeeds_alone() {
     for_each_step(24, |steps| {

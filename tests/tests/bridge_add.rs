@@ -1,4 +1,4 @@
-//! bridge ADD: what it makes, and how that is named.
+//! bridge ADD: objects that it creates, and their names.
 
 use serde_json::{Value, json};
 use tests::{Host, Place as _};

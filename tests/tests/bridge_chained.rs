@@ -1,9 +1,10 @@
-//! bridge CHECK after other plugins of the chain, other networks and the operator changed what they may change.
+//! bridge CHECK after permitted changes by later plugins of the chain, other networks and the
+//! operator.
 
 use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, Sandbox};
 
-/// What a chained plugin of the reference makes of `result`.
+/// Runs a chained plugin of the reference and returns its result.
 fn chained(
     host: &Host,
     plugin: &str,
@@ -25,7 +26,7 @@ fn with_default_routes(host: &Host) -> Network<'_> {
     network.with("isDefaultGateway", true)
 }
 
-/// CHECK finds nothing, in the version of the result and in the newest.
+/// Checks that CHECK passes, in the version of the result.
 #[track_caller]
 fn passes(network: &Network<'_>, sandbox: &Sandbox, result: &Value) {
     assert_eq!(network.check(sandbox, result).ok(), Value::Null);
@@ -50,7 +51,7 @@ fn tuning_may_change_mtu_mac_and_promiscuous_mode() {
         passes(&network, &a, &tuned);
         network.del(&a);
     }
-    // The reference's tuning of Debian knows no 1.1.0, whose results have MTUs.
+    // Debian's version of the reference's tuning lacks 1.1.0, whose results contain MTUs.
     let network = with_default_routes(&host).with("cniVersion", "1.1.0");
     let result = network.add(&a);
     a.ip("link set eth0 mtu 1400");
@@ -75,7 +76,7 @@ fn default_route_that_a_chained_plugin_took_from_the_result_is_not_missed() {
     let a = host.sandbox("a");
     let network = with_default_routes(&host);
     let mut result = network.add(&a);
-    // As route-override has it by flushroutes.
+    // route-override with flushroutes does the same.
     a.ip("route flush default");
     a.ip("-6 route flush default");
     result["routes"] = json!([]);
@@ -139,7 +140,7 @@ fn routes_with_host_bits_and_the_numbers_for_defaults_are_found() {
     );
     let mut result = network.add(&a);
     passes(&network, &a, &result);
-    // An IPAM plugin may report them as they were written.
+    // An IPAM plugin may report routes as they were written, with host bits.
     result["routes"][0]["dst"] = json!("10.9.1.2/16");
     result["routes"][1]["dst"] = json!("fd00:9::1/48");
     passes(&network, &a, &result);
@@ -180,7 +181,7 @@ fn result_of_another_sandbox_is_refused() {
         let refusal = network.check(&a, &foreign).error();
         assert!(refusal.mentions(other), "{refusal:?}");
     }
-    // Another path to the same sandbox is no other sandbox.
+    // Another path to the same sandbox is not another sandbox.
     let inhabitant = a.inhabitant();
     let check = network.check(&a, &result).netns(inhabitant.netns());
     assert_eq!(check.ok(), Value::Null);

@@ -1,9 +1,9 @@
-//! bridge CHECK, STATUS and GC: they see what changed, and change nothing that is in use.
+//! bridge CHECK, STATUS and GC: they detect changes and leave existing attachments alone.
 
 use serde_json::{Value, json};
 use tests::{Host, Place as _, Sandbox, eventually};
 
-/// A sandbox with routes on a network, and the result of its ADD.
+/// Attaches a sandbox with routes, and returns the result of its ADD.
 fn attached(host: &Host) -> (Sandbox, Value) {
     let a = host.sandbox("a");
     let result = network(host).add(&a);
@@ -21,7 +21,7 @@ fn network(host: &Host) -> tests::Network<'_> {
     )
 }
 
-/// After `change`, CHECK fails and mentions `word`.
+/// Checks that CHECK fails after `change` and mentions `word`.
 #[track_caller]
 fn finds(word: &str, change: impl Fn(&Host, &Sandbox, &str)) {
     let host = Host::new();
@@ -135,7 +135,7 @@ fn check_finds_a_lease_that_is_gone() {
 
 #[test]
 fn check_finds_a_sandbox_that_is_gone() {
-    // The links go a little later than the file.
+    // The links disappear a little later than the file.
     let gone = |host: &Host, link: &str| assert!(eventually(|| !host.has_link(link)));
     finds("/run/netns/a", |host, a, link| {
         a.remove();

@@ -1,11 +1,11 @@
-//! bridge: what is refused, with which code, and that nothing is left of it.
+//! bridge: rejected configurations, their codes, and that nothing is left.
 
 use std::process::Command;
 
 use serde_json::json;
 use tests::{Host, Network, Place as _, Sandbox};
 
-/// ADD is refused with `code`, naming these words, and leaves nothing.
+/// Checks that ADD is refused with `code` and these words, and leaves nothing.
 #[track_caller]
 fn refused(host: &Host, network: &Network<'_>, sandbox: &Sandbox, expected: (u64, &[&str])) {
     let before = host.snapshot();

@@ -1,9 +1,9 @@
-//! bridge DEL: unconditional, and thorough, and careful with what is not its own.
+//! bridge DEL: it succeeds unconditionally, removes everything, and leaves foreign objects alone.
 
 use serde_json::{Value, json};
 use tests::{Host, Place as _, Sandbox, Snapshot, eventually};
 
-/// A host on which the bridge is already there, and what is to be found after a DEL.
+/// Returns a host with an existing bridge, its snapshot, and a sandbox.
 fn warm() -> (Host, Snapshot, Sandbox) {
     let host = Host::new();
     let first = host.sandbox("first");
@@ -195,14 +195,14 @@ fn the_reference_shares_a_bridge_with_us() {
     host.bridge().by_reference().add(&a);
     let result = host.bridge().add(&b);
     assert_eq!(result["ips"][0]["address"], json!("10.1.0.3/24"));
-    // The reference does not wait until nobody else has the gateway's address.
+    // The reference does not wait for duplicate address detection of the gateway's address.
     assert!(eventually(|| host
         .ip("-6 address show dev cni0 tentative")
         .is_empty()));
     assert!(a.pings("10.1.0.3") && b.pings("fd00:1::2") && b.pings("fd00:1::1"));
 }
 
-/// The victim's pair was made by the reference, so that no alias protects it.
+/// The reference made the victim's pair, so no alias protects it.
 #[test]
 fn sandbox_that_copies_the_numbers_of_anothers_pair_cannot_have_it_deleted() {
     let host = Host::new();

@@ -1,10 +1,10 @@
-//! bridge: whichever system call of an ADD, DEL or GC fails, of its own or of host-local's, and wherever
-//! it is killed, nothing of the pod is left in the end. What has to be true is told in `tests::lab`.
+//! bridge: nothing of the attachment is left, whichever system call of ADD, DEL or GC fails and
+//! wherever it is killed, in bridge and in host-local. `tests::lab` describes the conditions.
 
 use tests::lab::{Moment, Subject, torture};
 use tests::points::Attack;
 
-/// Masqueraded, and with its MAC watched.
+/// With masquerading and MAC checks.
 const BRIDGE: Subject = Subject {
     name: "bridge",
     chain: &["bridge"],

@@ -1,4 +1,4 @@
-//! bridge: bridges that were there before, made by somebody else, with whatever they are like.
+//! bridge: existing bridges of other programs, with various settings.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::traffic::{tcp, udp};
 use tests::{Host, Network, Place, Sandbox, eventually};
 
-/// A host on which somebody made cni0, without a word about its MAC, and brought it up.
+/// Returns a host with a cni0 that another program made without a MAC and brought up.
 fn host_with_bridge() -> Host {
     let host = Host::new();
     host.ip("link add cni0 type bridge");
@@ -15,14 +15,14 @@ fn host_with_bridge() -> Host {
     host
 }
 
-/// The MAC that the sandbox holds for a neighbour.
+/// Returns the MAC of a neighbour in the sandbox's table.
 fn neighbour(sandbox: &Sandbox, address: &str) -> Value {
     let entries = sandbox.ip_json(&format!("neighbour show {address} dev eth0"));
     assert_eq!(entries.len(), 1, "{entries:?}");
     entries[0]["lladdr"].clone()
 }
 
-/// The network `pods` with these ranges instead.
+/// Returns the network `pods` with these ranges.
 fn with_ranges<'h>(host: &'h Host, ranges: &[&str]) -> Network<'h> {
     let ranges: Vec<_> = ranges
         .iter()
@@ -31,7 +31,7 @@ fn with_ranges<'h>(host: &'h Host, ranges: &[&str]) -> Network<'h> {
     host.bridge().with("ipam.ranges", ranges)
 }
 
-/// What the bridge makes of a port: `forwarding`, `listening` and so on.
+/// Returns the STP state of a port: `forwarding`, `listening` and so on.
 fn port_state(host: &Host, result: &Value) -> Value {
     let name = result["interfaces"][1]["name"].as_str().unwrap();
     host.link(name)["linkinfo"]["info_slave_data"]["state"].clone()
@@ -78,7 +78,7 @@ fn a_mac_that_the_kernel_chose_stays_where_several_first_adds_come_at_once() {
     }
 }
 
-/// The kernel takes the MAC away with the last port, and would not set that again.
+/// The kernel removes the bridge's MAC with its last port and does not set it again.
 #[test]
 fn a_bridge_whose_last_port_left_has_a_mac_that_stays() {
     for _ in 0..5 {
@@ -95,7 +95,7 @@ fn a_bridge_whose_last_port_left_has_a_mac_that_stays() {
     }
 }
 
-/// All eight report it, reach the bridge, and stand a CHECK.
+/// Checks that all eight sandboxes report the same MAC, reach the bridge and pass CHECK.
 fn mac_after_several_first_adds(host: &Host) -> String {
     let pods: Vec<_> = (0..8)
         .map(|number| host.sandbox(&format!("p{number}")))
@@ -111,8 +111,8 @@ fn mac_after_several_first_adds(host: &Host) -> String {
     mac
 }
 
-/// A container that has a network card of the host's may write what it wants on it, and the card comes
-/// back with it.
+/// A container with a network card of the host can set any alias on it, and the card returns to the
+/// host with it.
 #[test]
 fn gc_leaves_links_that_only_say_they_are_of_a_pod() {
     let host = host_with_bridge();
@@ -156,7 +156,7 @@ fn another_address_is_refused_by_both_names_and_replaced_where_asked() {
     }
 }
 
-/// The bridge loses `theirs` to the gateways of both ranges of the network.
+/// Checks that the gateways of both ranges replace `theirs` on the bridge.
 #[track_caller]
 fn assert_replaced_by_both(theirs: &str, ranges: [&str; 2], gateways: [&str; 2]) {
     let host = host_with_bridge();
@@ -234,7 +234,7 @@ fn the_gateways_addresses_may_be_there_already() {
 #[test]
 fn add_does_not_wait_for_the_spanning_tree() {
     let host = host_with_bridge();
-    // Two times as long passes before a port forwards.
+    // A port forwards only after twice this time, which is in hundredths of a second.
     host.ip("link set cni0 type bridge stp_state 1 forward_delay 1500");
     let start = Instant::now();
     let result = host.bridge().add(&host.sandbox("a"));
@@ -245,7 +245,7 @@ fn add_does_not_wait_for_the_spanning_tree() {
 #[test]
 fn traffic_passes_once_the_spanning_tree_forwards() {
     let host = host_with_bridge();
-    // The least that the kernel takes.
+    // The kernel's minimum.
     host.ip("link set cni0 type bridge stp_state 1 forward_delay 200");
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let network = host.bridge();
@@ -264,7 +264,7 @@ fn traffic_passes_once_the_spanning_tree_forwards() {
 fn an_mtu_that_somebody_set_stays_and_pods_have_their_own() {
     for (theirs, ours) in [(1400, 1500), (9000, 1500), (1400, 9000)] {
         let host = host_with_bridge();
-        // The kernel adapts an MTU that nobody set to the ports'.
+        // The kernel adapts an MTU to the ports' unless it was set explicitly.
         host.ip(&format!("link set cni0 mtu {theirs}"));
         let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
         let network = host.bridge().with("cniVersion", "1.1.0").with("mtu", ours);
@@ -276,7 +276,7 @@ fn an_mtu_that_somebody_set_stays_and_pods_have_their_own() {
             (&a.link("eth0")["mtu"], &b.link("eth0")["mtu"]),
             (&json!(ours), &json!(ours))
         );
-        // Less the headers of IPv4 and ICMP; it has to pass in one piece.
+        // The payload without the headers of IPv4 and ICMP, which must pass unfragmented.
         let whole = (ours - 28).to_string();
         a.run(
             "ping",
@@ -295,12 +295,13 @@ fn two_networks_share_one_bridge() {
     let second = second.with("name", "second");
     first.add(&a);
     second.add(&b);
-    // Until its link-local address is settled the host asks for nobody to forward to.
+    // The host sends no neighbour requests for forwarded packets until its link-local address is
+    // settled.
     let settled = || host.ip("-6 address show dev cni0 tentative").is_empty();
     assert!(eventually(settled));
     assert_eq!(host.addresses("cni0").len(), 2);
     assert!(a.pings("fd00:1::1") && b.pings("fd00:2::1"));
-    // By way of the host, which is the default gateway of both.
+    // The route leads through the host, the default gateway of both.
     let (of_a, of_b) = ("fd00:1::2", "fd00:2::2");
     assert!(a.ip(&format!("route get {of_b}")).contains("via fd00:1::1"));
     assert!(udp(&a, &b, of_b) && udp(&b, &a, of_a));

@@ -1,4 +1,4 @@
-//! bridge: frames that must not pass: forged ones, and duplicates on a promiscuous bridge.
+//! bridge: dropped frames: forged ones, and duplicates on a promiscuous bridge.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -10,15 +10,14 @@ fn guarded(host: &Host) -> Network<'_> {
     host.bridge().with("macspoofchk", true)
 }
 
-/// What `nft` says that our table holds; nothing where there is no such table.
+/// Returns the table in `nft` format; empty if it does not exist.
 fn rules(host: &Host) -> String {
     let all = host.run("nft", &["list", "ruleset"]);
     let start = all.find("table bridge cni-bridge");
     start.map_or_else(String::new, |start| all[start..].to_owned())
 }
 
-/// From now on its frames come from another MAC. The gateway knows it, so that answers would
-/// find the way.
+/// Changes the MAC of the sandbox's frames. The gateway knows the new one, so answers would arrive.
 fn forge(sandbox: &Sandbox) {
     sandbox.ip("link set eth0 address 02:00:00:00:00:66");
 }
@@ -45,7 +44,7 @@ fn a_forged_mac_gets_nowhere() {
     assert!(a.pings("10.1.0.1"));
 }
 
-/// The bridge must not learn it either.
+/// The bridge must not learn the MAC either.
 #[test]
 fn nobody_takes_over_the_mac_of_another_pod() {
     let host = Host::new();
@@ -137,8 +136,8 @@ fn check_tells_that_a_guard_is_gone() {
     assert!(check().error().mentions("chain prerouting"));
 }
 
-/// A Service on `10.96.0.1` and `fd00:96::1` whose only endpoint is `pod`, as kube-proxy makes it:
-/// with masquerading for a pod that reaches itself.
+/// Creates a Service on `10.96.0.1` and `fd00:96::1` with one endpoint like kube-proxy, including
+/// masquerading for a pod that reaches itself.
 fn service(host: &Host) {
     let rules = "table inet service {
         chain prerouting {
@@ -157,7 +156,7 @@ fn service(host: &Host) {
     host.run("nft", &["-f", file.to_str().unwrap()]);
 }
 
-/// How many datagrams reach `pod` when `client` sends five to the Service at `address`.
+/// Returns how many of five datagrams from `client` to the Service at `address` reach `pod`.
 fn received((client, pod): (&Sandbox, &Sandbox), address: &str) -> usize {
     let any = if address.contains(':') {
         "[::]:0"
@@ -203,7 +202,7 @@ fn a_promiscuous_bridge_delivers_every_frame_once() {
     }
 }
 
-/// Then the host's copy is the only one.
+/// Without netfilter the host's copy is the only one.
 #[test]
 fn a_promiscuous_bridge_without_netfilter_loses_nothing() {
     let host = Host::new();

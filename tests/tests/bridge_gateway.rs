@@ -1,4 +1,5 @@
-//! bridge: which gateway addresses the bridge gets, which are refused, and which are removed after a failed ADD.
+//! bridge: gateway addresses that the bridge gets, rejected ones, and those removed after a failed
+//! ADD.
 
 use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, at_once, eventually};
@@ -8,7 +9,7 @@ fn with_range<'h>(network: Network<'h>, subnet: &str, gateway: &str) -> Network<
     network.with("ipam.ranges", json!([[range]]))
 }
 
-/// The network fails after it has given the bridge its gateway address.
+/// Returns a network whose ADD fails after it has added the gateway address to the bridge.
 fn failing(network: Network<'_>) -> Network<'_> {
     network.with(
         "ipam.routes",
@@ -36,7 +37,7 @@ fn gateway_of_another_links_network_is_refused_before_anything_changes() {
         network.on("ADD", &a).error().expect(7, &words);
         host.snapshot().assert_same_as(&before);
     }
-    // The neighbour that has the address is still the one that answers.
+    // The neighbour with the address still answers.
     assert!(host.pings("192.0.2.2") && outside.pings("192.0.2.1"));
     host.bridge().add(&a);
     assert!(a.pings("10.1.0.1"));
@@ -143,7 +144,8 @@ fn ipv4_addresses_have_the_broadcast_address_of_their_network() {
             let mut network = network.with("bridge", bridge.as_str());
             network = network.with("isGateway", gateway);
             if by_reference {
-                // After ours, which would refuse a gateway that is on another bridge.
+                // The reference runs second, because ours rejects a gateway that is on another
+                // bridge.
                 network = network.by_reference();
             }
             network.add(&pod);

@@ -1,4 +1,4 @@
-//! bridge: what it changes of the host, and what it must not.
+//! bridge: changes of the host that it makes, and those that it must not make.
 
 use tests::{Capture, Dnsmasq, Host, Place as _, Saying, eventually};
 
@@ -76,7 +76,7 @@ fn the_bridge_hears_no_router_advertisements() {
         };
         network.add(&a);
         assert_eq!(host.sysctl("net/ipv6/conf/cni0/accept_ra").unwrap(), "0");
-        // A pod that says it is a router does not become the host's.
+        // A rogue container that advertises itself as a router must not become the host's router.
         a.ip("address add 2001:db8:bad::1/64 dev eth0 nodad");
         let range = "--dhcp-range=2001:db8:bad::,ra-only,64";
         let _rogue = Dnsmasq::start(&a, "eth0", &["--enable-ra", range]);

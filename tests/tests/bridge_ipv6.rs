@@ -1,10 +1,10 @@
-//! bridge: sandboxes with settings of their own for IPv6, and what ADD waits for there.
+//! bridge: sandboxes with IPv6 settings of their own, and the time that ADD waits for them.
 
 use std::time::{Duration, Instant};
 
 use tests::{Host, Network, Place as _, Sandbox};
 
-/// Less than what ADD waits for at most.
+/// Less than the longest wait of ADD.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 #[track_caller]
@@ -14,7 +14,8 @@ fn add_at_once(network: &Network<'_>, sandbox: &Sandbox) {
     assert!(start.elapsed() < AT_ONCE, "ADD took {:?}", start.elapsed());
 }
 
-/// The network of an IPAM plugin that `bridge` does not know, and that may look into the sandbox.
+/// Returns the network with an IPAM plugin that `bridge` does not know, which may look into the
+/// sandbox.
 fn with_other_ipam<'h>(host: &'h Host, network: Network<'h>) -> Network<'h> {
     let find = "for dir in $(echo $CNI_PATH | tr : ' ')";
     let run = "do [ -x $dir/host-local ] && exec $dir/host-local";

@@ -1,10 +1,10 @@
-//! bridge: hardware addresses, given in the message that makes a link and never changed.
+//! bridge: MACs, set by the message that creates a link and never changed.
 
 use serde_json::{Value, json};
 use tests::{Host, Place};
 
-/// `addr_assign_type` of a link: 3 means that whoever made it chose the address, so that
-/// nobody (such as udev) takes it for a random one and chooses another.
+/// `addr_assign_type` of a link: 3 means that its creator set the MAC. Programs such as udev
+/// replace only random ones.
 const CHOSEN: &str = "3";
 
 fn host_link(result: &Value) -> &str {

@@ -1,13 +1,13 @@
-//! bridge among many other pods: what an operation is told of each of them.
+//! bridge among many other attachments: bytes that an operation receives for each of them.
 //!
-//! Times are for `scripts/bench.sh`. What the kernel sends is the same on every machine: 1,500
-//! bytes are another pod's link, 116 a route, 60 and more an element of a set.
+//! `scripts/bench.sh` measures times. The kernel's data is the same on every machine: 1,500 bytes
+//! for another container's link, 116 for a route, 60 and more for an element.
 
 use serde_json::json;
 use tests::faults::Trace;
 use tests::{Host, Invocation, Network, Place as _, Sandbox, at_once};
 
-/// Room for them.
+/// Returns a network with enough addresses.
 fn network(host: &Host) -> Network<'_> {
     let network = host.bridge_v4().with("cniVersion", "1.1.0");
     network.with("ipam.ranges", json!([[{"subnet": "10.1.0.0/16"}]]))
@@ -18,7 +18,7 @@ fn guarded(host: &Host) -> Network<'_> {
     network.with("macspoofchk", true).with("mtu", 1500)
 }
 
-/// Attaches more pods, a few at once.
+/// Attaches more sandboxes, a few at once.
 fn attach(network: &Network<'_>, host: &Host, numbers: std::ops::Range<usize>) {
     let pods: Vec<_> = numbers
         .map(|number| host.sandbox(&format!("p{number}")))
@@ -28,7 +28,7 @@ fn attach(network: &Network<'_>, host: &Host, numbers: std::ops::Range<usize>) {
     }
 }
 
-/// What each operation on one more pod receives, in bytes.
+/// Returns the bytes that each operation on another sandbox receives.
 fn received(host: &Host, network: &Network<'_>, pod: &Sandbox) -> [(&'static str, usize); 4] {
     let file = host.dir().join("calls");
     let bytes = |call: &Invocation| Trace::of(call, &file).received();
@@ -47,11 +47,11 @@ fn received(host: &Host, network: &Network<'_>, pod: &Sandbox) -> [(&'static str
     ]
 }
 
-/// ADD and DEL hear of what becomes of links while they wait, which on a busy machine are up to six messages
-/// more; the least that could be told of each pod, an element, is 60 bytes.
+/// Bytes per sandbox for events: ADD and DEL receive up to six messages more on a busy machine. The
+/// smallest data about each sandbox, an element, has 60 bytes.
 const A_FEW: usize = 30;
 
-/// At the most so many bytes for each of the other pods.
+/// Checks that operations receive at most this many bytes for each of the other sandboxes.
 #[track_caller]
 fn expect_growth(host: &Host, network: &Network<'_>, most: [(&str, usize); 4]) {
     const FEW: usize = 10;
@@ -85,7 +85,7 @@ fn operations_are_not_told_of_each_pod() {
 #[test]
 fn of_guarded_operations_del_alone_is_told_of_each_element() {
     let host = Host::new();
-    // DEL is told neither addresses nor MACs, and finds its elements by their owner.
+    // DEL knows neither addresses nor MACs and finds its elements by their owner.
     let elements = 300;
     let most = [
         ("ADD", A_FEW),

@@ -1,4 +1,4 @@
-//! bridge: `ipMasq`, seen from another host.
+//! bridge: `ipMasq`, observed from another host.
 
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn network(host: &Host) -> Network<'_> {
         .with("ipMasq", true)
 }
 
-/// Another host that knows no way back to the pods, with an address in a second network.
+/// Returns another host without a route to the containers, with an address in a second network.
 fn outside(host: &Host) -> Sandbox {
     let outside = host.outside();
     host.ip("address add 2001:db8::1/64 dev uplink nodad");
@@ -23,13 +23,13 @@ fn outside(host: &Host) -> Sandbox {
     outside
 }
 
-/// Whose connection the server believes that it is, if there is one.
+/// Returns the client address that the server sees, or "nobody".
 fn client_seen(client: &impl Place, server: &impl Place, address: &str) -> String {
     let seen = tcp(client, server, address);
     seen.map_or("nobody".to_owned(), |address| address.to_string())
 }
 
-/// What `nft` says that our table holds; nothing where there is no such table.
+/// Returns the table in `nft` format; empty if it does not exist.
 fn rules(host: &Host) -> String {
     let all = host.run("nft", &["list", "ruleset"]);
     let start = all.find("table inet cni-masquerade");
@@ -92,7 +92,7 @@ fn multicast_on_the_bridge_keeps_its_address() {
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     network(&host).add(&a);
     network(&host).add(&b);
-    // Without br_netfilter it is not there.
+    // The sysctl does not exist without br_netfilter.
     let is_seen = host.sysctl("net/bridge/bridge-nf-call-iptables");
     assert_ne!(is_seen.as_deref(), Some("0"));
     let group = "224.0.0.251".parse().unwrap();
@@ -111,7 +111,7 @@ fn multicast_on_the_bridge_keeps_its_address() {
     assert_eq!(from, calling.local_addr().unwrap());
 }
 
-/// The port that `outside` sees of a connection, and the one that the pod chose.
+/// Returns the source port that `outside` sees, and the one that the container chose.
 fn ports(a: &Sandbox, outside: &Sandbox) -> (u16, u16) {
     let listening = outside.enter(|| TcpListener::bind("192.0.2.2:0").unwrap());
     let target: SocketAddr = listening.local_addr().unwrap();
@@ -218,7 +218,7 @@ fn check_tells_what_is_missing_and_the_next_add_mends_it() {
     assert_eq!(client_seen(&b, &outside, "192.0.2.2"), "192.0.2.1");
 }
 
-/// As when a machine lost its leases and not its rules.
+/// The machine lost its leases but not its rules.
 #[test]
 fn an_address_that_is_leased_again_belongs_to_who_has_it_now() {
     let host = Host::new();

@@ -1,10 +1,10 @@
-//! bridge: the MTU, asked for or detected.
+//! bridge: the configured or detected MTU.
 
 use serde_json::Value;
 use tests::faults::Trace;
 use tests::{Host, Network, Outcome, Place as _, Sandbox};
 
-/// The MTU of both ends after an ADD, which are the same.
+/// Returns the MTU of both ends after an ADD; they must be equal.
 fn mtu(host: &Host, network: &Network<'_>, sandbox: &Sandbox) -> (u64, Outcome) {
     let outcome = network.on("ADD", sandbox).run();
     let result = outcome.ok();
@@ -14,7 +14,7 @@ fn mtu(host: &Host, network: &Network<'_>, sandbox: &Sandbox) -> (u64, Outcome) 
     (container_link["mtu"].as_u64().unwrap(), outcome)
 }
 
-/// A host whose only way out has this MTU.
+/// Returns a host whose only uplink has this MTU.
 fn host_with_uplink(mtu: u32, family: &str) -> (Host, Sandbox) {
     let host = Host::new();
     let outside = host.outside();
@@ -113,7 +113,7 @@ fn an_mtu_out_of_range_is_refused_with_its_value() {
             .error()
             .expect(7, &["mtu", value.to_string().trim_matches('"')]);
     }
-    // IPv6 needs 1280.
+    // IPv6 requires 1280.
     host.bridge()
         .with("mtu", 1279)
         .on("ADD", &a)

@@ -1,4 +1,4 @@
-//! bridge: isolated ports, containers without addresses, and bridges without ports left.
+//! bridge: isolated ports, containers without addresses, and full bridges.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, Sandbox};
 
-/// A switch without addresses.
+/// Returns a switch without addresses.
 fn layer2(host: &Host) -> Network<'_> {
     host.bridge().without("ipam").with("isGateway", false)
 }
@@ -152,7 +152,7 @@ fn full_bridge_says_so_and_what_to_do() {
     network.add(&b);
 }
 
-/// Pairs of which one end is a port of cni0.
+/// Creates pairs with one end as a port of cni0.
 fn occupy_ports(host: &Host, numbers: std::ops::Range<u32>) {
     let mut batch = String::new();
     for number in numbers {

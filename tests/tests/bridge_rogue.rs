@@ -1,16 +1,16 @@
-//! bridge: router advertisements by pods, which the host must not believe (CVE-2020-10749).
+//! bridge: router advertisements of rogue containers, which the host must ignore (CVE-2020-10749).
 //!
-//! Where nothing has to change, the kernel's own counter tells that the advertisements came.
+//! If nothing may change, the kernel's counter shows that the advertisements arrived.
 
 use std::thread;
 
 use tests::router_advertisement::{PREFIX, flooded, heard, sent, traces};
 use tests::{DEADLINE, Host, Network, Place, Sandbox, Snapshot, eventually};
 
-/// As many as leave no doubt that the first of them has been dealt with.
+/// Enough advertisements to be sure that the kernel has processed the first one.
 const PLENTY: u64 = 20;
 
-/// The host's IPv6 takes `PLENTY` advertisements from the bridge.
+/// Checks that the host's IPv6 receives `PLENTY` advertisements from the bridge.
 #[track_caller]
 fn assert_heard(host: &Host) {
     let before = heard(host, "cni0");
@@ -24,15 +24,16 @@ fn assert_unimpressed(host: &Host) {
     assert_eq!(host.ip("-6 route show default"), "");
 }
 
-/// The kernel finishes IPv6 addresses, and the routes to them, in the background.
+/// Returns a snapshot after the kernel has completed IPv6 addresses and their routes in the
+/// background.
 fn settled_snapshot(host: &Host) -> Snapshot {
     let tentative = || host.ip("-6 address show scope global tentative");
     assert!(eventually(|| tentative().is_empty()));
     host.snapshot()
 }
 
-/// Networks for which the host does not forward IPv6, so that nothing but the bridge's own
-/// sysctl keeps it from believing routers, and one for which it does.
+/// Returns networks for which the host does not forward IPv6, so only the bridge's sysctl protects
+/// it, and one for which it does.
 fn networks(host: &Host) -> [Network<'_>; 3] {
     [
         host.bridge_v4(),
@@ -41,7 +42,7 @@ fn networks(host: &Host) -> [Network<'_>; 3] {
     ]
 }
 
-/// A sandbox at a port of the bridge that no ADD made.
+/// Creates a sandbox at a bridge port without an ADD.
 fn rogue_by_hand(host: &Host) -> Sandbox {
     let rogue = host.sandbox("rogue");
     rogue.set_sysctl("net/ipv6/conf/default/accept_dad", "0");
@@ -99,7 +100,7 @@ fn a_bridge_that_no_add_touched_believes_the_same_packet() {
 fn nothing_changes_on_the_host_after_an_add() {
     for number in 0..3 {
         let host = Host::new();
-        // With 2 the kernel believes routers even while it forwards.
+        // With 2 the kernel accepts routers even while it forwards.
         host.set_sysctl("net/ipv6/conf/default/accept_ra", "2");
         let rogue = host.sandbox("rogue");
         networks(&host)[number].add(&rogue);
@@ -168,8 +169,8 @@ fn a_bridge_that_comes_up_in_a_flood_believes_nothing_of_it() {
     }
 }
 
-/// The kernel takes packets from a bridge some time after it came up, so that a flood alone
-/// does not tell which of the two was first.
+/// The kernel accepts packets from a bridge only some time after it is up, so a flood alone does
+/// not show the order of the two.
 #[test]
 fn a_bridge_that_would_believe_routers_does_not_come_up() {
     let host = Host::new();
@@ -244,7 +245,7 @@ fn a_flood_does_not_keep_other_sandboxes_from_being_attached() {
         for number in 0..12 {
             let pod = host.sandbox(&format!("p{number}"));
             network.add(&pod);
-            // A flood may cost this packet or that.
+            // A flood may cause the loss of single packets.
             for gateway in ["10.1.0.1", "fd00:1::1"] {
                 assert!(eventually(|| pod.pings(gateway)), "{gateway}");
             }

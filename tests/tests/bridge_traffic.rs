@@ -1,4 +1,4 @@
-//! bridge: who reaches whom, from the first packet on.
+//! bridge: connectivity from the first packet on.
 
 use std::net::IpAddr;
 
@@ -44,8 +44,8 @@ fn pods_reach_another_host_that_knows_the_way_back() {
     assert!(udp(&outside, &a, "10.1.0.2") && udp(&outside, &a, "fd00:1::2"));
 }
 
-/// The host asks for the MAC of a pod to which it forwards from its own link-local address; a
-/// pod that spoke first is known without a question.
+/// The host asks for a container's MAC from its own link-local address if it forwards to it. It
+/// knows a container that has sent a packet without asking.
 #[test]
 fn another_host_reaches_a_pod_that_said_nothing_as_soon_as_add_returns() {
     let host = Host::new();
@@ -90,7 +90,7 @@ fn both_addresses_are_announced_where_the_mac_follows_from_neither() {
     asked.add(&b);
     for capture in &mut captures {
         for address in ["10.1.0.3", "fd00:1::3"] {
-            // The two may come in any order.
+            // The order may differ.
             let is_there = capture.sees_announcement("02:00:00:00:00:99", address);
             assert!(is_there, "{address}: {:#?}", capture.seen());
         }

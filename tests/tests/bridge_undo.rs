@@ -1,4 +1,4 @@
-//! bridge: an ADD that fails leaves the host as it was, and what was there working.
+//! bridge: a failed ADD restores the host, and existing attachments keep working.
 
 use std::fs;
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::json;
 use tests::{Host, Network, Place as _, Sandbox, Snapshot};
 
-/// A host on which the bridge is already there, and what is to be found after a failure.
+/// Returns a host with an existing bridge, its snapshot, and a sandbox.
 fn warm() -> (Host, Snapshot, Sandbox) {
     let host = Host::new();
     let first = host.sandbox("first");

@@ -1,21 +1,21 @@
-//! bridge: VLANs. Needs a kernel with VLAN filtering and 802.1q.
+//! bridge: VLANs. The tests need a kernel with VLAN filtering and 802.1q.
 
 use serde_json::{Value, json};
 use tests::{Capture, Example, Host, Network, Place as _, Sandbox};
 
-/// The network `pods` in VLAN 100, with its gateway.
+/// Returns the network `pods` in VLAN 100, with its gateway.
 fn access(host: &Host) -> Network<'_> {
     host.bridge().with("vlan", 100)
 }
 
-/// Another network, of which a container has a second address for each test of its own.
+/// Returns another network, which gives a container a second address.
 fn other(host: &Host, vlan: u16) -> Network<'_> {
     let ranges = json!([[{"subnet": "10.2.0.0/24"}]]);
     let network = host.bridge_v4().with("ipam.ranges", ranges);
     network.with("name", "other").with("vlan", vlan)
 }
 
-/// Gives eth0 an address of a network without router, so that only frames decide.
+/// Adds an address of a network without a router to eth0, so only frames decide.
 fn join_lan(sandbox: &Sandbox, link: &str, number: u8) {
     sandbox.ip(&format!("address add 192.0.2.{number}/24 dev {link}"));
 }
@@ -45,7 +45,7 @@ fn trunk_carries_what_it_names_with_tags() {
     let result = network.add(&trunk);
     access(&host).add(&a);
     join_lan(&a, "eth0", 1);
-    // Otherwise every link of the sandbox answers for all of its addresses.
+    // Otherwise every link of the sandbox answers for all its addresses.
     trunk.set_sysctl("net/ipv4/conf/all/arp_ignore", "1");
     for (vlan, number) in [(100, 2), (300, 3)] {
         trunk.ip(&format!(
@@ -117,13 +117,13 @@ fn port_stays_in_the_default_vlan_unless_it_shall_leave_it() {
     let mut captures = [&keeps, &leaves].map(Capture::start);
     let mac = plain.mac("eth0");
     plain.ip("address add 192.0.2.9/24 dev eth0");
-    // Nobody has this address: what is heard is the broadcast that asks for it.
+    // The address does not exist; the broadcast that asks for it is what other ports receive.
     assert!(!plain.pings("192.0.2.99"));
     let heard = captures
         .each_mut()
         .map(|it| it.sees(|frame| frame.from == mac));
     assert_eq!(heard, [true, false]);
-    // As ports of earlier versions and of the reference are.
+    // Earlier versions and the reference leave ports like this.
     assert_eq!(network.check(&keeps, &kept).ok(), Value::Null);
     assert_eq!(network.check(&leaves, &left).ok(), Value::Null);
     let port = left["interfaces"][1]["name"].as_str().unwrap();

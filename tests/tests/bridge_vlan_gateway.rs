@@ -1,4 +1,4 @@
-//! bridge: the host's end of a VLAN. Needs a kernel with VLAN filtering and 802.1q.
+//! bridge: the host's end of a VLAN. The tests need a kernel with VLAN filtering and 802.1q.
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -6,19 +6,19 @@ use std::thread;
 use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, Sandbox, eventually, run, traffic};
 
-/// The network `pods` in VLAN 100, with its gateway.
+/// Returns the network `pods` in VLAN 100, with its gateway.
 fn access(host: &Host) -> Network<'_> {
     host.bridge().with("vlan", 100)
 }
 
-/// Another network with a gateway.
+/// Returns another network with a gateway.
 fn other(host: &Host, vlan: u16) -> Network<'_> {
     let ranges = json!([[{"subnet": "10.2.0.0/24"}]]);
     let network = host.bridge_v4().with("ipam.ranges", ranges);
     network.with("name", "other").with("vlan", vlan)
 }
 
-/// br0, which the host is on: it has the host's address, and its uplink is a port.
+/// Creates br0 with the host's address and its uplink as a port.
 fn lan(host: &Host) -> Sandbox {
     let outside = host.outside();
     for change in [
@@ -34,7 +34,7 @@ fn lan(host: &Host) -> Sandbox {
     outside
 }
 
-/// A ping every 200 ms until it is asked how it went.
+/// A ping every 200 ms until it is stopped.
 struct Pinging(Child);
 
 impl Pinging {
@@ -44,7 +44,7 @@ impl Pinging {
         Self(from.enter(|| ping.stdout(Stdio::piped()).spawn()).unwrap())
     }
 
-    /// How many there were, and how many answers did not come; the last one may be on its way.
+    /// Returns how many were sent and how many remained unanswered; the last one may be in transit.
     fn stop(self) -> (u32, u32) {
         run("kill", &["-INT", &self.0.id().to_string()]);
         let output = self.0.wait_with_output().unwrap();
@@ -99,14 +99,14 @@ fn ours_goes_on_with_the_vlan_link_of_the_reference() {
         assert_eq!(network.check(sandbox, result).ok(), Value::Null);
         network.del(sandbox);
     }
-    // The reference's own end of its pair stays, as it does under the reference.
+    // The host end of the reference's pair stays, as it does with the reference.
     assert!(host.has_link("cni0.100"));
 }
 
 #[test]
 fn reference_goes_on_where_ours_made_the_gateway_of_a_vlan() {
     let host = Host::new();
-    // VLAN 1 is the bridge's own: ours has the gateway on the bridge itself.
+    // VLAN 1 is the bridge's own, so ours adds the gateway to the bridge itself.
     let networks = [(access(&host), "1"), (other(&host, 1), "2")];
     for (ours, subnet) in networks {
         let [a, b] = ["a", "b"].map(|name| host.sandbox(&format!("{name}{subnet}")));
@@ -123,7 +123,7 @@ fn reference_goes_on_where_ours_made_the_gateway_of_a_vlan() {
     }
     let kind = |link: &str| host.link(link)["linkinfo"]["info_kind"].clone();
     assert_eq!([kind("cni0.100"), kind("cni0.1")], ["vlan", "veth"]);
-    // Back again, as the page has it: two links have the gateway's address.
+    // The way back, as the README describes it: two links have the gateway's address.
     let (own, c) = (other(&host, 1), host.sandbox("c"));
     let refusal = own.on("ADD", &c).error();
     refusal.expect(7, &["10.2.0.1", "cni0"]);
@@ -202,7 +202,7 @@ fn gateway_of_a_former_release_in_the_vlan_of_its_bridge_goes_on() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let network = access(&host).with("vlan", 1);
-    // As it was made: the bridge's own VLAN has a tag since then.
+    // The bridge as it was created; its own VLAN has a tag since then.
     host.ip("link add cni0 type bridge vlan_filtering 1");
     host.ip("link set cni0 up");
     host.run(
@@ -216,7 +216,7 @@ fn gateway_of_a_former_release_in_the_vlan_of_its_bridge_goes_on() {
     assert_eq!(host.vlans("cni0"), ["1"]);
     assert!(a.pings("10.1.0.1") && b.pings("10.1.0.1") && a.pings("10.1.0.3"));
     assert_eq!(network.check(&a, &first).ok(), Value::Null);
-    // As the page has it, for the host's own traffic.
+    // The README describes this for the host's own traffic.
     host.ip("link delete cni0.1");
     let own = "vlan add dev cni0 vid 1 pvid untagged self";
     host.run("bridge", &own.split(' ').collect::<Vec<_>>());

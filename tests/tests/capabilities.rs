@@ -1,4 +1,4 @@
-//! What the plugins may do: as much as they need, and no more.
+//! Capabilities: those that the plugins need suffice.
 
 use serde_json::Value;
 use tests::{Chain, Host, Removal, Sandbox};
@@ -6,7 +6,7 @@ use tests::{Chain, Host, Removal, Sandbox};
 const NET: &str = "net_admin";
 const SYS: &str = "sys_admin";
 
-/// The last plugin of a chain, all of which is attached for it, and what its ADD and its DEL need.
+/// The last plugin of a chain, with the capabilities that its ADD and DEL need.
 struct Subject {
     chain: &'static [&'static str],
     add: &'static [&'static str],
@@ -41,7 +41,7 @@ const SUBJECTS: [Subject; 5] = [
     },
 ];
 
-/// The host, a pod, and what the plugins before the last one answered.
+/// Returns a chain, a sandbox, and the result of the plugins before the last one.
 fn before_last<'h>(host: &'h Host, subject: &Subject) -> (Chain<'h>, Sandbox, Value) {
     let chain = Chain::new(host, subject.chain);
     let a = host.sandbox("a");

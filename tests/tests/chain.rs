@@ -1,12 +1,12 @@
-//! cnitool: a conflist run as a runtime runs it.
+//! cnitool: runs a conflist as a runtime does.
 
 use std::fs;
 
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Outcome, Place as _, Sandbox};
 
-/// The network `pods` in a directory of its own: bridge, then a plugin that writes down its
-/// verbs and requests and otherwise is loopback.
+/// Returns a host with the network `pods`: bridge, then a plugin that records verbs and requests
+/// and otherwise behaves like loopback.
 fn host_with_chain() -> Host {
     let host = Host::new();
     let log = host.dir().join("calls");
@@ -50,7 +50,7 @@ fn on(host: &Host, verb: &str, sandbox: &Sandbox) -> Invocation {
     cnitool(host, &[verb, "pods", sandbox.path().to_str().unwrap()])
 }
 
-/// What the witness was last asked by `verb`.
+/// Returns the witness's last request with `verb`.
 fn request(host: &Host, verb: &str) -> Value {
     let text = fs::read_to_string(host.dir().join(format!("calls.{verb}"))).unwrap();
     serde_json::from_str(&text).unwrap()
@@ -176,7 +176,7 @@ fn del_cleans_up_after_a_chain_that_failed_half_way() {
     assert!(host.leases("pods").is_empty());
 }
 
-/// A runtime's container IDs do not follow from the namespace.
+/// A runtime's container IDs do not depend on the namespace.
 #[test]
 fn what_a_runtime_attached_is_found_by_its_namespace() {
     let host = Host::new();
@@ -210,7 +210,8 @@ fn gc_removes_attachments_whose_sandbox_is_gone() {
     assert_eq!(host.links().len(), 3);
 }
 
-/// As libcni 1.3 and later read a list: behind its own plugins come those of the directory with its name.
+/// libcni 1.3 and later run the plugins in the directory with the list's name after the list's own
+/// plugins.
 #[test]
 fn plugins_in_the_directory_of_a_list_are_run_and_known_to_doctor() {
     let host = Host::new();
@@ -236,7 +237,7 @@ fn plugins_in_the_directory_of_a_list_are_run_and_known_to_doctor() {
     findings.expect("ok", "plugin", &["bridge", "portmap"]);
     tool.add("pods", &a, &["8080:80"]);
     assert!(reached());
-    // What a runtime caches of it is the file alone.
+    // A runtime caches only the file itself.
     let entry = tool.results().join(cached(&tool));
     let mut remembered: Value = serde_json::from_slice(&fs::read(&entry).unwrap()).unwrap();
     remembered["config"] = json!("eyJjbmlWZXJzaW9uIjogIjEuMS4wIiwgIm5hbWUiOiAicG9kcyJ9");
@@ -248,7 +249,7 @@ fn plugins_in_the_directory_of_a_list_are_run_and_known_to_doctor() {
     assert!(!reached() && a.links() == ["lo"] && host.leases("pods").is_empty());
 }
 
-/// The name of the only file.
+/// Returns the name of the only file.
 fn cached(tool: &tests::Tool<'_>) -> String {
     let mut files = fs::read_dir(tool.results()).unwrap();
     let file = files.next().unwrap().unwrap();

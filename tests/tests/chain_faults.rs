@@ -1,11 +1,10 @@
-//! All plugins of a pod, one after another: whichever system call of one of them fails, and wherever it
-//! is killed, the whole chain's DEL or GC leaves nothing of the pod. What has to be true is told in
-//! `tests::lab`.
+//! All plugins of an attachment in sequence: DEL or GC of the whole chain leaves nothing, whichever
+//! system call of a plugin fails and wherever it is killed. `tests::lab` describes the conditions.
 
 use tests::lab::{Moment, Subject, torture};
 use tests::points::Attack;
 
-/// As a node runs them.
+/// The plugins of a typical node.
 const CHAIN: Subject = Subject {
     name: "chain",
     chain: &["bridge", "portmap", "bandwidth"],

@@ -1,4 +1,4 @@
-//! portmap and bandwidth: what passes through the chain, and what is refused.
+//! portmap and bandwidth: values that pass through the chain, and rejected ones.
 
 use serde_json::{Value, json};
 use tests::traffic::tcp_by_port;
@@ -23,7 +23,7 @@ fn run(host: &Host, verb: &str, sandbox: &Sandbox, config: &Value) -> Invocation
     host.plugin(name).verb(verb).config(config).sandbox(sandbox)
 }
 
-/// A configuration that asks for nothing, each as a runtime writes it.
+/// Returns configurations without ports or limits, in the forms of different runtimes.
 fn idle() -> [Value; 4] {
     let mut mapped = config("portmap");
     mapped["runtimeConfig"] = json!({"portMappings": []});

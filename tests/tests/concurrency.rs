@@ -1,4 +1,4 @@
-//! Many sandboxes at once, as a node starts them.
+//! Many concurrent attachments, as on a starting node.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -39,7 +39,7 @@ fn twenty_first_adds_share_one_bridge_that_did_not_exist() {
     assert!(host.leases("pods").is_empty());
 }
 
-/// Each has to make the table, or to find it made while it was about to.
+/// Each ADD creates the table, or finds that another one has just created it.
 #[test]
 fn twenty_first_adds_are_all_masqueraded() {
     let host = Host::new();

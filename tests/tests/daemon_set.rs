@@ -1,4 +1,5 @@
-//! conf-examples/kubernetes/ installs the executables on a node, with no more power than that takes.
+//! conf-examples/kubernetes/ installs the executables on a node with only the privileges that it
+//! needs.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,7 @@ fn pod() -> Value {
     template["spec"].clone()
 }
 
-/// The lines of the recipe that begin with this word, without it.
+/// Returns the arguments of the recipe's lines that begin with this word.
 fn recipe(word: &str) -> Vec<String> {
     let file = Example::directory().join("kubernetes/Containerfile");
     let text = fs::read_to_string(file).unwrap();
@@ -27,7 +28,7 @@ fn recipe(word: &str) -> Vec<String> {
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
-/// What the image has in /cni, in a directory of the test's own.
+/// Creates the image's /cni in a directory of the test.
 fn image(host: &Host) {
     fs::create_dir(host.dir().join("cni")).unwrap();
     for name in EXECUTABLES {
@@ -74,8 +75,8 @@ fn image_holds_the_executables_and_nothing_else() {
     assert!(recipe("RUN").is_empty());
 }
 
-/// What the kubelet and the runtime do with the pod, without them: the directory of the node at its
-/// place, root without capabilities, process 1.
+/// Does what the kubelet and the runtime do with the pod: mounts the node's directory, and runs
+/// process 1 as root without capabilities.
 #[test]
 fn container_installs_and_stays_until_the_node_says_so() {
     let host = Host::new();
@@ -94,13 +95,13 @@ fn container_installs_and_stays_until_the_node_says_so() {
     assert!(installed.iter().all(|it| is_installed(&host, it)));
     assert_eq!(fs::read_dir(&node).unwrap().count(), EXECUTABLES.len());
     assert!(container.0.try_wait().unwrap().is_none());
-    // As the pod of the next release does while this one is still there.
+    // The pod of the next release does this while the old one still exists.
     let next = host.program(&host.dir().join("cni/cnitool"));
     next.argument("install").argument(place).ok();
     container.end();
 }
 
-/// The container's entry point with its arguments and environment.
+/// Returns the container's entry point with its arguments and environment.
 fn run(host: &Host, container: &Value) -> Invocation {
     let words: Vec<_> = container["args"].as_array().unwrap().iter().collect();
     let mut tool = host
@@ -122,7 +123,7 @@ fn is_installed(host: &Host, file: &Path) -> bool {
     fs::read(file).is_ok_and(|found| found == fs::read(source).unwrap())
 }
 
-/// A process whose child is the first of its own.
+/// A process whose child is process 1 of a pid namespace.
 struct Container(Child);
 
 impl Container {
@@ -132,7 +133,7 @@ impl Container {
         Self(command.spawn().unwrap())
     }
 
-    /// SIGTERM for the first process, by which it has to end well.
+    /// Sends SIGTERM to process 1, which must end successfully.
     fn end(&mut self) {
         let id = self.0.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
@@ -144,7 +145,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // Its child is killed with it.
+        // The kernel kills its child with it.
         drop(self.0.kill());
         drop(self.0.wait());
     }

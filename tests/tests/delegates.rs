@@ -1,12 +1,12 @@
-//! bridge with plugins that manage addresses in ways of their own, well and badly.
+//! bridge with IPAM plugins that behave well or badly.
 
 use std::fs;
 
 use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, Refusal};
 
-/// The network `pods` with a delegate that is a shell script. It notes the verbs that it
-/// is called with before it does what `on_add` says.
+/// Returns the network `pods` with a shell script as its IPAM plugin. The script records each verb
+/// and then runs `on_add`.
 fn scripted<'h>(host: &'h Host, on_add: &str) -> Network<'h> {
     host.script(
         "scripted",
@@ -23,14 +23,15 @@ fn calls() -> String {
         .to_owned()
 }
 
-/// A lease in the words of a shell.
+/// Returns shell code that prints a lease.
 fn print_lease(address: &str) -> String {
     let lease =
         json!({"cniVersion": "1.0.0", "ips": [{"address": address, "gateway": "10.5.0.1"}]});
     format!("echo '{lease}'")
 }
 
-/// ADD with such a delegate fails, the delegate is called back, and nothing is left.
+/// Checks that ADD with such an IPAM plugin fails, that DEL of the plugin runs, and that nothing is
+/// left.
 fn failure(on_add: &str) -> Refusal {
     let host = Host::new();
     let a = host.sandbox("a");

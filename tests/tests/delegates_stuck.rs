@@ -1,4 +1,4 @@
-//! bridge with plugins that manage addresses and never end, or never stop talking, or do not listen.
+//! bridge with IPAM plugins that never end, print without end, or do not read their input.
 
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tests::{Host, Network, Place as _, eventually};
 
-/// The network `pods` with a delegate that is a shell script and may take half a second for a verb. It
-/// notes the verbs that it is called with before it does what `body` says.
+/// Returns the network `pods` with a shell script as its IPAM plugin and a time limit of half a
+/// second. The script records each verb and then runs `body`.
 fn scripted<'h>(host: &'h Host, body: &str) -> Network<'h> {
     host.script("scripted", &format!("echo $CNI_COMMAND >> {LOG}\n{body}"));
     let network = host.bridge().with("ipam", json!({"type": "scripted"}));
@@ -28,8 +28,8 @@ fn print_lease() -> String {
     format!("echo '{lease}'")
 }
 
-/// ADD with such a delegate fails with this code and these words, the delegate is called back, and
-/// nothing is left, no process either.
+/// Checks that ADD with such an IPAM plugin fails with this code and these words, that DEL of the
+/// plugin runs, and that nothing is left, not even a process.
 #[track_caller]
 fn expect_failure(script: &str, code: u64, words: &[&str]) {
     let host = Host::new();
@@ -106,7 +106,7 @@ fn every_verb_ends_though_the_delegate_does_not() {
         call.error().expect(11, &["scripted", "500ms"]);
         assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     }
-    // All but the lease is gone, and the next DEL asks for that again.
+    // Only the lease is left, and the next DEL tries to release it again.
     assert_eq!(host.links(), ["cni0", "lo"]);
     expect_no_process(&host);
 }
@@ -139,7 +139,7 @@ fn a_grandchild_that_keeps_the_output_open_holds_nobody_up() {
     network.add(&a);
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     assert!(a.pings("10.5.0.1") || a.addresses("eth0") == ["10.5.0.7/24"]);
-    // Who ended well may leave a process that works for it.
+    // A plugin that ended successfully may leave a process that works for it.
     assert_eq!(host.processes(), ["sleep 1000"]);
     let pid = fs::read_to_string(format!("{LOG}.pid")).unwrap();
     host.run("kill", &[pid.trim()]);
@@ -233,7 +233,7 @@ fn who_keeps_the_lock_on_the_leases_keeps_nobody_for_ever() {
     network.on("ADD", &b).error().expect(11, &["lock", "300ms"]);
     assert_eq!(b.links(), ["lo"]);
     host.snapshot().assert_same_as(&before);
-    // The links go, the lease stays until the next DEL.
+    // The links are deleted; the lease stays until the next DEL.
     network.on("DEL", &a).error().expect(11, &["lock", "300ms"]);
     assert_eq!(host.leases("pods").len(), 1);
     drop(lock);
@@ -241,7 +241,7 @@ fn who_keeps_the_lock_on_the_leases_keeps_nobody_for_ever() {
     assert!(host.leases("pods").is_empty());
 }
 
-/// Every change of a link anywhere on the machine takes the kernel's one lock on links.
+/// Every change of a link on the machine takes the kernel's one lock on links.
 #[test]
 fn links_that_others_make_and_delete_by_the_hundred_do_no_harm() {
     let host = Host::new();
@@ -267,7 +267,7 @@ fn links_that_others_make_and_delete_by_the_hundred_do_no_harm() {
     assert!(host.leases("pods").is_empty());
 }
 
-/// What DEL leaves to a process of its own takes a moment.
+/// Waits for the detached process of DEL.
 #[track_caller]
 fn expect_no_process(host: &Host) {
     let is_none = eventually(|| host.processes().is_empty());
@@ -276,5 +276,5 @@ fn expect_no_process(host: &Host) {
 
 const LOG: &str = "/run/test/calls";
 
-/// Of which a run takes a tenth, even among many others.
+/// Time limit; a run takes a tenth of it, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! What DEL leaves to a process of its own: the kernel's work after a link is gone.
+//! Detached processes of DEL: they wait for the kernel's work after a link's deletion.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::faults::strace;
 use tests::{Chain, Host, Network, Place as _, Removal, eventually};
 
-/// One address for containers, so that each ADD gets that of the last DEL.
+/// Returns a network with one container address, so each ADD gets the address of the last DEL.
 fn network(host: &Host) -> Network<'_> {
     host.bridge_v4()
         .with("ipMasq", true)
@@ -60,7 +60,7 @@ fn del_waits_itself_where_its_process_cannot_be_started_or_is_killed() {
 const NOT_SUPPORTED: i32 = 95;
 const NO_DEVICE: i32 = 19;
 
-/// It ends with the number of the kernel's error, which DEL reports.
+/// The process ends with the kernel's error number, which DEL reports.
 #[test]
 fn what_the_kernel_refuses_is_told() {
     let host = Host::new();
@@ -75,8 +75,8 @@ fn what_the_kernel_refuses_is_told() {
     assert_eq!(host.links(), ["lo"]);
 }
 
-/// A runtime reads standard output and error until everybody has closed them, and may have
-/// forgotten to close others.
+/// A runtime reads standard output and error until every process has closed them, and may have
+/// forgotten to close other files.
 #[test]
 fn no_file_of_the_callers_is_kept_open() {
     let host = Host::new();
@@ -116,7 +116,8 @@ fn no_file_of_the_callers_is_kept_open() {
     );
 }
 
-/// A pid namespace whose process 1 reaps nothing: a daemon in a container, with plugins as children.
+/// A pid namespace whose process 1 reaps only its own children: a daemon in a container that runs
+/// plugins.
 struct Careless {
     parent: Child,
 }
@@ -130,7 +131,7 @@ impl Careless {
         careless
     }
 
-    /// Process 1, by its number outside.
+    /// Returns process 1 by its number outside.
     fn first(&self) -> Option<String> {
         let own = self.parent.id();
         let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
@@ -139,13 +140,13 @@ impl Careless {
         (name == "sleep\n").then_some(first)
     }
 
-    /// What runs a command inside, and waits for it alone.
+    /// Returns a wrapper that runs a command inside and waits for it only.
     fn wrapper(&self) -> [String; 2] {
         let namespace = format!("--pid=/proc/{}/ns/pid", self.first().unwrap());
         ["nsenter".to_owned(), namespace]
     }
 
-    /// All processes inside but the first, zombies too, with their states.
+    /// Returns all processes inside except the first, including zombies, with their states.
     fn others(&self) -> Vec<String> {
         let first = self.first().unwrap();
         let own = fs::read_link(format!("/proc/{first}/ns/pid")).unwrap();

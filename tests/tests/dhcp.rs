@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::json;
 use tests::{Dnsmasq, Host, Place as _, REFERENCE, eventually};
 
-/// The reference's DHCP daemon. It ends with the value.
+/// The reference's DHCP daemon, which ends when this is dropped.
 struct Daemon(Child);
 
 impl Daemon {
@@ -24,7 +24,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         drop(self.0.kill());
         drop(self.0.wait());
     }

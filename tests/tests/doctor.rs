@@ -1,4 +1,4 @@
-//! cnitool doctor: a node that is broken in one way after another, and one that is not.
+//! cnitool doctor: a node with one kind of damage after another, and a healthy one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use tests::{Chain, Host, Place as _, Removal, Tool};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
 
-/// Runs what the finding of this subject says that mends it.
+/// Runs the commands that fix this subject.
 #[track_caller]
 fn mend(host: &Host, tool: &Tool<'_>, subject: &str) {
     let commands = tool.doctor().mends(subject);
@@ -229,7 +229,7 @@ fn leases_of_sandboxes_that_are_gone_are_told_and_released() {
     tool.add("pods", &a, &PORTS);
     tool.add("pods", &b, &[]);
     a.remove();
-    // The pair ends a little after the namespace.
+    // The pair disappears a little after the namespace.
     assert!(tests::eventually(|| tool.doctor().status == 1));
     let findings = tool.doctor();
     findings.expect(

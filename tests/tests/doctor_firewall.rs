@@ -1,10 +1,10 @@
-//! cnitool doctor: what the rules of the node do to packets of pods. Each finding is compared with
-//! traffic of a real pod.
+//! cnitool doctor: effects of the node's rules on packets of pods. Each finding is compared with a
+//! real pod's traffic.
 
 use tests::traffic::{tcp, udp};
 use tests::{Findings, Host, Place as _, Sandbox, Tool};
 
-/// A node with a pod, another host, and these rules: nft(8)'s own, or a line for a shell.
+/// A node with a pod, another host, and these rules: commands of nft(8), or lines for a shell.
 struct Node<'h> {
     outside: Sandbox,
     pod: Sandbox,
@@ -30,7 +30,7 @@ impl<'h> Node<'h> {
         tcp(&self.pod, &self.outside, "192.0.2.2").is_some()
     }
 
-    /// What doctor finds where the pod reaches no other host.
+    /// Checks that the pod reaches no other host, and returns doctor's findings about that.
     #[track_caller]
     fn is_closed(&self, words: &[&str]) -> Findings {
         assert!(!self.reaches_others(), "{words:?}");
@@ -97,7 +97,7 @@ fn rules_that_let_only_answers_pass_do_not_open_a_chain() {
             "sh iptables-legacy -P FORWARD DROP",
             "sh iptables-legacy -A FORWARD -m state --state ESTABLISHED -j ACCEPT",
         ],
-        // No rule leads to the chain that accepts.
+        // No rule leads to the accepting chain.
         &[
             TABLE,
             CLOSED,
@@ -178,7 +178,7 @@ fn sets_and_chains_that_let_pods_pass_are_no_problem() {
 #[test]
 fn rules_that_concern_no_pods_are_no_problem() {
     are_open(&[
-        // As kube-proxy has them.
+        // Rules of kube-proxy.
         &[
             "sh iptables-nft -N KUBE-FORWARD",
             "sh iptables-nft -A FORWARD -m comment --comment 'kubernetes rules' -j KUBE-FORWARD",
@@ -305,7 +305,7 @@ fn what_few_pods_need_is_a_warning() {
     assert_eq!(findings.status, 1);
 }
 
-/// To a port of the node where nothing listens.
+/// Redirects to a port of the node on which no program listens.
 #[test]
 fn packets_that_go_elsewhere_are_told() {
     let host = Host::new();
@@ -339,7 +339,7 @@ fn what_cannot_be_tried_is_said() {
     assert!(!page.contains("new packets of pods on cni1 pass"), "{page}");
 }
 
-/// Packets stay in the copy, and nothing of the node is changed.
+/// Test packets stay in the copy, and the node stays unchanged.
 #[test]
 fn nothing_is_changed_and_nothing_leaves_the_node() {
     let host = Host::new();

@@ -1,4 +1,4 @@
-//! cnitool doctor: links, addresses and routes that pods need, on the node and inside sandboxes.
+//! cnitool doctor: links, addresses and routes that pods need, on the node and in sandboxes.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::json;
 use tests::traffic::tcp;
 use tests::{Host, Place as _, Sandbox, Tool};
 
-/// A pod on the network `pods` and its host link; the node forwards to another host.
+/// Returns a pod on the network `pods` and its host link; the node forwards to another host.
 fn pod<'h>(host: &'h Host, a: &Sandbox) -> (Tool<'h>, String) {
     let tool = host.pods();
     let result = tool.add("pods", a, &[]);
@@ -35,7 +35,7 @@ fn port_that_left_its_bridge_or_is_down_is_told() {
     }
 }
 
-/// A port that joins again would be in another VLAN, or not isolated.
+/// A port that joins again would be in another VLAN, or would not be isolated.
 #[test]
 fn port_with_more_than_a_bridge_is_not_put_back_by_hand() {
     let host = Host::new();
@@ -69,7 +69,7 @@ fn sandbox_without_link_address_or_default_route_is_told() {
         a.ip(change);
         tool.doctor()
             .expect("problem", "pod", &[words, "nsenter --net=/run/netns/a"]);
-        // What goes with an address or a link comes back one by one.
+        // Objects that disappeared with an address or a link return one by one.
         for _ in 0..4 {
             for command in tool.doctor().mends("pod") {
                 host.run("sh", &["-c", &command]);
@@ -95,7 +95,7 @@ fn bridge_with_the_address_of_another_network_is_told() {
     tool.doctor().expect("problem", "bridge", &words);
     tool.mends("bridge");
     tool.add("pods", &a, &[]);
-    // One of another family, or beside the gateway's, is in no ADD's way.
+    // An address of another family, or one beside the gateway's, does not block ADD.
     host.ip("address add 10.244.7.1/24 dev cni1");
     host.ip("address add fd00:77::1/64 dev cni1 nodad");
     tool.add("pods", &host.sandbox("b"), &[]);
@@ -146,7 +146,7 @@ fn routes_that_drop_packets_of_pods_are_told() {
     tool.doctor()
         .expect("problem", "uplink", &["blackhole", "metric 7"]);
     tool.mends("uplink");
-    // A route that comes after one that leads on, or before none of the pods', drops nothing.
+    // A blackhole behind a usable route, or behind the pods' own routes, drops nothing.
     host.ip("route add default via 192.0.2.2 metric 5");
     host.ip("route add blackhole default metric 7");
     host.ip("route add blackhole 10.0.0.0/8");
@@ -155,7 +155,7 @@ fn routes_that_drop_packets_of_pods_are_told() {
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
 }
 
-/// A table that only a rule leads to.
+/// Only a rule leads to the table.
 #[test]
 fn routes_of_other_tables_catch_no_pods() {
     let host = Host::new();

@@ -1,4 +1,4 @@
-//! cnitool doctor: a node whose kernel, links, ports and disks are not as networks need them.
+//! cnitool doctor: kernels, links, ports and disks that do not suit the networks.
 
 use std::fs;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use tests::{Findings, Host, Place as _, Sandbox, Tool, eventually};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
 
-/// A pod on the network `pods`, for which doctor has nothing to say.
+/// Attaches a pod to the network `pods`; doctor must report nothing.
 fn healthy<'h>(host: &'h Host, a: &Sandbox) -> Tool<'h> {
     let tool = host.pods();
     tool.add("pods", a, &PORTS);
@@ -17,7 +17,7 @@ fn healthy<'h>(host: &'h Host, a: &Sandbox) -> Tool<'h> {
     tool
 }
 
-/// Runs what mends the findings of this subject; then there is nothing to say any more.
+/// Runs the fixes of this subject's findings; doctor must report nothing afterwards.
 #[track_caller]
 fn mends(host: &Host, tool: &Tool<'_>, findings: &Findings, subject: &str) {
     let commands = findings.mends(subject);
@@ -79,7 +79,7 @@ fn node_that_forwards_no_more_is_told() {
         ("net/bridge/bridge-nf-call-ip6tables", "0", "warning"),
     ] {
         let host = Host::new();
-        // Without br_netfilter there is none to be told.
+        // The sysctl does not exist without br_netfilter.
         if sysctl.starts_with("net/bridge") && host.sysctl(sysctl).is_none() {
             continue;
         }
@@ -151,7 +151,7 @@ fn bridge_that_is_full_is_told() {
         .expect("warning", "bridge", &["cni1 has 1022 of 1023 ports"]);
 }
 
-/// The link is a bridge here, since not every kernel has what kube-proxy makes.
+/// The test uses a bridge, since not every kernel supports kube-proxy's kind of link.
 #[test]
 fn services_that_hostports_could_take_are_told() {
     let host = Host::new();

@@ -1,4 +1,4 @@
-//! Every file of conf-examples/ does what it is an example of.
+//! Every file of conf-examples/ works as an example.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn loopback_brings_lo_up() {
     assert!(!a.pings("127.0.0.1"));
 }
 
-/// With the pod CIDRs that flannel wrote down.
+/// The test uses pod CIDRs in flannel's file.
 #[test]
 fn kubernetes_gives_network_ports_and_limits() {
     let host = Host::new();
@@ -64,7 +64,7 @@ fn kubernetes_gives_network_ports_and_limits() {
     pods.reach_themselves().are_limited(10e6).detach();
 }
 
-/// It is asked for STATUS before the first pod, and for GC when it starts.
+/// CRI-O sends STATUS before the first pod and GC at its start.
 #[test]
 fn cri_o_gives_network_and_limits_and_answers_status_and_gc() {
     let host = Host::new();
@@ -115,7 +115,7 @@ fn kubenet_gives_network_masquerading_ports_and_limits() {
     pods.are_limited(10e6).detach();
 }
 
-/// That systemd runs it when it should was seen under systemd; what it runs is seen here.
+/// The test checks the command only. systemd's handling of the unit was observed under systemd.
 #[test]
 fn the_unit_runs_a_command_that_there_is() {
     let unit = Example::directory().join("systemd/cni-reload.service");
@@ -158,7 +158,7 @@ fn every_example_is_run_by_a_test_and_told_of() {
     }
 }
 
-/// The files below `directory`, by their paths from there.
+/// Returns the files below `directory`, by relative path.
 fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let paths = entries.flat_map(|entry| {

@@ -1,4 +1,4 @@
-//! cnitool gc: what is left of pods that are gone goes, and live pods keep all that they have.
+//! cnitool gc: it removes leftovers of deleted pods and nothing of existing ones.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::json;
 use tests::traffic::tcp_by_port;
 use tests::{Host, Invocation, Outcome, Place as _, Sandbox, Tool, at_once, eventually};
 
-/// The network `pods` with everything that this suite can give a pod.
+/// Configures the network `pods` with everything that this suite can give a pod.
 fn pods(host: &Host) -> Tool<'_> {
     let tool = host.tool();
     let bridge = host.bridge().with("isDefaultGateway", true);
@@ -20,7 +20,7 @@ fn pods(host: &Host) -> Tool<'_> {
     tool
 }
 
-/// An ADD by a runtime that caches results where `gc` does not look, as Multus does.
+/// Runs ADD with a cache where `gc` does not look, like Multus.
 fn add_by_multus(tool: &Tool<'_>, pod: &Sandbox, port: u16) {
     let mappings = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
     let arguments = json!({ "portMappings": mappings }).to_string();
@@ -28,7 +28,7 @@ fn add_by_multus(tool: &Tool<'_>, pod: &Sandbox, port: u16) {
     add.env("CNI_CACHE_DIR", "/var/lib/cni/multus").ok();
 }
 
-/// Every lease below `directory` is an hour old.
+/// Makes every lease below `directory` an hour old.
 fn age(directory: &Path) {
     for network in fs::read_dir(directory).unwrap() {
         for file in fs::read_dir(network.unwrap().path()).unwrap() {
@@ -39,7 +39,7 @@ fn age(directory: &Path) {
     }
 }
 
-/// An old lease of a container that was never here.
+/// Creates an old lease of a container that never existed here.
 fn stale_lease(host: &Host, address: &str) {
     let pods = host.lease_dir().join("pods");
     fs::create_dir_all(&pods).unwrap();
@@ -47,13 +47,13 @@ fn stale_lease(host: &Host, address: &str) {
     age(&host.lease_dir());
 }
 
-/// As a pod of an operator: neither `/run/netns` nor the runtime's cache is there.
+/// Runs a command without `/run/netns` and the runtime's cache, like an operator's pod.
 fn without_the_hosts_files(run: Invocation) -> Invocation {
     let script = "mount -t tmpfs none /run/netns && mount -t tmpfs none /var/lib && exec \"$@\"";
     run.under(&["unshare", "--mount", "sh", "-c", script, "sh"].map(str::to_owned))
 }
 
-/// doctor, which sees no more than that, advises nothing against leases.
+/// Checks that doctor, which sees no more than that either, gives no advice about leases.
 #[track_caller]
 fn advises_nothing(tool: &Tool<'_>) {
     let doctor = without_the_hosts_files(tool.run(&["doctor", "--json"]));
@@ -72,7 +72,7 @@ fn refuses(outcome: &Outcome, words: &[&str]) {
     }
 }
 
-/// A pod has its leases, its pair, both limits and its port.
+/// Checks that a pod has its leases, pair, limits and port.
 #[track_caller]
 fn has_everything(host: &Host, (pod, port): (&Sandbox, u16)) {
     let leases = host.leases("pods");
@@ -115,7 +115,7 @@ fn pods_that_start_beside_gc_keep_all_that_they_have() {
                 }
             });
         });
-        // Some of them begin before there is a bridge, and refuse.
+        // Some runs start before the bridge exists, and refuse.
         let mut runs = 0;
         while runs < 10 || !adding.is_finished() {
             tool.run(&["gc", "pods"]).run();
@@ -155,7 +155,7 @@ fn pods_whose_results_are_cached_elsewhere_stay() {
     }
 }
 
-/// What a pod had whose runtime forgot it, of a version that knows no GC.
+/// The pod's runtime has forgotten it, and the version has no GC.
 #[test]
 fn all_that_is_left_of_a_forgotten_pod_goes() {
     let host = Host::new();
@@ -185,7 +185,7 @@ fn all_that_is_left_of_a_forgotten_pod_goes() {
     has_everything(&host, (&c, 8081));
 }
 
-/// The reference leaves no tag on its links: the address behind them is the proof.
+/// The reference does not tag its links; the address behind a link proves that the pod exists.
 #[test]
 fn pods_of_the_reference_stay_until_they_are_gone() {
     let host = Host::new();
@@ -202,8 +202,8 @@ fn pods_of_the_reference_stay_until_they_are_gone() {
     without_the_hosts_files(gc.clone()).ok();
     assert_eq!(host.leases("pods").len(), 2);
     host.end(&b);
-    // As in an ADD of the reference that has made its link and not yet configured it, or where root in the pod
-    // took its address away.
+    // The same happens in an ADD of the reference between creation and configuration of its link,
+    // or if root in the pod deletes its address.
     a.ip("address flush dev eth0 scope global");
     refuses(
         &gc.run(),
@@ -231,7 +231,8 @@ fn nothing_is_removed_where_links_of_pods_cannot_be_seen() {
     let gc = tool.run(&["gc", "pods"]);
     let elsewhere = gc.under(&["unshare", "--net"].map(str::to_owned));
     refuses(&elsewhere.run(), &["neither bridge cni0", "gc pods --all"]);
-    // A process that has no power over the pods' namespaces does not see behind the reference's links.
+    // Without capabilities in the pods' namespaces, a process does not see behind the reference's
+    // links.
     let b = host.sandbox("b");
     host.bridge().by_reference().add(&b);
     age(&host.lease_dir());
@@ -273,7 +274,7 @@ fn without_links_on_the_host_gc_goes_by_what_it_is_told() {
     assert!(host.leases("pods").is_empty());
 }
 
-/// A list that is older than a pod, or wrong.
+/// The list may be older than a pod, or wrong.
 #[test]
 fn a_pod_that_is_not_listed_stays_where_it_is_seen_to_live() {
     let host = Host::new();
@@ -321,13 +322,13 @@ fn del_and_gc_go_by_the_configuration_that_add_went_by() {
     host.end(&b);
     tool.run(&["gc", "pods"]).ok();
     assert_eq!(leases(), 1);
-    // The file may be gone altogether.
+    // The file may not exist at all.
     fs::remove_file(host.dir().join("net.d/pods.conflist")).unwrap();
     tool.on("del", "pods", &c).ok();
     assert_eq!((leases(), c.links()), (0, vec!["lo".to_owned()]));
 }
 
-/// The specification's GC came with version 1.1.0; cnitool's goes by DEL.
+/// The specification's GC requires version 1.1.0; cnitool's gc uses DEL.
 #[test]
 fn leases_of_older_networks_are_released_where_pods_can_be_seen() {
     let host = Host::new();

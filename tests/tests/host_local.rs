@@ -1,4 +1,4 @@
-//! host-local: what is leased, to whom, and for how long.
+//! host-local: leased addresses, their holders, and their release.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ fn address(result: &Value) -> String {
     result["ips"][0]["address"].as_str().unwrap().to_owned()
 }
 
-/// ADDs for containers of these names, in order.
+/// Runs ADDs for containers of these names, in order.
 fn addresses<const N: usize>(network: &Network<'_>, containers: [&str; N]) -> [String; N] {
     containers.map(|id| address(&lease(network, id)))
 }
@@ -21,7 +21,7 @@ fn lease(network: &Network<'_>, container: &str) -> Value {
     call(network, "ADD", container).ok()
 }
 
-/// host-local never opens the sandbox, so there need not be one.
+/// Uses a sandbox that does not exist: host-local never opens it.
 fn call(network: &Network<'_>, verb: &str, container: &str) -> tests::Invocation {
     let call = network.call(verb).container(container).ifname("eth0");
     call.netns("/run/netns/never-was")

@@ -1,4 +1,4 @@
-//! host-local: addresses that were asked for, and configurations that are refused.
+//! host-local: requested addresses and rejected configurations.
 
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Network};
@@ -166,7 +166,7 @@ fn code_7_for_sets_that_make_no_sense_with_the_value() {
     ]);
 }
 
-/// ADD with each of these ranges is refused with code 7, naming the word; nothing is left.
+/// Checks that ADD with each of these ranges fails with code 7 and the word, and leaves nothing.
 fn expect_refused<const N: usize>(cases: [(Value, &str); N]) {
     let host = Host::new();
     let before = host.snapshot();

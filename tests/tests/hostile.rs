@@ -1,11 +1,11 @@
-//! A sandbox that owns its namespace does there what it likes: whoever removes it removes what was made
-//! for it, and nothing of anybody else's.
+//! Root in a sandbox may change everything there. A removal deletes what was created for the
+//! sandbox, and nothing of others.
 
 use serde_json::Value;
 use tests::traffic::tcp_by_port;
 use tests::{Chain, Host, Place as _, Removal, Sandbox};
 
-/// What it does, in words of ip(8), each a line of its own.
+/// Changes by the sandbox, as lines of ip(8).
 const MISCHIEF: [(&str, &[&str]); 8] = [
     (
         "renames its link",
@@ -22,7 +22,7 @@ const MISCHIEF: [(&str, &[&str]); 8] = [
     (
         "puts another pair beside it",
         &[
-            // Until Linux 6.2 a link that is up keeps its name.
+            // Until Linux 6.2 a link keeps its name while it is up.
             "link set eth0 down",
             "link set eth0 name eth9",
             "link set eth9 up",
@@ -55,7 +55,7 @@ const MISCHIEF: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Pod b, which nothing may happen to, with port 9080.
+/// Pod b with port 9080, which must not be affected.
 struct Neighbour<'h> {
     chain: Chain<'h>,
     sandbox: Sandbox,

@@ -1,4 +1,4 @@
-//! host-local where somebody else prepared its directories, and what others may read of its files.
+//! host-local in directories that another user prepared, and its files' permissions.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
@@ -12,7 +12,7 @@ fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
     call.netns("/run/netns/never-was")
 }
 
-/// Somebody else's file, in which nothing may be changed.
+/// Creates another user's file, which must not change.
 fn precious(host: &Host) -> PathBuf {
     let path = host.dir().join("precious");
     fs::write(&path, PRECIOUS).unwrap();
@@ -23,7 +23,7 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Everything below a directory.
+/// Lists all files below a directory.
 fn below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -166,7 +166,7 @@ fn named_files_that_are_pipes_or_endless_hold_nobody_up() {
     assert!(host.leases("pods").is_empty());
 }
 
-/// Whoever owns the directory could put anything there; root is not kept out by that.
+/// The directory's owner can put anything there, but this does not keep root out.
 #[test]
 fn directories_of_somebody_else_work_and_keep_their_owner() {
     let host = Host::new();
@@ -206,5 +206,5 @@ fn host_fifo(path: &Path) {
 
 const PRECIOUS: &str = "not a plugin's to change";
 
-/// A run takes some milliseconds.
+/// Time limit; a run takes some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,5 @@
-//! Every plugin with names that would leave their directory, and with paths that are no network namespace.
+//! Every plugin with names that would leave their directory, and with paths that are not network
+//! namespaces.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tests::{Host, Invocation, Network, Place as _};
 
-/// A network of each plugin, the chained ones with the result that they need.
+/// Returns a network of each plugin; the chained ones have the required result.
 fn networks(host: &Host) -> [Network<'_>; 5] {
     let result = json!({
         "cniVersion": "1.1.0",
@@ -38,7 +39,7 @@ fn call(network: &Network<'_>, verb: &str) -> Invocation {
     call.netns("/run/netns/never-was")
 }
 
-/// Every file below the directories in which a plugin writes, and beside them.
+/// Returns all files in and beside the directories to which plugins write.
 fn files() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![PathBuf::from("/run"), PathBuf::from("/var/lib")];
@@ -55,7 +56,7 @@ fn files() -> Vec<PathBuf> {
     found
 }
 
-/// `work` is refused, and no file or link is there that was not there before.
+/// Checks that `work` fails and creates no file or link.
 fn leaving_nothing(work: impl Fn(&Host, &Network<'_>)) {
     let host = Host::new();
     let networks = networks(&host);
@@ -123,7 +124,7 @@ fn networks_that_lead_elsewhere_are_refused() {
     });
 }
 
-/// No ADD takes such a name, so the entry protects nothing, and the others are collected.
+/// ADD rejects such names, so the entries protect nothing and the other attachments are collected.
 #[test]
 fn gc_leaves_names_out_that_lead_elsewhere() {
     let host = Host::new();
@@ -159,7 +160,7 @@ fn gc_leaves_names_out_that_lead_elsewhere() {
     }
 }
 
-/// An entry that may be meant for a live pod: nothing is collected.
+/// Such an entry may belong to an existing pod, so GC removes nothing.
 #[test]
 fn gc_refuses_entries_that_do_not_say_whose_they_are() {
     let host = Host::new();
@@ -235,7 +236,7 @@ fn a_delegate_or_bridge_that_leads_elsewhere_is_refused() {
     assert_eq!(host.links(), ["lo"]);
 }
 
-/// What may stand at `CNI_NETNS` and is no network namespace.
+/// Creates paths for `CNI_NETNS` that are not network namespaces.
 fn no_namespaces(host: &Host) -> Vec<PathBuf> {
     let at = |name: &str| host.dir().join(name);
     File::create(at("file")).unwrap();
@@ -268,7 +269,7 @@ fn what_is_no_network_namespace_is_refused_without_delay() {
     let host = Host::new();
     let paths = no_namespaces(&host);
     let networks = networks(&host);
-    // host-local and portmap never open it.
+    // host-local and portmap never open the namespace.
     let opening: Vec<_> = networks
         .iter()
         .filter(|it| !["host-local", "portmap"].contains(&it.config()["type"].as_str().unwrap()))
@@ -290,5 +291,5 @@ fn what_is_no_network_namespace_is_refused_without_delay() {
     assert_eq!(host.links(), ["lo"]);
 }
 
-/// A run takes some milliseconds.
+/// Time limit; a run takes some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! cnitool install: all of the executables or none, whole, and what goes with them.
+//! cnitool install: all executables or none, complete, with the files that belong to them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,7 +9,7 @@ use std::time::Instant;
 use nix::mount::{MsFlags, mount};
 use tests::{EXECUTABLES, Example, Host, Invocation, Outcome, at_once};
 
-/// An installation into a directory of the test's own.
+/// An installation into a directory of the test.
 struct Installation<'h> {
     host: &'h Host,
     directory: PathBuf,
@@ -22,7 +22,7 @@ impl<'h> Installation<'h> {
         Self { host, directory }
     }
 
-    /// As [`Self::new`], where something else bears every name.
+    /// Creates [`Self::new`] in which other files have all the names.
     fn over_others(host: &'h Host) -> Self {
         let installation = Self::new(host);
         for name in EXECUTABLES {
@@ -46,7 +46,7 @@ impl<'h> Installation<'h> {
         fs::read(self.directory.join(name)).unwrap()
     }
 
-    /// Every name leads to what it led to before.
+    /// Checks that every name has its earlier content.
     #[track_caller]
     fn is_as_it_was(&self) {
         assert_eq!(listed(&self.directory), sorted(&EXECUTABLES));
@@ -55,7 +55,7 @@ impl<'h> Installation<'h> {
         }
     }
 
-    /// Every name leads to the executable under test, and there is nothing else.
+    /// Checks that every name is the executable under test and no other file exists.
     #[track_caller]
     fn is_complete(&self) {
         assert_eq!(listed(&self.directory), sorted(&EXECUTABLES));
@@ -99,7 +99,7 @@ fn refuses(outcome: &Outcome, words: &[&str]) {
     }
 }
 
-/// A directory with the executables under test, of which some are to be changed.
+/// Returns a directory with links to the executables under test, some of which the test changes.
 fn copies(host: &Host) -> PathBuf {
     let directory = host.dir().join("copies");
     fs::create_dir(&directory).unwrap();
@@ -179,7 +179,7 @@ fn directory_from_which_nothing_can_be_run_is_refused() {
     assert!(listed(&installation.directory).is_empty());
 }
 
-/// What is mounted on cannot be renamed.
+/// A mount point cannot be renamed.
 #[test]
 fn what_took_its_place_before_a_failure_is_put_back() {
     let host = Host::new();
@@ -362,7 +362,7 @@ fn drop_ins_are_for_the_managers_that_the_host_has() {
     expect(&["host/systemd/network/05-cni.link"]);
 }
 
-/// The script finds the executables beside itself, where they were built, or where it is told to.
+/// The script finds the executables beside itself, in the build directory, or in a given directory.
 #[test]
 fn script_finds_the_executables() {
     let host = Host::new();

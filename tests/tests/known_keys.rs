@@ -1,4 +1,4 @@
-//! The executables know the keys of the JSON Schema, and no others.
+//! The executables know exactly the keys of the JSON Schema.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tests::Host;
 
-/// The keys of a plugin by the schema.
+/// Returns the keys of a plugin in the schema.
 fn keys(plugin: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conf-examples/conflist.schema.json");
     let schema: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
@@ -15,7 +15,8 @@ fn keys(plugin: &str) -> Vec<String> {
     keys.unwrap().keys().cloned().collect()
 }
 
-/// What STATUS says of keys that it does not know. A key that is `null` is there without a value.
+/// Returns the keys that STATUS reports as unknown. Keys with the value `null` exist without a
+/// value.
 fn unknown(host: &Host, plugin: &str, keys: impl Iterator<Item = String>) -> BTreeSet<String> {
     let mut section = json!({});
     for key in keys.filter(|key| key != "type") {

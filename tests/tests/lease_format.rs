@@ -1,12 +1,12 @@
-//! host-local and the reference share their files: a node may switch to the other and back
-//! without draining.
+//! host-local and the reference share their files, so a node may switch between them without
+//! draining.
 
 use std::fs;
 
 use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, Sandbox};
 
-/// One network under both implementations, and a sandbox.
+/// Returns one network with both implementations, and a sandbox.
 fn both(host: &Host) -> ([Network<'_>; 2], Sandbox) {
     let ranges = json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]);
     let ours = host.host_local().with("ipam.ranges", ranges);
@@ -151,7 +151,7 @@ fn files_that_are_no_leases_are_left_alone() {
     ] {
         assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), content);
     }
-    // Nothing of ours confuses the reference.
+    // The reference accepts all files of ours.
     fs::remove_file(dir.join("README")).unwrap();
     fs::remove_file(dir.join("10.1.0")).unwrap();
     ours.add(&a);

@@ -1,4 +1,4 @@
-//! host-local under load: many processes at once, and some that are killed.
+//! host-local under load: many concurrent processes, some of which are killed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Network};
 
-/// How many processes run at once.
+/// Number of concurrent processes.
 const AT_ONCE: usize = 32;
 
 fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
@@ -17,7 +17,7 @@ fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
     call.netns("/run/netns/never-was")
 }
 
-/// Does `work` with every number below `count`, from so many threads at once.
+/// Runs `work` with every number below `count` on `threads` threads.
 fn in_turns<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -32,7 +32,7 @@ fn in_turns<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + S
     })
 }
 
-/// The names of all files that are no leases, the index included.
+/// Returns the names of all files except leases, including the index.
 fn other_files(host: &Host) -> Vec<String> {
     let directories = ["pods", ".host-local/pods", ".host-local/pods/records"];
     let names = directories.iter().flat_map(|directory| {
@@ -71,8 +71,8 @@ fn two_thousand_at_once_get_every_address_once_and_give_all_back() {
     assert_eq!(other_files(&host), before);
 }
 
-/// Every fourth kill is that of a DEL, the others' of an ADD, at an instant from its start
-/// to past its end.
+/// Kills a DEL in every fourth call and an ADD in the others, at an instant between its start and a
+/// time after its end.
 fn kill(network: &Network<'_>, number: usize) {
     let id = format!("killed{number}");
     let verb = if number % 4 == 3 { "DEL" } else { "ADD" };
@@ -83,11 +83,11 @@ fn kill(network: &Network<'_>, number: usize) {
     call(network, verb, &id).kill_after(after);
 }
 
-/// Leases that are being made are in step with nobody, but they are never empty.
+/// Returns empty leases: concurrent ones may change at any time, but are never empty.
 fn empty_files(host: &Host) -> Vec<String> {
     let entries = fs::read_dir(host.lease_dir().join("pods")).unwrap();
     let files = entries.map(|entry| entry.unwrap());
-    // Others work meanwhile, so a file may be gone.
+    // Other processes work meanwhile, so a file may disappear.
     let empty = files.filter(|file| file.metadata().is_ok_and(|it| it.len() == 0));
     let names = empty.map(|file| file.file_name().into_string().unwrap());
     names.filter(|name| name != "lock").collect()

@@ -1,5 +1,5 @@
-//! host-local under random calls, kills and reboots, by ours and by the reference in turns,
-//! against a model of what has to be leased.
+//! host-local with random calls, kills and reboots, alternating between ours and the reference,
+//! compared with a model of the leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Network};
 
-/// Fewer addresses than containers, so that there are not always enough.
+/// There are fewer addresses than containers, so ADD sometimes finds none.
 const ADDRESSES: u8 = 5;
 const CONTAINERS: u8 = 8;
 
@@ -18,9 +18,9 @@ const CONTAINERS: u8 = 8;
 enum Step {
     Add(By, u8),
     Del(By, u8),
-    /// ADD, killed after so many microseconds.
+    /// ADD, killed after this many microseconds.
     Kill(By, u8, u16),
-    /// GC of all containers but these.
+    /// GC that lists these containers.
     Gc(BTreeSet<u8>),
     Check(u8),
     Reboot,
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What has to be leased.
+/// Expected leases.
 #[derive(Debug, Default)]
 struct Model {
     boot: u32,
@@ -57,12 +57,12 @@ struct Model {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
     address: String,
-    /// The boot in which ours first saw it, if it ever did and still knows.
+    /// Boot in which ours first recorded it, if the record still exists.
     seen: Option<u32>,
 }
 
 impl Model {
-    /// Whenever ours changes something it looks at what there is.
+    /// Every change by ours records all existing leases.
     fn seen_by_ours(&mut self) {
         let boot = self.boot;
         self.leases
@@ -128,8 +128,8 @@ impl Run<'_> {
         self.model.leases.insert(container, Held { address, seen });
     }
 
-    /// Whether the lease was made nobody can know but from the file, which is whole or, if
-    /// the reference was killed, empty until ours next looks at it.
+    /// Kills an ADD. Only the file shows whether the lease was made. It is complete, or empty until
+    /// ours next reads it if the reference was killed.
     fn kill(&mut self, by: By, container: u8, after: u16) {
         let call = self.call(by, "ADD", container);
         call.kill_after(Duration::from_micros(after.into()));

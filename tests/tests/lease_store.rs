@@ -1,4 +1,4 @@
-//! host-local: what the leases go through, from reboots to ranges that are nearly full.
+//! host-local: leases across reboots, and in nearly full ranges.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn one_range<'h>(host: &'h Host, range: &Value) -> Network<'h> {
     host.host_local().with("ipam.ranges", json!([[range]]))
 }
 
-/// A network with so many addresses, the first of which is 10.1.0.2.
+/// Returns a network with this many addresses, from 10.1.0.2 on.
 fn small(host: &Host, addresses: u8) -> Network<'_> {
     let last = format!("10.1.0.{}", addresses + 1);
     one_range(host, &json!({"subnet": "10.1.0.0/24", "rangeEnd": last}))
@@ -87,7 +87,7 @@ fn leases_of_an_earlier_boot_stay_where_that_is_asked_for() {
     host.reboot("b");
     lease(&network, "c2");
     assert_eq!(holders(&host), ["c1\r\neth0", "c2\r\neth0"]);
-    // What was known of them is still known on the day when it is asked for.
+    // The records are still there when the option is set later.
     host.reboot("c");
     lease(&network.with("ipam.reclaimOnBoot", true), "c3");
     assert_eq!(holders(&host), ["c3\r\neth0"]);
@@ -324,7 +324,7 @@ fn addresses_rest_even_if_somebody_else_knows_of_no_delay() {
     let resting = network.clone().with("ipam.reuseDelay", "1h");
     lease(&resting, "c1");
     call(&resting, "DEL", "c1").ok();
-    // The index is out of step now, so the next call makes it anew.
+    // The index is outdated now, so the next call rebuilds it.
     write_lease(&host, "10.1.0.77", "other\r\neth0");
     call(&network, "DEL", "c2").ok();
     call(&resting, "ADD", "c3").error().expect(11, &["0 of 1"]);

@@ -1,4 +1,4 @@
-//! What a plugin tells of each invocation in a file, where one is named.
+//! The log of each invocation, in a configured file.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read as _};
@@ -17,7 +17,7 @@ fn log(host: &Host) -> PathBuf {
     host.dir().join("cni.log")
 }
 
-/// The lines, each of which has to be whole.
+/// Reads the lines, which must be complete.
 #[track_caller]
 fn lines(path: &PathBuf) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
@@ -29,7 +29,7 @@ fn lines(path: &PathBuf) -> Vec<Value> {
     parsed.collect()
 }
 
-/// The network `pods` of host-local, which logs at this level.
+/// Returns the network `pods` of host-local with this log level.
 fn logging<'h>(host: &'h Host, level: &str) -> Network<'h> {
     host.host_local()
         .with("logFile", log(host).to_str().unwrap())
@@ -84,7 +84,7 @@ fn each_verb_of_each_plugin_is_one_line_that_says_whose_it_was() {
         for (key, value) in SUBJECT {
             assert_eq!(word(line, key), value, "{key}: {line}");
         }
-        // cnitool makes a container ID of the sandbox's path.
+        // cnitool derives the container ID from the sandbox's path.
         assert_eq!(line["container"], lines[0]["container"]);
         assert!(word(line, "time").starts_with("20"), "{line}");
         assert!(line["durationUs"].as_u64() > Some(0), "{line}");
@@ -94,7 +94,7 @@ fn each_verb_of_each_plugin_is_one_line_that_says_whose_it_was() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// What each line of one attachment says.
+/// Fields of each line of one attachment.
 const SUBJECT: [(&str, &str); 7] = [
     ("level", "info"),
     ("version", env!("CARGO_PKG_VERSION")),
@@ -166,12 +166,12 @@ fn what_is_refused_before_it_is_a_request_is_told_where_the_environment_says() {
         .map(|it| it["code"].clone())
         .collect();
     assert_eq!(codes, [4, 6, 1]);
-    // The configuration is enough for that, once there is one.
+    // The configuration alone suffices, once it can be read.
     call(&logging(&host, "info").with("cniVersion", "9"), "ADD", "c1").error();
     assert_eq!(lines(&log(&host))[3]["network"], "pods");
 }
 
-/// A bridge that logs at debug, with words that are nobody's to read.
+/// Returns a bridge that logs at debug, with confidential values.
 fn debugging(host: &Host) -> Network<'_> {
     let annotations = json!({"io.kubernetes.cri.pod-annotations": {"example.com/x": "s3cret"}});
     host.bridge()
@@ -252,7 +252,7 @@ fn lines_of_32_writers_at_once_stay_whole_while_the_file_is_rotated() {
         };
         let writers = scope.spawn(move || tests::at_once(&containers, run));
         for old in &files {
-            // As logrotate does: who has it open writes to it, who opens one makes a new one.
+            // logrotate does this: open files stay in use, and the next opening creates a new file.
             assert!(tests::eventually(|| log(&host).exists()));
             fs::rename(log(&host), old).unwrap();
         }
@@ -266,7 +266,7 @@ fn lines_of_32_writers_at_once_stay_whole_while_the_file_is_rotated() {
     }
 }
 
-/// Of an ADD and a DEL by each.
+/// Rounds of an ADD and a DEL for each container.
 const ROUNDS: usize = 4;
 
 #[test]

@@ -1,4 +1,4 @@
-//! loopback: every verb, and what must never happen to the host's own `lo`.
+//! loopback: every verb, and that the host's own `lo` never changes.
 
 use serde_json::{Value, json};
 use tests::{Host, Place, Sandbox};
@@ -8,7 +8,7 @@ fn is_up(place: &impl Place) -> bool {
     flags.as_array().unwrap().contains(&json!("UP"))
 }
 
-/// A sandbox whose `lo` was brought up by ADD.
+/// Returns a sandbox in which ADD brought `lo` up.
 fn attached(host: &Host) -> (Sandbox, Value) {
     let a = host.sandbox("a");
     let result = host.loopback().add(&a);

@@ -1,4 +1,4 @@
-//! cnitool migrate: what the reference has in the firewall is told, and removed where nobody uses it.
+//! cnitool migrate: it lists the reference's firewall rules and removes unused ones.
 
 use std::fs;
 
@@ -6,28 +6,28 @@ use serde_json::json;
 use tests::traffic::{tcp, tcp_by_port};
 use tests::{Chain, Host, Place as _, REFERENCE, Removal};
 
-/// bridge and portmap, with masquerading, as both have it.
+/// Returns bridge and portmap with masquerading, as both implementations support them.
 fn chain(host: &Host, port: u16) -> Chain<'_> {
     let chain =
         Chain::new(host, &["bridge", "portmap"]).with("bridge", "macspoofchk", &json!(false));
     chain.with_ports([port, port])
 }
 
-/// The lines that it prints.
+/// Returns the lines of cnitool's output.
 fn migrate(host: &Host, words: &[&str]) -> Vec<String> {
     let outcome = host.tool().run(words).run();
     assert!(outcome.status.success(), "{outcome:#?}");
     outcome.stdout.lines().map(str::to_owned).collect()
 }
 
-/// How many lines of `told` begin with this state and speak of this container.
+/// Returns how many lines of `told` begin with this state and name this container.
 fn count(told: &[String], state: &str, container: &str) -> usize {
     let owner = format!("id: \"{container}\"");
     let is_it = |line: &&String| line.starts_with(&format!("{state} ")) && line.contains(&owner);
     told.iter().filter(is_it).count()
 }
 
-/// What iptables of both families holds, without counters and comments.
+/// Returns the rules of iptables in both families, without counters and comments.
 fn saved(host: &Host) -> String {
     let programs = ["iptables-save", "ip6tables-save"];
     let texts = programs.map(|it| host.run(it, &["-t", "nat"]));
@@ -51,7 +51,7 @@ fn chains_of_pods_that_are_gone_go_and_those_of_the_living_stay() {
     fs::remove_file(host.tool().remembered("pods", &b)).unwrap();
 
     let told = migrate(&host, &["migrate"]);
-    // A chain for ports and one for masquerading, in each family.
+    // Each family has a chain for ports and one for masquerading.
     assert_eq!(
         (count(&told, "living", "a"), count(&told, "gone", "b")),
         (4, 4),
@@ -72,7 +72,7 @@ fn chains_of_pods_that_are_gone_go_and_those_of_the_living_stay() {
         tcp(&a, &outside, "192.0.2.2"),
         Some("192.0.2.1".parse().unwrap())
     );
-    // Whoever has the port next is reached.
+    // The port's next holder is reachable.
     of_b.add(&c).unwrap();
     assert!(tcp_by_port(&outside, "192.0.2.1:8081", (&c, 80)).is_some());
     assert_eq!(migrate(&host, &["migrate", "--remove"]).len(), 4);
@@ -104,7 +104,7 @@ fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
     let result = chain.by_reference().add(&a).unwrap();
     host.tool().remember("pods", (&a, &result));
     chain.remove(Removal::Del, (&a, &result)).unwrap();
-    // The cache is there, the sandbox is not.
+    // The cache exists, the sandbox does not.
     a.remove();
     let told = migrate(&host, &["migrate", "--remove"]);
     let shared = told
@@ -115,7 +115,7 @@ fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
         (4, 2),
         "{told:#?}"
     );
-    // The reference leaves empty chains of the kernel's own, which iptables shows in any case.
+    // The reference leaves empty built-in chains, which iptables shows in any case.
     assert_eq!(user_rules(&saved(&host)), user_rules(&before));
     assert!(migrate(&host, &["migrate"]).is_empty());
     let b = host.sandbox("b");
@@ -123,7 +123,7 @@ fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
     assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&b, 80)).is_some());
 }
 
-/// A node may have had the one before the other.
+/// A node may have used both variants of iptables in turn.
 #[test]
 fn both_places_where_iptables_keeps_its_tables_are_looked_at() {
     let host = Host::new();
@@ -138,7 +138,7 @@ fn both_places_where_iptables_keeps_its_tables_are_looked_at() {
     assert_eq!(migrate(&host, &["migrate"]), lines("gone"));
     assert_eq!(migrate(&host, &["migrate", "--remove"]), lines("removed"));
     assert!(migrate(&host, &["migrate"]).is_empty());
-    // Of a family whose table nobody made, none is made by looking.
+    // Reading must not create the table of an unused family.
     let made = fs::read_to_string("/proc/net/ip6_tables_names");
     assert_eq!(made.unwrap_or_default(), "");
 }
@@ -165,7 +165,7 @@ fn a_lease_keeps_what_the_cache_knows_nothing_of() {
     assert_eq!(count(&told, "removed", "a"), 4, "{told:#?}");
 }
 
-/// As Multus attaches one: `static` leases nothing, and the result is cached elsewhere.
+/// Multus attaches pods like this: `static` leases nothing, and the cache is elsewhere.
 #[test]
 fn a_pod_that_only_its_link_tells_of_keeps_its_ports() {
     let host = Host::new();
@@ -187,7 +187,7 @@ fn a_pod_that_only_its_link_tells_of_keeps_its_ports() {
         "{told:#?}"
     );
     assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
-    // The address of a pod that is gone is leased by another one: what is left of the first goes.
+    // Another pod leases the address of the deleted one; the rules of the deleted pod are removed.
     host.end(&a);
     let next = chain(&host, 8082);
     let next = next.with("bridge", "ipam.dataDir", &json!("/var/lib/cni/networks"));
@@ -205,7 +205,7 @@ fn a_pod_that_only_its_link_tells_of_keeps_its_ports() {
     );
 }
 
-/// An operator's pod sees the cache, and not the namespaces that it names.
+/// An operator's pod sees the cache but not the namespaces in it.
 #[test]
 fn a_link_keeps_what_a_cache_without_sandboxes_takes_for_gone() {
     let host = Host::new();
@@ -214,7 +214,7 @@ fn a_link_keeps_what_a_cache_without_sandboxes_takes_for_gone() {
     let (of_a, of_b) = (chain(&host, 8080), chain(&host, 8081));
     let result = of_a.by_reference().add(&a).unwrap();
     host.tool().remember("pods", (&a, &result));
-    // The bridge is ours already, the ports are not.
+    // The bridge is ours already, the ports are the reference's.
     let result = of_b.add_first(1, &b).unwrap();
     let of_b = of_b.by_reference();
     of_b.call(1, "ADD", (&b, &result)).ok();
@@ -277,7 +277,7 @@ fn nothing_is_removed_where_it_cannot_be_told_what_lives() {
     assert_eq!(saved(&host), before);
 }
 
-/// As the reference 1.9.1 makes them where it is told to, or finds no iptables.
+/// Tables of the reference 1.9.1, which it creates if configured so or without iptables.
 const TABLES: &str = r#"
     table ip cni_hostport {
         chain hostports {
@@ -315,7 +315,7 @@ const TABLES: &str = r#"
     }
 "#;
 
-/// `printf TEXT | sha512sum | cut -c 1-16`
+/// Runs `printf TEXT | sha512sum | cut -c 1-16`.
 fn digits(host: &Host, text: &str) -> String {
     let script = format!("printf %s '{text}' | sha512sum | cut -c 1-16");
     host.run("sh", &["-c", &script]).trim().to_owned()
@@ -375,7 +375,7 @@ fn a_host_that_never_had_the_reference_is_told_so() {
     );
     assert!(outcome.status.success() && outcome.stdout.is_empty());
     host.snapshot().assert_same_as(&before);
-    // Without iptables and nft there can be nothing of it either.
+    // Without iptables and nft there can be no such rules.
     let bare = host.tool().run(&["migrate"]).env("PATH", REFERENCE);
     assert!(bare.run().status.success());
 }

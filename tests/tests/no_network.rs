@@ -1,4 +1,4 @@
-//! What `crates/when-a-pod-has-no-network.md` quotes is what the plugins say.
+//! The quotes in `crates/when-a-pod-has-no-network.md` are the plugins' messages.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn page() -> String {
     fs::read_to_string(path.join("../crates/when-a-pod-has-no-network.md")).unwrap()
 }
 
-/// The words in backticks of the first column of the first table.
+/// Returns the words in backticks in the first column of the first table.
 fn quoted(page: &str) -> Vec<String> {
     let rows = page
         .lines()
@@ -23,7 +23,7 @@ fn quoted(page: &str) -> Vec<String> {
     quoted.map(str::to_owned).collect()
 }
 
-/// What is said by an ADD for a sandbox `b`, of standard output and standard error.
+/// Returns the output of an ADD for a sandbox `b` on standard output and standard error.
 fn said(host: &Host, network: &Network<'_>) -> String {
     let outcome = network.on("ADD", &host.sandbox("b")).run();
     let said = match serde_json::from_str::<Value>(&outcome.stdout) {
@@ -33,7 +33,7 @@ fn said(host: &Host, network: &Network<'_>) -> String {
     said + &outcome.stderr
 }
 
-/// What ADDs say that fail, or do not do what was meant.
+/// Returns the messages of ADDs that fail or do not do what the operator wanted.
 fn all_that_is_said() -> String {
     let host = Host::new();
     let a = host.sandbox("a");

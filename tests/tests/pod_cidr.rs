@@ -1,5 +1,4 @@
-//! host-local: addresses from the node's pod CIDRs, as flannel or an administrator
-//! writes them down.
+//! host-local: addresses from the node's pod CIDRs, in flannel's or an administrator's file.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! portmap: a second ADD of an attachment that has ports already.
+//! portmap: a second ADD of an attachment with ports.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ fn rules(host: &Host) -> String {
     host.run("nft", &["list", "table", "inet", "cni-portmap"])
 }
 
-/// Rules and record, which have to be as they were.
+/// Returns the rules and the record, which must not change.
 fn all(host: &Host) -> [String; 2] {
     [rules(host), fs::read_to_string(RECORD).unwrap()]
 }
@@ -25,7 +25,7 @@ fn serves(host: &Host, port: u16, (pod, at): (&Sandbox, u16)) -> bool {
     tcp_by_port(host, &format!("127.0.0.1:{port}"), (pod, at)).is_some()
 }
 
-/// A pod with ports 8080 and 8081, and another one with 9090.
+/// Attaches a pod with ports 8080 and 8081, and another one with 9090.
 fn pods<'h>(host: &'h Host, ports: &Ports<'h>) -> (Network<'h>, Sandbox, Sandbox) {
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let portmap = ports.add(&a, &["8080:80", "8081:81"]);
@@ -82,7 +82,7 @@ fn what_the_second_add_does_not_ask_for_goes_with_it() {
     assert!(!rules(&host).contains("cni:"), "{}", rules(&host));
 }
 
-/// By what remains of it where nobody wrote down, or what was written is lost or torn.
+/// The second ADD uses the remaining rules if the record is missing, lost or truncated.
 #[test]
 fn the_second_add_finds_what_no_record_lists() {
     let host = Host::new();

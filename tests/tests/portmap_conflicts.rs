@@ -1,4 +1,4 @@
-//! portmap: ports that somebody has already.
+//! portmap: ports with another holder.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use tests::traffic::{tcp_by_port, udp_by_port};
 use tests::{Host, Place as _, Ports, Sandbox};
 
-/// Two pods, of which the first has these ports.
+/// Returns two pods; the first one has these ports.
 fn pods<'h>(host: &'h Host, taken: &[&str]) -> (Ports<'h>, Sandbox, Sandbox) {
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let ports = host.ports();
@@ -115,7 +115,7 @@ fn ports_of_a_sandbox_that_is_gone_are_taken_over() {
         assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&b, 80)).is_some());
         assert!(!rules(&host).contains(&owner), "nothing of it is left");
         assert_eq!(records(), [format!("cni:pods:b{number}:eth0")]);
-        // The late DEL of the one that is gone takes nothing from the other.
+        // A late DEL of the deleted pod takes nothing from the other one.
         ports.forgotten(&a).ok();
         assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&b, 80)).is_some());
         taking.del(&b);
@@ -131,7 +131,7 @@ fn what_cannot_be_told_counts_as_alive() {
     let record = "/run/cni/portmap/cni:pods:a:eth0";
     let known = fs::read_to_string(record).unwrap();
     a.remove();
-    // What cannot be followed to its end may lead to a namespace, even for root.
+    // A path that cannot be resolved may lead to a namespace, even for root.
     symlink("loop", "/run/netns/loop").unwrap();
     for unknown in [
         known.replace("/run/netns/a", "/run/netns/loop"),
@@ -193,7 +193,7 @@ fn a_port_on_which_the_host_listens_is_served_by_the_pod() {
     portmap.with("cniVersion", "1.1.0").call("STATUS").ok();
 }
 
-/// As when a machine lost its leases and not its rules.
+/// The machine lost its leases but not its rules.
 #[test]
 fn ports_of_a_pod_that_is_gone_do_not_lead_into_the_one_that_has_its_address_now() {
     let host = Host::new();

@@ -1,9 +1,9 @@
-//! portmap: whichever system call of an ADD, DEL or GC fails, and wherever it is killed, nothing of
-//! the pod is left in the end.
+//! portmap: nothing of the attachment is left, whichever system call of ADD, DEL or GC fails and
+//! wherever it is killed.
 //!
-//! An ADD that fails leaves nothing by itself; one that is killed, nothing after DEL or GC; one that
-//! succeeds all the same passes CHECK. The tables without elements, the bridge and its sysctls stay,
-//! as they do after the first pod. What strace cannot single out is told in `tests::faults`.
+//! A failed ADD itself leaves nothing. A killed ADD leaves nothing after DEL or GC. An ADD that
+//! succeeds despite the fault passes CHECK. Tables without elements, the bridge and its sysctls
+//! stay, as after the first attachment. `tests::faults` describes what strace cannot single out.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use tests::points::Attack;
 use tests::tally::{Ended, Tally};
 use tests::{Host, Network, Place as _, Ports, Sandbox};
 
-/// Two ports, of both families, with everything that keeps neighbours and 127.0.0.1 apart.
+/// Two ports in both families, with all rules that protect 127.0.0.1 from neighbours.
 const PORTMAP: Subject = Subject {
     name: "portmap",
     chain: &["bridge", "portmap"],
@@ -62,7 +62,7 @@ fn a_removal_that_is_killed_is_made_up_for_by_the_next_one() {
     torture(PORTMAP, (Moment::Removal, Attack::Kill), (90, 6));
 }
 
-/// An attachment with ports, and an ADD of it with others and under other conditions.
+/// An attachment with ports, and an ADD of it with other ports and conditions.
 struct Again<'h> {
     host: &'h Host,
     a: Sandbox,
@@ -89,7 +89,7 @@ impl<'h> Again<'h> {
         }
     }
 
-    /// Rules and records; those that were never whole are overwritten or removed later.
+    /// Returns rules and records; incomplete records are overwritten or removed later.
     fn all(&self) -> String {
         let rules = self.host.run("nft", &["list", "ruleset"]);
         let mut records = records();
@@ -98,9 +98,9 @@ impl<'h> Again<'h> {
         rules + &records.collect::<String>()
     }
 
-    /// A second ADD that meets the fault: it leaves what the first one did, unless it succeeds or
-    /// is killed. In every other turn the first one, done again, makes all as it was. DEL removes
-    /// all.
+    /// Runs a second ADD with the fault. It must leave the first one's work alone, unless it
+    /// succeeds or is killed. In every other turn a repetition of the first ADD restores
+    /// everything. DEL removes everything.
     fn attempt(&self, fault: &Fault, turn: usize) -> (Ended, Result<(), String>) {
         self.first.add(&self.a);
         let before = self.all();

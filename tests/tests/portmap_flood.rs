@@ -1,11 +1,11 @@
-//! portmap beside a flood of connections that the kernel tracks, as any client of the host can cause.
+//! portmap during a flood of tracked connections, which any client of the host can cause.
 
 use std::net::{Ipv4Addr, UdpSocket};
 
 use tests::faults::Trace;
 use tests::{Host, Network, Place, Sandbox};
 
-/// Sends a datagram from each of so many ports of `client` to the host's port 8053.
+/// Sends a datagram from all ports of `client` at these addresses to the host's port 8053.
 fn flood(client: &Sandbox, addresses: std::ops::RangeInclusive<u8>) {
     for last in addresses.clone() {
         client.ip(&format!("address add 192.0.2.{last}/24 dev outside"));
@@ -26,7 +26,7 @@ fn tracked(text: &str) -> usize {
     table.lines().filter(|line| line.contains(text)).count()
 }
 
-/// A pod has a port, so that the kernel tracks connections, and another one is attached.
+/// Attaches a pod with a port, so the kernel tracks connections, and a second pod.
 fn attach<'h>(host: &'h Host, mappings: &[&str]) -> (Sandbox, Sandbox, Network<'h>) {
     let outside = host.outside();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
@@ -48,7 +48,7 @@ fn add_with_a_udp_port_is_not_told_of_each_connection() {
     let add = received("ADD");
     assert_eq!(tracked("dport=8053"), 0);
     let among_many = [add, received("DEL")];
-    // A connection is told in 150 bytes and more.
+    // The kernel needs at least 150 bytes to describe a connection.
     let growth = [0, 1].map(|it| among_many[it].saturating_sub(among_none[it]));
     assert!(
         growth.iter().all(|it| *it < 1000),
@@ -56,12 +56,12 @@ fn add_with_a_udp_port_is_not_told_of_each_connection() {
     );
 }
 
-/// As on kernels before 6.11, which delete nothing by a filter.
+/// Kernels before 6.11 do not delete by a filter.
 #[test]
 fn where_connections_are_listed_memory_does_not_grow_with_them() {
     let host = Host::new();
     let (outside, a, portmap) = attach(&host, &["8053:53/udp"]);
-    // Whether an address among so many is meant cannot be asked of the kernel.
+    // The kernel cannot filter by so many addresses.
     host.ip("route add local 198.51.100.0/24 dev lo");
     flood(&outside, 101..=102);
     assert!(tracked("dport=8053") > 30_000);

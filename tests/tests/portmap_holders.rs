@@ -1,7 +1,7 @@
-//! portmap: whether the sandbox that has a port is gone, by all that can be known of it.
+//! portmap: evidence that the sandbox of a port's holder was deleted.
 //!
-//! `CNI_NETNS` may be a mount of the runtime's own, or a way in by some process; the host's end of
-//! the pair ends with the sandbox.
+//! `CNI_NETNS` may be a runtime's own mount, or a path through a process. The host's end of the
+//! pair disappears with the sandbox.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tests::traffic::{Connection, tcp_by_port};
 use tests::{Host, Network, Place as _, Ports, Sandbox, eventually};
 
-/// Pod `a`, which has port 8080 and is known by another path, and `b`, which asks for it.
+/// Pod `a`, which has port 8080 and is known by another path, and pod `b`, which asks for the port.
 struct Rivals<'h> {
     host: &'h Host,
     ports: Ports<'h>,
@@ -22,7 +22,8 @@ struct Rivals<'h> {
 }
 
 impl<'h> Rivals<'h> {
-    /// `path` makes the path that `a` is known by, and `result` what portmap is told of it.
+    /// Creates the pods. `path` returns the path of `a`, and `result` changes the result that
+    /// portmap receives.
     fn new(
         host: &'h Host,
         path: impl FnOnce(&Sandbox) -> PathBuf,
@@ -48,7 +49,7 @@ impl<'h> Rivals<'h> {
         tcp_by_port(self.host, "127.0.0.1:8080", (pod, 80)).is_some()
     }
 
-    /// Nothing of `a` is left, whose sandbox ends with somebody else.
+    /// Waits until the sandbox of `a` has ended and nothing of it is left.
     fn has_ended(&self) {
         let ports = || self.host.ip_json("link show master cni0");
         assert!(eventually(|| ports().len() == 1));
@@ -73,7 +74,7 @@ impl<'h> Rivals<'h> {
     }
 }
 
-/// The container's link and, of the host's, these.
+/// Returns a result with the container's link and these links of the host.
 fn with_host_links(mut result: Value, names: &[&str]) -> Value {
     let container_link = result["interfaces"][2].take();
     let host_links = names.iter().map(|name| json!({"name": name}));
@@ -84,7 +85,7 @@ fn with_host_links(mut result: Value, names: &[&str]) -> Value {
     result
 }
 
-/// As a plugin tells it that makes no pair, such as macvlan.
+/// Returns the result of a plugin without a pair, such as macvlan.
 fn without_host_links(result: Value) -> Value {
     with_host_links(result, &[])
 }
@@ -117,7 +118,7 @@ fn a_process_that_ends_before_its_sandbox_frees_nothing() {
     rivals.expect_taken_over();
 }
 
-/// As where the number of a process is used again.
+/// The kernel reuses the number of a process.
 #[test]
 fn a_way_that_leads_elsewhere_now_says_nothing() {
     let host = Host::new();
@@ -174,7 +175,7 @@ fn without_a_link_of_the_host_a_process_that_is_gone_frees_nothing() {
     rivals.expect_refused();
 }
 
-/// As administrators do it who want `ip netns exec`.
+/// Administrators create such links for `ip netns exec`.
 #[test]
 fn a_symbolic_link_to_a_way_is_no_mount() {
     let host = Host::new();
@@ -208,7 +209,7 @@ fn a_link_that_leads_elsewhere_is_no_witness() {
     rivals.expect_refused();
 }
 
-/// As an earlier version of the plugin wrote it.
+/// An earlier version of the plugin wrote such records.
 #[test]
 fn a_record_without_a_link_of_the_host_is_read() {
     let host = Host::new();
@@ -226,13 +227,13 @@ fn a_record_without_a_link_of_the_host_is_read() {
     rivals.asks.add(&rivals.b);
 }
 
-/// A connection from the client's port 4000 to port 8080 of the host, where `pod` listens.
+/// Opens a connection from the client's port 4000 to port 8080 of the host, on which `pod` listens.
 fn connect(outside: &Sandbox, pod: &Sandbox) -> Option<Connection> {
     Connection::open_from((outside, "192.0.2.2:4000"), "192.0.2.1:8080", (pod, 80))
 }
 
-/// The kernel would go on to translate as it did for the client's first connection. The second time
-/// somebody else asked in vain before, for another port as well.
+/// The kernel would continue the translation of the client's first connection. In the second case
+/// another pod has asked for the port, and for another one, in vain before.
 #[test]
 fn a_client_of_a_sandbox_that_is_gone_reaches_the_next_one_from_the_same_port() {
     for is_asked_for_in_vain in [false, true] {
@@ -243,7 +244,7 @@ fn a_client_of_a_sandbox_that_is_gone_reaches_the_next_one_from_the_same_port() 
         ports.add(&a, &["8080:80"]);
         let mut connection = connect(&outside, &a).unwrap();
         assert!(connection.carries());
-        // Neither side hears of the end of the other.
+        // Neither side is notified of the other's end.
         outside.ip("link set outside down");
         a.ip("link delete eth0");
         connection.vanish();

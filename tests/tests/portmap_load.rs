@@ -1,4 +1,4 @@
-//! portmap: many at once.
+//! portmap: many concurrent ADDs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ const PORTS: u16 = 5;
 const PROCESSES: usize = 16;
 const PORTS_OF_ONE: u16 = 6_000;
 
-/// The ports of the pod with this number: host and container differ for every one.
+/// Returns the ports of the pod with this number: host and container ports all differ.
 fn mappings(pod: u16) -> Vec<String> {
     (0..PORTS)
         .map(|port| format!("{}:{}", host_port(pod, port), 80 + port))
@@ -25,8 +25,8 @@ fn host_port(pod: u16, port: u16) -> u16 {
     10_000 + pod * PORTS + port
 }
 
-/// Does `work` for each of `count` numbers, by so many threads, each of which runs a process at a
-/// time in the namespaces of the host.
+/// Runs `work` for each of `count` numbers on several threads. Each thread runs one process at a
+/// time in the host's namespaces.
 fn at_once(count: usize, work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -59,7 +59,7 @@ fn two_hundred_sandboxes_with_five_ports_each_come_and_go_at_once() {
     let pods: Vec<_> = (0..SANDBOXES)
         .map(|pod| (pod, host.sandbox(&format!("p{pod}"))))
         .collect();
-    // The bridge's own ADDs at once are another test's subject.
+    // Another test covers concurrent ADDs of the bridge.
     let attached: Vec<_> = pods
         .iter()
         .map(|(pod, it)| attach(&ports, *pod, it))
@@ -88,7 +88,7 @@ fn two_hundred_sandboxes_with_five_ports_each_come_and_go_at_once() {
     assert_eq!(std::fs::read_dir("/run/cni/portmap").unwrap().count(), 0);
 }
 
-/// Of many who ask for one port at once, one gets it, and the others are told who.
+/// One of many concurrent requests gets the port; the other ones report the holder.
 #[test]
 fn one_of_many_gets_the_port() {
     let host = Host::new();
@@ -138,7 +138,8 @@ fn a_pod_may_have_a_thousand_ports() {
     assert!(!listed.contains("cni:"), "{listed}");
 }
 
-/// The second ADD looks up as many ports again, and replaces each: at most some times the work of the first.
+/// The second ADD looks up as many ports again and replaces each, so it takes a small multiple of
+/// the first one's time.
 #[test]
 fn a_second_add_of_many_ports_takes_little_longer_than_the_first() {
     let host = Host::new();
@@ -165,7 +166,7 @@ fn a_second_add_of_many_ports_takes_little_longer_than_the_first() {
     }
 }
 
-/// Which ports are of single addresses is listed by who asks for a port of every address, once.
+/// An ADD that asks for ports of all addresses lists ports of single addresses once.
 #[test]
 fn more_ports_are_not_told_more_of_those_of_others() {
     let host = Host::new();

@@ -1,5 +1,5 @@
-//! portmap: 127.0.0.1 reaches pods by the host's ports, and pods never reach what listens there alone
-//! (CVE-2020-8558).
+//! portmap: 127.0.0.1 reaches pods through host ports, and pods never reach servers that listen
+//! only there (CVE-2020-8558).
 
 use std::fs;
 
@@ -12,13 +12,13 @@ fn route_localnet(host: &Host) -> String {
     host.sysctl("net/ipv4/conf/cni0/route_localnet").unwrap()
 }
 
-/// The pod's root has it send what is for 127.0.0.0/8 to the host.
+/// Makes the pod send packets for 127.0.0.0/8 to the host, as its root can.
 fn turn(pod: &Sandbox) {
     pod.set_sysctl("net/ipv4/conf/all/route_localnet", "1");
     pod.ip("route add 127.0.0.0/8 via 10.1.0.1");
 }
 
-/// A client in `pod` reaches a server of the host on 127.0.0.1, by TCP and by UDP.
+/// Returns whether a client in `pod` reaches a server of the host on 127.0.0.1, by TCP and by UDP.
 fn intrudes(pod: &Sandbox, host: &Host) -> [bool; 2] {
     [
         tcp(pod, host, "127.0.0.1").is_some(),
@@ -52,7 +52,7 @@ fn pods_do_not_reach_localhost_before_and_after_a_flush_of_all_rules() {
         assert_eq!(intrudes(&a, &host), [true; 2], "it is real");
         ports.add(&b, &["8081:80"]);
         assert_eq!(intrudes(&a, &host), [false; 2]);
-        // Each of both guards suffices.
+        // Either of the two protections suffices.
         host.ip("xfrm policy flush");
         assert_eq!(intrudes(&a, &host), [false; 2]);
     }
@@ -99,7 +99,7 @@ fn route_localnet_goes_back_with_the_last_port_that_127_0_0_1_reaches() {
     assert_eq!(intrudes(&c, &host), [false; 2]);
 }
 
-/// By GC, by a second ADD without such a port, and by DEL of an attachment whose record is lost.
+/// Cases: GC, a second ADD without such a port, and DEL of an attachment whose record is lost.
 #[test]
 fn route_localnet_goes_back_however_the_ports_end() {
     let end_by: [fn(&Ports<'_>, &Sandbox); 3] = [
@@ -144,7 +144,7 @@ fn route_localnet_that_another_program_set_stays() {
     assert_eq!(route_localnet(&host), "1");
 }
 
-/// Another attachment joins as the last one leaves, again and again.
+/// Another attachment joins while the last one leaves, repeatedly.
 #[test]
 fn route_localnet_is_1_where_an_add_and_the_last_del_meet() {
     let host = Host::new();
@@ -164,12 +164,12 @@ fn route_localnet_is_1_where_an_add_and_the_last_del_meet() {
     }
 }
 
-/// There is a record of it.
+/// Returns whether the pod has a record.
 fn is_attached(pod: &Sandbox) -> bool {
     fs::exists(format!("/run/cni/portmap/cni:pods:{}:eth0", pod.name())).unwrap()
 }
 
-/// As clients that are bound to an address of their own, to be told apart.
+/// Some clients bind to an address of their own, to be distinguished.
 #[test]
 fn a_client_of_any_address_in_127_0_0_0_8_is_answered() {
     let host = Host::new();
@@ -181,7 +181,7 @@ fn a_client_of_any_address_in_127_0_0_0_8_is_answered() {
     }
 }
 
-/// As of a name server of the node for its pods.
+/// A node's name server for its pods uses such an address.
 #[test]
 fn a_port_of_all_addresses_leaves_link_local_ones_to_the_host() {
     let host = Host::new();

@@ -1,4 +1,4 @@
-//! portmap beside others who translate, forward and drop.
+//! portmap beside other programs that translate, forward and drop.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// As kube-proxy has it: a Service that has the port of the host, too, leads to `pod`.
+/// Creates a Service like kube-proxy, with the host port's number, that leads to `pod`.
 fn make_service(host: &Host, service: &str, pod: &str) {
     let commands = format!(
         "add table ip kube-proxy
@@ -24,7 +24,7 @@ fn make_service(host: &Host, service: &str, pod: &str) {
     host.run("nft", &[&commands.replace('\n', ";")]);
 }
 
-/// The names of pods that answer at port 80, of which one was asked by port 8080.
+/// Returns the names of pods that answer at port 80 to a request to port 8080.
 fn answering(client: &impl tests::Place, target: &str, pods: [&Sandbox; 2]) -> Vec<String> {
     let answers = |pod: &&&Sandbox| tcp_by_port(client, target, (**pod, 80)).is_some();
     let answering = pods.iter().filter(answers);
@@ -49,7 +49,7 @@ fn services_come_first_whoever_was_made_first() {
             service();
         }
         assert_eq!(answering(&outside, "192.0.2.1:8080", [&a, &b]), ["b"]);
-        // Answers within a bridge pass netfilter, or are not understood.
+        // Answers within a bridge need netfilter, or the client does not recognize them.
         if host.show_bridged_frames(true) {
             assert_eq!(answering(&a, "192.0.2.1:8080", [&a, &b]), ["b"]);
         }
@@ -58,7 +58,7 @@ fn services_come_first_whoever_was_made_first() {
     }
 }
 
-/// In this mode a Service's addresses are the host's, and are caught by ports of the host.
+/// In IPVS mode a Service's addresses are local to the host, so host ports catch them.
 #[test]
 fn services_of_ipvs_are_left_alone_where_the_conditions_say_so() {
     for (conditions, is_caught) in [
@@ -81,7 +81,7 @@ fn services_of_ipvs_are_left_alone_where_the_conditions_say_so() {
     }
 }
 
-/// A firewall that drops what it was not told to forward, and what it has to be told.
+/// Shows which connections a dropping firewall must be configured to forward.
 #[test]
 fn a_firewall_that_drops_forwards_translated_connections_if_it_is_told_to() {
     let host = Host::new();
@@ -106,7 +106,8 @@ fn a_firewall_that_drops_forwards_translated_connections_if_it_is_told_to() {
     assert_eq!(works(), [true; 3]);
 }
 
-/// What only a Service leads to a pod keeps its client, ports of the host or not.
+/// A connection that only a Service translates keeps its client address, with or without host
+/// ports.
 #[test]
 fn clients_of_a_service_are_seen_as_what_they_are() {
     let host = Host::new();
@@ -121,7 +122,7 @@ fn clients_of_a_service_are_seen_as_what_they_are() {
     assert_eq!(seen, Some(address("10.1.0.3")));
 }
 
-/// A node that switches without a restart keeps what the reference made, and its pods.
+/// A node that switches without a restart keeps the reference's rules and pods.
 #[test]
 fn pods_of_the_reference_keep_their_ports_beside_ours() {
     let host = Host::new();
@@ -140,8 +141,8 @@ fn pods_of_the_reference_keep_their_ports_beside_ours() {
     assert!(tcp_by_port(&outside, "192.0.2.1:8081", (&b, 80)).is_some());
 }
 
-/// As nftables.service and many an administrator do it. One comment that nft(8) finds too long, or
-/// that ends before its end, would keep the whole firewall from being loaded.
+/// nftables.service and many administrators do this. A single comment that is too long for nft(8),
+/// or has an early end, would prevent it from loading the whole firewall.
 #[test]
 fn rules_that_were_saved_can_be_loaded_again_whatever_the_names() {
     let host = Host::new();

@@ -1,4 +1,4 @@
-//! portmap: its table in `nf_tables`, as others left it.
+//! portmap: its table in `nf_tables` after changes by other programs.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use tests::traffic::tcp_by_port;
 use tests::{Host, Place as _, eventually};
 
-/// As `nft --echo chain … '{ policy drop; }'` of an administrator who took it for another chain.
+/// An administrator runs `nft --echo chain … '{ policy drop; }'` on the wrong chain.
 #[test]
 fn a_policy_that_drops_is_found_by_check_and_repaired_by_add() {
     for chain in ["prerouting", "output", "postrouting", "martians"] {
@@ -33,7 +33,7 @@ fn a_policy_that_drops_is_found_by_check_and_repaired_by_add() {
     }
 }
 
-/// A program that keeps a table for itself as long as it runs.
+/// A program that owns a table while it runs.
 struct Owner(Child);
 
 impl Owner {

@@ -1,12 +1,11 @@
-//! portmap: elements of attachments of which there is no record, as a ruleset has them that was saved and is loaded
-//! at boot.
+//! portmap: elements of attachments without a record, as in a saved ruleset that is loaded at boot.
 
 use std::fs;
 
 use tests::traffic::tcp_by_port;
 use tests::{Host, Network, Place as _, Ports, Sandbox};
 
-/// Pod `a` had port 8080 in the boot before; its elements are there, and nothing else.
+/// Simulates a reboot: pod `a` had port 8080 in the previous boot, and only its elements are there.
 fn rebooted(host: &Host) {
     let a = host.sandbox("before");
     let ports = host.ports();
@@ -50,7 +49,7 @@ fn ports_of_the_boot_before_are_free() {
     expect_taken_over(&host, &asks, (&b, "before"));
 }
 
-/// The address that the port led to is that of another pod now, or of none beside others.
+/// The target address of the port belongs to another pod now, or to none while other pods exist.
 #[test]
 fn ports_of_the_boot_before_are_free_beside_pods_of_this_one() {
     let host = Host::new();
@@ -77,7 +76,7 @@ fn a_pod_that_lives_without_a_record_keeps_its_ports_by_its_link() {
     expect_taken_over(&host, &asks, (&b, "a"));
 }
 
-/// Its link has no tag.
+/// The reference's link has no tag.
 #[test]
 fn a_pod_that_the_reference_joined_keeps_its_ports_without_a_record() {
     let host = Host::new();
@@ -94,7 +93,7 @@ fn a_pod_that_the_reference_joined_keeps_its_ports_without_a_record() {
     expect_taken_over(&host, &asks, (&b, "a"));
 }
 
-/// Its address is reached by a link of its own, as where a plugin makes no bridge.
+/// A link of its own leads to the pod's address, as with plugins that create no bridge.
 #[test]
 fn a_pod_behind_a_route_of_its_own_keeps_its_ports_without_a_record() {
     let host = Host::new();

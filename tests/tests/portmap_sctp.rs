@@ -1,4 +1,4 @@
-//! portmap: SCTP, for which the kernel may lack what it takes.
+//! portmap: SCTP, for which the kernel may lack support.
 
 use tests::traffic::{sctp_by_port, tcp_by_port};
 use tests::{Host, Place as _};

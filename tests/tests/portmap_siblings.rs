@@ -1,6 +1,7 @@
-//! portmap: a container on two networks, for both of which the runtime asks for the same ports, as podman does.
+//! portmap: a container on two networks, for which the runtime asks for the same ports, as podman
+//! does.
 //!
-//! Which network serves is seen by the address that 127.0.0.1 is masqueraded as.
+//! The address as which 127.0.0.1 is masqueraded shows which network serves.
 
 use std::fs;
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ const TWO: &str = "10.2.0.1";
 struct Container<'h> {
     host: &'h Host,
     a: Sandbox,
-    /// portmap of each, and its interface.
+    /// portmap of each network, and its interface.
     networks: [(Network<'h>, &'static str); 2],
 }
 
@@ -29,7 +30,7 @@ impl<'h> Container<'h> {
         Self::on(host, [&pods, &more], mappings)
     }
 
-    /// The pairs are there, the ports are not.
+    /// Creates the pairs but no ports.
     fn on(host: &'h Host, [pods, more]: [&Ports<'h>; 2], mappings: &[&str]) -> Self {
         let a = host.sandbox("a");
         let attach = |ports: &Ports<'h>, interface| {
@@ -53,7 +54,7 @@ impl<'h> Container<'h> {
         }
     }
 
-    /// The gateway of the network that serves, for TCP and UDP.
+    /// Returns the gateway of the serving network, for TCP and UDP.
     fn served_by(&self) -> [Option<IpAddr>; 2] {
         [
             tcp_by_port(self.host, "127.0.0.1:8080", (&self.a, 80)),
@@ -78,7 +79,7 @@ impl<'h> Container<'h> {
     }
 }
 
-/// The network `more`, on a bridge of its own.
+/// Returns the network `more` on a bridge of its own.
 fn more(host: &Host) -> Ports<'_> {
     let ranges = json!([[{"subnet": "10.2.0.0/24"}], [{"subnet": "fd00:2::/64"}]]);
     let ports = host.ports().named("more");
@@ -170,7 +171,7 @@ fn reload_knows_both() {
     }
 }
 
-/// All that `nft monitor` prints while it runs.
+/// A run of `nft monitor` and its output.
 struct Monitor {
     process: Child,
     file: PathBuf,
@@ -196,7 +197,7 @@ impl Monitor {
         fs::read_to_string(&self.file).unwrap()
     }
 
-    /// Up to now, transaction by transaction.
+    /// Returns the transactions so far.
     fn transactions(mut self, host: &Host) -> Vec<String> {
         host.run("nft", &["add table ip last; delete table ip last"]);
         assert!(eventually(|| self.heard().contains("delete table ip last")));
@@ -227,7 +228,7 @@ fn the_port_goes_over_in_one_transaction() {
     }
 }
 
-/// Each network's ports are for other packets; the chain of the one that stands by is used by nothing meanwhile.
+/// Each network's ports accept other packets; no rule uses the chain of the network that stands by.
 #[test]
 fn conditions_of_the_network_that_takes_over_hold() {
     let host = Host::new();
@@ -237,7 +238,7 @@ fn conditions_of_the_network_that_takes_over_hold() {
     let more = more(&host).with("conditionsV4", unless_from("192.0.2.2"));
     let container = Container::on(&host, [&pods, &more], &PORTS);
     container.add_both();
-    // A third attachment of another container takes the same chain along when it goes.
+    // A third attachment of another container deletes the same chain with its DEL.
     let b = host.sandbox("b");
     more.add(&b, &["9090:90"]);
     more.forgotten(&b).ok();
@@ -264,7 +265,7 @@ fn another_container_is_refused_by_the_name_of_the_one_that_serves() {
     asks.on("ADD", &b).error().expect(11, &["cni:more/a/eth1"]);
 }
 
-/// A container that lost one network without DEL keeps its ports by the other.
+/// A container that lost a network without DEL keeps its ports through the other network.
 #[test]
 fn a_first_network_that_is_gone_is_taken_over_at_once() {
     let host = Host::new();
@@ -277,7 +278,7 @@ fn a_first_network_that_is_gone_is_taken_over_at_once() {
     container.expect_served_by(TWO);
 }
 
-/// However the two meet, the port is served by the one that stays.
+/// The remaining network serves the port, however the two verbs overlap.
 #[test]
 fn an_add_beside_the_del_of_the_other_network_loses_no_port() {
     let host = Host::new();

@@ -1,4 +1,4 @@
-//! portmap: traffic by a host's port, from everywhere.
+//! portmap: traffic through a host port, from everywhere.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, TcpStream};
@@ -9,7 +9,7 @@ use tests::{Host, Place, Ports, Sandbox};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
 
-/// Another host, with an address in a second network and no way back to the pods.
+/// Returns another host with an address in a second network and no route to the pods.
 fn outside(host: &Host) -> Sandbox {
     let outside = host.outside();
     host.ip("address add 2001:db8::1/64 dev uplink nodad");
@@ -17,11 +17,11 @@ fn outside(host: &Host) -> Sandbox {
     outside
 }
 
-/// The host's addresses as others reach it.
+/// Addresses through which other hosts reach the host.
 const ADDRESSES: [&str; 4] = ["192.0.2.1", "10.1.0.1", "[2001:db8::1]", "[fd00:1::1]"];
 
-/// By tcp and udp, and by each of `addresses`, `client` reaches the pod; hands back where the pod
-/// saw it come from.
+/// Connects from `client` to the pod with TCP and UDP through each of `addresses`. Returns the
+/// source addresses that the pod saw.
 fn reach(client: &impl Place, addresses: &[&str], pod: &Sandbox) -> Vec<[Option<IpAddr>; 2]> {
     let seen = addresses.iter().map(|address| {
         [
@@ -36,7 +36,7 @@ fn both(address: &str) -> [Option<IpAddr>; 2] {
     [Some(address.parse().unwrap()); 2]
 }
 
-/// A chain on whose bridge netfilter sees bridged frames, or does not; `None` where it cannot.
+/// Returns a chain with netfilter seeing bridged frames or not; `None` if the kernel cannot.
 fn ports(host: &Host, bridged_frames: bool) -> Option<Ports<'_>> {
     let ports = host
         .ports()
@@ -67,8 +67,8 @@ fn the_host_reaches_the_pod_by_all_of_its_addresses_and_localhost() {
     assert_eq!(reach(&host, &["127.0.0.1"], &a), [both("10.1.0.1")]);
 }
 
-/// Where answers pass netfilter, pods are seen as what they are; elsewhere they could not
-/// understand the answers.
+/// If answers pass netfilter, the pod sees the client's own address. Otherwise the client could not
+/// recognize the answers, so it is masqueraded.
 #[test]
 fn other_pods_reach_the_pod_whether_or_not_bridged_frames_are_seen() {
     for (bridged_frames, v4, v6) in [
@@ -124,7 +124,7 @@ fn what_only_passes_by_keeps_its_port() {
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     host.ports().add(&a, &PORTS);
     host.ports().add(&b, &[]);
-    // The pod's own server on the same port number, on another host and on another pod.
+    // Servers on the same port number, on another host and in another pod.
     assert!(
         tcp_by_port(&b, "192.0.2.2:8080", (&outside, 8080)).is_none(),
         "no way back"
@@ -172,7 +172,7 @@ fn a_port_of_one_address_is_of_no_other() {
     assert!(!from_host("127.0.0.1:8080") && !from_host("127.0.0.1:8083"));
 }
 
-/// As where the pods' routes are in a table of their own.
+/// The pods' routes may be in a table of their own.
 #[test]
 fn a_pod_is_reached_by_whatever_table_its_route_is_in_and_without_one_that_is_said() {
     let host = Host::new();

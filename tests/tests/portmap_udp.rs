@@ -1,4 +1,5 @@
-//! portmap: datagrams whose senders began before a port was forwarded, or go on after it is not.
+//! portmap: datagrams of senders that started before a port was forwarded or continue after its
+//! removal.
 
 use std::io;
 use std::net::UdpSocket;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tests::traffic::{Connection, udp_by_port};
 use tests::{Host, Place as _, Sandbox};
 
-/// A sender that keeps its socket, and so its connection as the kernel tracks it.
+/// A sender that keeps its socket, and so its tracked connection.
 struct Sender(UdpSocket);
 
 impl Sender {
@@ -20,11 +21,11 @@ impl Sender {
         Self(socket)
     }
 
-    /// One datagram and its answer.
+    /// Sends a datagram and returns its answer.
     fn asks(&self) -> io::Result<String> {
         self.0.send(b"who?")?;
         let mut buffer = [0; 16];
-        // What came of the datagram before may be told first.
+        // An error of the previous datagram may be reported first.
         let len = self.0.recv(&mut buffer).or_else(|_| {
             self.0.send(b"who?")?;
             self.0.recv(&mut buffer)
@@ -33,7 +34,7 @@ impl Sender {
     }
 }
 
-/// Answers every datagram with its name for as long as the test runs.
+/// Answers every datagram with the server's name while the test runs.
 fn serve(place: &impl tests::Place, name: &'static str, port: u16) {
     let socket = place.enter(|| UdpSocket::bind(("0.0.0.0", port)).unwrap());
     std::thread::spawn(move || {
@@ -51,7 +52,7 @@ fn who_sent_to_the_host_before_reaches_the_pod_from_then_on_and_the_host_after()
         let outside = host.outside();
         let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
         let ports = host.ports();
-        // From the first port on, the kernel tracks every connection.
+        // The kernel tracks connections from the first port on.
         ports.add(&b, &["9090:90"]);
         serve(&host, "host", 8053);
         let sender = Sender::new(&outside, "192.0.2.1:8053");
@@ -122,7 +123,7 @@ fn senders_to_other_ports_and_addresses_are_left_alone() {
     assert!(!tracked().contains("dport=8053"), "{}", tracked());
 }
 
-/// Whoever asks a name server elsewhere must not hear of a pod that serves names here.
+/// A client of a name server elsewhere must not reach a pod that serves names here.
 #[test]
 fn what_goes_elsewhere_by_the_same_port_is_left_alone() {
     let host = Host::new();
@@ -141,7 +142,7 @@ fn what_goes_elsewhere_by_the_same_port_is_left_alone() {
     };
     assert_eq!(tracked(), 2);
     host.end(&a);
-    // Both are taken over.
+    // The new holder takes both over.
     ports.add(&b, &["8053:53/udp", "8053:53"]);
     assert_eq!(tracked(), 2);
     ports.forgotten(&b).ok();

@@ -1,4 +1,4 @@
-//! portmap: what the verbs leave, find and say.
+//! portmap: leftovers, checks and messages of the verbs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::traffic::tcp_by_port;
 use tests::{Host, Place as _};
 
-/// What our table holds, without what is the same for everybody.
+/// Returns the elements of the table.
 fn elements(host: &Host) -> String {
     let rules = host.run("nft", &["list", "ruleset"]);
     let lines = rules.lines().filter(|line| line.contains("cni:"));
@@ -287,7 +287,7 @@ fn what_cannot_be_mapped_is_said() {
     portmap.on("CHECK", &a).ok();
 }
 
-/// As in the reference: a container without addresses is none to fail for.
+/// The reference also succeeds for a container without addresses.
 #[test]
 fn ports_of_a_container_without_an_address_are_passed_over() {
     let host = Host::new();

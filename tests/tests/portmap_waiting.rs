@@ -1,5 +1,5 @@
-//! portmap: a port whose holder is about to go, as where a kubelet starts the successor of a pod that was deleted
-//! by force.
+//! portmap: a port whose holder is about to be deleted. A kubelet does this when it starts the
+//! successor of a force-deleted pod.
 
 use std::sync::Mutex;
 use std::thread;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tests::traffic::tcp_by_port;
 use tests::{Host, Invocation, Network, Outcome, Ports, Sandbox};
 
-/// Pod `old` has the port; `new` asks for it.
+/// Pod `old` has the port; pod `new` asks for it.
 struct Pods<'h> {
     host: &'h Host,
     ports: Ports<'h>,
@@ -33,7 +33,8 @@ impl<'h> Pods<'h> {
         }
     }
 
-    /// ADD of `new`, and how long it took from its start to its end; `meanwhile` begins a second later.
+    /// Runs ADD of `new` and returns its outcome and time from start to exit. Runs `meanwhile` a
+    /// second after the start.
     fn add_beside(&self, meanwhile: impl FnOnce() + Send) -> (Outcome, Duration) {
         let add = self.asks.on("ADD", &self.new);
         let ended = Mutex::new(None);
@@ -43,7 +44,7 @@ impl<'h> Pods<'h> {
                 let outcome = add.run();
                 *ended.lock().unwrap() = Some((outcome, start.elapsed()));
             });
-            // A thread that ended before may have left a wake-up behind.
+            // A thread that ended before may have left an unpark token.
             while let Some(left) = Duration::from_secs(1).checked_sub(start.elapsed()) {
                 thread::park_timeout(left);
             }
@@ -109,7 +110,7 @@ fn a_holder_that_stays_keeps_the_port() {
     assert!(pods.serves(&pods.old));
 }
 
-/// The others' verbs need the locks that an ADD could hold.
+/// Other attachments' verbs need locks that an ADD could hold.
 #[test]
 fn an_add_that_waits_holds_no_other_verb_up() {
     let host = Host::new();
@@ -147,7 +148,7 @@ fn a_holder_that_is_gone_is_not_waited_for() {
     assert!(pods.serves(&pods.new));
 }
 
-/// A RELOAD keeps DEL out, so it must not wait for one.
+/// A RELOAD excludes DEL, so it must not wait for one.
 #[test]
 fn a_reload_does_not_wait() {
     let host = Host::new();

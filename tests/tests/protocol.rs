@@ -1,4 +1,4 @@
-//! What every plugin does alike: its inputs, and the code of each way to refuse them.
+//! Common behaviour of all plugins: their inputs, and the code of each rejection.
 
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Network, Place as _};
@@ -18,7 +18,7 @@ fn each_plugin(test: impl Fn(&Host, &Network<'_>, &str)) {
     }
 }
 
-/// An ADD that lacks nothing but a sandbox to be carried out.
+/// Returns a valid ADD for a sandbox that does not exist.
 fn add(network: &Network<'_>) -> Invocation {
     let add = network.call("ADD").container("c1").ifname("eth0");
     add.netns("/run/netns/never-was")
@@ -58,7 +58,7 @@ fn version_by_hand_passes_the_checks_of_installers() {
     let host = Host::new();
     for name in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
         let printed = host.plugin(name).without("CNI_PATH").run().stderr;
-        // Nomad takes the first word that is a version, nerdctl the rest of the first line.
+        // Nomad uses the first word that is a version, nerdctl the rest of the first line.
         let version = printed.lines().next().unwrap().rsplit(' ').next().unwrap();
         let numbers = version.strip_prefix('v').unwrap().split('.');
         let numbers: Vec<u32> = numbers.map(|it| it.parse().unwrap()).collect();
@@ -143,7 +143,7 @@ fn code_4_for_names_that_could_leave_their_place() {
         for name in [".", "..", "a/b", "a:b", "a b", "sixteen-letters.", "a\tb"] {
             add(network).ifname(name).error().expect(4, &["CNI_IFNAME"]);
         }
-        // An invalid value is told before missing ones.
+        // Invalid values are reported before missing ones.
         let both = network.call("ADD").ifname("a/b");
         both.error().expect(4, &["CNI_IFNAME", "a/b"]);
     });
@@ -325,7 +325,7 @@ fn unknown_keys_are_ignored_and_told() {
     let host = Host::new();
     for (name, network, key) in [
         ("a", host.bridge(), "plugh"),
-        // Its other keys are those of the plugin that delegates to it.
+        // Its other keys belong to the plugin that delegates to it.
         ("b", host.host_local(), "ipam.plugh"),
         ("c", host.loopback(), "plugh"),
     ] {

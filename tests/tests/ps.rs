@@ -1,4 +1,4 @@
-//! cnitool ps: who is attached, by all that knows of it, and by each alone.
+//! cnitool ps: attachments from all sources together, and from each source alone.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tests::{Host, Place as _, Sandbox, Tool};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
 
-/// The network `pods` of bridge, portmap and bandwidth.
+/// Configures the network `pods` of bridge, portmap and bandwidth.
 fn limited(host: &Host) -> Tool<'_> {
     let tool = host.pods();
     let bandwidth = json!({

@@ -1,4 +1,4 @@
-//! cnitool reload: what a reload of the host's firewall took away, put back.
+//! cnitool reload: restores what a reload of the host's firewall removed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -13,18 +13,18 @@ fn flush(host: &Host) {
     host.run("nft", &["flush", "ruleset"]);
 }
 
-/// All rules, with all that tells one from another that took its place.
+/// Returns all rules with their handles, which differ after a replacement.
 fn rules(host: &Host) -> String {
     host.run("nft", &["--json", "--handle", "list", "ruleset"])
 }
 
-/// The pod leaves as the host in both families.
+/// Returns whether the pod is masqueraded in each family.
 fn masqueraded(pod: &Sandbox, outside: &Sandbox) -> [bool; 2] {
     [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")]
         .map(|(to, from)| tcp(pod, outside, to) == Some(from.parse().unwrap()))
 }
 
-/// The pod is reached by tcp and udp, and by both families.
+/// Returns whether the pod is reachable by TCP and UDP in both families.
 fn forwarded(pod: &Sandbox, outside: &Sandbox) -> [bool; 4] {
     let tcp = |target| tcp_by_port(outside, target, (pod, 80)).is_some();
     let udp = |target| udp_by_port(outside, target, (pod, 53)).is_some();
@@ -36,7 +36,7 @@ fn forwarded(pod: &Sandbox, outside: &Sandbox) -> [bool; 4] {
     ]
 }
 
-/// What the pod sends from another MAC gets somewhere.
+/// Returns whether frames of the pod with another MAC arrive.
 fn forges(pod: &Sandbox, gateway: &str) -> bool {
     let own = pod.mac("eth0");
     let answers = |mac: &str| {
@@ -55,7 +55,7 @@ fn says(outcome: &Outcome, words: &[&str]) {
     }
 }
 
-/// It has succeeded, and its last line begins with this.
+/// Checks that the run succeeded and its last line begins with `summary`.
 #[track_caller]
 fn reloads(outcome: &Outcome, summary: &str) {
     outcome.ok();
@@ -123,7 +123,7 @@ fn where_all_is_in_place_nothing_changes() {
         .spawn()
         .unwrap();
     let heard = || fs::read_to_string(&events).unwrap();
-    // A table of somebody else shows that the monitor hears.
+    // A probe table shows that the monitor works.
     assert!(eventually(|| {
         host.run("nft", &["add table ip probe; delete table ip probe"]);
         heard().contains("delete table ip probe")
@@ -254,7 +254,7 @@ fn files_that_are_no_entries_are_named_and_skipped() {
     assert_eq!(forwarded(&a, &outside), [true; 4]);
 }
 
-/// Whoever does not say that it knows the verb is not asked to do anything.
+/// A plugin whose VERSION does not list the verb must not be called.
 #[test]
 fn plugins_that_know_no_reload_are_left_alone() {
     let host = Host::new();
@@ -304,7 +304,7 @@ fn two_reloads_and_an_add_at_once_get_along() {
     }
 }
 
-/// A DEL removes the elements before the pair by which a reload knows whose they are.
+/// DEL removes the elements before the pair, which RELOAD needs to find their owner.
 #[test]
 fn a_del_beside_a_reload_leaves_nothing() {
     let host = Host::new();

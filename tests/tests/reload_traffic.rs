@@ -1,4 +1,4 @@
-//! cnitool reload: what becomes of traffic that was under way as the rules were flushed.
+//! cnitool reload: effects on traffic during a flush of the rules.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tests::{Host, Place as _, Sandbox, eventually};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
 
-/// The kernel keeps what it knows of connections, but translates nothing without chains of NAT: the
-/// host itself hears what was for the port, and resets the connection.
+/// The kernel keeps its tracked connections, but translates nothing without NAT chains. So the host
+/// itself receives packets for the port and resets the connection.
 #[test]
 fn a_connection_to_a_port_outlives_the_flush_if_nothing_is_sent_meanwhile() {
     let host = Host::new();
@@ -26,11 +26,11 @@ fn a_connection_to_a_port_outlives_the_flush_if_nothing_is_sent_meanwhile() {
     tool.run(&["reload"]).ok();
     assert!(silent.carries());
     assert!(!talking.carries() && !answered.carries());
-    // What was lost is sent again, after longer and longer pauses.
+    // The sender repeats lost data after increasing pauses.
     assert!(eventually(|| away.carries()));
 }
 
-/// As long as somebody sends, the kernel goes on with what it decided at the first packet.
+/// While a sender continues, the kernel applies its decision about the first packet.
 #[test]
 fn datagrams_that_were_sent_meanwhile_find_the_way_again() {
     let host = Host::new();
@@ -57,13 +57,13 @@ fn datagrams_that_were_sent_meanwhile_find_the_way_again() {
     assert_eq!(sockets.each_ref().map(is_answered), [true; 2]);
 }
 
-/// Sends back every datagram for as long as the test runs.
+/// Sends every datagram back while the test runs.
 fn answer(place: &Sandbox, port: u16) {
     let socket = place.enter(|| UdpSocket::bind(("0.0.0.0", port)).unwrap());
     std::thread::spawn(move || {
         let mut buffer = [0; 16];
         while let Ok((_, from)) = socket.recv_from(&mut buffer) {
-            // Whoever cannot be answered is not.
+            // Some senders cannot be answered.
             socket.send_to(b"pong", from).ok();
         }
     });
@@ -74,6 +74,6 @@ fn is_answered(socket: &UdpSocket) -> bool {
         socket.send(b"ping")?;
         socket.recv(&mut [0; 16])
     };
-    // What came of the datagram before may be told first.
+    // An error of the previous datagram may be reported first.
     answered().or_else(|_| answered()).is_ok()
 }

@@ -1,4 +1,4 @@
-//! What runtimes really send, replayed: recorded calls of real pods, one a line.
+//! Replays recorded calls of real runtimes for real pods, one per line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tests::traffic::{tcp_by_port, udp_by_port};
 use tests::{Host, Invocation, Place as _, Sandbox};
 
-/// One recorded call.
+/// A recorded call.
 #[derive(Debug, Clone)]
 struct Call {
     plugin: String,
@@ -26,13 +26,13 @@ impl Call {
         self.variable("CNI_COMMAND")
     }
 
-    /// The network's name, which VERSION is not told.
+    /// Returns the network's name; VERSION has none.
     fn network(&self) -> &str {
         self.stdin["name"].as_str().unwrap_or_default()
     }
 
-    /// What the runtime sends to a portmap behind the plugin: its own part of what it sends to
-    /// every plugin of the chain.
+    /// Returns the runtime's call of a portmap behind the plugin, with the part that it sends to
+    /// all plugins of the chain.
     fn to_portmap(&self, result: &Value) -> Self {
         let stdin = &self.stdin;
         let mut call = Self {
@@ -51,14 +51,14 @@ impl Call {
         call
     }
 
-    /// Where the runtime keeps what its ADD came to.
+    /// Returns the path of the runtime's cache entry.
     fn cache(&self) -> PathBuf {
         let container = self.variable("CNI_CONTAINERID");
         Path::new("/var/lib/cni/results").join(format!("{}-{container}-eth0", self.network()))
     }
 
-    /// What the runtime's libcni keeps of an ADD that had this result: of old versions, no
-    /// namespace.
+    /// Returns the cache entry of the runtime's libcni for an ADD with this result. Old versions
+    /// store no namespace.
     fn cached(&self, sandbox: &Sandbox, result: &Value) -> Value {
         let mut bridge = self.stdin.clone();
         let keys = bridge.as_object_mut().unwrap();
@@ -86,7 +86,7 @@ impl Call {
         entry
     }
 
-    /// The call as it was, but for the sandbox and the directory of leases.
+    /// Returns the recorded call with the test's sandbox and lease directory.
     fn invocation(&self, host: &Host, sandbox: &Sandbox) -> Invocation {
         let mut stdin = self.stdin.clone();
         if stdin["ipam"].is_object() {
@@ -121,18 +121,18 @@ fn recorded(runtime: &str) -> Vec<Call> {
     calls.collect()
 }
 
-/// A host on which calls are replayed, with what is remembered of earlier ones.
+/// A host for the replay, with the state of earlier calls.
 struct Replay {
     host: Host,
     sandboxes: BTreeMap<String, Sandbox>,
-    /// The result of the last ADD of a plugin for a container.
+    /// Result of the last ADD of a plugin for a container.
     results: BTreeMap<(String, String), Value>,
 }
 
 impl Replay {
     fn new() -> Self {
         let host = Host::new();
-        // With the address of which the recorded pods have ports.
+        // The host has the address that the recorded port mappings use.
         host.outside();
         Self {
             host,
@@ -181,8 +181,8 @@ impl Replay {
         }
     }
 
-    /// The result that the call refers to: of its own plugin's ADD or, for that, of the one
-    /// before it in the chain.
+    /// Returns the result for the call: that plugin's own ADD or, for an ADD, the ADD of the
+    /// previous plugin.
     fn previous(&self, call: &Call) -> Option<&Value> {
         let result_of = |plugin: &str| {
             let container = call.variable("CNI_CONTAINERID").to_owned();
@@ -195,8 +195,8 @@ impl Replay {
     }
 }
 
-/// The recorded pods have 10 Mbit/s towards them and 20 from them, or no limit, and nobody
-/// chose a burst.
+/// Checks the limits: recorded pods have 10 Mbit/s towards them and 20 from them without a
+/// configured burst, or no limit.
 fn limited(host: &Host, result: &Value, call: &Call) {
     let blocks = blocks(host, call);
     if !call.stdin["runtimeConfig"]["bandwidth"].is_object() {
@@ -216,7 +216,7 @@ fn limited(host: &Host, result: &Value, call: &Call) {
     }
 }
 
-/// The blocks of the call's container.
+/// Returns the ifbs of the call's container.
 fn blocks(host: &Host, call: &Call) -> Vec<String> {
     let owner = format!(
         "cni:{}/{}/",
@@ -229,7 +229,7 @@ fn blocks(host: &Host, call: &Call) -> Vec<String> {
     blocks.map(|it| text(&it["ifname"])).collect()
 }
 
-/// The pod's link works, and is as the call asked for it.
+/// Checks that the pod's link works and matches the call.
 fn attached(host: &Host, sandbox: &Sandbox, call: &Call) {
     let addresses = sandbox.addresses("eth0");
     assert_eq!(
@@ -264,7 +264,7 @@ fn attached(host: &Host, sandbox: &Sandbox, call: &Call) {
     }
 }
 
-/// The host's ports that the call asks for lead to the pod.
+/// Checks that the call's host ports are forwarded to the pod.
 fn forwarded(host: &Host, sandbox: &Sandbox, call: &Call) {
     let mappings = call.stdin["runtimeConfig"]["portMappings"].as_array();
     for mapping in mappings.into_iter().flatten() {
@@ -283,7 +283,7 @@ fn forwarded(host: &Host, sandbox: &Sandbox, call: &Call) {
     }
 }
 
-/// What the pod has in the firewall comes back by what the runtime kept of it.
+/// Checks that the runtime's cache suffices to restore the pod's firewall elements.
 fn reloaded(host: &Host, sandbox: &Sandbox, call: &Call, result: &Value) {
     fs::create_dir_all("/var/lib/cni/results").unwrap();
     fs::write(call.cache(), call.cached(sandbox, result).to_string()).unwrap();
@@ -300,7 +300,7 @@ fn detached(host: &Host, sandbox: &Sandbox, call: &Call) {
     assert!(!host.links().iter().any(|link| link.starts_with("veth")));
     assert!(leases(host, call).is_empty());
     assert!(!rules(host).contains("cni:"));
-    // A runtime DELs more than once.
+    // A runtime calls DEL more than once.
     fs::remove_file(call.cache()).ok();
 }
 
@@ -308,7 +308,7 @@ fn rules(host: &Host) -> String {
     host.run("nft", &["list", "ruleset"])
 }
 
-/// The leases of the call's container.
+/// Returns the leases of the call's container.
 fn leases(host: &Host, call: &Call) -> Vec<String> {
     let holder = call.variable("CNI_CONTAINERID");
     let leases = host.leases(call.network());
@@ -318,8 +318,8 @@ fn leases(host: &Host, call: &Call) -> Vec<String> {
         .collect()
 }
 
-/// Replays what a runtime sent to these plugins, each network on a host of its own: some
-/// were recorded one after the other and share a subnet.
+/// Replays a runtime's calls of these plugins. Each network gets its own host, because some were
+/// recorded in sequence and share a subnet.
 fn replay(runtime: &str, plugins: &[&str]) {
     let mut calls = recorded(runtime);
     calls.retain(|call| plugins.contains(&call.plugin.as_str()));

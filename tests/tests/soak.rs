@@ -1,8 +1,8 @@
-//! All plugins under random ADD, CHECK, DEL, GC and STATUS of many sandboxes at once, any of which may be
-//! killed, and reboots of the node, against a model of what has to be there.
+//! All plugins under random concurrent ADD, CHECK, DEL, GC and STATUS of many sandboxes, compared
+//! with a model. Any call may be killed, and the node may reboot.
 //!
-//! Which calls are made, and when they are killed, follows from `TORTURE_SEED`; how those of different
-//! sandboxes meet is up to the kernel. The whole of it runs where `TORTURE` is `all`.
+//! `TORTURE_SEED` determines the calls and the times of kills; the kernel determines how calls of
+//! different sandboxes interleave. The whole test runs if `TORTURE` is `all`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,13 +15,13 @@ use tests::tally::{Ended, Random, Tally, is_all, remark, seed};
 use tests::traffic::tcp_by_port;
 use tests::{Chain, Host, Place as _, Removal, Sandbox, at_once, eventually};
 
-/// How much is done.
+/// Size of the test.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     sandboxes: u16,
     workers: usize,
     steps: usize,
-    /// Nothing is begun any more.
+    /// Time after which no step starts.
     limit: Duration,
 }
 
@@ -39,20 +39,20 @@ const WHOLE: Scale = Scale {
     limit: Duration::from_mins(30),
 };
 
-/// Of one run, about.
+/// Reboots of one run, approximately.
 const REBOOTS: usize = 4;
 
-/// What there has to be of a pod.
+/// Expected state of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Absent,
-    /// With the result of its ADD.
+    /// Attached, with the result of its ADD.
     Attached(Value),
-    /// Something was killed.
+    /// Unknown, because a call was killed.
     Unknown,
 }
 
-/// A pod, on which one call at a time is made, as runtimes have it.
+/// A pod with one call at a time, as runtimes do it.
 struct Pod<'h> {
     sandbox: Sandbox,
     chain: Chain<'h>,
@@ -63,12 +63,12 @@ struct Pod<'h> {
 struct Soak<'h> {
     host: &'h Host,
     pods: &'h [Pod<'h>],
-    /// Read by whoever calls a plugin. How often the node was rebooted.
+    /// Number of reboots; callers of plugins hold the read lock.
     boots: RwLock<usize>,
     tally: Mutex<Tally>,
     scale: Scale,
     start: Instant,
-    /// How many pods were attached at once, at the most.
+    /// Highest number of pods attached at the same time.
     most_attached: AtomicUsize,
 }
 
@@ -93,7 +93,7 @@ impl<'h> Pod<'h> {
         self.state.lock().unwrap().clone()
     }
 
-    /// ADD, to its end.
+    /// Runs ADD to its end.
     fn add(&self) -> Stepped {
         (
             Ended::Succeeded,
@@ -101,7 +101,7 @@ impl<'h> Pod<'h> {
         )
     }
 
-    /// ADD of which one plugin is killed, which may have ended.
+    /// Runs ADD and kills one plugin, which may have ended.
     fn add_killed(&self, random: &mut Random) -> Stepped {
         let place = random.below(self.chain.len());
         let added = self.chain.add_first(place, &self.sandbox).map(|before| {
@@ -117,7 +117,7 @@ impl<'h> Pod<'h> {
         (Ended::Succeeded, removed.and_then(|()| self.expect_empty()))
     }
 
-    /// DEL of which one plugin is killed, which may have ended.
+    /// Runs DEL and kills one plugin, which may have ended.
     fn remove_killed(&self, result: &Value, random: &mut Random) -> Stepped {
         let removal = Removal::ALL[random.below(2)];
         let order = self.chain.order(removal);
@@ -138,7 +138,7 @@ impl<'h> Pod<'h> {
         (Ended::Killed, Ok(State::Unknown))
     }
 
-    /// A second ADD, which has to be refused and to leave the first one's work alone.
+    /// Runs a second ADD, which must fail and leave the first one's work alone.
     fn add_again(&self, result: &Value) -> Stepped {
         let add = self
             .chain
@@ -174,7 +174,7 @@ impl<'h> Pod<'h> {
     }
 }
 
-/// Anywhere within a run, and sometimes behind it.
+/// Returns a time within a run, or sometimes after it.
 fn instant(random: &mut Random) -> Duration {
     Duration::from_micros(u64::try_from(random.below(20_000)).unwrap())
 }
@@ -205,7 +205,7 @@ impl Soak<'_> {
         }
     }
 
-    /// Links, rules and records of ports are gone, and the leases are there still.
+    /// Reboots: deletes links, rules and port records, but keeps the leases.
     fn reboot(&self) {
         let mut boots = self.boots.write().unwrap();
         let mac = self.host.mac("cni0");
@@ -224,7 +224,7 @@ impl Soak<'_> {
         *boots += 1;
         self.host.reboot(&boots.to_string());
         warm_up(self.host);
-        // The model is compared with the first boot's.
+        // The model compares the bridge with the one of the first boot.
         self.host.ip(&format!("link set cni0 address {mac}"));
     }
 
@@ -250,8 +250,7 @@ impl Soak<'_> {
         }
     }
 
-    /// Of those pods on which no call is made at this moment none has an address of a pod that is attached
-    /// in `state`, the state to come of one on which a call is made.
+    /// Checks that no other idle pod has an address of the pod whose next `state` is attached.
     fn expect_own_addresses(&self, state: State) -> Result<State, String> {
         let State::Attached(result) = &state else {
             return Ok(state);
@@ -259,7 +258,7 @@ impl Soak<'_> {
         let own = addresses(result);
         let mut attached = 1;
         for other in self.pods {
-            // It is locked if it is the pod itself.
+            // The lock of the pod itself is held.
             let Ok(other_state) = other.state.try_lock() else {
                 continue;
             };
@@ -274,7 +273,7 @@ impl Soak<'_> {
         Ok(state)
     }
 
-    /// GC of a network in which all but `pod` may be in use.
+    /// Runs GC with a list of all pods except `pod`.
     fn collect(&self, pod: &Pod<'_>) -> Stepped {
         let others = self.pods.iter().map(|it| &it.sandbox);
         let others: Vec<_> = others
@@ -299,7 +298,7 @@ impl Soak<'_> {
         ));
     }
 
-    /// Every pod is what the model says, and reached by its port.
+    /// Checks that every pod matches the model and is reachable through its port.
     fn expect_model(&self, host: &Host) {
         let mut leased = BTreeSet::new();
         for pod in self.pods {
@@ -326,7 +325,7 @@ fn addresses(result: &Value) -> Vec<String> {
     alone.collect()
 }
 
-/// A bridge with a MAC of its own, tables, and a host that forwards.
+/// Creates a bridge with its own MAC and the tables, and enables forwarding.
 fn warm_up(host: &Host) {
     let pod = Pod::new(host, 9_999);
     let result = pod.chain.add(&pod.sandbox).unwrap();

@@ -1,6 +1,6 @@
-//! A node that goes from the reference to ours, or back, without being drained: who finds what of the other's.
-//! What each plugin does by itself is in `bridge_del`, `bandwidth_foreign`, `lease_format` and
-//! `portmap_neighbours`; this is the whole chain.
+//! A node that switches between the reference and ours without draining: which objects each one
+//! finds of the other. The tests `bridge_del`, `bandwidth_foreign`, `lease_format` and
+//! `portmap_neighbours` cover single plugins; this one covers the whole chain.
 
 use serde_json::{Value, json};
 use tests::traffic::{tcp, tcp_by_port, udp};
@@ -8,7 +8,8 @@ use tests::{Chain, Host, Invocation, Place as _, Removal, Sandbox, Snapshot, eve
 
 const CHAIN: [&str; 3] = ["bridge", "portmap", "bandwidth"];
 
-/// A network that both can do, masquerading included. The reference takes no rate without a burst.
+/// Returns a network that both support, including masquerading. The reference accepts no rate
+/// without a burst.
 fn chain(host: &Host) -> Chain<'_> {
     chain_with_ports(host, [8080, 8053])
 }
@@ -23,11 +24,11 @@ fn chain_with_ports(host: &Host, ports: [u16; 2]) -> Chain<'_> {
     chain.with("bandwidth", "runtimeConfig.bandwidth", &limits)
 }
 
-/// A host on which a pod of `chain` was before: what is made once is there.
+/// Returns a snapshot after a first attachment of `chain`, so that shared objects exist.
 fn warm(chain: &Chain, host: &Host) -> Snapshot {
     let warm = host.sandbox("warm");
     let result = chain.add(&warm).unwrap();
-    // The reference's bridge looks for duplicates of its address as long as it has a port.
+    // The reference's bridge checks its address for duplicates while it has a port.
     let settled = || host.ip("-6 address show dev cni0 tentative").is_empty();
     assert!(eventually(settled));
     chain.remove(Removal::Del, (&warm, &result)).unwrap();
@@ -35,7 +36,7 @@ fn warm(chain: &Chain, host: &Host) -> Snapshot {
     host.snapshot()
 }
 
-/// What is there that was not, but for the reference's rules, which say nothing of whose they are.
+/// Returns leftovers, except for rules of the reference, which do not name their owner.
 fn left(host: &Host, before: &Snapshot) -> Vec<String> {
     let mut left = host.snapshot().differences(before);
     left.retain(|it| !it.starts_with("rules: ") || it.contains("cni:"));
@@ -91,8 +92,8 @@ fn what_the_reference_attached_is_deleted_but_for_its_rules() {
     assert_eq!(a.links(), ["lo"]);
 }
 
-/// Nothing says whose the reference's link is, but the result and the sandbox; whose its block is, DEL can tell
-/// by the name, once nobody sends to it.
+/// Only the result and the sandbox identify the reference's link. DEL recognizes its ifb by the
+/// name once no link redirects to it.
 #[test]
 fn what_nobody_can_know_of_the_references_goes_with_the_sandbox() {
     for removal in [Removal::DelForgotten, Removal::Gc] {
@@ -125,11 +126,11 @@ fn gc_keeps_the_references_pods_that_are_listed() {
     let leases: Vec<_> = host.leases("pods").into_keys().collect();
     assert_eq!(leases, ["10.1.0.2", "fd00:1::2"]);
     assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
-    // The reference's bridge looks for duplicates of its address, and has the MAC of one of its ports.
+    // The reference's bridge checks its address for duplicates, and has the MAC of a port.
     assert!(eventually(|| a.pings("10.1.0.1") && a.pings("fd00:1::1")));
 }
 
-/// The reference's GC is newer than the one of Debian, which has none.
+/// Debian's version of the reference has no GC.
 #[test]
 fn what_the_reference_leaves_of_ours_goes_with_our_next_gc() {
     for removal in [Removal::Del, Removal::DelForgotten] {
@@ -158,8 +159,8 @@ fn what_the_reference_leaves_of_ours_goes_with_our_next_gc() {
     }
 }
 
-/// The reference's bridge deletes the link and then wants a chain of its own for the address that the link had.
-/// Runtimes come again without result, and then it wants none.
+/// The reference's bridge deletes the link and then fails without a chain of its own for the link's
+/// address. Runtimes repeat DEL without a result, which does not need the chain.
 fn fails_for_want_of_a_chain(delete: &Invocation) {
     let error: Value = serde_json::from_str(&delete.run().stdout).unwrap();
     let msg = error["msg"].as_str().unwrap();
@@ -167,7 +168,7 @@ fn fails_for_want_of_a_chain(delete: &Invocation) {
     assert_eq!(delete.clone().without("CNI_NETNS").ok(), Value::Null);
 }
 
-/// A pod that is deleted by ours keeps its port in the reference's rules, which come before ours.
+/// A pod that ours deletes keeps its port in the reference's rules, which precede ours.
 #[test]
 fn a_port_in_rules_that_the_reference_left_leads_nowhere() {
     let host = Host::new();

@@ -1,10 +1,10 @@
-//! How many system calls a plugin takes: none may take more than is noted in `syscalls.txt`.
+//! Number of system calls of a plugin: none may make more than `syscalls.txt` allows.
 //!
-//! Counted is what a plugin and its threads call on a host that has a pod already, from where it reads its
-//! request on, but for `tests::faults::UNSTEADY`. What it executes counts by itself: the delegate is called
-//! by its own, and what is left to a process that nobody waits for is not counted. Who waits asks as often as it
-//! takes: of five runs the one with the fewest calls counts, and what is noted is the middle one of five, since
-//! one that was lucky would be noted for ever.
+//! The test counts calls of a plugin and its threads on a host with an earlier attachment. It
+//! counts from the read of the request on, except for `tests::faults::UNSTEADY`. The IPAM plugin is
+//! counted separately; detached processes are not counted. A waiting process makes a varying number
+//! of calls. So the run with the fewest of five counts, but the median of five is recorded, because
+//! a lucky run would otherwise stay the limit.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ use tests::{Chain, Host, Invocation, Network};
 
 type Counts = BTreeMap<String, usize>;
 
-/// All runs, by plugin and verb.
+/// All runs by plugin and verb.
 struct Ledger<'h> {
     host: &'h Host,
     runs: BTreeMap<String, Vec<Counts>>,
 }
 
 impl Ledger<'_> {
-    /// Runs it, which has to succeed.
+    /// Runs a call, which must succeed.
     fn run(&mut self, plugin: &str, call: &Invocation) -> Value {
         let file = self.host.dir().join("trace");
         let words = tests::faults::strace(&file);
@@ -36,7 +36,7 @@ impl Ledger<'_> {
         result
     }
 
-    /// ADD, CHECK and DEL of a plugin that stands alone.
+    /// Runs ADD, CHECK and DEL of a single plugin.
     fn alone(&mut self, network: &Network<'_>, name: &str) {
         let a = self.host.sandbox(name);
         let plugin = network.config()["type"].as_str().unwrap().to_owned();
@@ -46,7 +46,7 @@ impl Ledger<'_> {
         a.remove();
     }
 
-    /// ADD, CHECK and DEL of each plugin of a chain.
+    /// Runs ADD, CHECK and DEL of each plugin of a chain.
     fn chained(&mut self, chain: &Chain<'_>, name: &str) {
         let a = self.host.sandbox(name);
         let mut result = Value::Null;
@@ -103,7 +103,7 @@ fn no_plugin_takes_more_system_calls_than_are_noted() {
     );
 }
 
-/// What is more than was noted, and what that was. Less is told where a passing test is shown.
+/// Returns the calls above the recorded number. Prints numbers below it for a passing test.
 fn excess((case, counts): (&String, &Counts), noted: &str) -> Option<String> {
     let mut lines = noted.lines();
     let noted = lines.find_map(|line| line.strip_prefix(case.as_str()));

@@ -1,12 +1,12 @@
-//! What others on the node can do without privilege, and what plugins can do without much of it: no verb
-//! waits for a lock that another user's process can take, or needs a /run of its own.
+//! Effects of unprivileged users on plugins, and plugins with few privileges. No verb waits for a
+//! lock that another user's process can take, or needs a private /run.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::{Chain, Host, Invocation, Place as _, Removal};
 
-/// The verbs of the chain in the order of a pod's life.
+/// Runs the chain's verbs in the order of a pod's life.
 fn life(chain: &Chain<'_>, host: &Host) {
     let a = host.sandbox("a");
     let mut result = Value::Null;
@@ -30,7 +30,7 @@ fn life(chain: &Chain<'_>, host: &Host) {
     assert_eq!(a.links(), ["lo"]);
 }
 
-/// It succeeds, and takes less than a tenth of what it took while it waited for such locks.
+/// Runs a call, which must succeed within a tenth of the time that it took with such locks.
 fn in_time(call: &Invocation) -> Value {
     let start = Instant::now();
     let result = call.ok();

@@ -4,8 +4,8 @@ use insta::assert_json_snapshot;
 use serde_json::{Map, Value, json};
 use tests::{Host, Network, Place as _};
 
-/// The result of an ADD in each version, with the sandbox's path and the hardware addresses
-/// of the host written as what they are.
+/// Returns the result of an ADD in each version, with placeholders for the sandbox's path and the
+/// host's MACs.
 fn results(host: &Host, network: &Network<'_>) -> Value {
     let a = host.sandbox("a");
     let in_version = |version: &&str| {
@@ -109,7 +109,7 @@ fn route_attributes_reach_the_kernel_and_pass_through_a_chain_of_every_version()
         );
         for plugin in ["portmap", "bandwidth"] {
             if plugin == "bandwidth" && version < "0.3.0" {
-                continue; // It needs a version that lists interfaces.
+                continue; // bandwidth needs a version with interface lists.
             }
             let config = json!({"cniVersion": version, "name": "pods", "type": plugin, "prevResult": result});
             let invocation = host.plugin(plugin).verb("ADD").config(&config).sandbox(&a);
