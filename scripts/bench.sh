@@ -1,28 +1,28 @@
 #!/usr/bin/env bash
-# Times our plugins beside the reference's, in turns and in one run, in a private network,
-# each from the start of the process to its end.
+# Times our plugins and the reference's alternately, in one run in a private network. A time is from
+# the start of the process to its end.
 #
 #     scripts/bench.sh [--reference DIR] [--rounds N] [--json FILE] [CASE...]
 #
-# DIR is /usr/lib/cni by default, N 200, and every case is run:
+# DIR is /usr/lib/cni by default, N 200. By default all cases run:
 #
 #     attach      VERSION and CHECK of each plugin; ADD and DEL of loopback, host-local, and bridge with it
 #     floor       bridge ADD with host-local, beside a program that only sends its requests
-#     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth both ways
-#     burst       the chain for 100 pods by 16 processes, and what others wait meanwhile
+#     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth in both directions
+#     burst       the chain for 100 pods by 16 processes, and the delay for other programs
 #     growth      bridge with host-local at 0, 100, 500 and 1,000 pods
 #     leases      host-local at 1, 1,000, 10,000 and 60,000 leases
-#     ports       portmap ADD and DEL, with no other port and with 5,000; connections by them
+#     ports       portmap ADD and DEL, with no other port and with 5,000; connections through them
 #     reload      cnitool reload of 500 pods
 #     bandwidth   bandwidth ADD, CHECK and DEL
-#     throughput  what passes a limit, by iperf3, in ten minutes
+#     throughput  traffic through a limit, measured by iperf3 in ten minutes
 #     footprint   size of the executables, and their peak memory
 #
-# FILE gets all of it, with the machine, the kernel and the date.
+# FILE gets all results with the machine, the kernel and the date.
 #
-# Needs Rust and an idle machine; works as root and as an ordinary user who may make user
+# Needs Rust and an idle machine. Works as root, and as an ordinary user who may create user
 # namespaces. Installs ip, iperf3, nft, time, iptables and the reference (Debian's
-# containernetworking-plugins) where they are missing, for which it has to be root or to have sudo.
+# containernetworking-plugins) if they are missing; this needs root or sudo.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -54,10 +54,10 @@ main() {
     need unshare util-linux
     need iperf3 iperf3
     need /usr/bin/time time
-    # For the cost of our DELs to others.
+    # nft measures the cost of our DELs for other programs.
     need nft nftables
     need "$reference/bridge" containernetworking-plugins
-    # The reference's portmap runs it.
+    # The reference's portmap runs iptables.
     need iptables iptables
 
     say "building static executables"
@@ -75,7 +75,7 @@ main() {
         --ours "$executables" --reference "$reference" --rounds "$rounds" "${json[@]}" "${cases[@]}"
 }
 
-# What the bridge in a directory says of itself, and the package that it comes from.
+# Prints the version of a directory's bridge, and its package.
 version() {
     local file
     file=$(realpath "$1/bridge")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Looks at everything that can be judged without running it: format, lints, documentation,
-# dependencies and their direction, length of files, shell scripts.
+# Checks everything that does not need a run: format, lints, documentation, dependencies and their
+# direction, length of files, shell scripts.
 #
-# Needs Rust. Installs shellcheck, rustfmt, clippy and cargo-deny where they are missing;
-# for packages it has to be root or to have sudo.
+# Needs Rust. Installs shellcheck, rustfmt, clippy and cargo-deny if they are missing; packages need
+# root or sudo.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,7 +32,7 @@ main() {
 
 failed=()
 
-# Every step is taken, whatever became of the one before.
+# Runs a step and records a failure; the other steps still run.
 step() {
     local name=$1
     shift
@@ -52,8 +52,8 @@ short_files() {
     [[ -z $long ]] || { printf 'over %s lines:\n%s\n' "$LINES_OF_A_FILE" "$long" && false; }
 }
 
-# They name modules of the executables one by one, and are no part of the workspace. What they are linked
-# with, of which nothing is needed here, takes minutes to compile.
+# Checks the fuzz targets, which include modules of the executables and are outside the workspace.
+# The placeholder library saves minutes of compiling libfuzzer, which a check does not need.
 fuzz_targets() {
     local manifest=(--manifest-path tests/fuzz/Cargo.toml)
     cargo fmt "${manifest[@]}" --check || return
@@ -61,15 +61,15 @@ fuzz_targets() {
         cargo check "${manifest[@]}" --bins --locked --quiet
 }
 
-# No part of the workspace either.
+# Checks tests/e2e, which is outside the workspace, too.
 end_to_end() {
     local manifest=(--manifest-path tests/e2e/Cargo.toml)
     cargo fmt "${manifest[@]}" --check || return
     cargo clippy "${manifest[@]}" --locked -- -D warnings
 }
 
-# Who may use what is checked wherever this runs; known vulnerabilities only where the
-# database of them can be fetched.
+# Checks dependencies and their direction. Checks known vulnerabilities only if their database can
+# be fetched.
 dependencies() {
     cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
     cargo deny check --hide-inclusion-graph -A unused-wrapper bans licenses sources || return

@@ -3,15 +3,13 @@
 #
 #     scripts/demo.sh [CONFLIST]          conf-examples/dual-stack.conflist by default
 #
-# Builds the executables, makes a network namespace of its own, of which nothing reaches
-# this machine's network, attaches two sandboxes to a bridge there, looks at their
-# addresses, pings from each to the other and to the gateway, checks, detaches, and shows
-# that nothing is left. Fails if any of this does. PLUGINS_UNDER_TEST=DIR takes the plugins
-# from DIR.
+# Builds the executables and creates a network namespace without a connection to this machine's
+# network. Attaches two sandboxes to a bridge there and shows their addresses. Pings each one from
+# the other, and the gateway from both. Then runs check, detaches them, and shows that nothing is
+# left. Fails if a step fails. PLUGINS_UNDER_TEST=DIR uses the plugins in DIR.
 #
-# Needs Rust; works as root and as an ordinary user who may make user namespaces. Installs
-# ip, ping and a C compiler where they are missing, for which it has to be root or to have
-# sudo.
+# Needs Rust. Works as root, and as an ordinary user who may create user namespaces. Installs ip,
+# ping and a C compiler if they are missing; this needs root or sudo.
 
 set -euo pipefail
 here=$(realpath "$(dirname "$0")/..")
@@ -81,12 +79,12 @@ in_pod() {
     nsenter --net="/run/netns/$1" -- "${@:2}"
 }
 
-# ping_all FROM TO: every address of the pod TO, and every gateway, from the pod FROM.
+# ping_all FROM TO: pings every address of the pod TO and every gateway from the pod FROM.
 ping_all() {
     local to_pod to_gateway address
     mapfile -t to_pod < <(addresses "$2")
     mapfile -t to_gateway < <(gateways "$1")
-    # Nothing to ping would be nothing shown.
+    # Without addresses the pings would prove nothing.
     local expected
     expected=$(grep -c '"address"' "/run/$2.json")
     ((${#to_pod[@]} == expected && ${#to_gateway[@]} > 0))
@@ -122,7 +120,7 @@ show_nothing_left() {
     nothing "links on the host" "$(ip -oneline link show type veth)"
     nothing "links in pod a" "$(in_pod a ip -oneline link show up)"
     nothing "links in pod b" "$(in_pod b ip -oneline link show up)"
-    # What host-local knows of them stays below a hidden directory.
+    # host-local's index stays in a hidden directory.
     nothing "leases" "$(find /var/lib/cni/networks -name '.*' -prune -o \
         -name '*[.:]*[0-9a-f]' ! -name 'last_reserved*' -print)"
     nothing "cached results" "$(find /var/lib/cni/results -type f)"

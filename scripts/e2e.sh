@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Runs the plugins under the runtimes that people use, with pods that answer, and prints a line for each
-# check and their number.
+# Runs the plugins under common runtimes, with pods that answer. Prints a line for each check, and
+# the number of checks.
 #
 #     scripts/e2e.sh [CASE...]
 #
-# Every case is run by default:
+# By default all cases run:
 #
-#     containerd   pod sandboxes by its CRI socket, as the kubelet asks for them
+#     containerd   pod sandboxes through its CRI socket, as the kubelet requests them
 #     kubenet      the same with conf-examples/kubenet.conflist.template, which containerd fills in
-#     switch       a node that goes from the reference to these plugins while its pods run
+#     switch       a node that switches from the reference to these plugins while its pods run
 #     ctr          ctr run --cni
 #     podman       containers with published ports, with its CNI backend
-#     networkd     a systemd-networkd that takes every link, with and without the drop-in
+#     networkd     a systemd-networkd that manages every link, with and without the drop-in
 #
-# All of it is in namespaces of its own, network, mounts and processes, with nothing of this machine's /run,
-# /var/lib, /etc/cni and /opt, and ends with them; ten minutes are the limit. PLUGINS_UNDER_TEST=DIR takes the
-# plugins from DIR.
+# The script runs in its own network, mount and process namespaces, without this machine's /run,
+# /var/lib, /etc/cni and /opt. Everything ends with them, after ten minutes at most.
+# PLUGINS_UNDER_TEST=DIR uses the plugins in DIR.
 #
-# Needs Rust, and to be root. Installs what is missing: ip, nft, containerd, runc, podman, systemd-networkd, the
-# reference (Debian's containernetworking-plugins) and iptables, which it runs. Where systemd runs, it starts a
-# containerd that is installed.
+# Needs Rust and root. Installs ip, nft, containerd, runc, podman, systemd-networkd, the reference
+# (Debian's containernetworking-plugins) and iptables, which it runs, if they are missing. On a
+# machine with systemd, installing containerd starts it.
 
 set -euo pipefail
 here=$(realpath "$(dirname "$0")/..")
@@ -41,7 +41,7 @@ main() {
     need unshare util-linux
     need containerd containerd
     need runc runc
-    # Its package would bring a network of its own for whatever runs pods on this machine.
+    # podman's package contains a network that would affect other runtimes on this machine.
     need podman podman -o 'DPkg::Options::=--path-exclude=/etc/cni/*'
     need /usr/lib/cni/firewall containernetworking-plugins
     need iptables iptables
@@ -63,15 +63,15 @@ version() {
     dpkg-query --show --showformat='${Version}' "$1" 2>/dev/null || echo "(not of this distribution)"
 }
 
-# Runs a command as the first process of namespaces of its own, in a control group of its own. With it, and
-# with this script, all others end.
+# Runs a command as process 1 of new namespaces in a new control group. All processes inside end
+# with it, and with this script.
 in_private_machine() {
     local group
     group=$(findmnt --noheadings --first-only --types cgroup2 --output TARGET) ||
         die "no control groups of version 2 are mounted"
     group=$group/e2e.$$
     mkdir "$group"
-    # The group is the root of what is seen inside, where nobody else may be in it.
+    # The group becomes the root of the control groups inside, so no other process may be in it.
     # shellcheck disable=SC2016 # expanded inside
     timeout --kill-after 1 "$SECONDS_AT_MOST" \
         unshare --mount --net --pid --ipc --uts --fork --kill-child --mount-proc \
@@ -84,7 +84,7 @@ in_private_machine() {
 end_machine() {
     kill "$1" 2>/dev/null || true
     wait "$1" || true
-    # It is busy until the last process is gone.
+    # The group is busy until the last process has ended.
     local try
     for try in {1..50}; do
         find "$2" -depth -type d -exec rmdir {} + 2>/dev/null && return

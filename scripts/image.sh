@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Writes the image localhost/peer:1 into an archive that runtimes import, as `docker save` does. No registry
-# is asked, and no tool for images.
+# Writes the image localhost/peer:1 to an archive that runtimes import, in the format of `docker
+# save`. It uses no registry and no image tool.
 #
 #     scripts/image.sh FILE [PEER]
 #
-# All that is in it is the program PEER, which answers at TCP port 80 and UDP port 53. Without PEER it is built
-# from tests/e2e, for which Rust is needed.
+# The image contains only the program PEER, which answers at TCP port 80 and UDP port 53. Without
+# PEER the script builds it from tests/e2e, which needs Rust.
 
 set -euo pipefail
 here=$(realpath "$(dirname "$0")/..")
@@ -51,7 +51,7 @@ digest() {
     sha256sum "$1" | cut -d' ' -f1
 }
 
-# As images name it.
+# Prints the architecture's name in images.
 architecture() {
     case $(uname -m) in
         x86_64) echo amd64 ;;

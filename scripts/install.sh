@@ -3,11 +3,11 @@
 #
 #     install.sh [--from DIR] [--conflist FILE] [--drop-ins] [--force] [DIRECTORY]
 #
-# DIRECTORY is /opt/cni/bin by default. The executables are those of --from; else those beside this script, as
-# in a release; else those that were built in this checkout. `cnitool install` does the work, and
-# `cnitool install --help` says more.
+# DIRECTORY is /opt/cni/bin by default. The executables are those of --from, else those beside this
+# script (as in a release), else those built in this checkout. `cnitool install` does the work;
+# `cnitool install --help` describes it.
 #
-# Needs nothing but a shell.
+# The script needs only a shell.
 
 set -eu
 
@@ -26,7 +26,7 @@ main() {
         "cargo build --release --locked --bins"
 }
 
-# What follows --from, if anything does.
+# Prints the value of --from, if it is given.
 asked_from() {
     before=
     for word; do

@@ -1,10 +1,9 @@
 # shellcheck shell=bash
-# What the other scripts ask of the machine: programs, and a network of their own.
-# Sourced, never run.
+# Functions for the other scripts: required programs and a private network. Sourced, never run.
 
 export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
 
-# The executables of a release. A runtime calls the plugins.
+# The executables of a release. Runtimes call the plugins.
 # shellcheck disable=SC2034 # the scripts that source this file use them
 readonly PLUGIN_EXECUTABLES=(bridge host-local loopback portmap bandwidth)
 # shellcheck disable=SC2034
@@ -17,7 +16,7 @@ die() {
     exit 1
 }
 
-# need PROGRAM PACKAGE... installs the Debian packages if PROGRAM is not there.
+# need PROGRAM PACKAGE...: installs the Debian packages if PROGRAM is missing.
 need() {
     local program=$1
     shift
@@ -34,7 +33,7 @@ install_packages() {
     say "installing $*"
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120)
     "${as_root[@]}" "${apt[@]}" install --no-install-recommends -y "$@" >/dev/null 2>&1 && return
-    # A package list that is missing or too old is mended once.
+    # If the package list is missing or outdated, update it once.
     "${as_root[@]}" "${apt[@]}" update
     "${as_root[@]}" "${apt[@]}" install --no-install-recommends -y "$@"
 }
@@ -44,8 +43,8 @@ need_rust() {
     need cc gcc libc6-dev
 }
 
-# Runs a command as root of network and mount namespaces of its own, where nothing is
-# left of /run and /var/lib: whatever it does there ends with it.
+# Runs a command as root of new network and mount namespaces with empty /run and /var/lib. All its
+# changes end with it.
 in_private_network() {
     local enter=(unshare --net --mount)
     if ((EUID != 0)); then
@@ -62,7 +61,7 @@ in_private_network() {
         exec "$@"' in_private_network "$@"
 }
 
-# What executables that run on any distribution are built for; installs what that takes.
+# Prints the target of executables that run on any distribution, and installs it if it is missing.
 static_target() {
     local target
     target=$(uname -m)-unknown-linux-musl
@@ -71,8 +70,8 @@ static_target() {
     echo "$target"
 }
 
-# Builds for it what the arguments tell cargo to build, as --bins; prints the directory that the executables
-# are in.
+# Builds what the arguments select for cargo, such as --bins, for the static target. Prints the
+# directory of the executables.
 static_executables() {
     local target
     target=$(static_target) || return

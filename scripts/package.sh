@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs executables that are built already, into the same bytes on every machine.
+# Packs existing executables into archives with the same bytes on every machine.
 #
 #     scripts/package.sh [--deb] EXECUTABLES DIR
 #
@@ -10,9 +10,10 @@
 #     cni-plugins-rust_VERSION_ARCH.deb               with --deb: both
 #     SHA256SUMS
 #
-# All files have the time SOURCE_DATE_EPOCH, by default the time of the last commit. scripts/release.sh calls this script.
+# All files have the time SOURCE_DATE_EPOCH, by default the time of the last commit.
+# scripts/release.sh calls this script.
 #
-# Needs Rust. Installs dpkg for the Debian package where it is missing.
+# Needs Rust. Installs dpkg for the Debian package if it is missing.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -48,8 +49,9 @@ main() {
     (cd "$directory" && sha256sum "${packages[@]}" >SHA256SUMS)
 }
 
-# plugins_archive EXECUTABLES DIR: a flat archive like the reference's, which installers unpack in /opt/cni/bin.
-# Nothing but plugins is executable in it: Nomad runs every executable of that directory.
+# plugins_archive EXECUTABLES DIR: writes a flat archive like the reference's, which installers
+# unpack in /opt/cni/bin. Only plugins are executable in it, because Nomad runs every executable of
+# that directory.
 plugins_archive() {
     local contents=$scratch/plugins
     mkdir "$contents"
@@ -68,8 +70,8 @@ tools_archive() {
     pack "$contents" "$2" "cni-plugins-rust-tools-linux-$(architecture)-v$(version).tgz"
 }
 
-# pack CONTENTS DIR NAME: the archive has no entry for the top directory, which would change the owner of the
-# directory that an administrator unpacks it in.
+# pack CONTENTS DIR NAME: writes an archive without an entry for the top directory. Such an entry
+# would change the owner of the directory in which an administrator unpacks it.
 pack() {
     (cd "$1" && LC_ALL=C && printf '%s\0' *) |
         tar --create --directory "$1" --null --files-from=- --sort=name --format=gnu \
@@ -78,8 +80,8 @@ pack() {
     packages+=("$3")
 }
 
-# debian_package EXECUTABLES DIR: in /opt/cni/bin, where containerd and CRI-O look unless they are told otherwise, and
-# where Debian's own containernetworking-plugins, in /usr/lib/cni, stay as they are.
+# debian_package EXECUTABLES DIR: writes a package for /opt/cni/bin, the default of containerd and
+# CRI-O. Debian's own containernetworking-plugins in /usr/lib/cni stay unchanged.
 debian_package() {
     need dpkg-deb dpkg
     local package root=$scratch/debian documents=usr/share/doc/cni-plugins-rust
@@ -102,7 +104,8 @@ debian_package() {
     packages+=("$package")
 }
 
-# kubernetes-cni brings the reference's executables of these names, and others, which stay.
+# The package kubernetes-cni contains the reference's executables with these names, and others,
+# which stay.
 control() {
     cat <<EOF
 Package: cni-plugins-rust
@@ -130,7 +133,8 @@ version() {
     cargo pkgid --package cnitool | sed 's/.*[#@]//'
 }
 
-# Debian sorts 2.1.0~rc.1 before 2.1.0 as Semantic Versioning sorts 2.1.0-rc.1.
+# Converts the version: Debian sorts 2.1.0~rc.1 before 2.1.0, as Semantic Versioning sorts
+# 2.1.0-rc.1.
 debian_version() {
     version | tr - '~'
 }

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Builds the executables of a release: static, with the list of all that they are made of inside
-# (`cargo audit bin`, trivy and syft read it), and the same bytes wherever they are built from the same
-# source by the same compiler.
+# Builds the executables of a release. They are static and contain the list of their dependencies,
+# which `cargo audit bin`, trivy and syft read. The same source and compiler produce the same bytes
+# on every machine.
 #
 #     scripts/release.sh [--twice] [--deb] DIR
 #
-# DIR gets the archives that scripts/package.sh packs, with --deb the Debian package as well, and their SHA256SUMS.
-# With --twice the executables are built once more, from a copy of the source elsewhere, and compared.
+# DIR gets the archives of scripts/package.sh, with --deb the Debian package, too, and their
+# SHA256SUMS. --twice builds the executables again from a copy of the source in another directory,
+# and compares them.
 #
-# Needs Rust; takes some minutes a build. Installs cargo-auditable where it is missing.
+# Needs Rust; a build takes some minutes. Installs cargo-auditable if it is missing.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -44,7 +45,8 @@ main() {
     cat "$directory/SHA256SUMS"
 }
 
-# build SOURCE TARGET: no path of this machine gets in, neither the source's nor the compiler's.
+# build SOURCE TARGET: keeps paths of this machine, of the source and of the compiler, out of the
+# executables.
 build() {
     local remapped
     remapped=$(printf "'--remap-path-prefix=%s'," \

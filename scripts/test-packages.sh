@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Packs executables as a release does, installs what was packed into directories of its own, and runs what is there
-# then; nothing is installed on this machine but what the test needs.
+# Packs executables like a release, installs the packages into temporary directories and runs the
+# installed executables. On this machine it installs only the tools of the test.
 #
-# The executables are not optimized, so that it takes two minutes.
+# The executables are not optimized, so the test takes two minutes.
 #
-# Needs Rust; works as root. Installs buildah, busybox and dpkg where they are missing.
+# Needs Rust and root. Installs buildah, busybox and dpkg if they are missing.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,8 +37,8 @@ main() {
     say "all packages are as they should be"
 }
 
-# An administrator unpacks both archives into one directory. install.sh then runs in a shell that has nothing but
-# busybox's programs.
+# Unpacks both archives into one directory, as an administrator does. Then runs install.sh in a
+# shell with only busybox's programs.
 archives() {
     say "archives"
     local contents=$scratch/contents
@@ -53,7 +53,8 @@ archives() {
     attach_with "$scratch/from-archive"
 }
 
-# Nomad runs every executable of a plugin directory without arguments, and takes the first version that it prints.
+# Checks the output of each executable: Nomad runs all executables of a plugin directory without
+# arguments and takes the first version in their output.
 executables_are_plugins() {
     local name version
     diff <(find "$1" -type f -perm /111 -printf '%P\n' | sort) <(printf '%s\n' "${PLUGIN_EXECUTABLES[@]}" | sort)
@@ -63,8 +64,8 @@ executables_are_plugins() {
     done
 }
 
-# The Debian package, installed on a system of its own beside a kubernetes-cni that has executables of the same names,
-# and removed again.
+# Installs the Debian package in its own root directory beside a kubernetes-cni with executables of
+# the same names, and removes it again.
 debian_package() {
     say "Debian package"
     local root=$scratch/debian package
@@ -83,7 +84,8 @@ debian_package() {
     [[ $(ls "$root/opt/cni/bin") == ptp ]]
 }
 
-# The image of an unpacked release, which holds the executables and nothing else, as it installs them.
+# Builds the image from an unpacked release, checks that it contains only the executables, and runs
+# its installation.
 image() {
     say "image"
     local buildah container directory=$scratch/from-image
@@ -111,7 +113,7 @@ kubernetes_cni() {
     dpkg-deb --build "$contents" "$scratch/kubernetes-cni.deb" >/dev/null
 }
 
-# attach_with DIR: a sandbox gets a network by the executables there.
+# attach_with DIR: attaches a sandbox with the executables in DIR.
 attach_with() {
     local executable
     for executable in "${EXECUTABLES[@]}"; do

@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Builds the executables and runs every test in a private network: this machine's own
-# links, addresses and files stay as they are. Arguments go to the test runner:
+# Builds the executables and runs all tests in a private network: this machine's links, addresses
+# and files stay unchanged. Passes its arguments to the test runner:
 #
 #     scripts/test.sh                           everything
 #     scripts/test.sh -E 'package(bridge)'      some of it, with cargo-nextest
 #     PLUGINS_UNDER_TEST=/opt/cni/bin scripts/test.sh
 #
-# Needs Rust; works as root and as an ordinary user who may make user namespaces. Installs
-# ip, nft, ping, dnsmasq, strace, groff and the reference plugins where they are missing, for which it
-# has to be root or to have sudo. cargo-nextest is used if it is there. What this kernel
-# cannot run is named at the end.
+# Needs Rust. Works as root, and as an ordinary user who may create user namespaces. Installs ip,
+# nft, ping, dnsmasq, strace, groff and the reference's plugins if they are missing; this needs root
+# or sudo. Uses cargo-nextest if it exists. Names the tests that this kernel cannot run at the end.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,10 +24,10 @@ main() {
     need dnsmasq dnsmasq-base
     need strace strace
     need groff groff-base
-    # The reference, for the tests in which it is the other side.
+    # Some tests run the reference, too.
     need /usr/lib/cni/bridge containernetworking-plugins
 
-    # Outside, where crates can be fetched. Inside nothing is left to build.
+    # Builds outside the namespace, where crates can be fetched; inside, everything is built.
     say "building"
     cargo build --workspace --locked --bins
     cargo test --workspace --locked --no-run
@@ -39,7 +38,7 @@ main() {
     [[ $features == yes ]] || profile=no-vlan-filtering
 
     say "testing"
-    # A snapshot that differs fails; it is written down where INSTA_UPDATE=new asks for it.
+    # A changed snapshot fails the test; INSTA_UPDATE=new writes it to a file.
     export INSTA_UPDATE=${INSTA_UPDATE:-no}
     if cargo nextest --version >/dev/null 2>&1; then
         in_private_network cargo nextest run --workspace --offline --locked \
@@ -63,7 +62,7 @@ main() {
     }
 }
 
-# not_run TESTS FEATURE names the tests that need a feature that the kernel lacks.
+# not_run TESTS FEATURE: names the tests that need a feature that the kernel lacks.
 not_run() {
     say "not run, since this kernel lacks $2:"
     cargo test --quiet --package tests --test "$1" --offline --locked -- --list |

@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
-# Fails, or kills, every plugin at every system call by which it makes, opens, changes or asks anything,
-# one ADD, DEL or GC for each, and looks whether anything is left; then thousands of random calls of all
-# plugins at once, of which many are killed, against a model of what has to be there.
+# Injects a failure or a kill at every system call by which a plugin creates, opens, changes or
+# requests something, with one ADD, DEL or GC for each, and checks that nothing is left. Then runs
+# thousands of random concurrent calls of all plugins, kills many of them, and compares the result
+# with a model.
 #
 #     scripts/torture.sh [--seed N] [--seconds N] [CASE...]
 #
-# Every case but fuzz is run by default:
+# By default all cases except fuzz run:
 #
 #     bridge, portmap, bandwidth     one plugin, bridge with the host-local that it runs
 #     chain                          each of the four in the chain of all of them
 #     soak                           10,000 calls for 300 sandboxes by 32 processes at a time
-#     fuzz                           whatever reads bytes from outside, each target of tests/fuzz for so many
+#     fuzz                           code that parses outside input, each target of tests/fuzz for this many
 #                                    seconds (600), two at a time; installs cargo-fuzz where it is missing
 #
-# It takes an hour or more, on two processors. N chooses what soak does. A table closes it, of what was run
-# and nothing else; anything that is left behind makes it fail, and is named with the call above the
-# table. scripts/test.sh tries a sample of it.
+# The script takes an hour or more on two processors. N determines the calls of soak. At its end it
+# prints a table of the tests that ran. Leftovers make it fail; it names them with the call above
+# the table. scripts/test.sh runs a sample of these trials.
 #
-# Needs Rust; works as root and as an ordinary user who may make user namespaces. Installs ip, nft, ping and
-# strace where they are missing, for which it has to be root or to have sudo.
+# Needs Rust. Works as root, and as an ordinary user who may create user namespaces. Installs ip,
+# nft, ping and strace if they are missing; this needs root or sudo.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -72,13 +73,12 @@ main() {
     [[ $passed == yes ]] || die "something was left, or did not work: it is named above"
 }
 
-# fuzz SECONDS: what a target found is kept in tests/fuzz/artifacts, by which `cargo fuzz run TARGET FILE`
-# finds it again.
+# fuzz SECONDS: keeps a target's findings in tests/fuzz/artifacts, for `cargo fuzz run TARGET FILE`.
 fuzz() {
     need_rust
     need c++ g++
     cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
-    # All of it is safe Rust, so no sanitizer is needed, and the stable compiler does.
+    # The targets are safe Rust, so they need no sanitizer and the stable compiler suffices.
     local fuzz=(cargo fuzz) options=(--fuzz-dir tests/fuzz --sanitizer none)
     say "building"
     "${fuzz[@]}" build "${options[@]}"
@@ -91,7 +91,7 @@ fuzz() {
     printf '%s\n' "${targets[@]}" | xargs -P 2 -I TARGET bash -c '
         target=$1 seconds=$2
         shift 2
-        # What it learns is kept beside, so that the corpus stays few and small files.
+        # New inputs go to another directory, so the corpus keeps few and small files.
         mkdir "$reports/$target.corpus"
         "$@" "$target" "$reports/$target.corpus" "tests/fuzz/corpus/$target" -- \
             -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
@@ -126,7 +126,8 @@ run() {
     fi
 }
 
-# Whatever is wrong is something left behind, an address leased twice, a panic, or something that does not work.
+# table: prints the results. Wrong are leftovers, an address leased twice, a panic, or a network
+# that does not work.
 table() {
     grep -v '^#' "$TORTURE_REPORT" | sort | awk -F '\t' '
         function row(words, points, tried, failed, killed, left) {

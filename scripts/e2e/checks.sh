@@ -1,16 +1,17 @@
 # shellcheck shell=bash
-# What a check is, and what most of them are made of: traffic. Sourced by scripts/e2e.sh.
+# Checks, most of which test traffic. Sourced by scripts/e2e.sh.
 
 passed=0
 failed=0
 runtime=
 
-# under RUNTIME: the checks that follow are of it.
+# under RUNTIME: sets the runtime of the following checks.
 under() {
     runtime=$1
 }
 
-# check WHAT COMMAND...: one line, and what the command printed if it failed. It runs in a shell of its own.
+# check WHAT COMMAND...: prints one line, and the command's output if it failed. The command runs in
+# a subshell.
 check() {
     local what="$runtime: $1" output status
     shift
@@ -31,7 +32,7 @@ check() {
     fi
 }
 
-# The last word, however the script ends.
+# report: prints the result, however the script ends.
 report() {
     local status=$?
     ((status == 0)) || { failed=$((failed + 1)) && printf 'FAILED  %s: it ends here\n' "$runtime"; }
@@ -39,7 +40,7 @@ report() {
     exit $((failed > 0))
 }
 
-# within SECONDS COMMAND...: tries until it succeeds; the last try says why not.
+# within SECONDS COMMAND...: repeats the command until it succeeds; the last try prints its output.
 within() {
     local deadline=$((SECONDS + $1))
     shift
@@ -50,28 +51,30 @@ within() {
     "$@"
 }
 
-# answers NAME tcp|udp ADDRESS [COMMAND...]: who is asked at ADDRESS, by COMMAND's namespace, is the pod NAME.
+# answers NAME tcp|udp ADDRESS [COMMAND...]: checks that the pod NAME answers at ADDRESS, asked from
+# COMMAND's namespace.
 answers() {
     local answer
     answer=$("${@:4}" peer ask "$2" "$3")
     [[ ${answer%% *} == "$1" ]] || { echo "$2 $3: $1 expected, but: $answer" && return 1; }
 }
 
-# refused tcp|udp ADDRESS [COMMAND...]: nobody answers there.
+# refused tcp|udp ADDRESS [COMMAND...]: checks that no server answers there.
 refused() {
     local answer
     ! answer=$("${@:3}" peer ask "$1" "$2" 2>&1) || { echo "$1 $2: $answer" && return 1; }
 }
 
-# seen_as ADDRESS URL [COMMAND...]: the server at URL sees COMMAND's namespace as ADDRESS.
+# seen_as ADDRESS URL [COMMAND...]: checks that the server at URL sees COMMAND's namespace as
+# ADDRESS.
 seen_as() {
     local answer
     answer=$("${@:3}" peer ask tcp "$2")
     [[ ${answer##* } == "$1" ]] || { echo "$2: seen as ${answer##* }, not $1" && return 1; }
 }
 
-# limited MBIT ADDRESS [COMMAND...]: what comes from ADDRESS is between 75 and 110 % of the limit, for 4 s
-# from the first byte on.
+# limited MBIT ADDRESS [COMMAND...]: checks that traffic from ADDRESS is between 75 and 110 % of the
+# limit, during 4 s from the first byte on.
 limited() {
     local rate
     rate=$("${@:3}" peer pull "$2" 4)

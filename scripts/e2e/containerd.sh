@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Pod sandboxes of containerd, as the kubelet asks for them. Sourced by scripts/e2e.sh.
+# Tests pod sandboxes of containerd, as the kubelet requests them. Sourced by scripts/e2e.sh.
 
 try_containerd() {
     local version
@@ -31,7 +31,7 @@ run_example() {
     cri runp "$here/conf-examples/containerd/pod.json" >"$ROOM/pod.hello"
 }
 
-# Ports of both protocols and limits of both directions, from every side.
+# Tests ports of both protocols and limits of both directions, from all sides.
 try_pods() {
     check "RunPodSandbox with ports and limits" run_pod a 8080 8053 10M
     check "RunPodSandbox without" run_pod b
@@ -105,7 +105,8 @@ all_different() {
     (($(sort --unique <<<"$addresses" | wc -l) == 40))
 }
 
-# The kubelet gives a request up, and asks again; meanwhile somebody else has the leases' lock.
+# Tests a time-out: the kubelet gives a request up and repeats it, while another process holds the
+# lock on the leases.
 try_timeout() {
     local lock=/var/lib/cni/networks/pods/lock
     flock "$lock" sleep 5 &
@@ -148,7 +149,8 @@ try_restart() {
     check "nothing is left after a restart" nothing_left
 }
 
-# The node's pod CIDRs reach the configuration by the kubelet, containerd and the template.
+# Passes the node's pod CIDRs to the configuration through the kubelet's call, containerd and the
+# template.
 try_kubenet() {
     under "containerd, kubenet's template"
     rm -f /etc/cni/net.d/*
@@ -176,8 +178,9 @@ write_conflist() {
         >/etc/cni/net.d/10-pods.conflist
 }
 
-# start_containerd [KEY = VALUE]: with the example's configuration, and this key in its section on CNI. Of limits other than the network's, this
-# machine need have none: it may itself be a container, and its controllers with older control groups.
+# start_containerd [KEY = VALUE]: starts it with the example's configuration and this key in its CNI
+# section. It disables limits other than the network's, since this machine may be a container with
+# older control groups.
 start_containerd() {
     sed -e '/sandbox_image/a restrict_oom_score_adj = true\ndisable_apparmor = true\ndisable_cgroup = true' \
         -e "/conf_dir/a ${1:-# no more}" "$here/conf-examples/containerd/config.toml" >"$ROOM/containerd.toml"
@@ -195,7 +198,7 @@ import_image() {
     ctr --namespace k8s.io images import "$ROOM/image.tar" >/dev/null
 }
 
-# run_pod NAME [TCP UDP [RATE]]: with these ports of the host, and this limit in both directions.
+# run_pod NAME [TCP UDP [RATE]]: runs a pod with these host ports and this limit in both directions.
 run_pod() {
     local ports='' limits=''
     [[ -z ${2:-} ]] || ports="{\"protocol\": 0, \"container_port\": 80, \"host_port\": $2},

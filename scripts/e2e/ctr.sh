@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Containers of `ctr run --cni`, which has no ports and DELs with no namespace. Sourced by scripts/e2e.sh.
+# Tests containers of `ctr run --cni`, which has no ports and calls DEL without a namespace. Sourced
+# by scripts/e2e.sh.
 
 try_ctr() {
     under ctr
@@ -25,7 +26,8 @@ try_ctr() {
     stop_containerd
 }
 
-# It ends with the container, and removes it then. Shares of a processor take a controller that need not be.
+# Runs a container in the background; ctr removes it when it ends. CPU shares need a controller that
+# may be absent, so they are 0.
 run_container() {
     ctr run --rm --cni --cpu-shares 0 "$IMAGE" "$1" /peer serve "$1" >>"$ROOM/ctr.log" 2>&1 &
     containers+=($!)

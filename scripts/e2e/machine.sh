@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# The machine that runtimes run on: files, control groups, the network, another host beside it.
-# Sourced by scripts/e2e.sh, within its namespaces.
+# Sets up the runtimes' machine: files, control groups, the network and another host. Sourced by
+# scripts/e2e.sh inside its namespaces.
 
 readonly ROOM=/run/e2e
-# What scripts/image.sh calls it.
+# Name that scripts/image.sh gives the image.
 # shellcheck disable=SC2034 # used by the others
 readonly IMAGE=localhost/peer:1
 
-# Nothing that is changed from here on is this machine's.
+# Replaces this machine's directories, so later changes do not affect it.
 furnish() {
     local copies=/dev/shm/copies
     mount -t tmpfs tmpfs /dev/shm
@@ -35,7 +35,7 @@ furnish() {
     cd "$ROOM" || return
 }
 
-# Groups in which processes are cannot have groups with limits below them.
+# Moves the processes into a group: a group with processes cannot have child groups with limits.
 own_control_groups() {
     mount -t sysfs sysfs /sys
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -43,7 +43,7 @@ own_control_groups() {
     echo 0 >/sys/fs/cgroup/init/cgroup.procs
 }
 
-# Another host, 192.0.2.2 and 2001:db8::2, on the other end of this one's uplink; it serves.
+# Creates another host, 192.0.2.2 and 2001:db8::2, at the other end of the uplink; it runs a server.
 own_network() {
     ip link set lo up
     ip netns add outside
@@ -62,20 +62,20 @@ outside() {
     nsenter --net=/run/netns/outside -- "$@"
 }
 
-# left: all that attachments and pods can leave, one a line; nothing where they are gone.
+# left: lists everything that attachments and pods can leave, one per line.
 left() {
     ip -oneline link show type veth | grep -v ': uplink@' | sed 's/^/link: /' || true
     ip -oneline link show type ifb | sed 's/^/link: /'
     tc qdisc show | grep -E ' (tbf|htb|ingress) ' | sed 's/^/qdisc: /' || true
     nft list ruleset 2>/dev/null | grep -E '"cni:|CNI-(DN-)?[0-9a-f]' | sed 's/^/rule: /' || true
-    # What host-local knows of them stays below a hidden directory.
+    # host-local's index stays in a hidden directory.
     find /var/lib/cni /run/cni -name '.?*' -prune -o -type f \
         ! -name lock ! -name 'last_reserved*' -print 2>/dev/null | sed 's/^/file: /' || true
     find /run/netns -type f ! -name outside | sed 's/^/namespace: /'
     processes | sed 's/^/process: /'
 }
 
-# The processes that are neither this script, nor what it started for all of the time.
+# Lists processes of runtimes, plugins and pods.
 processes() {
     local process name
     for process in /proc/[0-9]*; do
@@ -87,7 +87,7 @@ processes() {
     done
 }
 
-# seen KIND...: of each kind something is there. What would not be seen would not be missed.
+# seen KIND...: checks that `left` lists something of each kind, and so could detect leftovers.
 seen() {
     local there kind
     there=$(left)
@@ -96,7 +96,7 @@ seen() {
     done
 }
 
-# Only for so long may things take to go away that others remove in the background.
+# Waits until nothing is left: background processes may remove things for up to five seconds.
 nothing_left() {
     local rest
     for _ in {1..50}; do

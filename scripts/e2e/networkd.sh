@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A systemd-networkd that takes every link but the uplink, without the drop-in that keeps it off ours and
-# with it. Sourced by scripts/e2e.sh.
+# Tests a systemd-networkd that manages every link except the uplink, without and with the drop-in.
+# Sourced by scripts/e2e.sh.
 
 readonly NETWORKD=/lib/systemd/systemd-networkd
 readonly NETWORKD_STATE=/run/systemd/netif
@@ -42,7 +42,8 @@ configure_networkd() {
     install -d -o systemd-network -g systemd-network "$NETWORKD_STATE" "$NETWORKD_STATE"/{links,leases,lldp}
 }
 
-# It waits for udev where /sys can be written, as a container's cannot.
+# systemd-networkd waits for udev if /sys is writable, so it gets a read-only one, as in a
+# container.
 start_networkd() {
     # shellcheck disable=SC2016 # expanded inside
     unshare --mount sh -c 'mount -o remount,bind,ro /sys && exec "$0"' "$NETWORKD" \
@@ -56,7 +57,8 @@ stop_networkd() {
     rm -f "$NETWORKD_STATE"/links/*
 }
 
-# networkd_has managed|unmanaged PREFIX [COUNT]: so many links of such names, 1 by default, and no others.
+# networkd_has managed|unmanaged PREFIX [COUNT]: checks that exactly COUNT links (1 by default) have
+# the prefix and this state.
 networkd_has() {
     local index name state count=0
     while IFS=': ' read -r index name _; do
@@ -93,12 +95,12 @@ no_doctor_names_networkd() {
     [[ $said != *networkd* ]] || { echo "$said" && return 1; }
 }
 
-# Its exit status tells of other things, too.
+# Ignores the exit status, which also covers other findings.
 doctor_says() {
     COLUMNS=1000 cnitool doctor || true
 }
 
-# attach_netns NAME: a namespace that serves, and nothing but that.
+# attach_netns NAME: attaches a namespace in which only a server runs.
 attach_netns() {
     ip netns add "$1"
     cnitool add pods "/run/netns/$1" >/dev/null

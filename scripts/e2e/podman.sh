@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Containers of podman with its CNI backend, in the chain that it writes: bridge, portmap and host-local
+# Tests containers of podman with its CNI backend and its own chain: bridge, portmap and host-local
 # are ours, firewall and tuning the reference's. Sourced by scripts/e2e.sh.
 
 try_podman() {
@@ -36,7 +36,8 @@ try_containers() {
     try_published "after a restart"
 }
 
-# Podman asks for the ports on each network. 127.0.0.1 reaches the container by whichever it has.
+# Podman requests the ports on each network. 127.0.0.1 reaches the container through the network
+# that serves.
 try_two_networks() {
     check "podman network create, another one" podman network create --subnet 10.3.0.0/24 more
     check "podman run with two networks and a port" run_podman two --network more --publish 8094:80
@@ -69,7 +70,7 @@ published_closed() {
     refused tcp 127.0.0.1:8090
 }
 
-# Podman itself does not look, since it listens nowhere.
+# Podman itself does not check the port, since it does not listen.
 port_refused() {
     local said
     ! said=$(run_podman third --publish 8090:80 2>&1) || { echo "it got the port" && return 1; }
@@ -109,7 +110,8 @@ within_podman() {
     nsenter --net="$(podman inspect --format '{{.NetworkSettings.SandboxKey}}' "$1")" -- "${@:2}"
 }
 
-# Podman adds whatever plugins it knows and finds, such as dnsname: of the reference's directory it sees two.
+# Podman adds all plugins that it knows and finds, such as dnsname, so it sees only two of the
+# reference's.
 configure_podman() {
     rm -f /etc/cni/net.d/*
     mkdir -p "$ROOM/reference"

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# A node that goes from the reference to these plugins while its pods run. Sourced by scripts/e2e.sh.
+# Tests a node that switches from the reference to these plugins while its pods run. Sourced by
+# scripts/e2e.sh.
 
 try_switch() {
     under "containerd, from the reference"
@@ -30,7 +31,7 @@ try_switch() {
     stop_containerd
 }
 
-# install_plugins DIR: as a package does it, each file at once.
+# install_plugins DIR: replaces each file atomically, like a package.
 install_plugins() {
     local plugin
     for plugin in bridge host-local loopback portmap bandwidth; do
@@ -44,7 +45,7 @@ reach_each_other() {
     answers "$1" udp "[$(address "$1" 6)]:53" in_pod "$2"
 }
 
-# migrated FATE POD [OPTION]: this is what `cnitool migrate` says of the pod.
+# migrated FATE POD [OPTION]: checks that `cnitool migrate` reports this state of the pod.
 migrated() {
     local told pod
     pod=$(<"$ROOM/pod.$2")
