@@ -1,5 +1,5 @@
-//! Both ends of the traffic by which `scripts/e2e.sh` looks at networks: the one program of its image, and
-//! what it asks it with.
+//! Both ends of the test traffic of `scripts/e2e.sh`: the only program of its image, and its
+//! client.
 //!
 //! ```text
 //! peer serve [NAME]               answers at TCP port 80 and UDP port 53
@@ -42,7 +42,7 @@ fn hostname() -> io::Result<String> {
 }
 
 fn serve(name: &str) -> io::Result<()> {
-    // Of both families, unless the kernel has but one.
+    // Binds both families, or IPv4 if the kernel has only that.
     let connections = TcpListener::bind("[::]:80").or_else(|_| TcpListener::bind("0.0.0.0:80"))?;
     let datagrams = UdpSocket::bind("[::]:53").or_else(|_| UdpSocket::bind("0.0.0.0:53"))?;
     thread::scope(|scope| {
@@ -57,14 +57,14 @@ fn serve(name: &str) -> io::Result<()> {
 fn answer_datagrams(socket: &UdpSocket, name: &str) {
     let mut datagram = [0; 64];
     loop {
-        // An error is of an answer that was sent, to a client that is gone.
+        // Errors belong to earlier answers to clients that no longer exist.
         if let Ok((_, client)) = socket.recv_from(&mut datagram) {
             drop(socket.send_to(saw(name, client).as_bytes(), client));
         }
     }
 }
 
-/// The first byte says what the client wants.
+/// Answers by the client's first byte: `s` requests endless data.
 fn answer(mut connection: TcpStream, name: &str) -> io::Result<()> {
     let mut wish = [0];
     connection.read_exact(&mut wish)?;
@@ -95,7 +95,7 @@ fn ask_udp(address: &str) -> io::Result<String> {
         "[::]:0"
     };
     let socket = UdpSocket::bind(any)?;
-    // An answer from another address is none.
+    // An answer from another address does not count.
     socket.connect(address)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.send(b"?")?;
@@ -105,7 +105,8 @@ fn ask_udp(address: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(answer).into_owned())
 }
 
-/// How fast the server sends, in bit/s. Counted where it arrives: what was sent may still be in a buffer.
+/// Returns the server's rate in bit/s. The client counts, because sent data may still be in a
+/// buffer.
 fn pull(address: &str, seconds: &str) -> io::Result<String> {
     let seconds = seconds.parse().map_err(io::Error::other)?;
     let mut connection = connect(address)?;
@@ -145,8 +146,8 @@ fn print(text: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-/// How long anything may be on its way inside one machine.
+/// Longest time of a packet within one machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// So much at once, in bytes.
+/// Bytes per write or read.
 const BLOCK: usize = 16 * 1024;

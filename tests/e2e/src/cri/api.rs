@@ -1,14 +1,15 @@
-//! As much of the Container Runtime Interface, version 1, as pod sandboxes take: its messages, with the
-//! numbers of `pkg/apis/runtime/v1/api.proto` in kubernetes/cri-api, and in JSON with its names.
+//! The messages of the Container Runtime Interface, version 1, that pod sandboxes need. Their
+//! numbers are those of `pkg/apis/runtime/v1/api.proto` in kubernetes/cri-api, their JSON names,
+//! too.
 //!
-//! Written by hand, so that nothing has to generate it, and no `protoc` is needed.
+//! They are written by hand, so no code generator and no `protoc` is needed.
 
 use std::collections::HashMap;
 
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
-/// What a pod wants of its sandbox.
+/// Configuration of a pod sandbox.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PodSandboxConfig {
@@ -30,7 +31,7 @@ pub struct PodSandboxConfig {
     pub linux: Option<LinuxPodSandboxConfig>,
 }
 
-/// Whose sandbox it is. A runtime takes no two of the same at a time.
+/// Identity of a pod sandbox; a runtime accepts each one only once at a time.
 #[derive(Clone, PartialEq, Message, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PodSandboxMetadata {
@@ -44,7 +45,7 @@ pub struct PodSandboxMetadata {
     pub attempt: u32,
 }
 
-/// The pod's resolv.conf(5).
+/// Content of the pod's resolv.conf(5).
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DnsConfig {
@@ -56,7 +57,7 @@ pub struct DnsConfig {
     pub options: Vec<String>,
 }
 
-/// A hostPort.
+/// A host port.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PortMapping {
@@ -71,7 +72,7 @@ pub struct PortMapping {
     pub host_ip: String,
 }
 
-/// What only Linux has.
+/// Settings for Linux only.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinuxPodSandboxConfig {
@@ -100,12 +101,12 @@ pub struct PodSandboxStatusRequest {
     pub verbose: bool,
 }
 
-/// What becomes of a sandbox.
+/// Status of a sandbox.
 #[derive(Clone, PartialEq, Message)]
 pub struct PodSandboxStatusResponse {
     #[prost(message, optional, tag = "1")]
     pub status: Option<PodSandboxStatus>,
-    /// The runtime's own words: one JSON document, named `info`.
+    /// The runtime's own information: one JSON document, named `info`.
     #[prost(map = "string, string", tag = "2")]
     pub info: HashMap<String, String>,
 }
@@ -137,11 +138,11 @@ pub struct PodIp {
     pub ip: String,
 }
 
-/// An answer, or a request, that says nothing.
+/// A message without content.
 #[derive(Clone, PartialEq, Message)]
 pub struct Empty {}
 
-/// What the runtime has to know of the node.
+/// The runtime's configuration of the node.
 #[derive(Clone, PartialEq, Message)]
 pub struct UpdateRuntimeConfigRequest {
     #[prost(message, optional, tag = "1")]
@@ -156,7 +157,7 @@ pub struct RuntimeConfig {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct NetworkConfig {
-    /// Of both families, separated by a comma.
+    /// Networks of both families, separated by a comma.
     #[prost(string, tag = "1")]
     pub pod_cidr: String,
 }

@@ -1,5 +1,5 @@
-//! Asks a container runtime for pod sandboxes, as the kubelet does. Words and files are those of `crictl`,
-//! which Debian 12 does not have.
+//! Requests pod sandboxes from a container runtime, as the kubelet does. Words and files are those
+//! of `crictl`, which Debian 12 lacks.
 
 mod api;
 mod runtime;
@@ -102,7 +102,7 @@ fn read(path: &PathBuf) -> anyhow::Result<PodSandboxConfig> {
     serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))
 }
 
-/// As crictl prints it: the runtime's own words are a document beside the status.
+/// Returns the status in crictl's format: the runtime's own information is a document beside it.
 fn inspected(response: &PodSandboxStatusResponse) -> anyhow::Result<Value> {
     let info = response.info.get("info").map(String::as_str);
     let info: Value = serde_json::from_str(info.unwrap_or("null")).context("read info")?;

@@ -1,4 +1,4 @@
-//! The service `runtime.v1.RuntimeService` behind a socket, one call after another.
+//! A client of the service `runtime.v1.RuntimeService` at a socket, with one call at a time.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::api::{
     UpdateRuntimeConfigRequest,
 };
 
-/// A runtime, to which a connection is open.
+/// A runtime with an open connection.
 #[derive(Debug)]
 pub struct Runtime {
     executor: Executor,
@@ -25,8 +25,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Connects to a socket: `unix:///run/containerd/containerd.sock`. A call that takes longer than
-    /// `timeout` fails, and the runtime stops working on it.
+    /// Connects to a socket: `unix:///run/containerd/containerd.sock`. A call that takes longer
+    /// than `timeout` fails, and the runtime cancels it.
     pub fn connect(endpoint: &str, timeout: Duration) -> anyhow::Result<Self> {
         let executor = Builder::new_current_thread().enable_all().build()?;
         let channel = executor.block_on(Endpoint::from_shared(endpoint.to_owned())?.connect());
@@ -38,7 +38,7 @@ impl Runtime {
         })
     }
 
-    /// Runs a sandbox; its ID.
+    /// Runs a sandbox and returns its ID.
     pub fn run(&mut self, config: PodSandboxConfig) -> anyhow::Result<String> {
         let request = RunPodSandboxRequest {
             config: Some(config),
@@ -47,7 +47,7 @@ impl Runtime {
         Ok(answer.pod_sandbox_id)
     }
 
-    /// What became of a sandbox.
+    /// Returns the status of a sandbox.
     pub fn status_of(&mut self, id: &str) -> anyhow::Result<PodSandboxStatusResponse> {
         let request = PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
@@ -56,19 +56,19 @@ impl Runtime {
         self.call("PodSandboxStatus", request)
     }
 
-    /// Stops a sandbox; one that is stopped stays so.
+    /// Stops a sandbox; succeeds if it is stopped already.
     pub fn stop(&mut self, id: &str) -> anyhow::Result<()> {
         let Empty {} = self.call("StopPodSandbox", sandbox(id))?;
         Ok(())
     }
 
-    /// Removes a sandbox, after stopping it.
+    /// Stops and removes a sandbox.
     pub fn remove(&mut self, id: &str) -> anyhow::Result<()> {
         let Empty {} = self.call("RemovePodSandbox", sandbox(id))?;
         Ok(())
     }
 
-    /// Tells the runtime which addresses the node's pods are to have.
+    /// Sets the networks of the node's pods.
     pub fn set_pod_cidr(&mut self, pod_cidr: &str) -> anyhow::Result<()> {
         let network_config = Some(NetworkConfig {
             pod_cidr: pod_cidr.to_owned(),
@@ -80,7 +80,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Whether the runtime can run pods.
+    /// Returns whether the runtime can run pods.
     pub fn status(&mut self) -> anyhow::Result<RuntimeStatus> {
         let answer: StatusResponse = self.call("Status", Empty {})?;
         answer.status.context("the runtime's answer is empty")
