@@ -2,7 +2,7 @@
 //!
 //! Our plugin attaches the pods, with ipMasq and macspoofchk, to bridges of 500 each. Either side
 //! then attaches one more pod to the first bridge; the reference has as many leases. Only our side
-//! is timed with ipMasq and macspoofchk: the reference would have to attach the pods itself, with
+//! is timed with ipMasq and macspoofchk. The reference would have to attach the pods itself, with
 //! several runs of iptables for each. It has STATUS and GC from 1.5.0 on.
 
 use std::fs;

@@ -123,7 +123,7 @@ fn reference_goes_on_where_ours_made_the_gateway_of_a_vlan() {
     }
     let kind = |link: &str| host.link(link)["linkinfo"]["info_kind"].clone();
     assert_eq!([kind("cni0.100"), kind("cni0.1")], ["vlan", "veth"]);
-    // The way back, as the README describes it: two links have the gateway's address.
+    // The switch back, as the README describes it: two links have the gateway's address.
     let (own, c) = (other(&host, 1), host.sandbox("c"));
     let refusal = own.on("ADD", &c).error();
     refusal.expect(7, &["10.2.0.1", "cni0"]);

@@ -28,8 +28,8 @@ fn print_lease() -> String {
     format!("echo '{lease}'")
 }
 
-/// Checks that ADD with such an IPAM plugin fails with this code and these words, that DEL of the
-/// plugin runs, and that nothing is left, not even a process.
+/// Checks that ADD with such an IPAM plugin fails with this code and these words. DEL of the plugin
+/// must run, and nothing may be left, not even a process.
 #[track_caller]
 fn expect_failure(script: &str, code: u64, words: &[&str]) {
     let host = Host::new();

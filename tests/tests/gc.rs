@@ -202,8 +202,8 @@ fn pods_of_the_reference_stay_until_they_are_gone() {
     without_the_hosts_files(gc.clone()).ok();
     assert_eq!(host.leases("pods").len(), 2);
     host.end(&b);
-    // The same happens in an ADD of the reference between creation and configuration of its link,
-    // or if root in the pod deletes its address.
+    // The same state exists during an ADD of the reference before it configures the link, or if
+    // root in the pod deletes its address.
     a.ip("address flush dev eth0 scope global");
     refuses(
         &gc.run(),

@@ -227,8 +227,8 @@ fn family_of(host_link: &Link) -> Family {
     }
 }
 
-/// Returns the table, which is the same for all attachments: limits by link, and the chain for
-/// links on which only a part of the traffic is limited.
+/// Returns the table, which is the same for all attachments. It has limits by link, and chains for
+/// links with a limit for some subnets.
 fn table(family: Family) -> Table {
     let set = |name, target| Set {
         name,

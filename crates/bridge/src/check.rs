@@ -21,9 +21,9 @@ use crate::{del, plan};
 
 /// Runs the IPAM plugin's CHECK, then compares links, addresses, routes and sysctls.
 ///
-/// Later plugins of the chain may change MTUs, remove routes from the result or move them to other
-/// tables, and add addresses of other interfaces. An operator may lower a network's MTU while
-/// containers run. None of these is a difference.
+/// Later plugins of the chain may change MTUs and add addresses of other interfaces. They may
+/// remove routes from the result or move them to other tables. An operator may lower a network's
+/// MTU while containers run. None of these is a difference.
 ///
 /// # Errors
 /// All differences in one error; code 7 without a `prevResult`.

@@ -5,7 +5,7 @@ use netlink::{Link, LinkKind};
 /// The MTU and its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Detected {
-    /// In bytes.
+    /// MTU in bytes.
     pub mtu: u32,
     /// Reason for the line on standard error.
     pub why: String,

@@ -1,7 +1,7 @@
 //! A plugin's process: its input, its output and its time limit.
 //!
-//! Nothing that the process does can block its caller: not an unread request, endless output, a
-//! child that keeps the output open, or a process that never ends.
+//! The process cannot block its caller by an unread request, endless output, a child that keeps the
+//! output open, or by never ending.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};

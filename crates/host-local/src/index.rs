@@ -1,8 +1,8 @@
 //! The index of leases: addresses by holder, and a bitmap of addresses in use.
 //!
-//! The directory `<dataDir>/.host-local/<network>` contains a record for each holder (`records`), a
-//! bit for each address (`taken`) and a description of the leases at the time of the last agreement
-//! (`state`).
+//! The directory `<dataDir>/.host-local/<network>` contains a record for each holder (`records`)
+//! and a bit for each address (`taken`). The file `state` describes the leases at the time of the
+//! last agreement.
 //!
 //! The index is only a hint. The state no longer fits after a foreign change, an interrupted change
 //! or a reboot. Then the plugin does not trust the index until it is rebuilt.

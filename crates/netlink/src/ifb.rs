@@ -18,7 +18,7 @@ pub struct Ifb<'a> {
     pub name: &'a str,
     /// Its MAC: udev rewrites one that the kernel chose.
     pub mac: MacAddress,
-    /// In bytes.
+    /// MTU in bytes.
     pub mtu: u32,
 }
 

@@ -23,7 +23,7 @@ pub struct Link {
     pub kind: LinkKind,
     /// Ethernet address, if it has one.
     pub mac: Option<MacAddress>,
-    /// In bytes.
+    /// MTU in bytes.
     pub mtu: u32,
     /// Administratively up.
     pub is_up: bool,

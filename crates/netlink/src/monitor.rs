@@ -139,8 +139,8 @@ impl Monitor {
         }
     }
 
-    /// Asks at the start if the monitor did not listen before, after each event that may be the
-    /// awaited one, and when no event comes for a while.
+    /// Asks after each event that may be the awaited one, and when no event comes for a while. A
+    /// monitor that did not listen before also asks at the start.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,

@@ -120,8 +120,8 @@ impl Route {
 
     /// Returns whether the route leads to neighbours on its link. Such a route comes from an
     /// address of the link, from DHCP or a router advertisement, or has a single host as its
-    /// destination. An administrator's route does not count: it may send a wide network into a link
-    /// without a router.
+    /// destination. An administrator's route to a network does not count: it may be a wide network
+    /// on a link without a router.
     pub fn is_connected(&self) -> bool {
         let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
         let longest = if self.destination.is_ipv4() { 32 } else { 128 };

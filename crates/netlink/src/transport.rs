@@ -82,8 +82,8 @@ impl Transport {
     }
 
     /// Sends `requests` and reads their answers. A batch has as many requests as the socket has
-    /// room for answers, and at most one list: the kernel refuses to start a second one before the
-    /// first ends.
+    /// room for answers. It has at most one list, because the kernel refuses a second one before
+    /// the first ends.
     ///
     /// The requests are independent: the kernel carries out a later one even if it refused an
     /// earlier one.

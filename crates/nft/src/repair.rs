@@ -157,8 +157,8 @@ impl Connection {
 
     /// Returns whether the chain has exactly its rules and accepts packets that match none.
     ///
-    /// Existing rules imply existing sets and the right hook: the kernel does not delete a set that
-    /// a rule uses, and a rule's comment contains the hook for which it was made.
+    /// Existing rules imply existing sets: the kernel does not delete a set that a rule uses. They
+    /// also imply the right hook, which a rule's comment contains.
     fn is_complete(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
         let found = match self.rules_of(table, &chain.name) {
             Err(error) if error.is_not_found() => return Ok(false),

@@ -1,9 +1,9 @@
 //! Queues packets that leave by a link.
 //!
-//! For all traffic it uses one token bucket filter (TBF). For a part of the traffic it uses HTB
-//! with one limited class and filters that classify packets; other packets bypass the class. Such a
-//! class lets a segment of 64 KiB pass in one piece, half a second's worth at low rates. So the
-//! class contains a TBF that never delays packets but splits segments.
+//! A limit for all traffic uses one token bucket filter (TBF). A limit for a part of the traffic
+//! uses HTB with one limited class, and filters that classify packets; other packets bypass the
+//! class. Such a class lets a segment of 64 KiB pass in one piece, half a second's worth at low
+//! rates. So the class contains a TBF that never delays packets but splits segments.
 
 use netlink::{Connection, Discipline, Filter, Handle, Link, Packets, Place, Qdisc, Request};
 use netlink::{HeldBucket, HeldFilter, TokenBucket};
