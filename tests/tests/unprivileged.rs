@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tests::{Chain, Host, Invocation, Place as _, Removal};
+use tests::{Chain, EXECUTABLES, Host, Invocation, Place as _, Removal};
 
 /// Runs the chain's verbs in the order of a pod's life.
 fn life(chain: &Chain<'_>, host: &Host) {
@@ -61,4 +61,20 @@ fn a_process_that_holds_every_lock_it_can_open_delays_no_verb() {
     );
     chain.remove(Removal::Del, (&warm, &result)).unwrap();
     life(&chain, &host);
+}
+
+/// Another user may open a directory of plugins, and lock it.
+#[test]
+fn a_process_that_holds_every_lock_it_can_open_delays_no_installation() {
+    let host = Host::new();
+    let directory = host.dir().join("bin");
+    std::fs::create_dir(&directory).unwrap();
+    let _locker = host.locker();
+    let opened = std::fs::File::open(&directory).unwrap();
+    assert!(opened.try_lock().is_err());
+    let install = host.plugin("cnitool").argument("install");
+    let install = install.argument(&directory);
+    install.under(&["timeout", "20"].map(str::to_owned)).ok();
+    let installed = std::fs::read_dir(&directory).unwrap().count();
+    assert_eq!(installed, EXECUTABLES.len());
 }

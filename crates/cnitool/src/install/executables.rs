@@ -1,7 +1,7 @@
 //! The executables: all of them are put aside and run before the first gets its name.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +11,7 @@ use cni::{Undo, note};
 use serde_json::Value;
 
 use super::files::{self, Aside};
+use super::lock::Lock;
 
 /// Those of a release.
 pub const NAMES: [&str; 6] = [
@@ -100,15 +101,13 @@ impl Executables {
         choice == Some(Choice::Installed) || self.directory.join(name).exists()
     }
 
-    /// Waits until nobody else installs into the directory, which is made. Whoever has the lock has made
-    /// the files that are aside.
-    pub fn lock(&self) -> anyhow::Result<File> {
+    /// Makes the directory, and waits for other installations into it. Only the one with the lock has files aside.
+    pub fn lock(&self) -> anyhow::Result<Lock> {
         files::make_directory(&self.directory)?;
-        let lock = || File::open(&self.directory).and_then(|it| it.lock().map(|()| it));
-        lock().with_context(|| format!("lock {}", self.directory.display()))
+        Lock::take(&self.directory)
     }
 
-    /// Installs all or none of them, by whoever has the lock. Plugins that run meanwhile go on.
+    /// Installs all or none of them; the caller has the lock. Plugins that run meanwhile go on.
     pub fn install(&self) -> anyhow::Result<()> {
         files::sweep(&self.directory)?;
         let choices = NAMES.map(|name| (name, self.selection.of(name, &self.directory)));

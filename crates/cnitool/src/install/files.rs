@@ -157,7 +157,8 @@ fn parts(place: &Path) -> anyhow::Result<(&Path, &str)> {
     parts.with_context(|| format!("{} names no file", place.display()))
 }
 
-fn with_advice(error: anyhow::Error, directory: &Path) -> anyhow::Error {
+/// `error`, with what the operator can do about `directory`.
+pub fn with_advice(error: anyhow::Error, directory: &Path) -> anyhow::Error {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
     let advice = match cause.map(std::io::Error::kind) {
         Some(ErrorKind::PermissionDenied) => "run this as root, who has to own",

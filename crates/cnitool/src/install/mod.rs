@@ -6,6 +6,7 @@
 pub mod drop_ins;
 mod executables;
 mod files;
+mod lock;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,58 @@
+//! The lock on a directory into which executables are installed.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use nix::fcntl::OFlag;
+
+use super::files::with_advice;
+
+/// A locked file in that directory, removed when this is dropped.
+///
+/// Other users may open the directory itself, and so could lock it; this file they may not.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Waits for other installations into `directory` (flock(2)).
+    ///
+    /// # Errors
+    /// The file cannot be made or locked.
+    pub fn take(directory: &Path) -> anyhow::Result<Self> {
+        let path = directory.join(NAME);
+        let taken = take(&path).with_context(|| format!("lock {}", directory.display()));
+        let file = taken.map_err(|error| with_advice(error, directory))?;
+        Ok(Self { _file: file, path })
+    }
+}
+
+impl Drop for Lock {
+    /// The file goes before its lock. An empty file that stays harms no installation.
+    fn drop(&mut self) {
+        fs::remove_file(&self.path).ok();
+    }
+}
+
+/// Tries again where the installation that had the lock removed the file meanwhile.
+fn take(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits());
+    loop {
+        let file = options.open(path)?;
+        file.lock()?;
+        let identity = |it: Metadata| (it.dev(), it.ino());
+        if fs::symlink_metadata(path).map(identity).ok() == Some(identity(file.metadata()?)) {
+            return Ok(file);
+        }
+    }
+}
+
+/// Not of the names that are swept.
+const NAME: &str = ".cni-install.lock";
