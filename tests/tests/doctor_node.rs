@@ -95,6 +95,62 @@ fn node_that_forwards_no_more_is_told() {
     }
 }
 
+/// What listens on 127.0.0.1 of the node alone is guarded twice: by rules, which a flush takes away, and by policies.
+#[test]
+fn node_whose_localhost_is_open_to_pods_is_told() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = healthy(&host, &a);
+    let key = "net.ipv4.conf.cni1.route_localnet is 1";
+    let guarded = || tool.doctor().expect("ok", "localhost", &[key, "IPsec"]);
+    guarded();
+    host.run("nft", &["flush", "ruleset"]);
+    guarded();
+    host.ip("xfrm policy flush");
+    let words = [key, "are missing", "CVE-2020-8558", "cnitool reload"];
+    tool.doctor().expect("problem", "localhost", &words);
+    tool.run(&["reload"]).ok();
+    guarded();
+    for side in ["src", "dst"] {
+        host.ip(&format!("xfrm policy delete dir in {side} 127.0.0.0/8"));
+        let from_or_to = ["from", "to"][usize::from(side == "dst")];
+        let missing = format!("packets {from_or_to} 127.0.0.0/8");
+        let words = ["no IPsec policy blocks", &missing, "cni1", "cnitool reload"];
+        tool.doctor().expect("warning", "localhost", &words);
+    }
+    tool.run(&["reload"]).ok();
+    assert_eq!(tool.doctor().status, 0);
+    // Of a pod that no cache names.
+    fs::remove_dir_all("/var/lib/cni/results").unwrap();
+    host.ip("xfrm policy flush");
+    host.run("nft", &["delete", "table", "inet", "cni-portmap"]);
+    let findings = tool.doctor();
+    findings.expect("problem", "localhost", &[key]);
+    for command in findings.mends("localhost") {
+        host.run("sh", &["-c", &command]);
+    }
+    guarded();
+}
+
+#[test]
+fn localhost_that_another_program_opened_is_told_and_closed() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let tool = host.pods();
+    for link in ["uplink", "all"] {
+        host.set_sysctl(&format!("net/ipv4/conf/{link}/route_localnet"), "1");
+        let findings = tool.doctor();
+        let key = format!("net.ipv4.conf.{link}.route_localnet");
+        let words = [key.as_str(), "No pod is known to need it"];
+        findings.expect("warning", "localhost", &words);
+        host.run("iptables-nft", &["-N", "KUBE-FIREWALL"]);
+        let told = tool.doctor();
+        told.expect("ok", "localhost", &[&key, "kube-proxy"]);
+        host.run("nft", &["flush", "ruleset"]);
+        mends(&host, &tool, &findings, "localhost");
+    }
+}
+
 #[test]
 fn bridge_that_is_gone_or_down_or_lost_its_address_is_told() {
     let host = Host::new();

@@ -182,7 +182,7 @@ fn taken_away(node: &Node) -> Option<Finding> {
 }
 
 /// Something of it bears its owner as ours does.
-fn is_ours(node: &Node, attached: &Attached) -> bool {
+pub fn is_ours(node: &Node, attached: &Attached) -> bool {
     let owner = attached.attachment.owner();
     let mut elements = node.firewall.elements.iter();
     let mut links = node.links.iter();
@@ -192,12 +192,22 @@ fn is_ours(node: &Node, attached: &Attached) -> bool {
 /// The attachment, and the first table that it should have an element in and has not.
 fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     let owner = attached.attachment.owner();
-    let network = attached
-        .entry
-        .network(&node.configuration.directory)
-        .ok()??;
+    let has = |table: &&str| {
+        let mut elements = node.firewall.elements.iter();
+        elements.any(|it| it.table == *table && it.owner == owner)
+    };
+    let wanted = tables(node, attached);
+    let missing = wanted.iter().find(|table| !has(table))?;
+    Some(format!("{owner} in {missing}"))
+}
+
+/// The tables in which the attachment should have elements.
+pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
+    let owner = attached.attachment.owner();
+    let network = attached.entry.network(&node.configuration.directory);
+    let plugins = network.ok().flatten().map(|it| it.plugins);
     let mut wanted = Vec::new();
-    for plugin in &network.plugins {
+    for plugin in plugins.unwrap_or_default() {
         let is_set = |key| {
             let value = json::value(&plugin.config, key);
             value.and_then(Value::as_bool) == Some(true)
@@ -207,17 +217,12 @@ fn lacks(node: &Node, attached: &Attached) -> Option<String> {
                 wanted.extend(is_set("ipMasq").then_some("cni-masquerade"));
                 wanted.extend(is_set("macspoofchk").then_some("cni-bridge"));
             }
-            "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push("cni-portmap"),
+            "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push(PORTMAP),
             "bandwidth" if has_ifb(node, &owner) => wanted.push("cni-bandwidth"),
             _ => {}
         }
     }
-    let has = |table: &&str| {
-        let mut elements = node.firewall.elements.iter();
-        elements.any(|it| it.table == *table && it.owner == owner)
-    };
-    let missing = wanted.iter().find(|table| !has(table))?;
-    Some(format!("{owner} in {missing}"))
+    wanted
 }
 
 /// What it sends is limited.
@@ -241,6 +246,9 @@ fn has_ports(attached: &Attached, declared: &[String]) -> bool {
 }
 
 const SUBJECT: &str = "firewall";
+
+/// The table of hostPorts.
+pub const PORTMAP: &str = "cni-portmap";
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,7 @@ mod kernel;
 mod keys;
 mod kube_proxy;
 mod leases;
+mod localnet;
 mod managers;
 mod page;
 mod pods;
@@ -70,6 +71,10 @@ const SUBJECTS: &[(Judge, &[Part])] = &[
     (kernel::refusals, &[Part::Firewall]),
     (forwarding::judge, &[Part::Links]),
     (firewall::judge, &[Part::Firewall, Part::Cache]),
+    (
+        localnet::judge,
+        &[Part::Policies, Part::Firewall, Part::Links, Part::Cache],
+    ),
     (
         remnants::judge,
         &[

@@ -16,6 +16,8 @@ pub struct Firewall {
     pub remarks: Vec<Remark>,
     /// The families whose tables of iptables are not in `nf_tables`: `ip` and `ip6`.
     pub legacy: Vec<String>,
+    /// portmap's rules keep neighbours off 127.0.0.0/8.
+    pub guards_localnet: bool,
 }
 
 /// The comment of a rule of the reference's.
@@ -69,12 +71,14 @@ impl Firewall {
             let names = fs::read_to_string(format!("/proc/net/{family}_tables_names"));
             names.is_ok_and(|it| !it.trim().is_empty())
         };
+        let guards_localnet = guards_localnet(&connection, &chains)?;
         let legacy = ["ip", "ip6"].iter().filter(|it| has_legacy(it));
         Ok(Self {
             elements,
             remarks,
             chains,
             legacy: legacy.map(|it| (*it).to_owned()).collect(),
+            guards_localnet,
         })
     }
 
@@ -161,6 +165,22 @@ fn remarks(connection: &Connection, chains: &[HeldChain]) -> Result<Vec<Remark>,
     }
     Ok(remarks)
 }
+
+/// Both rules of portmap's chain are there: to and from 127.0.0.0/8.
+fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
+    let (family, table) = (Family::Inet, "cni-portmap");
+    let is_guard = |it: &HeldChain| it.family == family && it.table == table && it.name == GUARD;
+    if !chains.iter().any(is_guard) {
+        return Ok(false);
+    }
+    let comments = connection.comments(family, table)?;
+    let rules = comments.iter().filter(|it| it.starts_with(GUARD_RULE));
+    Ok(rules.count() >= 2)
+}
+
+/// The chain, and how the comments of its rules begin.
+const GUARD: &str = "martians";
+const GUARD_RULE: &str = "127.0.0.0/8 is within the host";
 
 /// A table that newer versions of the reference make for portmap.
 pub const REFERENCE_PORTMAP: &str = "cni_hostport";

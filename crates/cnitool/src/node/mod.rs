@@ -9,6 +9,7 @@ mod firewall;
 mod host_links;
 mod kernel;
 mod life;
+mod localnet;
 mod managers;
 mod pod_cidrs;
 mod pods;
@@ -33,6 +34,7 @@ pub use self::host_links::HostLink;
 pub use self::host_links::HostLinks;
 pub use self::kernel::{Lack, Need};
 pub use self::life::{Life, Remains, attachment_of};
+pub use self::localnet::Localnet;
 pub use self::managers::{Managed, Managers};
 pub use self::pods::{Inside, Pod};
 use self::probe::Rules;
@@ -75,6 +77,8 @@ pub struct Node {
     pub disks: Vec<Disk>,
     /// What `nf_tables` has of ours, and what of others stands in the way.
     pub firewall: Firewall,
+    /// What guards 127.0.0.0/8 beside it.
+    pub localnet: Localnet,
     /// What became of packets that were sent through a copy of all rules.
     pub probes: Vec<Probe>,
     /// What runtimes remember of attachments.
@@ -100,6 +104,8 @@ pub enum Part {
     Links,
     /// What the kernel can do.
     Kernel,
+    /// Policies of `IPsec`.
+    Policies,
 }
 
 impl Node {
@@ -111,6 +117,7 @@ impl Node {
         node.lacks = node.unread.take(Part::Kernel, kernel::lacks());
         node.sysctls = Sysctls::read(&node.forwarding_links());
         node.pods = node.unread.take(Part::Links, pods::pods(&node));
+        node.localnet = node.unread.take(Part::Policies, Localnet::read());
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();
         node.disks = disk::disks(&places(&node.configuration));

@@ -15,7 +15,11 @@ impl Sysctls {
         let call = ["iptables", "ip6tables"].map(|it| format!("bridge-nf-call-{it}"));
         let call = call.iter().map(|it| Sysctl::new(&["net", "bridge", it]));
         let of_links = links.iter().map(|it| Sysctl::ipv4(it, "forwarding"));
-        let all = [ipv4, ipv6].into_iter().chain(call).chain(of_links);
+        let localnet = Sysctl::ipv4("all", "route_localnet");
+        let all = [ipv4, ipv6, localnet]
+            .into_iter()
+            .chain(call)
+            .chain(of_links);
         let read = all.filter_map(|it| Some((it.key(), it.read().ok()?)));
         Self(read.collect())
     }

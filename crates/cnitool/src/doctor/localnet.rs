@@ -1,0 +1,208 @@
+//! Whether neighbours of the node reach what listens on 127.0.0.1 of it alone (CVE-2020-8558).
+//!
+//! `route_localnet` lets them. portmap sets it where a hostPort is for 127.0.0.1, and guards the node by rules and by
+//! `IPsec` policies, of which each suffices. Rules of other programs are not judged.
+
+use netlink::{Link, LinkKind};
+use netns::Sysctl;
+
+use super::finding::{Finding, quoted, some_of};
+use super::firewall::{PORTMAP, is_ours, tables};
+use crate::node::{Attached, Node, REFERENCE_PORTMAP};
+
+/// Of all links with `route_localnet` together, since the guards are for all.
+pub fn judge(node: &Node) -> Vec<Finding> {
+    let links = node.links.iter().filter(|it| it.routes_localnet);
+    let links = links.filter(|it| it.kind != LinkKind::Loopback);
+    let (ours, others): (Vec<_>, Vec<_>) = links.partition(|it| is_for_ports(node, it));
+    let ours: Vec<_> = ours.iter().map(|it| it.name.as_str()).collect();
+    let mut others: Vec<_> = others.iter().map(|it| it.name.as_str()).collect();
+    others.extend(is_everywhere(node).then_some("all"));
+    if ours.is_empty() && others.is_empty() {
+        return Vec::new();
+    }
+    let names = [ours.as_slice(), &others].concat();
+    let found = format!("{} is 1", keys(&names));
+    let accepted = node.localnet.accepted.as_deref();
+    vec![if accepted.is_some_and(<[_]>::is_empty) {
+        Finding::ok(SUBJECT, found).means("IPsec policies keep neighbours off 127.0.0.0/8.")
+    } else if node.firewall.guards_localnet {
+        match accepted {
+            Some(accepted) if !ours.is_empty() => {
+                let found = format!("no IPsec policy blocks {}", some_of(accepted));
+                only_rules(found, &ours).mend(mend(node))
+            }
+            _ => Finding::ok(SUBJECT, found).means(
+                "Rules of portmap keep neighbours off 127.0.0.0/8, until `nft flush ruleset`.",
+            ),
+        }
+    } else if ours.is_empty() {
+        by_another(node, found, &others)
+    } else {
+        open(&found, &ours).mend(mend(node))
+    }]
+}
+
+fn only_rules(found: String, links: &[&str]) -> Finding {
+    let means = format!(
+        "Only rules keep pods on {} off 127.0.0.0/8 of the node. After `nft flush ruleset` they reach what \
+         listens on 127.0.0.1 alone (CVE-2020-8558).",
+        some_of(links)
+    );
+    Finding::warning(SUBJECT, found).means(means)
+}
+
+fn open(found: &str, links: &[&str]) -> Finding {
+    let found =
+        format!("{found}, and portmap's rules and IPsec policies for 127.0.0.0/8 are missing");
+    let means = format!(
+        "A pod on {} reaches what listens on 127.0.0.1 of the node alone (CVE-2020-8558), unless rules of \
+         other programs drop its packets.",
+        some_of(links)
+    );
+    Finding::problem(SUBJECT, found).means(means)
+}
+
+/// RELOAD restores both guards, where an attachment is known to be reloaded.
+fn mend(node: &Node) -> String {
+    let mut attached = node.attached.iter();
+    if attached.any(|it| is_ours(node, it) && has_ports(node, it)) {
+        return "cnitool reload".to_owned();
+    }
+    let policies = ["dst", "src"]
+        .map(|side| format!("ip xfrm policy update dir in {side} 127.0.0.0/8 action block"));
+    policies.join("\n")
+}
+
+/// kube-proxy and the kubelet guard the node themselves, by a chain that both make.
+fn by_another(node: &Node, found: String, names: &[&str]) -> Finding {
+    if node.firewall.has_chain(KUBE_FIREWALL) {
+        let means = "kube-proxy sets it for NodePorts on 127.0.0.1, and its chain KUBE-FIREWALL drops packets of \
+                     neighbours.";
+        return Finding::ok(SUBJECT, found).means(means);
+    }
+    let finding = Finding::warning(SUBJECT, found);
+    let means = "Neighbours on the link reach what listens on 127.0.0.1 of the node alone (CVE-2020-8558), unless \
+                 rules of other programs drop their packets.";
+    if has_ports_of_reference(node) {
+        return finding.means(format!(
+            "{means} The Go plugin portmap sets it, and ports of its pods need it."
+        ));
+    }
+    let settings = names.iter().map(|it| quoted(&format!("{}=0", key(it))));
+    let settings: Vec<_> = settings.collect();
+    finding
+        .means(format!(
+            "{means} No pod is known to need it: the Go plugin portmap leaves it behind, or kube-proxy, another program or an \
+             administrator set it."
+        ))
+        .mend(format!("sysctl -w {}", settings.join(" ")))
+}
+
+/// portmap set it, or an attachment of ours has ports and leads through the link, for which a former version of
+/// portmap left no record.
+fn is_for_ports(node: &Node, link: &Link) -> bool {
+    let is_behind = |it: &Attached| {
+        let links = it.host_links();
+        let mut links = links.iter().filter_map(|name| node.link_called(name));
+        links.any(|it| it.index == link.index || it.master == Some(link.index))
+    };
+    let mut ours = node.attached.iter().filter(|it| is_ours(node, it));
+    node.localnet.links.contains(&link.index) || ours.any(|it| has_ports(node, it) && is_behind(it))
+}
+
+/// The reference has a chain for each pod with ports, or a table where it has no iptables.
+fn has_ports_of_reference(node: &Node) -> bool {
+    let mut chains = node.firewall.chains.iter();
+    let mut remarks = node.firewall.remarks.iter();
+    chains.any(|it| it.name.starts_with("CNI-DN-"))
+        || remarks.any(|it| it.table == REFERENCE_PORTMAP)
+        || node.attached.iter().any(|it| has_ports(node, it))
+}
+
+fn has_ports(node: &Node, attached: &Attached) -> bool {
+    attached.is_alive && tables(node, attached).contains(&PORTMAP)
+}
+
+fn is_everywhere(node: &Node) -> bool {
+    node.sysctls.value(&key("all")) == Some("1")
+}
+
+fn keys(links: &[&str]) -> String {
+    let keys: Vec<_> = links.iter().map(|it| key(it)).collect();
+    some_of(&keys)
+}
+
+fn key(link: &str) -> String {
+    Sysctl::ipv4(link, "route_localnet").key()
+}
+
+const KUBE_FIREWALL: &str = "KUBE-FIREWALL";
+
+const SUBJECT: &str = "localhost";
+
+#[cfg(test)]
+mod tests {
+    use ipnetwork::IpNetwork;
+    use netlink::Packets;
+    use nft::{Family, HeldChain};
+
+    use super::super::finding::Level;
+    use super::super::tests::{levels, link, node};
+    use super::*;
+
+    /// With a bridge whose `route_localnet` is 1, portmap's or another's, without any guard.
+    fn unguarded(is_ours: bool) -> Node {
+        let mut node = node(&[]);
+        let mut bridge = link(3, "cni0");
+        bridge.routes_localnet = true;
+        node.links = vec![link(2, "eth0"), bridge];
+        node.localnet.links.extend(is_ours.then_some(3));
+        let localnet: IpNetwork = "127.0.0.0/8".parse().unwrap();
+        node.localnet.accepted = Some(vec![Packets::To(localnet), Packets::From(localnet)]);
+        node
+    }
+
+    fn judged(change: impl Fn(&mut Node)) -> [Vec<Level>; 2] {
+        [true, false].map(|is_ours| {
+            let mut node = unguarded(is_ours);
+            change(&mut node);
+            levels(&judge(&node))
+        })
+    }
+
+    #[test]
+    fn each_guard_suffices_and_the_policies_outlive_the_rules() {
+        use Level::{Ok, Problem, Warning};
+        let ruled = |node: &mut Node| node.firewall.guards_localnet = true;
+        assert_eq!(judged(|_| {}), [[Problem], [Warning]]);
+        assert_eq!(judged(ruled), [[Warning], [Ok]]);
+        assert_eq!(
+            judged(|it| it.localnet.accepted = Some(Vec::new())),
+            [[Ok], [Ok]]
+        );
+        // A kernel without such policies.
+        let without = |node: &mut Node| node.localnet.accepted = None;
+        assert_eq!(judged(without), [[Problem], [Warning]]);
+        assert_eq!(judged(|it| (without(it), ruled(it)).0), [[Ok], [Ok]]);
+    }
+
+    #[test]
+    fn what_another_set_is_no_fault_of_a_node_with_kube_proxy() {
+        let mut node = unguarded(false);
+        let all = "net.ipv4.conf.all.route_localnet";
+        node.sysctls.0.insert(all.to_owned(), "1".to_owned());
+        let mend = format!("sysctl -w net.ipv4.conf.cni0.route_localnet=0 {all}=0");
+        assert_eq!(judge(&node)[0].mend, mend);
+        node.firewall.chains.push(HeldChain {
+            family: Family::Ipv4,
+            table: "filter".to_owned(),
+            name: KUBE_FIREWALL.to_owned(),
+            is_forward: false,
+        });
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
+        node.links.clear();
+        node.sysctls.0.clear();
+        assert_eq!(judge(&node), []);
+    }
+}
