@@ -294,6 +294,36 @@ fn rules_that_were_flushed_are_told_and_put_back() {
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
 }
 
+/// The second limit, which holds where root in a pod evades tc.
+#[test]
+fn limits_that_a_flush_took_away_are_told_and_put_back() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let tool = host.tool();
+    let limits = json!({"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 800_000});
+    tool.configure("pods", &[host.bridge().config().clone(), limits]);
+    for pod in [&a, &b] {
+        tool.on("add", "pods", pod).ok();
+    }
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+    for gone in ["flush ruleset", "delete table bridge cni-bandwidth"] {
+        host.run("nft", &[gone]);
+        let findings = tool.doctor();
+        let words = ["in cni-bandwidth", "more than its limit"];
+        findings.expect("problem", "firewall", &words);
+        assert_eq!(findings.mends("firewall"), ["cnitool reload"]);
+        tool.run(&["reload"]).ok();
+        assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+    }
+    // Of one pod alone.
+    host.run("nft", &["flush set bridge cni-bandwidth limits"]);
+    tool.on("del", "pods", &a).ok();
+    let findings = tool.doctor();
+    findings.expect("problem", "firewall", &["in cni-bandwidth"]);
+    tool.on("del", "pods", &b).ok();
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+}
+
 #[test]
 fn chains_of_the_reference_are_told_when_their_pod_is_gone() {
     let host = Host::new();
