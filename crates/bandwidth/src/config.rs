@@ -13,7 +13,7 @@ use crate::raw::RawConfig;
 
 /// Limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Config {
+pub struct Config {
     /// Limit towards the sandbox.
     pub ingress: Option<Asked>,
     /// Limit from the sandbox.
@@ -24,7 +24,7 @@ pub(crate) struct Config {
 
 /// A limit for one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub struct Asked {
     /// Rate.
     pub rate: BitsPerSecond,
     /// Burst.
@@ -42,7 +42,7 @@ impl AskedBurst {
 
 /// Amount that may pass at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum AskedBurst {
+pub enum AskedBurst {
     /// The configuration contains these bits under this key.
     Chosen { bits: u64, key: String },
     /// No burst is configured. The reference still uses these bits as a burst.
@@ -253,5 +253,4 @@ const LEAST_ANNOTATED: u64 = 1000;
 const MOST_ANNOTATED: u64 = 1_000_000_000_000_000;
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

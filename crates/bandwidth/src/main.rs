@@ -1,40 +1,7 @@
-//! CNI plugin `bandwidth`: limits the rates of a sandbox.
+//! The executable `bandwidth`.
 
 use std::process::ExitCode;
 
-use cni::{Plugin, SpecVersion};
-use detach::Task;
-
-mod add;
-mod backstop;
-mod check;
-mod config;
-mod del;
-mod gc;
-mod host_link;
-mod ifb;
-mod plan;
-mod policy;
-mod quantity;
-mod raw;
-mod reload;
-mod status;
-
 fn main() -> ExitCode {
-    match Task::of_this_process() {
-        Some(task) => netlink::finish(&task),
-        None => cni::run(&PLUGIN),
-    }
+    bandwidth::main()
 }
-
-const PLUGIN: Plugin = Plugin {
-    name: "bandwidth",
-    version: env!("CARGO_PKG_VERSION"),
-    spec_versions: SpecVersion::WITH_INTERFACES,
-    add: add::add,
-    del: del::del,
-    check: check::check,
-    status: status::status,
-    gc: gc::gc,
-    reload: Some(reload::reload),
-};

@@ -7,7 +7,7 @@ use crate::config::{Asked, AskedBurst, Config};
 
 /// The limits of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// Limit of the host end's egress, towards the sandbox.
     pub ingress: Option<Limit>,
     /// Limit of the host end's ingress, from the sandbox.

@@ -4,7 +4,7 @@
 
 /// Returns the value, rounded up to a whole number. Returns `None` if the text is not a quantity,
 /// is negative, or is too large.
-pub(crate) fn parse(text: &str) -> Option<u64> {
+pub fn parse(text: &str) -> Option<u64> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));

@@ -1,29 +1,29 @@
 //! The keys as they are written; `crates/schema` copies these comments.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Limits what a container receives (ingress) and sends (egress).
 ///
 /// Rates are in bits per second, bursts in bits; 0 means no value.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct RawConfig {
+pub struct RawConfig {
     /// Average rate that the container receives, in bit/s with Ethernet headers; 0 is no limit.
-    #[cfg_attr(feature = "schema", schemars(with = "Rate", extend("default" = 0)))]
+    #[schemars(with = "Rate", extend("default" = 0))]
     pub ingress_rate: Option<u64>,
     /// Bits that it receives at once after a pause; ignored without `ingressRate`; 0 is
     /// `defaultBurst`.
-    #[cfg_attr(feature = "schema", schemars(range(max = 34_359_738_360_u64), extend("default" = 0)))]
+    #[schemars(range(max = 34_359_738_360_u64), extend("default" = 0))]
     pub ingress_burst: Option<u64>,
     /// Average rate that the container sends, in bit/s with Ethernet headers; 0 is no limit.
-    #[cfg_attr(feature = "schema", schemars(with = "Rate", extend("default" = 0)))]
+    #[schemars(with = "Rate", extend("default" = 0))]
     pub egress_rate: Option<u64>,
     /// Bits that it sends at once after a pause; ignored without `egressRate`; 0 is `defaultBurst`.
-    #[cfg_attr(feature = "schema", schemars(range(max = 34_359_738_360_u64), extend("default" = 0)))]
+    #[schemars(range(max = 34_359_738_360_u64), extend("default" = 0))]
     pub egress_burst: Option<u64>,
     /// Default burst in bits; 0 is 50 ms of the rate, at least four MTUs.
-    #[cfg_attr(feature = "schema", schemars(range(max = 34_359_738_360_u64), extend("default" = 0)))]
+    #[schemars(range(max = 34_359_738_360_u64), extend("default" = 0))]
     pub default_burst: Option<u64>,
     /// CIDRs: only traffic with these and traffic that is neither IPv4 nor IPv6 is limited.
     pub shaped_subnets: Option<Vec<String>>,
@@ -32,8 +32,7 @@ pub(crate) struct RawConfig {
 }
 
 /// Bits per second, or 0.
-#[cfg(feature = "schema")]
-#[derive(schemars::JsonSchema)]
+#[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "it is described, never made")]
 enum Rate {

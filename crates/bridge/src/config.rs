@@ -11,7 +11,7 @@ use crate::vlan::{Access, DefaultVlan, RawVlans, Vlans};
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Config {
+pub struct Config {
     /// Name of the bridge.
     pub bridge: InterfaceName,
     /// Role of the bridge for the containers.
@@ -48,7 +48,7 @@ pub(crate) struct Config {
 
 /// Role of the bridge for the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gateway {
+pub enum Gateway {
     /// Only a switch.
     None,
     /// The bridge has the gateway addresses.
@@ -59,7 +59,7 @@ pub(crate) enum Gateway {
 
 /// Treatment of an address on the bridge that conflicts with the gateway's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OtherAddress {
+pub enum OtherAddress {
     /// ADD fails.
     Refuse,
     /// `forceAddress`: ADD replaces it.
@@ -70,7 +70,7 @@ pub(crate) enum OtherAddress {
 
 /// Source of the MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MtuChoice {
+pub enum MtuChoice {
     /// Configured, in bytes, 68 to 65,535.
     Asked(u32),
     /// Detected from the host's uplinks, minus `overhead` bytes.
@@ -82,7 +82,7 @@ pub(crate) enum MtuChoice {
 
 /// Path of a frame back to its own port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PortMode {
+pub enum PortMode {
     /// None.
     Plain,
     /// `hairpinMode`: the port reflects frames.
@@ -93,7 +93,7 @@ pub(crate) enum PortMode {
 
 /// Treatment of frames from a MAC other than the container's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MacCheck {
+pub enum MacCheck {
     /// They pass.
     None,
     /// `macspoofchk`: the host drops them on arrival.
@@ -102,7 +102,7 @@ pub(crate) enum MacCheck {
 
 /// Ports that a port exchanges frames with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Isolation {
+pub enum Isolation {
     /// All ports and the bridge itself.
     None,
     /// `portIsolation`: ports without isolation and the bridge itself.
@@ -111,7 +111,7 @@ pub(crate) enum Isolation {
 
 /// State of the container's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ContainerLink {
+pub enum ContainerLink {
     /// Up, with the addresses of the IPAM plugin.
     Addressed,
     /// Up, without `ipam`; the container does the rest.
@@ -122,7 +122,7 @@ pub(crate) enum ContainerLink {
 
 /// Whether bridged traffic passes through netfilter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BridgeNfCall {
+pub enum BridgeNfCall {
     /// It does, as Kubernetes requires of bridge plugins.
     Enable,
     /// Unchanged.
@@ -372,5 +372,4 @@ const KNOWN_ARGS: &[&str] = &[
 ];
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

@@ -15,7 +15,7 @@ use crate::{frames, masquerade};
 
 /// Elements of an attachment, with their table.
 #[derive(Debug)]
-pub(crate) struct Protection {
+pub struct Protection {
     /// Description of the table.
     pub table: Table,
     /// Elements of its sets.
@@ -24,7 +24,7 @@ pub(crate) struct Protection {
 
 /// Inputs for an attachment's elements.
 #[derive(Debug)]
-pub(crate) struct Subject<'a> {
+pub struct Subject<'a> {
     /// The bridge.
     pub bridge: &'a Link,
     /// Name of the host's end.

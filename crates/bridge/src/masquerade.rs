@@ -15,7 +15,7 @@ use crate::raw::Backend;
 
 /// Scope and method of masquerading.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Masquerade {
+pub struct Masquerade {
     /// Destinations without masquerading, besides the container's own networks and multicast.
     exempt: Vec<IpNetwork>,
     /// Choice of a connection's source port.
@@ -24,7 +24,7 @@ pub(crate) struct Masquerade {
 
 /// The keys as they are written.
 #[derive(Debug, Default)]
-pub(crate) struct RawMasquerade {
+pub struct RawMasquerade {
     pub is_asked: bool,
     pub backend: Backend,
     pub is_random: Option<bool>,

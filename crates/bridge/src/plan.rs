@@ -14,7 +14,7 @@ use crate::config::{Config, Gateway};
 ///
 /// Without a lease (layer 2) it is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// The container's addresses, each with its gateway.
     pub ips: Vec<IpConfig>,
     /// The container's routes, as the result reports them.
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
 
 /// IPv6 inside the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ipv6 {
+pub enum Ipv6 {
     /// Enabled.
     On,
     /// Absent from the kernel, or disabled.
@@ -222,7 +222,7 @@ pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
 
 /// Returns the MAC derived from the first address, IPv4 before IPv6. So neighbours' entries stay
 /// valid when the address is leased again.
-pub(crate) fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
+pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
     match v4.or(ips.first()) {
         Some(ip) => mac_of(ip.address.ip()),
@@ -279,5 +279,4 @@ const HOST_MAC: u8 = 0xfe;
 const IPV6_MINIMUM_MTU: u32 = 1280;
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

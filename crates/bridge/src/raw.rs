@@ -1,16 +1,16 @@
 //! The keys as they are written; `crates/schema` copies these comments.
 
 use cni::WhenFull;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Joins the sandbox to a Linux bridge by a veth pair.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[expect(clippy::struct_excessive_bools, reason = "it mirrors the JSON")]
-pub(crate) struct RawConfig {
+pub struct RawConfig {
     /// Name of the bridge, which is created if it is missing.
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 15), extend("default" = "cni0")))]
+    #[schemars(length(min = 1, max = 15), extend("default" = "cni0"))]
     pub bridge: Option<String>,
     /// The bridge has the gateway addresses, and the host forwards.
     pub is_gateway: bool,
@@ -20,7 +20,7 @@ pub(crate) struct RawConfig {
     /// gateways of the network.
     pub force_address: bool,
     /// MTU in bytes of both ends of the pair and of a new bridge; 0 detects it.
-    #[cfg_attr(feature = "schema", schemars(with = "Mtu"))]
+    #[schemars(with = "Mtu")]
     pub mtu: u32,
     /// Bytes of an encapsulation, subtracted from the detected MTU.
     pub mtu_overhead: u32,
@@ -31,7 +31,7 @@ pub(crate) struct RawConfig {
     /// IPv6 duplicate address detection in the sandbox; ADD waits 1 to 2 s for it.
     pub enabledad: bool,
     /// Sets `net.bridge.bridge-nf-call-iptables` and `-ip6tables` to 1, as Kubernetes requires.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = true)))]
+    #[schemars(extend("default" = true))]
     pub bridge_nf_call: Option<bool>,
     /// Name resolution of the result, instead of the IPAM plugin's.
     pub dns: RawDns,
@@ -41,13 +41,13 @@ pub(crate) struct RawConfig {
     pub ip_masq_backend: Backend,
     /// Masquerading chooses random source ports, so simultaneous connections never take the same
     /// one.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = true)))]
+    #[schemars(extend("default" = true))]
     pub ip_masq_random_fully: Option<bool>,
     /// CIDRs without masquerading: the cluster's other networks.
     #[serde(rename = "nonMasqueradeCIDRs")]
     pub non_masquerade_cidrs: Vec<String>,
     /// VLAN of untagged frames at the container's port; 0 is none.
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 4094)))]
+    #[schemars(range(min = 0, max = 4094))]
     pub vlan: i64,
     /// VLANs whose tagged frames the container's port carries.
     pub vlan_trunk: Vec<RawTrunk>,
@@ -59,14 +59,12 @@ pub(crate) struct RawConfig {
     pub port_isolation: bool,
     /// The interface in the sandbox stays down.
     pub disable_container_interface: bool,
-    /// Result of STATUS when the bridge has no free port: a line on standard error, or code 50.
-    #[cfg_attr(feature = "schema", schemars(with = "crate::WhenFull"))]
+    /// Result of STATUS when the bridge has no port left: a line on standard error, or code 50.
     pub status_when_full: WhenFull,
 }
 
 /// An MTU, or 0.
-#[cfg(feature = "schema")]
-#[derive(schemars::JsonSchema)]
+#[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "it is described, never made")]
 enum Mtu {
@@ -75,10 +73,9 @@ enum Mtu {
 }
 
 /// Name resolution.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-pub(crate) struct RawDns {
+pub struct RawDns {
     /// Addresses of name servers.
     pub nameservers: Option<Vec<String>>,
     /// Domain for short names.
@@ -90,28 +87,26 @@ pub(crate) struct RawDns {
 }
 
 /// A VLAN, a range of VLANs, or both.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-pub(crate) struct RawTrunk {
+pub struct RawTrunk {
     /// A VLAN.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 4094)))]
+    #[schemars(range(min = 1, max = 4094))]
     pub id: Option<i64>,
     /// The first VLAN of a range.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 4094)))]
+    #[schemars(range(min = 1, max = 4094))]
     #[serde(rename = "minID")]
     pub min_id: Option<i64>,
     /// The last VLAN of a range.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 4094)))]
+    #[schemars(range(min = 1, max = 4094))]
     #[serde(rename = "maxID")]
     pub max_id: Option<i64>,
 }
 
 /// Masquerading backend of the reference.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Backend {
+pub enum Backend {
     /// The backend of this plugin.
     #[default]
     #[serde(alias = "")]

@@ -10,7 +10,7 @@ use crate::raw::RawTrunk;
 
 /// VLANs of a network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Vlans {
+pub struct Vlans {
     /// `vlan`: the VLAN of the container's untagged frames.
     pub access: Option<Access>,
     /// `vlanTrunk`: the VLANs of the container's tagged frames.
@@ -19,7 +19,7 @@ pub(crate) struct Vlans {
 
 /// A VLAN that is untagged at the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Access {
+pub struct Access {
     /// VLAN, 1 to 4094.
     pub vlan: u16,
     /// `<bridge>.<vlan>`: the host's end, unless the bridge itself is.
@@ -28,7 +28,7 @@ pub(crate) struct Access {
 
 /// Whether the port stays in the bridge's default VLAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DefaultVlan {
+pub enum DefaultVlan {
     /// It stays: `preserveDefaultVlan`.
     Keep,
     /// It leaves and carries only the configured VLANs. A trunk without `vlan` has VLAN 1 untagged,
@@ -38,7 +38,7 @@ pub(crate) enum DefaultVlan {
 
 /// The keys as they are written.
 #[derive(Debug, Default)]
-pub(crate) struct RawVlans {
+pub struct RawVlans {
     pub vlan: i64,
     pub trunk: Vec<RawTrunk>,
 }

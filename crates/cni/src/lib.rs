@@ -15,6 +15,8 @@ pub mod delegate;
 mod dispatch;
 mod environment;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod json;
 mod log;
 mod network;

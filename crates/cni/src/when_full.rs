@@ -1,13 +1,18 @@
 //! STATUS of an exhausted resource.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::error::Error;
 use crate::stderr::note;
 
 /// The key `statusWhenFull`: "warn" or "fail".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+///
+/// The default is to warn: where STATUS fails the node turns `NotReady`, and the pods that run there
+/// are evicted for the sake of those that could not be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("default" = "warn"))]
 pub enum WhenFull {
     /// A line on standard error. A failing STATUS would make the node `NotReady`, and Kubernetes
     /// would evict running pods because new ones cannot start.

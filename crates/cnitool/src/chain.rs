@@ -339,5 +339,4 @@ fn all(errors: &[anyhow::Error]) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "chain_tests.rs"]
 mod tests;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, ensure};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use cni::{Attachment, AttachmentId, InterfaceName, NetworkName, note};
 
 use crate::cache::Cache;
@@ -157,6 +157,11 @@ struct Collect {
     /// Keep no attachment at all, whatever lives
     #[arg(long, conflicts_with = "valid")]
     all: bool,
+}
+
+/// The command line, for man pages and completions.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Does what the command line asks for.
@@ -356,5 +361,4 @@ Environment:
 `check` and `del` take the arguments of `add` where CNI_ARGS or CAP_ARGS is not set.";
 
 #[cfg(test)]
-#[path = "cli_tests.rs"]
 mod tests;

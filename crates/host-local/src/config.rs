@@ -16,7 +16,7 @@ use crate::storage::{RawStorage, Storage};
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Config {
+pub struct Config {
     /// Range sets; a container gets one address of each.
     pub sets: Vec<RangeSet>,
     /// Routes, passed on to the plugin that creates them.
@@ -69,7 +69,7 @@ impl Config {
 
     /// Reads the configuration for STATUS. It may lack ranges if it declares the capability
     /// `ipRanges`: runtimes pass no capability arguments with STATUS.
-    pub fn parse_for_status(network: &Network) -> Result<Self, Error> {
+    pub(crate) fn parse_for_status(network: &Network) -> Result<Self, Error> {
         Self::try_from(Written {
             may_lack_ranges: network.declares("ipRanges"),
             ..Written::read(network)?
@@ -77,7 +77,7 @@ impl Config {
     }
 
     /// Reads the name resolution from the file of `resolvConf`.
-    pub fn dns(&self) -> anyhow::Result<Dns> {
+    pub(crate) fn dns(&self) -> anyhow::Result<Dns> {
         self.resolv_conf
             .as_deref()
             .map_or_else(|| Ok(Dns::default()), resolv_conf::read)
@@ -280,5 +280,4 @@ const USE_POD_CIDR: &str = "usePodCidr";
 const DEFAULT_POD_CIDR_FILE: &str = "/run/flannel/subnet.env";
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

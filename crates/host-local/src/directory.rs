@@ -22,7 +22,7 @@ use crate::scratch::Scratch;
 
 /// The directory of a network's leases.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub struct Directory {
     path: PathBuf,
     scratch: Scratch,
     watch: Cell<Watch>,
@@ -46,7 +46,7 @@ enum Watch {
 
 /// Outcome of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reservation {
+pub enum Reservation {
     /// The address is leased.
     Made,
     /// Another holder has the address.
@@ -55,7 +55,7 @@ pub(crate) enum Reservation {
 
 /// Content of a lease's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Content {
+pub enum Content {
     /// The holder of the address.
     Holder(Holder),
     /// Nothing: its writer was killed before it wrote the holder.
@@ -66,11 +66,11 @@ pub(crate) enum Content {
 
 /// A time as the file system stores it: seconds and nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Stamp(i64, i64);
+pub struct Stamp(i64, i64);
 
 /// Identity of a file: a later file with the same name has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub struct Identity {
     inode: u64,
     ctime: Stamp,
 }
@@ -263,5 +263,4 @@ fn is_of_no_use(path: &Path) -> bool {
 const BACK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
-#[path = "directory_tests.rs"]
 mod tests;

@@ -27,7 +27,7 @@ use crate::scratch::{Scratch, make_directory};
 
 /// The index of one network's leases.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub struct Index {
     directory: PathBuf,
     scratch: Scratch,
     taken: Blocks,
@@ -36,7 +36,7 @@ pub(crate) struct Index {
 
 /// A recorded lease: the identity of its file and the machine's boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub struct Record {
     /// Leased address.
     pub address: IpAddr,
     /// Identity of its file.
@@ -47,7 +47,7 @@ pub(crate) struct Record {
 
 /// One run of the machine, from boot to shutdown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct BootId(String);
+pub struct BootId(String);
 
 /// Records of all holders.
 pub(crate) type Records = BTreeMap<Holder, Vec<Record>>;
@@ -384,5 +384,4 @@ const BLOCK_BYTES: usize = 65_536 / 8;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[cfg(test)]
-#[path = "index_tests.rs"]
 mod tests;

@@ -7,7 +7,7 @@ use cni::{Attachment, ContainerId, InterfaceName};
 
 /// An address and its holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lease {
+pub struct Lease {
     /// The address.
     pub address: IpAddr,
     /// Its holder.
@@ -16,7 +16,7 @@ pub(crate) struct Lease {
 
 /// The holder of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Holder {
+pub struct Holder {
     /// The container ID.
     pub container: ContainerId,
     /// The interface; old versions of the reference did not write one.

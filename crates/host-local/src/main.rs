@@ -2,45 +2,6 @@
 
 use std::process::ExitCode;
 
-use cni::{Plugin, SpecVersion};
-
-mod add;
-mod allocate;
-mod blocks;
-mod check;
-mod config;
-mod del;
-mod directory;
-mod gc;
-mod index;
-mod lease;
-mod lock;
-mod pod_cidr;
-mod range;
-mod raw;
-mod read;
-mod rebuild;
-mod request;
-mod resolv_conf;
-mod rest;
-mod scratch;
-mod status;
-mod storage;
-mod store;
-mod vacancy;
-
 fn main() -> ExitCode {
-    cni::run(&PLUGIN)
+    host_local::main()
 }
-
-const PLUGIN: Plugin = Plugin {
-    name: "host-local",
-    version: env!("CARGO_PKG_VERSION"),
-    spec_versions: SpecVersion::ALL,
-    add: add::add,
-    del: del::del,
-    check: check::check,
-    status: status::status,
-    gc: gc::gc,
-    reload: None,
-};

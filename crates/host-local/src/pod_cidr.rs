@@ -14,7 +14,7 @@ use crate::read;
 /// # Errors
 /// Code 11: the file cannot be read, since its writer may not have started yet. Code 7: it contains
 /// no CIDR, or other text.
-pub(crate) fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
+pub fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
     let text = read::named(path).map_err(|error| Error::TryAgain {
         reason: format!(
             "read podCidrFile {}, which should hold the node's pod CIDRs or flannel's FLANNEL_SUBNET: {error}",
@@ -26,7 +26,11 @@ pub(crate) fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
     })
 }
 
-pub(crate) fn parse(text: &str) -> Result<Vec<IpNetwork>, String> {
+/// Returns the subnets in `text`.
+///
+/// # Errors
+/// A word that is no subnet, or no word at all.
+pub fn parse(text: &str) -> Result<Vec<IpNetwork>, String> {
     let is_environment = text.lines().any(|line| line.contains('='));
     let words: Vec<&str> = if is_environment {
         text.lines()

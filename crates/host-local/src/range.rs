@@ -10,7 +10,7 @@ use crate::raw::RawRange;
 
 /// Consecutive addresses of one subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Range {
+pub struct Range {
     /// The subnet, without host bits.
     pub subnet: IpNetwork,
     /// The first address that may be leased.
@@ -25,7 +25,7 @@ pub(crate) struct Range {
 
 /// Ranges of one family; a container gets one address of the set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RangeSet {
+pub struct RangeSet {
     ranges: Vec<Range>,
 }
 
@@ -251,5 +251,4 @@ fn parse_address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
 }
 
 #[cfg(test)]
-#[path = "range_tests.rs"]
 mod tests;

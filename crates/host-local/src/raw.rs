@@ -1,13 +1,13 @@
 //! The keys as they are written; `crates/schema` copies these comments.
 
 use cni::WhenFull;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Leases addresses from ranges and keeps them in files.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct RawConfig {
+pub struct RawConfig {
     /// Range sets: a container gets one address of each inner list, whose ranges are of one family.
     pub ranges: Vec<Vec<RawRange>>,
     /// Subnet of one more set, before `ranges`; `usePodCidr` stands for the node's pod CIDRs.
@@ -21,35 +21,33 @@ pub(crate) struct RawConfig {
     /// Addresses and CIDRs of `subnet` that are leased on request only.
     pub exclude: Vec<String>,
     /// File for `usePodCidr`: CIDRs separated by white space or commas, or flannel's variables.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = "/run/flannel/subnet.env")))]
+    #[schemars(extend("default" = "/run/flannel/subnet.env"))]
     pub pod_cidr_file: String,
     /// Routes in the result, for the plugin that creates them.
     pub routes: Vec<RawRoute>,
     /// Path of a resolv.conf(5) whose content becomes `dns` of the result.
     pub resolv_conf: String,
     /// Result of STATUS when a set has no free address: a line on standard error, or code 50.
-    #[cfg_attr(feature = "schema", schemars(with = "crate::WhenFull"))]
     pub status_when_full: WhenFull,
     /// Absolute path of the directory of leases.
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^/"), extend("default" = "/var/lib/cni/networks")))]
+    #[schemars(regex(pattern = "^/"), extend("default" = "/var/lib/cni/networks"))]
     pub data_dir: String,
     /// Longest wait for another process's lock on the network's leases, such as `30s`.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = "30s")))]
+    #[schemars(extend("default" = "30s"))]
     pub lock_timeout: String,
     /// Cooldown of a released address, such as `5m`; a request for the address ignores it.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = "0s")))]
+    #[schemars(extend("default" = "0s"))]
     pub reuse_delay: String,
     /// Releases leases of an earlier boot.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = true)))]
+    #[schemars(extend("default" = true))]
     pub reclaim_on_boot: Option<bool>,
 }
 
 /// Consecutive addresses of one subnet.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("required" = ["subnet"])))]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[schemars(extend("required" = ["subnet"]))]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct RawRange {
+pub struct RawRange {
     /// Subnet without host bits, /30 or /126 at the longest.
     pub subnet: String,
     /// The first leased address.
@@ -63,9 +61,8 @@ pub(crate) struct RawRange {
 }
 
 /// A route, with the attributes of specification 1.1.0.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub(crate) struct RawRoute {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct RawRoute {
     /// Destination CIDR.
     pub dst: String,
     /// Next hop; the network's gateway if it is absent.

@@ -10,7 +10,7 @@ use crate::lease::Holder;
 
 /// Treatment of leases of an earlier boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EarlierBoot {
+pub enum EarlierBoot {
     /// Release them: no sandbox survives a reboot.
     Release,
     /// Keep them.
@@ -170,5 +170,4 @@ fn judge(found: Option<Found>, boot: &BootId, earlier: EarlierBoot) -> Verdict {
 }
 
 #[cfg(test)]
-#[path = "rebuild_tests.rs"]
 mod tests;

@@ -13,7 +13,7 @@ use crate::range::RangeSet;
 ///
 /// # Errors
 /// Code 4 or 7 with the source and the invalid text.
-pub(crate) fn requested(request: &AddRequest) -> Result<Vec<IpAddr>, Error> {
+pub fn requested(request: &AddRequest) -> Result<Vec<IpAddr>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Section {
@@ -64,10 +64,7 @@ fn listed(key: &str, texts: &[String]) -> Result<Vec<IpAddr>, Error> {
 ///
 /// # Errors
 /// Code 7: an address outside all sets, a gateway, or two addresses for one set.
-pub(crate) fn assign(
-    sets: &[RangeSet],
-    requested: &[IpAddr],
-) -> Result<Vec<Option<IpAddr>>, Error> {
+pub fn assign(sets: &[RangeSet], requested: &[IpAddr]) -> Result<Vec<Option<IpAddr>>, Error> {
     let mut assigned = vec![None; sets.len()];
     for address in requested {
         let slots = assigned.iter_mut().zip(sets);

@@ -11,14 +11,14 @@ use crate::read;
 ///
 /// # Errors
 /// The file cannot be read or is not text.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Dns> {
+pub fn read(path: &Path) -> anyhow::Result<Dns> {
     let text = read::named(path).with_context(|| format!("read resolvConf {}", path.display()))?;
     Ok(parse(&text))
 }
 
 /// Parses the text. The last line of `domain` and `search` counts; name servers and options
 /// accumulate. Ignores unknown keywords, as every resolver does.
-pub(crate) fn parse(text: &str) -> Dns {
+pub fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {
         let line = line.split(['#', ';']).next().unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::blocks::{Blocks, locate};
 /// Times of release of one network's addresses: milliseconds since 1970, in eight bytes per
 /// address.
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub struct Rest {
     delay: Duration,
     times: Blocks,
 }

@@ -11,7 +11,7 @@ use tempfile::{Builder, NamedTempFile};
 
 /// A directory for incomplete files; one process at a time uses it.
 #[derive(Debug, Clone)]
-pub(crate) struct Scratch(pub PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     /// Creates a temporary file with this content, to be renamed on the same file system.

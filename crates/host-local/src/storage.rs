@@ -14,7 +14,7 @@ use crate::scratch::Scratch;
 
 /// Location and settings of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Storage {
+pub struct Storage {
     /// Directory of all networks' leases.
     pub data_dir: PathBuf,
     /// Longest wait for another process's lock.

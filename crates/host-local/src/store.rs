@@ -22,7 +22,7 @@ use crate::vacancy::Vacancy;
 
 /// The locked leases of one network.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct Store {
     leases: Directory,
     index: Index,
     rest: Rest,
@@ -39,7 +39,10 @@ enum Access {
 }
 
 impl Store {
-    /// Locks the leases of `network`, and creates missing directories.
+    /// Locks the leases of `network`, making the directories where they are missing.
+    ///
+    /// # Errors
+    /// The directories cannot be made, or another process keeps the lock for too long.
     pub fn open(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
         for path in [
             storage.lease_directory(network),
@@ -52,13 +55,19 @@ impl Store {
     }
 
     /// Locks the leases of `network`; returns `None` if it never had any.
-    pub fn open_existing(storage: &Storage, network: &NetworkName) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn open_existing(
+        storage: &Storage,
+        network: &NetworkName,
+    ) -> anyhow::Result<Option<Self>> {
         let store = Self::inspect(storage, network)?;
         Ok(store.map(|store| store.in_step(storage.earlier_boot)))
     }
 
     /// Locks the leases like [`Self::open_existing`], but changes neither leases nor the index.
-    pub fn inspect(storage: &Storage, network: &NetworkName) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn inspect(
+        storage: &Storage,
+        network: &NetworkName,
+    ) -> anyhow::Result<Option<Self>> {
         let directory = storage.lease_directory(network);
         match directory.try_exists() {
             Ok(true) => {}
@@ -103,8 +112,11 @@ impl Store {
         self
     }
 
-    /// Returns the leases of `attachment`, or else those that an old version of the reference made
-    /// for its container.
+    /// The leases of `attachment`: its own or, where there are none, those that an old
+    /// version of the reference made for its container.
+    ///
+    /// # Errors
+    /// A file cannot be read.
     pub fn leases_of(&self, attachment: &Attachment) -> anyhow::Result<Vec<Lease>> {
         let own = Holder::of(attachment);
         let asked = [own.clone(), Holder::old_entry_of(attachment)];
@@ -118,7 +130,10 @@ impl Store {
         Ok(leases)
     }
 
-    /// Returns all leases whose holder is not in `listed`.
+    /// Every lease whose holder is none of `listed`.
+    ///
+    /// # Errors
+    /// A file cannot be read.
     pub fn leases_except(&self, listed: &HashSet<Holder>) -> anyhow::Result<Vec<Lease>> {
         let is_stale = |holder: &Holder| !listed.contains(holder);
         let holders = self.index.is_trusted().then(|| self.index.holders());
@@ -129,17 +144,23 @@ impl Store {
         indexed.map_or_else(|| self.scan(is_stale), Ok)
     }
 
-    /// Returns the lease of `address`, if its file names a holder.
+    /// The lease of `address`, if there is one that names its holder.
+    ///
+    /// # Errors
+    /// A file cannot be read.
     pub fn lease(&self, address: IpAddr) -> anyhow::Result<Option<Lease>> {
         self.leases.lease(address)
     }
 
     /// Returns the free addresses.
-    pub fn vacancy(&self) -> anyhow::Result<Vacancy<'_>> {
+    pub(crate) fn vacancy(&self) -> anyhow::Result<Vacancy<'_>> {
         Vacancy::new(&self.leases, &self.index, &self.rest)
     }
 
-    /// Creates `lease` if its address is free.
+    /// Makes `lease`, if its address is free.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub fn reserve(&self, lease: &Lease) -> anyhow::Result<Reservation> {
         let reservation = self.leases.create(lease)?;
         if reservation == Reservation::Made {
@@ -181,7 +202,7 @@ impl Store {
     }
 
     /// Remembers the last address that range set `set` provided.
-    pub fn set_last_reserved(&self, set: usize, address: IpAddr) -> anyhow::Result<()> {
+    pub(crate) fn set_last_reserved(&self, set: usize, address: IpAddr) -> anyhow::Result<()> {
         self.leases.set_last_reserved(set, address)
     }
 
@@ -238,5 +259,4 @@ impl Drop for Store {
 }
 
 #[cfg(test)]
-#[path = "store_tests.rs"]
 mod tests;

@@ -15,7 +15,7 @@ use crate::rest::Rest;
 
 /// The free addresses of a network at one time.
 #[derive(Debug)]
-pub(crate) struct Vacancy<'a> {
+pub struct Vacancy<'a> {
     leases: &'a Directory,
     index: &'a Index,
     rest: &'a Rest,

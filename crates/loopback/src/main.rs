@@ -1,23 +1,7 @@
-//! CNI plugin `loopback`: brings a sandbox's loopback interface up.
+//! The executable `loopback`.
 
 use std::process::ExitCode;
 
-use cni::{Plugin, SpecVersion};
-
-mod lo;
-
 fn main() -> ExitCode {
-    cni::run(&PLUGIN)
+    loopback::main()
 }
-
-const PLUGIN: Plugin = Plugin {
-    name: "loopback",
-    version: env!("CARGO_PKG_VERSION"),
-    spec_versions: SpecVersion::ALL,
-    add: lo::add,
-    del: lo::del,
-    check: lo::check,
-    status: lo::status,
-    gc: lo::gc,
-    reload: None,
-};

@@ -14,6 +14,8 @@ mod connection;
 mod error;
 mod filter;
 mod forwarding;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod ifb;
 mod link;
 mod lookup;

@@ -18,6 +18,8 @@ mod element;
 mod error;
 mod expression;
 mod field;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod held;
 mod limit;
 mod message;

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Conditions that all have to hold; none: every packet will do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Conditions(Vec<Condition>);
+pub struct Conditions(Vec<Condition>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Condition {

@@ -14,7 +14,7 @@ use crate::raw::{Backend, RawConfig};
 
 /// What was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Config {
+pub struct Config {
     /// `runtimeConfig.portMappings`; none: there is nothing to do.
     pub mappings: Vec<Mapping>,
     /// `snat` and `masqAll`.
@@ -27,7 +27,7 @@ pub(crate) struct Config {
 
 /// A port of the host that leads to one of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     /// The host's port.
     pub host_port: NonZeroU16,
     /// The container's port.
@@ -40,7 +40,7 @@ pub(crate) struct Mapping {
 
 /// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Protocol {
+pub enum Protocol {
     Tcp,
     Udp,
     Sctp,
@@ -48,7 +48,7 @@ pub(crate) enum Protocol {
 
 /// `hostIP`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HostAddress {
+pub enum HostAddress {
     /// Nothing is said: every address of both families.
     Any,
     /// `0.0.0.0` or `::`, every address of one.
@@ -59,7 +59,7 @@ pub(crate) enum HostAddress {
 
 /// Whose connections are from an address of the host when they come to the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SourceNat {
+pub enum SourceNat {
     /// Nobody's; 127.0.0.1 and the container itself do not reach the port then.
     None,
     /// Those whose answers would not find back.
@@ -302,5 +302,4 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
 const HIGHEST_BIT: u64 = 31;
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

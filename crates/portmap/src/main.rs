@@ -1,49 +1,7 @@
-//! CNI plugin `portmap`: forwards host ports to a sandbox.
+//! The executable `portmap`.
 
 use std::process::ExitCode;
 
-use cni::{Plugin, SpecVersion};
-use detach::Task;
-
-mod add;
-mod check;
-mod conditions;
-mod config;
-mod decision;
-mod del;
-mod element;
-mod firewall;
-mod gc;
-mod holder;
-mod installation;
-mod localnet;
-mod names;
-mod plan;
-mod raw;
-mod record;
-mod reload;
-mod standby;
-mod status;
-mod succession;
-mod table;
-mod unrecorded;
-mod wait;
-
 fn main() -> ExitCode {
-    match Task::of_this_process() {
-        Some(task) => netlink::finish(&task),
-        None => cni::run(&PLUGIN),
-    }
+    portmap::main()
 }
-
-const PLUGIN: Plugin = Plugin {
-    name: "portmap",
-    version: env!("CARGO_PKG_VERSION"),
-    spec_versions: SpecVersion::ALL,
-    add: add::add,
-    del: del::del,
-    check: check::check,
-    status: status::status,
-    gc: gc::gc,
-    reload: Some(reload::reload),
-};

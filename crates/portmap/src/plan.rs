@@ -177,5 +177,4 @@ fn pods(result: &AddResult, interface: &InterfaceName) -> Vec<IpAddr> {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

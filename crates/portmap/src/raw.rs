@@ -1,19 +1,19 @@
 //! The keys as they are written: what `crates/schema` describes, in the words that stand here.
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Leads ports of the host to a container.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct RawConfig {
+pub struct RawConfig {
     /// Clients whom the container could not answer come from the host's address.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = true)))]
+    #[schemars(extend("default" = true))]
     pub snat: Option<bool>,
     /// All clients come from the host's address.
     pub masq_all: bool,
     /// Nothing: no marks are needed.
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 31)))]
+    #[schemars(range(min = 0, max = 31))]
     pub mark_masq_bit: Option<u64>,
     /// Nothing: no marks are needed.
     pub external_set_mark_chain: Option<String>,
@@ -28,10 +28,9 @@ pub(crate) struct RawConfig {
 }
 
 /// What the reference would do it by.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Backend {
+pub enum Backend {
     /// As is done here.
     #[default]
     #[serde(alias = "")]

@@ -1,27 +1,15 @@
 //! Leases, last reserved addresses, and all files of the index.
 
 #![no_main]
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "a target uses of the modules what reads"
-)]
-
-include!("../src/host_local.rs");
 
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use host_local::{EarlierBoot, Holder, Lease, Reservation, Storage, Store};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
-
-use directory::Reservation;
-use lease::{Holder, Lease};
-use rebuild::EarlierBoot;
-use storage::Storage;
-use store::Store;
 
 static DIRECTORY: LazyLock<TempDir> = LazyLock::new(|| {
     let builder = tempfile::Builder::new()

@@ -1,17 +1,8 @@
 //! The file of pod CIDRs or subnet.env.
 
 #![no_main]
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "a target uses of the modules what reads"
-)]
 
-#[path = "../../../crates/host-local/src/pod_cidr.rs"]
-mod pod_cidr;
-#[path = "../../../crates/host-local/src/read.rs"]
-mod read;
-
+use host_local::pod_cidr;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

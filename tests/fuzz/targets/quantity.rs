@@ -1,15 +1,8 @@
 //! Quantities of Kubernetes.
 
 #![no_main]
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "a target uses of the modules what reads"
-)]
 
-#[path = "../../../crates/bandwidth/src/quantity.rs"]
-mod quantity;
-
+use bandwidth::quantity;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

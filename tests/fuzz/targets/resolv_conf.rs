@@ -1,17 +1,8 @@
 //! Parser of resolv.conf(5).
 
 #![no_main]
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "a target uses of the modules what reads"
-)]
 
-#[path = "../../../crates/host-local/src/read.rs"]
-mod read;
-#[path = "../../../crates/host-local/src/resolv_conf.rs"]
-mod resolv_conf;
-
+use host_local::resolv_conf;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -5,48 +5,13 @@
 //! DIR gets `man/*.8`, and `completions/` for bash, zsh and fish. It is no part of cnitool, which would be larger by
 //! what nobody calls on a node.
 
-#![expect(dead_code, reason = "of cnitool only the command line is looked at")]
-
 use std::path::Path;
 use std::process::ExitCode;
 use std::{fs, io};
 
-use clap::CommandFactory as _;
 use clap_complete::{Shell, generate_to};
 
-#[path = "../../src/cache.rs"]
-mod cache;
-#[path = "../../src/chain.rs"]
-mod chain;
-#[path = "../../src/cli.rs"]
-mod cli;
-#[path = "../../src/conflist.rs"]
-mod conflist;
-#[path = "../../src/doctor/mod.rs"]
-mod doctor;
-#[path = "../../src/gc.rs"]
-mod gc;
-#[path = "../../src/install/mod.rs"]
-mod install;
-#[path = "../../src/listing.rs"]
-mod listing;
 mod man;
-#[path = "../../src/migrate/mod.rs"]
-mod migrate;
-#[path = "../../src/node/mod.rs"]
-mod node;
-#[path = "../../src/parts.rs"]
-mod parts;
-#[path = "../../src/ps/mod.rs"]
-mod ps;
-#[path = "../../src/reload.rs"]
-mod reload;
-#[path = "../../src/sandbox.rs"]
-mod sandbox;
-#[path = "../../src/settings.rs"]
-mod settings;
-
-use cli::Cli;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -67,11 +32,11 @@ fn generate(directory: &Path) -> io::Result<()> {
     let (pages, completions) = (directory.join("man"), directory.join("completions"));
     fs::create_dir_all(&pages)?;
     fs::create_dir_all(&completions)?;
-    for (name, page) in man::pages(&Cli::command())? {
+    for (name, page) in man::pages(&cnitool::command())? {
         fs::write(pages.join(name), page)?;
     }
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-        generate_to(shell, &mut Cli::command(), "cnitool", &completions)?;
+        generate_to(shell, &mut cnitool::command(), "cnitool", &completions)?;
     }
     Ok(())
 }

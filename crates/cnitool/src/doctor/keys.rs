@@ -173,5 +173,4 @@ const OF_ALL: &[&str] = &[
 const IPAM: &str = "ipam.";
 
 #[cfg(test)]
-#[path = "keys_tests.rs"]
 mod tests;

@@ -189,5 +189,4 @@ fn overlap(one: IpNetwork, other: IpNetwork) -> bool {
 const SUBJECT: &str = "range";
 
 #[cfg(test)]
-#[path = "ranges_tests.rs"]
 mod tests;

@@ -267,5 +267,4 @@ fn time<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok
 }
 
 #[cfg(test)]
-#[path = "row_tests.rs"]
 mod tests;

@@ -14,9 +14,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-// The plugins' modules use the type by this path.
-use plugins::WhenFull;
-
 /// A path from the top of the source tree.
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -7,27 +7,6 @@ use schemars::transform::{RecursiveTransform, Transform as _};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-#[path = "../../../bandwidth/src/raw.rs"]
-mod bandwidth;
-#[path = "../../../bridge/src/raw.rs"]
-mod bridge;
-#[path = "../../../host-local/src/raw.rs"]
-#[expect(dead_code, reason = "it is described, never read")]
-mod host_local;
-#[path = "../../../portmap/src/raw.rs"]
-mod portmap;
-
-/// A copy of `cni::WhenFull`, which does not depend on schemars.
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase", extend("default" = "warn"))]
-#[expect(dead_code, reason = "it is described, never made")]
-pub enum WhenFull {
-    /// A line on standard error.
-    Warn,
-    /// Code 50.
-    Fail,
-}
-
 /// The keys of every plugin.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]

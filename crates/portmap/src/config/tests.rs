@@ -93,7 +93,7 @@ fn one_port_cannot_lead_to_two() {
 /// What is written down there is what a key means that is not.
 #[test]
 fn defaults_are_those_of_the_schema() {
-    let schema = include_str!("../../../conf-examples/conflist.schema.json");
+    let schema = include_str!("../../../../conf-examples/conflist.schema.json");
     let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
     let keys = schema["$defs"]["portmap"]["properties"]
         .as_object()

@@ -225,7 +225,7 @@ fn missing_resolv_conf_is_named() {
 /// Compares the schema's defaults with the values of absent keys.
 #[test]
 fn defaults_are_those_of_the_schema() {
-    let schema = include_str!("../../../conf-examples/conflist.schema.json");
+    let schema = include_str!("../../../../conf-examples/conflist.schema.json");
     let schema: Value = serde_json::from_str(schema).unwrap();
     let keys = schema["$defs"]["host-local"]["properties"]
         .as_object()

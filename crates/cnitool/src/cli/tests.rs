@@ -1,4 +1,3 @@
-use clap::CommandFactory as _;
 use cni::SpecVersion;
 
 use super::*;
@@ -9,7 +8,7 @@ fn parse(line: &str) -> Result<Cli, clap::Error> {
 
 #[test]
 fn command_line_is_well_formed() {
-    Cli::command().debug_assert();
+    command().debug_assert();
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn keys_that_ask_for_nothing_change_nothing() {
 /// Compares the schema's defaults with the values of absent keys.
 #[test]
 fn defaults_are_those_of_the_schema() {
-    let schema = include_str!("../../../conf-examples/conflist.schema.json");
+    let schema = include_str!("../../../../conf-examples/conflist.schema.json");
     let schema: Value = serde_json::from_str(schema).unwrap();
     let keys = schema["$defs"]["bridge"]["properties"].as_object().unwrap();
     let defaults = keys.iter().filter(|(_, it)| !it["default"].is_null());

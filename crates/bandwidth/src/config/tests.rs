@@ -152,7 +152,7 @@ fn subnets_that_make_no_sense_are_refused_with_their_keys() {
 /// Compares the schema's defaults with the values of absent keys.
 #[test]
 fn defaults_are_those_of_the_schema() {
-    let schema = include_str!("../../../conf-examples/conflist.schema.json");
+    let schema = include_str!("../../../../conf-examples/conflist.schema.json");
     let schema: Value = serde_json::from_str(schema).unwrap();
     let keys = schema["$defs"]["bandwidth"]["properties"]
         .as_object()

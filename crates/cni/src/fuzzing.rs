@@ -1,0 +1,39 @@
+//! The entry of the fuzz target `request`.
+
+use std::ffi::OsString;
+
+use crate::attachment::Attachment;
+use crate::environment::{Environment, Verb};
+use crate::network::{Document, Network};
+use crate::request::{AddRequest, DelRequest, GcRequest};
+use crate::version::SpecVersion;
+
+/// Reads a request as a plugin does; returns the attachments that it names, none if it is refused.
+pub fn read_request(lookup: impl Fn(&str) -> Option<OsString>, stdin: &[u8]) -> Vec<Attachment> {
+    let Ok(Some(environment)) = Environment::read(lookup) else {
+        return Vec::new();
+    };
+    let path = environment.path.clone();
+    let document = Document::decode(stdin.to_vec());
+    let network = document.and_then(|it| Network::parse(it, path, &SpecVersion::ALL));
+    let Ok(network) = network else {
+        return Vec::new();
+    };
+    network.ipam_type().ok();
+    network.ipam_timeout().ok();
+    match environment.verb {
+        Verb::Add | Verb::Check | Verb::Reload => {
+            let request = AddRequest::parse(environment, network);
+            request.map_or_else(|_| Vec::new(), |it| vec![it.attachment])
+        }
+        Verb::Del => {
+            let request = DelRequest::parse(environment, network);
+            request.map_or_else(|_| Vec::new(), |it| vec![it.attachment])
+        }
+        Verb::Gc => {
+            let request = GcRequest::parse(network);
+            request.map_or_else(|_| Vec::new(), |it| it.valid_attachments().collect())
+        }
+        Verb::Status | Verb::Version => Vec::new(),
+    }
+}

@@ -1,0 +1,56 @@
+//! CNI plugin `host-local`: leases addresses from ranges, remembered in files.
+
+use std::process::ExitCode;
+
+use cni::{Plugin, SpecVersion};
+
+mod add;
+mod allocate;
+mod blocks;
+mod check;
+mod config;
+mod del;
+mod directory;
+mod gc;
+mod index;
+mod lease;
+mod lock;
+pub mod pod_cidr;
+mod range;
+mod raw;
+mod read;
+mod rebuild;
+mod request;
+pub mod resolv_conf;
+mod rest;
+mod scratch;
+mod status;
+mod storage;
+mod store;
+mod vacancy;
+
+pub use config::Config;
+pub use directory::Reservation;
+pub use lease::{Holder, Lease};
+pub use raw::RawConfig;
+pub use rebuild::EarlierBoot;
+pub use request::{assign, requested};
+pub use storage::Storage;
+pub use store::Store;
+
+/// Runs the verb that the environment asks for.
+pub fn main() -> ExitCode {
+    cni::run(&PLUGIN)
+}
+
+const PLUGIN: Plugin = Plugin {
+    name: "host-local",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::ALL,
+    add: add::add,
+    del: del::del,
+    check: check::check,
+    status: status::status,
+    gc: gc::gc,
+    reload: None,
+};
