@@ -1,12 +1,15 @@
 //! The configuration: its keys and the rules between them.
 
+use attach::{
+    ContainerLink, Gateway, KNOWN_ARGS, MacCheck, Masquerade, MtuChoice, OtherAddress,
+    RawMasquerade, asked_mac, dns,
+};
 use cni::result::Dns;
 use cni::{CniArgs, Error, InterfaceName, Network, WhenFull};
 use netlink::MacAddress;
 use serde::Deserialize;
 
-use crate::masquerade::{Masquerade, RawMasquerade};
-use crate::raw::{RawConfig, RawDns};
+use crate::raw::RawConfig;
 use crate::vlan::{Access, DefaultVlan, RawVlans, Vlans};
 
 /// The parsed configuration.
@@ -46,40 +49,6 @@ pub struct Config {
     pub when_full: WhenFull,
 }
 
-/// Role of the bridge for the containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gateway {
-    /// Only a switch.
-    None,
-    /// The bridge has the gateway addresses.
-    Bridge,
-    /// The containers' default routes lead to the gateway addresses, too.
-    DefaultRoute,
-}
-
-/// Treatment of an address on the bridge that conflicts with the gateway's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OtherAddress {
-    /// ADD fails.
-    Refuse,
-    /// `forceAddress`: ADD replaces it.
-    Replace,
-    /// It stays beside the gateway's address.
-    Keep,
-}
-
-/// Source of the MTU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MtuChoice {
-    /// Configured, in bytes, 68 to 65,535.
-    Asked(u32),
-    /// Detected from the host's uplinks, minus `overhead` bytes.
-    Detect {
-        /// Bytes of an encapsulation.
-        overhead: u32,
-    },
-}
-
 /// Path of a frame back to its own port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortMode {
@@ -91,15 +60,6 @@ pub enum PortMode {
     Promiscuous,
 }
 
-/// Treatment of frames from a MAC other than the container's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MacCheck {
-    /// They pass.
-    None,
-    /// `macspoofchk`: the host drops them on arrival.
-    Drop,
-}
-
 /// Ports that a port exchanges frames with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
@@ -107,17 +67,6 @@ pub enum Isolation {
     None,
     /// `portIsolation`: ports without isolation and the bridge itself.
     Port,
-}
-
-/// State of the container's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContainerLink {
-    /// Up, with the addresses of the IPAM plugin.
-    Addressed,
-    /// Up, without `ipam`; the container does the rest.
-    Up,
-    /// `disableContainerInterface`: down.
-    Down,
 }
 
 /// Whether bridged traffic passes through netfilter.
@@ -257,24 +206,10 @@ fn named(bridge: Option<&str>) -> Result<InterfaceName, Error> {
         .map_err(|reason| Error::invalid("bridge", format!("{reason}")))
 }
 
-/// Returns the name resolution; an empty list counts as configured, an absent key does not.
-fn dns(raw: RawDns) -> Option<Dns> {
-    let domain = raw.domain.filter(|domain| !domain.is_empty());
-    let lists = [&raw.nameservers, &raw.search, &raw.options];
-    let is_asked = domain.is_some() || lists.iter().any(|list| list.is_some());
-    is_asked.then(|| Dns {
-        nameservers: raw.nameservers.unwrap_or_default(),
-        domain,
-        search: raw.search.unwrap_or_default(),
-        options: raw.options.unwrap_or_default(),
-        ..Dns::default()
-    })
-}
-
 fn gateway(raw: &RawConfig) -> Gateway {
     match (raw.is_default_gateway, raw.is_gateway) {
         (true, _) => Gateway::DefaultRoute,
-        (false, true) => Gateway::Bridge,
+        (false, true) => Gateway::Address,
         (false, false) => Gateway::None,
     }
 }
@@ -329,47 +264,10 @@ fn container_link(raw: &RawConfig, ipam: Ipam) -> Result<ContainerLink, Error> {
     }
 }
 
-/// Returns the MAC requested by the runtime, else by `args.cni`, else by `CNI_ARGS`.
-fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>, Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Section {
-        mac: String,
-    }
-    let runtime = network.runtime_config::<Section>()?.mac;
-    let conventional = network.args_cni::<Section>()?.mac;
-    let argument = args.value("MAC").unwrap_or_default().to_owned();
-    let asked = [
-        ("runtimeConfig.mac", runtime),
-        ("args.cni.mac", conventional),
-        ("CNI_ARGS MAC", argument),
-    ];
-    let Some((key, text)) = asked.into_iter().find(|(_, text)| !text.is_empty()) else {
-        return Ok(None);
-    };
-    match text.parse::<MacAddress>() {
-        Ok(mac) if mac.is_unicast() => Ok(Some(mac)),
-        Ok(mac) => Err(Error::invalid(key, format!("{mac} is no unicast address"))),
-        Err(reason) => Err(Error::invalid(key, format!("{text:?}: {reason}"))),
-    }
-}
-
 const DEFAULT_BRIDGE: &str = "cni0";
 
 /// From the minimum of IPv4 (RFC 791) to the maximum of an Ethernet link, in bytes.
 const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=65_535;
-
-/// Arguments of this plugin and of the IPAM plugin (`IP` and `GATEWAY`), which gets the same
-/// environment.
-const KNOWN_ARGS: &[&str] = &[
-    "MAC",
-    "IP",
-    "GATEWAY",
-    "K8S_POD_NAMESPACE",
-    "K8S_POD_NAME",
-    "K8S_POD_INFRA_CONTAINER_ID",
-    "K8S_POD_UID",
-];
 
 #[cfg(test)]
 mod tests;

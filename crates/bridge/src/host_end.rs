@@ -73,15 +73,6 @@ impl<'a> HostEnd<'a> {
         }
     }
 
-    /// Returns the link for the gateway's addresses, if it exists.
-    pub fn link<'l>(&'l self, bridge: &'l Link) -> Option<&'l Link> {
-        match self {
-            Self::Bridge => Some(bridge),
-            Self::Link(link) => Some(link),
-            Self::Missing(..) => None,
-        }
-    }
-
     /// Creates the link if it is missing, and brings it up. Returns `None` if the bridge itself is
     /// the host's end.
     ///

@@ -3,48 +3,32 @@
 use std::process::ExitCode;
 
 use cni::{Plugin, SpecVersion};
-use detach::Task;
 
-mod add;
-mod check;
+mod bridge;
 mod config;
-mod del;
-mod firewall;
-mod frames;
-mod gateway;
-mod gc;
-mod host;
+mod desired;
 mod host_end;
-mod made;
-mod masquerade;
-mod mtu;
-mod plan;
 mod raw;
-mod reload;
-mod sandbox;
 mod status;
+mod verbs;
 mod vlan;
 
 pub use config::Config;
-pub use plan::{Plan, derived_mac};
 pub use raw::RawConfig;
 
-/// Runs the verb that the environment asks for, or a task that another process of this executable left.
+/// Runs the verb that the environment asks for.
 pub fn main() -> ExitCode {
-    match Task::of_this_process() {
-        Some(task) => netlink::finish(&task),
-        None => cni::run(&PLUGIN),
-    }
+    attach::run(&PLUGIN)
 }
 
 const PLUGIN: Plugin = Plugin {
     name: "bridge",
     version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::ALL,
-    add: add::add,
-    del: del::del,
-    check: check::check,
+    add: verbs::add,
+    del: verbs::del,
+    check: verbs::check,
     status: status::status,
-    gc: gc::gc,
-    reload: Some(reload::reload),
+    gc: attach::gc,
+    reload: Some(verbs::reload),
 };

@@ -1,8 +1,9 @@
 //! The keys as they are written; `crates/schema` copies these comments.
 
+use attach::{Backend, RawDns};
 use cni::WhenFull;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// Joins the sandbox to a Linux bridge by a veth pair.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -72,20 +73,6 @@ enum Mtu {
     Bytes(#[schemars(range(min = 68, max = 65535))] u32),
 }
 
-/// Name resolution.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct RawDns {
-    /// Addresses of name servers.
-    pub nameservers: Option<Vec<String>>,
-    /// Domain for short names.
-    pub domain: Option<String>,
-    /// Search domains for short names.
-    pub search: Option<Vec<String>>,
-    /// Options of resolv.conf(5).
-    pub options: Option<Vec<String>>,
-}
-
 /// A VLAN, a range of VLANs, or both.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -101,16 +88,4 @@ pub struct RawTrunk {
     #[schemars(range(min = 1, max = 4094))]
     #[serde(rename = "maxID")]
     pub max_id: Option<i64>,
-}
-
-/// Masquerading backend of the reference.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// The backend of this plugin.
-    #[default]
-    #[serde(alias = "")]
-    Nftables,
-    /// Rules of iptables.
-    Iptables,
 }

@@ -1,10 +1,11 @@
 //! STATUS: reports whether an ADD can succeed.
 
+use attach::MAX_PORTS;
 use cni::{Error, StatusRequest, Verb, note};
 use netlink::Connection;
 
+use crate::bridge;
 use crate::config::Config;
-use crate::{del, firewall, host};
 
 /// Checks whether an ADD can succeed, and runs STATUS of the IPAM plugin.
 ///
@@ -14,19 +15,19 @@ use crate::{del, firewall, host};
 /// free port if `statusWhenFull` is "fail".
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::of_network(&request.network)?;
-    firewall::probe(&config)?;
+    config.guard().probe()?;
     let connection = Connection::open()?;
     if let Some(link) = connection.find_link(config.bridge.as_str())? {
         let unavailable = |error: Error| Error::Unavailable {
             reason: error.to_string(),
         };
-        host::expect_bridge(&link).map_err(unavailable)?;
+        bridge::expect_bridge(&link).map_err(unavailable)?;
         let ports = connection.port_count(link.index)?;
-        if ports >= host::MOST_PORTS {
-            let reason = host::no_port_left(&link).to_string();
+        if ports >= MAX_PORTS {
+            let reason = attach::no_port_left(&link).to_string();
             config.when_full.report(reason)?;
         } else if ports >= NEARLY_FULL {
-            let most = host::MOST_PORTS;
+            let most = MAX_PORTS;
             note(format_args!(
                 "bridge {} has {ports} ports of the {most} that it holds",
                 link.name
@@ -34,8 +35,8 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
         }
     }
     cni::step("ask the IPAM plugin");
-    del::forward(&request.network, Verb::Status)
+    attach::forward(&request.network, Verb::Status)
 }
 
 /// Number of ports that causes a warning: nine of ten.
-const NEARLY_FULL: usize = host::MOST_PORTS * 9 / 10;
+const NEARLY_FULL: usize = MAX_PORTS * 9 / 10;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use attach::PortVlanSet;
 use cni::{Error, InterfaceName};
 use netlink::{Connection, Link, LinkChange, PortVlans, Request, Tagging};
 
@@ -64,7 +65,7 @@ impl Vlans {
     }
 
     /// Returns the configured VLANs, which CHECK expects of every port.
-    pub fn asked(&self) -> Vec<PortVlans> {
+    fn asked(&self) -> Vec<PortVlans> {
         let native = self.access.as_ref().map(|it| it.vlan);
         let trunk = self.trunk.iter().flat_map(|range| without(range, native));
         let trunk = trunk.map(|range| PortVlans {
@@ -77,12 +78,22 @@ impl Vlans {
 
     /// Returns the VLANs that ADD gives a port. A trunk without `vlan` that leaves the default VLAN
     /// has VLAN 1 untagged.
-    fn of_port(&self, default: DefaultVlan) -> Vec<PortVlans> {
+    pub fn of_port(
+        &self,
+        default: DefaultVlan,
+        bridge_default: Option<PortVlans>,
+    ) -> Option<PortVlanSet> {
+        if self.is_empty() {
+            return None;
+        }
+        let is_left = default == DefaultVlan::Leave;
         let is_tagged = self.trunk.iter().any(|range| range.contains(&NATIVE));
-        let has_native = self.access.is_some() || is_tagged || self.trunk.is_empty();
-        let native = default == DefaultVlan::Leave && !has_native;
-        let native = native.then(|| untagged(NATIVE));
-        native.into_iter().chain(self.asked()).collect()
+        let has_native = self.access.is_some() || is_tagged;
+        Some(PortVlanSet {
+            carried: self.asked(),
+            native: (is_left && !has_native).then(|| untagged(NATIVE)),
+            left: bridge_default.filter(|_| is_left),
+        })
     }
 
     /// Returns the key that configured them.
@@ -209,23 +220,6 @@ pub(crate) fn is_filtering(bridge: &Link) -> bool {
     bridge.bridge_vlans.is_some_and(|vlans| vlans.filtering)
 }
 
-/// Returns the requests that make `port` of `bridge` carry `vlans`.
-pub(crate) fn port_requests(
-    (bridge, port): (&Link, &Link),
-    vlans: &Vlans,
-    default: DefaultVlan,
-) -> Vec<Request> {
-    let wanted = vlans.of_port(default);
-    let left = default_vlan(bridge).filter(|left| {
-        default == DefaultVlan::Leave && !wanted.is_empty() && !wanted.contains(left)
-    });
-    let leave = left.map(|left| Request::delete_port_vlans(port.index, left));
-    let join = wanted
-        .into_iter()
-        .map(|vlans| Request::add_port_vlans(port.index, vlans));
-    leave.into_iter().chain(join).collect()
-}
-
 /// Returns the VLAN that the bridge gives to new ports.
 pub(crate) fn default_vlan(bridge: &Link) -> Option<PortVlans> {
     let default = bridge.bridge_vlans.map(|vlans| vlans.default);
@@ -245,8 +239,12 @@ mod tests {
 
     /// Describes the VLANs of a port.
     fn carried(vlan: i64, trunk: &Value, default: DefaultVlan) -> String {
-        let vlans = parse(vlan, trunk).unwrap().of_port(default);
-        let words = vlans.iter().map(|it| format!("{it} {:?}", it.tagging));
+        let vlans = parse(vlan, trunk).unwrap().of_port(default, None);
+        let PortVlanSet {
+            carried, native, ..
+        } = vlans.unwrap_or_default();
+        let all = native.iter().chain(&carried);
+        let words = all.map(|it| format!("{it} {:?}", it.tagging));
         words.collect::<Vec<_>>().join(", ")
     }
 

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             mac: MacAddress([0x02, 0xaa, 0, 0, 0, 2]),
         },
         mtu: 1500,
-        master: host.link("floor")?.index,
+        master: Some(host.link("floor")?.index),
         alias: "floor",
         sandbox: &namespace,
     };

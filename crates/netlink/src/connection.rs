@@ -233,18 +233,20 @@ impl Connection {
         &self,
         pair: &VethPair<'_>,
         changes: Vec<Request>,
-    ) -> Result<(Link, Link), Error> {
+    ) -> Result<(Link, Option<Link>), Error> {
         let operation = format!("read link {}", pair.host.name);
-        let mut master = LinkMessage::default();
-        master.header.index = pair.master;
         let mut requests = pair.requests();
         requests.extend(changes);
         requests.push(link_named(pair.host.name));
-        requests.push(read_link(operation.clone(), master));
+        requests.extend(pair.master.map(|index| {
+            let mut master = LinkMessage::default();
+            master.header.index = index;
+            read_link(operation.clone(), master)
+        }));
         let replies = self.transport.execute(requests)?;
         let mut links = replies.iter().flatten().filter_map(Link::from_answer);
         match (links.next(), links.next()) {
-            (Some(port), Some(master)) => Ok((port, master)),
+            (Some(port), master) if master.is_some() == pair.master.is_some() => Ok((port, master)),
             _ => Err(Error::Unanswered {
                 operation,
                 reason: "no link in the answer",

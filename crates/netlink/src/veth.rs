@@ -34,8 +34,8 @@ pub struct VethPair<'a> {
     pub container: VethEnd<'a>,
     /// MTU of both ends, in bytes.
     pub mtu: u32,
-    /// Index of the bridge that the host's end is a port of.
-    pub master: u32,
+    /// Index of the bridge that the host's end joins, if it joins one.
+    pub master: Option<u32>,
     /// Alias of the host's end: its owner.
     pub alias: &'a str,
     /// Namespace in which the container end is created; moving it there would take 15 ms or more.
@@ -90,9 +90,8 @@ impl VethPair<'_> {
         peer.attributes.push(LinkAttribute::NetNsFd(sandbox));
         let mut message = LinkMessage::default();
         message.attributes = self.attributes(self.host);
-        message
-            .attributes
-            .push(LinkAttribute::Controller(self.master));
+        let master = self.master.map(LinkAttribute::Controller);
+        message.attributes.extend(master);
         message.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),

@@ -68,7 +68,7 @@ impl Pair {
                 mac: CONTAINER_MAC,
             },
             mtu: 1400,
-            master: self.bridge,
+            master: Some(self.bridge),
             alias: "cni:pods/c1/eth0",
             sandbox: &self.sandbox,
         };

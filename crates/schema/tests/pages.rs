@@ -203,9 +203,18 @@ fn examples_of_the_pages_are_valid() {
 }
 
 /// Returns the steps that a plugin marks in its source.
-fn steps(plugin: &str) -> BTreeSet<String> {
-    let files = fs::read_dir(top().join("crates").join(plugin).join("src")).unwrap();
+fn sources(krate: &str) -> Vec<String> {
+    let files = fs::read_dir(top().join("crates").join(krate).join("src")).unwrap();
     let sources = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default());
+    sources.collect()
+}
+
+/// The steps that a plugin marks, by its source and, for an interface plugin, by that of `attach`.
+fn steps(plugin: &str) -> BTreeSet<String> {
+    let mut sources = sources(plugin);
+    if sources.iter().any(|source| source.contains("attach::add(")) {
+        sources.extend(self::sources("attach"));
+    }
     let mut steps: BTreeSet<_> = ["answer".to_owned()].into();
     for source in sources {
         let marked = source.split("cni::step(\"").skip(1);

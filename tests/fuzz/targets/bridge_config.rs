@@ -2,7 +2,8 @@
 
 #![no_main]
 
-use bridge::{Config, Plan, derived_mac};
+use attach::{Addressing, Topology as _, derived_mac};
+use bridge::Config;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -17,9 +18,9 @@ fuzz_target!(|input: &[u8]| {
     };
     // A lease that the IPAM plugin may return.
     if let Some(lease) = lease(&request.network)
-        && let Ok(plan) = Plan::new(&config, &lease, 1500)
+        && let Ok(addressing) = Addressing::leased(config.gateway(), &lease, 1500)
     {
-        derived_mac(&plan.ips, &request.attachment);
+        derived_mac(&addressing.ips, &request.attachment);
     }
 });
 

@@ -57,7 +57,7 @@ fn links() -> anyhow::Result<Vec<Lack>> {
         host: end("host", 2),
         container: end("container", 3),
         mtu: MTU,
-        master: connection.link(BRIDGE)?.index,
+        master: Some(connection.link(BRIDGE)?.index),
         alias: "a pair to try whether there can be one",
         sandbox: &Netns::own()?,
     };

@@ -8,17 +8,18 @@ use ipnetwork::IpNetwork;
 use netlink::{Address, Connection, Dad, Family, Link, Request, Route};
 use netns::Sysctl;
 
-use crate::config::OtherAddress;
-use crate::host::Bridge;
-use crate::plan;
+use crate::desired::{HostSide, OtherAddress};
+use crate::names;
 
 /// The gateways of one attachment.
 #[derive(Clone, Copy)]
 pub(crate) struct Gateways<'a> {
     /// Connection to the host's namespace.
     pub host: &'a Connection,
-    /// The sandbox's bridge.
-    pub bridge: &'a Bridge,
+    /// The bridge that the host's end is a port of.
+    pub bridge: &'a Link,
+    /// The link that has the gateway addresses: the bridge, or its VLAN link.
+    pub link: &'a Link,
     /// Name of the host's end of the pair.
     pub port: &'a str,
     /// Gateway addresses with their networks' prefixes.
@@ -36,17 +37,17 @@ pub(crate) struct Gateways<'a> {
 /// Code 7 with the gateway, the route and the other link.
 pub(crate) fn expect_free(
     host: &Connection,
-    bridge: &Bridge,
+    side: &HostSide,
     gateways: &[IpNetwork],
 ) -> anyhow::Result<()> {
-    let own = bridge.gateway_link().index;
+    let own = side.gateway_link().map(|link| link.index);
     let gateways = gateways.iter().map(IpNetwork::ip);
     let global: Vec<_> = gateways.filter(|it| !is_link_local(*it)).collect();
     for (gateway, route) in global.iter().zip(host.routes_to(&global)?) {
         let Some(route) = route.filter(Route::is_connected) else {
             continue;
         };
-        let Some(index) = route.links().find(|index| *index != own) else {
+        let Some(index) = route.links().find(|index| Some(*index) != own) else {
             continue;
         };
         let link = host.link_by_index(index)?;
@@ -73,7 +74,7 @@ impl Gateways<'_> {
         if self.addresses.is_empty() {
             return Ok(());
         }
-        let there = self.host.addresses(self.link().index)?;
+        let there = self.host.addresses(self.link.index)?;
         let is_missing = |gateway: &&IpNetwork| there.iter().all(|it| it.address != **gateway);
         let missing: Vec<_> = self.addresses.iter().filter(is_missing).collect();
         let keeps = self.other == OtherAddress::Keep;
@@ -96,12 +97,8 @@ impl Gateways<'_> {
         Ok(())
     }
 
-    fn link(&self) -> &Link {
-        self.bridge.gateway_link()
-    }
-
     fn expect_replaceable(&self, in_the_way: &[(IpNetwork, IpNetwork)]) -> Result<(), Error> {
-        let name = &self.link().name;
+        let name = &self.link.name;
         match in_the_way {
             [(address, gateway), ..] if self.other == OtherAddress::Refuse => {
                 let reason = format!(
@@ -115,7 +112,7 @@ impl Gateways<'_> {
 
     fn enable_forwarding(&self) -> anyhow::Result<()> {
         if self.addresses.iter().any(IpNetwork::is_ipv6) {
-            enable_ipv6(self.link())?;
+            enable_ipv6(self.link)?;
             enable_ipv6_forwarding(self.host)?;
         }
         if self.addresses.iter().any(IpNetwork::is_ipv4) && !self.host.forwards(Family::V4)? {
@@ -131,11 +128,11 @@ impl Gateways<'_> {
         gateway: IpNetwork,
         undo: &mut Undo<'_>,
     ) -> anyhow::Result<()> {
-        let name = &self.link().name;
+        let name = &self.link.name;
         note(format_args!(
             "forceAddress: {name} loses {address} to {gateway}"
         ));
-        let delete = Request::delete_address(self.link().index, address);
+        let delete = Request::delete_address(self.link.index, address);
         match self.host.execute(vec![delete]) {
             Ok(()) => {
                 let way_back = self.way_back(address);
@@ -151,7 +148,7 @@ impl Gateways<'_> {
 
     /// Adds an address, with the same rule for the rollback as [`Self::replace`].
     fn add(&self, gateway: IpNetwork, undo: &mut Undo<'_>) -> anyhow::Result<()> {
-        let add = Request::add_address(self.link().index, gateway, Dad::Skip);
+        let add = Request::add_address(self.link.index, gateway, Dad::Skip);
         match self.host.execute(vec![add]) {
             Ok(()) => {
                 let way_back = self.way_back(gateway);
@@ -165,8 +162,8 @@ impl Gateways<'_> {
 
     fn way_back(&self, address: IpNetwork) -> WayBack {
         WayBack {
-            bridge: self.bridge.link.index,
-            link: self.link().index,
+            bridge: self.bridge.index,
+            link: self.link.index,
             port: self.port.to_owned(),
             address,
         }
@@ -226,7 +223,7 @@ impl WayBack {
     fn is_shared(&self, host: &Connection) -> anyhow::Result<bool> {
         let ports = host.ports(self.bridge)?;
         let mut others = ports.iter().filter(|port| port.name != self.port);
-        Ok(others.any(|port| plan::may_be_a_host_link(&port.name)))
+        Ok(others.any(|port| names::may_be_a_host_link(&port.name)))
     }
 }
 

@@ -4,49 +4,22 @@ use std::fs::{self, File};
 use std::io::Read as _;
 
 use anyhow::Context as _;
+use attach::{BRIDGE_NF_CALL, Gateway, HostSide, bridge_mac};
 use cni::{Error, note};
-use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, Route};
+use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use netns::Sysctl;
 
-use crate::config::{BridgeNfCall, Config, Gateway, MtuChoice, OtherAddress, PortMode};
+use crate::config::{BridgeNfCall, Config, PortMode};
 use crate::host_end::HostEnd;
-use crate::mtu;
-use crate::plan;
 use crate::vlan;
-
-/// The bridge, which is up, and the MTU of its pairs.
-#[derive(Debug, Clone)]
-pub(crate) struct Bridge {
-    /// The bridge after the changes.
-    pub link: Link,
-    /// The VLAN link with the gateway's addresses, if the bridge itself does not have them.
-    pub vlan_link: Option<Link>,
-    /// MTU of pairs, in bytes.
-    pub mtu: u32,
-}
-
-impl Bridge {
-    /// Returns the link with the gateway's addresses.
-    pub fn gateway_link(&self) -> &Link {
-        self.vlan_link.as_ref().unwrap_or(&self.link)
-    }
-
-    /// Returns the treatment of other addresses on [`Self::gateway_link`].
-    pub fn other_address(&self, config: &Config) -> OtherAddress {
-        match config.gateway_vlan() {
-            // In its own VLAN the bridge is the host's, and maybe other networks' gateway.
-            Some(_) if self.vlan_link.is_none() => OtherAddress::Keep,
-            _ => config.other_address,
-        }
-    }
-}
 
 /// Finds or creates the bridge, and brings it up.
 ///
 /// # Errors
 /// The name belongs to another kind of link; refusals of the kernel.
-pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Result<Bridge> {
-    let mtu = choose_mtu(host, config.mtu)?;
+pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostSide> {
+    cni::step("ensure the bridge");
+    let mtu = config.mtu.resolve(host)?;
     let asked = config.bridge.as_str();
     let link = match host.find_link(asked)? {
         Some(link) => link,
@@ -74,10 +47,10 @@ pub(crate) fn ensure_bridge(host: &Connection, config: &Config) -> anyhow::Resul
         .collect();
     host.execute(requests)?;
     let vlan_link = host_end.ensure(host, &link)?;
-    Ok(Bridge {
-        link,
-        vlan_link,
+    Ok(HostSide {
         mtu,
+        bridge: Some(link),
+        vlan_link,
     })
 }
 
@@ -110,27 +83,6 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
         link.name, link.kind
     );
     Err(Error::invalid("bridge", reason))
-}
-
-/// Disables IPv6 on a port. A bridge's port does not need IPv6 but would have three routes. The
-/// kernel walks the routes of all ports whenever a link comes or goes.
-pub(crate) fn disable_ipv6(port: &str) {
-    if let Err(error) = Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1") {
-        note(format_args!("{:#}", anyhow::Error::from(error)));
-    }
-}
-
-/// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h`, minus the
-/// bridge itself.
-pub(crate) const MOST_PORTS: usize = 1023;
-
-/// Returns the error of a full bridge.
-pub(crate) fn no_port_left(bridge: &Link) -> anyhow::Error {
-    anyhow::anyhow!(
-        "bridge {} has {MOST_PORTS} ports, and a Linux bridge holds no more; run fewer containers on this \
-         host, or give some a network with another bridge",
-        bridge.name
-    )
 }
 
 /// Creates the bridge. If a concurrent ADD is faster, its bridge is used.
@@ -178,7 +130,7 @@ fn is_mac_chosen(bridge: &str) -> bool {
 fn mac_of_this_boot(bridge: &str) -> anyhow::Result<MacAddress> {
     let file = "/proc/sys/kernel/random/boot_id";
     let boot_id = fs::read_to_string(file).with_context(|| format!("read {file}"))?;
-    Ok(plan::bridge_mac(&boot_id, bridge))
+    Ok(bridge_mac(&boot_id, bridge))
 }
 
 /// Returns a random locally administered MAC. An explicit MAC stays, whatever MACs the ports have.
@@ -189,52 +141,6 @@ fn random_mac() -> anyhow::Result<MacAddress> {
     let [first, ..] = &mut bytes;
     *first = (*first & 0xfc) | 0x02;
     Ok(MacAddress(bytes))
-}
-
-fn choose_mtu(host: &Connection, choice: MtuChoice) -> anyhow::Result<u32> {
-    let overhead = match choice {
-        MtuChoice::Asked(mtu) => return Ok(mtu),
-        MtuChoice::Detect { overhead } => overhead,
-    };
-    let (mtu, why) = match detect_mtu(host)? {
-        Some(detected) => (detected.mtu, detected.why),
-        None => (
-            mtu::FALLBACK,
-            "Ethernet's, since no link of the host is up".to_owned(),
-        ),
-    };
-    let rest = mtu::less_overhead(mtu, overhead).ok_or_else(|| {
-        Error::invalid(
-            "mtuOverhead",
-            format!("{overhead} leaves too little of {mtu} bytes, {why}"),
-        )
-    })?;
-    match overhead {
-        0 => note(format_args!("mtu {rest}: {why}")),
-        _ => note(format_args!(
-            "mtu {rest}: {mtu}, {why}, less mtuOverhead {overhead}"
-        )),
-    }
-    Ok(rest)
-}
-
-fn detect_mtu(host: &Connection) -> anyhow::Result<Option<mtu::Detected>> {
-    let routes = host.default_routes_in_use()?;
-    let mut uplinks: Vec<_> = routes.iter().flat_map(Route::links).collect();
-    uplinks.sort_unstable();
-    uplinks.dedup();
-    let links = uplinks.into_iter().map(|index| host.link_by_index(index));
-    // A link may have been deleted since, with its routes.
-    let links = links.filter(|link| !matches!(link, Err(error) if error.is_not_found()));
-    let links = links.collect::<Result<Vec<_>, _>>()?;
-    if let Some(detected) = mtu::of_default_routes(&links) {
-        return Ok(Some(detected));
-    }
-    // Ports of bridges, one per container, are read only if there is no other link.
-    match mtu::of_physical_links(&host.links_without_master()?) {
-        Some(detected) => Ok(Some(detected)),
-        None => Ok(mtu::of_physical_links(&host.links()?)),
-    }
 }
 
 /// Enables `bridge-nf-call`, which Kubernetes requires of bridge plugins. Otherwise traffic between
@@ -254,7 +160,3 @@ fn enable_bridge_nf_call() -> anyhow::Result<()> {
     }
     Ok(())
 }
-
-/// Sysctls below `net.bridge`; they exist only with the module `br_netfilter`.
-pub(crate) const BRIDGE_NF_CALL: [&str; 2] =
-    ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];

@@ -8,8 +8,7 @@ use nft::{
     Value,
 };
 
-use crate::firewall::Subject;
-use crate::host::BRIDGE_NF_CALL;
+use crate::guard::Subject;
 
 /// Returns the port with the only MAC that may send through it.
 pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
@@ -26,7 +25,7 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
 /// If netfilter sees bridged frames, a frame to a Service is translated on the bridge and goes
 /// straight to its port. Otherwise the host's copy is the only one.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
-    let Some(MacAddress(bridge)) = subject.bridge.mac else {
+    let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
         return Ok(Vec::new());
     };
     let [v4, v6] = BRIDGE_NF_CALL.map(is_on);
@@ -123,3 +122,6 @@ const AS_FILTERS: i32 = -200;
 
 const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
+
+/// Sysctls below `net.bridge`, which exist only with the module `br_netfilter`.
+pub const BRIDGE_NF_CALL: [&str; 2] = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];

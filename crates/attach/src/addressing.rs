@@ -2,19 +2,26 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use cni::Error;
 use cni::result::{AddResult, IpConfig, Route};
-use cni::{Attachment, Error, NetworkName};
 use ipnetwork::IpNetwork;
-use netlink::MacAddress;
-use sha2::{Digest as _, Sha256};
 
-use crate::config::{Config, Gateway};
+/// What the host is to the containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gateway {
+    /// No gateway: layer 2 alone.
+    None,
+    /// A gateway: a link of the host has the gateway addresses.
+    Address,
+    /// As [`Self::Address`], and the containers' default routes go by it.
+    DefaultRoute,
+}
 
 /// Addresses and routes from a lease.
 ///
 /// Without a lease (layer 2) it is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct Addressing {
     /// The container's addresses, each with its gateway.
     pub ips: Vec<IpConfig>,
     /// The container's routes, as the result reports them.
@@ -25,19 +32,19 @@ pub struct Plan {
 
 /// IPv6 inside the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ipv6 {
+pub(crate) enum Ipv6 {
     /// Enabled.
     On,
     /// Absent from the kernel, or disabled.
     Off,
 }
 
-impl Plan {
+impl Addressing {
     /// Derives addresses, gateways and routes from a lease.
     ///
     /// # Errors
     /// Code 7: no address, a network without room for a gateway, or an MTU too small for IPv6.
-    pub fn new(config: &Config, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
+    pub fn leased(mode: Gateway, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
         }
@@ -45,11 +52,11 @@ impl Plan {
             let reason = format!("{mtu} is under {IPV6_MINIMUM_MTU} bytes, which IPv6 needs");
             return Err(Error::invalid("mtu", reason));
         }
-        let ips = lease.ips.iter().map(|ip| with_gateway(ip, config.gateway));
+        let ips = lease.ips.iter().map(|ip| with_gateway(ip, mode));
         let ips = ips.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            routes: routes(&ips, &lease.routes, config.gateway)?,
-            gateways: gateways(&ips, config.gateway)?,
+            routes: routes(&ips, &lease.routes, mode)?,
+            gateways: gateways(&ips, mode)?,
             ips,
         })
     }
@@ -59,24 +66,24 @@ impl Plan {
     ///
     /// # Errors
     /// Code 7: a network has no room for a gateway.
-    pub fn reported(
-        config: &Config,
+    pub(crate) fn reported(
+        mode: Gateway,
         result: &AddResult,
         place: Option<usize>,
     ) -> Result<Self, Error> {
         let is_own = |ip: &&IpConfig| ip.interface.is_none_or(|it| Some(it) == place);
         let ips = result.ips.iter().filter(is_own);
-        let ips = ips.map(|ip| with_gateway(ip, config.gateway));
+        let ips = ips.map(|ip| with_gateway(ip, mode));
         let ips = ips.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             routes: result.routes.clone(),
-            gateways: gateways(&ips, config.gateway)?,
+            gateways: gateways(&ips, mode)?,
             ips,
         })
     }
 
     /// Returns whether the addresses need IPv6.
-    pub fn ipv6(&self) -> Ipv6 {
+    pub(crate) fn ipv6(&self) -> Ipv6 {
         ipv6(&self.ips)
     }
 }
@@ -185,95 +192,11 @@ fn default_route(gateway: IpAddr) -> Result<IpNetwork, Error> {
     IpNetwork::new(unspecified, 0).map_err(|error| Error::invalid("ipam", error.to_string()))
 }
 
-/// Returns the name of the host's end: `veth` and 11 digits of the attachment's hash. DEL needs no
-/// other input to find it.
-pub(crate) fn host_link_name(attachment: &Attachment) -> String {
-    format!("{HOST_NAME}{}", attachment.digest_hex(HOST_NAME_DIGITS))
-}
-
-/// Returns the MAC of the host's end: locally administered, and never a container's. It identifies
-/// the network before the alias is set.
-pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
-    mac(&[HOST_MAC], &attachment.marked_digest())
-}
-
-/// Returns whether the name has the form of [`host_link_name`].
-pub(crate) fn is_host_link_name(name: &str) -> bool {
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let digits = name.strip_prefix(HOST_NAME).unwrap_or_default();
-    digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
-}
-
-/// Returns whether a host end may have the name, including the reference's.
-pub(crate) fn may_be_a_host_link(name: &str) -> bool {
-    name.starts_with(HOST_NAME)
-}
-
-/// Returns whether a host end in `network` may have this MAC.
-pub(crate) fn is_host_mac_in(network: &NetworkName, mac: MacAddress) -> bool {
-    let [a, b] = network.mark();
-    mac.0.starts_with(&[HOST_MAC, a, b])
-}
-
-/// Returns the MAC of the container's end before an address is known.
-pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
-    mac(&[0x06], &attachment.digest())
-}
-
-/// Returns the MAC derived from the first address, IPv4 before IPv6. So neighbours' entries stay
-/// valid when the address is leased again.
-pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
-    let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
-    match v4.or(ips.first()) {
-        Some(ip) => mac_of(ip.address.ip()),
-        None => early_mac(attachment),
-    }
-}
-
-/// Returns the MAC of an address. For IPv4 it is `0a:58` and the four bytes, as in kubenet; for
-/// IPv6 it is `0e` and five bytes of the address's SHA-256.
-fn mac_of(address: IpAddr) -> MacAddress {
-    match address {
-        IpAddr::V4(address) => mac(&[0x0a, 0x58], &address.octets()),
-        IpAddr::V6(address) => mac(&[0x0e], &Sha256::digest(address.octets())),
-    }
-}
-
-/// Returns the MAC of a bridge without one: it differs in each boot and is the same for all
-/// callers.
-pub(crate) fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
-    mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
-}
-
-/// Returns a MAC that starts with `prefix` and continues with the first bytes of `rest`.
-fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
-    let mut bytes = [0; 6];
-    let source = prefix.iter().chain(rest);
-    bytes
-        .iter_mut()
-        .zip(source)
-        .for_each(|(byte, source)| *byte = *source);
-    MacAddress(bytes)
-}
-
-/// Returns whether an address does not determine `mac`, so neighbours must be notified.
-pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
-    ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
-}
-
 /// `RT_TABLE_MAIN` of rtnetlink(7).
 const MAIN_TABLE: u32 = 254;
 
 /// `RT_SCOPE_LINK` of rtnetlink(7); greater values are narrower.
 const LINK_SCOPE: u8 = 253;
-
-const HOST_NAME: &str = "veth";
-
-/// Digits that fit into a link's name of 15 bytes.
-const HOST_NAME_DIGITS: usize = 11;
-
-/// The highest first byte: a bridge without an explicit MAC takes its ports' lowest one.
-const HOST_MAC: u8 = 0xfe;
 
 /// Minimum MTU of IPv6 (RFC 8200), in bytes.
 const IPV6_MINIMUM_MTU: u32 = 1280;

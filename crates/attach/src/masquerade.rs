@@ -10,8 +10,8 @@ use nft::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::firewall::{Protection, Subject};
-use crate::raw::Backend;
+use crate::guard::{Protection, Subject};
+use crate::keys::Backend;
 
 /// Scope and method of masquerading.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,9 +25,13 @@ pub struct Masquerade {
 /// The keys as they are written.
 #[derive(Debug, Default)]
 pub struct RawMasquerade {
+    /// `ipMasq`.
     pub is_asked: bool,
+    /// `ipMasqBackend`.
     pub backend: Backend,
+    /// `ipMasqRandomFully`.
     pub is_random: Option<bool>,
+    /// `nonMasqueradeCIDRs`.
     pub exempt: Vec<String>,
 }
 
@@ -66,7 +70,7 @@ impl Masquerade {
     /// Returns an element for each of the container's addresses. It points to a chain that returns
     /// for exempt destinations and masquerades the rest. Containers of the same networks share the
     /// chain.
-    pub fn protection(&self, subject: &Subject<'_>) -> Protection {
+    pub(crate) fn protection(&self, subject: &Subject<'_>) -> Protection {
         let own = subject.ips.iter().map(|ip| ip.address);
         let all = own.chain(multicast()).chain(self.exempt.iter().copied());
         let networks = all.filter_map(|it| IpNetwork::new(it.network(), it.prefix()).ok());

@@ -12,7 +12,8 @@ use netlink::{
 };
 use netns::{Netns, Sysctl};
 
-use crate::plan::{self, Ipv6, Plan};
+use crate::addressing::{Addressing, Ipv6, next_hop};
+use crate::desired::Container;
 
 /// The sandbox and the name of its new link.
 pub(crate) struct Sandbox<'a> {
@@ -71,13 +72,15 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Adds the addresses and routes to the link and brings it up.
-    pub fn configure(&mut self, link: &Link, plan: &Plan, dad: Dad) -> anyhow::Result<()> {
-        let mut requests = self.prepare(link, dad, plan.ipv6())?;
+    pub fn configure(&mut self, link: &Link, desired: &Container) -> anyhow::Result<()> {
+        let (addressing, dad) = (&desired.addressing, desired.dad);
+        let mut requests = self.prepare(link, dad, addressing.ipv6())?;
         let add = |ip: &IpConfig| Request::add_address(link.index, ip.address, dad);
-        requests.extend(plan.ips.iter().map(add));
+        requests.extend(addressing.ips.iter().map(add));
         requests.push(Request::change_link(self.interface, &LinkChange::Up));
-        let routes = plan.routes.iter();
-        requests.extend(routes.map(|route| Request::add_route(&new_route(route, plan, link))));
+        let routes = addressing.routes.iter();
+        requests
+            .extend(routes.map(|route| Request::add_route(&new_route(route, addressing, link))));
         self.connection
             .execute(requests)
             .context("configure the container's link")
@@ -201,10 +204,10 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Returns messages about what `plan` contains and the sandbox lacks.
-    pub fn differences(&self, link: &Link, plan: &Plan) -> anyhow::Result<Vec<String>> {
+    pub fn differences(&self, link: &Link, addressing: &Addressing) -> anyhow::Result<Vec<String>> {
         let name = &link.name;
         let addresses = self.connection.addresses(link.index)?;
-        let missing = plan
+        let missing = addressing
             .ips
             .iter()
             .filter(|ip| !addresses.iter().any(|it| it.address == ip.address));
@@ -212,8 +215,8 @@ impl<'a> Sandbox<'a> {
             .map(|ip| format!("{name} lacks address {}", ip.address))
             .collect();
         let routes = self.connection.routes()?;
-        for wanted in &plan.routes {
-            let wanted = new_route(wanted, plan, link);
+        for wanted in &addressing.routes {
+            let wanted = new_route(wanted, addressing, link);
             let (network, prefix) = (wanted.destination.network(), wanted.destination.prefix());
             let is_there = routes.iter().any(|it| {
                 (it.destination.ip(), it.destination.prefix()) == (network, prefix)
@@ -231,10 +234,10 @@ impl<'a> Sandbox<'a> {
     }
 }
 
-fn new_route(route: &Route, plan: &Plan, link: &Link) -> NewRoute {
+fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
     NewRoute {
         destination: route.dst,
-        gateway: plan::next_hop(route, &plan.ips),
+        gateway: next_hop(route, &addressing.ips),
         link: link.index,
         mtu: route.mtu,
         advmss: route.advmss,

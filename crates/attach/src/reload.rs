@@ -7,9 +7,11 @@ use netlink::{Connection, Link, MacAddress};
 use netns::Netns;
 use nft::Updated;
 
-use crate::config::Config;
-use crate::firewall::{self, Subject};
-use crate::plan;
+use crate::addressing::Addressing;
+use crate::check::Differences;
+use crate::desired::Topology;
+use crate::guard::{self, Subject};
+use crate::names;
 use crate::sandbox::Sandbox;
 
 /// Restores the pair's elements; existing elements stay untouched. The IPAM plugin has no firewall
@@ -20,38 +22,42 @@ use crate::sandbox::Sandbox;
 ///
 /// # Errors
 /// Code 7 without a `prevResult`; the pair does not exist; refusals of the kernel.
-pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
-    let config = Config::parse(&request.network, &request.args()?)?;
-    if !firewall::is_needed(&config) {
-        return Ok(());
-    }
+pub fn reload<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Result<()> {
     let reported = request.chained()?;
     let mac = container_mac(request, reported)?;
     let host = Connection::open()?;
     cni::step("find the port");
-    let bridge = host.link(config.bridge.as_str())?;
-    let find = || find_port((&host, &bridge), request, reported);
+    let mut differences = Differences::default();
+    let Some(side) = topology.find_host_side(&host, &mut differences)? else {
+        bail!("{}", differences.join());
+    };
+    let desired = topology.desired(side, Addressing::default());
+    let bridge = desired.side.bridge.as_ref();
+    let find = || find_port((&host, bridge), request, reported);
     let port = find()?.with_context(|| {
         let attachment = &request.attachment;
-        format!("no port of {} is that of {attachment}", bridge.name)
+        match bridge {
+            Some(bridge) => format!("no port of {} is that of {attachment}", bridge.name),
+            None => format!("no link of the host is that of {attachment}"),
+        }
     })?;
     let subject = Subject {
-        bridge: &bridge,
+        bridge,
         port: &port.name,
         mac,
         ips: &reported.ips,
         owner: &request.attachment.owner(),
     };
     cni::step("put back nf_tables elements");
-    let wanted = firewall::wanted(&config, &subject)?;
-    let updated = firewall::install(&wanted)?;
+    let wanted = desired.guard.protections(&subject)?;
+    let updated = guard::install(&wanted)?;
     let is_gone = || Ok(find()?.is_none());
     if is_gone()? {
-        firewall::take_back(&wanted, is_gone)?;
+        guard::take_back(&wanted, is_gone)?;
         bail!("{} was deleted meanwhile", request.attachment);
     }
-    if updated != Updated::Nothing && config.masquerade.is_some() {
-        firewall::forget_unanswered(&reported.ips);
+    if updated != Updated::Nothing && desired.guard.masquerade.is_some() {
+        guard::forget_unanswered(&reported.ips);
     }
     Ok(())
 }
@@ -75,13 +81,13 @@ fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result
 /// Finds the host's end by the name that the attachment determines, or by the reported name if the
 /// reference made it.
 fn find_port(
-    (host, bridge): (&Connection, &Link),
+    (host, bridge): (&Connection, Option<&Link>),
     request: &CheckRequest,
     reported: &AddResult,
 ) -> anyhow::Result<Option<Link>> {
     let owner = request.attachment.owner();
-    let is_port = |link: &Link| link.master == Some(bridge.index);
-    let ours = host.find_link(&plan::host_link_name(&request.attachment))?;
+    let is_port = |link: &Link| link.master == bridge.map(|it| it.index);
+    let ours = host.find_link(&names::host_link_name(&request.attachment))?;
     let ours = ours.filter(|it| is_port(it) && it.alias.as_ref() == Some(&owner));
     if ours.is_some() {
         return Ok(ours);

@@ -4,8 +4,8 @@ use cni::delegate::{Delegate, Waiting};
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use netlink::{Connection, Link, Removal};
 
-use crate::firewall::{self, Removed};
-use crate::{config, plan};
+use crate::guard::{self, Removed};
+use crate::names;
 
 /// Removes the pair and its `nf_tables` elements, and releases the lease. Absent objects count as
 /// removed.
@@ -17,7 +17,10 @@ use crate::{config, plan};
 /// # Errors
 /// All errors. The elements and the lease stay as long as the port: its address must not be leased
 /// again.
-pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
+pub fn del(
+    request: &DelRequest,
+    is_foreign_end: impl Fn(&Connection, &Link) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
     // The IPAM plugin starts while the links are deleted, and releases nothing before that.
     let lease = Delegate::ipam(&request.network)
@@ -27,7 +30,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("delete the pair");
     let removal = match find_host_link(&host, attachment)? {
         Some(link) => remove(&host, &link)?,
-        None => delete_container_link(&host, request)?,
+        None => delete_container_link(&host, request, is_foreign_end)?,
     };
     cni::step("remove nf_tables elements");
     let protection = remove_protection(attachment).map(|it| it.close(removal));
@@ -46,11 +49,14 @@ fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
 /// Removes the attachment's elements from `nf_tables`.
 pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<Removed> {
     let owner = attachment.owner();
-    firewall::remove(|it| it == owner)
+    guard::remove(|it| it == owner)
 }
 
-/// Runs `verb` of the IPAM plugin.
-pub(crate) fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
+/// Calls the IPAM plugin, if there is one, with `verb`.
+///
+/// # Errors
+/// The plugin cannot be run, or reports an error.
+pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
     if let Some(delegate) = Delegate::ipam(network)? {
         delegate.call(verb)?;
     }
@@ -64,7 +70,7 @@ pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,
 ) -> anyhow::Result<Option<Link>> {
-    let name = plan::host_link_name(attachment);
+    let name = names::host_link_name(attachment);
     let owner = attachment.owner();
     let found = host.find_link(&name)?;
     Ok(found.filter(|link| match &link.alias {
@@ -83,6 +89,7 @@ pub(crate) fn find_host_link(
 fn delete_container_link(
     host: &Connection,
     request: &DelRequest,
+    is_foreign_end: impl Fn(&Connection, &Link) -> anyhow::Result<bool>,
 ) -> anyhow::Result<Option<Removal>> {
     let Some(path) = &request.netns else {
         return Ok(None);
@@ -93,14 +100,12 @@ fn delete_container_link(
     let Some(container) = sandbox.find_link(request.attachment.interface.as_str())? else {
         return Ok(None);
     };
-    let bridge = host.find_link(config::bridge_name(&request.network)?.as_str())?;
-    let peer = host.other_end(&container, &namespace)?;
     let owner = request.attachment.owner();
-    let is_ours = |peer: &Link| {
-        let is_port = bridge.is_some() && peer.master == bridge.as_ref().map(|it| it.index);
-        is_port && peer.alias.as_ref().is_none_or(|alias| *alias == owner)
-    };
-    if let Some(peer) = peer.filter(is_ours) {
+    let peer = host.other_end(&container, &namespace)?;
+    let untagged = peer.filter(|peer| peer.alias.as_ref().is_none_or(|alias| *alias == owner));
+    if let Some(peer) = untagged
+        && is_foreign_end(host, &peer)?
+    {
         return remove(host, &peer);
     }
     note(format_args!(

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use cni::{AddRequest, Verb};
 use netlink::Connection;
 
-use crate::{del, plan};
+use crate::{del, names};
 
 /// Objects that this ADD made. The rollback removes only these, because a concurrent ADD of the
 /// attachment may exist.
@@ -27,7 +27,7 @@ impl Made {
         if !self.lease.get() {
             return Ok(());
         }
-        let name = plan::host_link_name(&request.attachment);
+        let name = names::host_link_name(&request.attachment);
         let port = Connection::open()?.find_link(&name)?;
         ensure!(port.is_none(), "{name} is there: kept");
         del::forward(&request.network, Verb::Del)

@@ -1,0 +1,353 @@
+//! ADD: lease, host, pair and sandbox, and their rollback.
+
+use anyhow::Context as _;
+use cni::delegate::{Delegate, Waiting};
+use cni::result::Interface;
+use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb};
+use netlink::{
+    BridgePort, Connection, Link, LinkChange, MacAddress, Monitor, PortState, VethEnd, VethPair,
+    Wait,
+};
+use netns::{Netns, Sysctl};
+
+use crate::addressing::Addressing;
+use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_bridge, mac_of};
+use crate::gateway::{self, Gateways};
+use crate::guard::{self, Subject};
+use crate::names;
+use crate::rollback::Made;
+use crate::sandbox::{DEADLINE, Sandbox};
+
+/// Connects the sandbox and answers with what was made.
+///
+/// # Errors
+/// Any step fails. The pair, the elements and the lease are removed by then; the host's side stays, since
+/// other attachments may use it.
+pub fn add<T: Topology>(
+    request: &AddRequest,
+    answer: Answer,
+    topology: &T,
+) -> anyhow::Result<Answered> {
+    expect_first_of_chain(request, T::NAME)?;
+    let lease = Lease::prepare(&request.network)?;
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    cni::step("look into the sandbox");
+    let host = Connection::open()?;
+    let made = Made::default();
+    let mut add = Add {
+        undo: Undo::default(),
+        made: &made,
+        request,
+        topology,
+        namespace: &namespace,
+        host: &host,
+        sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
+        host_name: names::host_link_name(&request.attachment),
+    };
+    add.expect_nothing_there()?;
+    add.prepare_undo();
+    let result = match lease {
+        Lease::None => add.without_lease(),
+        Lease::BeforeLink(delegate) => add.lease_first(delegate),
+        Lease::AfterLink(delegate) => add.link_first(delegate),
+    }?;
+    let answered = answer.give(&result)?;
+    add.undo.keep();
+    Ok(answered)
+}
+
+/// Refuses a chain in which a plugin before this one made an interface, except `lo`.
+fn expect_first_of_chain(request: &AddRequest, plugin: &str) -> Result<(), Error> {
+    let made = request.prev_result.iter().flat_map(|it| &it.interfaces);
+    match made.into_iter().find(|interface| interface.name != "lo") {
+        None => Ok(()),
+        Some(Interface { name, .. }) => Err(Error::invalid(
+            "prevResult",
+            format!(
+                "a plugin before this one made {name}; {plugin} makes an interface of its own and must be the first of its chain"
+            ),
+        )),
+    }
+}
+
+/// When the IPAM plugin runs.
+enum Lease<'a> {
+    /// Never: there is none.
+    None,
+    /// Before the link exists. The plugin is started already.
+    BeforeLink(Waiting<'a>),
+    /// After the link exists, since the plugin may use it.
+    AfterLink(Delegate<'a>),
+}
+
+impl<'a> Lease<'a> {
+    fn prepare(network: &'a Network) -> Result<Self, Error> {
+        Ok(match Delegate::ipam(network)? {
+            None => Self::None,
+            Some(delegate) if SANDBOX_BLIND.contains(&delegate.name()) => {
+                Self::BeforeLink(delegate.start(Verb::Add)?)
+            }
+            Some(delegate) => Self::AfterLink(delegate),
+        })
+    }
+}
+
+/// IPAM plugins that do not look into the sandbox, so they may run before it has a link.
+const SANDBOX_BLIND: &[&str] = &["host-local", "static"];
+
+/// One ADD under way.
+struct Add<'a, T> {
+    undo: Undo<'a>,
+    made: &'a Made,
+    request: &'a AddRequest,
+    topology: &'a T,
+    namespace: &'a Netns,
+    host: &'a Connection,
+    sandbox: Sandbox<'a>,
+    host_name: String,
+}
+
+/// The pair, and its bridge as it is since they joined: the kernel may have lowered its MTU.
+struct Pair {
+    bridge: Option<Link>,
+    host: Link,
+    container: Link,
+}
+
+impl<T: Topology> Add<'_, T> {
+    /// Refuses a second ADD before anything is done, so it leaves the first one's work alone.
+    fn expect_nothing_there(&self) -> anyhow::Result<()> {
+        let attachment = &self.request.attachment;
+        if self.host.find_link(&self.host_name)?.is_some() {
+            anyhow::bail!(
+                "{attachment} is attached already by {}; DEL it first",
+                self.host_name
+            );
+        }
+        if let Some(link) = self.sandbox.find_link()? {
+            anyhow::bail!("the sandbox has an interface {} already", link.name);
+        }
+        Ok(())
+    }
+
+    /// Registers the rollback of what can be found by the attachment alone.
+    fn prepare_undo(&mut self) {
+        let (made, request) = (self.made, self.request);
+        let undo = &mut self.undo;
+        undo.push("release the lease", || made.release_lease(request));
+        undo.push("delete the host link", || made.delete_pair(request));
+        undo.push("remove nf_tables elements", || {
+            made.remove_protection(request)
+        });
+    }
+
+    /// The IPAM plugin runs while the host's side is made. The lease decides the MAC of the pair.
+    fn lease_first(&mut self, delegate: Waiting<'_>) -> anyhow::Result<AddResult> {
+        let running = delegate.proceed()?;
+        let side = self.topology.ensure_host_side(self.host);
+        cni::step("lease addresses");
+        let lease = running.result();
+        // An ADD beside this one may have the lease that the plugin refused.
+        let is_refused = lease.as_ref().is_err_and(Error::is_answer);
+        self.made.lease.set(!is_refused);
+        let (side, lease) = (side?, lease?);
+        let desired = self.desired(side, &lease)?;
+        let ips = &desired.container.addressing.ips;
+        let derived = names::derived_mac(ips, &self.request.attachment);
+        let pair = self.make_pair(&desired, derived)?;
+        let pair = self.configure(pair, &desired)?;
+        Ok(self.result(&pair, desired, lease))
+    }
+
+    /// The container configures the link by itself.
+    fn without_lease(&mut self) -> anyhow::Result<AddResult> {
+        let side = self.topology.ensure_host_side(self.host)?;
+        let desired = self.topology.desired(side, Addressing::default());
+        let pair = self.make_pair(&desired, self.early_mac())?;
+        let pair = self.configure(pair, &desired)?;
+        Ok(self.result(&pair, desired, AddResult::default()))
+    }
+
+    /// The IPAM plugin finds the link up in the sandbox, with its final MAC.
+    fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
+        let side = self.topology.ensure_host_side(self.host)?;
+        let early = self.topology.desired(side, Addressing::default());
+        let mut pair = self.make_pair(&early, self.early_mac())?;
+        pair.container = self
+            .sandbox
+            .bring_up(&pair.container, early.container.dad)?;
+        self.wait_for_port(self.bring_up_port(&pair)?)?;
+        cni::step("lease addresses");
+        self.made.lease.set(true);
+        let lease = delegate.start(Verb::Add)?.proceed()?.result()?;
+        let desired = self.desired(early.side, &lease)?;
+        let pair = self.configure(pair, &desired)?;
+        Ok(self.result(&pair, desired, lease))
+    }
+
+    fn desired(&self, side: HostSide, lease: &AddResult) -> anyhow::Result<Desired> {
+        let addressing = Addressing::leased(self.topology.gateway(), lease, side.mtu)?;
+        gateway::expect_free(self.host, &side, &addressing.gateways)?;
+        Ok(self.topology.desired(side, addressing))
+    }
+
+    fn early_mac(&self) -> MacAddress {
+        names::early_mac(&self.request.attachment)
+    }
+
+    fn make_pair(&self, desired: &Desired, mac: MacAddress) -> anyhow::Result<Pair> {
+        cni::step("make the pair");
+        let side = &desired.side;
+        let attachment = &self.request.attachment;
+        let pair = VethPair {
+            host: VethEnd {
+                name: &self.host_name,
+                mac: names::host_mac(attachment),
+            },
+            container: VethEnd {
+                name: attachment.interface.as_str(),
+                mac: desired.container.mac.unwrap_or(mac),
+            },
+            mtu: side.mtu,
+            master: side.bridge.as_ref().map(|bridge| bridge.index),
+            alias: &attachment.owner(),
+            sandbox: self.namespace,
+        };
+        let port = &desired.port;
+        let made = self
+            .host
+            .add_veth(&pair, port.flag_requests(&self.host_name));
+        // After any other refusal the pair may exist.
+        let is_anothers = made.as_ref().is_err_and(netlink::Error::is_already_exists);
+        self.made.pair.set(!is_anothers);
+        let (host, bridge) =
+            made.map_err(|error| explain_full_bridge(error, side.bridge.as_ref()))?;
+        if bridge.is_some() {
+            disable_ipv6(&self.host_name);
+        }
+        self.host.execute(port.vlan_requests(host.index))?;
+        let found = self.sandbox.find_link()?;
+        let container = found.context("the container's link is gone")?;
+        Ok(Pair {
+            bridge,
+            host,
+            container,
+        })
+    }
+
+    /// Configures both ends, and returns them as they are then.
+    fn configure(&mut self, mut pair: Pair, desired: &Desired) -> anyhow::Result<Pair> {
+        self.protect(&pair, desired)?;
+        let (side, container) = (&desired.side, &desired.container);
+        if container.link == ContainerLink::Down {
+            self.bring_up_port(&pair)?;
+            return Ok(pair);
+        }
+        cni::step("ensure the gateways");
+        if let (Some(bridge), Some(link)) = (&side.bridge, side.gateway_link()) {
+            let gateways = Gateways {
+                host: self.host,
+                bridge,
+                link,
+                port: &pair.host.name,
+                addresses: &container.addressing.gateways,
+                other: desired.other_address,
+            };
+            gateways.ensure(&mut self.undo)?;
+        }
+        cni::step("configure the sandbox");
+        self.sandbox.configure(&pair.container, container)?;
+        pair.host = self.wait_for_port(self.bring_up_port(&pair)?)?;
+        cni::step("wait for IPv6");
+        pair.container = self
+            .sandbox
+            .wait_until_ready(&pair.container, container.dad)?;
+        if let Some(mac) = pair.container.mac
+            && names::must_announce(&container.addressing.ips, mac)
+        {
+            cni::step("announce the addresses");
+            self.sandbox.announce(mac)?;
+        }
+        Ok(pair)
+    }
+
+    /// Adds the elements before the sandbox can send.
+    fn protect(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<()> {
+        cni::step("protect the pair");
+        let subject = Subject {
+            bridge: desired.side.bridge.as_ref(),
+            port: &pair.host.name,
+            mac: mac_of(&pair.container)?,
+            ips: &desired.container.addressing.ips,
+            owner: &self.request.attachment.owner(),
+        };
+        guard::install(&desired.guard.protections(&subject)?)?;
+        Ok(())
+    }
+
+    /// Brings the host's end up, last of all: with it the pair comes up, and the kernel announces the
+    /// container's IPv6 addresses to every port of the bridge. Meanwhile the kernel answers few requests.
+    fn bring_up_port(&self, pair: &Pair) -> anyhow::Result<Link> {
+        cni::step("bring up the port");
+        let port = &pair.host.name;
+        Ok(self.host.change_link(port, &[LinkChange::Up])?)
+    }
+
+    /// Waits until the bridge has enabled the port. Without the spanning tree protocol it forwards from then on;
+    /// the kernel's takes another 30 s, and one in user space (`stp_state` 2) lets the port begin as blocked. ADD
+    /// waits for neither.
+    fn wait_for_port(&self, port: Link) -> anyhow::Result<Link> {
+        let works = |link: &Link| {
+            let is_enabled = |port: BridgePort| port.state != PortState::Disabled;
+            link.is_operational && (link.master.is_none() || link.port.is_some_and(is_enabled))
+        };
+        if works(&port) {
+            return Ok(port);
+        }
+        let what = format!("port {} to come up", port.name);
+        let wait = Wait {
+            link: port.index,
+            what: &what,
+            deadline: DEADLINE,
+        };
+        Ok(Monitor::new().wait_for_link(self.host, &wait, works)?)
+    }
+
+    fn result(&self, pair: &Pair, desired: Desired, lease: AddResult) -> AddResult {
+        let mut container = interface(&pair.container);
+        container.sandbox = Some(self.request.netns.to_string_lossy().into_owned());
+        let mut interfaces: Vec<_> = pair.bridge.iter().map(interface).collect();
+        interfaces.extend([interface(&pair.host), container]);
+        let place = interfaces.len().saturating_sub(1);
+        interfaces.extend(desired.side.vlan_link.iter().map(interface));
+        let addressing = desired.container.addressing;
+        let ips = addressing.ips.into_iter().map(|mut ip| {
+            ip.interface = Some(place);
+            ip
+        });
+        AddResult {
+            ips: ips.collect(),
+            interfaces,
+            routes: addressing.routes,
+            dns: desired.dns.unwrap_or(lease.dns),
+            extra: lease.extra,
+        }
+    }
+}
+
+/// Disables IPv6 on a port of a bridge, which takes no part in it. Else it has three routes, and the kernel
+/// walks through the routes of all ports whenever a link comes or goes.
+fn disable_ipv6(port: &str) {
+    if let Err(error) = Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1") {
+        cni::note(format_args!("{:#}", anyhow::Error::from(error)));
+    }
+}
+
+fn interface(link: &Link) -> Interface {
+    Interface {
+        name: link.name.clone(),
+        mac: link.mac.map(|mac| mac.to_string()),
+        mtu: Some(link.mtu),
+        ..Interface::default()
+    }
+}

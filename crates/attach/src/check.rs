@@ -1,0 +1,275 @@
+//! CHECK: the kernel, compared with what an attachment shall have.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use anyhow::bail;
+use cni::result::Interface;
+use cni::{AddResult, CheckRequest, Error, Verb};
+use ipnetwork::IpNetwork;
+use netlink::{Connection, Link, LinkKind};
+use netns::{Netns, Sysctl};
+
+use crate::addressing::{Addressing, Gateway};
+use crate::del::forward;
+use crate::desired::{ContainerLink, Desired, HostSide, Topology, mac_of};
+use crate::guard::{self, Subject};
+use crate::names;
+use crate::sandbox::Sandbox;
+
+/// Calls the IPAM plugin first, then compares links, addresses, routes, sysctls and elements.
+///
+/// Later plugins of the chain may have changed MTUs, taken routes out of the result or moved them to other
+/// tables, and added addresses of other interfaces. An operator may lower the MTU of a network while pods run.
+/// None of that is a difference.
+///
+/// # Errors
+/// All differences, in one error; code 7 where there is no `prevResult` to compare with.
+pub fn check<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Result<()> {
+    let expected = request.chained()?;
+    cni::step("ask the IPAM plugin");
+    forward(&request.network, Verb::Check)?;
+    cni::step("compare");
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    let place = place_of_container(request, expected);
+    let check = Check {
+        place,
+        reported: place.and_then(|place| expected.interfaces.get(place)),
+        request,
+        topology,
+        expected,
+        host: Connection::open()?,
+        namespace: &namespace,
+        sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
+    };
+    let differences = check.differences()?;
+    if differences.0.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{} is not as ADD left it: {}",
+        request.attachment,
+        differences.join()
+    )
+}
+
+/// Index of the container's link in `interfaces` of the result.
+fn place_of_container(request: &CheckRequest, expected: &AddResult) -> Option<usize> {
+    let name = request.attachment.interface.as_str();
+    let is_it = |it: &Interface| it.sandbox.is_some() && it.name == name;
+    expected.interfaces.iter().position(is_it)
+}
+
+/// One CHECK under way.
+struct Check<'a, T> {
+    place: Option<usize>,
+    /// The container's link, as the result reports it.
+    reported: Option<&'a Interface>,
+    request: &'a CheckRequest,
+    topology: &'a T,
+    expected: &'a AddResult,
+    host: Connection,
+    namespace: &'a Netns,
+    sandbox: Sandbox<'a>,
+}
+
+impl<T: Topology> Check<'_, T> {
+    fn differences(&self) -> anyhow::Result<Differences> {
+        let mut found = Differences::default();
+        let side = self.topology.find_host_side(&self.host, &mut found)?;
+        let container = self.sandbox.find_link()?;
+        found.unless(container.is_some(), || {
+            format!(
+                "{} in the sandbox is gone",
+                self.request.attachment.interface
+            )
+        });
+        let (Some(side), Some(container)) = (side, &container) else {
+            return Ok(found);
+        };
+        let desired = self.desired(side)?;
+        if let Some(bridge) = &desired.side.bridge {
+            found.compare_mac(bridge, self.on_host(&bridge.name));
+        }
+        self.compare_container(container, &desired, &mut found)?;
+        self.compare_port(container, &desired, &mut found)?;
+        self.compare_gateways(&desired, &mut found)?;
+        self.compare_forwarding(&desired, &mut found)?;
+        Ok(found)
+    }
+
+    /// What ADD was to make, with the addresses and routes of its result.
+    fn desired(&self, side: HostSide) -> anyhow::Result<Desired> {
+        let mut desired = self.topology.desired(side, Addressing::default());
+        if desired.container.link == ContainerLink::Addressed {
+            let gateway = self.topology.gateway();
+            desired.container.addressing =
+                Addressing::reported(gateway, self.expected, self.place)?;
+        }
+        Ok(desired)
+    }
+
+    /// A link of the host, as the result reports it.
+    fn on_host(&self, name: &str) -> Option<&Interface> {
+        let mut reported = self.expected.interfaces.iter();
+        reported.find(|it| it.sandbox.is_none() && it.name == name)
+    }
+
+    fn compare_container(
+        &self,
+        link: &Link,
+        desired: &Desired,
+        found: &mut Differences,
+    ) -> anyhow::Result<()> {
+        let name = &link.name;
+        found.unless(link.kind == LinkKind::Veth, || format!("{name} is no veth"));
+        let is_down = desired.container.link == ContainerLink::Down;
+        found.unless(link.is_up != is_down, || {
+            let state = if is_down { "up" } else { "down" };
+            format!("{name} is {state}")
+        });
+        found.compare_mac(link, self.reported);
+        found.0.extend(self.other_sandbox());
+        let addressing = &desired.container.addressing;
+        found.0.extend(self.sandbox.differences(link, addressing)?);
+        Ok(())
+    }
+
+    /// The sandbox of the result, where it is not the one of the request.
+    fn other_sandbox(&self) -> Option<String> {
+        let (asked, reported) = (&self.request.netns, self.reported?.sandbox.as_ref()?);
+        let is_same = asked.as_path() == Path::new(reported)
+            || inode(asked).is_some_and(|it| inode(reported.as_ref()) == Some(it));
+        let asked = asked.display();
+        (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
+    }
+
+    /// Finds the host's end from the container's, so it can compare an attachment of the reference, too.
+    fn compare_port(
+        &self,
+        container: &Link,
+        desired: &Desired,
+        found: &mut Differences,
+    ) -> anyhow::Result<()> {
+        let Some(port) = self.host.other_end(container, self.namespace)? else {
+            let name = &container.name;
+            found.add(format!("the other end of {name} is not on this host"));
+            return Ok(());
+        };
+        let name = &port.name;
+        found.unless(port.is_up, || format!("{name} is down"));
+        if let Some(bridge) = &desired.side.bridge {
+            found.unless(port.master == Some(bridge.index), || {
+                format!("{name} is no port of {}", bridge.name)
+            });
+            desired.port.compare(&self.host, &port, found)?;
+        }
+        found.compare_mac(&port, self.on_host(name));
+        if *name != names::host_link_name(&self.request.attachment) {
+            // The reference made it, and compares its own rules.
+            return Ok(());
+        }
+        let owner = self.request.attachment.owner();
+        found.unless(port.alias.as_ref() == Some(&owner), || {
+            format!("the alias of {name} is not {owner}")
+        });
+        let subject = Subject {
+            bridge: desired.side.bridge.as_ref(),
+            port: name,
+            mac: mac_of(container)?,
+            ips: &desired.container.addressing.ips,
+            owner: &owner,
+        };
+        let protections = desired.guard.protections(&subject)?;
+        found.0.extend(guard::differences(&protections)?);
+        Ok(())
+    }
+
+    fn compare_gateways(&self, desired: &Desired, found: &mut Differences) -> anyhow::Result<()> {
+        let gateways = &desired.container.addressing.gateways;
+        let link = desired.side.gateway_link();
+        let Some(link) = link.filter(|_| !gateways.is_empty()) else {
+            return Ok(());
+        };
+        found.unless(link.is_up, || format!("{} is down", link.name));
+        let addresses = self.host.addresses(link.index)?;
+        for gateway in gateways {
+            let is_there = addresses.iter().any(|it| it.address == *gateway);
+            found.unless(is_there, || {
+                format!("{} lacks address {gateway}", link.name)
+            });
+        }
+        Ok(())
+    }
+
+    fn compare_forwarding(&self, desired: &Desired, found: &mut Differences) -> anyhow::Result<()> {
+        if self.topology.gateway() == Gateway::None {
+            return Ok(());
+        }
+        let ips = &desired.container.addressing.ips;
+        if ips.iter().any(|ip| ip.address.is_ipv4()) {
+            found.compare_enabled(&Sysctl::new(&["net", "ipv4", "ip_forward"]))?;
+        }
+        if ips.iter().any(|ip| IpNetwork::is_ipv6(&ip.address)) {
+            found.compare_enabled(&Sysctl::ipv6("all", "forwarding"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Device and inode of a namespace, which identify it by any path.
+fn inode(namespace: &Path) -> Option<(u64, u64)> {
+    let file = fs::metadata(namespace).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// What CHECK found to differ, in words.
+#[derive(Debug, Default)]
+pub struct Differences(Vec<String>);
+
+impl Differences {
+    /// Adds one.
+    pub fn add(&mut self, difference: String) {
+        self.0.push(difference);
+    }
+
+    /// Adds `difference` unless the condition holds.
+    pub fn unless(&mut self, holds: bool, difference: impl FnOnce() -> String) {
+        if !holds {
+            self.add(difference());
+        }
+    }
+
+    /// Compares a sysctl with 1. One that does not exist is no difference: ADD could not set it.
+    ///
+    /// # Errors
+    /// It exists and cannot be read.
+    pub fn compare_enabled(&mut self, sysctl: &Sysctl) -> anyhow::Result<()> {
+        match sysctl.read() {
+            Ok(value) => self.unless(value == "1", || {
+                format!("sysctl {} is {value}, not 1", sysctl.key())
+            }),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// All of them in one line.
+    pub(crate) fn join(&self) -> String {
+        self.0.join("; ")
+    }
+
+    fn compare_mac(&mut self, link: &Link, reported: Option<&Interface>) {
+        let Some(reported) = reported else {
+            self.add(format!("prevResult does not mention {}", link.name));
+            return;
+        };
+        let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+        let reported = reported.mac.as_deref().unwrap_or(&mac);
+        self.unless(reported.eq_ignore_ascii_case(&mac), || {
+            format!("{} has MAC {mac}, not {reported}", link.name)
+        });
+    }
+}

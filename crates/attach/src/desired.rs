@@ -1,0 +1,224 @@
+//! What an attachment shall have, on both sides.
+
+use anyhow::Context as _;
+use cni::result::Dns;
+use netlink::{Connection, Dad, Link, LinkChange, MacAddress, PortVlans, Request, Tagging};
+
+use crate::MAX_PORTS;
+use crate::addressing::{Addressing, Gateway};
+use crate::check::Differences;
+use crate::guard::Guard;
+
+/// What an interface plugin connects sandboxes to.
+pub trait Topology {
+    /// The CNI `type`.
+    const NAME: &'static str;
+
+    /// What the host is to the containers.
+    fn gateway(&self) -> Gateway;
+
+    /// Makes or completes what the host's end joins, and returns it as it is then.
+    ///
+    /// # Errors
+    /// The kernel refuses it, or its name belongs to another link.
+    fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide>;
+
+    /// Finds what [`Self::ensure_host_side`] made, and reports what differs; `None` where it is gone.
+    ///
+    /// # Errors
+    /// The kernel refuses to list it.
+    fn find_host_side(
+        &self,
+        host: &Connection,
+        found: &mut Differences,
+    ) -> anyhow::Result<Option<HostSide>>;
+
+    /// What an attachment with these addresses shall have. A pure function.
+    fn desired(&self, side: HostSide, addressing: Addressing) -> Desired;
+}
+
+/// The host's side of a network, which all its attachments share.
+#[derive(Debug, Clone)]
+pub struct HostSide {
+    /// MTU of a pair that is made now, in bytes.
+    pub mtu: u32,
+    /// The bridge that the host's end of a pair joins.
+    pub bridge: Option<Link>,
+    /// The host's end of the VLAN that the gateway stands in, unless that is the bridge itself.
+    pub vlan_link: Option<Link>,
+}
+
+impl HostSide {
+    /// The link that has the gateway addresses.
+    pub fn gateway_link(&self) -> Option<&Link> {
+        self.vlan_link.as_ref().or(self.bridge.as_ref())
+    }
+}
+
+/// What an attachment shall have.
+///
+/// ADD applies all of it. CHECK compares what is said at each field: a later plugin of the chain may
+/// change the rest (CNI specification, section 2, CHECK).
+#[derive(Debug, Clone)]
+pub struct Desired {
+    /// The host's side that the attachment joins.
+    pub side: HostSide,
+    /// The host's end. CHECK compares all of it.
+    pub port: Port,
+    /// The container's end.
+    pub container: Container,
+    /// What ADD does with another address on the gateway's link. CHECK ignores other addresses.
+    pub other_address: OtherAddress,
+    /// Elements of `nf_tables`. CHECK compares all of them.
+    pub guard: Guard,
+    /// Name resolution that replaces what IPAM reports. Part of the result alone.
+    pub dns: Option<Dns>,
+}
+
+/// What to do with an address that excludes the gateway's on the same link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtherAddress {
+    /// ADD fails.
+    Refuse,
+    /// `forceAddress`: ADD replaces it.
+    Replace,
+    /// ADD adds the gateway's address beside it.
+    Keep,
+}
+
+/// The container's end of the pair.
+#[derive(Debug, Clone)]
+pub struct Container {
+    /// The MAC that the runtime or the operator asked for. CHECK compares the MAC that ADD reported.
+    pub mac: Option<MacAddress>,
+    /// Its state. CHECK compares whether it is up.
+    pub link: ContainerLink,
+    /// Duplicate address detection for IPv6. CHECK ignores it.
+    pub dad: Dad,
+    /// Addresses and routes. CHECK expects those of the result, and ignores others.
+    pub addressing: Addressing,
+}
+
+/// State of the container's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerLink {
+    /// Up, with the addresses that an IPAM plugin leases.
+    Addressed,
+    /// Up, without addresses: there is no IPAM plugin.
+    Up,
+    /// `disableContainerInterface`: down.
+    Down,
+}
+
+/// The host's end as a port of a bridge. The default is a plain port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Port {
+    /// The bridge sends frames back by the port that they came from.
+    pub hairpin: bool,
+    /// The bridge passes no frames between this port and other isolated ones.
+    pub isolated: bool,
+    /// VLANs of the port; `None` where the network asks for none, so the bridge need not filter.
+    pub vlans: Option<PortVlanSet>,
+}
+
+/// VLANs of a port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortVlanSet {
+    /// The port carries these.
+    pub carried: Vec<PortVlans>,
+    /// The port carries this, too. CHECK ignores it, since attachments of earlier versions lack it.
+    pub native: Option<PortVlans>,
+    /// The bridge's default VLAN, which the port leaves. CHECK accepts an untagged one: earlier versions
+    /// and the reference left ports in it.
+    pub left: Option<PortVlans>,
+}
+
+impl Port {
+    /// The flags as changes of the link `name`.
+    pub(crate) fn flag_requests(&self, name: &str) -> Vec<Request> {
+        let hairpin = self.hairpin.then_some(LinkChange::Hairpin);
+        let isolated = self.isolated.then_some(LinkChange::Isolated);
+        let changes = hairpin.into_iter().chain(isolated);
+        changes
+            .map(|change| Request::change_link(name, &change))
+            .collect()
+    }
+
+    /// The VLANs as changes of the port with `index`.
+    pub(crate) fn vlan_requests(&self, index: u32) -> Vec<Request> {
+        let Some(vlans) = &self.vlans else {
+            return Vec::new();
+        };
+        let joined: Vec<_> = vlans.native.iter().chain(&vlans.carried).copied().collect();
+        let left = vlans.left.filter(|left| !joined.contains(left));
+        let leave = left.map(|left| Request::delete_port_vlans(index, left));
+        let join = joined
+            .into_iter()
+            .map(|vlans| Request::add_port_vlans(index, vlans));
+        leave.into_iter().chain(join).collect()
+    }
+
+    /// Compares the port with `link`.
+    pub(crate) fn compare(
+        &self,
+        host: &Connection,
+        link: &Link,
+        found: &mut Differences,
+    ) -> anyhow::Result<()> {
+        let name = &link.name;
+        let Self {
+            hairpin, isolated, ..
+        } = *self;
+        found.unless(link.port.is_some_and(|it| it.hairpin == hairpin), || {
+            format!("hairpin mode of {name} is not {hairpin}")
+        });
+        found.unless(link.port.is_some_and(|it| it.isolated == isolated), || {
+            format!("isolation of {name} is not {isolated}")
+        });
+        if let Some(vlans) = &self.vlans {
+            vlans.compare(name, &host.port_vlans(link.index)?, found);
+        }
+        Ok(())
+    }
+}
+
+impl PortVlanSet {
+    fn compare(&self, name: &str, there: &[PortVlans], found: &mut Differences) {
+        for wanted in &self.carried {
+            found.unless(wanted.is_carried(there), || {
+                format!("{name} does not carry {wanted}")
+            });
+        }
+        let left = self.left.map(|left| PortVlans {
+            tagging: Tagging::Tagged,
+            ..left
+        });
+        if let Some(left) = left.filter(|it| !it.is_carried(&self.carried)) {
+            found.unless(!left.is_carried(there), || {
+                format!("{name} carries {left}, the bridge's default")
+            });
+        }
+    }
+}
+
+/// Adds to the kernel's refusal of a port what the operator can do.
+pub(crate) fn explain_full_bridge(error: netlink::Error, bridge: Option<&Link>) -> anyhow::Error {
+    match bridge.filter(|_| error.is_bridge_full()) {
+        Some(bridge) => no_port_left(bridge).context(error),
+        None => error.into(),
+    }
+}
+
+/// The error for a bridge that is full.
+pub fn no_port_left(bridge: &Link) -> anyhow::Error {
+    anyhow::anyhow!(
+        "bridge {} has {MAX_PORTS} ports, and a Linux bridge holds no more; run fewer containers on this \
+         host, or give some a network with another bridge",
+        bridge.name
+    )
+}
+
+/// The MAC of the container's link.
+pub(crate) fn mac_of(link: &Link) -> anyhow::Result<MacAddress> {
+    link.mac.context("the container's link has no MAC")
+}

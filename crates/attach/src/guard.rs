@@ -1,0 +1,233 @@
+//! The elements of an attachment in `nf_tables`.
+//!
+//! Tables, chains and rules are the same for all attachments, and stay. Each attachment adds elements that
+//! are tagged with its owner; by this tag alone they are found again.
+
+use std::os::fd::OwnedFd;
+
+use cni::result::IpConfig;
+use cni::{Error, note};
+use netlink::{Link, MacAddress, Removal};
+use nft::{Change, Connection, Element, Table, Updated};
+
+use crate::masquerade::Masquerade;
+use crate::{frames, masquerade};
+
+/// What guards a pair in `nf_tables`, as the network asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    /// What happens to frames from another MAC than the container's.
+    pub mac_check: MacCheck,
+    /// The bridge is promiscuous: the host's copies of frames that the bridge delivers are dropped.
+    pub drops_copies: bool,
+    /// What leaves from the host's address, if anything does.
+    pub masquerade: Option<Masquerade>,
+}
+
+/// What happens to frames from another MAC than the container's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MacCheck {
+    /// They pass.
+    None,
+    /// `macspoofchk`: they are dropped on ingress of the bridge.
+    Drop,
+}
+
+/// Elements of an attachment in one table.
+#[derive(Debug)]
+pub(crate) struct Protection {
+    /// The table as it shall be.
+    pub table: Table,
+    /// Elements of its sets.
+    pub elements: Vec<Element>,
+}
+
+/// The attachment that elements are made for.
+#[derive(Debug)]
+pub(crate) struct Subject<'a> {
+    /// The bridge, if the host's end is a port of one.
+    pub bridge: Option<&'a Link>,
+    /// The host's end, by its name.
+    pub port: &'a str,
+    /// The MAC of the container's end.
+    pub mac: MacAddress,
+    /// The container's addresses.
+    pub ips: &'a [IpConfig],
+    /// [`cni::Attachment::owner`].
+    pub owner: &'a str,
+}
+
+impl Guard {
+    /// Whether an attachment of the network has elements.
+    pub fn is_needed(&self) -> bool {
+        self.mac_check == MacCheck::Drop || self.drops_copies || self.masquerade.is_some()
+    }
+
+    /// The elements for `subject`, by table; empty where the network asks for none.
+    ///
+    /// # Errors
+    /// A sysctl cannot be read.
+    pub(crate) fn protections(&self, subject: &Subject<'_>) -> anyhow::Result<Vec<Protection>> {
+        let mut elements = Vec::new();
+        if self.mac_check == MacCheck::Drop {
+            elements.extend(frames::sources(subject));
+        }
+        if self.drops_copies {
+            elements.extend(frames::duplicates(subject)?);
+        }
+        let frames = Protection {
+            table: frames::table(),
+            elements,
+        };
+        let masquerade = self.masquerade.iter().map(|it| it.protection(subject));
+        let mut wanted: Vec<_> = masquerade.chain([frames]).collect();
+        wanted.retain(|protection| !protection.elements.is_empty());
+        Ok(wanted)
+    }
+
+    /// Asks the kernel whether it has what the network needs.
+    ///
+    /// # Errors
+    /// Code 50.
+    pub fn probe(&self) -> Result<(), Error> {
+        if !self.is_needed() {
+            return Ok(());
+        }
+        let probed = Connection::open().and_then(|connection| connection.probe());
+        probed.map_err(|error| Error::Unavailable {
+            reason: format!("nf_tables: {:#}", anyhow::Error::from(error)),
+        })
+    }
+}
+
+/// Installs all of them, in place of stale elements with the same keys. Returns what changed.
+///
+/// # Errors
+/// Code 11: other processes change the rules all the time. The kernel refuses a change.
+pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
+    let mut updated = Updated::Nothing;
+    if protections.is_empty() {
+        return Ok(updated);
+    }
+    let connection = Connection::open()?;
+    for Protection { table, elements } in protections {
+        let this = connection.put(table, elements).map_err(coded)?;
+        this.warning(table).iter().for_each(note);
+        updated = updated.max(this);
+    }
+    Ok(updated)
+}
+
+/// Removes what [`install`] added for an attachment that is gone. It asks `is_gone` within the generation of
+/// the rules that it changes, since an ADD beside this makes its pair before its elements.
+///
+/// # Errors
+/// As [`install`], and those of `is_gone`.
+pub(crate) fn take_back(
+    protections: &[Protection],
+    is_gone: impl Fn() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let connection = Connection::open()?;
+    for Protection { table, elements } in protections {
+        connection.update(table, || {
+            let mut change = Change::default();
+            if is_gone()? {
+                for element in elements {
+                    let there = connection.holder(table, element)?;
+                    change
+                        .delete
+                        .extend(there.filter(|it| it.owner == element.owner));
+                }
+            }
+            Ok::<_, anyhow::Error>(change)
+        })?;
+        connection
+            .delete_chains_of(table, elements)
+            .map_err(coded)?;
+    }
+    Ok(())
+}
+
+/// Deletes tracked connections that a container began while no rule masqueraded it: they would go on
+/// unanswered. A failure is noted on stderr, since it concerns only them.
+pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
+    let forget = || {
+        let connection = Connection::open()?;
+        for ip in ips {
+            connection.forget_unanswered(ip.address.ip())?;
+        }
+        Ok::<_, nft::Error>(())
+    };
+    if let Err(error) = forget() {
+        let error = anyhow::Error::from(error);
+        note(format_args!(
+            "connections from before the masquerading may stay unanswered: {error:#}"
+        ));
+    }
+}
+
+/// Elements that were removed.
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    /// Owners of the elements; one may stand there more than once.
+    pub owners: Vec<String>,
+    /// The socket, if elements were removed: closing it takes 15 to 30 ms.
+    pub socket: Option<OwnedFd>,
+}
+
+impl Removed {
+    /// Leaves closing the socket to the process of `removal`, or to a new one.
+    pub fn close(self, removal: Option<Removal>) {
+        match (self.socket, removal) {
+            (Some(socket), Some(removal)) => removal.close(socket),
+            (Some(socket), None) => detach::close_later(socket),
+            (None, _) => {}
+        }
+    }
+}
+
+/// Removes the elements whose owner is stale. A table or a kernel feature that is missing is success.
+///
+/// # Errors
+/// The kernel refuses a change.
+pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
+    let connection = Connection::open()?;
+    let mut owners = Vec::new();
+    for table in [frames::table(), masquerade::table()] {
+        match connection.delete(&table, &is_stale) {
+            Ok(deleted) => owners.extend(deleted.into_iter().map(|element| element.owner)),
+            Err(error) if error.is_unsupported() => {}
+            Err(error) => return Err(coded(error)),
+        }
+    }
+    owners.dedup();
+    let socket = (!owners.is_empty()).then(|| connection.handle());
+    Ok(Removed {
+        owners,
+        socket: socket.transpose()?,
+    })
+}
+
+/// Compares `nf_tables` with what [`install`] leaves.
+///
+/// # Errors
+/// The kernel refuses to list it.
+pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<String>> {
+    let mut found = Vec::new();
+    if protections.is_empty() {
+        return Ok(found);
+    }
+    let connection = Connection::open()?;
+    for Protection { table, elements } in protections {
+        found.extend(connection.differences(table, elements)?);
+    }
+    Ok(found)
+}
+
+fn coded(error: nft::Error) -> anyhow::Error {
+    if error.is_busy() {
+        let reason = error.to_string();
+        return Error::TryAgain { reason }.into();
+    }
+    anyhow::Error::from(error).context("nf_tables")
+}

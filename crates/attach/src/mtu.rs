@@ -1,0 +1,168 @@
+//! The MTU of a pair: the one of the configuration, or the one of the host's uplinks.
+
+use cni::{Error, note};
+use netlink::{Connection, Link, LinkKind, Route};
+
+/// Where the MTU comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MtuChoice {
+    /// The configuration asks for it, in bytes, 68 to 65,535.
+    Asked(u32),
+    /// The host's uplinks have it, less `overhead` bytes.
+    Detect {
+        /// Bytes that an encapsulation takes.
+        overhead: u32,
+    },
+}
+
+impl MtuChoice {
+    /// Returns the MTU in bytes, and notes on stderr where a detected one comes from.
+    ///
+    /// # Errors
+    /// Code 7: `overhead` leaves less than IPv4 needs. The kernel refuses to list links or routes.
+    pub fn resolve(self, host: &Connection) -> anyhow::Result<u32> {
+        let overhead = match self {
+            Self::Asked(mtu) => return Ok(mtu),
+            Self::Detect { overhead } => overhead,
+        };
+        let (mtu, why) = match detect(host)? {
+            Some(detected) => (detected.mtu, detected.why),
+            None => (
+                FALLBACK,
+                "Ethernet's, since no link of the host is up".to_owned(),
+            ),
+        };
+        let rest = less_overhead(mtu, overhead).ok_or_else(|| {
+            Error::invalid(
+                "mtuOverhead",
+                format!("{overhead} leaves too little of {mtu} bytes, {why}"),
+            )
+        })?;
+        match overhead {
+            0 => note(format_args!("mtu {rest}: {why}")),
+            _ => note(format_args!(
+                "mtu {rest}: {mtu}, {why}, less mtuOverhead {overhead}"
+            )),
+        }
+        Ok(rest)
+    }
+}
+
+fn detect(host: &Connection) -> anyhow::Result<Option<Detected>> {
+    let routes = host.default_routes_in_use()?;
+    let mut uplinks: Vec<_> = routes.iter().flat_map(Route::links).collect();
+    uplinks.sort_unstable();
+    uplinks.dedup();
+    let links = uplinks.into_iter().map(|index| host.link_by_index(index));
+    // A link may have been deleted since, with its routes.
+    let links = links.filter(|link| !matches!(link, Err(error) if error.is_not_found()));
+    let links = links.collect::<Result<Vec<_>, _>>()?;
+    if let Some(detected) = of_default_routes(&links) {
+        return Ok(Some(detected));
+    }
+    // Ports of bridges are listed last: each pod has one.
+    match of_physical_links(&host.links_without_master()?) {
+        Some(detected) => Ok(Some(detected)),
+        None => Ok(of_physical_links(&host.links()?)),
+    }
+}
+
+/// A detected MTU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Detected {
+    /// In bytes.
+    pub mtu: u32,
+    /// Where it comes from, for the line on standard error.
+    pub why: String,
+}
+
+/// The smallest MTU among `uplinks`, the links of the default routes of both families;
+/// `None` where there are none.
+fn of_default_routes(uplinks: &[Link]) -> Option<Detected> {
+    smallest(uplinks.iter(), "carries a default route")
+}
+
+/// The smallest MTU among those of the host's links that are up and not virtual.
+fn of_physical_links(links: &[Link]) -> Option<Detected> {
+    let is_physical = |link: &&Link| link.is_up && link.kind == LinkKind::Physical;
+    smallest(
+        links.iter().filter(is_physical),
+        "is up, while no link carries a default route",
+    )
+}
+
+fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<Detected> {
+    let link = links.min_by_key(|link| link.mtu)?;
+    Some(Detected {
+        mtu: link.mtu,
+        why: format!("the MTU of {}, which {reason}", link.name),
+    })
+}
+
+/// The MTU that is left for pods; `None` where IPv4 needs more.
+fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
+    mtu.checked_sub(overhead).filter(|rest| *rest >= SMALLEST)
+}
+
+/// Ethernet's MTU in bytes, for a host without links.
+const FALLBACK: u32 = 1500;
+
+/// MTU in bytes that each IPv4 link must have (RFC 791).
+const SMALLEST: u32 = 68;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(name: &str, kind: LinkKind, mtu: u32) -> Link {
+        Link {
+            index: 1,
+            name: name.to_owned(),
+            kind,
+            mtu,
+            is_up: true,
+            is_operational: true,
+            ..Link::default()
+        }
+    }
+
+    #[test]
+    fn smallest_uplink_decides_whatever_its_kind() {
+        let uplinks = [
+            link("eth0", LinkKind::Physical, 9000),
+            link("wg0", LinkKind::Other("wireguard".into()), 1420),
+        ];
+        let detected = of_default_routes(&uplinks).unwrap();
+        assert_eq!(
+            (detected.mtu, detected.why.as_str()),
+            (1420, "the MTU of wg0, which carries a default route")
+        );
+        assert_eq!(of_default_routes(&[]), None);
+    }
+
+    #[test]
+    fn without_uplink_only_real_links_that_are_up_count() {
+        let down = Link {
+            is_up: false,
+            ..link("eth1", LinkKind::Physical, 1000)
+        };
+        let links = [
+            link("lo", LinkKind::Loopback, 65536),
+            link("cni0", LinkKind::Bridge, 1280),
+            link("vethx", LinkKind::Veth, 1300),
+            link("docker0", LinkKind::Other("tun".into()), 1200),
+            link("eth0", LinkKind::Physical, 1450),
+            down,
+        ];
+        assert_eq!(of_physical_links(&links).unwrap().mtu, 1450);
+        assert_eq!(of_physical_links(&links[..4]), None);
+    }
+
+    #[test]
+    fn overhead_leaves_no_less_than_ipv4_needs() {
+        assert_eq!(less_overhead(1500, 50), Some(1450));
+        assert_eq!(less_overhead(1500, 1432), Some(68));
+        assert_eq!(less_overhead(1500, 1433), None);
+        assert_eq!(less_overhead(1500, 1501), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! Names and MACs of a pair, which follow from the attachment.
+
+use std::net::IpAddr;
+
+use cni::result::IpConfig;
+use cni::{Attachment, NetworkName};
+use netlink::MacAddress;
+use sha2::{Digest as _, Sha256};
+
+/// The name of the host's end: `veth` and 11 digits of the attachment's hash, so DEL needs nothing else
+/// to find it.
+pub(crate) fn host_link_name(attachment: &Attachment) -> String {
+    format!("{HOST_NAME}{}", attachment.digest_hex(HOST_NAME_DIGITS))
+}
+
+/// The MAC of the host's end: locally administered, and different from all containers'. It identifies
+/// the network before the link has its alias.
+pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
+    mac(&[HOST_MAC], &attachment.marked_digest())
+}
+
+/// Whether [`host_link_name`] may have made the name.
+pub(crate) fn is_host_link_name(name: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let digits = name.strip_prefix(HOST_NAME).unwrap_or_default();
+    digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
+}
+
+/// Whether a plugin may have given the name to a host's end, the reference included.
+pub(crate) fn may_be_a_host_link(name: &str) -> bool {
+    name.starts_with(HOST_NAME)
+}
+
+/// Whether an attachment of `network` may have the MAC on its host's end.
+pub(crate) fn is_host_mac_in(network: &NetworkName, mac: MacAddress) -> bool {
+    let [a, b] = network.mark();
+    mac.0.starts_with(&[HOST_MAC, a, b])
+}
+
+/// The MAC of the container's end before there is an address to derive it from.
+pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
+    mac(&[0x06], &attachment.digest())
+}
+
+/// The MAC that follows from the first address, IPv4 before IPv6. So neighbours' entries stay right when
+/// the address is leased again.
+pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
+    let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
+    match v4.or(ips.first()) {
+        Some(ip) => mac_of(ip.address.ip()),
+        None => early_mac(attachment),
+    }
+}
+
+/// `0a:58` and the four bytes for IPv4, as in kubenet; `0e` and five bytes of the address's SHA-256 for
+/// IPv6.
+fn mac_of(address: IpAddr) -> MacAddress {
+    match address {
+        IpAddr::V4(address) => mac(&[0x0a, 0x58], &address.octets()),
+        IpAddr::V6(address) => mac(&[0x0e], &Sha256::digest(address.octets())),
+    }
+}
+
+/// The MAC of a bridge that has none: a different one after each boot, the same for all ADDs that need it.
+pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
+    mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
+}
+
+/// The MAC that starts with `prefix`; bytes of `rest` fill it.
+fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
+    let mut bytes = [0; 6];
+    let source = prefix.iter().chain(rest);
+    bytes
+        .iter_mut()
+        .zip(source)
+        .for_each(|(byte, source)| *byte = *source);
+    MacAddress(bytes)
+}
+
+/// Whether an address does not determine `mac`, so neighbours may know another MAC of it.
+pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
+    ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
+}
+
+const HOST_NAME: &str = "veth";
+
+/// As many as a link's name of 15 bytes has room for.
+const HOST_NAME_DIGITS: usize = 11;
+
+/// The highest: a bridge whose MAC nobody chose takes its lowest port's, and so any other's first.
+const HOST_MAC: u8 = 0xfe;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(address: &str) -> IpConfig {
+        IpConfig::of(address.parse().unwrap())
+    }
+
+    fn attachment() -> Attachment {
+        Attachment {
+            network: "pods".parse().unwrap(),
+            container: "c1".parse().unwrap(),
+            interface: "eth0".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn mac_follows_from_the_first_ipv4_address() {
+        let ips = [ip("fd00::9/64"), ip("10.1.0.9/24")];
+        let mac = derived_mac(&ips, &attachment());
+        assert_eq!(mac.to_string(), "0a:58:0a:01:00:09");
+        assert!(must_announce(&ips, mac), "IPv6 does not follow from it");
+        assert!(!must_announce(&ips[1..], mac));
+        let v6 = derived_mac(&ips[..1], &attachment());
+        assert!(v6.to_string().starts_with("0e:") && !must_announce(&ips[..1], v6));
+    }
+
+    #[test]
+    fn names_and_macs_of_the_pair_are_fit_for_the_kernel() {
+        let name = host_link_name(&attachment());
+        assert_eq!((name.len(), &name[..4]), (15, "veth"));
+        assert!(host_mac(&attachment()).is_unicast() && early_mac(&attachment()).is_unicast());
+        assert_ne!(host_mac(&attachment()), early_mac(&attachment()));
+    }
+}

@@ -1,0 +1,103 @@
+//! What an attachment to a bridge shall have.
+
+use attach::{
+    Addressing, BRIDGE_NF_CALL, Container, Desired, Differences, Gateway, Guard, HostSide,
+    OtherAddress, Port, Topology,
+};
+use netlink::{Connection, LinkKind};
+use netns::Sysctl;
+
+use crate::bridge;
+use crate::config::{BridgeNfCall, Config, Isolation, PortMode};
+use crate::host_end::HostEnd;
+use crate::vlan;
+
+impl Topology for Config {
+    const NAME: &'static str = "bridge";
+
+    fn gateway(&self) -> Gateway {
+        self.gateway
+    }
+
+    fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide> {
+        bridge::ensure(host, self)
+    }
+
+    fn find_host_side(
+        &self,
+        host: &Connection,
+        found: &mut Differences,
+    ) -> anyhow::Result<Option<HostSide>> {
+        let Some(bridge) = host.find_link(self.bridge.as_str())? else {
+            found.add(format!("bridge {} is gone", self.bridge));
+            return Ok(None);
+        };
+        let name = &bridge.name;
+        found.unless(bridge.kind == LinkKind::Bridge, || {
+            format!("{name} is no bridge")
+        });
+        found.unless(bridge.is_up, || format!("bridge {name} is down"));
+        let promiscuous = self.port_mode == PortMode::Promiscuous;
+        found.unless(promiscuous == bridge.is_promiscuous, || {
+            let state = if promiscuous { "not " } else { "" };
+            format!("bridge {name} is {state}promiscuous")
+        });
+        found.unless(self.vlans.is_empty() || vlan::is_filtering(&bridge), || {
+            format!("bridge {name} does not filter VLANs")
+        });
+        if self.bridge_nf_call == BridgeNfCall::Enable {
+            for name in BRIDGE_NF_CALL {
+                found.compare_enabled(&Sysctl::new(&["net", "bridge", name]))?;
+            }
+        }
+        let vlan_link = match HostEnd::find(host, &bridge, self.gateway_vlan())? {
+            HostEnd::Bridge => None,
+            HostEnd::Link(link) => Some(link),
+            HostEnd::Missing(..) => {
+                found.add("the host's end of the VLAN is gone".to_owned());
+                None
+            }
+        };
+        Ok(Some(HostSide {
+            mtu: bridge.mtu,
+            bridge: Some(bridge),
+            vlan_link,
+        }))
+    }
+
+    fn desired(&self, side: HostSide, addressing: Addressing) -> Desired {
+        let default_vlan = side.bridge.as_ref().and_then(vlan::default_vlan);
+        Desired {
+            port: Port {
+                hairpin: self.port_mode == PortMode::Hairpin,
+                isolated: self.isolation == Isolation::Port,
+                vlans: self.vlans.of_port(self.default_vlan, default_vlan),
+            },
+            container: Container {
+                mac: self.mac,
+                link: self.container_link,
+                dad: self.dad,
+                addressing,
+            },
+            other_address: match self.gateway_vlan() {
+                // The bridge is the host's, and may be the gateway of other networks, in its own VLAN.
+                Some(_) if side.vlan_link.is_none() => OtherAddress::Keep,
+                _ => self.other_address,
+            },
+            guard: self.guard(),
+            dns: self.dns.clone(),
+            side,
+        }
+    }
+}
+
+impl Config {
+    /// What guards each pair in `nf_tables`.
+    pub(crate) fn guard(&self) -> Guard {
+        Guard {
+            mac_check: self.mac_check,
+            drops_copies: self.port_mode == PortMode::Promiscuous,
+            masquerade: self.masquerade.clone(),
+        }
+    }
+}
