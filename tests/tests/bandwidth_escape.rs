@@ -1,5 +1,4 @@
-//! bandwidth: attempts of root in a sandbox to exceed its egress limit, measured by the receiving
-//! interface's counters.
+//! bandwidth: attempts of root in a sandbox to exceed its egress limit, measured at the receiver.
 
 use nix::errno::Errno;
 use serde_json::{Value, json};
@@ -83,8 +82,7 @@ impl Scene {
         on_host.unwrap()["name"].as_str().unwrap()
     }
 
-    /// Returns the megabits that arrive at `far` in each of three seconds from the sandbox's
-    /// current address.
+    /// Returns the megabits from the sandbox's address that arrive at `far` in each of 3 seconds.
     fn flood(&self, kind: Flood, far: &str) -> Vec<f64> {
         let near = ["eth0", INNER].into_iter().filter(|it| self.a.has_link(it));
         let near = near.flat_map(|it| self.a.addresses(it)).next().unwrap();
@@ -94,8 +92,7 @@ impl Scene {
         rates.into_iter().map(|rate| rate / 1e6).collect()
     }
 
-    /// Sends frames with these `EtherType`s from the sandbox, and returns the megabits per second
-    /// at the other host.
+    /// Sends frames with these `EtherType`s, and returns the megabits per second at the receiver.
     fn pour(&self, link: &str, types: &[u16], far: [u8; 4]) -> Vec<f64> {
         let (to, from) = (self.host.mac("cni0"), self.a.mac(link));
         let header = Header {
@@ -121,8 +118,7 @@ const OTHER: &str = "198.51.100.2";
 /// Megabits per second that no limit of these tests allows and every machine reaches.
 const FREE: f64 = 30.0;
 
-/// Values for [`Header::types`]: VLAN 0 by 802.1Q and by 802.1ad, and a protocol for local
-/// experiments.
+/// [`Header::types`]: IPv4, VLAN 0 by 802.1Q and by 802.1ad, a protocol for local experiments.
 const IPV4: u16 = 0x0800;
 const TAG: u16 = 0x8100;
 const OUTER_TAG: u16 = 0x88a8;

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use tests::faults::Trace;
 use tests::{Host, Network, Place, Sandbox};
 
-/// Sends a datagram from all ports of `client` at these addresses to the host's port 8053.
+/// Sends a datagram from each of 20,000 ports of these addresses of `client` to the host's port
+/// 8053.
 fn flood(client: &Sandbox, addresses: std::ops::RangeInclusive<u8>) {
     for last in addresses.clone() {
         client.ip(&format!("address add 192.0.2.{last}/24 dev outside"));

@@ -18,7 +18,8 @@ use crate::transport::{Event, Group, Transport};
 ///
 /// A monitor of [`Self::new`] opens its socket only if the first answer is not yet the awaited one,
 /// which is rare for a pair of links. A monitor of [`Self::open`] trusts the events and asks only
-/// when none arrive. An answer takes the lock that the kernel holds while it brings a link up.
+/// when none arrive, because a request waits for the lock that the kernel holds while it brings a
+/// link up.
 pub struct Monitor {
     transport: Option<Transport>,
 }
