@@ -145,7 +145,7 @@ fn arp(payload: &[u8]) -> Option<Saying> {
     })
 }
 
-/// Parses ICMPv6 without extension headers, which advertisements never have.
+/// Parses `ICMPv6` without extension headers, which advertisements never have.
 fn icmpv6(payload: &[u8]) -> Option<Saying> {
     const ICMPV6: u8 = 58;
     const OVERRIDE: u8 = 0x20;
