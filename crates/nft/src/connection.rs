@@ -220,16 +220,26 @@ impl Connection {
         table: &Table,
         elements: &'e [Element],
     ) -> Result<Vec<&'e Element>, Error> {
-        let mut missing = Vec::new();
-        if self.is_foreign(table)? {
-            return Ok(missing);
+        let missing = self.absent(table, elements);
+        if missing.as_ref().is_ok_and(Vec::is_empty) || !self.is_foreign(table)? {
+            return missing;
         }
+        Ok(Vec::new())
+    }
+
+    /// The kernel refuses to look for a key in a set of other keys.
+    fn absent<'e>(
+        &self,
+        table: &Table,
+        elements: &'e [Element],
+    ) -> Result<Vec<&'e Element>, Error> {
+        let mut absent = Vec::new();
         for element in elements {
             if self.holder(table, element)?.as_ref() != Some(element) {
-                missing.push(element);
+                absent.push(element);
             }
         }
-        Ok(missing)
+        Ok(absent)
     }
 
     /// Commits `messages`, or compares the generations itself if there are none: without messages
