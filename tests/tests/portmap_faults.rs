@@ -77,8 +77,8 @@ impl<'h> Again<'h> {
         let ports = host
             .ports()
             .with("conditionsV4", json!(["ip saddr != 192.0.2.7"]));
-        let first = ports.attach(&a, &["8080:80", "8081:81"]);
-        let second = Ports::asking(&first, &["8080:82", "7070:80"]);
+        let first = ports.attach(&a, &["8080:80", "192.0.2.1:8081:81"]);
+        let second = Ports::asking(&first, &["8080:82", "192.0.2.1:7070:80"]);
         let second = second.with("conditionsV4", json!(["ip saddr != 192.0.2.8"]));
         Self {
             host,
@@ -127,8 +127,8 @@ impl<'h> Again<'h> {
         }
         self.ports.forgotten(&self.a).ok();
         expect("after DEL", |found, _| {
-            let is_left = found.contains("cni:") || found.contains("conditions-");
-            !is_left && records().is_empty()
+            let left = ["cni:", "conditions-", "elements"];
+            !left.iter().any(|it| found.contains(it)) && records().is_empty()
         });
         (ended, verdict)
     }

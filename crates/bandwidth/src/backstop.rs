@@ -76,6 +76,7 @@ impl Backstop {
             Ok::<_, nft::Error>(Change {
                 delete: delete.collect::<Result<_, _>>()?,
                 add: self.elements.clone(),
+                ..Change::default()
             })
         })?;
         updated.warning(&self.table).iter().for_each(note);

@@ -7,6 +7,7 @@ use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{GenAttribute, ListAttribute, NfTablesMessage};
 use nix::errno::Errno;
 
+use crate::count::Counts;
 use crate::element::Element;
 use crate::error::Error;
 use crate::message::{self, Message};
@@ -27,6 +28,8 @@ pub struct Change {
     pub delete: Vec<Element>,
     /// Elements added afterwards; their keys must be free.
     pub add: Vec<Element>,
+    /// How the counts of the table follow.
+    pub counts: Counts,
 }
 
 /// What [`Connection::update`] changed.
@@ -94,6 +97,7 @@ impl Connection {
                     .filter_map(Result::transpose)
                     .collect::<Result<_, _>>()?,
                 add: elements.to_vec(),
+                ..Change::default()
             })
         })
     }
@@ -112,27 +116,28 @@ impl Connection {
         table: &Table,
         mut decide: impl FnMut() -> Result<Change, E>,
     ) -> Result<Updated, E> {
-        let (mut updated, mut made_anew) = (Updated::Nothing, false);
+        let (mut updated, mut repaired) = (Updated::Nothing, Updated::Nothing);
         let done = until_current(|| {
             let generation = self.generation()?;
             let repairs = match self.repairs(table)? {
                 Repairs::InPlace(repairs) => repairs,
-                Repairs::Anew(messages) => {
+                Repairs::Alone(messages, what) => {
                     if self.commit(table, messages, generation)? == Committed::Yes {
-                        made_anew = true;
+                        repaired = what;
                     }
                     return Ok(Committed::Outdated);
                 }
             };
-            let Change { delete, add } = decide()?;
-            let (stale, new) = (without(&delete, &add), without(&add, &delete));
+            let change = decide()?;
+            let counts = self.count(table, &change)?;
+            let Change { delete, add, .. } = &change;
+            let (stale, new) = (without(delete, add), without(add, delete));
             let stale = stale.into_iter().map(|it| table.delete_element(it));
             let new = new.into_iter().map(|it| table.add_element(it));
-            let messages: Vec<_> = stale.chain(repairs).chain(new).collect();
+            let messages: Vec<_> = stale.chain(repairs).chain(new).chain(counts).collect();
             updated = match messages.as_slice() {
-                _ if made_anew => Updated::Table,
-                [] => Updated::Nothing,
-                _ => Updated::Rules,
+                [] => repaired,
+                _ => repaired.max(Updated::Rules),
             };
             Ok(self.commit(table, messages, generation)?)
         });
@@ -189,7 +194,7 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn elements(&self, table: &Table) -> Result<Vec<Element>, Error> {
         let mut elements = Vec::new();
-        for set in &table.sets {
+        for set in table.sets.iter().filter(|it| !it.is_of_counts()) {
             elements.extend(self.elements_of(table, set)?);
         }
         Ok(elements)

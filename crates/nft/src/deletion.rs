@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{ChainAttribute, NfTablesMessage};
 
-use crate::connection::{Connection, until_current};
+use crate::connection::{Change, Connection, until_current};
 use crate::element::Element;
 use crate::error::Error;
 use crate::message::Message;
@@ -74,8 +74,13 @@ impl Connection {
             let Some(idle) = self.idle_chains(table, known, &doomed)? else {
                 return Ok(Committed::Outdated);
             };
+            let change = Change {
+                delete: doomed.clone(),
+                ..Change::default()
+            };
+            let counts = self.count(table, &change)?;
             let mut messages: Vec<_> = doomed.iter().map(|it| table.delete_element(it)).collect();
-            messages.extend(idle);
+            messages.extend(idle.into_iter().chain(counts));
             self.commit(table, messages, generation)
         })?;
         Ok(doomed)

@@ -79,6 +79,24 @@ impl Element {
         Self { target, ..self }
     }
 
+    /// A number for the end of a key, in a set of counts.
+    pub(crate) fn count(set: &str, key: &[u8], number: u32) -> Self {
+        Self {
+            set: set.to_owned(),
+            key: key.to_owned(),
+            target: Target::Values(number.to_ne_bytes().to_vec()),
+            owner: String::new(),
+        }
+    }
+
+    /// The number of an element of a set of counts.
+    pub(crate) fn number(&self) -> Option<u32> {
+        match &self.target {
+            Target::Values(bytes) => Some(u32::from_ne_bytes(bytes.as_slice().try_into().ok()?)),
+            Target::None | Target::Chain(_) | Target::Limit(_) => None,
+        }
+    }
+
     /// Returns the set and the key: at most one element has both.
     pub fn place(&self) -> (&str, &[u8]) {
         (&self.set, &self.key)
@@ -124,9 +142,10 @@ impl Element {
             }
             Target::Limit(limit) => Some(limit.attribute()),
         };
-        let owner = SetElementAttribute::UserData(comment(&self.owner));
+        let is_owned = !self.owner.is_empty();
+        let owner = is_owned.then(|| SetElementAttribute::UserData(comment(&self.owner)));
         let key = self.key_attribute();
-        [key].into_iter().chain(target).chain([owner]).collect()
+        [key].into_iter().chain(target).chain(owner).collect()
     }
 
     pub(crate) fn key_attribute(&self) -> SetElementAttribute {

@@ -13,6 +13,7 @@
 
 mod connection;
 mod conntrack;
+mod count;
 mod deletion;
 mod element;
 mod error;
@@ -36,6 +37,7 @@ mod watch;
 
 pub use connection::{Change, Connection, Updated};
 pub use conntrack::Destination;
+pub use count::Counts;
 pub use element::{Element, Value};
 pub use error::Error;
 pub use field::Field;

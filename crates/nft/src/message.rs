@@ -133,7 +133,7 @@ impl Table {
         attributes.extend(set.shape());
         attributes.extend([
             SetAttribute::Id(id),
-            SetAttribute::UserData(byte_order(&set.key)),
+            SetAttribute::UserData(byte_order(set)),
         ]);
         let option = (set.target == TargetType::Limit).then_some("CONFIG_NFT_LIMIT");
         let message = NfTablesMessage::NewSet(SetMessage { attributes });
@@ -294,6 +294,11 @@ impl Set {
                 SetAttribute::DataLen(u32_of(type_len(parts))),
             ],
             TargetType::Limit => vec![set_of_limits()],
+            TargetType::Count(_) => vec![
+                SetAttribute::Flags(SetFlags::Map),
+                SetAttribute::DataType(MARK),
+                SetAttribute::DataLen(u32_of(size_of::<u32>())),
+            ],
         });
         shape
     }
@@ -357,6 +362,9 @@ pub(crate) const ACCEPT: u32 = 1;
 
 /// `NFTA_SET_EXPR`
 const SET_EXPRESSION: u16 = 17;
+
+/// The number of type `mark` in nft(8), a number in the host's order; the kernel does not look at it.
+const MARK: u32 = 19;
 
 /// `NFT_DATA_VERDICT`
 pub(crate) const VERDICT: u32 = 0xffff_ff00;

@@ -5,7 +5,8 @@ use netlink_packet_netfilter::nftables::{
     ChainAttribute, ExpressionAttribute, NfTablesMessage, SetAttribute, TableAttribute, TableFlags,
 };
 
-use crate::connection::Connection;
+use crate::connection::{Change, Connection, Updated};
+use crate::count::{self, Counts};
 use crate::error::Error;
 use crate::message::{ACCEPT, Message, VERDICT, set_of_limits};
 use crate::reply::Reply;
@@ -16,13 +17,13 @@ pub(crate) enum Repairs {
     /// The first part of a transaction; empty if the table is complete.
     InPlace(Vec<Message>),
     /// A transaction that recreates the table, which cannot be repaired.
-    Anew(Vec<Message>),
+    Alone(Vec<Message>, Updated),
 }
 
 impl Repairs {
     pub fn into_messages(self) -> Vec<Message> {
         match self {
-            Self::InPlace(messages) | Self::Anew(messages) => messages,
+            Self::InPlace(messages) | Self::Alone(messages, _) => messages,
         }
     }
 }
@@ -37,12 +38,21 @@ impl Connection {
             return Ok(Repairs::InPlace(wake.into_iter().collect()));
         }
         if self.is_foreign(table)? {
-            return self.anew(table).map(Repairs::Anew);
+            return Ok(Repairs::Alone(self.anew(table)?, Updated::Table));
         }
         let mut messages = creation(table, &broken);
         messages.extend(broken.iter().map(|chain| table.flush_chain(chain)));
         messages.extend(broken.iter().flat_map(|chain| table.append_rules(chain)));
-        Ok(Repairs::InPlace(messages))
+        let recount = Change {
+            counts: Counts::Listed,
+            ..Change::default()
+        };
+        let counts = self.count(table, &recount)?;
+        if counts.is_empty() {
+            return Ok(Repairs::InPlace(messages));
+        }
+        messages.extend(counts);
+        Ok(Repairs::Alone(messages, Updated::Rules))
     }
 
     /// Returns messages about the damage of the table itself that [`Self::update`] would repair.
@@ -87,13 +97,15 @@ impl Connection {
         messages.extend(creation(table, &table.chains.iter().collect::<Vec<_>>()));
         messages.extend(table.chains.iter().flat_map(|it| table.append_rules(it)));
         let is_ours = |name: &str| table.chains.iter().any(|it| it.name == name);
-        for set in &table.sets {
+        let mut kept = Vec::new();
+        for set in table.sets.iter().filter(|it| !it.is_of_counts()) {
             if self.fits(&set.shape(), table.get_set(set), set_attributes)? {
                 let elements = self.elements_of(table, set)?.into_iter();
-                let kept = elements.filter(|it| it.chain().is_none_or(is_ours));
-                messages.extend(kept.map(|it| table.add_element(&it)));
+                kept.extend(elements.filter(|it| it.chain().is_none_or(is_ours)));
             }
         }
+        messages.extend(kept.iter().map(|it| table.add_element(it)));
+        messages.extend(count::first(table, &kept));
         Ok(messages)
     }
 

@@ -55,6 +55,9 @@ pub enum TargetType {
     Values(Vec<Type>),
     /// Limits: only packets above the limit of their key count as being in the set.
     Limit,
+    /// A number: how many elements of the set of this name have keys that end in this one. Every transaction that
+    /// changes that set keeps it right, and no key has the number 0.
+    Count(&'static str),
 }
 
 /// Type of a part of a key or target.
@@ -156,6 +159,12 @@ impl Family {
     }
 }
 
+impl Set {
+    pub(crate) fn is_of_counts(&self) -> bool {
+        matches!(self.target, TargetType::Count(_))
+    }
+}
+
 impl Chain {
     /// Returns texts that identify the rules of this chain.
     pub(crate) fn identities(&self) -> impl Iterator<Item = String> {
@@ -226,14 +235,21 @@ pub(crate) fn type_len(parts: &[Type]) -> usize {
 /// Encodes the byte order that nft(8) needs to show a key: type, length and a number in the host's
 /// byte order (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in nftables,
 /// include/datatype.h).
-pub(crate) fn byte_order(parts: &[Type]) -> Vec<u8> {
-    let order: u32 = match parts {
-        [Type::InterfaceName] => 1,
-        [_] => 2,
+pub(crate) fn byte_order(set: &Set) -> Vec<u8> {
+    let order: u32 = match set.key.as_slice() {
+        [Type::InterfaceName] => HOST_ENDIAN,
+        [_] => BIG_ENDIAN,
         _ => 0,
     };
-    [0, 4].into_iter().chain(order.to_ne_bytes()).collect()
+    let of_numbers = set.is_of_counts().then_some((1, HOST_ENDIAN));
+    let orders = [(0, order)].into_iter().chain(of_numbers);
+    orders
+        .flat_map(|(kind, order)| [kind, 4].into_iter().chain(order.to_ne_bytes()))
+        .collect()
 }
+
+const HOST_ENDIAN: u32 = 1;
+const BIG_ENDIAN: u32 = 2;
 
 /// Rounds up to registers of four bytes.
 pub(crate) fn padded(len: usize) -> usize {

@@ -106,8 +106,8 @@ fn port(number: u16, owner: &str) -> Element {
 fn add(connection: &Connection, elements: &[Element]) -> Result<(), Error> {
     connection.update(&table(), || {
         Ok(Change {
-            delete: Vec::new(),
             add: elements.to_vec(),
+            ..Change::default()
         })
     })?;
     Ok(())
@@ -192,8 +192,8 @@ fn what_is_decided_on_outdated_rules_is_decided_again() {
         }
         let add = vec![port(8080, "a")];
         Ok(Change {
-            delete: Vec::new(),
             add,
+            ..Change::default()
         })
     });
     updated.unwrap();

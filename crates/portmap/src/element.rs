@@ -34,6 +34,12 @@ pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
     Element::new(set, &key(port), owner)
 }
 
+/// The element that exists while any single address has the same protocol and port as `port`.
+pub(crate) fn count_element(port: HostPort) -> Element {
+    let key = key(port.of_every_address());
+    Element::new(names(port.version).counts, &key, "")
+}
+
 /// The host's port that an element forwards.
 pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
     let (role, port) = port_and_role(element)?;

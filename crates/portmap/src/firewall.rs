@@ -9,7 +9,7 @@ use netlink::Family;
 use nft::{Connection, Element, IpVersion};
 
 use crate::config::is_link_local;
-use crate::element::{concerned_port, forward, port_element};
+use crate::element::{concerned_port, count_element, forward, host_port, port_element};
 use crate::plan::HostPort;
 use crate::record::{Record, Records};
 use crate::standby::Standby;
@@ -121,10 +121,33 @@ pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<
     let table = table::with_chains(chains.cloned());
     let mut found = connection.damage(&table).map_err(coded)?;
     found.append(&mut missing);
+    let serving = claim.elements.iter().filter(|it| !standing.contains(it));
+    found.extend(uncounted(&connection, claim, serving).map_err(coded)?);
     let wanted: HashSet<_> = claim.elements.iter().collect();
     let others = record.elements.iter().filter(|it| !wanted.contains(it));
     found.extend(others.map(|it| format!("nf_tables: {it} was not asked for")));
     Ok(found)
+}
+
+/// Ports of single addresses whose counts are missing, in words: an ADD that asks for such a port of every address would
+/// not find it held.
+fn uncounted<'e>(
+    connection: &Connection,
+    claim: &Claim,
+    elements: impl Iterator<Item = &'e Element>,
+) -> Result<Vec<String>, nft::Error> {
+    let ports: BTreeSet<_> = elements.filter_map(host_port).collect();
+    let mut uncounted = Vec::new();
+    for port in ports.into_iter().filter(|it| it.address.is_some()) {
+        let count = count_element(port);
+        if connection.holder(&claim.table, &count)?.is_none() {
+            uncounted.push(format!(
+                "nf_tables: {port} is not counted in set {}",
+                count.set
+            ));
+        }
+    }
+    Ok(uncounted)
 }
 
 /// Another attachment of the container serves the port of `element`.

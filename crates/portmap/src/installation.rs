@@ -233,6 +233,7 @@ impl<'a> Installation<'a> {
             Ok::<_, nft::Error>(Change {
                 delete: delete.into_iter().collect(),
                 add: doomed.iter().filter(|it| is_own(it)).cloned().collect(),
+                ..Change::default()
             })
         })?;
         connection.delete_chains_of(&table, &self.claim.elements)

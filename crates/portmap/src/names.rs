@@ -15,6 +15,8 @@ pub(crate) struct Names {
     pub address_ports: &'static str,
     /// From protocol and port of the host to address and port of a pod.
     pub ports: &'static str,
+    /// From protocol and port to the number of the host's single addresses that have such a port.
+    pub counts: &'static str,
     /// From the same keys to chains with conditions.
     pub address_conditions: &'static str,
     pub conditions: &'static str,
@@ -61,6 +63,8 @@ impl Names {
             pods(self.pods),
         ];
         sets.extend(self.localhost.map(pods));
+        let count = TargetType::Count(self.address_ports);
+        sets.push(set(self.counts, vec![Type::Protocol, Type::Port], count));
         sets
     }
 
@@ -72,11 +76,13 @@ impl Names {
         ]
     }
 
+    /// A table of a version without counts has another comment for single addresses, so it is repaired, which
+    /// counts its ports.
     pub fn translate(&self) -> [Rule; 2] {
         let version = self.version;
         let rule = |comment| Rule::new(comment).when_ip(version);
         [
-            rule("ports of single addresses").dnat_by(
+            rule("ports of single addresses, which are counted").dnat_by(
                 version,
                 &self.address_key(),
                 self.address_ports,
@@ -129,6 +135,7 @@ pub(crate) static V4: Names = Names {
     source: Field::Ipv4Source,
     destination: Field::Ipv4Destination,
     address_ports: "address-ports4",
+    counts: "address-port-counts4",
     ports: "ports4",
     address_conditions: "address-conditions4",
     conditions: "conditions4",
@@ -144,6 +151,7 @@ pub(crate) static V6: Names = Names {
     source: Field::Ipv6Source,
     destination: Field::Ipv6Destination,
     address_ports: "address-ports6",
+    counts: "address-port-counts6",
     ports: "ports6",
     address_conditions: "address-conditions6",
     conditions: "conditions6",

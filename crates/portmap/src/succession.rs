@@ -122,6 +122,7 @@ impl<'a> Removal<'a> {
             Ok::<_, nft::Error>(Change {
                 delete: doomed.clone(),
                 add: passed.clone(),
+                ..Change::default()
             })
         })?;
         let base = table::table();

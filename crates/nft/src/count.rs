@@ -1,0 +1,156 @@
+//! Numbers of elements whose keys end alike, in a set of their own: one look-up in the place of a list.
+//!
+//! The transaction that changes the elements changes the numbers, for rules of the same generation. So the numbers are
+//! right unless another program adds or deletes elements. Where a number is less than what is known
+//! to exist, or the table has to be repaired, the elements are listed and counted again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::connection::{Change, Connection};
+use crate::element::Element;
+use crate::error::Error;
+use crate::message::Message;
+use crate::table::{Set, Table, TargetType, type_len};
+
+/// How the sets of [`TargetType::Count`] follow a change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Counts {
+    /// From the numbers that the kernel has.
+    #[default]
+    Followed,
+    /// From a list of all elements that they count.
+    Listed,
+}
+
+/// A set of counts and the set whose elements it counts.
+struct Counting<'a> {
+    table: &'a Table,
+    counts: &'a Set,
+    counted: &'a Set,
+    /// The number of `counts` within a transaction that creates it.
+    id: u32,
+}
+
+/// Numbers by the ends of keys.
+type Numbers = BTreeMap<Vec<u8>, u32>;
+
+impl Connection {
+    /// Returns what brings the counts of `table` up to date with `change`, for the end of its transaction.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(crate) fn count(&self, table: &Table, change: &Change) -> Result<Vec<Message>, Error> {
+        let mut messages = Vec::new();
+        for counting in Counting::all(table) {
+            let deleted = counting.numbers(&change.delete);
+            let added = counting.numbers(&change.add);
+            let followed = match change.counts {
+                Counts::Followed => self.followed(&counting, [&deleted, &added])?,
+                Counts::Listed => None,
+            };
+            let (there, before) = match followed {
+                Some(there) => (there.clone(), there),
+                None => self.listed_numbers(&counting)?,
+            };
+            let after = |key| {
+                let number = |of: &Numbers| of.get(key).copied().unwrap_or_default();
+                let there_then = number(&before).saturating_add(number(&added));
+                there_then.saturating_sub(number(&deleted))
+            };
+            let keys = there.keys().chain(before.keys());
+            let keys: BTreeSet<_> = keys.chain(deleted.keys()).chain(added.keys()).collect();
+            let wanted = keys.into_iter().map(|key| (key.clone(), after(key)));
+            messages.extend(counting.replace(&there, &wanted.collect()));
+        }
+        Ok(messages)
+    }
+
+    /// Returns the kernel's numbers for the keys of a change; `None` where one is less than the change deletes.
+    fn followed(
+        &self,
+        counting: &Counting<'_>,
+        [deleted, added]: [&Numbers; 2],
+    ) -> Result<Option<Numbers>, Error> {
+        let mut there = Numbers::new();
+        for key in deleted.keys().chain(added.keys()) {
+            let wanted = Element::count(counting.counts.name, key, 0);
+            let found = self.holder(counting.table, &wanted)?;
+            let number = found.and_then(|it| it.number());
+            if number.unwrap_or_default() < deleted.get(key).copied().unwrap_or_default() {
+                return Ok(None);
+            }
+            there.extend(number.map(|it| (key.clone(), it)));
+        }
+        Ok(Some(there))
+    }
+
+    /// Returns the kernel's numbers, and those of a list.
+    fn listed_numbers(&self, counting: &Counting<'_>) -> Result<(Numbers, Numbers), Error> {
+        let counts = self.elements_of(counting.table, counting.counts)?;
+        let numbers = counts.iter().map(|it| {
+            let (_, key) = it.place();
+            (key.to_vec(), it.number().unwrap_or_default())
+        });
+        let counted = self.elements_of(counting.table, counting.counted)?;
+        Ok((numbers.collect(), counting.numbers(&counted)))
+    }
+}
+
+/// Returns what counts `elements` in a table that has no counts yet.
+pub(crate) fn first(table: &Table, elements: &[Element]) -> Vec<Message> {
+    let countings = Counting::all(table);
+    let messages = countings.flat_map(|it| it.replace(&Numbers::new(), &it.numbers(elements)));
+    messages.collect()
+}
+
+impl<'a> Counting<'a> {
+    fn all(table: &'a Table) -> impl Iterator<Item = Self> {
+        table.sets.iter().zip(1..).filter_map(move |(counts, id)| {
+            let TargetType::Count(name) = counts.target else {
+                return None;
+            };
+            let counted = table.sets.iter().find(|it| it.name == name)?;
+            Some(Self {
+                table,
+                counts,
+                counted,
+                id,
+            })
+        })
+    }
+
+    /// Returns how many of `elements` end in each key; elements of other sets are left out.
+    fn numbers(&self, elements: &[Element]) -> Numbers {
+        let len = type_len(&self.counts.key);
+        let mut numbers = Numbers::new();
+        for element in elements {
+            let (set, key) = element.place();
+            let end = key.len().checked_sub(len).and_then(|it| key.get(it..));
+            if let Some(end) = end.filter(|_| set == self.counted.name) {
+                *numbers.entry(end.to_vec()).or_default() += 1;
+            }
+        }
+        numbers
+    }
+
+    /// Another program may have deleted the set, which no rule refers to: any transaction with new numbers creates it.
+    fn replace(&self, there: &Numbers, wanted: &Numbers) -> Vec<Message> {
+        let element =
+            |(key, number): (&Vec<u8>, &u32)| Element::count(self.counts.name, key, *number);
+        let is_wrong = |(key, number): &(&Vec<u8>, &u32)| there.get(*key) != Some(*number);
+        let wrong = || wanted.iter().filter(is_wrong);
+        let stale = wrong().filter_map(|(key, _)| there.get_key_value(key));
+        let mut messages: Vec<_> = stale
+            .map(|it| self.table.delete_element(&element(it)))
+            .collect();
+        let new: Vec<_> = wrong()
+            .filter(|(_, number)| **number > 0)
+            .map(element)
+            .collect();
+        if !new.is_empty() {
+            messages.push(self.table.create_set(self.counts, self.id));
+        }
+        messages.extend(new.iter().map(|it| self.table.add_element(it)));
+        messages
+    }
+}
