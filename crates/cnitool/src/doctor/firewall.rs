@@ -8,7 +8,7 @@ use nft::{EndVerdict, Ended};
 use serde_json::Value;
 
 use super::finding::{Finding, quoted, some_of};
-use crate::node::{Attached, Fate, Node, PacketPath, Probe, Protocol};
+use crate::node::{Attached, Consequence, Fate, Node, PacketPath, Probe, Protocol};
 
 /// Of each bridge whose packets were tried, and of each attachment that has elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -218,7 +218,7 @@ pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
                 wanted.extend(is_set("macspoofchk").then_some("cni-bridge"));
             }
             "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push(PORTMAP),
-            "bandwidth" if has_ifb(node, &owner) => wanted.push("cni-bandwidth"),
+            "bandwidth" if has_ifb(node, &owner) && can_back(node) => wanted.push("cni-bandwidth"),
             _ => {}
         }
     }
@@ -229,6 +229,12 @@ pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
 fn has_ifb(node: &Node, owner: &str) -> bool {
     let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);
     ifbs.any(|it| it.alias.as_deref() == Some(owner))
+}
+
+/// The kernel has what a second limit takes; ADD does without where it has not.
+fn can_back(node: &Node) -> bool {
+    let mut lacks = node.lacks.iter();
+    !lacks.any(|it| it.consequence == Consequence::LimitsEvadable)
 }
 
 fn has_ports(attached: &Attached, declared: &[String]) -> bool {
@@ -277,6 +283,30 @@ mod tests {
             owner: "cni:pods/a/eth0".to_owned(),
             port: None,
             address: None,
+        }];
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
+    }
+
+    #[test]
+    fn a_limit_that_the_kernel_cannot_back_lacks_nothing() {
+        const LIMITED: &str =
+            r#"{"name": "pods", "plugins": [{"type": "bandwidth", "egressRate": 1000}]}"#;
+        let mut node = node(&[("pods.conflist", LIMITED)]);
+        node.attached = vec![attached_by(LIMITED, "pods", "a")];
+        node.links = vec![netlink::Link {
+            alias: Some("cni:pods/a/eth0".to_owned()),
+            kind: LinkKind::Ifb,
+            ..netlink::Link::default()
+        }];
+        assert_eq!(levels(&judge(&node)), [Level::Problem]);
+        let need = crate::node::Need {
+            plugin: "bandwidth",
+            keys: &[],
+        };
+        node.lacks = vec![crate::node::Lack {
+            reason: "operation not supported".to_owned(),
+            need,
+            consequence: Consequence::LimitsEvadable,
         }];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::finding::{Finding, Level, quoted};
-use crate::node::{Lack, Need, Node, Refusal, Source};
+use crate::node::{Consequence, Lack, Need, Node, Refusal, Source};
 
 /// Of what was tried.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -33,7 +33,8 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
     node.refusals.iter().map(finding).collect()
 }
 
-fn lack(node: &Node, Lack { reason, need }: &Lack) -> Finding {
+fn lack(node: &Node, lack: &Lack) -> Finding {
+    let Lack { reason, need, .. } = lack;
     let Need { plugin, keys } = need;
     let what = match keys {
         [] => (*plugin).to_owned(),
@@ -44,6 +45,10 @@ fn lack(node: &Node, Lack { reason, need }: &Lack) -> Finding {
         None => Finding::ok("kernel", reason).means(format!(
             "Only {what} needs it, which nothing is configured for."
         )),
+        Some(_) if lack.consequence == Consequence::LimitsEvadable => {
+            Finding::warning("kernel", reason)
+                .means("tc alone limits what pods send: root in one can send more than its limit.")
+        }
         Some(source) => Finding::problem("kernel", reason).means(format!(
             "{what} needs it, and {} asks for that: every ADD fails that does.",
             source.file.name
@@ -67,7 +72,7 @@ mod tests {
     use super::super::tests::{levels, node};
     use super::*;
 
-    fn judged(keys: &'static [&'static str]) -> Level {
+    fn judged((keys, consequence): (&'static [&'static str], Consequence)) -> Level {
         let list =
             r#"{"name": "pods", "plugins": [{"type": "bridge", "vlan": 0, "ipMasq": true}]}"#;
         let mut node = node(&[("pods.conflist", list)]);
@@ -75,15 +80,18 @@ mod tests {
         node.lacks = vec![Lack {
             reason: "filter VLANs: operation not supported".to_owned(),
             need: Need { plugin, keys },
+            consequence,
         }];
         levels(&judge(&node))[0]
     }
 
     #[test]
     fn what_nothing_needs_may_be_lacking() {
-        assert_eq!(judged(&["vlan", "vlanTrunk"]), Level::Ok);
-        assert_eq!(judged(&["vlanTrunk", "ipMasq"]), Level::Problem);
-        assert_eq!(judged(&[]), Level::Problem);
+        let fails = Consequence::AddFails;
+        assert_eq!(judged((&["vlan", "vlanTrunk"], fails)), Level::Ok);
+        assert_eq!(judged((&["vlanTrunk", "ipMasq"], fails)), Level::Problem);
+        assert_eq!(judged((&[], fails)), Level::Problem);
+        assert_eq!(judged((&[], Consequence::LimitsEvadable)), Level::Warning);
     }
 
     #[test]

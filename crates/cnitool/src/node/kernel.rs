@@ -17,6 +17,17 @@ pub struct Lack {
     pub reason: String,
     /// Who needs it.
     pub need: Need,
+    /// What comes of it.
+    pub consequence: Consequence,
+}
+
+/// What a plugin does without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consequence {
+    /// Every ADD fails.
+    AddFails,
+    /// Limits of what pods send are those of tc alone.
+    LimitsEvadable,
 }
 
 /// A plugin, and the keys of which one has to be set for it to need something; none: always.
@@ -77,6 +88,7 @@ fn limits() -> anyhow::Result<Vec<Lack>> {
             tc::Module::Htb => SUBNETS,
             _ => RATES,
         },
+        consequence: Consequence::AddFails,
     });
     Ok(lacks.collect())
 }
@@ -104,7 +116,31 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
         .iter()
         .map(|(table, need)| (connection.rehearse(table), *need));
     let lacks = tried.filter_map(|(tried, need)| Some(lack(tried.err()?, need)));
-    Ok(lacks.collect())
+    Ok(lacks.chain(backstops(&connection)).collect())
+}
+
+/// As `bandwidth` has them, for ports of bridges and for other links.
+fn backstops(connection: &nft::Connection) -> Option<Lack> {
+    let limited = || Rule::new("").when_in(&[Field::InputName], SET).drop();
+    let tried = [Family::Bridge, Family::Inet].map(|family| {
+        let set = Set {
+            name: SET,
+            key: vec![Type::InterfaceName],
+            target: TargetType::Limit,
+        };
+        let chain = chain((ChainKind::Filter, Hook::Prerouting), limited());
+        connection.rehearse(&Table {
+            family,
+            name: TABLE,
+            sets: vec![set],
+            chains: vec![chain],
+        })
+    });
+    let error = tried.into_iter().find_map(Result::err)?;
+    Some(Lack {
+        consequence: Consequence::LimitsEvadable,
+        ..lack(error, RATES)
+    })
 }
 
 /// A table with one rule, and a set and a map that it may look at.
@@ -121,17 +157,21 @@ fn table((family, hook): (Family, Hook), (rule, key): (Rule, [Type; 2])) -> Tabl
     };
     Table {
         family,
-        name: "try",
+        name: TABLE,
         sets: vec![set(SET, TargetType::None), set(MAP, pod)],
-        chains: vec![Chain {
-            name: "try".to_owned(),
-            entry: Some(Entry {
-                kind,
-                hook,
-                priority: 100,
-            }),
-            rules: vec![rule],
-        }],
+        chains: vec![chain((kind, hook), rule)],
+    }
+}
+
+fn chain((kind, hook): (ChainKind, Hook), rule: Rule) -> Chain {
+    Chain {
+        name: TABLE.to_owned(),
+        entry: Some(Entry {
+            kind,
+            hook,
+            priority: 100,
+        }),
+        rules: vec![rule],
     }
 }
 
@@ -139,6 +179,7 @@ fn lack(error: impl Into<anyhow::Error>, need: Need) -> Lack {
     Lack {
         reason: super::words(error),
         need,
+        consequence: Consequence::AddFails,
     }
 }
 
@@ -160,5 +201,7 @@ const MTU: u32 = 1500;
 /// A name in a namespace of its own.
 const BRIDGE: &str = "trial";
 
+/// And its chain.
+const TABLE: &str = "try";
 const SET: &str = "set";
 const MAP: &str = "map";

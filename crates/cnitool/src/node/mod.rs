@@ -32,7 +32,7 @@ pub use self::firewall::{
 #[cfg(test)]
 pub use self::host_links::HostLink;
 pub use self::host_links::HostLinks;
-pub use self::kernel::{Lack, Need};
+pub use self::kernel::{Consequence, Lack, Need};
 pub use self::life::{Life, Remains, attachment_of};
 pub use self::localnet::Localnet;
 pub use self::managers::{Managed, Managers};
