@@ -5,7 +5,8 @@ export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
 
 # The executables of a release. Runtimes call the plugins.
 # shellcheck disable=SC2034 # the scripts that source this file use them
-readonly PLUGIN_EXECUTABLES=(bridge host-local loopback portmap bandwidth)
+mapfile -t PLUGIN_EXECUTABLES < <(sed -n 's/^\([a-z][a-z-]*\) .*/\1/p' "${BASH_SOURCE[0]%/*}/../crates/plugins.txt")
+readonly PLUGIN_EXECUTABLES
 # shellcheck disable=SC2034
 readonly EXECUTABLES=("${PLUGIN_EXECUTABLES[@]}" cnitool)
 

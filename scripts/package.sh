@@ -116,8 +116,8 @@ Section: net
 Priority: optional
 Replaces: kubernetes-cni
 Description: network of containers: CNI plugins in Rust
- bridge, host-local, loopback, portmap and bandwidth in the place of those of
- containernetworking/plugins, and cnitool. They are linked statically.
+ Plugins that replace those of containernetworking/plugins, and cnitool:
+ ${PLUGIN_EXECUTABLES[*]}. They are linked statically.
 EOF
 }
 

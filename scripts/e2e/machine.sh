@@ -12,7 +12,7 @@ furnish() {
     local copies=/dev/shm/copies
     mount -t tmpfs tmpfs /dev/shm
     mkdir "$copies"
-    cp "$PLUGINS"/{bridge,host-local,loopback,portmap,bandwidth} "$copies"
+    cp "${PLUGIN_EXECUTABLES[@]/#/$PLUGINS/}" "$copies"
     cp "$TOOLS"/{cri,peer,cnitool} "$copies"
 
     mount -t tmpfs tmpfs /run

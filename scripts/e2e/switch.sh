@@ -34,7 +34,7 @@ try_switch() {
 # install_plugins DIR: replaces each file atomically, like a package.
 install_plugins() {
     local plugin
-    for plugin in bridge host-local loopback portmap bandwidth; do
+    for plugin in "${PLUGIN_EXECUTABLES[@]}"; do
         cp "$1/$plugin" /opt/cni/bin/new
         mv /opt/cni/bin/new "/opt/cni/bin/$plugin"
     done

@@ -1,7 +1,7 @@
 //! Times each plugin by itself: VERSION, ADD, CHECK and DEL, round after round.
 
 use serde_json::{Value, json};
-use tests::Host;
+use tests::{Host, PLUGINS};
 
 use crate::limits::{CONTAINERD, limits};
 use crate::report::Report;
@@ -18,7 +18,7 @@ fn round(host: &Host, side: &mut Side, number: &str) {
     let sandbox = host.sandbox(&format!("{}-{number}", side.name));
     let call = |plugin, verb| Call::of(&sandbox, plugin, verb);
     let asked = json!({"cniVersion": "1.0.0"});
-    for plugin in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
+    for plugin in PLUGINS.iter().copied() {
         side.time(
             &format!("{plugin} VERSION"),
             &call(plugin, "VERSION"),

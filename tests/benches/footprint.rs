@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use tests::Host;
+use tests::{Host, PLUGINS};
 
 use crate::chain::Chain;
 use crate::report::Report;
@@ -15,7 +15,7 @@ pub fn run(host: &Host, sides: &[Side; 2], report: &mut Report) {
     println!("\n{title}, KiB\n{:24}{:>12}{:>12}", "", "ours", "reference");
     let mut rows = Vec::new();
     let mut sums = [0, 0];
-    for plugin in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
+    for plugin in PLUGINS.iter().copied() {
         let size = |side: &Side| fs::metadata(side.directory.join(plugin)).unwrap().len() / 1024;
         let kib = sides.each_ref().map(size);
         sums = [sums[0] + kib[0], sums[1] + kib[1]];

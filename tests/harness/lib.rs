@@ -37,6 +37,8 @@ pub mod tally;
 mod tool;
 pub mod traffic;
 
+use std::sync::LazyLock;
+
 pub use capture::{Capture, Frame, Saying};
 pub use chain::{Chain, Removal};
 pub use dnsmasq::Dnsmasq;
@@ -55,15 +57,16 @@ pub use tool::{Findings, Tool};
 /// Directory of the reference's executables: Debian's containernetworking-plugins.
 pub const REFERENCE: &str = "/usr/lib/cni";
 
+/// Plugins of the suite.
+pub static PLUGINS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let lines = include_str!("../../crates/plugins.txt").lines();
+    let plugins = lines.filter(|line| !line.starts_with('#'));
+    plugins.filter_map(|line| line.split(' ').next()).collect()
+});
+
 /// Executables of a release.
-pub const EXECUTABLES: [&str; 6] = [
-    "bridge",
-    "host-local",
-    "loopback",
-    "portmap",
-    "bandwidth",
-    "cnitool",
-];
+pub static EXECUTABLES: LazyLock<Vec<&str>> =
+    LazyLock::new(|| PLUGINS.iter().copied().chain(["cnitool"]).collect());
 
 /// Longest time of anything in the background.
 pub const DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -31,7 +31,7 @@ fn recipe(word: &str) -> Vec<String> {
 /// Creates the image's /cni in a directory of the test.
 fn image(host: &Host) {
     fs::create_dir(host.dir().join("cni")).unwrap();
-    for name in EXECUTABLES {
+    for name in EXECUTABLES.iter() {
         let invocation = host.plugin(name);
         let program = invocation.command();
         fs::copy(program.get_program(), host.dir().join("cni").join(name)).unwrap();
@@ -90,7 +90,7 @@ fn container_installs_and_stays_until_the_node_says_so() {
     let nothing = None::<&str>;
     mount(Some(&node), place, nothing, MsFlags::MS_BIND, nothing).unwrap();
     let mut container = Container::start(&run(&host, &container));
-    let installed = EXECUTABLES.map(|name| node.join(name));
+    let installed: Vec<_> = EXECUTABLES.iter().map(|name| node.join(name)).collect();
     assert!(eventually(|| installed.iter().all(|it| it.exists())));
     assert!(installed.iter().all(|it| is_installed(&host, it)));
     assert_eq!(fs::read_dir(&node).unwrap().count(), EXECUTABLES.len());

@@ -25,7 +25,7 @@ impl<'h> Installation<'h> {
     /// Creates [`Self::new`] in which other files have all the names.
     fn over_others(host: &'h Host) -> Self {
         let installation = Self::new(host);
-        for name in EXECUTABLES {
+        for name in EXECUTABLES.iter() {
             fs::write(installation.directory.join(name), former(name)).unwrap();
         }
         installation
@@ -50,7 +50,7 @@ impl<'h> Installation<'h> {
     #[track_caller]
     fn is_as_it_was(&self) {
         assert_eq!(listed(&self.directory), sorted(&EXECUTABLES));
-        for name in EXECUTABLES {
+        for name in EXECUTABLES.iter() {
             assert_eq!(self.read(name), former(name).into_bytes());
         }
     }
@@ -59,7 +59,7 @@ impl<'h> Installation<'h> {
     #[track_caller]
     fn is_complete(&self) {
         assert_eq!(listed(&self.directory), sorted(&EXECUTABLES));
-        for name in EXECUTABLES {
+        for name in EXECUTABLES.iter() {
             assert!(self.read(name) == under_test(self.host, name), "{name}");
             let mode = fs::metadata(self.directory.join(name)).unwrap();
             assert_eq!(mode.permissions().mode() & 0o7777, 0o755, "{name}");
@@ -103,7 +103,7 @@ fn refuses(outcome: &Outcome, words: &[&str]) {
 fn copies(host: &Host) -> PathBuf {
     let directory = host.dir().join("copies");
     fs::create_dir(&directory).unwrap();
-    for name in EXECUTABLES {
+    for name in EXECUTABLES.iter() {
         let invocation = host.plugin(name);
         symlink(invocation.command().get_program(), directory.join(name)).unwrap();
     }
@@ -202,11 +202,11 @@ fn whenever_it_is_killed_every_name_leads_to_something_whole() {
     installation.with(&[]).ok();
     let whole = start.elapsed();
     for part in 1..=5 {
-        for name in EXECUTABLES {
+        for name in EXECUTABLES.iter() {
             fs::write(installation.directory.join(name), former(name)).unwrap();
         }
         installation.with(&[]).kill_after(whole * part / 5);
-        for name in EXECUTABLES {
+        for name in EXECUTABLES.iter() {
             let found = installation.read(name);
             let is_whole = found == former(name).as_bytes() || found == under_test(&host, name);
             assert!(is_whole, "{name} after {part}/5");
@@ -224,7 +224,7 @@ fn who_interrupts_it_gets_all_of_the_old_or_all_of_the_new() {
     installation.with(&[]).ok();
     let whole = start.elapsed();
     for part in 1..=4 {
-        for name in EXECUTABLES {
+        for name in EXECUTABLES.iter() {
             fs::write(installation.directory.join(name), former(name)).unwrap();
         }
         let wait = format!("{}", (whole * part / 4).as_secs_f64());

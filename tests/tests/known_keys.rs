@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tests::Host;
+use tests::{Host, PLUGINS};
 
 /// Returns the keys of a plugin in the schema.
 fn keys(plugin: &str) -> Vec<String> {
@@ -44,7 +44,7 @@ fn unknown(host: &Host, plugin: &str, keys: impl Iterator<Item = String>) -> BTr
 #[test]
 fn every_key_of_the_schema_is_known_and_a_misspelt_one_is_told() {
     let host = Host::new();
-    for plugin in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
+    for plugin in PLUGINS.iter().copied() {
         let known = keys(plugin);
         let told = unknown(&host, plugin, known.iter().cloned());
         assert!(told.is_empty(), "{plugin}: {told:?}");

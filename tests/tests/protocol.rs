@@ -1,7 +1,7 @@
 //! Common behaviour of all plugins: their inputs, and the code of each rejection.
 
 use serde_json::{Value, json};
-use tests::{Host, Invocation, Network, Place as _};
+use tests::{Host, Invocation, Network, PLUGINS, Place as _};
 
 const VERSIONS: [&str; 7] = [
     "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
@@ -56,7 +56,7 @@ fn run_by_hand_tells_name_and_versions_to_people() {
 #[test]
 fn version_by_hand_passes_the_checks_of_installers() {
     let host = Host::new();
-    for name in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
+    for name in PLUGINS.iter().copied() {
         let printed = host.plugin(name).without("CNI_PATH").run().stderr;
         // Nomad uses the first word that is a version, nerdctl the rest of the first line.
         let version = printed.lines().next().unwrap().rsplit(' ').next().unwrap();

@@ -72,8 +72,9 @@ fn of_plugin(source: Source<'_>) -> Vec<Unknown> {
     let program = source.plugin.program.as_str();
     let mut unknown = Vec::new();
     if let Some(keys) = schema::known_keys(program) {
-        let own = keys.iter().filter(|key| !key.starts_with(IPAM));
-        let keys: Vec<_> = OF_ALL.iter().chain(own).copied().collect();
+        let own = keys.iter().map(String::as_str);
+        let own = own.filter(|key| !key.starts_with(IPAM));
+        let keys: Vec<_> = OF_ALL.iter().copied().chain(own).collect();
         unknown.extend(unknown_in(("", &source.plugin.config), &keys, program));
     }
     if let (Some(ipam), Some(program)) = (source.ipam(), source.ipam_type())

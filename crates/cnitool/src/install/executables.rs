@@ -13,15 +13,10 @@ use serde_json::Value;
 use super::files::{self, Aside};
 use super::lock::Lock;
 
-/// Those of a release.
-pub const NAMES: [&str; 6] = [
-    "bridge",
-    "host-local",
-    "loopback",
-    "portmap",
-    "bandwidth",
-    TOOL,
-];
+/// The executables of a release.
+fn released() -> impl Iterator<Item = &'static str> {
+    schema::plugins().map(|plugin| plugin.name).chain([TOOL])
+}
 
 /// Where they are, where they are to be, and which.
 #[derive(Debug)]
@@ -63,7 +58,10 @@ impl Selection {
             .filter(|it| !it.is_empty())
             .map(str::to_owned)
             .collect();
-        for name in skipped.iter().filter(|it| !NAMES.contains(&it.as_str())) {
+        for name in skipped
+            .iter()
+            .filter(|it| !released().any(|name| name == *it))
+        {
             note(format_args!("{SKIP}: there is no {name} to be skipped"));
         }
         let existing = match update.to_ascii_lowercase().as_str() {
@@ -96,7 +94,7 @@ enum Choice {
 impl Executables {
     /// The plugin is there, or will be.
     pub fn will_have(&self, name: &str) -> bool {
-        let is_ours = NAMES.contains(&name);
+        let is_ours = released().any(|it| it == name);
         let choice = is_ours.then(|| self.selection.of(name, &self.directory));
         choice == Some(Choice::Installed) || self.directory.join(name).exists()
     }
@@ -110,7 +108,8 @@ impl Executables {
     /// Installs all or none of them; the caller has the lock. Plugins that run meanwhile go on.
     pub fn install(&self) -> anyhow::Result<()> {
         files::sweep(&self.directory)?;
-        let choices = NAMES.map(|name| (name, self.selection.of(name, &self.directory)));
+        let choices = released().map(|name| (name, self.selection.of(name, &self.directory)));
+        let choices: Vec<_> = choices.collect();
         let chosen: Vec<_> = names(&choices, Choice::Installed);
         let aside = chosen.iter().map(|name| self.put_aside(name));
         let aside = aside.collect::<anyhow::Result<Vec<_>>>()?;

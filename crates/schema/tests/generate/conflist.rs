@@ -1,7 +1,5 @@
 //! The schema of a list with all plugins.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use crate::plugins::{ipam, plugins};
@@ -66,50 +64,4 @@ fn when(plugin: &str) -> Value {
         "if": {"properties": {"type": {"const": plugin}}, "required": ["type"]},
         "then": {"$ref": format!("#/$defs/{plugin}")},
     })
-}
-
-/// Returns the content of `src/keys.rs`.
-pub fn table() -> String {
-    let mut text = "//! Written by the test `generate`.\n\n#[rustfmt::skip]\n\
-        pub(crate) const KEYS: &[(&str, &[&str])] = &[\n"
-        .to_owned();
-    for (plugin, keys) in keys_by_plugin() {
-        writeln!(text, "    ({plugin:?}, &[").unwrap();
-        for key in keys {
-            writeln!(text, "        {key:?},").unwrap();
-        }
-        text.push_str("    ]),\n");
-    }
-    text.push_str("];\n");
-    text
-}
-
-/// Returns the keys by plugin. host-local is not a plugin of a list, but its keys occur below
-/// `ipam`.
-fn keys_by_plugin() -> Vec<(&'static str, Vec<String>)> {
-    let mut all: Vec<_> = plugins()
-        .map(|(name, schema)| (name, keys("", &schema)))
-        .into();
-    let common = keys("", &plugins()[2].1);
-    let own = keys("ipam.", &ipam());
-    all.push(("host-local", common.into_iter().chain(own).collect()));
-    all.sort_unstable();
-    all
-}
-
-/// Returns the keys of a schema and of its nested objects, prefixed by their parents.
-fn keys(parent: &str, schema: &Value) -> Vec<String> {
-    let properties = schema["properties"].as_object().into_iter().flatten();
-    let mut found = Vec::new();
-    for (key, schema) in properties {
-        let path = format!("{parent}{key}");
-        let (mut inner, mut below) = (schema, path.clone());
-        while inner["items"].is_object() {
-            inner = &inner["items"];
-            below.push_str("[]");
-        }
-        found.push(path);
-        found.extend(keys(&format!("{below}."), inner));
-    }
-    found
 }
