@@ -12,6 +12,9 @@ source scripts/machine.sh
 
 readonly LINES_OF_A_FILE=400
 
+# Words that hide who acts, or stand for a term of the field.
+readonly UNCLEAR_WORDS="nobody|somebody|whoever|whomever|by which|told|tells|bears?|anew|else's|doomed|nameless|mends?|mended|what is no|who has|that of"
+
 main() {
     need_rust
     need shellcheck shellcheck
@@ -20,6 +23,7 @@ main() {
 
     step "format" cargo fmt --all --check
     step "length of files" short_files
+    step "prose" clear_prose
     step "shell scripts" shellcheck --external-sources scripts/*.sh scripts/*/*.sh .ci/run crates/*/src/*.sh
     step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings" step "documentation" \
@@ -52,7 +56,17 @@ short_files() {
     [[ -z $long ]] || { printf 'over %s lines:\n%s\n' "$LINES_OF_A_FILE" "$long" && false; }
 }
 
-# They are no part of the workspace. libFuzzer, which they link, takes minutes to compile and is not needed here.
+# Warns of comments and pages with unclear words; a word that is right where it stands may stay.
+clear_prose() {
+    local unclear
+    unclear=$(git grep -nwiE "$UNCLEAR_WORDS" -- '*.md' '*.rs' |
+        grep -E '^[^:]*\.md:|^[^:]*:[0-9]+: *//' | grep -vE ':\|--' || true)
+    [[ -z $unclear ]] || printf 'warning: unclear words in %s lines:\n%s\n' \
+        "$(wc -l <<<"$unclear")" "$(head -n 20 <<<"$unclear")"
+}
+
+# Checks the fuzz targets, which are outside the workspace. The placeholder library saves minutes of
+# compiling libFuzzer, which a check does not need.
 fuzz_targets() {
     local manifest=(--manifest-path tests/fuzz/Cargo.toml)
     cargo fmt "${manifest[@]}" --check || return
