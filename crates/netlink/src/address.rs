@@ -3,15 +3,17 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
 };
-use nix::libc::{RTM_GETADDR, RTM_NEWADDR};
+use nix::libc::{RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR};
 
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::message::Message;
+use crate::request::Request;
 
 /// An address that a link has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +99,25 @@ impl Connection {
     }
 }
 
+impl Request {
+    /// Adds `address` to the link with this index. The kernel refuses an address that the link has.
+    /// Equivalent to `ip address add`.
+    pub fn add_address(link: u32, address: IpNetwork, dad: Dad) -> Self {
+        let message = Message::new(RTM_NEWADDR, &addition(link, address, dad));
+        Self::change(
+            format!("add address {address}"),
+            message,
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
+    /// Deletes `address` from the link with this index. Equivalent to `ip address delete`.
+    pub fn delete_address(link: u32, address: IpNetwork) -> Self {
+        let message = Message::new(RTM_DELADDR, &message(link, address));
+        Self::change(format!("delete address {address}"), message, 0)
+    }
+}
+
 impl Address {
     pub(crate) fn from_message(message: &AddressMessage) -> Option<Self> {
         let (mut local, mut remote) = (None, None);
@@ -123,7 +144,7 @@ impl Address {
 
 /// Returns the message that adds `address`; an IPv4 address gets the broadcast address of its
 /// network. Equivalent to `ip address add … broadcast +`.
-pub(crate) fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
+fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
     let mut message = message(link, address);
     match address {
         IpNetwork::V4(v4) if v4.prefix() <= LONGEST_WITH_BROADCAST => message
@@ -136,7 +157,7 @@ pub(crate) fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessag
 }
 
 /// Returns the message that deletes `address`.
-pub(crate) fn message(link: u32, address: IpNetwork) -> AddressMessage {
+fn message(link: u32, address: IpNetwork) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.index = link;
     message.header.prefix_len = address.prefix();

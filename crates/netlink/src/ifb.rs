@@ -4,9 +4,10 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 use nix::libc::RTM_NEWLINK;
 
-use crate::connection::{Connection, first_link, link_named};
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::Link;
+use crate::links::{first_link, link_named};
 use crate::mac::MacAddress;
 use crate::message::Message;
 use crate::request::Request;

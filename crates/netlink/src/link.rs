@@ -7,8 +7,6 @@ use netlink_packet_route::link::{
 use nix::libc::RTM_NEWLINK;
 
 use crate::conf::{self, Ipv6};
-use crate::connection::{Connection, link_named};
-use crate::error::Error;
 use crate::mac::MacAddress;
 use crate::message::Message;
 
@@ -118,27 +116,6 @@ pub enum PortState {
     Forwarding,
     /// The port drops frames to break a loop.
     Blocking,
-}
-
-impl Connection {
-    /// Returns the existing links among `names`, in that order, in one batch of requests.
-    ///
-    /// # Errors
-    /// [`Error::Refused`], except for a link that does not exist.
-    pub fn links_named<'n>(
-        &self,
-        names: impl IntoIterator<Item = &'n str>,
-    ) -> Result<Vec<Link>, Error> {
-        let requests = names.into_iter().map(link_named).collect();
-        let mut links = Vec::new();
-        for outcome in self.transport.outcomes(requests)? {
-            match outcome {
-                Err(error) if error.is_not_found() => {}
-                answers => links.extend(answers?.iter().filter_map(Link::from_answer)),
-            }
-        }
-        Ok(links)
-    }
 }
 
 impl Link {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteNextHop,
@@ -15,6 +16,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::forwarding::Family;
 use crate::message::Message;
+use crate::request::Request;
 
 /// A route in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +78,59 @@ pub struct NewRoute {
     pub scope: Option<u8>,
 }
 
+impl Request {
+    /// Adds a route beside existing ones to the same destination that differ in another property.
+    /// Equivalent to `ip route append`.
+    pub fn add_route(route: &NewRoute) -> Self {
+        let via = |gateway: IpAddr| format!(" via {gateway}");
+        let via = route.gateway.map(via).unwrap_or_default();
+        let operation = format!("add route {}{via}", route.destination);
+        let message = Message::new(RTM_NEWROUTE, &route.message());
+        Self::change(operation, message, NLM_F_CREATE | NLM_F_APPEND)
+    }
+}
+
 impl Connection {
+    /// Returns the unicast routes of both families and all tables. Equivalent to `ip route show
+    /// table all`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn routes(&self) -> Result<Vec<Route>, Error> {
+        self.routes_of_kind(RouteType::Unicast, Route::from_message)
+    }
+
+    /// Returns the routes of both families and all tables that make the kernel drop packets. As `ip
+    /// route show table all type blackhole`, and likewise for the other types.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn discarding_routes(&self) -> Result<Vec<DiscardingRoute>, Error> {
+        self.routes_of_kind(RouteType::Unspec, DiscardingRoute::from_message)
+    }
+
+    /// Returns the routes that `read` accepts: the kernel may return routes of other kinds too.
+    fn routes_of_kind<T>(
+        &self,
+        kind: RouteType,
+        read: fn(&RouteMessage) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
+        let families = [AddressFamily::Inet, AddressFamily::Inet6];
+        let requests = families.map(|address_family| {
+            let mut message = RouteMessage::default();
+            message.header = RouteHeader {
+                address_family,
+                kind,
+                ..RouteHeader::default()
+            };
+            Request::read_all("read routes", Message::new(RTM_GETROUTE, &message))
+        });
+        let replies = self.transport.execute(requests.into())?;
+        let routes = replies.iter().flatten();
+        let routes = routes.filter_map(|it| it.read(RTM_NEWROUTE));
+        Ok(routes.filter_map(|it| read(&it)).collect())
+    }
+
     /// Returns the addresses and networks that are local to this host. Equivalent to `ip route show
     /// table local type local`.
     ///
@@ -187,7 +241,7 @@ impl DiscardingRoute {
 }
 
 impl NewRoute {
-    pub(crate) fn message(&self) -> RouteMessage {
+    fn message(&self) -> RouteMessage {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
             address_family: family(self.destination.ip()),

@@ -12,9 +12,11 @@ use nix::libc::RTM_NEWLINK;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::{Link, LinkKind};
+use crate::link_change::LinkChange;
+use crate::links::{link_named, read_link};
 use crate::mac::MacAddress;
 use crate::message::Message;
-use crate::request::{LinkChange, Request};
+use crate::request::Request;
 
 /// One end of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,38 @@ pub struct VethPair<'a> {
 }
 
 impl Connection {
+    /// Creates both ends of a pair in their namespaces, down, then carries out `changes`. Returns
+    /// the host's end and its bridge after the changes.
+    ///
+    /// Equivalent to `ip link add … master … type veth peer … netns …`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], for example if a name is taken or the bridge is full.
+    pub fn add_veth(
+        &self,
+        pair: &VethPair<'_>,
+        changes: Vec<Request>,
+    ) -> Result<(Link, Option<Link>), Error> {
+        let operation = format!("read link {}", pair.host.name);
+        let mut requests = pair.requests();
+        requests.extend(changes);
+        requests.push(link_named(pair.host.name));
+        requests.extend(pair.master.map(|index| {
+            let mut master = LinkMessage::default();
+            master.header.index = index;
+            read_link(operation.clone(), master)
+        }));
+        let replies = self.transport.execute(requests)?;
+        let mut links = replies.iter().flatten().filter_map(Link::from_answer);
+        match (links.next(), links.next()) {
+            (Some(port), master) if master.is_some() == pair.master.is_some() => Ok((port, master)),
+            _ => Err(Error::Unanswered {
+                operation,
+                reason: "no link in the answer",
+            }),
+        }
+    }
+
     /// Returns the end, in this connection's namespace, of the pair that `link` in `namespace`
     /// belongs to. Returns `None` if there is none.
     ///
@@ -70,7 +104,7 @@ impl Connection {
 impl VethPair<'_> {
     /// Returns one message for both ends and a second one for the alias, which the kernel ignores
     /// in the first.
-    pub(crate) fn requests(&self) -> Vec<Request> {
+    fn requests(&self) -> Vec<Request> {
         let create = Request::change(
             format!(
                 "create veth {} with peer {}",

@@ -6,10 +6,12 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{
     AfSpecBridge, BridgeFlag, BridgeVlanInfo, BridgeVlanInfoFlags, InfoData, InfoKind, InfoVlan,
-    LinkAttribute, LinkInfo, LinkMessage,
+    LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
 };
-use nix::libc::{RTM_DELLINK, RTM_NEWLINK, RTM_SETLINK};
+use nix::libc::{RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
 
+use crate::connection::Connection;
+use crate::error::Error;
 use crate::mac::MacAddress;
 use crate::message::Message;
 use crate::request::Request;
@@ -47,6 +49,26 @@ pub struct VlanLink<'a> {
     pub vlan: u16,
     /// Index of the bridge below it.
     pub lower: u32,
+}
+
+impl Connection {
+    /// Returns the VLANs of the port, or of the bridge itself, with this index. Equivalent to
+    /// `bridge vlan show dev`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn port_vlans(&self, port: u32) -> Result<Vec<PortVlans>, Error> {
+        let mut request = LinkMessage::default();
+        request.header.interface_family = AddressFamily::Bridge;
+        let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]);
+        request.attributes.push(mask);
+        let reply = self.all("read VLANs", Message::new(RTM_GETLINK, &request))?;
+        let ports = reply
+            .iter()
+            .filter_map(|it| it.read::<LinkMessage>(RTM_NEWLINK));
+        let port = ports.filter(|it| it.header.index == port);
+        Ok(port.flat_map(|it| PortVlans::from_message(&it)).collect())
+    }
 }
 
 impl Request {
