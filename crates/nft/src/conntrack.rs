@@ -14,9 +14,9 @@ use nix::errno::Errno;
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::ip_version::IpVersion;
 use crate::message::Message;
 use crate::reply::Reply;
-use crate::rule::IpVersion;
 use crate::tracked::{
     ADDRESSES, BY_DESTINATION, BY_DESTINATION_PORT, BY_PROTOCOL, BY_SOURCE, BY_SOURCE_PORT,
     DESTINATION_PORT, Direction, Half, PROTOCOL, SOURCE_PORT, TRANSPORT, destination_address,

@@ -6,21 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::connection::{Change, Connection};
+use crate::change::{Change, Counts};
+use crate::connection::Connection;
 use crate::element::Element;
 use crate::error::Error;
 use crate::message::Message;
 use crate::table::{Set, Table, TargetType, type_len};
-
-/// How the sets of [`TargetType::Count`] follow a change.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Counts {
-    /// From the numbers that the kernel has.
-    #[default]
-    Followed,
-    /// From a list of all elements that they count.
-    Listed,
-}
 
 /// A set of counts and the set whose elements it counts.
 struct Counting<'a> {

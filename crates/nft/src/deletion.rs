@@ -9,13 +9,15 @@ use std::collections::HashSet;
 use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{ChainAttribute, NfTablesMessage};
 
-use crate::connection::{Change, Connection, until_current};
+use crate::change::Change;
+use crate::connection::Connection;
 use crate::element::Element;
 use crate::error::Error;
 use crate::message::Message;
 use crate::reply::Reply;
 use crate::socket::Committed;
 use crate::table::Table;
+use crate::update::until_current;
 
 impl Connection {
     /// Deletes the elements of `table` whose owner `is_doomed`, and the chains that no other

@@ -10,7 +10,8 @@ use netlink_packet_netfilter::nftables::{
 use serde::{Deserialize, Serialize};
 
 use crate::limit::Limit;
-use crate::table::{Set, TargetType, Type, padded};
+use crate::register::padded;
+use crate::table::{Set, TargetType, Type};
 
 /// A key in a set with its target and owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

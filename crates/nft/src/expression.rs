@@ -6,7 +6,18 @@ use netlink_packet_netfilter::nftables::{
     Bitwise, Cmp, DataAttribute, Expressions, Operator, Register,
 };
 
-use crate::rule::{IpVersion, SourcePort, u32_of};
+use crate::ip_version::IpVersion;
+use crate::register::u32_of;
+
+/// How masquerading chooses the source port of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourcePort {
+    /// The client's port, if it is free.
+    Kept,
+    /// A random port. Two simultaneous packets never choose the same one; otherwise the kernel
+    /// would drop one of them (`insert_failed`).
+    FullyRandom,
+}
 
 /// `fib daddr type`: the type of the destination address on this host.
 pub(crate) fn destination_type(register: Register) -> Expressions {

@@ -2,7 +2,7 @@
 
 use netlink_packet_netfilter::nftables::{Expressions, Meta, MetaKey, Payload, Register};
 
-use crate::rule::u32_of;
+use crate::register::u32_of;
 
 /// A field of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

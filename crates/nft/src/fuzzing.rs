@@ -4,8 +4,8 @@ use std::panic;
 
 use netlink_packet_core::{NetlinkBuffer, NetlinkMessage, NetlinkPayload, Parseable as _};
 
-use crate::connection;
 use crate::element;
+use crate::elements;
 use crate::reply::Reply;
 
 /// Reads `bytes` as a reply of the kernel about elements of a set.
@@ -22,7 +22,7 @@ pub fn read_reply(bytes: &[u8]) {
         return;
     };
     if let NetlinkPayload::InnerMessage(reply) = message.payload {
-        for element in connection::read_elements("holders", &reply) {
+        for element in elements::read_elements("holders", &reply) {
             let _ = (element.to_string(), element.chain());
         }
     }

@@ -11,20 +11,24 @@
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 
+mod change;
 mod connection;
 mod conntrack;
 mod count;
 mod deletion;
 mod element;
+mod elements;
 mod error;
 mod expression;
 mod field;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod held;
+mod ip_version;
 mod limit;
 mod message;
 mod raw;
+mod register;
 mod repair;
 mod reply;
 mod rule;
@@ -33,17 +37,20 @@ mod socket;
 mod table;
 mod trace;
 mod tracked;
+mod update;
 mod watch;
 
-pub use connection::{Change, Connection, Updated};
+pub use change::{Change, Counts, Updated};
+pub use connection::Connection;
 pub use conntrack::Destination;
-pub use count::Counts;
 pub use element::{Element, Value};
 pub use error::Error;
+pub use expression::SourcePort;
 pub use field::Field;
 pub use held::HeldChain;
+pub use ip_version::IpVersion;
 pub use limit::Limit;
-pub use rule::{IpVersion, Rule, SourcePort};
+pub use rule::Rule;
 pub use ruleset::{RulePlace, Ruleset};
 pub use table::{Chain, ChainKind, Entry, Family, Hook, Set, Table, TargetType, Type};
 pub use trace::{EndVerdict, Ended, Tracer};

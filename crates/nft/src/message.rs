@@ -13,7 +13,8 @@ use nix::errno::Errno;
 use crate::element::{Element, comment};
 use crate::error::Error;
 use crate::limit::Limit;
-use crate::rule::{Rule, u32_of};
+use crate::register::u32_of;
+use crate::rule::Rule;
 use crate::table::{
     Chain, ChainKind, Family, Set, Table, TargetType, byte_order, type_len, type_number,
 };

@@ -5,8 +5,9 @@ use netlink_packet_netfilter::nftables::{
     ChainAttribute, ExpressionAttribute, NfTablesMessage, SetAttribute, TableAttribute, TableFlags,
 };
 
-use crate::connection::{Change, Connection, Updated};
-use crate::count::{self, Counts};
+use crate::change::{Change, Counts, Updated};
+use crate::connection::Connection;
+use crate::count;
 use crate::error::Error;
 use crate::message::{ACCEPT, Message, VERDICT, set_of_limits};
 use crate::reply::Reply;

@@ -1,7 +1,5 @@
 //! Rules: conditions on a packet, and an action.
 
-use std::net::IpAddr;
-
 use ipnetwork::IpNetwork;
 use netlink_packet_core::Emitable as _;
 use netlink_packet_netfilter::nftables::{
@@ -10,28 +8,10 @@ use netlink_packet_netfilter::nftables::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::expression::{self, LOCAL, TRANSLATED, compare, masked};
+use crate::expression::{self, LOCAL, SourcePort, TRANSLATED, compare, masked};
 use crate::field::{Field, meta};
-use crate::table::padded;
-
-/// A version of the Internet Protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum IpVersion {
-    /// IPv4
-    V4,
-    /// IPv6
-    V6,
-}
-
-/// How masquerading chooses the source port of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SourcePort {
-    /// The client's port, if it is free.
-    Kept,
-    /// A random port. Two simultaneous packets never choose the same one; otherwise the kernel
-    /// would drop one of them (`insert_failed`).
-    FullyRandom,
-}
+use crate::ip_version::IpVersion;
+use crate::register::{padded, u32_of};
 
 /// Conditions that must all hold, and an action.
 #[derive(Debug, Clone)]
@@ -249,24 +229,6 @@ impl Rule {
     }
 }
 
-impl IpVersion {
-    /// Returns the IP version of `address`.
-    pub fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
-        }
-    }
-
-    /// `NFPROTO_IPV4` and `NFPROTO_IPV6`
-    pub(crate) fn number(self) -> u8 {
-        match self {
-            Self::V4 => 2,
-            Self::V6 => 10,
-        }
-    }
-}
-
 fn source(network: IpNetwork) -> Field {
     match network {
         IpNetwork::V4(_) => Field::Ipv4Source,
@@ -279,11 +241,6 @@ fn destination(network: IpNetwork) -> Field {
         IpNetwork::V4(_) => Field::Ipv4Destination,
         IpNetwork::V6(_) => Field::Ipv6Destination,
     }
-}
-
-/// Converts a count; all counts here are far below the limit.
-pub(crate) fn u32_of(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Register for comparisons with a single value.

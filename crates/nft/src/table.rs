@@ -3,6 +3,7 @@
 use netlink_packet_netfilter::NetfilterProtoFamily;
 use netlink_packet_netfilter::nftables::InetHookNumber;
 
+use crate::register::padded;
 use crate::rule::Rule;
 
 /// A table of this suite.
@@ -250,8 +251,3 @@ pub(crate) fn byte_order(set: &Set) -> Vec<u8> {
 
 const HOST_ENDIAN: u32 = 1;
 const BIG_ENDIAN: u32 = 2;
-
-/// Rounds up to registers of four bytes.
-pub(crate) fn padded(len: usize) -> usize {
-    len.next_multiple_of(4)
-}

@@ -1,0 +1,30 @@
+//! Versions of the Internet Protocol.
+
+use std::net::IpAddr;
+
+/// A version of the Internet Protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IpVersion {
+    /// IPv4
+    V4,
+    /// IPv6
+    V6,
+}
+
+impl IpVersion {
+    /// Returns the IP version of `address`.
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    /// `NFPROTO_IPV4` and `NFPROTO_IPV6`
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::V4 => 2,
+            Self::V6 => 10,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Creates or repairs a table, changes its elements, and compares them.
+
+use std::collections::HashSet;
+
+use nix::errno::Errno;
+
+use crate::change::{Change, Updated};
+use crate::connection::Connection;
+use crate::element::Element;
+use crate::error::Error;
+use crate::message::Message;
+use crate::repair::Repairs;
+use crate::socket::Committed;
+use crate::table::Table;
+
+impl Connection {
+    /// Adds `elements` to sets of `table`, which is created or repaired if necessary. Replaces
+    /// elements with the same keys, of any owner.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Unsupported`]: nothing was added. [`Error::Busy`].
+    pub fn put(&self, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
+        self.update(table, || {
+            let there = elements.iter().map(|it| self.holder(table, it));
+            Ok(Change {
+                delete: there
+                    .filter_map(Result::transpose)
+                    .collect::<Result<_, _>>()?,
+                add: elements.to_vec(),
+                ..Change::default()
+            })
+        })
+    }
+
+    /// Changes elements of `table`, which is created or repaired if necessary.
+    ///
+    /// `decide` returns the change and may read through this connection. It is called again if
+    /// another process changed rules meanwhile. An element that the change deletes and adds
+    /// unchanged stays.
+    ///
+    /// # Errors
+    /// Errors of `decide`. [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: nothing
+    /// was changed. [`Error::Busy`].
+    pub fn update<E: From<Error>>(
+        &self,
+        table: &Table,
+        mut decide: impl FnMut() -> Result<Change, E>,
+    ) -> Result<Updated, E> {
+        let (mut updated, mut repaired) = (Updated::Nothing, Updated::Nothing);
+        let done = until_current(|| {
+            let generation = self.generation()?;
+            let repairs = match self.repairs(table)? {
+                Repairs::InPlace(repairs) => repairs,
+                Repairs::Alone(messages, what) => {
+                    if self.commit(table, messages, generation)? == Committed::Yes {
+                        repaired = what;
+                    }
+                    return Ok(Committed::Outdated);
+                }
+            };
+            let change = decide()?;
+            let counts = self.count(table, &change)?;
+            let Change { delete, add, .. } = &change;
+            let (stale, new) = (without(delete, add), without(add, delete));
+            let stale = stale.into_iter().map(|it| table.delete_element(it));
+            let new = new.into_iter().map(|it| table.add_element(it));
+            let messages: Vec<_> = stale.chain(repairs).chain(new).chain(counts).collect();
+            updated = match messages.as_slice() {
+                [] => repaired,
+                _ => repaired.max(Updated::Rules),
+            };
+            Ok(self.commit(table, messages, generation)?)
+        });
+        done.map(|()| updated)
+    }
+
+    /// Checks by a dry run that the kernel could create `table`; changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Unsupported`].
+    pub fn rehearse(&self, table: &Table) -> Result<(), Error> {
+        let generation = self.generation()?;
+        let repairs = self.repairs(table)?;
+        let rehearsed = self.socket.rehearse(repairs.into_messages(), generation);
+        rehearsed.map_err(|error| self.explained(table, error))
+    }
+
+    /// Returns messages about what [`Self::update`] would change: chains of `table`, and missing
+    /// `elements`.
+    ///
+    /// Each element is looked up by itself. A list may lack existing elements while another process
+    /// changes the set.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn differences(&self, table: &Table, elements: &[Element]) -> Result<Vec<String>, Error> {
+        let mut found = self.damage(table)?;
+        let missing = self.missing(table, elements)?.into_iter();
+        found.extend(missing.map(Element::describe_missing));
+        Ok(found)
+    }
+
+    /// Returns those of `elements` that `table` lacks or that have another target there. Empty if
+    /// the table has to be recreated; [`Self::differences`] reports that.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn missing<'e>(
+        &self,
+        table: &Table,
+        elements: &'e [Element],
+    ) -> Result<Vec<&'e Element>, Error> {
+        let missing = self.absent(table, elements);
+        if missing.as_ref().is_ok_and(Vec::is_empty) || !self.is_foreign(table)? {
+            return missing;
+        }
+        Ok(Vec::new())
+    }
+
+    /// The kernel refuses to look for a key in a set of other keys.
+    fn absent<'e>(
+        &self,
+        table: &Table,
+        elements: &'e [Element],
+    ) -> Result<Vec<&'e Element>, Error> {
+        let mut absent = Vec::new();
+        for element in elements {
+            if self.holder(table, element)?.as_ref() != Some(element) {
+                absent.push(element);
+            }
+        }
+        Ok(absent)
+    }
+
+    /// Commits `messages`, or compares the generations itself if there are none: without messages
+    /// the kernel does not. A list read during another process's change may lack existing elements.
+    pub(crate) fn commit(
+        &self,
+        table: &Table,
+        messages: Vec<Message>,
+        generation: u32,
+    ) -> Result<Committed, Error> {
+        if messages.is_empty() && self.generation()? != generation {
+            return Ok(Committed::Outdated);
+        }
+        let committed = self.socket.commit(messages, generation);
+        committed.map_err(|error| self.explained(table, error))
+    }
+
+    /// Returns [`Error::Owned`] for a table of another program: the kernel refuses changes to it
+    /// with EPERM, as it does without the capability.
+    fn explained(&self, table: &Table, error: Error) -> Error {
+        let is_refused = error.errno() == Some(Errno::EPERM);
+        if is_refused && self.is_owned(table).unwrap_or(false) {
+            return Error::Owned { table: table.name };
+        }
+        error
+    }
+}
+
+/// Repeats `attempt` until no other process changed the rules between its reading and writing.
+pub(crate) fn until_current<E: From<Error>>(
+    mut attempt: impl FnMut() -> Result<Committed, E>,
+) -> Result<(), E> {
+    for _ in 0..ATTEMPTS {
+        if attempt()? == Committed::Yes {
+            return Ok(());
+        }
+    }
+    Err(Error::Busy.into())
+}
+
+/// Returns the elements of `all` that `others` lacks.
+fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
+    let others: HashSet<_> = others.iter().collect();
+    all.iter().filter(|it| !others.contains(it)).collect()
+}
+
+/// Attempts at a transaction. One of several concurrent processes succeeds each time, so each
+/// succeeds in the end. With fifty attempts, one of two hundred ADDs of portmap by sixteen
+/// processes gave up in two of seven runs.
+const ATTEMPTS: usize = 1000;
