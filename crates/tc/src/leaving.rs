@@ -10,7 +10,6 @@ use netlink::{HeldBucket, HeldFilter, TokenBucket};
 
 use crate::error::{Error, Module};
 use crate::limit::{BitsPerSecond, Limit};
-use crate::reference;
 use crate::traffic::Traffic;
 
 /// A link whose egress packets are limited.
@@ -121,7 +120,7 @@ impl Leaving<'_> {
         match (root.handle.major, &root.discipline) {
             // The kernel's default qdisc.
             (0, _) => Ok(None),
-            (OURS, _) | (reference::MAJOR, Discipline::Tbf(_)) => Ok(Some(root)),
+            (OURS, _) | (MAJOR_OF_REFERENCE, Discipline::Tbf(_)) => Ok(Some(root)),
             _ => Err(Error::Foreign {
                 link: self.link.name.clone(),
                 discipline: root.discipline.to_string(),
@@ -275,6 +274,9 @@ fn segmenter(bucket: &TokenBucket) -> TokenBucket {
 
 /// Major number of own qdiscs; other programs hardly choose it.
 const OURS: u16 = 0xb0;
+
+/// Major number of the reference's qdiscs.
+pub(crate) const MAJOR_OF_REFERENCE: u16 = 1;
 
 const ROOT: Handle = Handle::new(OURS, 0);
 const CLASS: Handle = Handle::new(OURS, 1);

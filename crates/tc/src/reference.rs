@@ -7,7 +7,7 @@
 use netlink::{Discipline, Handle, TokenBucket};
 
 use crate::error::Error;
-use crate::leaving::Leaving;
+use crate::leaving::{Leaving, MAJOR_OF_REFERENCE};
 use crate::limit::BitsPerSecond;
 
 impl Leaving<'_> {
@@ -17,7 +17,7 @@ impl Leaving<'_> {
     /// [`Error::Netlink`].
     pub fn is_of_reference(&self, rate: BitsPerSecond, bits: u64) -> Result<bool, Error> {
         let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
-        let root = root.filter(|root| root.handle == Handle::new(MAJOR, 0));
+        let root = root.filter(|root| root.handle == Handle::new(MAJOR_OF_REFERENCE, 0));
         match root.map(|root| root.discipline) {
             Some(Discipline::Tbf(held)) => {
                 Ok(held.rate == rate.bytes() && held.limit == queue(rate, bits))
@@ -56,11 +56,8 @@ fn burst(bits: u64) -> u32 {
     u32::try_from((bits / 8) & u64::from(u32::MAX)).unwrap_or_default()
 }
 
-/// Major number of the reference's qdiscs.
-pub(crate) const MAJOR: u16 = 1;
-
 /// `ShapedClassMinorID`.
-const LIMITED: Handle = Handle::new(MAJOR, 48);
+const LIMITED: Handle = Handle::new(MAJOR_OF_REFERENCE, 48);
 
 #[cfg(test)]
 mod tests {
