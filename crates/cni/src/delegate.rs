@@ -7,13 +7,14 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::environment::{COMMAND, Verb};
+use crate::environment::COMMAND;
 use crate::error::{Ending, Error, ErrorObject};
 use crate::json;
 use crate::network::Network;
 use crate::process::{Limit, Process};
 use crate::result::{self, AddResult};
 use crate::stderr::note;
+use crate::verb::Verb;
 
 /// A plugin that runs with this plugin's own environment and standard input.
 #[derive(Debug, Clone)]

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::environment::{Environment, SearchPath, Verb};
+use crate::environment::{Environment, SearchPath};
 use crate::error::{Error, ErrorObject, UNSPECIFIED};
 use crate::log;
 use crate::network::{Document, Network};
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 use crate::result::AddResult;
 use crate::stderr::note;
+use crate::verb::Verb;
 use crate::version::SpecVersion;
 
 /// A plugin: its names and its verbs. No verb has a default, so each plugin states what it does.

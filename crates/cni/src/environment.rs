@@ -9,89 +9,7 @@ use std::str::FromStr;
 use crate::args::is_true;
 use crate::attachment::{ContainerId, InterfaceName};
 use crate::error::Error;
-use crate::version::SpecVersion;
-
-/// A verb of the specification, or RELOAD.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    /// Attaches a sandbox.
-    Add,
-    /// Detaches a sandbox, whatever is left of it.
-    Del,
-    /// Compares the state with the one after ADD.
-    Check,
-    /// Reports whether an ADD can succeed.
-    Status,
-    /// Removes resources of unlisted attachments.
-    Gc,
-    /// Lists the supported versions.
-    Version,
-    /// Restores what a reload of the host's firewall removed; not in the specification.
-    Reload,
-}
-
-impl Verb {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Add,
-        Self::Del,
-        Self::Check,
-        Self::Status,
-        Self::Gc,
-        Self::Version,
-        Self::Reload,
-    ];
-
-    /// Returns the verb as `CNI_COMMAND` spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Add => "ADD",
-            Self::Del => "DEL",
-            Self::Check => "CHECK",
-            Self::Status => "STATUS",
-            Self::Gc => "GC",
-            Self::Version => "VERSION",
-            Self::Reload => "RELOAD",
-        }
-    }
-
-    /// Returns the first version of the specification with this verb.
-    pub fn since(self) -> SpecVersion {
-        match self {
-            Self::Add | Self::Del | Self::Version | Self::Reload => SpecVersion::V0_1_0,
-            Self::Check => SpecVersion::V0_4_0,
-            Self::Status | Self::Gc => SpecVersion::V1_1_0,
-        }
-    }
-
-    /// Returns the variables that the verb requires.
-    fn required(self) -> &'static [&'static str] {
-        match self {
-            Self::Add | Self::Check | Self::Reload => &[CONTAINER_ID, NETNS, IFNAME],
-            Self::Del => &[CONTAINER_ID, IFNAME],
-            Self::Gc => &[PATH],
-            Self::Status | Self::Version => &[],
-        }
-    }
-}
-
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Verb {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let known = Self::ALL.into_iter().find(|verb| verb.as_str() == text);
-        known.ok_or_else(|| Error::Environment {
-            problem: format!(
-                "CNI_COMMAND {text:?} is none of ADD, DEL, CHECK, STATUS, GC, VERSION, RELOAD"
-            ),
-        })
-    }
-}
+use crate::verb::Verb;
 
 /// `CNI_PATH`: the directories to search for delegates, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -156,8 +74,8 @@ impl Environment {
         if command.is_empty() {
             return Ok(None);
         }
-        let verb: Verb = command.parse()?;
-        let addressed = verb.required().contains(&CONTAINER_ID);
+        let verb = verb(&command)?;
+        let addressed = required(verb).contains(&CONTAINER_ID);
         let identified = |name: &str| {
             if addressed {
                 variable(name)
@@ -168,7 +86,7 @@ impl Environment {
         let container = parsed(CONTAINER_ID, &identified(CONTAINER_ID)?)?;
         let interface = parsed(IFNAME, &identified(IFNAME)?)?;
         let absent = |name: &&str| lookup(name).is_none_or(|value| value.is_empty());
-        let missing: Vec<_> = verb.required().iter().copied().filter(absent).collect();
+        let missing: Vec<_> = required(verb).iter().copied().filter(absent).collect();
         if !missing.is_empty() {
             return Err(Error::Environment {
                 problem: format!("{verb} needs {}", missing.join(", ")),
@@ -196,6 +114,25 @@ impl Environment {
         let sandbox = self.netns.as_deref().and_then(identity);
         let is_own = sandbox.is_some() && sandbox == identity(Path::new("/proc/self/ns/net"));
         is_own && !self.own_namespace_allowed
+    }
+}
+
+fn verb(text: &str) -> Result<Verb, Error> {
+    let known = Verb::ALL.into_iter().find(|verb| verb.as_str() == text);
+    known.ok_or_else(|| Error::Environment {
+        problem: format!(
+            "CNI_COMMAND {text:?} is none of ADD, DEL, CHECK, STATUS, GC, VERSION, RELOAD"
+        ),
+    })
+}
+
+/// Returns the variables that the verb requires.
+fn required(verb: Verb) -> &'static [&'static str] {
+    match verb {
+        Verb::Add | Verb::Check | Verb::Reload => &[CONTAINER_ID, NETNS, IFNAME],
+        Verb::Del => &[CONTAINER_ID, IFNAME],
+        Verb::Gc => &[PATH],
+        Verb::Status | Verb::Version => &[],
     }
 }
 

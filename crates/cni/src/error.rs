@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::environment::Verb;
+use crate::verb::Verb;
 use crate::version::SpecVersion;
 
 /// A failure with a code of its own in the protocol.

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 
 use crate::attachment::Attachment;
-use crate::environment::{Environment, Verb};
+use crate::environment::Environment;
 use crate::network::{Document, Network};
 use crate::request::{AddRequest, DelRequest, GcRequest};
+use crate::verb::Verb;
 use crate::version::SpecVersion;
 
 /// Reads a request as a plugin does; returns the attachments that it names, none if it is refused.

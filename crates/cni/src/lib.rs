@@ -25,13 +25,14 @@ mod request;
 pub mod result;
 mod stderr;
 mod undo;
+mod verb;
 mod version;
 mod when_full;
 
 pub use args::CniArgs;
 pub use attachment::{Attachment, AttachmentId, ContainerId, InterfaceName, NetworkName};
 pub use dispatch::{Answer, Answered, Plugin, run};
-pub use environment::{SearchPath, Verb};
+pub use environment::SearchPath;
 pub use error::{Ending, Error, ErrorObject, all};
 pub use log::step;
 pub use network::{Document, Network};
@@ -39,6 +40,7 @@ pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest
 pub use result::AddResult;
 pub use stderr::note;
 pub use undo::Undo;
+pub use verb::Verb;
 pub use version::SpecVersion;
 pub use when_full::WhenFull;
 

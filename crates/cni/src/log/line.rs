@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Level, Log, Way, microseconds};
+use super::invocation::{Log, Way};
+use super::settings::Level;
 use crate::args::CniArgs;
 use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
@@ -132,6 +133,12 @@ fn timed(log: &Log, end: Instant) -> Vec<TimedStep> {
         us: microseconds(log.start, first.start),
     });
     first.into_iter().chain(steps).collect()
+}
+
+/// Returns the microseconds from `start` to `end`.
+fn microseconds(start: Instant, end: Instant) -> u64 {
+    let time: Duration = end.saturating_duration_since(start);
+    time.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
 /// Returns `NAMESPACE/NAME` from the arguments of Kubernetes.

@@ -6,47 +6,21 @@
 //! standard error and no failure.
 
 mod file;
+mod invocation;
 mod line;
 mod settings;
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::error::ErrorObject;
 use crate::json;
 use crate::stderr::note;
+use invocation::{Log, Step, Way};
 use line::Line;
 use settings::{Level, Settings};
-
-/// Data of an invocation, written when it ends.
-#[derive(Debug)]
-struct Log {
-    plugin: &'static str,
-    version: &'static str,
-    settings: Settings,
-    start: Instant,
-    steps: Vec<Step>,
-    network: Option<String>,
-    /// The configuration, at [`Level::Debug`] only.
-    config: Option<Value>,
-}
-
-/// A step and its start.
-#[derive(Debug, Clone, Copy)]
-struct Step {
-    name: &'static str,
-    way: Way,
-    start: Instant,
-}
-
-/// Direction of a step: forward, or rollback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    There,
-    Back,
-}
 
 /// Log of the process, which runs one verb; any module may mark a step.
 static LOG: Mutex<Option<Log>> = Mutex::new(None);
@@ -126,10 +100,4 @@ fn held() -> Option<MutexGuard<'static, Option<Log>>> {
         Err(TryLockError::Poisoned(log)) => Some(log.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
-}
-
-/// Returns the microseconds from `start` to `end`.
-fn microseconds(start: Instant, end: Instant) -> u64 {
-    let time: Duration = end.saturating_duration_since(start);
-    time.as_micros().try_into().unwrap_or(u64::MAX)
 }

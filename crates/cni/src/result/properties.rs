@@ -1,8 +1,12 @@
 //! Properties of every result in every version.
 
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
+use serde_json::Map;
 
 use super::*;
 use crate::version::SpecVersion;

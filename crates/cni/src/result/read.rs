@@ -4,7 +4,7 @@ use ipnetwork::IpNetwork;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{AddResult, Dns, Interface, IpConfig, Route};
+use super::values::{AddResult, Dns, Interface, IpConfig, Route};
 use crate::error::Error;
 use crate::json;
 use crate::version::SpecVersion;

@@ -3,7 +3,7 @@
 use ipnetwork::IpNetwork;
 use serde_json::{Map, Value, json};
 
-use super::{AddResult, Dns, Interface, IpConfig, Route};
+use super::values::{AddResult, Dns, Interface, IpConfig, Route};
 use crate::version::SpecVersion;
 
 impl AddResult {

@@ -1,0 +1,64 @@
+//! Verbs of the specification.
+
+use std::fmt;
+
+use crate::version::SpecVersion;
+
+/// A verb of the specification, or RELOAD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Attaches a sandbox.
+    Add,
+    /// Detaches a sandbox, whatever is left of it.
+    Del,
+    /// Compares the state with the one after ADD.
+    Check,
+    /// Reports whether an ADD can succeed.
+    Status,
+    /// Removes resources of unlisted attachments.
+    Gc,
+    /// Lists the supported versions.
+    Version,
+    /// Restores what a reload of the host's firewall removed; not in the specification.
+    Reload,
+}
+
+impl Verb {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Add,
+        Self::Del,
+        Self::Check,
+        Self::Status,
+        Self::Gc,
+        Self::Version,
+        Self::Reload,
+    ];
+
+    /// Returns the verb as `CNI_COMMAND` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+            Self::Check => "CHECK",
+            Self::Status => "STATUS",
+            Self::Gc => "GC",
+            Self::Version => "VERSION",
+            Self::Reload => "RELOAD",
+        }
+    }
+
+    /// Returns the first version of the specification with this verb.
+    pub fn since(self) -> SpecVersion {
+        match self {
+            Self::Add | Self::Del | Self::Version | Self::Reload => SpecVersion::V0_1_0,
+            Self::Check => SpecVersion::V0_4_0,
+            Self::Status | Self::Gc => SpecVersion::V1_1_0,
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
