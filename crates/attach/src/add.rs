@@ -13,8 +13,9 @@ use netns::{Netns, Sysctl};
 use crate::addressing::Addressing;
 use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_bridge, mac_of};
 use crate::gateway::{self, Gateways};
-use crate::guard::{self, Subject};
+use crate::guard;
 use crate::names;
+use crate::protection::Subject;
 use crate::rollback::Made;
 use crate::sandbox::{DEADLINE, Sandbox};
 

@@ -14,8 +14,10 @@ use netns::{Netns, Sysctl};
 use crate::addressing::{Addressing, Gateway};
 use crate::del::forward;
 use crate::desired::{ContainerLink, Desired, HostSide, Topology, mac_of};
-use crate::guard::{self, Subject};
+use crate::differences::Differences;
+use crate::guard;
 use crate::names;
+use crate::protection::Subject;
 use crate::sandbox::Sandbox;
 
 /// Calls the IPAM plugin first, then compares links, addresses, routes, sysctls and elements.
@@ -44,7 +46,7 @@ pub fn check<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Resul
         sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
     };
     let differences = check.differences()?;
-    if differences.0.is_empty() {
+    if differences.is_empty() {
         return Ok(());
     }
     bail!(
@@ -130,9 +132,9 @@ impl<T: Topology> Check<'_, T> {
             format!("{name} is {state}")
         });
         found.compare_mac(link, self.reported);
-        found.0.extend(self.other_sandbox());
+        found.extend(self.other_sandbox());
         let addressing = &desired.container.addressing;
-        found.0.extend(self.sandbox.differences(link, addressing)?);
+        found.extend(self.sandbox.differences(link, addressing)?);
         Ok(())
     }
 
@@ -182,7 +184,7 @@ impl<T: Topology> Check<'_, T> {
             owner: &owner,
         };
         let protections = desired.guard.protections(&subject)?;
-        found.0.extend(guard::differences(&protections)?);
+        found.extend(guard::differences(&protections)?);
         Ok(())
     }
 
@@ -222,54 +224,4 @@ impl<T: Topology> Check<'_, T> {
 fn inode(namespace: &Path) -> Option<(u64, u64)> {
     let file = fs::metadata(namespace).ok()?;
     Some((file.dev(), file.ino()))
-}
-
-/// What CHECK found to differ, in words.
-#[derive(Debug, Default)]
-pub struct Differences(Vec<String>);
-
-impl Differences {
-    /// Adds one.
-    pub fn add(&mut self, difference: String) {
-        self.0.push(difference);
-    }
-
-    /// Adds `difference` unless the condition holds.
-    pub fn unless(&mut self, holds: bool, difference: impl FnOnce() -> String) {
-        if !holds {
-            self.add(difference());
-        }
-    }
-
-    /// Compares a sysctl with 1. One that does not exist is no difference: ADD could not set it.
-    ///
-    /// # Errors
-    /// It exists and cannot be read.
-    pub fn compare_enabled(&mut self, sysctl: &Sysctl) -> anyhow::Result<()> {
-        match sysctl.read() {
-            Ok(value) => self.unless(value == "1", || {
-                format!("sysctl {} is {value}, not 1", sysctl.key())
-            }),
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
-    }
-
-    /// All of them in one line.
-    pub(crate) fn join(&self) -> String {
-        self.0.join("; ")
-    }
-
-    fn compare_mac(&mut self, link: &Link, reported: Option<&Interface>) {
-        let Some(reported) = reported else {
-            self.add(format!("prevResult does not mention {}", link.name));
-            return;
-        };
-        let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
-        let reported = reported.mac.as_deref().unwrap_or(&mac);
-        self.unless(reported.eq_ignore_ascii_case(&mac), || {
-            format!("{} has MAC {mac}, not {reported}", link.name)
-        });
-    }
 }

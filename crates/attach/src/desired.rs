@@ -6,7 +6,7 @@ use netlink::{Connection, Dad, Link, LinkChange, MacAddress, PortVlans, Request,
 
 use crate::MAX_PORTS;
 use crate::addressing::{Addressing, Gateway};
-use crate::check::Differences;
+use crate::differences::Differences;
 use crate::guard::Guard;
 
 /// What an interface plugin connects sandboxes to.

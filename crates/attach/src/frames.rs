@@ -8,7 +8,7 @@ use nft::{
     Value,
 };
 
-use crate::guard::Subject;
+use crate::protection::Subject;
 
 /// Returns the port with the only MAC that may send through it.
 pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {

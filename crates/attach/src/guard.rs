@@ -7,10 +7,11 @@ use std::os::fd::OwnedFd;
 
 use cni::result::IpConfig;
 use cni::{Error, note};
-use netlink::{Link, MacAddress, Removal};
-use nft::{Change, Connection, Element, Table, Updated};
+use netlink::Removal;
+use nft::{Change, Connection, Updated};
 
 use crate::masquerade::Masquerade;
+use crate::protection::{Protection, Subject};
 use crate::{frames, masquerade};
 
 /// What guards a pair in `nf_tables`, as the network asks for it.
@@ -31,30 +32,6 @@ pub enum MacCheck {
     None,
     /// `macspoofchk`: they are dropped on ingress of the bridge.
     Drop,
-}
-
-/// Elements of an attachment in one table.
-#[derive(Debug)]
-pub(crate) struct Protection {
-    /// The table as it shall be.
-    pub table: Table,
-    /// Elements of its sets.
-    pub elements: Vec<Element>,
-}
-
-/// The attachment that elements are made for.
-#[derive(Debug)]
-pub(crate) struct Subject<'a> {
-    /// The bridge, if the host's end is a port of one.
-    pub bridge: Option<&'a Link>,
-    /// The host's end, by its name.
-    pub port: &'a str,
-    /// The MAC of the container's end.
-    pub mac: MacAddress,
-    /// The container's addresses.
-    pub ips: &'a [IpConfig],
-    /// [`cni::Attachment::owner`].
-    pub owner: &'a str,
 }
 
 impl Guard {

@@ -12,6 +12,7 @@ mod addressing;
 mod check;
 mod del;
 mod desired;
+mod differences;
 mod frames;
 mod gateway;
 mod gc;
@@ -20,6 +21,7 @@ mod keys;
 mod masquerade;
 mod mtu;
 mod names;
+mod protection;
 mod reload;
 mod rollback;
 mod sandbox;
@@ -31,12 +33,13 @@ use detach::Task;
 
 pub use add::add;
 pub use addressing::{Addressing, Gateway};
-pub use check::{Differences, check};
+pub use check::check;
 pub use del::{del, forward};
 pub use desired::{
     Container, ContainerLink, Desired, HostSide, OtherAddress, Port, PortVlanSet, Topology,
     no_port_left,
 };
+pub use differences::Differences;
 pub use frames::BRIDGE_NF_CALL;
 pub use gc::gc;
 pub use guard::{Guard, MacCheck};

@@ -10,8 +10,8 @@ use nft::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::guard::{Protection, Subject};
 use crate::keys::Backend;
+use crate::protection::{Protection, Subject};
 
 /// Scope and method of masquerading.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,10 +8,11 @@ use netns::Netns;
 use nft::Updated;
 
 use crate::addressing::Addressing;
-use crate::check::Differences;
 use crate::desired::Topology;
-use crate::guard::{self, Subject};
+use crate::differences::Differences;
+use crate::guard;
 use crate::names;
+use crate::protection::Subject;
 use crate::sandbox::Sandbox;
 
 /// Restores the pair's elements; existing elements stay untouched. The IPAM plugin has no firewall

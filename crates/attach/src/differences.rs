@@ -1,0 +1,64 @@
+//! What CHECK found to differ.
+
+use cni::result::Interface;
+use netlink::Link;
+use netns::Sysctl;
+
+/// What CHECK found to differ, in words.
+#[derive(Debug, Default)]
+pub struct Differences(Vec<String>);
+
+impl Differences {
+    /// Adds one.
+    pub fn add(&mut self, difference: String) {
+        self.0.push(difference);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds all of `differences`.
+    pub(crate) fn extend(&mut self, differences: impl IntoIterator<Item = String>) {
+        self.0.extend(differences);
+    }
+
+    /// Adds `difference` unless the condition holds.
+    pub fn unless(&mut self, holds: bool, difference: impl FnOnce() -> String) {
+        if !holds {
+            self.add(difference());
+        }
+    }
+
+    /// Compares a sysctl with 1. One that does not exist is no difference: ADD could not set it.
+    ///
+    /// # Errors
+    /// It exists and cannot be read.
+    pub fn compare_enabled(&mut self, sysctl: &Sysctl) -> anyhow::Result<()> {
+        match sysctl.read() {
+            Ok(value) => self.unless(value == "1", || {
+                format!("sysctl {} is {value}, not 1", sysctl.key())
+            }),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// All of them in one line.
+    pub(crate) fn join(&self) -> String {
+        self.0.join("; ")
+    }
+
+    pub(crate) fn compare_mac(&mut self, link: &Link, reported: Option<&Interface>) {
+        let Some(reported) = reported else {
+            self.add(format!("prevResult does not mention {}", link.name));
+            return;
+        };
+        let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+        let reported = reported.mac.as_deref().unwrap_or(&mac);
+        self.unless(reported.eq_ignore_ascii_case(&mac), || {
+            format!("{} has MAC {mac}, not {reported}", link.name)
+        });
+    }
+}
