@@ -41,7 +41,7 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
     if config.port_mode == PortMode::Promiscuous && !link.is_promiscuous {
         changes.push(LinkChange::Promiscuous);
     }
-    let requests = changes
+    let requests: Vec<_> = changes
         .iter()
         .map(|change| Request::change_link(name, change))
         .collect();

@@ -57,8 +57,8 @@ impl Connection {
     /// # Errors
     /// The first refusal. The kernel carries out the other requests all the same: they are not a
     /// transaction.
-    pub fn execute(&self, requests: Vec<Request>) -> Result<(), Error> {
-        self.transport.execute(requests).map(drop)
+    pub fn execute(&self, requests: impl AsRef<[Request]>) -> Result<(), Error> {
+        self.transport.execute(requests.as_ref()).map(drop)
     }
 
     pub(crate) fn all(&self, operation: &str, message: Message) -> Result<Vec<Message>, Error> {
@@ -67,7 +67,7 @@ impl Connection {
 
     /// Returns all of the kernel's answers to one request.
     pub(crate) fn answers(&self, request: Request) -> Result<Vec<Message>, Error> {
-        let replies = self.transport.execute(vec![request])?;
+        let replies = self.transport.execute(&[request])?;
         Ok(replies.into_iter().flatten().collect())
     }
 }

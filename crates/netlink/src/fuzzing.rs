@@ -1,6 +1,5 @@
 //! The entry of the fuzz target `netlink_reply`.
 
-use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::link::LinkMessage;
 use nix::libc::{RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNETCONF, RTM_NEWROUTE, RTM_NEWTFILTER};
 
@@ -8,18 +7,20 @@ use crate::address::Address;
 use crate::filter::HeldFilter;
 use crate::forwarding::Netconf;
 use crate::link::Link;
+use crate::message::Message;
 use crate::qdisc::Qdisc;
 use crate::route::Route;
-use crate::transport;
+use crate::socket::{self, Content};
 use crate::vlan::PortVlans;
 
 /// Reads `bytes` as a reply of the kernel about each kind of object.
 pub fn read_reply(bytes: &[u8]) {
-    transport::extended_message(bytes);
-    for message in transport::parse(bytes).unwrap_or_default() {
-        let NetlinkPayload::InnerMessage(message) = message.payload else {
+    socket::extended_message(bytes);
+    for received in socket::parse(bytes).unwrap_or_default() {
+        let Content::Object(body) = received.content else {
             continue;
         };
+        let message = Message::received(received.header.kind, body);
         message.subject();
         Link::from_answer(&message);
         let port = message.read::<LinkMessage>(RTM_NEWLINK);

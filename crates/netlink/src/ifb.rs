@@ -45,6 +45,6 @@ impl Connection {
             NLM_F_CREATE | NLM_F_EXCL,
         );
         let requests = vec![create, link_named(ifb.name)];
-        first_link(operation, &self.transport.execute(requests)?)
+        first_link(operation, &self.transport.execute(&requests)?)
     }
 }

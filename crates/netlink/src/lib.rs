@@ -5,7 +5,7 @@
 //! kernel has answered. A [`Monitor`] waits for slower changes by event and with a deadline.
 //!
 //! This crate does not know containers or attachments and makes no decisions. It reports the
-//! kernel's state and carries out requests.
+//! kernel's state and carries out requests. Its [`Socket`] serves other netlink families, too.
 
 mod address;
 mod bucket;
@@ -30,6 +30,7 @@ mod qdisc;
 mod removal;
 mod request;
 mod route;
+mod socket;
 mod stand_in;
 mod transport;
 mod veth;
@@ -52,6 +53,7 @@ pub use qdisc::{Discipline, Handle, Place, Qdisc};
 pub use removal::{Removal, finish};
 pub use request::Request;
 pub use route::{DiscardingRoute, NewRoute, Route};
+pub use socket::{Content, Datagram, Header, Protocol, Received, Refusal, Silence, Socket};
 pub use stand_in::StandIn;
 pub use veth::{VethEnd, VethPair};
 pub use vlan::{PortVlans, Tagging, VlanLink};

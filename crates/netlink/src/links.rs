@@ -21,7 +21,7 @@ impl Connection {
     pub fn link(&self, name: &str) -> Result<Link, Error> {
         let request = link_named(name);
         let operation = request.operation.clone();
-        first_link(operation, &self.transport.execute(vec![request])?)
+        first_link(operation, &self.transport.execute(&[request])?)
     }
 
     /// Returns the link called `name`, or `None` if it does not exist.
@@ -54,9 +54,9 @@ impl Connection {
         &self,
         names: impl IntoIterator<Item = &'n str>,
     ) -> Result<Vec<Link>, Error> {
-        let requests = names.into_iter().map(link_named).collect();
+        let requests: Vec<_> = names.into_iter().map(link_named).collect();
         let mut links = Vec::new();
-        for outcome in self.transport.outcomes(requests)? {
+        for outcome in self.transport.outcomes(&requests)? {
             match outcome {
                 Err(error) if error.is_not_found() => {}
                 answers => links.extend(answers?.iter().filter_map(Link::from_answer)),
@@ -75,7 +75,7 @@ impl Connection {
         requests.push(link_named(name));
         first_link(
             format!("read link {name}"),
-            &self.transport.execute(requests)?,
+            &self.transport.execute(&requests)?,
         )
     }
 
@@ -169,7 +169,7 @@ impl Connection {
 
     fn one_link(&self, operation: String, message: LinkMessage) -> Result<Link, Error> {
         let request = read_link(operation.clone(), message);
-        first_link(operation, &self.transport.execute(vec![request])?)
+        first_link(operation, &self.transport.execute(&[request])?)
     }
 }
 

@@ -85,7 +85,7 @@ impl Connection {
     ) -> Result<Vec<Route>, Error> {
         let is_default = |answer: &Message| answer.destination_length() == Some(0);
         let lists = families.into_iter().map(|it| list(it).keeping(is_default));
-        let replies = self.transport.execute(lists.collect())?;
+        let replies = self.transport.execute(&lists.collect::<Vec<_>>())?;
         let routes = replies
             .iter()
             .flatten()
@@ -100,7 +100,7 @@ impl Connection {
             request(*to, &message)
         };
         let lookups = addresses.iter().map(matching);
-        self.transport.outcomes(lookups.collect())
+        self.transport.outcomes(&lookups.collect::<Vec<_>>())
     }
 
     fn route_to(&self, address: IpAddr) -> Result<Option<RouteMessage>, Error> {

@@ -3,11 +3,7 @@
 //! netlink-packet-route's enum of all rtnetlink messages would link code that parses neighbours,
 //! rules and statistics.
 
-use std::convert::Infallible;
-
-use netlink_packet_core::{
-    Emitable, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable, Parseable,
-};
+use netlink_packet_core::{Emitable, Parseable};
 use netlink_packet_route::AddressFamily;
 
 /// A message without its header.
@@ -23,6 +19,16 @@ impl Message {
         let mut body = vec![0; content.buffer_len()];
         content.emit(&mut body);
         Self { kind, body }
+    }
+
+    /// Takes a message of this type from the socket.
+    pub fn received(kind: u16, body: Vec<u8>) -> Self {
+        Self { kind, body }
+    }
+
+    /// Returns the content as it is sent.
+    pub fn body(&self) -> &[u8] {
+        &self.body
     }
 
     /// Parses the content if the message is of this type. Returns `None` for another type and for
@@ -49,30 +55,5 @@ impl Message {
     pub fn subject(&self) -> Option<(AddressFamily, u32)> {
         let [family, _, _, _, a, b, c, d] = *self.body.first_chunk()?;
         Some((family.into(), u32::from_ne_bytes([a, b, c, d])))
-    }
-}
-
-impl NetlinkSerializable for Message {
-    fn message_type(&self) -> u16 {
-        self.kind
-    }
-
-    fn buffer_len(&self) -> usize {
-        self.body.len()
-    }
-
-    fn serialize(&self, buffer: &mut [u8]) {
-        buffer.copy_from_slice(&self.body);
-    }
-}
-
-impl NetlinkDeserializable for Message {
-    type Error = Infallible;
-
-    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
-        Ok(Self {
-            kind: header.message_type,
-            body: payload.to_vec(),
-        })
     }
 }

@@ -24,7 +24,7 @@ impl Connection {
         message.attributes.push(NsidAttribute::Fd(file));
         let message = Message::new(RTM_GETNSID, &message);
         let request = Request::new("read a namespace's number".to_owned(), message, 0);
-        let replies = self.transport.execute(vec![request])?;
+        let replies = self.transport.execute(&[request])?;
         let replies = replies.iter().flatten();
         let mut replies = replies.filter_map(|reply| reply.read::<NsidMessage>(RTM_NEWNSID));
         Ok(replies.find_map(|reply| reply.attributes.iter().find_map(nsid)))

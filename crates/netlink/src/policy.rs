@@ -6,7 +6,6 @@
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{DecodeError, Emitable, NLM_F_CREATE, NLM_F_EXCL, Parseable};
-use netlink_sys::protocols::NETLINK_XFRM;
 use nix::errno::Errno;
 use nix::libc::{AF_INET, AF_INET6};
 
@@ -14,6 +13,7 @@ use crate::error::Error;
 use crate::filter::{Packets, words};
 use crate::message::Message;
 use crate::request::Request;
+use crate::socket::Protocol;
 use crate::transport::Transport;
 
 /// A netlink socket for policies; it belongs to the namespace in which it was opened.
@@ -28,7 +28,7 @@ impl Policies {
     /// # Errors
     /// [`Error::Open`].
     pub fn open() -> Result<Option<Self>, Error> {
-        match Transport::of(NETLINK_XFRM, &[]) {
+        match Transport::of(Protocol::Xfrm, &[]) {
             Ok(transport) => Ok(Some(Self { transport })),
             Err(Error::Open { source })
                 if source.raw_os_error() == Some(Errno::EPROTONOSUPPORT as i32) =>
@@ -50,7 +50,7 @@ impl Policies {
             let operation = format!("block {packets}");
             Request::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
         });
-        for outcome in self.transport.outcomes(requests.collect())? {
+        for outcome in self.transport.outcomes(&requests.collect::<Vec<_>>())? {
             match outcome {
                 Err(error) if error.is_already_exists() => {}
                 outcome => drop(outcome?),
@@ -68,7 +68,7 @@ impl Policies {
         for packets in packets {
             let message = Message::new(GET_POLICY, &Id(*packets));
             let request = Request::new(format!("read the policy {packets}"), message, 0);
-            let is_blocked = match self.transport.execute(vec![request]) {
+            let is_blocked = match self.transport.execute(&[request]) {
                 Err(error) if error.is_not_found() => false,
                 replies => {
                     let replies = replies?;

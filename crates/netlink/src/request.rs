@@ -2,25 +2,25 @@
 //!
 //! The modules of the objects build them.
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 
 use crate::error::Error;
 use crate::message::Message;
+use crate::socket::{Datagram, Header, Refusal};
 
 /// A request, to be sent alone or with others by [`crate::Connection::execute`].
 #[derive(Debug, Clone)]
 pub struct Request {
     pub(crate) operation: String,
-    pub(crate) message: NetlinkMessage<Message>,
+    message: Message,
+    flags: u16,
     keeps: Option<fn(&Message) -> bool>,
 }
 
 impl Request {
     /// Returns whether the kernel answers with a list of messages.
     pub(crate) fn asks_for_list(&self) -> bool {
-        self.message.header.flags & NLM_F_DUMP == NLM_F_DUMP
+        self.flags & NLM_F_DUMP == NLM_F_DUMP
     }
 
     pub(crate) fn unanswered(&self, reason: &'static str) -> Error {
@@ -28,6 +28,23 @@ impl Request {
             operation: self.operation.clone(),
             reason,
         }
+    }
+
+    pub(crate) fn refused(&self, Refusal { errno, message }: Refusal) -> Error {
+        Error::Refused {
+            operation: self.operation.clone(),
+            errno,
+            message,
+        }
+    }
+
+    pub(crate) fn append_to(&self, datagram: &mut Datagram, number: u32) {
+        let header = Header {
+            kind: self.message.kind(),
+            flags: self.flags,
+            number,
+        };
+        datagram.add(header, self.message.body());
     }
 
     pub(crate) fn change(operation: String, message: Message, flags: u16) -> Self {
@@ -39,12 +56,10 @@ impl Request {
     }
 
     pub(crate) fn new(operation: String, message: Message, flags: u16) -> Self {
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags;
-        let message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         Self {
             operation,
             message,
+            flags,
             keeps: None,
         }
     }

@@ -125,7 +125,7 @@ impl Connection {
             };
             Request::read_all("read routes", Message::new(RTM_GETROUTE, &message))
         });
-        let replies = self.transport.execute(requests.into())?;
+        let replies = self.transport.execute(&requests)?;
         let routes = replies.iter().flatten();
         let routes = routes.filter_map(|it| it.read(RTM_NEWROUTE));
         Ok(routes.filter_map(|it| read(&it)).collect())

@@ -66,7 +66,7 @@ impl Connection {
             master.header.index = index;
             read_link(operation.clone(), master)
         }));
-        let replies = self.transport.execute(requests)?;
+        let replies = self.transport.execute(&requests)?;
         let mut links = replies.iter().flatten().filter_map(Link::from_answer);
         match (links.next(), links.next()) {
             (Some(port), master) if master.is_some() == pair.master.is_some() => Ok((port, master)),

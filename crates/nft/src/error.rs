@@ -2,6 +2,7 @@
 
 use std::io;
 
+use netlink::Refusal;
 use nix::errno::Errno;
 
 /// A failed operation and its object.
@@ -18,12 +19,14 @@ pub enum Error {
         source: io::Error,
     },
     /// The kernel refused a message; it carried out nothing of the transaction.
-    #[error("{operation}: {}", reason(*errno))]
+    #[error("{operation}: {}{}", reason(*errno), extended(message.as_ref()))]
     Refused {
         /// The operation and its object: `add rule to chain output`.
         operation: String,
         /// The kernel's error number.
         errno: Errno,
+        /// The kernel's message, if it sent one (extended acknowledgement).
+        message: Option<String>,
     },
     /// The kernel lacks a feature.
     #[error(
@@ -55,6 +58,14 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn refused(operation: String, Refusal { errno, message }: Refusal) -> Self {
+        Self::Refused {
+            operation,
+            errno,
+            message,
+        }
+    }
+
     pub(crate) fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { errno, .. } => Some(*errno),
@@ -91,4 +102,10 @@ fn reason(errno: Errno) -> String {
         _ => "",
     };
     errno.desc().to_lowercase() + advice
+}
+
+fn extended(message: Option<&String>) -> String {
+    message
+        .map(|message| format!(" ({message})"))
+        .unwrap_or_default()
 }

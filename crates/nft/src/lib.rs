@@ -21,6 +21,7 @@ mod elements;
 mod error;
 mod expression;
 mod field;
+mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod held;

@@ -1,6 +1,9 @@
 //! Converts descriptions to messages, each with the words of its error message.
 
-use netlink_packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
+use netlink::Refusal;
+use netlink_packet_core::{
+    DefaultNla, NLA_F_NESTED, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NetlinkSerializable as _,
+};
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, GenMessage, Hook as HookAttribute, ListAttribute,
     NfTablesMessage, RuleAttribute, RuleMessage, SetAttribute, SetElementAttribute, SetElementList,
@@ -12,6 +15,7 @@ use nix::errno::Errno;
 
 use crate::element::{Element, comment};
 use crate::error::Error;
+use crate::frame::Frame;
 use crate::limit::Limit;
 use crate::register::u32_of;
 use crate::rule::Rule;
@@ -35,16 +39,28 @@ pub(crate) struct Operation {
     needs: Vec<&'static str>,
 }
 
+impl From<Message> for Frame {
+    fn from(message: Message) -> Self {
+        let mut body = vec![0; message.inner.buffer_len()];
+        message.inner.serialize(&mut body);
+        Self {
+            kind: message.inner.message_type(),
+            flags: message.flags,
+            body,
+        }
+    }
+}
+
 impl Operation {
-    pub fn refused(self, errno: Errno) -> Error {
+    pub fn refused(self, refusal: Refusal) -> Error {
         let operation = self.what;
-        let is_unknown = match errno {
+        let is_unknown = match refusal.errno {
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT => !self.needs.is_empty(),
             Errno::EINVAL => self.needs == [NF_TABLES],
             _ => false,
         };
         if !is_unknown {
-            return Error::Refused { operation, errno };
+            return Error::refused(operation, refusal);
         }
         let option = self.needs.join(" or ");
         Error::Unsupported { operation, option }
@@ -58,6 +74,11 @@ pub(crate) fn batch_begin(generation: u32) -> Message {
         message_type: BATCH_BEGIN,
         attributes: vec![expected],
     })
+}
+
+/// Begins a transaction for rules of any generation.
+pub(crate) fn batch_begin_of_any() -> Message {
+    control(ControlMessage::BatchBegin)
 }
 
 pub(crate) fn batch_end() -> Message {

@@ -1,10 +1,6 @@
 //! Messages in the kernel's own form, which another namespace accepts again.
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
-use nix::errno::Errno;
-
-use crate::error::Error;
-use crate::socket::NetfilterSocket;
+use crate::frame::Frame;
 
 /// A message of `nf_tables`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,67 +39,19 @@ impl RawMessage {
         Self::new(kind, self.family, attributes)
     }
 
-    fn append_to(&self, bytes: &mut Vec<u8>, sequence: u32, flags: u16) {
-        let kind = SUBSYSTEM << 8 | u16::from(self.kind);
-        let header = [self.family, 0, 0, 0];
-        append(bytes, (kind, flags, sequence), &[&header, &self.attributes]);
-    }
-}
-
-impl NetfilterSocket {
-    /// Requests all objects that match `message`.
-    pub fn dump_raw(&self, message: &RawMessage, what: &str) -> Result<Vec<RawMessage>, Error> {
-        let number = self.number(1);
-        let mut bytes = Vec::new();
-        message.append_to(&mut bytes, number, NLM_F_REQUEST | NLM_F_DUMP);
-        self.send(&bytes)?;
-        let mut messages = Vec::new();
-        loop {
-            let bytes = self.receive_bytes()?;
-            for answer in split(&bytes)? {
-                if answer.sequence_number() != number {
-                    continue;
-                }
-                match answer.message_type() {
-                    DONE => return Ok(messages),
-                    ERROR => {
-                        let code = answer.payload().first_chunk().copied();
-                        let errno = Errno::from_raw(-i32::from_ne_bytes(code.unwrap_or_default()));
-                        let operation = format!("read {what}");
-                        return Err(Error::Refused { operation, errno });
-                    }
-                    kind => messages.extend(read(kind, answer.payload())),
-                }
-            }
-        }
+    /// Parses a message; `None` if it is not of `nf_tables`.
+    pub fn read(kind: u16, body: &[u8]) -> Option<Self> {
+        let [high, low] = kind.to_be_bytes();
+        let ([family, ..], attributes) = body.split_first_chunk::<4>()?;
+        (u16::from(high) == SUBSYSTEM).then(|| Self::new(low, *family, attributes.to_owned()))
     }
 
-    /// Sends `messages`, which all create objects, as one transaction.
-    pub fn commit_raw(&self, messages: &[RawMessage], what: &str) -> Result<(), Error> {
-        let Some(last) = messages.len().checked_sub(1) else {
-            return Ok(());
-        };
-        let first = self.number(messages.len() + 2);
-        let mut bytes = Vec::new();
-        let frame = [0, 0, 0, SUBSYSTEM.to_le_bytes()[0]];
-        append(&mut bytes, (BATCH_BEGIN, NLM_F_REQUEST, first), &[&frame]);
-        let mut number = first;
-        for (place, message) in messages.iter().enumerate() {
-            number += 1;
-            let acknowledge = if place == last { NLM_F_ACK } else { 0 };
-            message.append_to(&mut bytes, number, NLM_F_REQUEST | CREATE | acknowledge);
+    pub fn to_frame(&self) -> Frame {
+        Frame {
+            kind: SUBSYSTEM << 8 | u16::from(self.kind),
+            flags: 0,
+            body: [&[self.family, 0, 0, 0], self.attributes.as_slice()].concat(),
         }
-        append(
-            &mut bytes,
-            (BATCH_END, NLM_F_REQUEST, number + 1),
-            &[&frame],
-        );
-        self.send(&bytes)?;
-        self.expect_success(first..number + 1, |place| {
-            let message = place.checked_sub(1).and_then(|it| messages.get(it));
-            let of = message.map(|it| format!(" of table {}", it.text(1)));
-            format!("{what}{}", of.unwrap_or_default())
-        })
     }
 }
 
@@ -158,58 +106,8 @@ pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
 }
 
-/// Splits a datagram into messages.
-pub(crate) fn split(bytes: &[u8]) -> Result<Vec<NetlinkBuffer<&[u8]>>, Error> {
-    let mut messages = Vec::new();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let unreadable = |error: netlink_packet_core::DecodeError| Error::Unreadable {
-            reason: error.to_string(),
-        };
-        let buffer = NetlinkBuffer::new_checked(rest).map_err(unreadable)?;
-        let length = (buffer.length() as usize).next_multiple_of(4);
-        messages.push(buffer);
-        rest = rest.get(length..).unwrap_or_default();
-    }
-    Ok(messages)
-}
-
-/// Parses a message; `None` if it is not of `nf_tables`.
-pub(crate) fn read(kind: u16, payload: &[u8]) -> Option<RawMessage> {
-    let [low, high] = kind.to_be_bytes();
-    let ([family, ..], attributes) = payload.split_first_chunk::<4>()?;
-    (u16::from(low) == SUBSYSTEM).then(|| RawMessage::new(high, *family, attributes.to_owned()))
-}
-
-/// Appends a netlink message with this header, aligned.
-fn append(bytes: &mut Vec<u8>, (kind, flags, number): (u16, u16, u32), parts: &[&[u8]]) {
-    let body: usize = parts.iter().map(|it| it.len()).sum();
-    let length = u32::try_from(HEADER + body).unwrap_or(u32::MAX);
-    bytes.extend(length.to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(flags.to_ne_bytes());
-    bytes.extend(number.to_ne_bytes());
-    bytes.extend([0; 4]);
-    bytes.extend(parts.concat());
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-}
-
-/// Size of `struct nlmsghdr` in bytes.
-const HEADER: usize = 16;
-
 /// `NFNL_SUBSYS_NFTABLES`
 const SUBSYSTEM: u16 = 10;
-
-/// `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`
-const BATCH_BEGIN: u16 = 16;
-const BATCH_END: u16 = 17;
-
-/// `NLM_F_CREATE | NLM_F_APPEND`
-const CREATE: u16 = 0x0c00;
-
-/// `NLMSG_ERROR` and `NLMSG_DONE`
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
 
 /// `NLA_TYPE_MASK` and `NLA_F_NESTED`
 const KIND: u16 = 0x3fff;

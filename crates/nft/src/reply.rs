@@ -1,12 +1,14 @@
 //! Parses the kernel's answers.
 
 use netlink_packet_core::{
-    DecodeError, DefaultNla, NetlinkDeserializable, NetlinkHeader, NlasIterator, Parseable as _,
+    DecodeError, DefaultNla, NetlinkDeserializable as _, NetlinkHeader, NlasIterator,
+    Parseable as _,
 };
 use netlink_packet_netfilter::nftables::{ListAttribute, SetElementAttribute};
 use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner};
 
 use crate::element::comment_of;
+use crate::error::Error;
 use crate::limit::ELEMENT_EXPRESSION;
 
 /// A message from the kernel.
@@ -20,18 +22,27 @@ pub(crate) enum Reply {
     Other(NetfilterMessageInner),
 }
 
-impl NetlinkDeserializable for Reply {
-    type Error = DecodeError;
+impl Reply {
+    /// Reads a message of this type.
+    pub fn read(kind: u16, payload: &[u8]) -> Result<Self, Error> {
+        Self::decode(kind, payload).map_err(|error| Error::Unreadable {
+            reason: error.to_string(),
+        })
+    }
 
-    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
-        match header.message_type {
+    fn decode(kind: u16, payload: &[u8]) -> Result<Self, DecodeError> {
+        match kind {
             NEW_ELEMENTS => elements(payload).map(Self::Elements),
             NEW_RULE => {
                 let attributes = payload.get(HEADER..).unwrap_or_default();
                 comment_of_rule(attributes).map(Self::Rule)
             }
-            _ => NetfilterMessage::deserialize(header, payload)
-                .map(|message| Self::Other(message.inner)),
+            _ => {
+                let mut header = NetlinkHeader::default();
+                header.message_type = kind;
+                let message = NetfilterMessage::deserialize(&header, payload)?;
+                Ok(Self::Other(message.inner))
+            }
         }
     }
 }

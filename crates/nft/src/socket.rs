@@ -1,26 +1,23 @@
-//! The socket: transactions and requests, each with its answer.
+//! Transactions and requests, each with its answer.
 
-use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload,
-    Parseable as _,
-};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use netlink::{Content, Datagram, Protocol, Received, Refusal, Silence, Socket};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use nix::errno::Errno;
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
 
 use crate::error::Error;
-use crate::message::{self, Message};
+use crate::frame::Frame;
+use crate::message::{self, Message, Operation};
+use crate::raw::RawMessage;
 use crate::reply::Reply;
 
-/// A netlink socket; it belongs to the namespace in which it was opened.
+/// A netlink socket for `nf_tables` and tracked connections.
 pub(crate) struct NetfilterSocket {
     socket: Socket,
-    next: Cell<u32>,
 }
 
 /// Outcome of a transaction.
@@ -32,41 +29,34 @@ pub(crate) enum Committed {
     Outdated,
 }
 
-type Answer = NetlinkMessage<Reply>;
-
 impl NetfilterSocket {
     pub fn open() -> Result<Self, Error> {
-        let open = || {
-            let mut socket = Socket::new(NETLINK_NETFILTER)?;
-            socket.bind_auto()?;
-            socket.connect(&SocketAddr::new(0, 0))?;
-            socket.set_cap_ack(true)?;
-            Ok(socket)
-        };
-        let socket = open().map_err(|source| Error::Socket {
-            action: "open a netfilter socket",
-            source,
-        })?;
-        let next = Cell::new(1);
-        Ok(Self { socket, next })
+        Self::to("open a netfilter socket", &[])
     }
 
-    /// Opens a non-blocking socket that listens to this multicast group.
+    /// Opens a socket that listens to this multicast group.
     pub fn listening(group: u32) -> Result<Self, Error> {
-        let socket = Self::open()?;
-        let listen = || -> io::Result<()> {
-            // The kernel drops messages that do not fit.
-            setsockopt(&socket.socket, RcvBufForce, &ROOM)
-                .or_else(|_| setsockopt(&socket.socket, RcvBuf, &ROOM))?;
-            socket.socket.add_membership(group)?;
-            socket.socket.set_non_blocking(true)
-        };
-        let listen = listen();
-        listen.map_err(|source| Error::Socket {
-            action: "listen to a netfilter socket",
+        Self::to(LISTEN, &[group])
+    }
+
+    /// Makes room for messages between two reads.
+    pub fn make_room(&self) -> Result<(), Error> {
+        let made = self.socket.make_room(ROOM);
+        made.map_err(|source| Error::Socket {
+            action: LISTEN,
             source,
-        })?;
-        Ok(socket)
+        })
+    }
+
+    /// Returns the next message of the multicast group.
+    pub fn report(&self, patience: Duration) -> Result<Received, Silence> {
+        self.socket.receive(patience)
+    }
+
+    fn to(action: &'static str, groups: &[u32]) -> Result<Self, Error> {
+        let socket = Socket::open(Protocol::Netfilter, groups);
+        let socket = socket.map_err(|source| Error::Socket { action, source })?;
+        Ok(Self { socket })
     }
 
     pub fn handle(&self) -> Result<OwnedFd, Error> {
@@ -101,54 +91,88 @@ impl NetfilterSocket {
         generation: u32,
         end: Option<Message>,
     ) -> Result<Committed, Error> {
-        let mut operations: Vec<_> = messages.iter().map(|it| it.operation.clone()).collect();
-        let Some(last) = messages.len().checked_sub(1) else {
-            return Ok(Committed::Yes);
-        };
-        let first = self.number(messages.len() + 2);
-        let mut bytes = Vec::new();
-        append(&mut bytes, message::batch_begin(generation), first, 0);
-        for ((place, message), number) in messages.into_iter().enumerate().zip(first + 1..) {
-            // Refusals arrive without a request, the first one first; this answer arrives last.
-            let acknowledge = if place == last { NLM_F_ACK } else { 0 };
-            append(&mut bytes, message, number, acknowledge);
+        let mut operations: Vec<Operation> = Vec::with_capacity(messages.len() + 1);
+        let mut bodies = Vec::with_capacity(messages.len());
+        let begin = message::batch_begin(generation);
+        operations.push(begin.operation.clone());
+        for message in messages {
+            operations.push(message.operation.clone());
+            bodies.push(message.into());
         }
-        let past = first + 1 + count(operations.len());
-        if let Some(end) = end {
-            append(&mut bytes, end, past, 0);
-        }
-        self.send(&bytes)?;
-        match self.outcome(first..past) {
+        match self.batch(&begin.into(), bodies, end.map(Into::into)) {
             Ok(()) => Ok(Committed::Yes),
-            Err(Refusal::Socket(error)) => Err(error),
-            Err(Refusal::At(0, Errno::ERESTART)) => Ok(Committed::Outdated),
-            Err(Refusal::At(place, errno)) => {
-                operations.insert(0, message::batch_end().operation);
+            Err(Failure::Socket(error)) => Err(error),
+            Err(Failure::At(0, refusal)) if refusal.errno == Errno::ERESTART => {
+                Ok(Committed::Outdated)
+            }
+            Err(Failure::At(place, refusal)) => {
                 let operation = operations.into_iter().nth(place);
-                Err(operation.unwrap_or_default().refused(errno))
+                Err(operation.unwrap_or_default().refused(refusal))
             }
         }
     }
 
+    /// Sends `messages`, which all create objects, as one transaction.
+    pub fn commit_raw(&self, messages: &[RawMessage], what: &str) -> Result<(), Error> {
+        let bodies = messages
+            .iter()
+            .map(|it| it.to_frame().with(CREATE))
+            .collect();
+        let [begin, end] = [message::batch_begin_of_any(), message::batch_end()];
+        let committed = self.batch(&begin.into(), bodies, Some(end.into()));
+        committed.map_err(|failure| match failure {
+            Failure::Socket(error) => error,
+            Failure::At(place, refusal) => {
+                let message = place.checked_sub(1).and_then(|it| messages.get(it));
+                let of = message.map(|it| format!(" of table {}", it.text(1)));
+                Error::refused(format!("{what}{}", of.unwrap_or_default()), refusal)
+            }
+        })
+    }
+
+    /// Sends a transaction and waits for the answer to its last message or for the first refusal.
+    fn batch(
+        &self,
+        begin: &Frame,
+        messages: Vec<Frame>,
+        end: Option<Frame>,
+    ) -> Result<(), Failure> {
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let first = self.socket.numbers(messages.len() + 2);
+        let mut datagram = Datagram::default();
+        let (mut number, mut left) = (first, messages.len());
+        begin.append_to(&mut datagram, number);
+        for message in messages {
+            (number, left) = (number + 1, left - 1);
+            // Refusals arrive without a request, the first one first; this answer arrives last.
+            let acknowledge = if left == 0 { NLM_F_ACK } else { 0 };
+            message.with(acknowledge).append_to(&mut datagram, number);
+        }
+        let past = number + 1;
+        if let Some(end) = end {
+            end.append_to(&mut datagram, past);
+        }
+        self.send(&datagram)?;
+        self.outcome(&(first..past))
+    }
+
     /// Waits for the answer to the last of `numbers` or for the first refusal.
-    fn outcome(&self, numbers: std::ops::Range<u32>) -> Result<(), Refusal> {
+    fn outcome(&self, numbers: &Range<u32>) -> Result<(), Failure> {
         let mut refused = Ok(());
         loop {
-            for answer in self.receive()? {
-                let number = answer.header.sequence_number;
-                let NetlinkPayload::Error(error) = &answer.payload else {
-                    continue;
-                };
-                if !numbers.contains(&number) {
-                    continue;
+            let Received { header, content } = self.answer(numbers)?;
+            let place = header.number - numbers.start;
+            match content {
+                Content::Object(_) => continue,
+                Content::Refused(refusal) if refused.is_ok() => {
+                    refused = Err(Failure::At(place as usize, refusal));
                 }
-                let place = (number - numbers.start) as usize;
-                if error.code.is_some() && refused.is_ok() {
-                    refused = Err(Refusal::At(place, errno(error.raw_code())));
-                }
-                if place == 0 || number + 1 == numbers.end {
-                    return refused;
-                }
+                Content::Refused(_) | Content::End => {}
+            }
+            if place == 0 || header.number + 1 == numbers.end {
+                return refused;
             }
         }
     }
@@ -173,162 +197,102 @@ impl NetfilterSocket {
         message: Message,
         mut react: impl FnMut(Reply) -> Option<Message>,
     ) -> Result<(), Error> {
-        self.converse(message, NLM_F_DUMP, |reply| {
-            let Some(reaction) = react(reply) else {
+        let operation = message.operation.clone();
+        let question = Frame::from(message).with(NLM_F_DUMP);
+        let ended = self.converse(&question, |kind, body| {
+            let Some(reaction) = react(Reply::read(kind, body)?) else {
                 return Ok(());
             };
-            let mut bytes = Vec::new();
-            append(&mut bytes, reaction, self.number(1), 0);
-            self.send(&bytes)
-        })
+            let mut datagram = Datagram::default();
+            Frame::from(reaction).append_to(&mut datagram, self.socket.numbers(1));
+            self.send(&datagram)
+        })?;
+        ended.map_err(|refusal| operation.refused(refusal))
     }
 
     fn ask(&self, message: Message, flags: u16) -> Result<Vec<Reply>, Error> {
+        let operation = message.operation.clone();
+        let question = Frame::from(message).with(flags);
         let mut replies = Vec::new();
-        self.converse(message, flags, |reply| {
-            replies.push(reply);
+        let ended = self.converse(&question, |kind, body| {
+            replies.push(Reply::read(kind, body)?);
             Ok(())
         })?;
+        ended.map_err(|refusal| operation.refused(refusal))?;
         Ok(replies)
     }
 
-    /// Sends `message` and passes each reply to `hear` until the kernel ends the list.
+    /// Requests all objects that match `message`.
+    pub fn dump_raw(&self, message: &RawMessage, what: &str) -> Result<Vec<RawMessage>, Error> {
+        let question = message.to_frame().with(NLM_F_DUMP);
+        let mut messages = Vec::new();
+        let ended = self.converse(&question, |kind, body| {
+            messages.extend(RawMessage::read(kind, body));
+            Ok(())
+        })?;
+        ended.map_err(|refusal| Error::refused(format!("read {what}"), refusal))?;
+        Ok(messages)
+    }
+
+    /// Sends `question` and passes the type and content of each object to `hear` until the kernel
+    /// ends the answer. Lists of an interrupted dump are not repeated: a transaction compares the
+    /// generation of the rules that the caller read.
     fn converse(
         &self,
-        message: Message,
-        flags: u16,
-        mut hear: impl FnMut(Reply) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let operation = message.operation.clone();
-        let number = self.number(1);
-        let mut bytes = Vec::new();
-        append(&mut bytes, message, number, flags);
-        self.send(&bytes)?;
+        question: &Frame,
+        mut hear: impl FnMut(u16, &[u8]) -> Result<(), Error>,
+    ) -> Result<Result<(), Refusal>, Error> {
+        let number = self.socket.numbers(1);
+        let mut datagram = Datagram::default();
+        question.append_to(&mut datagram, number);
+        self.send(&datagram)?;
         loop {
-            for answer in self.receive()? {
-                if answer.header.sequence_number != number {
-                    continue;
-                }
-                match answer.payload {
-                    NetlinkPayload::InnerMessage(message) => hear(message)?,
-                    NetlinkPayload::Error(error) if error.code.is_some() => {
-                        return Err(operation.refused(errno(error.raw_code())));
-                    }
-                    NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(()),
-                    _ => {}
-                }
+            let Received { header, content } = self.answer(&(number..number + 1))?;
+            match content {
+                Content::Object(body) => hear(header.kind, &body)?,
+                Content::Refused(refusal) => return Ok(Err(refusal)),
+                Content::End => return Ok(Ok(())),
             }
         }
     }
 
-    /// Returns the first of `messages` unused sequence numbers. Numbers separate these answers from
-    /// unread ones of an earlier request.
-    pub(crate) fn number(&self, messages: usize) -> u32 {
-        let first = self.next.get();
-        self.next.set(first.wrapping_add(count(messages)));
-        first
-    }
-
-    pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Error> {
-        let send = || {
-            // A transaction is one datagram of any size.
-            if bytes.len() > SURELY_SENT {
-                let size = 2 * bytes.len();
-                setsockopt(&self.socket, SndBufForce, &size)
-                    .or_else(|_| setsockopt(&self.socket, SndBuf, &size))?;
-            }
-            self.socket.send(bytes, 0)
-        };
-        send().map(drop).map_err(|source| Error::Socket {
+    fn send(&self, datagram: &Datagram) -> Result<(), Error> {
+        self.socket.send(datagram).map_err(|source| Error::Socket {
             action: "send to the kernel",
             source,
         })
     }
 
-    /// Waits for the answer to the last of `numbers`; `operation` describes the message at a place
-    /// of the transaction.
-    pub(crate) fn expect_success(
-        &self,
-        numbers: std::ops::Range<u32>,
-        operation: impl FnOnce(usize) -> String,
-    ) -> Result<(), Error> {
-        self.outcome(numbers).map_err(|refusal| match refusal {
-            Refusal::Socket(error) => error,
-            Refusal::At(place, errno) => Error::Refused {
-                operation: operation(place),
-                errno,
-            },
-        })
-    }
-
-    /// Receives the next datagram.
-    pub(crate) fn receive_bytes(&self) -> Result<Vec<u8>, Error> {
-        let mut bytes = Vec::with_capacity(LONGEST_ANSWER);
-        let received = self.socket.recv(&mut bytes, 0);
-        received.map_err(|source| Error::Socket {
-            action: "receive from the kernel",
-            source,
-        })?;
-        Ok(bytes)
-    }
-
-    fn receive(&self) -> Result<Vec<Answer>, Error> {
-        let bytes = self.receive_bytes()?;
-        let mut answers = Vec::new();
-        let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
-            let invalid = |reason: String| Error::Unreadable { reason };
-            let buffer = NetlinkBuffer::new_checked(&rest).map_err(|it| invalid(it.to_string()))?;
-            let len = (buffer.length() as usize).next_multiple_of(4);
-            answers.push(NetlinkMessage::parse(&buffer).map_err(|it| invalid(it.to_string()))?);
-            rest = rest.get(len..).unwrap_or_default();
-        }
-        Ok(answers)
+    fn answer(&self, numbers: &Range<u32>) -> Result<Received, Error> {
+        let answer = self.socket.answer(numbers);
+        answer.map_err(|silence| unheard(silence.into()))
     }
 }
 
 /// The refused message by its place in the transaction (0 is the transaction itself), or a failed
 /// socket.
-enum Refusal {
-    At(usize, Errno),
+enum Failure {
+    At(usize, Refusal),
     Socket(Error),
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Socket(error)
     }
 }
 
-fn append(bytes: &mut Vec<u8>, message: Message, number: u32, flags: u16) {
-    let mut netlink = NetlinkMessage::from(message.inner);
-    netlink.header.flags = NLM_F_REQUEST | message.flags | flags;
-    netlink.header.sequence_number = number;
-    netlink.finalize();
-    let start = bytes.len();
-    bytes.resize(start + netlink.buffer_len().next_multiple_of(4), 0);
-    if let Some(place) = bytes.get_mut(start..) {
-        netlink.serialize(place);
+pub(crate) fn unheard(source: io::Error) -> Error {
+    Error::Socket {
+        action: "receive from the kernel",
+        source,
     }
 }
 
-fn errno(code: i32) -> Errno {
-    Errno::from_raw(code.saturating_neg())
-}
+/// `NLM_F_CREATE | NLM_F_APPEND`
+const CREATE: u16 = 0x0c00;
 
-/// Bytes, twice the size to which the kernel limits one datagram of a list (32 KiB:
-/// `netlink_recvmsg` in `net/netlink/af_netlink.c`). A smaller buffer splits a set into more
-/// datagrams, and for each one the kernel walks the set from its start.
-const LONGEST_ANSWER: usize = 64 << 10;
+const LISTEN: &str = "listen to a netfilter socket";
 
-/// Converts a count; no caller sends more than the limit.
-fn count(messages: usize) -> u32 {
-    u32::try_from(messages).unwrap_or(u32::MAX)
-}
-
-/// Bytes that any kernel's socket accepts at once.
-const SURELY_SENT: usize = 64 << 10;
-
-/// Receive buffer in bytes, for messages between two reads. The kernel counts some kilobytes per
-/// message.
+/// Receive buffer in bytes, for messages between two reads.
 const ROOM: usize = 16 << 20;

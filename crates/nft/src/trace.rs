@@ -2,7 +2,9 @@
 //! trace`.
 
 use std::fmt;
-use std::io::ErrorKind;
+use std::time::Duration;
+
+use netlink::{Content, Silence};
 
 use crate::connection::Connection;
 use crate::error::Error;
@@ -10,7 +12,7 @@ use crate::raw::{self, RawMessage, attribute, nested};
 use crate::ruleset::{
     CHAIN_HOOK, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_EXPRESSIONS, RulePlace, number,
 };
-use crate::socket::NetfilterSocket;
+use crate::socket::{NetfilterSocket, unheard};
 
 /// Receives the kernel's reports on packets of this namespace.
 pub struct Tracer {
@@ -43,6 +45,7 @@ impl Tracer {
     /// [`Error::Socket`]. Packets of a family that the kernel cannot mark are not traced.
     pub fn start(connection: &Connection, links: &[&str]) -> Result<Self, Error> {
         let socket = NetfilterSocket::listening(TRACES)?;
+        socket.make_room()?;
         let netdev = links.iter().map(|it| attribute(1, &zero_ended(it)));
         let netdev = nested(HOOK_LINKS, &netdev.collect::<Vec<_>>());
         for (family, hook, links) in [
@@ -65,22 +68,21 @@ impl Tracer {
     /// Returns the packets that ended since the last call, without waiting.
     ///
     /// # Errors
-    /// [`Error::Socket`]; [`Error::Unreadable`].
+    /// [`Error::Socket`].
     pub fn ended(&self) -> Result<Vec<Ended>, Error> {
         let mut ended = Vec::new();
         loop {
-            match self.socket.receive_bytes() {
-                Err(Error::Socket { source, .. }) if source.kind() == ErrorKind::WouldBlock => {
-                    return Ok(ended);
-                }
-                // Reports were lost; a sender that gets no answer repeats the packet.
-                Err(Error::Socket { source, .. }) if source.raw_os_error() == Some(LOST) => {}
-                bytes => {
-                    for message in raw::split(&bytes?)? {
-                        let message = raw::read(message.message_type(), message.payload());
+            match self.socket.report(Duration::ZERO) {
+                Ok(report) => {
+                    if let Content::Object(body) = report.content {
+                        let message = RawMessage::read(report.header.kind, &body);
                         ended.extend(message.as_ref().and_then(Ended::read));
                     }
                 }
+                Err(Silence::Deadline) => return Ok(ended),
+                // Reports were lost; a sender that gets no answer repeats the packet.
+                Err(Silence::Lost) => {}
+                Err(Silence::Socket(source)) => return Err(unheard(source)),
             }
         }
     }
@@ -187,9 +189,6 @@ fn expression(name: &str, numbers: &[(u16, u32)], value: Option<(u16, &[u8])>) -
 fn zero_ended(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0]].concat()
 }
-
-/// The socket's buffer overflowed.
-const LOST: i32 = nix::libc::ENOBUFS;
 
 /// `NFNLGRP_NFTRACE`
 const TRACES: u32 = 9;

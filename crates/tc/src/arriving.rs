@@ -123,7 +123,7 @@ impl Arriving<'_> {
         let add = wanted
             .iter()
             .map(|it| Request::add_filter(link, Handle::ARRIVING, it));
-        let added = self.connection.execute(add.collect());
+        let added = self.connection.execute(add.collect::<Vec<_>>());
         added.map_err(|error| Error::of(Module::Mirred, error))
     }
 

@@ -179,9 +179,9 @@ impl Leaving<'_> {
         stale.dedup_by_key(|it| it.priority);
         let delete = stale.iter();
         let delete = delete.map(|it| Request::delete_priority(link, ROOT, it));
-        self.connection.execute(delete.collect())?;
+        self.connection.execute(delete.collect::<Vec<_>>())?;
         let add = wanted.iter().map(|it| Request::add_filter(link, ROOT, it));
-        let added = self.connection.execute(add.collect());
+        let added = self.connection.execute(add.collect::<Vec<_>>());
         added.map_err(|error| Error::of(Module::U32, error))
     }
 

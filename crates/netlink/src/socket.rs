@@ -1,0 +1,351 @@
+//! The netlink socket of every family: numbers, datagrams, and what the kernel sends.
+//!
+//! The kernel works inside `send`, so its answers are in the socket when `send` returns. This module
+//! does not know the content of messages.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST};
+use netlink_sys::SocketAddr;
+use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
+use nix::sys::socket::{MsgFlags, setsockopt};
+
+/// A socket to the kernel; it belongs to the namespace in which it was opened.
+pub struct Socket {
+    inner: netlink_sys::Socket,
+    next_number: Cell<u32>,
+    /// Messages that were received and not read yet.
+    pub(crate) received: RefCell<VecDeque<Received>>,
+    /// The datagram received last; it is parsed at once.
+    buffer: RefCell<Vec<u8>>,
+}
+
+/// A part of the kernel with its own messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Links, addresses, routes and qdiscs.
+    Route,
+    /// `IPsec` policies.
+    Xfrm,
+    /// `nf_tables` and tracked connections.
+    Netfilter,
+}
+
+/// Messages to the kernel that are sent at once.
+#[derive(Debug, Default)]
+pub struct Datagram(Vec<u8>);
+
+/// Header of a message (`struct nlmsghdr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Type of the message, such as `RTM_NEWLINK`.
+    pub kind: u16,
+    /// `NLM_F_…`; each message to the kernel also has `NLM_F_REQUEST`.
+    pub flags: u16,
+    /// Number that the answers to a message repeat.
+    pub number: u32,
+}
+
+/// A message from the kernel.
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// Its header.
+    pub header: Header,
+    /// What the kernel says.
+    pub content: Content,
+}
+
+/// What the kernel says in a message.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// It describes an object of the header's type, in these bytes.
+    Object(Vec<u8>),
+    /// It has carried out the request, or described all objects of a list.
+    End,
+    /// It refuses the request.
+    Refused(Refusal),
+}
+
+/// The kernel's reason to refuse a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its error number.
+    pub errno: Errno,
+    /// Its message, if it sent one (extended acknowledgement).
+    pub message: Option<String>,
+}
+
+/// Reason why nothing was received.
+#[derive(Debug)]
+pub enum Silence {
+    /// No message came in time.
+    Deadline,
+    /// The socket overflowed, or a message does not parse.
+    Lost,
+    /// The socket failed.
+    Socket(io::Error),
+}
+
+impl Socket {
+    /// Opens a socket in the calling thread's namespace that listens to these multicast groups.
+    ///
+    /// # Errors
+    /// The kernel lacks the protocol, or refuses.
+    pub fn open(protocol: Protocol, groups: &[u32]) -> io::Result<Self> {
+        let inner = netlink_sys::Socket::new(protocol.number())?;
+        // The socket receives messages of the kernel only from here on.
+        inner.connect(&SocketAddr::new(0, 0))?;
+        // Without a copy of the request, attributes follow its header in an error.
+        inner.set_cap_ack(true)?;
+        inner.set_ext_ack(true)?;
+        if protocol != Protocol::Netfilter {
+            inner.set_netlink_get_strict_chk(true)?;
+        }
+        for group in groups {
+            inner.add_membership(*group)?;
+        }
+        Ok(Self {
+            inner,
+            next_number: Cell::new(1),
+            received: RefCell::default(),
+            buffer: RefCell::new(Vec::with_capacity(LONGEST_ANSWER)),
+        })
+    }
+
+    /// Makes room for messages between two reads, in bytes. The kernel counts some kilobytes per
+    /// message and drops messages that do not fit.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn make_room(&self, bytes: usize) -> io::Result<()> {
+        setsockopt(&self.inner, RcvBufForce, &bytes)
+            .or_else(|_| setsockopt(&self.inner, RcvBuf, &bytes))?;
+        Ok(())
+    }
+
+    /// Returns the first of `messages` unused numbers. Numbers separate the answers to a message from
+    /// unread ones to an earlier message.
+    pub fn numbers(&self, messages: usize) -> u32 {
+        let first = self.next_number.get();
+        let messages = u32::try_from(messages).unwrap_or(u32::MAX);
+        self.next_number.set(first.wrapping_add(messages));
+        first
+    }
+
+    /// Sends the messages of `datagram`, which may be of any size.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn send(&self, Datagram(bytes): &Datagram) -> io::Result<()> {
+        if bytes.len() > SURELY_SENT {
+            let size = 2 * bytes.len();
+            setsockopt(&self.inner, SndBufForce, &size)
+                .or_else(|_| setsockopt(&self.inner, SndBuf, &size))?;
+        }
+        self.inner.send(bytes, 0).map(drop)
+    }
+
+    /// Returns the next answer to one of the messages with these numbers.
+    ///
+    /// # Errors
+    /// The kernel does not answer, or the answer is lost.
+    pub fn answer(&self, numbers: &Range<u32>) -> Result<Received, Silence> {
+        loop {
+            let received = self.receive(ANSWER_DEADLINE)?;
+            if numbers.contains(&received.header.number) {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// Returns the next message, whatever its number. Waits for it up to `deadline`.
+    ///
+    /// # Errors
+    /// No message came, or some were lost.
+    pub fn receive(&self, deadline: Duration) -> Result<Received, Silence> {
+        loop {
+            if let Some(received) = self.received.borrow_mut().pop_front() {
+                return Ok(received);
+            }
+            let datagram = self.next_datagram(deadline)?;
+            self.received.replace(datagram);
+        }
+    }
+
+    fn next_datagram(&self, deadline: Duration) -> Result<VecDeque<Received>, Silence> {
+        let mut bytes = self.buffer.borrow_mut();
+        bytes.clear();
+        loop {
+            match self.inner.recv(&mut *bytes, MsgFlags::MSG_DONTWAIT.bits()) {
+                Ok(_) => return parse(&bytes).ok_or(Silence::Lost),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(deadline)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
+                    return Err(Silence::Lost);
+                }
+                Err(error) => return Err(Silence::Socket(error)),
+            }
+        }
+    }
+
+    fn wait(&self, deadline: Duration) -> Result<(), Silence> {
+        let timeout = PollTimeout::try_from(deadline).unwrap_or(PollTimeout::MAX);
+        let mut sockets = [PollFd::new(self.inner.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut sockets, timeout) {
+            Ok(0) => Err(Silence::Deadline),
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(Silence::Socket(errno.into())),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
+impl Protocol {
+    fn number(self) -> isize {
+        match self {
+            Self::Route => NETLINK_ROUTE,
+            Self::Xfrm => NETLINK_XFRM,
+            Self::Netfilter => NETLINK_NETFILTER,
+        }
+    }
+}
+
+impl Datagram {
+    /// Adds a message.
+    pub fn add(&mut self, header: Header, body: &[u8]) {
+        let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
+        let Self(bytes) = self;
+        bytes.extend(length.to_ne_bytes());
+        bytes.extend(header.kind.to_ne_bytes());
+        bytes.extend((NLM_F_REQUEST | header.flags).to_ne_bytes());
+        bytes.extend(header.number.to_ne_bytes());
+        // The sender's port; the kernel knows it.
+        bytes.extend([0; 4]);
+        bytes.extend(body);
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+    }
+}
+
+#[cfg(test)]
+impl Datagram {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Header {
+    /// Returns whether more messages belong to the same answer.
+    pub(crate) fn is_of_list(self) -> bool {
+        self.flags & NLM_F_MULTIPART != 0
+    }
+
+    /// Returns whether objects came or went while the kernel listed them.
+    pub(crate) fn is_interrupted(self) -> bool {
+        self.flags & NLM_F_DUMP_INTR != 0
+    }
+}
+
+impl From<Silence> for io::Error {
+    fn from(silence: Silence) -> Self {
+        match silence {
+            Silence::Deadline => ErrorKind::TimedOut.into(),
+            Silence::Lost => Errno::ENOBUFS.into(),
+            Silence::Socket(error) => error,
+        }
+    }
+}
+
+/// Splits a datagram into its messages.
+pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Received>> {
+    let mut messages = VecDeque::new();
+    while !bytes.is_empty() {
+        let (length, rest) = bytes.split_first_chunk()?;
+        let (kind, rest) = rest.split_first_chunk()?;
+        let (flags, rest) = rest.split_first_chunk()?;
+        let (number, _) = rest.split_first_chunk()?;
+        let length = usize::try_from(u32::from_ne_bytes(*length)).ok()?;
+        let header = Header {
+            kind: u16::from_ne_bytes(*kind),
+            flags: u16::from_ne_bytes(*flags),
+            number: u32::from_ne_bytes(*number),
+        };
+        let body = bytes.get(HEADER..length)?;
+        let content = match header.kind {
+            NOTHING | OVERRUN => None,
+            ERROR => Some(outcome(body, extended_message)?),
+            DONE => Some(outcome(body, |_| None)?),
+            _ => Some(Content::Object(body.to_vec())),
+        };
+        messages.extend(content.map(|content| Received { header, content }));
+        bytes = bytes
+            .get(length.next_multiple_of(ALIGNMENT)..)
+            .unwrap_or_default();
+    }
+    Some(messages)
+}
+
+/// Reads an error number and what `message` finds behind it.
+fn outcome(body: &[u8], message: impl Fn(&[u8]) -> Option<String>) -> Option<Content> {
+    let (code, rest) = body.split_first_chunk()?;
+    Some(match i32::from_ne_bytes(*code) {
+        0.. => Content::End,
+        code => Content::Refused(Refusal {
+            errno: Errno::from_raw(code.saturating_neg()),
+            message: message(rest),
+        }),
+    })
+}
+
+/// Returns the kernel's message from the attributes behind the refused request's header.
+///
+/// `NLMSGERR_ATTR_MSG` in include/uapi/linux/netlink.h.
+pub(crate) fn extended_message(mut attributes: &[u8]) -> Option<String> {
+    const MESSAGE: u16 = 1;
+    attributes = attributes.get(HEADER..)?;
+    loop {
+        let (length, rest) = attributes.split_first_chunk::<2>()?;
+        let (kind, rest) = rest.split_first_chunk::<2>()?;
+        let length = usize::from(u16::from_ne_bytes(*length));
+        let value = rest.get(..length.checked_sub(4)?)?;
+        if u16::from_ne_bytes(*kind) == MESSAGE {
+            let text = value.strip_suffix(&[0]).unwrap_or(value);
+            return Some(String::from_utf8_lossy(text).into_owned());
+        }
+        attributes = attributes.get(length.next_multiple_of(ALIGNMENT)..)?;
+    }
+}
+
+/// Size of `struct nlmsghdr`, and the alignment of messages and attributes, in bytes.
+const HEADER: usize = 16;
+const ALIGNMENT: usize = 4;
+
+/// `NLMSG_NOOP`, `NLMSG_ERROR`, `NLMSG_DONE` and `NLMSG_OVERRUN`
+const NOTHING: u16 = 1;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const OVERRUN: u16 = 4;
+
+/// Longest wait for an answer. The kernel answers when the work is done; the slowest is freeing a
+/// link under load.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Twice the size to which the kernel limits one datagram of a list, in bytes (32 KiB:
+/// `netlink_recvmsg` in `net/netlink/af_netlink.c`). A smaller buffer splits a list of `nf_tables`
+/// into more datagrams, and for each one the kernel walks the set from its start.
+const LONGEST_ANSWER: usize = 64 << 10;
+
+/// Bytes that any kernel's socket accepts at once.
+const SURELY_SENT: usize = 64 << 10;
