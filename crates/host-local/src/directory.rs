@@ -22,7 +22,7 @@ use crate::scratch::Scratch;
 
 /// The directory of a network's leases.
 #[derive(Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     path: PathBuf,
     scratch: Scratch,
     watch: Cell<Watch>,
@@ -122,10 +122,10 @@ impl Directory {
         }))
     }
 
-    /// Returns the lease of `address`, if its file names a holder.
-    pub fn lease(&self, address: IpAddr) -> anyhow::Result<Option<Lease>> {
+    /// Returns the holder of `address`, if its file names one.
+    pub fn holder(&self, address: IpAddr) -> anyhow::Result<Option<Holder>> {
         Ok(match self.content(address)? {
-            Some(Content::Holder(holder)) => Some(Lease { address, holder }),
+            Some(Content::Holder(holder)) => Some(holder),
             _ => None,
         })
     }

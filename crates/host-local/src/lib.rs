@@ -9,8 +9,11 @@ mod allocate;
 mod blocks;
 mod check;
 mod config;
+mod cooldown;
 mod del;
 mod directory;
+mod files;
+mod free;
 mod gc;
 mod index;
 mod lease;
@@ -22,20 +25,16 @@ mod read;
 mod rebuild;
 mod request;
 pub mod resolv_conf;
-mod rest;
 mod scratch;
 mod status;
 mod storage;
 mod store;
-mod vacancy;
 
 pub use config::Config;
-pub use directory::Reservation;
 pub use lease::{Holder, Lease};
 pub use raw::RawConfig;
-pub use rebuild::EarlierBoot;
-pub use request::{assign, requested};
-pub use storage::Storage;
+pub use request::{Wanted, wanted};
+pub use storage::{EarlierBoot, Storage};
 pub use store::Store;
 
 /// Runs the verb that the environment asks for.

@@ -5,17 +5,10 @@ use std::net::IpAddr;
 use cni::note;
 
 use crate::directory::{Content, Directory, Identity};
-use crate::index::{BootId, Index, Record, Records};
+use crate::files::Files;
+use crate::index::{BootId, Record, Records};
 use crate::lease::Holder;
-
-/// Treatment of leases of an earlier boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EarlierBoot {
-    /// Release them: no sandbox survives a reboot.
-    Release,
-    /// Keep them.
-    Keep,
-}
+use crate::storage::EarlierBoot;
 
 /// Reads all leases and rebuilds the index.
 ///
@@ -25,11 +18,8 @@ pub enum EarlierBoot {
 ///
 /// # Errors
 /// The leases cannot be read, or the index cannot be written; it is not trusted then.
-pub(crate) fn rebuild(
-    leases: &Directory,
-    index: &Index,
-    earlier: EarlierBoot,
-) -> anyhow::Result<()> {
+pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()> {
+    let Files { leases, index, .. } = files;
     index.invalidate();
     leases.watch();
     let old = index.read_all()?;
@@ -59,12 +49,8 @@ pub(crate) fn rebuild(
 ///
 /// # Errors
 /// The leases cannot be read.
-pub(crate) fn survivors(
-    leases: &Directory,
-    index: &Index,
-    earlier: EarlierBoot,
-) -> anyhow::Result<Vec<IpAddr>> {
-    Ok(Findings::of(leases, &index.read_all()?, earlier)?.taken)
+pub(crate) fn survivors(files: &Files, earlier: EarlierBoot) -> anyhow::Result<Vec<IpAddr>> {
+    Ok(Findings::of(&files.leases, &files.index.read_all()?, earlier)?.taken)
 }
 
 /// Findings about the leases.

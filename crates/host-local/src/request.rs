@@ -1,5 +1,6 @@
 //! Addresses that the request names.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni::{AddRequest, Error};
@@ -8,12 +9,29 @@ use serde::Deserialize;
 
 use crate::range::RangeSet;
 
-/// Returns the addresses requested in `CNI_ARGS`, `args.cni` and `runtimeConfig`, without
-/// duplicates.
+/// What a container gets of one range set.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    /// Position of the set in the configuration, from 0.
+    pub number: usize,
+    /// The range set.
+    pub set: &'a RangeSet,
+    /// The requested address. Without one, the container gets the next free address.
+    pub address: Option<IpAddr>,
+}
+
+/// Returns what `request` wants of each of `sets`.
 ///
 /// # Errors
-/// Code 4 or 7 with the source and the invalid text.
-pub fn requested(request: &AddRequest) -> Result<Vec<IpAddr>, Error> {
+/// Code 4 or 7 with the source and the invalid text. Code 7: a requested address is outside all
+/// sets or a gateway, or two are in one set.
+pub fn wanted<'a>(request: &AddRequest, sets: &'a [RangeSet]) -> Result<Vec<Wanted<'a>>, Error> {
+    assign(sets, &requested(request)?)
+}
+
+/// Returns the addresses requested in `CNI_ARGS`, `args.cni` and `runtimeConfig`, without
+/// duplicates: runtimes pass the same address in several ways.
+fn requested(request: &AddRequest) -> Result<BTreeSet<IpAddr>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Section {
@@ -21,86 +39,66 @@ pub fn requested(request: &AddRequest) -> Result<Vec<IpAddr>, Error> {
     }
     let args = request.args()?;
     args.expect_only(KNOWN_ARGS)?;
-    let argument = args.value("IP").unwrap_or_default();
-    let argument: Vec<_> = argument
-        .split(',')
-        .filter(|text| !text.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let argument = args.value("IP").unwrap_or_default().split(',');
+    let argument = argument.filter(|it| !it.is_empty()).map(str::to_owned);
     let conventional = request.network.args_cni::<Section>()?.ips;
     let runtime = request.network.runtime_config::<Section>()?.ips;
-    let mut addresses = Vec::new();
-    let sources = [
-        ("CNI_ARGS IP", argument),
-        ("args.cni.ips", conventional),
-        ("runtimeConfig.ips", runtime),
-    ];
-    for (key, texts) in sources {
-        for address in listed(key, &texts)? {
-            if !addresses.contains(&address) {
-                addresses.push(address);
-            }
-        }
-    }
+    let mut addresses = listed("CNI_ARGS IP", &argument.collect::<Vec<_>>())?;
+    addresses.extend(listed("args.cni.ips", &conventional)?);
+    addresses.extend(listed("runtimeConfig.ips", &runtime)?);
     Ok(addresses)
 }
 
-/// Parses the addresses of one list. Two lists may name the same address, since runtimes pass it in
-/// several ways. A duplicate within a list is an error.
-fn listed(key: &str, texts: &[String]) -> Result<Vec<IpAddr>, Error> {
-    let mut addresses = Vec::new();
+/// Parses the addresses of one list. A duplicate within the list is an error.
+fn listed(key: &str, texts: &[String]) -> Result<BTreeSet<IpAddr>, Error> {
+    let mut addresses = BTreeSet::new();
     for text in texts {
         let invalid = |reason: &str| Error::invalid(key, format!("{text:?} {reason}"));
-        let address = parse(text).ok_or_else(|| invalid("is no address"))?;
-        if addresses.contains(&address) {
-            return Err(invalid("is asked for twice"));
+        let address = parse(text).ok_or_else(|| invalid("is not an address"))?;
+        if !addresses.insert(address) {
+            return Err(invalid("is requested twice"));
         }
-        addresses.push(address);
     }
     Ok(addresses)
 }
 
 /// Assigns the requested addresses to range sets.
-///
-/// # Errors
-/// Code 7: an address outside all sets, a gateway, or two addresses for one set.
-pub fn assign(sets: &[RangeSet], requested: &[IpAddr]) -> Result<Vec<Option<IpAddr>>, Error> {
-    let mut assigned = vec![None; sets.len()];
+fn assign<'a>(
+    sets: &'a [RangeSet],
+    requested: &BTreeSet<IpAddr>,
+) -> Result<Vec<Wanted<'a>>, Error> {
+    let any = sets.iter().enumerate().map(|(number, set)| Wanted {
+        number,
+        set,
+        address: None,
+    });
+    let mut wanted: Vec<_> = any.collect();
     for address in requested {
-        let slots = assigned.iter_mut().zip(sets);
-        let Some((slot, set)) = slots
-            .into_iter()
-            .find(|(_, set)| set.range_of(*address).is_some())
-        else {
+        let refused =
+            |reason: &str| Error::invalid("requested address", format!("{address}: {reason}"));
+        let holds = |it: &&mut Wanted<'_>| it.set.range_of(*address).is_some();
+        let Some(slot) = wanted.iter_mut().find(holds) else {
             let ranges: Vec<_> = sets.iter().map(ToString::to_string).collect();
-            return Err(refused(
-                *address,
-                &format!("no range holds it; there are {}", ranges.join(", ")),
-            ));
+            let reason = format!("it is in no range of this network: {}", ranges.join(", "));
+            return Err(refused(&reason));
         };
-        if set.is_gateway(*address) {
-            return Err(refused(*address, "it is the gateway"));
+        if slot.set.is_gateway(*address) {
+            return Err(refused("it is the gateway"));
         }
-        if let Some(other) = slot.replace(*address) {
+        if let Some(other) = slot.address.replace(*address) {
             let reason = format!(
-                "{other} of the same range set is asked for, too, and a container gets one of each"
+                "{other} is requested, too, but a container gets one address of each range set"
             );
-            return Err(refused(*address, &reason));
+            return Err(refused(&reason));
         }
     }
-    Ok(assigned)
-}
-
-fn refused(address: IpAddr, reason: &str) -> Error {
-    Error::invalid("requested address", format!("{address}: {reason}"))
+    Ok(wanted)
 }
 
 /// Parses an address; ignores a prefix length, which the range determines.
 fn parse(text: &str) -> Option<IpAddr> {
-    text.trim()
-        .parse::<IpNetwork>()
-        .ok()
-        .map(|network| network.ip())
+    let parsed = text.trim().parse::<IpNetwork>();
+    parsed.ok().map(|network| network.ip())
 }
 
 /// Arguments of this plugin and of others; `MAC` is for the plugin that calls this one.
@@ -133,14 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn asked_for_addresses_find_their_sets() {
+    fn requested_addresses_find_their_sets() {
         let sets = [set("10.1.0.0/24"), set("fd00::/64")];
-        let assigned = assign(&sets, &[ip("fd00::7/64")]).unwrap();
-        assert_eq!(assigned, [None, Some(ip("fd00::7"))]);
+        let wanted = assign(&sets, &[ip("fd00::7/64")].into()).unwrap();
+        let addresses: Vec<_> = wanted.iter().map(|it| it.address).collect();
+        assert_eq!(addresses, [None, Some(ip("fd00::7"))]);
     }
 
     #[test]
-    fn what_no_set_can_give_is_refused() {
+    fn address_outside_all_sets_or_second_of_one_set_is_refused() {
         let sets = [set("10.1.0.0/24")];
         for asked in [
             &["10.2.0.1"][..],
@@ -148,25 +147,26 @@ mod tests {
             &["10.1.0.5", "10.1.0.6"],
             &["fd00::1"],
         ] {
-            let asked: Vec<_> = asked.iter().map(|text| ip(text)).collect();
-            assert_eq!(assign(&sets, &asked).unwrap_err().code(), 7, "{asked:?}");
+            let requested = asked.iter().map(|text| ip(text)).collect();
+            let error = assign(&sets, &requested).unwrap_err();
+            assert_eq!(error.code(), 7, "{asked:?}");
         }
     }
 
     #[test]
-    fn list_that_makes_no_sense_is_refused_with_the_word() {
+    fn invalid_list_is_refused_with_the_word() {
         let list = |texts: &[&str]| {
             let texts: Vec<_> = texts.iter().map(ToString::to_string).collect();
             listed("runtimeConfig.ips", &texts)
         };
         let both = list(&["10.1.0.5", "fd00::5/64"]).unwrap();
-        assert_eq!(both, [ip("10.1.0.5"), ip("fd00::5")]);
+        assert_eq!(both, [ip("10.1.0.5"), ip("fd00::5")].into());
         for (texts, expected) in [
-            (&["10.1.0"][..], "\"10.1.0\" is no address"),
-            (&[""], "\"\" is no address"),
+            (&["10.1.0"][..], "\"10.1.0\" is not an address"),
+            (&[""], "\"\" is not an address"),
             (
                 &["10.1.0.5", "10.1.0.5/24"],
-                "\"10.1.0.5/24\" is asked for twice",
+                "\"10.1.0.5/24\" is requested twice",
             ),
         ] {
             let error = list(texts).unwrap_err();

@@ -7,9 +7,10 @@ use cni::{Error, NetworkName, StatusRequest};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Config;
+use crate::files::Files;
+use crate::free::Free;
 use crate::range::RangeSet;
 use crate::rebuild::survivors;
-use crate::vacancy::Vacancy;
 
 /// Checks that leases can be written and addresses are free. Changes nothing and does not wait for
 /// the lock.
@@ -28,23 +29,22 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let network = &request.network.name;
     expect_writable(&config.storage.lease_directory(network))?;
     expect_writable(&config.storage.index_directory(network))?;
-    expect_vacant(&config, network)
+    expect_free_addresses(&config, network)
 }
 
-fn expect_vacant(config: &Config, network: &NetworkName) -> anyhow::Result<()> {
-    let (leases, index, rest) = config.storage.parts(network);
-    if !leases.exists() {
+fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Result<()> {
+    let files = Files::open(&config.storage, network);
+    if !files.leases.exists() {
         return Ok(());
     }
-    let mut vacancy = Vacancy::new(&leases, &index, &rest)?;
-    let is_full = |set: &&RangeSet| vacancy.next(set, None).is_none();
-    if config.sets.iter().any(|set| is_full(&set)) && !index.is_trusted() {
+    let is_full = |free: &Free<'_>, set: &RangeSet| free.of(set, None).next().is_none();
+    let mut free = Free::by_index(&files).map_or_else(|| Free::by_name(&files), Ok)?;
+    if !files.index.is_trusted() && config.sets.iter().any(|set| is_full(&free, set)) {
         // An ADD would first release stale leases.
-        vacancy = vacancy.holding(survivors(&leases, &index, config.storage.earlier_boot)?);
+        free = Free::all_but(&files, survivors(&files, config.storage.earlier_boot)?);
     }
-    let is_full = |set: &&RangeSet| vacancy.next(set, None).is_none();
-    for set in config.sets.iter().filter(is_full) {
-        let reason = vacancy.exhaustion(set);
+    for set in config.sets.iter().filter(|set| is_full(&free, set)) {
+        let reason = free.exhaustion(set);
         config.when_full.report(format!("{reason:#}"))?;
     }
     Ok(())

@@ -6,12 +6,6 @@ use std::time::Duration;
 use cni::{Error, Network, NetworkName, note};
 use serde::Deserialize;
 
-use crate::directory::Directory;
-use crate::index::Index;
-use crate::rebuild::EarlierBoot;
-use crate::rest::Rest;
-use crate::scratch::Scratch;
-
 /// Location and settings of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
@@ -23,6 +17,15 @@ pub struct Storage {
     pub reuse_delay: Duration,
     /// Treatment of leases of an earlier boot.
     pub earlier_boot: EarlierBoot,
+}
+
+/// Treatment of leases of an earlier boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlierBoot {
+    /// Release them: no sandbox survives a reboot.
+    Release,
+    /// Keep them.
+    Keep,
 }
 
 /// The keys as they are written; the README describes them.
@@ -74,16 +77,6 @@ impl Storage {
     /// Returns the directory of the index of `network`.
     pub fn index_directory(&self, network: &NetworkName) -> PathBuf {
         self.data_dir.join(OURS).join(network.as_str())
-    }
-
-    /// Returns the leases, the index and the cooldowns of `network`.
-    pub fn parts(&self, network: &NetworkName) -> (Directory, Index, Rest) {
-        let beside = self.index_directory(network);
-        let scratch = Scratch(beside.clone());
-        let leases = Directory::new(self.lease_directory(network), scratch);
-        let rest = Rest::new(beside.join("released"), self.reuse_delay);
-        let index = Index::open(beside, &leases);
-        (leases, index, rest)
     }
 }
 

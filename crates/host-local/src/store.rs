@@ -4,28 +4,27 @@
 //! it is used. If they disagree or the index is not trusted, all files are read instead.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 use cni::{Attachment, NetworkName, note};
 
-use crate::directory::{Directory, Reservation};
-use crate::index::Index;
+use crate::directory::Reservation;
+use crate::files::Files;
+use crate::free::Free;
 use crate::lease::{Holder, Lease};
 use crate::lock::Lock;
-use crate::rebuild::{EarlierBoot, rebuild};
-use crate::rest::Rest;
+use crate::range::RangeSet;
+use crate::rebuild::rebuild;
+use crate::request::Wanted;
 use crate::scratch::make_directory;
-use crate::storage::Storage;
-use crate::vacancy::Vacancy;
+use crate::storage::{EarlierBoot, Storage};
 
 /// The locked leases of one network.
 #[derive(Debug)]
 pub struct Store {
-    leases: Directory,
-    index: Index,
-    rest: Rest,
+    files: Files,
     access: Access,
     // The lock must be the last field, so it is dropped last.
     _lock: Lock,
@@ -39,10 +38,10 @@ enum Access {
 }
 
 impl Store {
-    /// Locks the leases of `network`, making the directories where they are missing.
+    /// Locks the leases of `network` and creates missing directories.
     ///
     /// # Errors
-    /// The directories cannot be made, or another process keeps the lock for too long.
+    /// The directories cannot be created, or another process keeps the lock for too long.
     pub fn open(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
         for path in [
             storage.lease_directory(network),
@@ -69,17 +68,16 @@ impl Store {
         network: &NetworkName,
     ) -> anyhow::Result<Option<Self>> {
         let directory = storage.lease_directory(network);
-        match directory.try_exists() {
-            Ok(true) => {}
-            Ok(false) => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
-            Err(error) => {
-                return Err(error).with_context(|| format!("look for {}", directory.display()));
-            }
-        }
+        let exists = match directory.try_exists() {
+            Err(error) if error.kind() == ErrorKind::NotADirectory => false,
+            exists => exists.with_context(|| format!("look for {}", directory.display()))?,
+        };
         // Without a lock file there are no leases; creating one could fail on a full disk.
-        let (leases, ..) = storage.parts(network);
-        if !directory.join(LOCK).exists() && leases.addresses()?.is_empty() {
+        let has_leases = || {
+            let files = Files::open(storage, network);
+            files.leases.addresses().map(|found| !found.is_empty())
+        };
+        if !exists || !directory.join(LOCK).exists() && !has_leases()? {
             return Ok(None);
         }
         Self::lock(storage, network).map(Some)
@@ -88,11 +86,8 @@ impl Store {
     fn lock(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
         let file = storage.lease_directory(network).join(LOCK);
         let lock = Lock::take(&file, storage.lock_timeout)?;
-        let (leases, index, rest) = storage.parts(network);
         Ok(Self {
-            leases,
-            index,
-            rest,
+            files: Files::open(storage, network),
             access: Access::Inspect,
             _lock: lock,
         })
@@ -101,9 +96,9 @@ impl Store {
     /// Rebuilds an index that is not trusted. If that fails, the files are read instead.
     fn in_step(mut self, earlier: EarlierBoot) -> Self {
         self.access = Access::Change;
-        if !self.index.is_trusted() {
-            self.rest.tidy();
-            if let Err(error) = rebuild(&self.leases, &self.index, earlier) {
+        if !self.files.index.is_trusted() {
+            self.files.cooldown.tidy();
+            if let Err(error) = rebuild(&self.files, earlier) {
                 note(format_args!(
                     "index of leases: {error:#}; going on without it"
                 ));
@@ -112,7 +107,79 @@ impl Store {
         self
     }
 
-    /// The leases of `attachment`: its own or, where there are none, those that an old
+    /// Leases the requested address, or the next free one of the set.
+    ///
+    /// # Errors
+    /// The requested address is held, no address is free (code 11 if some are in their cooldown),
+    /// or a file cannot be read or written.
+    pub fn lease(&self, wanted: &Wanted<'_>, holder: &Holder) -> anyhow::Result<Lease> {
+        let leases = &self.files.leases;
+        let lease = match wanted.address {
+            Some(address) => self.lease_requested(address, holder)?,
+            None => self.lease_next(wanted.set, leases.last_reserved(wanted.number), holder)?,
+        };
+        // A requested address counts for the round robin, too, as in the reference. A failure only
+        // affects the next round robin.
+        if let Err(error) = leases.set_last_reserved(wanted.number, lease.address) {
+            note(format_args!("{error:#}; going on without it"));
+        }
+        Ok(lease)
+    }
+
+    fn lease_requested(&self, address: IpAddr, holder: &Holder) -> anyhow::Result<Lease> {
+        if let Some(lease) = self.reserve(address, holder)? {
+            return Ok(lease);
+        }
+        match self.holder(address)? {
+            Some(holder) => bail!("requested address {address} is held by {holder}"),
+            None => bail!("requested address {address} has a file that names no container"),
+        }
+    }
+
+    /// Leases the next free address by the index. If there is none, or its file exists, the names
+    /// of the files decide.
+    fn lease_next(
+        &self,
+        set: &RangeSet,
+        last: Option<IpAddr>,
+        holder: &Holder,
+    ) -> anyhow::Result<Lease> {
+        let free = Free::by_index(&self.files);
+        let next = free.and_then(|free| free.of(set, last).next());
+        if let Some(address) = next {
+            if let Some(lease) = self.reserve(address, holder)? {
+                return Ok(lease);
+            }
+            self.files.index.distrust();
+        }
+        let free = Free::by_name(&self.files)?;
+        for address in free.of(set, last) {
+            self.files.index.distrust();
+            if let Some(lease) = self.reserve(address, holder)? {
+                return Ok(lease);
+            }
+        }
+        Err(free.exhaustion(set))
+    }
+
+    /// Writes the lease of `address`; returns `None` if its file exists.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn reserve(&self, address: IpAddr, holder: &Holder) -> anyhow::Result<Option<Lease>> {
+        let lease = Lease {
+            address,
+            holder: holder.clone(),
+        };
+        let Files { leases, index, .. } = &self.files;
+        if leases.create(&lease)? == Reservation::Taken {
+            return Ok(None);
+        }
+        index.insert(&lease, leases);
+        Ok(Some(lease))
+    }
+
+    /// Returns the leases of `attachment`. If it has none of its own, returns those that an old
     /// version of the reference made for its container.
     ///
     /// # Errors
@@ -130,13 +197,17 @@ impl Store {
         Ok(leases)
     }
 
-    /// Every lease whose holder is none of `listed`.
+    /// Returns every lease whose holder is not in `listed`.
     ///
     /// # Errors
     /// A file cannot be read.
     pub fn leases_except(&self, listed: &HashSet<Holder>) -> anyhow::Result<Vec<Lease>> {
         let is_stale = |holder: &Holder| !listed.contains(holder);
-        let holders = self.index.is_trusted().then(|| self.index.holders());
+        let holders = self
+            .files
+            .index
+            .is_trusted()
+            .then(|| self.files.index.holders());
         let indexed = holders.and_then(Result::ok).and_then(|mut holders| {
             holders.retain(is_stale);
             self.indexed(&holders)
@@ -144,29 +215,12 @@ impl Store {
         indexed.map_or_else(|| self.scan(is_stale), Ok)
     }
 
-    /// The lease of `address`, if there is one that names its holder.
+    /// Returns the holder of `address`, if its file names one.
     ///
     /// # Errors
-    /// A file cannot be read.
-    pub fn lease(&self, address: IpAddr) -> anyhow::Result<Option<Lease>> {
-        self.leases.lease(address)
-    }
-
-    /// Returns the free addresses.
-    pub(crate) fn vacancy(&self) -> anyhow::Result<Vacancy<'_>> {
-        Vacancy::new(&self.leases, &self.index, &self.rest)
-    }
-
-    /// Makes `lease`, if its address is free.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn reserve(&self, lease: &Lease) -> anyhow::Result<Reservation> {
-        let reservation = self.leases.create(lease)?;
-        if reservation == Reservation::Made {
-            self.index.insert(lease, &self.leases);
-        }
-        Ok(reservation)
+    /// The file cannot be read.
+    pub fn holder(&self, address: IpAddr) -> anyhow::Result<Option<Holder>> {
+        self.files.leases.holder(address)
     }
 
     /// Releases `leases` and starts the cooldown of their addresses; some may be free already.
@@ -176,7 +230,7 @@ impl Store {
     pub fn release(&self, leases: &[Lease]) -> anyhow::Result<()> {
         // The cooldown starts first: a leased address may have one, a free address must.
         for lease in leases {
-            self.rest.begin(lease.address);
+            self.files.cooldown.start(lease.address);
         }
         self.cancel(leases)
     }
@@ -189,32 +243,23 @@ impl Store {
         if leases.is_empty() {
             return Ok(());
         }
-        let outcomes = self.leases.remove(leases.iter().map(|it| it.address));
+        let outcomes = self.files.leases.remove(leases.iter().map(|it| it.address));
         let removed = leases.iter().zip(&outcomes);
-        self.index
+        self.files
+            .index
             .remove(removed.filter_map(|(lease, outcome)| outcome.is_ok().then_some(lease)));
         cni::all(outcomes)
     }
 
-    /// Returns the last address that range set `set` provided; `None` if unknown.
-    pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
-        self.leases.last_reserved(set)
-    }
-
-    /// Remembers the last address that range set `set` provided.
-    pub(crate) fn set_last_reserved(&self, set: usize, address: IpAddr) -> anyhow::Result<()> {
-        self.leases.set_last_reserved(set, address)
-    }
-
     /// Returns the leases of `holders` in the index, if the files agree.
     fn indexed(&self, holders: &[Holder]) -> Option<Vec<Lease>> {
-        if !self.index.is_trusted() {
+        if !self.files.index.is_trusted() {
             return None;
         }
         let mut leases = Vec::new();
         for holder in holders {
             let Ok(found) = self.agreed(holder) else {
-                self.index.distrust();
+                self.files.index.distrust();
                 return None;
             };
             leases.extend(found);
@@ -223,11 +268,22 @@ impl Store {
     }
 
     fn agreed(&self, holder: &Holder) -> anyhow::Result<Vec<Lease>> {
-        let records = self.index.records_of(holder)?.into_iter().map(|record| {
-            let lease = self.leases.lease(record.address)?;
-            let lease = lease.filter(|lease| lease.holder == *holder);
-            lease.context("the file does not say what its record says")
-        });
+        let records = self
+            .files
+            .index
+            .records_of(holder)?
+            .into_iter()
+            .map(|record| {
+                let found = self.holder(record.address)?;
+                ensure!(
+                    found.as_ref() == Some(holder),
+                    "the file contradicts its record"
+                );
+                Ok(Lease {
+                    address: record.address,
+                    holder: holder.clone(),
+                })
+            });
         records.collect()
     }
 
@@ -235,10 +291,11 @@ impl Store {
     /// does not block the other leases.
     fn scan(&self, is_wanted: impl Fn(&Holder) -> bool) -> anyhow::Result<Vec<Lease>> {
         let mut leases = Vec::new();
-        for address in self.leases.addresses()? {
-            match self.leases.lease(address) {
-                Ok(lease) => leases.extend(lease.filter(|lease| is_wanted(&lease.holder))),
-                Err(error) => note(format_args!("{error:#}; it is left as it is")),
+        for address in self.files.leases.addresses()? {
+            match self.holder(address) {
+                Ok(Some(holder)) if is_wanted(&holder) => leases.push(Lease { address, holder }),
+                Ok(_) => {}
+                Err(error) => note(format_args!("{error:#}; the lease stays")),
             }
         }
         Ok(leases)
@@ -252,8 +309,10 @@ impl Drop for Store {
     fn drop(&mut self) {
         match self.access {
             Access::Inspect => {}
-            Access::Change if self.index.is_trusted() => self.index.settle(&self.leases),
-            Access::Change => self.index.invalidate(),
+            Access::Change if self.files.index.is_trusted() => {
+                self.files.index.settle(&self.files.leases);
+            }
+            Access::Change => self.files.index.invalidate(),
         }
     }
 }

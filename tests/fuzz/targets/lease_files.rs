@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use host_local::{EarlierBoot, Holder, Lease, Reservation, Storage, Store};
+use host_local::{Config, EarlierBoot, Holder, Storage, Store, wanted};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 
@@ -31,30 +31,42 @@ fuzz_target!(|input: &[u8]| {
         earlier_boot: EarlierBoot::Release,
     };
     let network = "pods".parse().expect("a name");
-    let holder: Holder = Holder::parse(b"c1\r\neth0").expect("a holder");
+    let holder = Holder::parse(b"c1\r\neth0").expect("a holder");
     let address = "10.1.0.9".parse().expect("an address");
     // Creates the directories and a trusted state.
     drop(Store::open(&storage, &network).expect("opens"));
     write(root, input);
     let store = Store::open(&storage, &network).expect("no content of a file is an error");
-    store.last_reserved(0);
     store.leases_except(&Default::default()).expect("are read");
-    let lease = Lease { address, holder };
-    let made = store.reserve(&lease).expect("can be written") == Reservation::Made;
-    let held = store.lease(address).expect("can be read");
-    assert!(!made || held.as_ref() == Some(&lease));
+    let reserved = store.reserve(address, &holder).expect("can be written");
+    let made = reserved.is_some();
+    let held = store.holder(address).expect("can be read");
+    assert!(!made || held.as_ref() == Some(&holder));
+    let request = fuzz::add_request(REQUEST).expect("a request");
+    let config = Config::parse(&request.network).expect("a configuration");
+    let wanted = wanted(&request, &config.sets).expect("a set");
+    let next = store.lease(&wanted[0], &holder).expect("is leased");
     drop(store);
     let store = Store::open(&storage, &network).expect("opens again");
     let attachment = cni::Attachment {
         network: network.clone(),
-        container: lease.holder.container.clone(),
+        container: holder.container.clone(),
         interface: "eth0".parse().expect("a name"),
     };
     let leases = store.leases_of(&attachment).expect("are read");
-    assert!(!made || leases.contains(&lease), "a lease is found again");
+    let is_found = |address| leases.iter().any(|it| it.address == address);
+    assert!(
+        is_found(next.address) && (!made || is_found(address)),
+        "a lease is found again"
+    );
     store.release(&leases).expect("are released");
-    assert_ne!(store.lease(address).expect("can be read"), Some(lease));
+    assert_ne!(store.holder(address).expect("can be read"), Some(holder));
 });
+
+/// An ADD for any address of a range.
+const REQUEST: &[u8] = br#"CNI_ARGS=
+
+{"cniVersion":"1.1.0","name":"pods","type":"bridge","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}"#;
 
 fn write(root: &Path, mut input: &[u8]) {
     const NAMES: [&str; 8] = [

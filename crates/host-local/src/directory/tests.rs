@@ -57,7 +57,7 @@ fn taken_address_keeps_its_holder() {
     leases.create(&first).unwrap();
     let second = leases.create(&lease("10.1.0.2", "c2\r\neth0")).unwrap();
     assert_eq!(second, Reservation::Taken);
-    assert_eq!(leases.lease(first.address).unwrap(), Some(first));
+    assert_eq!(leases.holder(first.address).unwrap(), Some(first.holder));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn file_says_who_holds_its_address_or_that_nobody_does() {
     ] {
         fs::write(leases.path.join("10.1.0.2"), bytes).unwrap();
         assert_eq!(leases.content(address).unwrap(), Some(expected));
-        assert_eq!(leases.lease(address).unwrap(), None);
+        assert_eq!(leases.holder(address).unwrap(), None);
     }
     fs::write(leases.path.join("notes"), "c1").unwrap();
     assert_eq!(leases.addresses().unwrap(), [address]);

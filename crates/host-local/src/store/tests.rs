@@ -32,6 +32,12 @@ fn lease(address: &str, container: &str) -> Lease {
     }
 }
 
+/// Writes a lease, if the address has no file.
+fn reserve(store: &Store, address: &str, container: &str) -> Option<Lease> {
+    let Lease { address, holder } = lease(address, container);
+    store.reserve(address, &holder).unwrap()
+}
+
 fn addresses(leases: &[Lease]) -> Vec<String> {
     leases
         .iter()
@@ -63,14 +69,14 @@ fn lease_is_found_by_its_holder_now_and_by_the_next_process() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
     for address in ["10.1.0.2", "fd00::2"] {
-        let made = store.reserve(&lease(address, "c1")).unwrap();
-        assert_eq!(made, Reservation::Made);
+        let made = reserve(&store, address, "c1");
+        assert_eq!(made, Some(lease(address, "c1")));
     }
-    store.reserve(&lease("10.1.0.3", "c2")).unwrap();
+    reserve(&store, "10.1.0.3", "c2");
     assert_eq!(held(&store, "c1"), ["10.1.0.2", "fd00::2"]);
     drop(store);
     let store = open(data_dir.path());
-    assert!(store.index.is_trusted());
+    assert!(store.files.index.is_trusted());
     assert_eq!(held(&store, "c1"), ["10.1.0.2", "fd00::2"]);
     assert_eq!(held(&store, "c3"), [] as [&str; 0]);
 }
@@ -80,7 +86,7 @@ fn what_others_did_meanwhile_is_noticed() {
     let data_dir = tempfile::tempdir().unwrap();
     let network = data_dir.path().join("pods");
     let store = open(data_dir.path());
-    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    reserve(&store, "10.1.0.2", "c1");
     drop(store);
     fs::write(network.join("10.1.0.3"), "c2\r\neth0").unwrap();
     assert_eq!(held(&open(data_dir.path()), "c2"), ["10.1.0.3"]);
@@ -97,14 +103,14 @@ fn what_others_did_meanwhile_is_noticed() {
 fn file_that_was_written_over_is_believed_and_not_the_index() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
-    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    reserve(&store, "10.1.0.2", "c1");
     drop(store);
     // No name comes or goes, so the directory's date stays.
     fs::write(data_dir.path().join("pods/10.1.0.2"), "c2\r\neth0").unwrap();
     let store = open(data_dir.path());
-    assert!(store.index.is_trusted());
+    assert!(store.files.index.is_trusted());
     assert_eq!(held(&store, "c1"), [] as [&str; 0]);
-    assert!(!store.index.is_trusted());
+    assert!(!store.files.index.is_trusted());
     assert_eq!(held(&store, "c2"), ["10.1.0.2"]);
 }
 
@@ -113,7 +119,7 @@ fn lost_or_torn_index_is_made_anew() {
     let data_dir = tempfile::tempdir().unwrap();
     let index = data_dir.path().join(".host-local/pods");
     let store = open(data_dir.path());
-    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    reserve(&store, "10.1.0.2", "c1");
     drop(store);
     let damages: [&dyn Fn(); 5] = [
         &|| fs::remove_dir_all(&index).unwrap(),
@@ -129,7 +135,7 @@ fn lost_or_torn_index_is_made_anew() {
         }
         assert_eq!(held(&open(data_dir.path()), "c1"), ["10.1.0.2"], "{number}");
         let store = open(data_dir.path());
-        assert!(store.index.is_trusted(), "{number}");
+        assert!(store.files.index.is_trusted(), "{number}");
         assert_eq!(held(&store, "c1"), ["10.1.0.2"], "{number}");
     }
 }
@@ -138,7 +144,7 @@ fn lost_or_torn_index_is_made_anew() {
 fn store_works_where_its_index_cannot_be_written() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
-    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    reserve(&store, "10.1.0.2", "c1");
     drop(store);
     let index = data_dir.path().join(".host-local/pods");
     fs::remove_dir_all(&index).unwrap();
@@ -146,7 +152,7 @@ fn store_works_where_its_index_cannot_be_written() {
     let network = "pods".parse().unwrap();
     let storage = storage(data_dir.path());
     let store = Store::open_existing(&storage, &network).unwrap().unwrap();
-    assert!(!store.index.is_trusted());
+    assert!(!store.files.index.is_trusted());
     let leases = store.leases_of(&attachment("c1")).unwrap();
     assert_eq!(addresses(&leases), ["10.1.0.2"]);
     store.release(&leases).unwrap();
@@ -161,7 +167,7 @@ fn old_entries_count_only_where_there_are_no_own_ones() {
     fs::write(data_dir.path().join("pods/notes"), "c1").unwrap();
     let store = open(data_dir.path());
     assert_eq!(held(&store, "c1"), ["10.1.0.7"]);
-    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    reserve(&store, "10.1.0.2", "c1");
     assert_eq!(held(&store, "c1"), ["10.1.0.2"]);
 }
 
@@ -170,13 +176,13 @@ fn who_is_not_listed_is_told_with_all_they_hold() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
     for (address, container) in [("10.1.0.2", "c1"), ("10.1.0.3", "c2"), ("fd00::3", "c2")] {
-        store.reserve(&lease(address, container)).unwrap();
+        reserve(&store, address, container);
     }
     let listed = HashSet::from([Holder::of(&attachment("c1"))]);
     for _ in 0..2 {
         let stale = store.leases_except(&listed).unwrap();
         assert_eq!(addresses(&stale), ["10.1.0.3", "fd00::3"]);
-        store.index.distrust();
+        store.files.index.distrust();
     }
 }
 
@@ -188,7 +194,7 @@ fn releasing_twice_is_no_error_and_leaves_nothing() {
         files(data_dir.path())
     };
     let store = open(data_dir.path());
-    store.reserve(&lease("10.1.0.2", "c1")).unwrap();
+    reserve(&store, "10.1.0.2", "c1");
     store.release(&[lease("10.1.0.2", "c1")]).unwrap();
     store.release(&[lease("10.1.0.2", "c1")]).unwrap();
     assert_eq!(held(&store, "c1"), [] as [&str; 0]);
@@ -225,9 +231,8 @@ fn what_cannot_be_read_keeps_nobody_from_their_lease() {
     drop(open(data_dir.path()));
     fs::create_dir(data_dir.path().join("pods/10.1.0.2")).unwrap();
     let store = open(data_dir.path());
-    let taken = store.reserve(&lease("10.1.0.2", "c1")).unwrap();
-    assert_eq!(taken, Reservation::Taken);
-    store.reserve(&lease("10.1.0.3", "c1")).unwrap();
+    assert_eq!(reserve(&store, "10.1.0.2", "c1"), None);
+    reserve(&store, "10.1.0.3", "c1");
     assert_eq!(held(&store, "c1"), ["10.1.0.3"]);
 }
 
@@ -238,7 +243,7 @@ fn one_lease_that_cannot_be_removed_does_not_keep_the_others() {
     for stuck in ["10.1.0.2", "10.1.0.4"] {
         fs::create_dir(data_dir.path().join("pods").join(stuck)).unwrap();
     }
-    store.reserve(&lease("10.1.0.3", "c1")).unwrap();
+    reserve(&store, "10.1.0.3", "c1");
     let leases = ["10.1.0.2", "10.1.0.3", "10.1.0.4"].map(|address| lease(address, "c1"));
     let error = store.release(&leases).unwrap_err().to_string();
     assert!(

@@ -13,12 +13,12 @@ use crate::blocks::{Blocks, locate};
 /// Times of release of one network's addresses: milliseconds since 1970, in eight bytes per
 /// address.
 #[derive(Debug)]
-pub struct Rest {
+pub(crate) struct Cooldown {
     delay: Duration,
     times: Blocks,
 }
 
-impl Rest {
+impl Cooldown {
     /// Creates a cooldown of `delay`; remembers nothing if it is zero.
     pub fn new(directory: PathBuf, delay: Duration) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Rest {
     }
 
     /// Starts the cooldown of `address`.
-    pub fn begin(&self, address: IpAddr) {
+    pub fn start(&self, address: IpAddr) {
         if self.delay.is_zero() {
             return;
         }
@@ -43,7 +43,7 @@ impl Rest {
 
     /// Returns whether `address` was released less than the delay before `now`. A release in the
     /// future comes from a wrong clock and does not count.
-    pub fn holds(&self, address: IpAddr, now: SystemTime) -> bool {
+    pub fn includes(&self, address: IpAddr, now: SystemTime) -> bool {
         if self.delay.is_zero() {
             return false;
         }
@@ -86,33 +86,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_rests_for_the_delay_and_only_after_its_release() {
+    fn address_has_a_cooldown_after_its_release_only() {
         let directory = tempfile::tempdir().unwrap();
         let delay = Duration::from_mins(1);
-        let rest = Rest::new(directory.path().join("released"), delay);
+        let cooldown = Cooldown::new(directory.path().join("released"), delay);
         let [released, other] = ["10.1.0.7", "10.1.0.6"].map(|text| text.parse().unwrap());
         let before = SystemTime::now();
-        rest.begin(released);
+        cooldown.start(released);
         let after = SystemTime::now();
-        assert!(rest.holds(released, after) && !rest.holds(other, after));
-        assert!(!rest.holds(released, after + delay));
-        assert!(rest.holds(released, before + delay - Duration::from_millis(1)));
-        assert!(!rest.holds(released, before - Duration::from_secs(1)));
+        assert!(cooldown.includes(released, after) && !cooldown.includes(other, after));
+        assert!(!cooldown.includes(released, after + delay));
+        assert!(cooldown.includes(released, before + delay - Duration::from_millis(1)));
+        assert!(!cooldown.includes(released, before - Duration::from_secs(1)));
     }
 
     #[test]
-    fn nothing_is_remembered_where_nothing_rests() {
+    fn nothing_is_remembered_without_a_delay() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("released");
         let address = "10.1.0.7".parse().unwrap();
-        let rest = Rest::new(path.clone(), Duration::ZERO);
-        rest.begin(address);
-        assert!(!rest.holds(address, SystemTime::now()) && !path.exists());
-        let resting = Rest::new(path.clone(), Duration::from_secs(9));
-        resting.begin(address);
-        resting.tidy();
-        assert!(resting.holds(address, SystemTime::now()));
-        rest.tidy();
-        assert!(resting.holds(address, SystemTime::now()));
+        let cooldown = Cooldown::new(path.clone(), Duration::ZERO);
+        cooldown.start(address);
+        assert!(!cooldown.includes(address, SystemTime::now()) && !path.exists());
+        let set = Cooldown::new(path.clone(), Duration::from_secs(9));
+        set.start(address);
+        set.tidy();
+        assert!(set.includes(address, SystemTime::now()));
+        cooldown.tidy();
+        assert!(set.includes(address, SystemTime::now()));
     }
 }

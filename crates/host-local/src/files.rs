@@ -1,0 +1,33 @@
+//! The files of one network: its leases, their index and the cooldowns. This module does not lock.
+
+use cni::NetworkName;
+
+use crate::cooldown::Cooldown;
+use crate::directory::Directory;
+use crate::index::Index;
+use crate::scratch::Scratch;
+use crate::storage::Storage;
+
+/// The files of one network.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// The leases, which are authoritative.
+    pub leases: Directory,
+    /// The index of the leases, a hint.
+    pub index: Index,
+    /// Times of release.
+    pub cooldown: Cooldown,
+}
+
+impl Files {
+    /// Opens the files of `network`, which may not exist yet.
+    pub fn open(storage: &Storage, network: &NetworkName) -> Self {
+        let beside = storage.index_directory(network);
+        let leases = Directory::new(storage.lease_directory(network), Scratch(beside.clone()));
+        Self {
+            cooldown: Cooldown::new(beside.join("released"), storage.reuse_delay),
+            index: Index::open(beside, &leases),
+            leases,
+        }
+    }
+}
