@@ -2,68 +2,56 @@
 
 use std::iter;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
-use ipnetwork::IpNetwork;
-
-use crate::range::{RangeSet, address, number};
+use crate::range::{Range, RangeSet, number};
 
 /// Returns all addresses that may be leased without a request, each once. The order is a round
 /// robin through the ranges of `set` that starts after `last`.
 ///
 /// A `last` outside all ranges starts at the beginning.
 pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
-    let spans = rotated(set, last).into_iter();
-    spans.flat_map(move |span| {
-        let mut next = Some(span.first);
-        let numbers = iter::from_fn(move || {
-            let number = next.filter(|number| *number <= span.last)?;
-            let candidate = address(number, span.subnet);
-            let excluded_to = set.end_of_exclusion(candidate);
-            next = excluded_to.unwrap_or(number).checked_add(1);
-            Some(Some(candidate).filter(|_| excluded_to.is_none()))
+    rotated(set, last).into_iter().flat_map(move |mut numbers| {
+        let candidates = iter::from_fn(move || {
+            loop {
+                let candidate = set.address(numbers.next()?)?;
+                match set.end_of_exclusion(candidate) {
+                    Some(end) => numbers = end.checked_add(1)?..=*numbers.end(),
+                    None => return Some(candidate),
+                }
+            }
         });
-        numbers.flatten().filter(move |it| !set.is_gateway(*it))
+        candidates.filter(|it| !set.is_gateway(*it))
     })
 }
 
-/// A part of a range, as numbers.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    subnet: IpNetwork,
-    first: u128,
-    last: u128,
-}
-
-/// Returns all addresses of the set once, starting after `last`.
-fn rotated(set: &RangeSet, last: Option<IpAddr>) -> Vec<Span> {
-    let spans = set.ranges().iter().map(|range| Span {
-        subnet: range.subnet,
-        first: number(range.first),
-        last: number(range.last),
-    });
-    let mut spans: Vec<_> = spans.collect();
-    let holds = |last: IpAddr| set.ranges().iter().position(|range| range.contains(last));
-    let Some((last, position)) = last.and_then(|last| Some((number(last), holds(last)?))) else {
-        return spans;
-    };
-    spans.rotate_left(position);
-    let Some(split) = spans.first().copied() else {
-        return spans;
-    };
-    let behind = last.checked_add(1).map(|first| Span { first, ..split });
-    let up_to = Span { last, ..split };
-    let others = spans.split_off(1);
-    behind.into_iter().chain(others).chain([up_to]).collect()
+/// Returns all addresses of the set once, as numbers, starting after `last`.
+fn rotated(set: &RangeSet, last: Option<IpAddr>) -> Vec<RangeInclusive<u128>> {
+    let ranges = set.ranges();
+    let mut spans: Vec<_> = ranges.iter().map(Range::numbers).collect();
+    if let Some(last) = last
+        && let Some(position) = ranges.iter().position(|range| range.contains(last))
+    {
+        let (first, end) = spans.remove(position).into_inner();
+        spans.rotate_left(position);
+        let last = number(last);
+        if let Some(next) = last.checked_add(1) {
+            spans.insert(0, next..=end);
+        }
+        spans.push(first..=last);
+    }
+    spans
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use ipnetwork::IpNetwork;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::range::Range;
+    use crate::range::address;
     use crate::raw::RawRange;
 
     fn range(subnet: &str, start: &str, end: &str) -> Range {

@@ -52,20 +52,15 @@ impl Blocks {
     /// Replaces the directory by an empty one.
     pub fn replace_all(&self) -> io::Result<()> {
         self.read.borrow_mut().clear();
-        match fs::remove_dir_all(&self.directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => make_directory(&self.directory),
-        }
+        read::existing(fs::remove_dir_all(&self.directory))?;
+        make_directory(&self.directory)
     }
 
     /// Removes the blocks whose last write was before `time`.
     pub fn remove_older(&self, time: SystemTime) -> io::Result<()> {
         self.read.borrow_mut().clear();
-        let files = match fs::read_dir(&self.directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            files => files?,
-        };
-        for file in files {
+        let files = read::existing(fs::read_dir(&self.directory))?;
+        for file in files.into_iter().flatten() {
             let file = file?;
             if file.metadata()?.modified()? < time {
                 fs::remove_file(file.path())?;
@@ -115,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_the_rest_is_nothing() {
+    fn written_bytes_are_read_and_others_are_zero_or_absent() {
         let directory = tempfile::tempdir().unwrap();
         let blocks = Blocks::new(directory.path().join("blocks"));
         let first = "10.1.0.0".parse().unwrap();

@@ -1,5 +1,7 @@
 //! CHECK: compares the leases with the result of ADD.
 
+use std::net::IpAddr;
+
 use anyhow::bail;
 use cni::CheckRequest;
 
@@ -14,28 +16,19 @@ use crate::store::Store;
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     cni::step("compare");
-    let leases = match Store::inspect(&config.storage, &request.network.name)? {
-        Some(store) => store.leases_of(&request.attachment)?,
-        None => Vec::new(),
-    };
-    let held: Vec<_> = leases.iter().map(|lease| lease.address).collect();
-    if held.is_empty() {
+    let store = Store::inspect(&config.storage, &request.network.name)?;
+    let leases = store.map(|store| store.leases_of(&request.attachment));
+    let leases = leases.transpose()?.unwrap_or_default();
+    if leases.is_empty() {
         bail!("{} holds no address", request.attachment);
     }
-    let reported = request
-        .prev_result
-        .iter()
-        .flat_map(|result| &result.ips)
-        .map(|ip| ip.address.ip());
-    let is_ours = |address: &_| {
-        config
-            .sets
-            .iter()
-            .any(|set| set.range_of(*address).is_some())
-    };
-    let lost = reported
+    let ips = request.prev_result.iter().flat_map(|result| &result.ips);
+    let is_ours = |it: &IpAddr| config.sets.iter().any(|set| set.range_of(*it).is_some());
+    let is_lost = |it: &IpAddr| leases.iter().all(|lease| lease.address != *it);
+    let lost = ips
+        .map(|ip| ip.address.ip())
         .filter(is_ours)
-        .filter(|address| !held.contains(address));
+        .filter(is_lost);
     let lost: Vec<_> = lost.map(|address| address.to_string()).collect();
     if lost.is_empty() {
         return Ok(());

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use cni::result::{Dns, Route};
 use cni::{Error, Network, SpecVersion, WhenFull};
-use ipnetwork::IpNetwork;
+use ipnetwork::{IpNetwork, IpNetworkError};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::pod_cidr;
-use crate::range::{Range, RangeSet};
+use crate::range::{Range, RangeSet, parse_address};
 use crate::raw::{RawConfig, RawRange, RawRoute};
 use crate::resolv_conf;
 use crate::storage::{RawStorage, Storage};
@@ -35,45 +35,63 @@ struct RawRuntimeConfig {
     ip_ranges: Value,
 }
 
-/// All inputs of a configuration.
-#[derive(Debug)]
-struct Written {
-    ipam: RawConfig,
-    runtime: RawRuntimeConfig,
-    pod_cidrs: Vec<IpNetwork>,
-    version: SpecVersion,
-    may_lack_ranges: bool,
-}
-
-impl Written {
-    fn read(network: &Network) -> Result<Self, Error> {
-        let ipam: RawConfig = network.ipam()?;
-        Ok(Self {
-            pod_cidrs: ipam.pod_cidrs()?,
-            ipam,
-            runtime: network.runtime_config()?,
-            version: network.version,
-            may_lack_ranges: false,
-        })
-    }
-}
-
 impl Config {
     /// Reads the `ipam` section and the runtime's additions.
     ///
     /// # Errors
     /// Code 7 with key and value. Code 11: the node's pod CIDRs are not known yet.
     pub fn parse(network: &Network) -> Result<Self, Error> {
-        Self::try_from(Written::read(network)?)
+        Self::read(network)?.expect_ranges()
     }
 
     /// Reads the configuration for STATUS. It may lack ranges if it declares the capability
     /// `ipRanges`: runtimes pass no capability arguments with STATUS.
     pub(crate) fn parse_for_status(network: &Network) -> Result<Self, Error> {
-        Self::try_from(Written {
-            may_lack_ranges: network.declares("ipRanges"),
-            ..Written::read(network)?
+        let config = Self::read(network)?;
+        if network.declares("ipRanges") {
+            return Ok(config);
+        }
+        config.expect_ranges()
+    }
+
+    fn read(network: &Network) -> Result<Self, Error> {
+        let ipam: RawConfig = network.ipam()?;
+        let pod_cidrs = ipam.pod_cidrs()?;
+        let config = Self::new(ipam, &network.runtime_config()?, pod_cidrs)?;
+        expect_one_a_family(&config.sets, network.version)?;
+        Ok(config)
+    }
+
+    fn new(
+        ipam: RawConfig,
+        runtime: &RawRuntimeConfig,
+        pod_cidrs: Vec<IpNetwork>,
+    ) -> Result<Self, Error> {
+        let mut sets = runtime_sets(&runtime.ip_ranges)?;
+        sets.extend(ipam.flat_sets(pod_cidrs)?);
+        sets.extend(range_sets(&ipam.ranges, "ipam.ranges")?);
+        expect_apart(&sets)?;
+        Ok(Self {
+            sets,
+            routes: routes(&ipam.routes)?,
+            resolv_conf: (!ipam.resolv_conf.is_empty()).then(|| ipam.resolv_conf.into()),
+            when_full: ipam.status_when_full,
+            storage: Storage::try_from(RawStorage {
+                data_dir: ipam.data_dir,
+                lock_timeout: ipam.lock_timeout,
+                reuse_delay: ipam.reuse_delay,
+                reclaim_on_boot: ipam.reclaim_on_boot,
+            })?,
         })
+    }
+
+    fn expect_ranges(self) -> Result<Self, Error> {
+        if self.sets.is_empty() {
+            let reason =
+                "no range to lease from; set ranges or subnet, or let the runtime pass ipRanges";
+            return Err(Error::invalid("ipam.ranges", reason));
+        }
+        Ok(self)
     }
 
     /// Reads the name resolution from the file of `resolvConf`.
@@ -84,57 +102,17 @@ impl Config {
     }
 }
 
-impl TryFrom<Written> for Config {
-    type Error = Error;
-
-    fn try_from(
-        Written {
-            ipam,
-            runtime,
-            pod_cidrs,
-            version,
-            may_lack_ranges,
-        }: Written,
-    ) -> Result<Self, Error> {
-        let mut sets = runtime_sets(&runtime.ip_ranges)?;
-        sets.extend(ipam.flat_sets(pod_cidrs)?);
-        for (index, set) in ipam.ranges.iter().enumerate() {
-            sets.push(range_set(set, &format!("ipam.ranges[{index}]"))?);
-        }
-        if sets.is_empty() && !may_lack_ranges {
-            let reason = "no range to lease from; name one by ranges or subnet, or have the runtime send ipRanges";
-            return Err(Error::invalid("ipam.ranges", reason));
-        }
-        expect_apart(&sets)?;
-        expect_one_a_family(&sets, version)?;
-        let resolv_conf = Some(ipam.resolv_conf).filter(|path| !path.is_empty());
-        Ok(Self {
-            sets,
-            routes: routes(ipam.routes)?,
-            resolv_conf: resolv_conf.map(PathBuf::from),
-            when_full: ipam.status_when_full,
-            storage: Storage::try_from(RawStorage {
-                data_dir: ipam.data_dir,
-                lock_timeout: ipam.lock_timeout,
-                reuse_delay: ipam.reuse_delay,
-                reclaim_on_boot: ipam.reclaim_on_boot,
-            })?,
-        })
-    }
-}
-
 impl RawConfig {
     /// Returns the node's pod CIDRs if `subnet` requests them.
     fn pod_cidrs(&self) -> Result<Vec<IpNetwork>, Error> {
-        let file = Some(self.pod_cidr_file.as_str()).filter(|path| !path.is_empty());
-        if self.subnet == USE_POD_CIDR {
-            return pod_cidr::read(Path::new(file.unwrap_or(DEFAULT_POD_CIDR_FILE)));
-        }
-        match file {
-            None => Ok(Vec::new()),
-            Some(path) => Err(Error::invalid(
+        let file = self.pod_cidr_file.as_str();
+        match (self.subnet == USE_POD_CIDR, file) {
+            (true, "") => pod_cidr::read(Path::new(DEFAULT_POD_CIDR_FILE)),
+            (true, file) => pod_cidr::read(Path::new(file)),
+            (false, "") => Ok(Vec::new()),
+            (false, file) => Err(Error::invalid(
                 "ipam.podCidrFile",
-                format!("{path:?} is read where subnet is {USE_POD_CIDR:?}, which it is not"),
+                format!("{file:?} needs \"subnet\": {USE_POD_CIDR:?}"),
             )),
         }
     }
@@ -157,13 +135,10 @@ impl RawConfig {
             (USE_POD_CIDR, true) => Err(Error::invalid(
                 "ipam.subnet",
                 format!(
-                    "{USE_POD_CIDR:?} takes none of rangeStart, rangeEnd, gateway and exclude, since it differs between nodes"
+                    "{USE_POD_CIDR:?} differs between nodes, so rangeStart, rangeEnd, gateway and exclude must be absent"
                 ),
             )),
-            _ => Ok(vec![RangeSet::new(
-                vec![Range::parse(&range, "ipam")?],
-                "ipam",
-            )?]),
+            _ => RangeSet::new(vec![Range::parse(&range, "ipam")?], "ipam").map(|set| vec![set]),
         }
     }
 }
@@ -189,8 +164,8 @@ fn set_per_family(ranges: Vec<Range>, at: &str) -> Result<Vec<RangeSet>, Error> 
 /// form a set for each family.
 fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
     let at = "runtimeConfig.ipRanges";
-    let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    if elements.iter().any(Value::is_object) {
+    let is_flat = |elements: &Vec<Value>| elements.iter().any(Value::is_object);
+    if value.as_array().is_some_and(is_flat) {
         let raw: Vec<RawRange> = cni::json::read(value, at)?.value;
         return set_per_family(ranges(&raw, at)?, at);
     }
@@ -198,33 +173,30 @@ fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
         return Ok(Vec::new());
     }
     let raw: Vec<Vec<RawRange>> = cni::json::read(value, at)?.value;
-    let sets = raw
-        .iter()
-        .enumerate()
-        .map(|(index, set)| range_set(set, &format!("{at}[{index}]")));
+    range_sets(&raw, at)
+}
+
+fn range_sets(raw: &[Vec<RawRange>], at: &str) -> Result<Vec<RangeSet>, Error> {
+    let sets = raw.iter().enumerate().map(|(index, set)| {
+        let at = format!("{at}[{index}]");
+        RangeSet::new(ranges(set, &at)?, &at)
+    });
     sets.collect()
 }
 
-fn range_set(raw: &[RawRange], at: &str) -> Result<RangeSet, Error> {
-    RangeSet::new(ranges(raw, at)?, at)
-}
-
 fn ranges(raw: &[RawRange], at: &str) -> Result<Vec<Range>, Error> {
-    let ranges = raw
-        .iter()
-        .enumerate()
-        .map(|(index, raw)| Range::parse(raw, &format!("{at}[{index}]")));
-    ranges.collect()
+    let raw = raw.iter().enumerate();
+    raw.map(|(index, raw)| Range::parse(raw, &format!("{at}[{index}]")))
+        .collect()
 }
 
 fn expect_apart(sets: &[RangeSet]) -> Result<(), Error> {
     for (index, set) in sets.iter().enumerate() {
-        let others = sets.iter().skip(index + 1);
-        if let Some((range, other)) = others.into_iter().find_map(|other| set.overlap(other)) {
-            return Err(Error::invalid(
-                "ipam.ranges",
-                format!("{}, another set", range.overlap_with(other)),
-            ));
+        for range in set.ranges() {
+            let others = sets.iter().skip(index + 1).flat_map(RangeSet::ranges);
+            range.expect_apart(others).map_err(|reason| {
+                Error::invalid("ipam.ranges", format!("{reason}, another set"))
+            })?;
         }
     }
     Ok(())
@@ -243,34 +215,25 @@ fn expect_one_a_family(sets: &[RangeSet], version: SpecVersion) -> Result<(), Er
     Ok(())
 }
 
-fn routes(raw: Vec<RawRoute>) -> Result<Vec<Route>, Error> {
-    let routes = raw.into_iter().enumerate().map(|(index, raw)| {
-        let invalid = |key: &str, value: &str, reason: String| {
-            Error::invalid(
-                format!("ipam.routes[{index}].{key}"),
-                format!("{value:?}: {reason}"),
-            )
-        };
-        let dst = raw.dst.parse();
-        let gw = match raw.gw.as_str() {
-            "" => None,
-            text => Some(text.parse().map_err(|error: std::net::AddrParseError| {
-                invalid("gw", text, error.to_string())
-            })?),
-        };
-        Ok(Route {
-            gw,
-            mtu: raw.mtu,
-            advmss: raw.advmss,
-            priority: raw.priority,
-            table: raw.table,
-            scope: raw.scope,
-            ..Route::to(dst.map_err(|error: ipnetwork::IpNetworkError| {
-                invalid("dst", &raw.dst, error.to_string())
-            })?)
-        })
-    });
-    routes.collect()
+fn routes(raw: &[RawRoute]) -> Result<Vec<Route>, Error> {
+    let raw = raw.iter().enumerate();
+    raw.map(|(index, raw)| route(raw, &format!("ipam.routes[{index}]")))
+        .collect()
+}
+
+fn route(raw: &RawRoute, at: &str) -> Result<Route, Error> {
+    let dst = raw.dst.parse().map_err(|error: IpNetworkError| {
+        Error::invalid(format!("{at}.dst"), format!("{:?}: {error}", raw.dst))
+    })?;
+    Ok(Route {
+        gw: parse_address(&raw.gw, &format!("{at}.gw"))?,
+        mtu: raw.mtu,
+        advmss: raw.advmss,
+        priority: raw.priority,
+        table: raw.table,
+        scope: raw.scope,
+        ..Route::to(dst)
+    })
 }
 
 /// The value of `subnet` in the Kubernetes documentation's example.

@@ -18,39 +18,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::lease::{Holder, Lease};
 use crate::read;
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, remove_file};
 
 /// The directory of a network's leases.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
     scratch: Scratch,
-    watch: Cell<Watch>,
-}
-
-/// Knowledge of changes by other programs.
-///
-/// Adding or removing a file sets the directory's modification time to the present. After each own
-/// change the plugin dates the directory back. As long as it has that date, no other program has
-/// changed it. The present time would prove nothing: the kernel's clock stands still for
-/// milliseconds, in which other programs may write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Watch {
-    /// The directory is not watched.
-    Off,
-    /// The directory's date after the last own change, or at the start of the watch.
-    Since(Stamp),
-    /// Another program changed the directory, or dating it back failed.
-    Disturbed,
-}
-
-/// Outcome of a reservation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reservation {
-    /// The address is leased.
-    Made,
-    /// Another holder has the address.
-    Taken,
+    /// The directory's date while no other program changes it; `None` if the directory is not
+    /// watched or another program changed it.
+    ///
+    /// Adding or removing a file sets the directory's modification time to the present. After each
+    /// own change the plugin dates the directory back. As long as it has that date, no other
+    /// program has changed it. The present time would prove nothing: the kernel's clock stands
+    /// still for milliseconds, in which other programs may write.
+    watched: Cell<Option<Stamp>>,
 }
 
 /// Content of a lease's file.
@@ -87,7 +69,7 @@ impl Directory {
         Self {
             path,
             scratch,
-            watch: Cell::new(Watch::Off),
+            watched: Cell::default(),
         }
     }
 
@@ -98,24 +80,18 @@ impl Directory {
 
     /// Returns every address with a file, whatever the file contains.
     pub fn addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
-        let action = || format!("read directory {}", self.path.display());
-        let mut addresses = Vec::new();
-        for entry in fs::read_dir(&self.path).with_context(action)? {
-            let name = entry.with_context(action)?.file_name();
-            addresses.extend(name.to_str().and_then(|name| name.parse::<IpAddr>().ok()));
-        }
-        Ok(addresses)
+        let names = read::names(&self.path)?;
+        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
     /// Returns the content of the file of `address`, if the file exists.
     pub fn content(&self, address: IpAddr) -> anyhow::Result<Option<Content>> {
         let path = self.file(address);
-        let bytes = match read::own(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(_) if is_of_no_use(&path) => return Ok(Some(Content::Garbled)),
+        let bytes = match read::existing(read::own(&path)) {
+            Err(_) if is_special(&path) => return Ok(Some(Content::Garbled)),
             bytes => bytes.with_context(|| format!("read lease {}", path.display()))?,
         };
-        Ok(Some(match Holder::parse(&bytes) {
+        Ok(bytes.map(|bytes| match Holder::parse(&bytes) {
             Some(holder) => Content::Holder(holder),
             None if bytes.trim_ascii().is_empty() => Content::Empty,
             None => Content::Garbled,
@@ -130,18 +106,16 @@ impl Directory {
         })
     }
 
-    /// Writes the file of `lease` unless it exists. The file is complete or absent even after a
-    /// crash.
-    pub fn create(&self, lease: &Lease) -> anyhow::Result<Reservation> {
+    /// Writes the file of `lease`; returns whether there was none. The file is complete or absent
+    /// even after a crash.
+    pub fn create(&self, lease: &Lease) -> anyhow::Result<bool> {
         let path = self.file(lease.address);
         let action = || format!("write lease {}", path.display());
         let content = lease.holder.content();
         let file = self.scratch.write(&content).with_context(action)?;
         match self.change(|| file.persist_noclobber(&path)) {
-            Ok(_) => Ok(Reservation::Made),
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-                Ok(Reservation::Taken)
-            }
+            Ok(_) => Ok(true),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             Err(error) => Err(error.error).with_context(action),
         }
     }
@@ -153,12 +127,7 @@ impl Directory {
     pub fn remove(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Vec<anyhow::Result<()>> {
         let remove = |address| {
             let path = self.file(address);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    Err(error).with_context(|| format!("remove lease {}", path.display()))
-                }
-                _ => Ok(()),
-            }
+            remove_file(&path).with_context(|| format!("remove lease {}", path.display()))
         };
         self.change(|| addresses.into_iter().map(remove).collect())
     }
@@ -166,14 +135,12 @@ impl Directory {
     /// Returns the identity of the file of `address`, if it exists.
     pub fn identity(&self, address: IpAddr) -> anyhow::Result<Option<Identity>> {
         let path = self.file(address);
-        match fs::symlink_metadata(&path) {
-            Ok(metadata) => Ok(Some(Identity {
-                inode: metadata.ino(),
-                ctime: Stamp(metadata.ctime(), metadata.ctime_nsec()),
-            })),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("look at lease {}", path.display())),
-        }
+        let metadata = read::existing(fs::symlink_metadata(&path))
+            .with_context(|| format!("look at lease {}", path.display()))?;
+        Ok(metadata.map(|metadata| Identity {
+            inode: metadata.ino(),
+            ctime: Stamp(metadata.ctime(), metadata.ctime_nsec()),
+        }))
     }
 
     /// Returns the last address that range set `set` provided; `None` if unknown.
@@ -192,41 +159,30 @@ impl Directory {
 
     /// Starts to watch for changes by other programs.
     pub fn watch(&self) {
-        let date = self.date_back();
-        self.watch.set(date.map_or(Watch::Disturbed, Watch::Since));
+        self.watched.set(self.date_back().ok());
     }
 
     /// Resumes the watch that had this date. Returns whether no other program changed the directory
     /// meanwhile.
     pub fn resume_watch(&self, date: Stamp) -> bool {
-        let is_undisturbed = self.date().is_ok_and(|now| now == date);
-        if is_undisturbed {
-            self.watch.set(Watch::Since(date));
-        }
-        is_undisturbed
+        self.watched.set(Some(date));
+        self.undisturbed_since().is_some()
     }
 
     /// Returns the watch's date, if no other program changed the directory so far.
     pub fn undisturbed_since(&self) -> Option<Stamp> {
-        let Watch::Since(date) = self.watch.get() else {
-            return None;
-        };
-        self.date().ok().filter(|now| *now == date)
+        let date = self.watched.get()?;
+        let metadata = fs::metadata(&self.path).ok()?;
+        (Stamp::of(&metadata) == date).then_some(date)
     }
 
     /// Makes a change and dates the directory back, so later changes by other programs show.
     fn change<T>(&self, change: impl FnOnce() -> T) -> T {
         let before = self.undisturbed_since();
         let outcome = change();
-        if self.watch.get() != Watch::Off {
-            let date = before.and_then(|_| self.date_back().ok());
-            self.watch.set(date.map_or(Watch::Disturbed, Watch::Since));
-        }
+        let after = before.and_then(|_| self.date_back().ok());
+        self.watched.set(after);
         outcome
-    }
-
-    fn date(&self) -> io::Result<Stamp> {
-        fs::metadata(&self.path).map(|metadata| Stamp::of(&metadata))
     }
 
     fn date_back(&self) -> io::Result<Stamp> {
@@ -255,7 +211,7 @@ impl Stamp {
 
 /// Returns whether a link, pipe or device is in the place of a lease; IPAM plugins never create
 /// one.
-fn is_of_no_use(path: &Path) -> bool {
+fn is_special(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
 }
 

@@ -8,59 +8,39 @@ use anyhow::anyhow;
 use cni::Error;
 
 use crate::allocate::leasable;
-use crate::cooldown::Cooldown;
 use crate::files::Files;
-use crate::index::Index;
 use crate::range::RangeSet;
 
 /// The free addresses of a network at one time.
 #[derive(Debug)]
 pub(crate) struct Free<'a> {
-    held: Held<'a>,
-    cooldown: &'a Cooldown,
+    files: &'a Files,
+    /// The leased addresses; `None` stands for those of the index.
+    held: Option<HashSet<IpAddr>>,
     now: SystemTime,
-}
-
-/// Source of the leased addresses.
-#[derive(Debug)]
-enum Held<'a> {
-    Index(&'a Index),
-    Addresses(HashSet<IpAddr>),
 }
 
 impl<'a> Free<'a> {
     /// Returns the addresses that are free by the index, if it is trusted.
     pub fn by_index(files: &'a Files) -> Option<Self> {
-        let index = &files.index;
-        let is_trusted = index.is_trusted();
-        is_trusted.then(|| Self::new(files, Held::Index(index)))
-    }
-
-    /// Returns the addresses that have no file in the directory.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
-    pub fn by_name(files: &'a Files) -> anyhow::Result<Self> {
-        Ok(Self::all_but(files, files.leases.addresses()?))
+        let is_trusted = files.index.is_trusted();
+        is_trusted.then(|| Self::new(files, None))
     }
 
     /// Returns all addresses except `held`.
     pub fn all_but(files: &'a Files, held: Vec<IpAddr>) -> Self {
-        Self::new(files, Held::Addresses(HashSet::from_iter(held)))
+        Self::new(files, Some(HashSet::from_iter(held)))
     }
 
-    fn new(files: &'a Files, held: Held<'a>) -> Self {
-        Self {
-            held,
-            cooldown: &files.cooldown,
-            now: SystemTime::now(),
-        }
+    fn new(files: &'a Files, held: Option<HashSet<IpAddr>>) -> Self {
+        let now = SystemTime::now();
+        Self { files, held, now }
     }
 
     /// Returns the free addresses of `set` in the order of the round robin after `last`.
     pub fn of(&self, set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
         leasable(set, last)
-            .filter(|it| !self.is_held(*it) && !self.cooldown.includes(*it, self.now))
+            .filter(|it| !self.is_held(*it) && !self.files.cooldown.includes(*it, self.now))
     }
 
     /// Returns the error of an exhausted `set`: code 11 if some addresses are in their cooldown.
@@ -72,7 +52,7 @@ impl<'a> Free<'a> {
         if held == size {
             return anyhow!(reason);
         }
-        let (released, delay) = (size - held, self.cooldown.delay());
+        let (released, delay) = (size - held, self.files.cooldown.delay());
         let delay = humantime::format_duration(delay);
         let reason =
             format!("{reason} and {released} were released less than {delay} ago (reuseDelay)");
@@ -81,8 +61,8 @@ impl<'a> Free<'a> {
 
     fn is_held(&self, address: IpAddr) -> bool {
         match &self.held {
-            Held::Index(index) => index.is_taken(address),
-            Held::Addresses(held) => held.contains(&address),
+            Some(held) => held.contains(&address),
+            None => self.files.index.is_taken(address),
         }
     }
 }

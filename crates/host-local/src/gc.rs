@@ -23,7 +23,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let stale = store.leases_except(&listed)?;
     for Lease { address, holder } in &stale {
         note(format_args!(
-            "release {address} of {holder}, listed no more"
+            "release {address} of {holder}: the list of valid attachments does not name it"
         ));
     }
     store.release(&stale)

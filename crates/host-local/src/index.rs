@@ -8,9 +8,8 @@
 //! or a reboot. Then the plugin does not trust the index until it is rebuilt.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -23,12 +22,15 @@ use crate::blocks::{Blocks, locate};
 use crate::directory::{Directory, Identity, Stamp};
 use crate::lease::{Holder, Lease};
 use crate::read;
-use crate::scratch::{Scratch, make_directory};
+use crate::scratch::{Scratch, make_directory, remove_file};
 
 /// The index of one network's leases.
 #[derive(Debug)]
 pub struct Index {
-    directory: PathBuf,
+    /// Directory of the records.
+    records: PathBuf,
+    /// File of the state.
+    state: PathBuf,
     scratch: Scratch,
     taken: Blocks,
     standing: Cell<Standing>,
@@ -76,10 +78,11 @@ impl Index {
     /// other program changed `leases` since its last use.
     pub fn open(directory: PathBuf, leases: &Directory) -> Self {
         let index = Self {
-            scratch: Scratch(directory.clone()),
+            records: directory.join("records"),
+            state: directory.join("state"),
             taken: Blocks::new(directory.join("taken")),
             standing: Cell::new(Standing::Distrusted),
-            directory,
+            scratch: Scratch(directory),
         };
         if index.is_current(leases).unwrap_or_default() {
             index.standing.set(Standing::Settled);
@@ -100,32 +103,26 @@ impl Index {
     /// Marks the index as wrong on disk, too, until it is rebuilt.
     pub fn invalidate(&self) {
         self.distrust();
-        match fs::remove_file(self.state_file()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                note(format_args!(
-                    "remove {}: {error}",
-                    self.state_file().display()
-                ));
-            }
-            _ => {}
+        if let Err(error) = remove_file(&self.state) {
+            note(format_args!("remove {}: {error}", self.state.display()));
         }
     }
 
     /// Returns the records of `holder`.
     pub fn records_of(&self, holder: &Holder) -> anyhow::Result<Vec<Record>> {
         let path = self.record_file(holder);
-        let text = match read::own(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            text => text.with_context(|| format!("read {}", path.display()))?,
-        };
-        serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
+        let action = || format!("read {}", path.display());
+        match read::existing(read::own(&path)).with_context(action)? {
+            Some(text) => serde_json::from_slice(&text).with_context(action),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Returns all holders of addresses.
     pub fn holders(&self) -> anyhow::Result<Vec<Holder>> {
-        let names = record_names(&self.records())?;
+        let names = read::names(&self.records)?;
         let holders = names.iter().map(|name| {
-            parse_name(name).with_context(|| format!("no record bears the name {name:?}"))
+            parse_name(name).with_context(|| format!("a record has the invalid name {name:?}"))
         });
         holders.collect()
     }
@@ -143,11 +140,10 @@ impl Index {
     pub fn insert(&self, lease: &Lease, leases: &Directory) {
         self.change(|| {
             let mut records = self.records_of(&lease.holder)?;
+            let identity = leases.identity(lease.address)?;
             records.push(Record {
                 address: lease.address,
-                identity: leases
-                    .identity(lease.address)?
-                    .context("the lease is gone already")?,
+                identity: identity.context("the lease is deleted already")?,
                 boot: BootId::current()?,
             });
             self.write_records(&lease.holder, &records)?;
@@ -159,10 +155,8 @@ impl Index {
     pub fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
         let mut released: BTreeMap<&Holder, Vec<IpAddr>> = BTreeMap::new();
         for lease in leases {
-            released
-                .entry(&lease.holder)
-                .or_default()
-                .push(lease.address);
+            let addresses = released.entry(&lease.holder).or_default();
+            addresses.push(lease.address);
         }
         self.change(|| {
             for (holder, addresses) in &released {
@@ -176,26 +170,21 @@ impl Index {
     }
 
     /// Reads all readable records.
-    pub fn read_all(&self) -> anyhow::Result<Records> {
-        if !self.records().exists() {
-            return Ok(Records::new());
-        }
-        let names = record_names(&self.records())?;
+    pub fn read_all(&self) -> Records {
+        let names = read::names(&self.records).unwrap_or_default();
         let holders = names.iter().filter_map(|name| parse_name(name));
-        let records = holders.filter_map(|it| {
-            let records = self.records_of(&it).ok()?;
-            Some((it, records))
-        });
-        Ok(records.collect())
+        let records =
+            holders.filter_map(|it| self.records_of(&it).ok().map(|records| (it, records)));
+        records.collect()
     }
 
     /// Rebuilds the index and trusts it if everything could be written. `old` is the result of
     /// [`Self::read_all`], `new` the wanted content.
     pub fn replace(&self, old: &Records, new: &Records, taken: &[IpAddr]) -> anyhow::Result<()> {
-        let directory = self.records();
-        make_directory(&directory)
+        let directory = &self.records;
+        make_directory(directory)
             .with_context(|| format!("create directory {}", directory.display()))?;
-        for name in record_names(&directory)? {
+        for name in read::names(directory)? {
             if parse_name(&name).is_none_or(|holder| !new.contains_key(&holder)) {
                 remove_any(&directory.join(name));
             }
@@ -203,46 +192,30 @@ impl Index {
         let changed = new
             .iter()
             .filter(|(holder, records)| old.get(holder) != Some(records));
-        let written = changed.map(|(holder, records)| self.write_records(holder, records));
         // Records are independent: a failure does not prevent writing the others.
-        let written: Vec<_> = written.collect();
-        written.into_iter().collect::<Result<(), _>>()?;
-        let mut blocks: HashMap<IpAddr, Vec<u8>> = HashMap::new();
-        for address in taken {
-            let (byte, bit) = bit_of(*address);
-            let block = blocks.entry(locate(*address).0);
-            let block = block.or_insert_with(|| vec![0; BLOCK_BYTES]);
-            if let Some(byte) = block.get_mut(byte) {
-                *byte |= bit;
-            }
-        }
+        cni::all(changed.map(|(holder, records)| self.write_records(holder, records)))?;
         self.taken.replace_all().context("remove the old bitmaps")?;
-        for (first, block) in blocks {
-            self.taken
-                .write(first, 0, &block)
-                .context("write a bitmap")?;
-        }
+        self.write_taken(taken.iter().copied(), |byte, bit| byte | bit)?;
         self.standing.set(Standing::Unsettled);
         Ok(())
     }
 
     /// Writes the state if the index agrees with `leases` and the state is new.
     pub fn settle(&self, leases: &Directory) {
-        if self.standing.get() != Standing::Unsettled {
-            return;
+        // If another program changed the leases, the old state stays; it contradicts them already.
+        if self.standing.get() == Standing::Unsettled
+            && let Some(date) = leases.undisturbed_since()
+        {
+            match self.write_state(date) {
+                Ok(()) => self.standing.set(Standing::Settled),
+                Err(error) => note(format_args!("remember the state of the leases: {error:#}")),
+            }
         }
-        // The old state stays otherwise; the changes already contradict it.
-        let Some(date) = leases.undisturbed_since() else {
-            return;
-        };
-        let written = self.state(date).and_then(|state| {
-            let text = serde_json::to_string(&state)?;
-            Ok(self.scratch.replace(&self.state_file(), &text)?)
-        });
-        match written {
-            Ok(()) => self.standing.set(Standing::Settled),
-            Err(error) => note(format_args!("remember the state of the leases: {error:#}")),
-        }
+    }
+
+    fn write_state(&self, leases: Stamp) -> anyhow::Result<()> {
+        let text = serde_json::to_string(&self.state(leases)?)?;
+        Ok(self.scratch.replace(&self.state, &text)?)
     }
 
     fn change(&self, change: impl FnOnce() -> anyhow::Result<()>) {
@@ -252,14 +225,14 @@ impl Index {
         self.standing.set(Standing::Unsettled);
         if let Err(error) = change() {
             note(format_args!(
-                "index of leases: {error:#}; it will be made anew"
+                "index of leases: {error:#}; it will be rebuilt"
             ));
             self.distrust();
         }
     }
 
     fn is_current(&self, leases: &Directory) -> anyhow::Result<bool> {
-        let state: State = serde_json::from_slice(&read::own(&self.state_file())?)?;
+        let state: State = serde_json::from_slice(&read::own(&self.state)?)?;
         let is_same = state == self.state(state.leases)?;
         Ok(is_same && leases.resume_watch(state.leases))
     }
@@ -268,7 +241,7 @@ impl Index {
         Ok(State {
             boot: BootId::current()?,
             leases,
-            records: Stamp::of(&fs::metadata(self.records())?),
+            records: Stamp::of(&fs::metadata(&self.records)?),
             taken: Stamp::of(&fs::metadata(&self.taken.directory)?),
         })
     }
@@ -284,38 +257,31 @@ impl Index {
         written.with_context(|| format!("write {}", path.display()))
     }
 
-    /// Changes the bit of each address. Reads all bytes before the first write, since a write drops
-    /// its block from the cache.
+    /// Changes the bit of each address, and writes each changed block once.
     fn write_taken(
         &self,
         addresses: impl IntoIterator<Item = IpAddr>,
         change: impl Fn(u8, u8) -> u8,
     ) -> anyhow::Result<()> {
-        let mut changed: BTreeMap<(IpAddr, usize), u8> = BTreeMap::new();
+        let mut blocks: BTreeMap<IpAddr, Vec<u8>> = BTreeMap::new();
         for address in addresses {
-            let (byte, bit) = bit_of(address);
             let (first, _) = locate(address);
-            let old = || self.taken.look(first, |block| block.get(byte).copied());
-            let value = changed.entry((first, byte));
-            let value = value.or_insert_with(|| old().unwrap_or_default());
-            *value = change(*value, bit);
+            let (byte, bit) = bit_of(address);
+            let block = blocks.entry(first);
+            let block = block.or_insert_with(|| self.taken.look(first, <[u8]>::to_vec));
+            block.resize(block.len().max(byte + 1), 0);
+            if let Some(byte) = block.get_mut(byte) {
+                *byte = change(*byte, bit);
+            }
         }
-        let mut written = changed.into_iter();
-        written
-            .try_for_each(|((first, byte), value)| self.taken.write(first, byte, &[value]))
+        let mut changed = blocks.iter();
+        changed
+            .try_for_each(|(first, block)| self.taken.write(*first, 0, block))
             .context("write a bitmap")
     }
 
     fn record_file(&self, holder: &Holder) -> PathBuf {
-        self.records().join(name_of(holder))
-    }
-
-    fn records(&self) -> PathBuf {
-        self.directory.join("records")
-    }
-
-    fn state_file(&self) -> PathBuf {
-        self.directory.join("state")
+        self.records.join(name_of(holder))
     }
 }
 
@@ -343,33 +309,16 @@ fn remove_any(path: &Path) {
     }
 }
 
-fn record_names(directory: &Path) -> anyhow::Result<Vec<String>> {
-    let action = || format!("read directory {}", directory.display());
-    let entries = fs::read_dir(directory).with_context(action)?;
-    let names = entries.map(|entry| {
-        let name = entry.with_context(action)?.file_name();
-        Ok(name.to_string_lossy().into_owned())
-    });
-    names.collect()
-}
-
 /// Returns the record's name; container IDs and interface names contain no colon.
 fn name_of(holder: &Holder) -> String {
-    match &holder.interface {
-        Some(interface) => format!("{}:{interface}", holder.container),
-        None => holder.container.to_string(),
-    }
+    holder.joined(":")
 }
 
 fn parse_name(name: &str) -> Option<Holder> {
-    let (container, interface) = match name.split_once(':') {
-        Some((container, interface)) => (container, Some(interface.parse().ok()?)),
-        None => (name, None),
-    };
-    Some(Holder {
-        container: container.parse().ok()?,
-        interface,
-    })
+    match name.split_once(':') {
+        Some((container, interface)) => Holder::of_names(container, Some(interface)),
+        None => Holder::of_names(name, None),
+    }
 }
 
 /// Returns the byte of an address in its block, and the bit in that byte.
@@ -377,9 +326,6 @@ fn bit_of(address: IpAddr) -> (usize, u8) {
     let (_, offset) = locate(address);
     (offset / 8, 1 << (offset % 8))
 }
-
-/// One bit for each of 65,536 addresses.
-const BLOCK_BYTES: usize = 65_536 / 8;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 

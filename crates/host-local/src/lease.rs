@@ -30,14 +30,15 @@ impl Holder {
     pub fn parse(content: &[u8]) -> Option<Self> {
         let text = str::from_utf8(content).ok()?;
         let mut lines = text.lines().map(str::trim);
-        let container = lines.next()?.parse().ok()?;
-        let interface = match lines.next() {
-            None | Some("") => None,
-            Some(line) => Some(line.parse().ok()?),
-        };
+        let container = lines.next()?;
+        Self::of_names(container, lines.next().filter(|line| !line.is_empty()))
+    }
+
+    /// Returns the holder with these names, if they are valid.
+    pub fn of_names(container: &str, interface: Option<&str>) -> Option<Self> {
         Some(Self {
-            container,
-            interface,
+            container: container.parse().ok()?,
+            interface: interface.map(str::parse).transpose().ok()?,
         })
     }
 
@@ -60,8 +61,13 @@ impl Holder {
 
     /// Returns the content of a lease's file.
     pub fn content(&self) -> String {
+        self.joined("\r\n")
+    }
+
+    /// Returns the container ID and, if there is one, the interface after `separator`.
+    pub fn joined(&self, separator: &str) -> String {
         match &self.interface {
-            Some(interface) => format!("{}\r\n{interface}", self.container),
+            Some(interface) => format!("{}{separator}{interface}", self.container),
             None => self.container.to_string(),
         }
     }

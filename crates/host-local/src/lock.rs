@@ -47,7 +47,7 @@ impl Lock {
 fn is_kept(timeout: Duration) -> Error {
     let timeout = humantime::format_duration(timeout);
     Error::TryAgain {
-        reason: format!("somebody else keeps the lock for more than {timeout}"),
+        reason: format!("another process has had the lock for more than {timeout}"),
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lock_that_somebody_keeps_is_waited_for_no_longer_than_asked() {
+    fn wait_for_a_held_lock_ends_after_the_time_out() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let kept = Lock::take(&path, Duration::ZERO).unwrap();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_on_a_file_that_was_removed_is_none() {
+    fn lock_on_a_removed_file_does_not_count() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let (old, patience) = (

@@ -17,7 +17,7 @@ use crate::read;
 pub fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
     let text = read::named(path).map_err(|error| Error::TryAgain {
         reason: format!(
-            "read podCidrFile {}, which should hold the node's pod CIDRs or flannel's FLANNEL_SUBNET: {error}",
+            "read podCidrFile {}, which should contain the node's pod CIDRs or flannel's FLANNEL_SUBNET: {error}",
             path.display()
         ),
     })?;
@@ -31,25 +31,21 @@ pub fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
 /// # Errors
 /// A word that is no subnet, or no word at all.
 pub fn parse(text: &str) -> Result<Vec<IpNetwork>, String> {
-    let is_environment = text.lines().any(|line| line.contains('='));
-    let words: Vec<&str> = if is_environment {
-        text.lines()
-            .filter_map(subnet_of_flannel)
-            .flat_map(|value| value.split(','))
-            .collect()
+    let is_environment = text.contains('=');
+    let values: Vec<_> = if is_environment {
+        text.lines().filter_map(subnet_of_flannel).collect()
     } else {
-        text.split(|c: char| c.is_whitespace() || c == ',')
-            .collect()
+        vec![text]
     };
-    let words = words
-        .into_iter()
-        .map(str::trim)
-        .filter(|word| !word.is_empty());
+    let words = values
+        .iter()
+        .flat_map(|value| value.split(|c: char| c.is_whitespace() || c == ','));
+    let words = words.filter(|word| !word.is_empty());
     let networks = words.map(network).collect::<Result<Vec<_>, _>>()?;
     match (networks.is_empty(), is_environment) {
         (false, _) => Ok(networks),
-        (true, true) => Err("neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET is set".to_owned()),
-        (true, false) => Err("it is empty; it should hold CIDRs such as 10.244.1.0/24".to_owned()),
+        (true, true) => Err("neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET is set".into()),
+        (true, false) => Err("it is empty; it should contain CIDRs such as 10.244.1.0/24".into()),
     }
 }
 
@@ -60,12 +56,10 @@ fn subnet_of_flannel(line: &str) -> Option<&str> {
 }
 
 fn network(word: &str) -> Result<IpNetwork, String> {
-    let parsed = word
-        .parse::<IpNetwork>()
-        .ok()
-        .filter(|_| word.contains('/'));
+    let parsed = word.parse::<IpNetwork>().ok();
+    let parsed = parsed.filter(|_| word.contains('/'));
     let masked = parsed.and_then(|it| IpNetwork::new(it.network(), it.prefix()).ok());
-    masked.ok_or_else(|| format!("{word:?} is no CIDR"))
+    masked.ok_or_else(|| format!("{word:?} is not a CIDR"))
 }
 
 #[cfg(test)]
@@ -95,8 +89,8 @@ mod tests {
     fn file_without_cidr_says_what_it_should_hold() {
         for (text, reason) in [
             ("", "it is empty"),
-            ("10.244.1.0", "\"10.244.1.0\" is no CIDR"),
-            ("10.244.1.0/24 x", "\"x\" is no CIDR"),
+            ("10.244.1.0", "\"10.244.1.0\" is not a CIDR"),
+            ("10.244.1.0/24 x", "\"x\" is not a CIDR"),
             ("FLANNEL_MTU=1450\n", "neither FLANNEL_SUBNET"),
             ("FLANNEL_SUBNET=", "neither FLANNEL_SUBNET"),
         ] {

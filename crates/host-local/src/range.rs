@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use cni::Error;
 use ipnetwork::IpNetwork;
@@ -36,10 +37,10 @@ impl Range {
     /// Code 7 with the key and its value.
     pub fn parse(raw: &RawRange, at: &str) -> Result<Self, Error> {
         let subnet = parse_subnet(&raw.subnet, &format!("{at}.subnet"))?;
-        let (lowest, highest) = bounds(subnet);
-        let inside = |text: &str, key: &str, default: u128| -> Result<IpAddr, Error> {
+        let second = address(number(subnet.network()).saturating_add(1), subnet);
+        let inside = |text: &str, key: &str, default: IpAddr| {
             let key = format!("{at}.{key}");
-            let address = parse_address(text, &key)?.unwrap_or_else(|| address(default, subnet));
+            let address = parse_address(text, &key)?.unwrap_or(default);
             if subnet.contains(address) {
                 return Ok(address);
             }
@@ -48,20 +49,16 @@ impl Range {
                 format!("{address} is not in subnet {subnet}"),
             ))
         };
-        let broadcast = u128::from(subnet.is_ipv4());
-        let first = inside(&raw.range_start, "rangeStart", lowest.saturating_add(1))?;
-        let last = inside(
-            &raw.range_end,
-            "rangeEnd",
-            highest.saturating_sub(broadcast),
-        )?;
+        // An IPv4 subnet ends with the broadcast address.
+        let highest = number(subnet.broadcast()).saturating_sub(u128::from(subnet.is_ipv4()));
+        let first = inside(&raw.range_start, "rangeStart", second)?;
+        let last = inside(&raw.range_end, "rangeEnd", address(highest, subnet))?;
         if number(first) > number(last) {
             let reason = format!("{first} is after rangeEnd {last}");
             return Err(Error::invalid(format!("{at}.rangeStart"), reason));
         }
         let key = format!("{at}.gateway");
-        let gateway = parse_address(&raw.gateway, &key)?;
-        let gateway = gateway.unwrap_or_else(|| address(lowest.saturating_add(1), subnet));
+        let gateway = parse_address(&raw.gateway, &key)?.unwrap_or(second);
         if gateway.is_ipv4() != subnet.is_ipv4() {
             return Err(Error::invalid(
                 key,
@@ -77,20 +74,32 @@ impl Range {
         })
     }
 
+    /// Returns the first to the last address.
+    pub fn numbers(&self) -> RangeInclusive<u128> {
+        number(self.first)..=number(self.last)
+    }
+
     /// Returns whether `address` is between the first and last address. The gateway may be, too.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let span = number(self.first)..=number(self.last);
-        address.is_ipv4() == self.first.is_ipv4() && span.contains(&number(address))
+        address.is_ipv4() == self.first.is_ipv4() && self.numbers().contains(&number(address))
     }
 
-    /// Returns the message for an overlap.
-    pub fn overlap_with(&self, other: &Self) -> String {
-        let (subnet, others) = (self.subnet, other.subnet);
-        format!("{self} of {subnet} overlaps {other} of {others}")
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        self.contains(other.first) || other.contains(self.first)
+    /// Checks that no range of `others` has an address of this one.
+    ///
+    /// # Errors
+    /// The message that names both ranges.
+    pub fn expect_apart<'a>(
+        &self,
+        mut others: impl Iterator<Item = &'a Self>,
+    ) -> Result<(), String> {
+        let overlaps = |it: &&Self| self.contains(it.first) || it.contains(self.first);
+        let Some(other) = others.find(overlaps) else {
+            return Ok(());
+        };
+        let (subnet, other_subnet) = (self.subnet, other.subnet);
+        Err(format!(
+            "{self} of {subnet} overlaps {other} of {other_subnet}"
+        ))
     }
 }
 
@@ -105,20 +114,14 @@ impl RangeSet {
         };
         let is_other = |it: &&Range| it.subnet.is_ipv4() != first.subnet.is_ipv4();
         if let Some(other) = ranges.iter().find(is_other) {
-            let reason = format!(
-                "{} and {} are not of one family; a container gets one address of each set, so split it",
-                first.subnet, other.subnet
-            );
+            let (first, other) = (first.subnet, other.subnet);
+            let reason =
+                format!("{first} and {other} are of different families; give each its own set");
             return Err(Error::invalid(at, reason));
         }
         for (index, range) in ranges.iter().enumerate() {
-            if let Some(other) = ranges
-                .iter()
-                .skip(index + 1)
-                .find(|other| other.overlaps(range))
-            {
-                return Err(Error::invalid(at, range.overlap_with(other)));
-            }
+            let apart = range.expect_apart(ranges.iter().skip(index + 1));
+            apart.map_err(|reason| Error::invalid(at, reason))?;
         }
         Ok(Self { ranges })
     }
@@ -142,16 +145,13 @@ impl RangeSet {
     pub fn end_of_exclusion(&self, address: IpAddr) -> Option<u128> {
         let excluded = self.ranges.iter().flat_map(|range| &range.exclude);
         let around = excluded.filter(|network| network.contains(address));
-        around.map(|network| bounds(*network).1).max()
+        around.map(|network| number(network.broadcast())).max()
     }
 
-    /// Returns a range of each set that have an address in common.
-    pub fn overlap<'a>(&'a self, other: &'a Self) -> Option<(&'a Range, &'a Range)> {
-        let pairs = self
-            .ranges
-            .iter()
-            .flat_map(|a| other.ranges.iter().map(move |b| (a, b)));
-        pairs.into_iter().find(|(a, b)| a.overlaps(b))
+    /// Converts a number to an address of the set's family.
+    pub fn address(&self, number: u128) -> Option<IpAddr> {
+        let range = self.ranges.first()?;
+        Some(address(number, range.subnet))
     }
 }
 
@@ -184,26 +184,16 @@ pub(crate) fn address(number: u128, like: IpNetwork) -> IpAddr {
     }
 }
 
-fn bounds(subnet: IpNetwork) -> (u128, u128) {
-    match subnet {
-        IpNetwork::V4(subnet) => (
-            u32::from(subnet.network()).into(),
-            u32::from(subnet.broadcast()).into(),
-        ),
-        IpNetwork::V6(subnet) => (subnet.network().into(), subnet.broadcast().into()),
-    }
-}
-
 fn parse_subnet(text: &str, key: &str) -> Result<IpNetwork, Error> {
     let invalid = |reason: String| Error::invalid(key, reason);
     if text.is_empty() {
         return Err(invalid(
-            "missing; every range lies in a subnet, such as 10.1.0.0/16".into(),
+            "missing; every range needs a subnet, such as 10.1.0.0/16".into(),
         ));
     }
     let subnet: IpNetwork = match text.parse() {
         Ok(subnet) if text.contains('/') => subnet,
-        Ok(_) => return Err(invalid(format!("{text:?} lacks the length of its prefix"))),
+        Ok(_) => return Err(invalid(format!("{text:?} has no prefix length"))),
         Err(error) => return Err(invalid(format!("{text:?}: {error}"))),
     };
     if subnet.network() != subnet.ip() {
@@ -230,9 +220,7 @@ fn parse_exclude(texts: &[String], subnet: IpNetwork, key: &str) -> Result<Vec<I
         let network: IpNetwork = text
             .parse()
             .map_err(|_| invalid(" is neither an address nor a CIDR"))?;
-        let (low, high) = bounds(network);
-        let ends = [address(low, network), address(high, network)];
-        if ends.iter().all(|end| subnet.contains(*end)) {
+        if subnet.contains(network.network()) && subnet.contains(network.broadcast()) {
             return Ok(network);
         }
         Err(invalid(&format!(" is not within subnet {subnet}")))
@@ -240,14 +228,13 @@ fn parse_exclude(texts: &[String], subnet: IpNetwork, key: &str) -> Result<Vec<I
     networks.collect()
 }
 
-fn parse_address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
+/// Parses the address under `key`, if there is one.
+pub(crate) fn parse_address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
     if text.is_empty() {
         return Ok(None);
     }
-    let parsed = text
-        .parse()
-        .map_err(|error| Error::invalid(key, format!("{text:?}: {error}")));
-    parsed.map(Some)
+    let parsed = text.parse().map(Some);
+    parsed.map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Reads files that another program may have replaced: does not wait for pipes, and limits the
 //! size.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use anyhow::Context as _;
 use nix::fcntl::OFlag;
 
 /// Reads a file of this plugin or the reference, which is never a link.
@@ -25,6 +26,25 @@ pub(crate) fn named(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
+/// Returns the names in a directory.
+pub(crate) fn names(directory: &Path) -> anyhow::Result<Vec<String>> {
+    let action = || format!("read directory {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(action)?;
+    let names = entries.map(|entry| {
+        let name = entry.with_context(action)?.file_name();
+        Ok(name.to_string_lossy().into_owned())
+    });
+    names.collect()
+}
+
+/// Returns the outcome of a call with a path; `None` if the path does not exist.
+pub(crate) fn existing<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
 fn read(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
     let flags = (flags | OFlag::O_NONBLOCK).bits();
     let file = OpenOptions::new()
@@ -33,7 +53,7 @@ fn read(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
         .open(path)?;
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     // One read fetches the file, a second one finds its end.
     let room = usize::try_from(found.len().min(LARGEST)).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Rebuilds the index from the files, and releases stale leases that no DEL would release.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use cni::note;
@@ -7,7 +8,6 @@ use cni::note;
 use crate::directory::{Content, Directory, Identity};
 use crate::files::Files;
 use crate::index::{BootId, Record, Records};
-use crate::lease::Holder;
 use crate::storage::EarlierBoot;
 
 /// Reads all leases and rebuilds the index.
@@ -22,18 +22,18 @@ pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()>
     let Files { leases, index, .. } = files;
     index.invalidate();
     leases.watch();
-    let old = index.read_all()?;
+    let old = index.read_all();
     let Findings {
         kept,
         mut taken,
-        dead,
+        stale,
     } = Findings::of(leases, &old, earlier)?;
-    for (address, reason) in &dead {
+    for (address, reason) in &stale {
         note(format_args!("release {address}: {reason}"));
     }
-    if !dead.is_empty() {
-        let outcomes = leases.remove(dead.iter().map(|(address, _)| *address));
-        for ((address, _), outcome) in dead.iter().zip(outcomes) {
+    if !stale.is_empty() {
+        let outcomes = leases.remove(stale.keys().copied());
+        for (address, outcome) in stale.keys().zip(outcomes) {
             if let Err(error) = outcome {
                 note(format_args!("{error:#}"));
                 taken.push(*address);
@@ -50,7 +50,7 @@ pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()>
 /// # Errors
 /// The leases cannot be read.
 pub(crate) fn survivors(files: &Files, earlier: EarlierBoot) -> anyhow::Result<Vec<IpAddr>> {
-    Ok(Findings::of(&files.leases, &files.index.read_all()?, earlier)?.taken)
+    Ok(Findings::of(&files.leases, &files.index.read_all(), earlier)?.taken)
 }
 
 /// Findings about the leases.
@@ -61,7 +61,7 @@ struct Findings {
     /// Addresses whose files remain.
     taken: Vec<IpAddr>,
     /// Addresses to release, with the reasons.
-    dead: Vec<(IpAddr, String)>,
+    stale: BTreeMap<IpAddr, String>,
 }
 
 impl Findings {
@@ -69,15 +69,11 @@ impl Findings {
         let boot = BootId::current()?;
         let mut findings = Self::default();
         for address in leases.addresses()? {
-            match examine(leases, address, known).map(|found| judge(found, &boot, earlier)) {
-                Ok(Verdict::Keep(holder, record)) => {
-                    findings.kept.entry(holder).or_default().push(record);
-                    findings.taken.push(address);
-                }
-                Ok(Verdict::Release(reason)) => findings.dead.push((address, reason)),
-                Ok(Verdict::Gone) => {}
+            match examine(leases, address, known) {
+                Ok(Some(found)) => findings.add(found, &boot, earlier),
+                Ok(None) => {}
                 Err(error) => {
-                    note(format_args!("{error:#}; it is left as it is"));
+                    note(format_args!("{error:#}; the lease stays"));
                     findings.taken.push(address);
                 }
             }
@@ -87,13 +83,35 @@ impl Findings {
         }
         Ok(findings)
     }
+
+    fn add(&mut self, found: Found, boot: &BootId, earlier: EarlierBoot) {
+        let address = found.address;
+        let reason = match found.content {
+            Content::Empty => "its file is empty, so no DEL can release it".into(),
+            Content::Garbled => "its file names no container, so no DEL can release it".into(),
+            Content::Holder(holder) => {
+                let recorded = found.boot.unwrap_or_else(|| boot.clone());
+                if recorded == *boot || earlier == EarlierBoot::Keep {
+                    self.taken.push(address);
+                    self.kept.entry(holder).or_default().push(Record {
+                        address,
+                        identity: found.identity,
+                        boot: recorded,
+                    });
+                    return;
+                }
+                format!("{holder} leased it before the machine's last boot")
+            }
+        };
+        self.stale.insert(address, reason);
+    }
 }
 
 /// The file of an address, and the boot in its record.
 #[derive(Debug)]
 struct Found {
-    content: Content,
     address: IpAddr,
+    content: Content,
     identity: Identity,
     boot: Option<BootId>,
 }
@@ -101,10 +119,8 @@ struct Found {
 /// Reads the file even if it has a record: with a coarse clock, another file may have the same
 /// inode and change time.
 fn examine(leases: &Directory, address: IpAddr, known: &Records) -> anyhow::Result<Option<Found>> {
-    let Some(identity) = leases.identity(address)? else {
-        return Ok(None);
-    };
-    let Some(content) = leases.content(address)? else {
+    let (Some(identity), Some(content)) = (leases.identity(address)?, leases.content(address)?)
+    else {
         return Ok(None);
     };
     let records = match &content {
@@ -113,46 +129,11 @@ fn examine(leases: &Directory, address: IpAddr, known: &Records) -> anyhow::Resu
     };
     let is_about = |it: &&Record| it.address == address && it.identity == identity;
     Ok(Some(Found {
+        address,
         boot: records.iter().find(is_about).map(|it| it.boot.clone()),
         content,
-        address,
         identity,
     }))
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Keep(Holder, Record),
-    Release(String),
-    Gone,
-}
-
-fn judge(found: Option<Found>, boot: &BootId, earlier: EarlierBoot) -> Verdict {
-    let Some(found) = found else {
-        return Verdict::Gone;
-    };
-    let holder = match found.content {
-        Content::Holder(holder) => holder,
-        Content::Empty => {
-            return Verdict::Release("its file is empty, so nobody would ever give it back".into());
-        }
-        Content::Garbled => {
-            let reason = "its file names no container, so nobody would ever give it back";
-            return Verdict::Release(reason.into());
-        }
-    };
-    let recorded = found.boot.unwrap_or_else(|| boot.clone());
-    if recorded != *boot && earlier == EarlierBoot::Release {
-        return Verdict::Release(format!(
-            "{holder} held it before the machine was last started"
-        ));
-    }
-    let record = Record {
-        address: found.address,
-        identity: found.identity,
-        boot: recorded,
-    };
-    Verdict::Keep(holder, record)
 }
 
 #[cfg(test)]

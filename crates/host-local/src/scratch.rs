@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
+use crate::read::existing;
+
 /// A directory for incomplete files; one process at a time uses it.
 #[derive(Debug, Clone)]
 pub struct Scratch(pub PathBuf);
@@ -47,6 +49,11 @@ impl Scratch {
 /// Creates a directory and its parents.
 pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+/// Removes a file; a missing one counts as success.
+pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
+    existing(fs::remove_file(path)).map(|_| ())
 }
 
 const NEW: &str = "new";

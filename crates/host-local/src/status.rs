@@ -38,7 +38,10 @@ fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Resu
         return Ok(());
     }
     let is_full = |free: &Free<'_>, set: &RangeSet| free.of(set, None).next().is_none();
-    let mut free = Free::by_index(&files).map_or_else(|| Free::by_name(&files), Ok)?;
+    let mut free = match Free::by_index(&files) {
+        Some(free) => free,
+        None => Free::all_but(&files, files.leases.addresses()?),
+    };
     if !files.index.is_trusted() && config.sets.iter().any(|set| is_full(&free, set)) {
         // An ADD would first release stale leases.
         free = Free::all_but(&files, survivors(&files, config.storage.earlier_boot)?);
@@ -58,7 +61,7 @@ fn expect_writable(directory: &Path) -> anyhow::Result<()> {
         .context("find the root directory")?;
     let reason = match access(nearest, AccessFlags::W_OK | AccessFlags::X_OK) {
         Ok(()) if nearest.is_dir() => return Ok(()),
-        Ok(()) => "it is no directory".to_owned(),
+        Ok(()) => "it is not a directory".to_owned(),
         Err(errno) => errno.desc().to_lowercase(),
     };
     Err(Error::Unavailable {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cni::{Error, Network, NetworkName, note};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// Location and settings of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,12 +55,15 @@ impl Storage {
         struct Necessary {
             data_dir: String,
         }
-        let missing = || Error::invalid("ipam", "this section is missing");
-        let all = network.quiet_config::<Document<RawStorage>>();
-        let all = all.and_then(|it| it.ipam.ok_or_else(missing));
+        fn section<T: DeserializeOwned>(network: &Network) -> Result<T, Error> {
+            let document: Document<T> = network.quiet_config()?;
+            document
+                .ipam
+                .ok_or_else(|| Error::invalid("ipam", "this section is missing"))
+        }
+        let all = section::<RawStorage>(network);
         all.and_then(Self::try_from).or_else(|error| {
-            let necessary: Document<Necessary> = network.quiet_config()?;
-            let data_dir = necessary.ipam.ok_or_else(missing)?.data_dir;
+            let Necessary { data_dir } = section(network)?;
             let storage = Self::try_from(RawStorage {
                 data_dir,
                 ..RawStorage::default()
@@ -84,26 +88,26 @@ impl TryFrom<RawStorage> for Storage {
     type Error = Error;
 
     fn try_from(raw: RawStorage) -> Result<Self, Error> {
-        let or = |text: String, default: &str| match text.as_str() {
-            "" => default.to_owned(),
-            _ => text,
-        };
-        let data_dir = PathBuf::from(or(raw.data_dir, DEFAULT_DATA_DIR));
+        let data_dir = PathBuf::from(or(&raw.data_dir, DEFAULT_DATA_DIR));
         if !data_dir.is_absolute() {
-            let reason = format!("\"{}\" is no absolute path", data_dir.display());
+            let reason = format!("\"{}\" is not an absolute path", data_dir.display());
             return Err(Error::invalid("ipam.dataDir", reason));
         }
-        let earlier_boot = match raw.reclaim_on_boot {
-            None | Some(true) => EarlierBoot::Release,
-            Some(false) => EarlierBoot::Keep,
-        };
         Ok(Self {
             data_dir,
-            lock_timeout: duration("lockTimeout", &or(raw.lock_timeout, DEFAULT_LOCK_TIMEOUT))?,
-            reuse_delay: duration("reuseDelay", &or(raw.reuse_delay, DEFAULT_REUSE_DELAY))?,
-            earlier_boot,
+            lock_timeout: duration("lockTimeout", or(&raw.lock_timeout, DEFAULT_LOCK_TIMEOUT))?,
+            reuse_delay: duration("reuseDelay", or(&raw.reuse_delay, DEFAULT_REUSE_DELAY))?,
+            earlier_boot: match raw.reclaim_on_boot {
+                None | Some(true) => EarlierBoot::Release,
+                Some(false) => EarlierBoot::Keep,
+            },
         })
     }
+}
+
+/// Returns `text`, or `default` if it is empty.
+fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
+    if text.is_empty() { default } else { text }
 }
 
 fn duration(key: &str, text: &str) -> Result<Duration, Error> {

@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use cni::{Attachment, NetworkName, note};
 
-use crate::directory::Reservation;
 use crate::files::Files;
 use crate::free::Free;
+use crate::index::Record;
 use crate::lease::{Holder, Lease};
 use crate::lock::Lock;
 use crate::range::RangeSet;
@@ -152,7 +152,7 @@ impl Store {
             }
             self.files.index.distrust();
         }
-        let free = Free::by_name(&self.files)?;
+        let free = Free::all_but(&self.files, self.files.leases.addresses()?);
         for address in free.of(set, last) {
             self.files.index.distrust();
             if let Some(lease) = self.reserve(address, holder)? {
@@ -172,7 +172,7 @@ impl Store {
             holder: holder.clone(),
         };
         let Files { leases, index, .. } = &self.files;
-        if leases.create(&lease)? == Reservation::Taken {
+        if !leases.create(&lease)? {
             return Ok(None);
         }
         index.insert(&lease, leases);
@@ -203,12 +203,9 @@ impl Store {
     /// A file cannot be read.
     pub fn leases_except(&self, listed: &HashSet<Holder>) -> anyhow::Result<Vec<Lease>> {
         let is_stale = |holder: &Holder| !listed.contains(holder);
-        let holders = self
-            .files
-            .index
-            .is_trusted()
-            .then(|| self.files.index.holders());
-        let indexed = holders.and_then(Result::ok).and_then(|mut holders| {
+        let index = &self.files.index;
+        let holders = index.is_trusted().then(|| index.holders().ok()).flatten();
+        let indexed = holders.and_then(|mut holders| {
             holders.retain(is_stale);
             self.indexed(&holders)
         });
@@ -256,35 +253,22 @@ impl Store {
         if !self.files.index.is_trusted() {
             return None;
         }
-        let mut leases = Vec::new();
-        for holder in holders {
-            let Ok(found) = self.agreed(holder) else {
-                self.files.index.distrust();
-                return None;
-            };
-            leases.extend(found);
+        let leases = holders.iter().map(|holder| self.agreed(holder));
+        let leases = leases.collect::<anyhow::Result<Vec<_>>>();
+        if leases.is_err() {
+            self.files.index.distrust();
         }
-        Some(leases)
+        Some(leases.ok()?.concat())
     }
 
     fn agreed(&self, holder: &Holder) -> anyhow::Result<Vec<Lease>> {
-        let records = self
-            .files
-            .index
-            .records_of(holder)?
-            .into_iter()
-            .map(|record| {
-                let found = self.holder(record.address)?;
-                ensure!(
-                    found.as_ref() == Some(holder),
-                    "the file contradicts its record"
-                );
-                Ok(Lease {
-                    address: record.address,
-                    holder: holder.clone(),
-                })
-            });
-        records.collect()
+        let records = self.files.index.records_of(holder)?;
+        let leases = records.into_iter().map(|Record { address, .. }| {
+            let found = self.holder(address)?.filter(|found| found == holder);
+            let holder = found.context("the file contradicts its record")?;
+            Ok(Lease { address, holder })
+        });
+        leases.collect()
     }
 
     /// Reads all leases. Reports and skips an unreadable file and one without a holder, so that it
@@ -307,12 +291,11 @@ const LOCK: &str = "lock";
 
 impl Drop for Store {
     fn drop(&mut self) {
+        let Files { leases, index, .. } = &self.files;
         match self.access {
             Access::Inspect => {}
-            Access::Change if self.files.index.is_trusted() => {
-                self.files.index.settle(&self.files.leases);
-            }
-            Access::Change => self.files.index.invalidate(),
+            Access::Change if index.is_trusted() => index.settle(leases),
+            Access::Change => index.invalidate(),
         }
     }
 }

@@ -60,7 +60,7 @@ fn sets_must_not_overlap_and_old_results_hold_one_of_a_family() {
             subnet: subnet.into(),
             ..RawRange::default()
         };
-        range_set(&[raw], "").unwrap()
+        RangeSet::new(ranges(&[raw], "").unwrap(), "").unwrap()
     };
     assert_eq!(
         expect_apart(&[set("10.1.0.0/16"), set("10.1.2.0/24")])
@@ -82,15 +82,10 @@ fn sets_must_not_overlap_and_old_results_hold_one_of_a_family() {
 
 /// Reads an `ipam` section with the runtime's additions.
 fn config(ipam: &Value, runtime: &Value) -> Result<Config, Error> {
-    Config::try_from(Written {
-        ipam: cni::json::read(ipam, "ipam")?.value,
-        runtime: cni::json::read(runtime, "runtimeConfig")?.value,
-        pod_cidrs: ["10.244.1.0/24", "fd00:244:1::/64"]
-            .map(|it| it.parse().unwrap())
-            .to_vec(),
-        version: SpecVersion::CURRENT,
-        may_lack_ranges: false,
-    })
+    let ipam = cni::json::read(ipam, "ipam")?.value;
+    let runtime = cni::json::read(runtime, "runtimeConfig")?.value;
+    let pod_cidrs = ["10.244.1.0/24", "fd00:244:1::/64"].map(|it| it.parse().unwrap());
+    Config::new(ipam, &runtime, pod_cidrs.to_vec())?.expect_ranges()
 }
 
 #[test]
@@ -197,7 +192,7 @@ fn other_keys_that_make_no_sense_are_refused_with_key_and_value() {
         ),
         (
             with("dataDir", json!("leases")),
-            "ipam.dataDir: \"leases\" is no absolute path",
+            "ipam.dataDir: \"leases\" is not an absolute path",
         ),
         (with("resolvConf", json!(true)), "ipam.resolvConf: "),
     ]);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::lease::Holder;
 use crate::scratch::Scratch;
 
 fn boot(name: &str) -> BootId {
@@ -23,42 +24,41 @@ fn found(content: &str, boot: Option<BootId>) -> Found {
     }
 }
 
-fn recorded_boot(verdict: Verdict) -> Option<BootId> {
-    match verdict {
-        Verdict::Keep(_, record) => Some(record.boot),
-        _ => None,
-    }
+/// Returns the findings about one file, at the boot `now`.
+fn findings(found: Found, earlier: EarlierBoot) -> Findings {
+    let mut findings = Findings::default();
+    findings.add(found, &boot("now"), earlier);
+    findings
 }
 
 #[test]
 fn lease_is_released_only_if_its_record_names_another_boot() {
-    let now = boot("now");
-    let judge = |recorded: Option<&str>, earlier| {
-        judge(Some(found("c1\r\neth0", recorded.map(boot))), &now, earlier)
+    let recorded_boot = |recorded: Option<&str>, earlier| {
+        let findings = findings(found("c1\r\neth0", recorded.map(boot)), earlier);
+        assert_eq!(findings.taken.is_empty(), !findings.stale.is_empty());
+        let mut kept = findings.kept.into_values().flatten();
+        kept.next().map(|record| record.boot)
     };
     for (recorded, expected) in [
         (None, Some("now")),
         (Some("now"), Some("now")),
         (Some("before"), None),
     ] {
-        let verdict = judge(recorded, EarlierBoot::Release);
-        assert_eq!(recorded_boot(verdict), expected.map(boot), "{recorded:?}");
+        let kept = recorded_boot(recorded, EarlierBoot::Release);
+        assert_eq!(kept, expected.map(boot), "{recorded:?}");
     }
     // The record stays as a proof, in case `reclaimOnBoot` is set later.
-    let kept = judge(Some("before"), EarlierBoot::Keep);
-    assert_eq!(recorded_boot(kept), Some(boot("before")));
+    let kept = recorded_boot(Some("before"), EarlierBoot::Keep);
+    assert_eq!(kept, Some(boot("before")));
 }
 
 #[test]
-fn file_that_names_nobody_is_removed_whatever_the_boot() {
+fn file_without_holder_is_removed_whatever_the_boot() {
     for content in ["", "\0\0"] {
-        let verdict = judge(Some(found(content, None)), &boot("now"), EarlierBoot::Keep);
-        assert!(matches!(verdict, Verdict::Release(_)), "{verdict:?}");
+        let findings = findings(found(content, None), EarlierBoot::Keep);
+        assert!(findings.taken.is_empty() && findings.kept.is_empty());
+        assert_eq!(findings.stale.len(), 1, "{findings:?}");
     }
-    assert_eq!(
-        judge(None, &boot("now"), EarlierBoot::Release),
-        Verdict::Gone
-    );
 }
 
 #[test]
