@@ -2,17 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use nix::fcntl::OFlag;
-
 use crate::read;
-use crate::scratch::make_directory;
+use crate::scratch::{make_directory, open};
 
 /// The files of one array, each named after its first address.
 #[derive(Debug)]
@@ -42,10 +40,7 @@ impl Blocks {
     pub fn write(&self, first: IpAddr, offset: usize, bytes: &[u8]) -> io::Result<()> {
         self.read.borrow_mut().remove(&first);
         make_directory(&self.directory)?;
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false).mode(0o600);
-        let options = options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
-        let file = options.open(self.file(first))?;
+        let file = open(&self.file(first))?;
         file.write_all_at(bytes, offset as u64)
     }
 

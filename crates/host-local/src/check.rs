@@ -17,8 +17,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     cni::step("compare");
     let store = Store::inspect(&config.storage, &request.network.name)?;
-    let leases = store.map(|store| store.leases_of(&request.attachment));
-    let leases = leases.transpose()?.unwrap_or_default();
+    let held = store.map(|store| store.leases_of(&request.attachment));
+    let leases = held.transpose()?.unwrap_or_default();
     if leases.is_empty() {
         bail!("{} holds no address", request.attachment);
     }

@@ -185,9 +185,8 @@ fn range_sets(raw: &[Vec<RawRange>], at: &str) -> Result<Vec<RangeSet>, Error> {
 }
 
 fn ranges(raw: &[RawRange], at: &str) -> Result<Vec<Range>, Error> {
-    let raw = raw.iter().enumerate();
-    raw.map(|(index, raw)| Range::parse(raw, &format!("{at}[{index}]")))
-        .collect()
+    let parse = |(index, raw)| Range::parse(raw, &format!("{at}[{index}]"));
+    raw.iter().enumerate().map(parse).collect()
 }
 
 fn expect_apart(sets: &[RangeSet]) -> Result<(), Error> {
@@ -216,9 +215,8 @@ fn expect_one_a_family(sets: &[RangeSet], version: SpecVersion) -> Result<(), Er
 }
 
 fn routes(raw: &[RawRoute]) -> Result<Vec<Route>, Error> {
-    let raw = raw.iter().enumerate();
-    raw.map(|(index, raw)| route(raw, &format!("ipam.routes[{index}]")))
-        .collect()
+    let parse = |(index, raw)| route(raw, &format!("ipam.routes[{index}]"));
+    raw.iter().enumerate().map(parse).collect()
 }
 
 fn route(raw: &RawRoute, at: &str) -> Result<Route, Error> {

@@ -186,8 +186,9 @@ impl Directory {
     }
 
     fn date_back(&self) -> io::Result<Stamp> {
-        let past = SystemTime::now().checked_sub(BACK);
-        let past = past.unwrap_or(SystemTime::UNIX_EPOCH);
+        let past = SystemTime::now()
+            .checked_sub(BACK)
+            .unwrap_or(SystemTime::UNIX_EPOCH);
         let directory = File::open(&self.path)?;
         directory.set_modified(past)?;
         Ok(Stamp::of(&directory.metadata()?))

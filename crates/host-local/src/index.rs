@@ -10,11 +10,12 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cni::note;
 use serde::{Deserialize, Serialize};
 
@@ -118,13 +119,10 @@ impl Index {
         }
     }
 
-    /// Returns all holders of addresses.
-    pub fn holders(&self) -> anyhow::Result<Vec<Holder>> {
-        let names = read::names(&self.records)?;
-        let holders = names.iter().map(|name| {
-            parse_name(name).with_context(|| format!("a record has the invalid name {name:?}"))
-        });
-        holders.collect()
+    /// Returns all holders of addresses, if all names of records can be read.
+    pub fn holders(&self) -> Option<Vec<Holder>> {
+        let names = read::names(&self.records).ok()?;
+        names.iter().map(|name| parse_name(name)).collect()
     }
 
     /// Returns whether `address` has a file.
@@ -281,20 +279,18 @@ impl Index {
     }
 
     fn record_file(&self, holder: &Holder) -> PathBuf {
-        self.records.join(name_of(holder))
+        self.records.join(holder.joined(SEPARATOR))
     }
 }
 
 impl BootId {
     /// Returns the current boot's ID (random(4)), which does not change in a process's lifetime.
     pub fn current() -> anyhow::Result<Self> {
-        static CURRENT: OnceLock<BootId> = OnceLock::new();
-        if let Some(current) = CURRENT.get() {
-            return Ok(current.clone());
+        static TEXT: LazyLock<io::Result<String>> = LazyLock::new(|| fs::read_to_string(BOOT_ID));
+        match &*TEXT {
+            Ok(text) => Ok(Self(text.trim().to_owned())),
+            Err(error) => bail!("read {BOOT_ID}: {error}"),
         }
-        let text = fs::read_to_string(BOOT_ID).with_context(|| format!("read {BOOT_ID}"))?;
-        let current = Self(text.trim().to_owned());
-        Ok(CURRENT.get_or_init(|| current).clone())
     }
 }
 
@@ -309,13 +305,9 @@ fn remove_any(path: &Path) {
     }
 }
 
-/// Returns the record's name; container IDs and interface names contain no colon.
-fn name_of(holder: &Holder) -> String {
-    holder.joined(":")
-}
-
+/// Returns the holder with a record of this name.
 fn parse_name(name: &str) -> Option<Holder> {
-    match name.split_once(':') {
+    match name.split_once(SEPARATOR) {
         Some((container, interface)) => Holder::of_names(container, Some(interface)),
         None => Holder::of_names(name, None),
     }
@@ -326,6 +318,9 @@ fn bit_of(address: IpAddr) -> (usize, u8) {
     let (_, offset) = locate(address);
     (offset / 8, 1 << (offset % 8))
 }
+
+/// Separates the parts of a record's name; container IDs and interface names contain no colon.
+const SEPARATOR: &str = ":";
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 

@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn old_entry_names_the_container_alone() {
+    fn old_entry_names_only_the_container() {
         let old = Holder::old_entry_of(&attachment());
         assert_eq!(Holder::parse(b"c1\n"), Some(old.clone()));
         assert_eq!(old.content(), "c1");
     }
 
     #[test]
-    fn what_no_del_could_name_is_no_holder() {
+    fn content_that_no_del_could_name_has_no_holder() {
         for content in [
             &b""[..],
             b"\r\neth0",
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn holder_is_told_as_far_as_it_is_known() {
+    fn holder_is_displayed_with_its_interface_if_there_is_one() {
         for (text, expected) in [
             ("c1\r\neth0", "container c1 interface eth0"),
             ("c1", "container c1"),

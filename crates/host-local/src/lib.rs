@@ -1,4 +1,14 @@
-//! CNI plugin `host-local`: leases addresses from ranges, remembered in files.
+//! CNI plugin `host-local`: leases addresses from ranges and keeps them in files.
+//!
+//! An ADD passes the modules in one direction:
+//!
+//! | act | module |
+//! |---|---|
+//! | request | `config`, `request`: the range sets, and the addresses requested of them |
+//! | lock | `store`, `rebuild`: the leases, with an index that agrees with them |
+//! | choose | `free`, `allocate`: the free addresses of a set, in the order of the round robin |
+//! | write | `store`, `directory`, `index`: the lease, its record, the last address |
+//! | answer | `add`: the result, or the rollback |
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! The lock on a network's leases, which the reference takes, too.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use cni::Error;
-use nix::fcntl::OFlag;
+
+use crate::scratch::open;
 
 /// Keeps other processes out until this is dropped.
 #[derive(Debug)]
@@ -27,13 +28,7 @@ impl Lock {
         let action = || format!("lock {}", path.display());
         let deadline = Instant::now() + timeout;
         loop {
-            let mut options = OpenOptions::new();
-            let options = options.read(true).write(true).create(true).truncate(false);
-            let file = options
-                .mode(0o600)
-                .custom_flags(OFlag::O_NOFOLLOW.bits())
-                .open(path)
-                .with_context(action)?;
+            let file = open(path).with_context(action)?;
             let taken = take_until(file, deadline).with_context(action)?;
             let lock = taken.ok_or_else(|| is_kept(timeout)).with_context(action)?;
             // The lock of a file that was removed meanwhile keeps no process out.

@@ -37,11 +37,12 @@ pub fn parse(text: &str) -> Result<Vec<IpNetwork>, String> {
     } else {
         vec![text]
     };
-    let words = values
-        .iter()
-        .flat_map(|value| value.split(|c: char| c.is_whitespace() || c == ','));
-    let words = words.filter(|word| !word.is_empty());
-    let networks = words.map(network).collect::<Result<Vec<_>, _>>()?;
+    let is_separator = |c: char| c.is_whitespace() || c == ',';
+    let words = values.iter().flat_map(|value| value.split(is_separator));
+    let networks = words
+        .filter(|word| !word.is_empty())
+        .map(network)
+        .collect::<Result<Vec<_>, _>>()?;
     match (networks.is_empty(), is_environment) {
         (false, _) => Ok(networks),
         (true, true) => Err("neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET is set".into()),
@@ -56,9 +57,9 @@ fn subnet_of_flannel(line: &str) -> Option<&str> {
 }
 
 fn network(word: &str) -> Result<IpNetwork, String> {
-    let parsed = word.parse::<IpNetwork>().ok();
-    let parsed = parsed.filter(|_| word.contains('/'));
-    let masked = parsed.and_then(|it| IpNetwork::new(it.network(), it.prefix()).ok());
+    let parsed = word.parse::<IpNetwork>();
+    let network = parsed.ok().filter(|_| word.contains('/'));
+    let masked = network.and_then(|it| IpNetwork::new(it.network(), it.prefix()).ok());
     masked.ok_or_else(|| format!("{word:?} is not a CIDR"))
 }
 

@@ -36,7 +36,8 @@ impl Range {
     /// # Errors
     /// Code 7 with the key and its value.
     pub fn parse(raw: &RawRange, at: &str) -> Result<Self, Error> {
-        let subnet = parse_subnet(&raw.subnet, &format!("{at}.subnet"))?;
+        let subnet = parse_subnet(&raw.subnet)
+            .map_err(|reason| Error::invalid(format!("{at}.subnet"), reason))?;
         let second = address(number(subnet.network()).saturating_add(1), subnet);
         let inside = |text: &str, key: &str, default: IpAddr| {
             let key = format!("{at}.{key}");
@@ -184,32 +185,27 @@ pub(crate) fn address(number: u128, like: IpNetwork) -> IpAddr {
     }
 }
 
-fn parse_subnet(text: &str, key: &str) -> Result<IpNetwork, Error> {
-    let invalid = |reason: String| Error::invalid(key, reason);
+fn parse_subnet(text: &str) -> Result<IpNetwork, String> {
     if text.is_empty() {
-        return Err(invalid(
-            "missing; every range needs a subnet, such as 10.1.0.0/16".into(),
-        ));
+        return Err("missing; every range needs a subnet, such as 10.1.0.0/16".into());
     }
-    let subnet: IpNetwork = match text.parse() {
-        Ok(subnet) if text.contains('/') => subnet,
-        Ok(_) => return Err(invalid(format!("{text:?} has no prefix length"))),
-        Err(error) => return Err(invalid(format!("{text:?}: {error}"))),
-    };
-    if subnet.network() != subnet.ip() {
-        let (network, prefix) = (subnet.network(), subnet.prefix());
-        return Err(invalid(format!(
+    let parsed = text.parse::<IpNetwork>();
+    let subnet = parsed.map_err(|error| format!("{text:?}: {error}"))?;
+    let (network, prefix) = (subnet.network(), subnet.prefix());
+    let longest = if subnet.is_ipv4() { 30 } else { 126 };
+    if !text.contains('/') {
+        Err(format!("{text:?} has no prefix length"))
+    } else if network != subnet.ip() {
+        Err(format!(
             "{text} has host bits set; the network is {network}/{prefix}"
-        )));
+        ))
+    } else if prefix > longest {
+        Err(format!(
+            "{text} is too small; the longest prefix is /{longest}"
+        ))
+    } else {
+        Ok(subnet)
     }
-    let bits = if subnet.is_ipv4() { 32 } else { 128 };
-    if subnet.prefix() > bits - 2 {
-        return Err(invalid(format!(
-            "{text} is too small; the longest prefix is /{}",
-            bits - 2
-        )));
-    }
-    Ok(subnet)
 }
 
 /// Parses addresses and CIDRs, which must be within `subnet`.

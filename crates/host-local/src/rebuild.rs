@@ -28,15 +28,13 @@ pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()>
         mut taken,
         stale,
     } = Findings::of(leases, &old, earlier)?;
-    for (address, reason) in &stale {
-        note(format_args!("release {address}: {reason}"));
-    }
     if !stale.is_empty() {
         let outcomes = leases.remove(stale.keys().copied());
-        for (address, outcome) in stale.keys().zip(outcomes) {
+        for ((address, reason), outcome) in stale.into_iter().zip(outcomes) {
+            note(format_args!("release {address}: {reason}"));
             if let Err(error) = outcome {
                 note(format_args!("{error:#}"));
-                taken.push(*address);
+                taken.push(address);
             }
         }
     }

@@ -39,8 +39,8 @@ fn requested(request: &AddRequest) -> Result<BTreeSet<IpAddr>, Error> {
     }
     let args = request.args()?;
     args.expect_only(KNOWN_ARGS)?;
-    let argument = args.value("IP").unwrap_or_default().split(',');
-    let argument = argument.filter(|it| !it.is_empty()).map(str::to_owned);
+    let words = args.value("IP").unwrap_or_default().split(',');
+    let argument = words.filter(|it| !it.is_empty()).map(str::to_owned);
     let conventional = request.network.args_cni::<Section>()?.ips;
     let runtime = request.network.runtime_config::<Section>()?.ips;
     let mut addresses = listed("CNI_ARGS IP", &argument.collect::<Vec<_>>())?;

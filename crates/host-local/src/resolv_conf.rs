@@ -21,8 +21,8 @@ pub fn read(path: &Path) -> anyhow::Result<Dns> {
 pub fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {
-        let line = line.split(['#', ';']).next().unwrap_or_default();
-        let mut words = line.split_whitespace();
+        let settings = line.split(['#', ';']).next().unwrap_or_default();
+        let mut words = settings.split_whitespace();
         let keyword = words.next();
         let mut values = words.map(str::to_owned);
         match keyword {
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_file_says_nothing() {
+    fn empty_file_has_no_settings() {
         assert!(parse("").is_empty());
         assert!(parse("nameserver\ndomain\nsearch\n").is_empty());
     }

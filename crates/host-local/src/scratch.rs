@@ -2,11 +2,12 @@
 //!
 //! No file is synced: a crash of the machine that loses a file also ends all sandboxes.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use tempfile::{Builder, NamedTempFile};
 
 use crate::read::existing;
@@ -20,18 +21,14 @@ impl Scratch {
     ///
     /// Replaces the incomplete file of a writer that was killed.
     pub fn write(&self, content: &str) -> io::Result<NamedTempFile> {
-        let make = || {
-            Builder::new()
-                .prefix(NEW)
-                .rand_bytes(0)
-                .tempfile_in(&self.0)
-        };
-        let mut file = match make() {
+        let mut builder = Builder::new();
+        builder.prefix(NEW).rand_bytes(0);
+        let mut file = match builder.tempfile_in(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 fs::remove_file(self.0.join(NEW))?;
-                make()
+                builder.tempfile_in(&self.0)
             }
-            other => other,
+            made => made,
         }?;
         file.write_all(content.as_bytes())?;
         Ok(file)
@@ -44,6 +41,19 @@ impl Scratch {
             .map_err(|error| error.error)?;
         Ok(())
     }
+}
+
+/// Opens a file to write parts of it or to lock it, and creates it if it is missing. Neither follows
+/// a link nor waits for the reader of a pipe.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(path)
 }
 
 /// Creates a directory and its parents.

@@ -56,10 +56,8 @@ impl Storage {
             data_dir: String,
         }
         fn section<T: DeserializeOwned>(network: &Network) -> Result<T, Error> {
-            let document: Document<T> = network.quiet_config()?;
-            document
-                .ipam
-                .ok_or_else(|| Error::invalid("ipam", "this section is missing"))
+            let Document { ipam } = network.quiet_config()?;
+            ipam.ok_or_else(|| Error::invalid("ipam", "this section is missing"))
         }
         let all = section::<RawStorage>(network);
         all.and_then(Self::try_from).or_else(|error| {
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_or_no_duration_is_refused_with_its_key() {
+    fn invalid_path_or_duration_is_refused_with_its_key() {
         for (key, value) in [
             ("dataDir", "networks"),
             ("lockTimeout", "30"),

@@ -204,7 +204,7 @@ impl Store {
     pub fn leases_except(&self, listed: &HashSet<Holder>) -> anyhow::Result<Vec<Lease>> {
         let is_stale = |holder: &Holder| !listed.contains(holder);
         let index = &self.files.index;
-        let holders = index.is_trusted().then(|| index.holders().ok()).flatten();
+        let holders = index.is_trusted().then(|| index.holders()).flatten();
         let indexed = holders.and_then(|mut holders| {
             holders.retain(is_stale);
             self.indexed(&holders)
@@ -253,20 +253,21 @@ impl Store {
         if !self.files.index.is_trusted() {
             return None;
         }
-        let leases = holders.iter().map(|holder| self.agreed(holder));
-        let leases = leases.collect::<anyhow::Result<Vec<_>>>();
-        if leases.is_err() {
+        let found = holders.iter().map(|holder| self.agreed(holder));
+        let leases: Option<Vec<_>> = found.collect();
+        if leases.is_none() {
             self.files.index.distrust();
         }
-        Some(leases.ok()?.concat())
+        Some(leases?.concat())
     }
 
-    fn agreed(&self, holder: &Holder) -> anyhow::Result<Vec<Lease>> {
-        let records = self.files.index.records_of(holder)?;
+    /// Returns the leases in the record of `holder`, if the files agree.
+    fn agreed(&self, holder: &Holder) -> Option<Vec<Lease>> {
+        let records = self.files.index.records_of(holder).ok()?;
         let leases = records.into_iter().map(|Record { address, .. }| {
-            let found = self.holder(address)?.filter(|found| found == holder);
-            let holder = found.context("the file contradicts its record")?;
-            Ok(Lease { address, holder })
+            let found = self.holder(address).ok()?;
+            let holder = found.filter(|found| found == holder)?;
+            Some(Lease { address, holder })
         });
         leases.collect()
     }

@@ -144,7 +144,7 @@ fn route_keeps_every_attribute() {
 }
 
 #[test]
-fn ranges_that_make_no_sense_are_refused_with_key_and_value() {
+fn invalid_ranges_are_refused_with_key_and_value() {
     expect_refused([
         (json!({}), "ipam.ranges: no range to lease from"),
         (json!({"ranges": [[]]}), "ipam.ranges[0]: a range set needs"),
@@ -166,7 +166,7 @@ fn ranges_that_make_no_sense_are_refused_with_key_and_value() {
 }
 
 #[test]
-fn other_keys_that_make_no_sense_are_refused_with_key_and_value() {
+fn other_invalid_keys_are_refused_with_key_and_value() {
     let with =
         |key: &str, value: Value| json!({"ranges": [[{"subnet": "10.1.0.0/24"}]], key: value});
     expect_refused([

@@ -59,7 +59,7 @@ fn taken_address_keeps_its_holder() {
 }
 
 #[test]
-fn file_says_who_holds_its_address_or_that_nobody_does() {
+fn file_names_its_holder_or_is_empty_or_garbled() {
     let Fixture {
         leases,
         root: _root,
@@ -80,7 +80,7 @@ fn file_says_who_holds_its_address_or_that_nobody_does() {
 }
 
 #[test]
-fn round_robin_starts_anew_where_the_last_address_is_lost_or_garbled() {
+fn lost_or_garbled_last_address_is_none() {
     let Fixture {
         leases,
         root: _root,
@@ -95,7 +95,7 @@ fn round_robin_starts_anew_where_the_last_address_is_lost_or_garbled() {
 }
 
 #[test]
-fn changes_by_others_are_noticed_and_our_own_are_not() {
+fn changes_by_other_programs_are_noticed_and_own_ones_are_not() {
     let Fixture {
         leases,
         root: _root,
@@ -126,7 +126,7 @@ fn changes_by_others_are_noticed_and_our_own_are_not() {
 }
 
 #[test]
-fn another_file_of_the_same_name_has_another_identity() {
+fn later_file_of_the_same_name_has_another_identity() {
     let Fixture {
         leases,
         root: _root,

@@ -82,7 +82,7 @@ fn lease_is_found_by_its_holder_now_and_by_the_next_process() {
 }
 
 #[test]
-fn what_others_did_meanwhile_is_noticed() {
+fn changes_by_other_programs_are_noticed() {
     let data_dir = tempfile::tempdir().unwrap();
     let network = data_dir.path().join("pods");
     let store = open(data_dir.path());
@@ -100,7 +100,7 @@ fn what_others_did_meanwhile_is_noticed() {
 }
 
 #[test]
-fn file_that_was_written_over_is_believed_and_not_the_index() {
+fn overwritten_file_prevails_over_the_index() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
     reserve(&store, "10.1.0.2", "c1");
@@ -115,7 +115,7 @@ fn file_that_was_written_over_is_believed_and_not_the_index() {
 }
 
 #[test]
-fn lost_or_torn_index_is_made_anew() {
+fn lost_or_damaged_index_is_rebuilt() {
     let data_dir = tempfile::tempdir().unwrap();
     let index = data_dir.path().join(".host-local/pods");
     let store = open(data_dir.path());
@@ -141,7 +141,7 @@ fn lost_or_torn_index_is_made_anew() {
 }
 
 #[test]
-fn store_works_where_its_index_cannot_be_written() {
+fn store_works_if_its_index_cannot_be_written() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
     reserve(&store, "10.1.0.2", "c1");
@@ -160,7 +160,7 @@ fn store_works_where_its_index_cannot_be_written() {
 }
 
 #[test]
-fn old_entries_count_only_where_there_are_no_own_ones() {
+fn leases_without_interface_count_only_if_there_are_no_others() {
     let data_dir = tempfile::tempdir().unwrap();
     drop(open(data_dir.path()));
     fs::write(data_dir.path().join("pods/10.1.0.7"), "c1").unwrap();
@@ -172,7 +172,7 @@ fn old_entries_count_only_where_there_are_no_own_ones() {
 }
 
 #[test]
-fn who_is_not_listed_is_told_with_all_they_hold() {
+fn leases_of_unlisted_holders_are_returned() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
     for (address, container) in [("10.1.0.2", "c1"), ("10.1.0.3", "c2"), ("fd00::3", "c2")] {
@@ -187,7 +187,7 @@ fn who_is_not_listed_is_told_with_all_they_hold() {
 }
 
 #[test]
-fn releasing_twice_is_no_error_and_leaves_nothing() {
+fn second_release_succeeds_and_leaves_nothing() {
     let data_dir = tempfile::tempdir().unwrap();
     let before = {
         drop(open(data_dir.path()));
@@ -204,7 +204,7 @@ fn releasing_twice_is_no_error_and_leaves_nothing() {
 }
 
 #[test]
-fn missing_store_is_not_made() {
+fn missing_store_is_not_created() {
     let data_dir = tempfile::tempdir().unwrap();
     let network = "pods".parse().unwrap();
     let store = Store::open_existing(&storage(data_dir.path()), &network);
@@ -213,7 +213,7 @@ fn missing_store_is_not_made() {
 }
 
 #[test]
-fn who_inspects_changes_nothing() {
+fn inspection_changes_nothing() {
     let data_dir = tempfile::tempdir().unwrap();
     fs::create_dir(data_dir.path().join("pods")).unwrap();
     fs::write(data_dir.path().join("pods/lock"), "").unwrap();
@@ -226,7 +226,7 @@ fn who_inspects_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_read_keeps_nobody_from_their_lease() {
+fn unreadable_file_does_not_block_other_leases() {
     let data_dir = tempfile::tempdir().unwrap();
     drop(open(data_dir.path()));
     fs::create_dir(data_dir.path().join("pods/10.1.0.2")).unwrap();
@@ -237,7 +237,7 @@ fn what_cannot_be_read_keeps_nobody_from_their_lease() {
 }
 
 #[test]
-fn one_lease_that_cannot_be_removed_does_not_keep_the_others() {
+fn lease_that_cannot_be_removed_does_not_block_the_others() {
     let data_dir = tempfile::tempdir().unwrap();
     let store = open(data_dir.path());
     for stuck in ["10.1.0.2", "10.1.0.4"] {
