@@ -50,7 +50,7 @@ impl Store {
             make_directory(&path)
                 .with_context(|| format!("create directory {}", path.display()))?;
         }
-        Ok(Self::lock(storage, network)?.in_step(storage.earlier_boot))
+        Ok(Self::lock(storage, network)?.with_current_index(storage.earlier_boot))
     }
 
     /// Locks the leases of `network`; returns `None` if it never had any.
@@ -59,7 +59,7 @@ impl Store {
         network: &NetworkName,
     ) -> anyhow::Result<Option<Self>> {
         let store = Self::inspect(storage, network)?;
-        Ok(store.map(|store| store.in_step(storage.earlier_boot)))
+        Ok(store.map(|store| store.with_current_index(storage.earlier_boot)))
     }
 
     /// Locks the leases like [`Self::open_existing`], but changes neither leases nor the index.
@@ -93,8 +93,8 @@ impl Store {
         })
     }
 
-    /// Rebuilds an index that is not trusted. If that fails, the files are read instead.
-    fn in_step(mut self, earlier: EarlierBoot) -> Self {
+    /// Rebuilds the index if it is not trusted. If that fails, the files are read instead.
+    fn with_current_index(mut self, earlier: EarlierBoot) -> Self {
         self.access = Access::Change;
         if !self.files.index.is_trusted() {
             self.files.cooldown.tidy();
@@ -253,7 +253,7 @@ impl Store {
         if !self.files.index.is_trusted() {
             return None;
         }
-        let found = holders.iter().map(|holder| self.agreed(holder));
+        let found = holders.iter().map(|holder| self.recorded(holder));
         let leases: Option<Vec<_>> = found.collect();
         if leases.is_none() {
             self.files.index.distrust();
@@ -262,7 +262,7 @@ impl Store {
     }
 
     /// Returns the leases in the record of `holder`, if the files agree.
-    fn agreed(&self, holder: &Holder) -> Option<Vec<Lease>> {
+    fn recorded(&self, holder: &Holder) -> Option<Vec<Lease>> {
         let records = self.files.index.records_of(holder).ok()?;
         let leases = records.into_iter().map(|Record { address, .. }| {
             let found = self.holder(address).ok()?;
