@@ -51,11 +51,36 @@ impl Attachment {
         owner_tag(&network, &container, &self.interface)
     }
 
+    /// Returns the attachment with the tag `owner`, or `None` for a tag of other programs and for one with hashes in
+    /// place of names.
+    pub fn of_owner(owner: &str) -> Option<Self> {
+        let mut names = owner.strip_prefix(OWNER_PREFIX)?.splitn(3, '/');
+        let attachment = Self {
+            network: names.next()?.parse().ok()?,
+            container: names.next()?.parse().ok()?,
+            interface: names.next()?.parse().ok()?,
+        };
+        (attachment.owner() == owner).then_some(attachment)
+    }
+
+    /// Returns whether `text` is the tag of an attachment.
+    pub fn is_owner(text: &str) -> bool {
+        text.starts_with(OWNER_PREFIX)
+    }
+
+    /// Returns the container and interface, as GC lists them.
+    pub fn id(&self) -> AttachmentId {
+        AttachmentId {
+            container: self.container.clone(),
+            interface: self.interface.clone(),
+        }
+    }
+
     /// Returns whether the tag `owner` belongs to an attachment of `network`.
     pub fn is_owner_in(owner: &str, network: &NetworkName) -> bool {
         let hashed = stand_in(network.as_str());
         let rest = owner
-            .strip_prefix("cni:")
+            .strip_prefix(OWNER_PREFIX)
             .and_then(|names| names.split_once('/'));
         rest.is_some_and(|(name, _)| name == network.as_str() || name == hashed)
     }
@@ -63,7 +88,7 @@ impl Attachment {
     /// Returns whether the tags `one` and `other` belong to attachments of one container.
     pub fn is_same_container(one: &str, other: &str) -> bool {
         let container = |owner: &str| {
-            let mut names = owner.strip_prefix("cni:")?.split('/').skip(1);
+            let mut names = owner.strip_prefix(OWNER_PREFIX)?.split('/').skip(1);
             names.next().map(str::to_owned)
         };
         match (container(one), container(other)) {
@@ -115,9 +140,12 @@ impl fmt::Display for Attachment {
 /// `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl
 const OWNER_LIMIT: usize = 128;
 
+/// What each tag begins with.
+const OWNER_PREFIX: &str = "cni:";
+
 fn owner_tag(network: &str, container: &str, interface: &InterfaceName) -> String {
     let interface = interface.as_str().replace('"', "%");
-    format!("cni:{network}/{container}/{interface}")
+    format!("{OWNER_PREFIX}{network}/{container}/{interface}")
 }
 
 /// Returns 48 digits of the SHA-256 of a long name.

@@ -7,10 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, anyhow, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use cni::{Attachment, AttachmentId, InterfaceName, NetworkName, note};
+use runtime::{Arguments, Cache, Chain, Conflist, Sandbox};
 
-use crate::cache::Cache;
-use crate::chain::Chain;
-use crate::conflist::Conflist;
 use crate::doctor::doctor;
 use crate::gc::{Gone, gc};
 use crate::install::Install;
@@ -18,7 +16,7 @@ use crate::listing::Listing;
 use crate::migrate::{Action, migrate};
 use crate::ps::ps;
 use crate::reload::reload;
-use crate::sandbox::{self, Arguments, Sandbox};
+use crate::sandbox;
 use crate::settings::Settings;
 
 /// Runs a network configuration list against a sandbox, as a container runtime does.
@@ -186,17 +184,19 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
     let settings = Settings::read(|name| std::env::var_os(name))?;
     match &cli.command {
         Command::OfNetwork(command) => execute_on(command, &settings, cli.ifname.as_ref())?,
-        Command::Reload(scope) => reload(&settings, scope.network.as_ref())?,
+        Command::Reload(scope) => reload(&settings.directories, scope.network.as_ref())?,
         Command::Install(install) => {
-            install.run(&settings.conf_directory, |name| std::env::var_os(name))?;
+            install.run(&settings.directories.networks, |name| {
+                std::env::var_os(name)
+            })?;
         }
-        Command::Ps(output) => output.print(&ps(&settings))?,
+        Command::Ps(output) => output.print(&ps(&settings.directories))?,
         Command::Doctor(output) => {
-            let page = doctor(&settings);
+            let page = doctor(&settings.directories);
             output.print(&page)?;
             return Ok(ExitCode::from(page.status()));
         }
-        Command::Migrate(cleaning) => migrate(&settings, cleaning.action(), print)?,
+        Command::Migrate(cleaning) => migrate(&settings.directories, cleaning.action(), print)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -206,9 +206,9 @@ fn execute_on(
     settings: &Settings,
     interface: Option<&InterfaceName>,
 ) -> anyhow::Result<()> {
-    let cache = Cache::new(&settings.cache_directory);
+    let cache = Cache::new(&settings.directories.cache);
     let interface = interface.unwrap_or(&settings.interface);
-    let network = Conflist::find(&settings.conf_directory, command.network());
+    let network = Conflist::find(&settings.directories.networks, command.network());
     let network = match command {
         OfNetwork::Del(target) => network.or_else(|error| {
             let cached = target.cached_network(&cache, settings, interface);
@@ -218,8 +218,8 @@ fn execute_on(
     }?;
     let chain = Chain {
         network: &network,
-        directory: &settings.conf_directory,
-        path: &settings.path,
+        directory: &settings.directories.networks,
+        path: &settings.directories.plugins,
         cache: &cache,
     };
     match command {
@@ -243,7 +243,7 @@ fn execute_on(
                 _ => chain.del_as_added(&sandbox),
             }
         }
-        OfNetwork::Gc(collect) => gc(settings, &chain, &collect.gone()),
+        OfNetwork::Gc(collect) => gc(&settings.directories, &chain, &collect.gone()),
         OfNetwork::Status(_) => chain.status(),
     }
 }
@@ -283,7 +283,7 @@ impl Target {
         let attachment = cache.find(&sandbox)?.unwrap_or(sandbox).attachment;
         let entry = cache.read(&attachment)?;
         Ok(entry
-            .map(|it| it.network(&settings.conf_directory))
+            .map(|it| it.network(&settings.directories.networks))
             .transpose()?
             .flatten())
     }

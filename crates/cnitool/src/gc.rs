@@ -8,12 +8,10 @@ use std::fs;
 use anyhow::{anyhow, bail, ensure};
 use cni::{Attachment, AttachmentId, all, note};
 use netlink::Connection;
+use node::{HostLinks, Lease, Node, Part};
+use runtime::{Arguments, Chain, Directories, Sandbox, may_exist};
 
-use crate::cache;
-use crate::chain::Chain;
-use crate::node::{HostLinks, Lease, Life, Node, Part, Remains};
-use crate::sandbox::{Arguments, Sandbox, may_exist};
-use crate::settings::Settings;
+use crate::life::{Life, Remains, life};
 
 /// Which attachments of a network `gc` takes for gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +29,7 @@ pub enum Gone {
 /// # Errors
 /// The node cannot be read; it cannot be seen whether attachments live, in which case nothing is removed; all that
 /// plugins refuse, after each attachment was tried.
-pub fn gc(settings: &Settings, chain: &Chain<'_>, gone: &Gone) -> anyhow::Result<()> {
+pub fn gc(directories: &Directories, chain: &Chain<'_>, gone: &Gone) -> anyhow::Result<()> {
     if chain.network.disable_gc {
         note("nothing is collected: disableGC is set");
         return Ok(());
@@ -39,7 +37,7 @@ pub fn gc(settings: &Settings, chain: &Chain<'_>, gone: &Gone) -> anyhow::Result
     if *gone == Gone::All {
         return chain.remove_all();
     }
-    let node = Node::attachments(settings);
+    let node = Node::attachments(directories);
     for (part, reason) in &node.unread {
         // Without the firewall fewer attachments are found, and none is found gone that is not.
         ensure!(*part == Part::Firewall, "nothing was removed: {reason}");
@@ -49,8 +47,8 @@ pub fn gc(settings: &Settings, chain: &Chain<'_>, gone: &Gone) -> anyhow::Result
     let mut unseen = Vec::new();
     for remains in Remains::of_network(&node, chain.network) {
         let attachment = &remains.attachment;
-        match (node.life(&remains), gone) {
-            (_, Gone::Unlisted(listed)) if listed.contains(&cache::id(attachment)) => {}
+        match (life(&node, &remains), gone) {
+            (_, Gone::Unlisted(listed)) if listed.contains(&attachment.id()) => {}
             (Life::Lives, Gone::Unlisted(_)) => {
                 note(format_args!("{attachment} is not listed, but lives: kept"));
             }

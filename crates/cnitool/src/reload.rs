@@ -10,20 +10,15 @@ use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context as _, anyhow, ensure};
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
-
-use crate::cache::{Cache, Entry};
-use crate::chain::{self, Chain};
-use crate::conflist::Conflist;
-use crate::sandbox::may_exist;
-use crate::settings::Settings;
+use runtime::{Cache, Chain, Conflist, Directories, Entry, may_exist};
 
 /// Has the plugins put back what they had in the firewall, of all networks or of `only`.
 ///
 /// # Errors
 /// Some attachments could not be reloaded, each of which is told on standard error; the cache
 /// cannot be read; there is no such network.
-pub fn reload(settings: &Settings, only: Option<&NetworkName>) -> anyhow::Result<()> {
-    let cache = Cache::new(&settings.cache_directory);
+pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::Result<()> {
+    let cache = Cache::new(&directories.cache);
     let mut remembered = Vec::new();
     for entry in cache.entries()? {
         match entry {
@@ -35,20 +30,20 @@ pub fn reload(settings: &Settings, only: Option<&NetworkName>) -> anyhow::Result
         remembered.retain(|(attachment, _)| attachment.network == *only);
         if remembered.is_empty() {
             // It may be a slip of the pen.
-            Conflist::find(&settings.conf_directory, only.as_str())?;
+            Conflist::find(&directories.networks, only.as_str())?;
         }
     }
     let remembered = remembered.iter().map(|(attachment, entry)| Remembered {
         attachment,
         entry,
-        network: network(settings, attachment, entry),
+        network: network(directories, attachment, entry),
     });
     let remembered: Vec<_> = remembered.collect();
     let host = Host {
-        directory: &settings.conf_directory,
-        path: &settings.path,
+        directory: &directories.networks,
+        path: &directories.plugins,
         cache: &cache,
-        reloading: reloading(&settings.path, &remembered),
+        reloading: reloading(&directories.plugins, &remembered),
     };
     let outcomes = side_by_side(&remembered, |it| {
         (&it.attachment.network, host.outcome_of(it))
@@ -127,13 +122,13 @@ impl Host<'_> {
 
 /// The list that ADD went by, or the one of that name now.
 fn network(
-    settings: &Settings,
+    directories: &Directories,
     attachment: &Attachment,
     entry: &Entry,
 ) -> anyhow::Result<Conflist> {
-    match entry.network(&settings.conf_directory)? {
+    match entry.network(&directories.networks)? {
         Some(network) => Ok(network),
-        None => Conflist::find(&settings.conf_directory, attachment.network.as_str())
+        None => Conflist::find(&directories.networks, attachment.network.as_str())
             .context("its entry in the cache has no configuration"),
     }
 }
@@ -144,7 +139,7 @@ fn reloading(path: &SearchPath, remembered: &[Remembered<'_>]) -> BTreeSet<Strin
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
     let plugins = networks.flat_map(|network| &network.plugins);
     let mut programs: BTreeSet<_> = plugins.map(|it| it.program.clone()).collect();
-    let verbs = |program: &String| chain::abilities(path, program).map(|it| it.verbs);
+    let verbs = |program: &String| runtime::abilities(path, program).map(|it| it.verbs);
     programs.retain(|program| match verbs(program) {
         Ok(Some(verbs)) => verbs.iter().any(|verb| verb == Verb::Reload.as_str()),
         Ok(None) => {

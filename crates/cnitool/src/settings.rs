@@ -5,19 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use cni::{InterfaceName, SearchPath};
+use runtime::{Arguments, Directories};
 use serde_json::{Map, Value};
-
-use crate::sandbox::Arguments;
 
 /// What the environment says.
 #[derive(Debug)]
 pub struct Settings {
-    /// `NETCONFPATH`: the directory of network configurations.
-    pub conf_directory: PathBuf,
-    /// `CNI_PATH`: the directories of plugins.
-    pub path: SearchPath,
-    /// `CNI_CACHE_DIR`: the directory of which `results` holds cached results.
-    pub cache_directory: PathBuf,
+    /// `NETCONFPATH`, `CNI_PATH` and `CNI_CACHE_DIR`.
+    pub directories: Directories,
     /// `CNI_IFNAME`.
     pub interface: InterfaceName,
     /// `CNI_ARGS`.
@@ -39,11 +34,14 @@ impl Settings {
         let cni_args = text("CNI_ARGS")?.map(|text| Arguments::pairs(&text).context("CNI_ARGS"));
         let capability_args = text("CAP_ARGS")?
             .map(|text| serde_json::from_str(&text).context("CAP_ARGS: expected a JSON object"));
+        let plugins = text("CNI_PATH")?.unwrap_or_else(|| "/opt/cni/bin".into());
         let interface = text("CNI_IFNAME")?.unwrap_or_else(|| "eth0".into());
         Ok(Self {
-            conf_directory: path("NETCONFPATH", "/etc/cni/net.d"),
-            path: SearchPath::parse(&text("CNI_PATH")?.unwrap_or_else(|| "/opt/cni/bin".into())),
-            cache_directory: path("CNI_CACHE_DIR", "/var/lib/cni"),
+            directories: Directories {
+                networks: path("NETCONFPATH", "/etc/cni/net.d"),
+                plugins: SearchPath::parse(&plugins),
+                cache: path("CNI_CACHE_DIR", "/var/lib/cni"),
+            },
             interface: interface.parse().context("CNI_IFNAME")?,
             cni_args: cni_args.transpose()?,
             capability_args: capability_args.transpose()?,
@@ -79,9 +77,12 @@ mod tests {
             ("CAP_ARGS", ""),
         ];
         let settings = read(&empty).unwrap();
-        assert_eq!(settings.conf_directory, PathBuf::from("/etc/cni/net.d"));
-        assert_eq!(settings.path.to_string(), "/opt/cni/bin");
-        assert_eq!(settings.cache_directory, PathBuf::from("/var/lib/cni"));
+        assert_eq!(
+            settings.directories.networks,
+            PathBuf::from("/etc/cni/net.d")
+        );
+        assert_eq!(settings.directories.plugins.to_string(), "/opt/cni/bin");
+        assert_eq!(settings.directories.cache, PathBuf::from("/var/lib/cni"));
         assert_eq!(settings.interface.as_str(), "eth0");
         assert_eq!((settings.cni_args, settings.capability_args), (None, None));
     }

@@ -20,7 +20,8 @@ fn layers() -> Vec<Vec<&'static str>> {
         vec!["nft", "tc"],
         vec!["attach"],
         plugins,
-        vec!["schema"],
+        vec!["schema", "runtime"],
+        vec!["node"],
         vec!["cnitool"],
     ]
 }

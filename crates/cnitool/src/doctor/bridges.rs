@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind, Route};
+use node::{Attached, Node, Source};
+use runtime::PluginConfig;
 
 use super::finding::{Finding, quoted, some_of};
 use super::range::Range;
-use crate::conflist::PluginConfig;
-use crate::node::{Attached, Node, Source};
 
 /// Of each bridge that living attachments are on, or that a network attaches to and that is there.
 pub fn judge(node: &Node) -> Vec<Finding> {

@@ -1,11 +1,11 @@
 //! Capabilities that a plugin needs to be told anything, and does not declare.
 
 use cni::json;
+use node::{Node, Source};
 use serde_json::Value;
 
 use super::edit;
 use super::finding::{Finding, Level};
-use crate::node::{Node, Source};
 
 /// Of each plugin that needs one.
 pub fn judge(node: &Node) -> Vec<Finding> {

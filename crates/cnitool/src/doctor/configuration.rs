@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use cni::{SpecVersion, Verb};
+use node::{Configuration, File, Network, Node};
 use serde_json::Value;
 
 use super::finding::{Finding, Level, quoted};
-use crate::node::{Configuration, File, Network, Node};
 
 /// Of each file, and of all together.
 pub fn judge(node: &Node) -> Vec<Finding> {

@@ -1,7 +1,8 @@
 //! Room for leases.
 
+use node::{Disk, Node};
+
 use super::finding::{Finding, quoted};
-use crate::node::{Disk, Node};
 
 /// Of each file system on which leases lie.
 pub fn judge(node: &Node) -> Vec<Finding> {

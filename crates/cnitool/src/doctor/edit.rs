@@ -1,9 +1,9 @@
 //! Commands that change a file of a network: by sed where it meets nothing else, by hand where it would.
 
+use node::{Node, Source};
 use serde_json::Value;
 
 use super::finding::{Finding, quoted};
-use crate::node::{Node, Source};
 
 /// Calls a key otherwise, wherever it stands.
 pub fn rename(place: &str, key: &str, name: &str) -> String {

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use cni::json;
 use netlink::LinkKind;
 use nft::{EndVerdict, Ended};
+use node::{Attached, Consequence, Fate, Node, PacketPath, Probe, Protocol};
 use serde_json::Value;
 
 use super::finding::{Finding, quoted, some_of};
-use crate::node::{Attached, Consequence, Fate, Node, PacketPath, Probe, Protocol};
 
 /// Of each bridge whose packets were tried, and of each attachment that has elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -278,7 +278,7 @@ mod tests {
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Problem]);
         assert_eq!(findings[0].mend, "cnitool reload");
-        node.firewall.elements = vec![crate::node::Held {
+        node.firewall.elements = vec![node::Held {
             table: "cni-masquerade",
             owner: "cni:pods/a/eth0".to_owned(),
             port: None,
@@ -299,11 +299,11 @@ mod tests {
             ..netlink::Link::default()
         }];
         assert_eq!(levels(&judge(&node)), [Level::Problem]);
-        let need = crate::node::Need {
+        let need = node::Need {
             plugin: "bandwidth",
             keys: &[],
         };
-        node.lacks = vec![crate::node::Lack {
+        node.lacks = vec![node::Lack {
             reason: "operation not supported".to_owned(),
             need,
             consequence: Consequence::LimitsEvadable,

@@ -2,8 +2,8 @@
 
 use super::finding::{Finding, quoted, some_of};
 use super::range::pod_networks;
-use crate::node::{Node, Source};
 use ipnetwork::IpNetwork;
+use node::{Node, Source};
 
 /// Of each parameter that a network needs.
 pub fn judge(node: &Node) -> Vec<Finding> {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
+use node::{HostPort, Node, Socket};
+
 use super::finding::Finding;
-use crate::node::{HostPort, Node, Socket};
 
 /// Of each port that leads to a pod.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -29,7 +30,7 @@ fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (place, (one, owner)) in held.iter().enumerate() {
         let later = held.iter().skip(place + 1);
-        let same = later.filter(|(other, holder)| holder != owner && other.is_same_as(one));
+        let same = later.filter(|(other, holder)| holder != owner && is_same_as(other, one));
         findings.extend(same.map(|(_, holder)| {
             Finding::problem(
                 SUBJECT,
@@ -46,7 +47,7 @@ fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
 fn listened(node: &Node, held: &[(HostPort, &str)]) -> Vec<Finding> {
     let mut told = BTreeMap::new();
     for (port, owner) in held {
-        let mut sockets = node.sockets.iter().filter(|it| port.shadows(it));
+        let mut sockets = node.sockets.iter().filter(|it| shadows(port, it));
         // It keeps podman's ports from others, and listens to nothing.
         if let Some(socket) = sockets.find(|it| it.process.as_deref() != Some("conmon")) {
             let name = port.name();
@@ -75,31 +76,29 @@ fn shadowed((name, owner): (&str, &str), socket: &Socket) -> Finding {
         .mend(format!("ss -lnp 'sport = :{}'", socket.port))
 }
 
-impl HostPort {
-    /// What is sent to the socket goes to the pod.
-    fn shadows(&self, socket: &Socket) -> bool {
-        let of_family = socket.address.is_ipv4() == self.to.0.is_ipv4();
-        let address = match (socket.address, self.address) {
-            // It may hear IPv4 as well.
-            (IpAddr::V6(Ipv6Addr::UNSPECIFIED), _) => true,
-            // portmap leaves it to the host: nothing that comes from there could be answered.
-            (IpAddr::V6(Ipv6Addr::LOCALHOST), _) => false,
-            (_, None) => of_family,
-            (heard, Some(_)) if heard.is_unspecified() => of_family,
-            (heard, Some(address)) => heard == address,
-        };
-        (self.protocol, self.port) == (socket.protocol, socket.port) && address
-    }
+/// What is sent to the socket goes to the pod.
+fn shadows(port: &HostPort, socket: &Socket) -> bool {
+    let of_family = socket.address.is_ipv4() == port.to.0.is_ipv4();
+    let address = match (socket.address, port.address) {
+        // It may hear IPv4 as well.
+        (IpAddr::V6(Ipv6Addr::UNSPECIFIED), _) => true,
+        // portmap leaves it to the host: nothing that comes from there could be answered.
+        (IpAddr::V6(Ipv6Addr::LOCALHOST), _) => false,
+        (_, None) => of_family,
+        (heard, Some(_)) if heard.is_unspecified() => of_family,
+        (heard, Some(address)) => heard == address,
+    };
+    (port.protocol, port.port) == (socket.protocol, socket.port) && address
+}
 
-    /// Some packet is for both.
-    fn is_same_as(&self, other: &Self) -> bool {
-        let address = match (self.address, other.address) {
-            (Some(one), Some(other)) => one == other,
-            _ => true,
-        };
-        let family = self.to.0.is_ipv4() == other.to.0.is_ipv4();
-        (self.protocol, self.port) == (other.protocol, other.port) && address && family
-    }
+/// Some packet is for both.
+fn is_same_as(one: &HostPort, other: &HostPort) -> bool {
+    let address = match (one.address, other.address) {
+        (Some(address), Some(another)) => address == another,
+        _ => true,
+    };
+    let family = one.to.0.is_ipv4() == other.to.0.is_ipv4();
+    (one.protocol, one.port) == (other.protocol, other.port) && address && family
 }
 
 const SUBJECT: &str = "hostport";
@@ -109,7 +108,7 @@ mod tests {
     use super::super::finding::Level;
     use super::super::tests::{levels, node};
     use super::*;
-    use crate::node::Held;
+    use node::Held;
 
     fn held(owner: &str, address: Option<[u8; 4]>, port: u16) -> Held {
         let pod = [10, 1, 0, 2].into();
@@ -169,12 +168,13 @@ mod tests {
                 port: 8080,
                 to: (pod.parse().unwrap(), 80),
             };
-            port.shadows(&Socket {
+            let socket = Socket {
                 protocol: 6,
                 address: heard.parse().unwrap(),
                 port: 8080,
                 process: None,
-            })
+            };
+            shadows(&port, &socket)
         };
         let (v4, v6) = ("10.1.0.2", "fd00:1::2");
         for (address, pod, heard, expected) in [

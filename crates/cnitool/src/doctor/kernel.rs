@@ -1,9 +1,9 @@
 //! What the kernel cannot do, and what plugins say themselves.
 
+use node::{Consequence, Lack, Need, Node, Refusal, Source};
 use serde_json::Value;
 
 use super::finding::{Finding, Level, quoted};
-use crate::node::{Consequence, Lack, Need, Node, Refusal, Source};
 
 /// Of what was tried.
 pub fn judge(node: &Node) -> Vec<Finding> {

@@ -1,10 +1,10 @@
 //! Keys that no plugin waits for, and which one was meant.
 
+use node::{Network, Node, Source};
 use serde_json::{Map, Value};
 
 use super::edit;
 use super::finding::Finding;
-use crate::node::{Network, Node, Source};
 
 /// Of each network's document, and of each plugin whose keys are known.
 pub fn judge(node: &Node) -> Vec<Finding> {

@@ -1,10 +1,10 @@
 //! kube-proxy's mode, which says whether hostPorts could take what is for Services.
 
+use node::{Node, Source};
 use serde_json::Value;
 
 use super::edit;
 use super::finding::{Finding, some_of};
-use crate::node::{Node, Source};
 
 /// Of the mode, and of each portmap where it matters.
 pub fn judge(node: &Node) -> Vec<Finding> {

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cni::Attachment;
+use node::{Held, Lease, Node, Program};
+use runtime::Conflist;
 use serde_json::json;
 
 use super::finding::{Finding, quoted, some_of};
-use crate::conflist::Conflist;
-use crate::node::{Held, Lease, Life, Node, Program, Remains, attachment_of};
+
+use crate::life::{Life, Remains, life};
 
 /// Of leases and elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -28,7 +30,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 fn stale_leases(node: &Node) -> Vec<Finding> {
     let mut stale = BTreeMap::<(&str, Option<String>), Vec<&Lease>>::new();
     for lease in &node.leases {
-        let reason = match Remains::of_lease(node, lease).map(|it| node.life(&it)) {
+        let reason = match Remains::of_lease(node, lease).map(|it| life(node, &it)) {
             Some(Life::Gone) => None,
             Some(Life::Unseen(reason)) => Some(reason),
             _ => continue,
@@ -133,7 +135,7 @@ fn delete(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Option<String> {
         network,
         container,
         interface,
-    } = attachment_of(owner)?;
+    } = Attachment::of_owner(owner)?;
     let sandbox = format!(
         "CNI_CONTAINERID={} CNI_IFNAME={}",
         quoted(&container),
@@ -200,7 +202,7 @@ mod tests {
     use super::super::finding::Level;
     use super::super::tests::{attached, lease, levels, link, node};
     use super::*;
-    use crate::node::{HostLink, HostLinks};
+    use node::{HostLink, HostLinks};
 
     const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
         {"type": "bridge", "ipam": {"type": "host-local"}}]}"#;
@@ -234,14 +236,14 @@ mod tests {
         let mut node = leased();
         node.attached = vec![attached("pods", "a")];
         let tagged = host_link(Some("cni:pods/b/eth0"), Some(&[]));
-        node.host_links = HostLinks::of(vec![tagged]);
+        node.host_links = HostLinks::from_iter([tagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         // The reference leaves no tag.
         let untagged = host_link(None, Some(&["10.1.0.3"]));
-        node.host_links = HostLinks::of(vec![untagged]);
+        node.host_links = HostLinks::from_iter([untagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         // Another pod has the address: that is no sign of the holder.
-        node.host_links = HostLinks::of(vec![host_link(Some("cni:pods/c/eth0"), Some(&[]))]);
+        node.host_links = HostLinks::from_iter([host_link(Some("cni:pods/c/eth0"), Some(&[]))]);
         assert_eq!(levels(&judge(&node)), [Level::Warning]);
     }
 
@@ -281,7 +283,7 @@ mod tests {
         };
         let mut node = leased();
         for hidden in [host_link(None, None), host_link(None, Some(&[]))] {
-            node.host_links = HostLinks::of(vec![hidden]);
+            node.host_links = HostLinks::from_iter([hidden]);
             may_live(&node, "no address of the sandbox behind veth7");
         }
         node.links.clear();

@@ -5,10 +5,10 @@
 
 use netlink::{Link, LinkKind};
 use netns::Sysctl;
+use node::{Attached, Node, REFERENCE_PORTMAP};
 
 use super::finding::{Finding, quoted, some_of};
 use super::firewall::{PORTMAP, is_ours, tables};
-use crate::node::{Attached, Node, REFERENCE_PORTMAP};
 
 /// Of all links with `route_localnet` together, since the guards are for all.
 pub fn judge(node: &Node) -> Vec<Finding> {

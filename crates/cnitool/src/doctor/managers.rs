@@ -1,10 +1,11 @@
 //! Who else looks after links that are ours.
 
+use cni::Attachment;
 use netlink::{Link, LinkKind};
+use node::{Managed, Node};
 
 use super::finding::{Finding, quoted, some_of};
 use crate::install::drop_ins;
-use crate::node::{Managed, Node};
 
 /// Of udev, systemd-networkd and `NetworkManager`.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -73,7 +74,7 @@ fn drop_in(by: &str, link: &str) -> (String, String) {
 
 /// It is a bridge of a network, or bears the tag of an attachment.
 fn is_ours(node: &Node, name: &str) -> bool {
-    let is_tagged = |it: &Link| it.alias.as_deref().is_some_and(|it| it.starts_with("cni:"));
+    let is_tagged = |it: &Link| it.alias.as_deref().is_some_and(Attachment::is_owner);
     let is_of_kind = |it: &Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);
     let link = node.link_called(name);
     node.configuration.bridges().contains(name)

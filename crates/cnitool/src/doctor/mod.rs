@@ -27,14 +27,15 @@ mod remnants;
 mod stages;
 mod uplinks;
 
+use node::{Node, Part};
+use runtime::Directories;
+
 use self::finding::Finding;
 pub use self::page::Page;
-use crate::node::{Node, Part};
-use crate::settings::Settings;
 
 /// Looks at the node, and changes nothing.
-pub fn doctor(settings: &Settings) -> Page {
-    let mut node = Node::read(settings);
+pub fn doctor(directories: &Directories) -> Page {
+    let mut node = Node::read(directories);
     node.try_packets(&stages::stages(&node));
     Page::of(judge(&node))
 }
@@ -108,7 +109,7 @@ mod tests {
 
     use super::finding::Level;
     use super::*;
-    use crate::node::{Attached, Configuration, File, Lease};
+    use node::{Attached, Configuration, File, Lease};
 
     pub fn levels(findings: &[Finding]) -> Vec<Level> {
         findings.iter().map(|it| it.level).collect()
@@ -174,7 +175,7 @@ mod tests {
             "kind": "cniCacheV1", "containerId": container, "ifName": "eth0", "result": result,
             "networkName": network, "config": BASE64_STANDARD.encode(list),
         });
-        let entry: crate::cache::Entry = serde_json::from_value(entry).unwrap();
+        let entry: runtime::Entry = serde_json::from_value(entry).unwrap();
         Attached {
             attachment: entry.attachment().unwrap(),
             entry,

@@ -2,10 +2,10 @@
 //! that ADD reported.
 
 use netlink::Link;
+use node::{Attached, Inside, Node, Pod};
+use runtime::PluginConfig;
 
 use super::finding::{Finding, quoted};
-use crate::conflist::PluginConfig;
-use crate::node::{Attached, Inside, Node, Pod};
 
 /// Of each attachment the first fault, since the next ones often follow from it.
 pub fn judge(node: &Node) -> Vec<Finding> {

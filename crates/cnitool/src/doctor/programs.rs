@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use node::{Node, Program, Source};
+
 use super::edit;
 use super::finding::{Finding, Level, quoted};
-use crate::node::{Node, Program, Source};
 
 /// Of each plugin of each network.
 pub fn judge(node: &Node) -> Vec<Finding> {

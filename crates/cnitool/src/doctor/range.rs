@@ -6,9 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::json;
 use ipnetwork::IpNetwork;
+use node::{Attached, Node, Source};
 use serde_json::{Map, Value};
-
-use crate::node::{Attached, Node, Source};
 
 /// Addresses that are leased, and by whom.
 #[derive(Debug, Clone, Copy)]

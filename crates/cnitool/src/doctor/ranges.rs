@@ -3,10 +3,10 @@
 
 use ipnetwork::IpNetwork;
 use netlink::{DiscardingRoute, Link, LinkKind, Route};
+use node::{Node, is_looked_up};
 
 use super::finding::{Finding, quoted, some_of};
 use super::range::Range;
-use crate::node::{Node, is_looked_up};
 
 /// Of each range that host-local is configured with.
 pub fn judge(node: &Node) -> Vec<Finding> {

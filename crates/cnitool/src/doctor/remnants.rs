@@ -2,9 +2,10 @@
 //!
 //! Its chains and rules say whose they are, by what `migrate` goes by as well.
 
+use node::{Node, Remark};
+
 use super::finding::Finding;
 use crate::migrate::{Living, Mark};
-use crate::node::{Node, Remark};
 
 /// Of all of them together, where plugins of this suite make and remove what is in the firewall.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -61,7 +62,7 @@ mod tests {
     use super::super::finding::Level;
     use super::super::tests::{attached, lease, levels, node};
     use super::*;
-    use crate::node::Program;
+    use node::Program;
 
     /// With what the reference has for the container `a` of the network `pods`, and what others have.
     fn with_remnants() -> Node {

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
+use node::{Node, Source, Stage, is_looked_up};
 
 use super::range::Range;
-use crate::node::{Node, Source, Stage, is_looked_up};
 
 /// One for each bridge that is the gateway of its pods and each family.
 pub fn stages(node: &Node) -> Vec<Stage> {

@@ -1,9 +1,9 @@
 //! Uplinks: the links that packets of pods leave the node through.
 
 use netlink::{Carrier, Link, LinkKind};
+use node::{Node, Source, is_looked_up};
 
 use super::finding::{Finding, quoted, some_of};
-use crate::node::{Node, Source, is_looked_up};
 
 /// Of each default route, where a network's packets are routed.
 pub fn judge(node: &Node) -> Vec<Finding> {

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
+use runtime::{Conflist, PluginConfig};
 
-use crate::conflist::{Conflist, PluginConfig};
 use executables::{Executables, Selection};
 use files::{Force, Wanted};
 

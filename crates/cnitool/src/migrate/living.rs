@@ -6,13 +6,11 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail, ensure};
 use cni::Attachment;
 use netlink::Connection;
+use node::{Configuration, HostLinks, Lease, Place};
+use runtime::{Cache, Directories, may_exist};
 use sha2::{Digest as _, Sha512};
 
 use super::Mark;
-use crate::cache::Cache;
-use crate::node::{self, Configuration, HostLinks, Lease, Place, attachment_of};
-use crate::sandbox::may_exist;
-use crate::settings::Settings;
 
 /// Whatever must stay.
 #[derive(Debug, Default)]
@@ -31,15 +29,15 @@ impl Living {
     ///
     /// # Errors
     /// One of them cannot be read, or a file there does not tell whose it is, or a sandbox cannot be looked into.
-    pub fn read(settings: &Settings) -> anyhow::Result<Self> {
+    pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         let mut attached = Vec::new();
-        for entry in Cache::new(&settings.cache_directory).entries()? {
+        for entry in Cache::new(&directories.cache).entries()? {
             let (attachment, entry) = entry.context("tell what lives")?;
             attached.push((attachment, may_exist(entry.netns())));
         }
-        let mut places = node::places(&Configuration::read(settings)?);
+        let mut places = node::places(&Configuration::read(directories)?);
         places.insert(Place {
-            directory: settings.cache_directory.join("networks"),
+            directory: directories.cache.join("networks"),
         });
         let leases = node::leases(&places)?;
         for lease in leases.iter().filter(|it| it.holder.is_none()) {
@@ -84,7 +82,7 @@ impl Living {
             named.insert(lease.address);
         }
         living.addresses.retain(|it| !named.contains(it));
-        for attachment in links.owners().filter_map(attachment_of) {
+        for attachment in links.owners().filter_map(Attachment::of_owner) {
             living.insert(&attachment);
         }
         living
@@ -138,7 +136,7 @@ mod tests {
     #[test]
     fn marks_are_those_of_the_reference() {
         let mut living = Living::default();
-        living.insert(&attachment_of("cni:pods/a/eth0").unwrap());
+        living.insert(&Attachment::of_owner("cni:pods/a/eth0").unwrap());
         assert!(living.has(&Mark::Chain("64e2b30124778559e7bbb4eb".into())));
         assert!(living.has(&Mark::Chain("64e2b30124778559e7bbb".into())));
         assert!(!living.has(&Mark::Chain("64e2b30124778559e7bbb4ec".into())));

@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use cni::{all, note};
+use runtime::Directories;
 
-use crate::settings::Settings;
 pub use living::Living;
 
 /// Whether anything is removed.
@@ -83,13 +83,13 @@ impl Mark {
 /// # Errors
 /// A firewall cannot be read or changed, the cache cannot be read, or nothing be told. All tables are tried.
 pub fn migrate(
-    settings: &Settings,
+    directories: &Directories,
     action: Action,
     tell: impl Fn(&str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     // In this order: what an ADD makes meanwhile is not seen, or seen with its lease, which comes first.
     let tables = tables()?;
-    let living = Living::read(settings)?;
+    let living = Living::read(directories)?;
     if tables.is_empty() {
         note("the reference has nothing in the firewall");
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
+use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Mark, Remnant, Table, carry_out, output_of};
-use crate::node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 
 /// One of the reference's tables.
 #[derive(Debug)]

@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use cni::SpecVersion;
+use cni::{Attachment, SpecVersion};
 use netlink::{Link, LinkKind};
+use node::{Attached, Held, HostPort, Lease, Node};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-
-use crate::node::{Attached, Held, HostPort, Lease, Node};
 
 /// An attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -81,7 +80,7 @@ impl Row {
             row.add_cached(attached, node);
         }
         for link in &node.links {
-            if let Some(owner) = link.alias.as_ref().filter(|it| it.starts_with("cni:")) {
+            if let Some(owner) = link.alias.as_ref().filter(|it| Attachment::is_owner(it)) {
                 row_of(&mut rows, owner).add_link(link, node);
             }
         }

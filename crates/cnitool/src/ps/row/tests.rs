@@ -1,10 +1,10 @@
 //! Rows of nodes that are made up.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use runtime::Entry;
 use serde_json::json;
 
 use super::*;
-use crate::cache::Entry;
 
 fn cached(container: &str, more: &Value) -> Attached {
     let mut entry = json!({

@@ -1,12 +1,9 @@
 //! What plugins say when they are asked for STATUS.
 
 use cni::{SpecVersion, Verb};
+use runtime::{Cache, Chain, Conflist, Directories};
 
 use super::configuration::{Configuration, Program, Source};
-use crate::cache::Cache;
-use crate::chain::Chain;
-use crate::conflist::Conflist;
-use crate::settings::Settings;
 
 /// A plugin that says that no ADD could succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +14,8 @@ pub struct Refusal {
     pub reason: String,
 }
 
-pub(super) fn refusals(settings: &Settings, configuration: &Configuration) -> Vec<Refusal> {
-    let cache = Cache::new(&settings.cache_directory);
+pub(super) fn refusals(directories: &Directories, configuration: &Configuration) -> Vec<Refusal> {
+    let cache = Cache::new(&directories.cache);
     let asked = configuration
         .sources()
         .filter(|it| can_be_asked(*it, configuration));
@@ -30,8 +27,8 @@ pub(super) fn refusals(settings: &Settings, configuration: &Configuration) -> Ve
         };
         let chain = Chain {
             network: &network,
-            directory: &settings.conf_directory,
-            path: &settings.path,
+            directory: &directories.networks,
+            path: &directories.plugins,
             cache: &cache,
         };
         let refusal = chain.refusal()?;

@@ -7,13 +7,10 @@ use std::path::{Path, PathBuf};
 use cni::{SearchPath, json};
 use ipnetwork::IpNetwork;
 use nix::sys::statvfs::{FsFlags, statvfs};
+use runtime::{Abilities, Conflist, Directories, PluginConfig};
 use serde_json::{Map, Value};
 
 use super::pod_cidrs;
-use crate::chain::{self, Abilities};
-use crate::conflist::{self, Conflist, PluginConfig};
-use crate::parts;
-use crate::settings::Settings;
 
 /// What is configured.
 #[derive(Debug, Default)]
@@ -89,16 +86,20 @@ pub struct Source<'a> {
 }
 
 impl Configuration {
-    pub fn read(settings: &Settings) -> anyhow::Result<Self> {
+    /// Reads the directory of networks and the files that they name.
+    ///
+    /// # Errors
+    /// The directory exists and cannot be listed.
+    pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         let mut configuration = Self {
-            directory: settings.conf_directory.clone(),
-            path: settings.path.to_string(),
+            directory: directories.networks.clone(),
+            path: directories.plugins.to_string(),
             ..Self::default()
         };
         if !configuration.directory.is_dir() {
             return Ok(configuration);
         }
-        let mut paths = conflist::candidates(&configuration.directory)?;
+        let mut paths = runtime::candidates(&configuration.directory)?;
         paths.sort();
         configuration.files = paths.iter().map(|path| File::read(path)).collect();
         for file in &mut configuration.files {
@@ -110,11 +111,11 @@ impl Configuration {
     }
 
     /// Looks for the plugins, and asks each for its versions.
-    pub(super) fn find_programs(&mut self, settings: &Settings) {
+    pub(super) fn find_programs(&mut self, directories: &Directories) {
         let names: BTreeSet<_> = self.sources().flat_map(Source::programs).collect();
         let programs = names
             .into_iter()
-            .map(|name| (name.to_owned(), program(&settings.path, name)));
+            .map(|name| (name.to_owned(), program(&directories.plugins, name)));
         self.programs = programs.collect();
     }
 
@@ -173,7 +174,7 @@ impl File {
         let directory = path.parent().unwrap_or(Path::new("."));
         let read = fs::read(path).map_err(anyhow::Error::from);
         let whole = read.and_then(|text| {
-            let whole = parts::with_parts(text.clone(), directory)?;
+            let whole = runtime::with_parts(text.clone(), directory)?;
             Ok((text, whole))
         });
         match whole {
@@ -269,7 +270,7 @@ impl<'a> Source<'a> {
 }
 
 fn asked(search: &SearchPath, path: PathBuf, name: &str) -> Program {
-    let abilities = match chain::ask_abilities(search, &path, name) {
+    let abilities = match runtime::ask_abilities(search, &path, name) {
         Ok(abilities) => abilities,
         Err(cni::Error::Delegate { object, .. }) if object.is_specific() => Abilities::default(),
         Err(error) => {

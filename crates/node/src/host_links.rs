@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use cni::Attachment;
 use netlink::{Address, Connection, Link, LinkKind};
 
 /// The host's ends of all pairs that lead elsewhere, or have an owner.
@@ -38,7 +39,7 @@ impl HostLinks {
         };
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {
-            let owner = link.alias.clone().filter(|it| it.starts_with("cni:"));
+            let owner = link.alias.clone().filter(|it| Attachment::is_owner(it));
             let addresses = match link.peer_namespace {
                 // The tag says enough.
                 _ if owner.is_some() => Some(BTreeSet::new()),
@@ -59,11 +60,6 @@ impl HostLinks {
         Self {
             links: links.collect(),
         }
-    }
-
-    #[cfg(test)]
-    pub fn of(links: Vec<HostLink>) -> Self {
-        Self { links }
     }
 
     /// The link whose owner is `is_owner`.
@@ -101,6 +97,14 @@ impl HostLinks {
     pub fn unexplained(&self) -> impl Iterator<Item = &HostLink> {
         let links = self.links.iter().filter(|it| it.owner.is_none());
         links.filter(|it| it.addresses.as_ref().is_none_or(BTreeSet::is_empty))
+    }
+}
+
+impl FromIterator<HostLink> for HostLinks {
+    fn from_iter<T: IntoIterator<Item = HostLink>>(links: T) -> Self {
+        Self {
+            links: links.into_iter().collect(),
+        }
     }
 }
 

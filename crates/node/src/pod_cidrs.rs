@@ -9,9 +9,8 @@ use std::path::PathBuf;
 
 use cni::json;
 use ipnetwork::IpNetwork;
+use runtime::{Conflist, PluginConfig};
 use serde_json::{Map, Value};
-
-use crate::conflist::{Conflist, PluginConfig};
 
 /// Those of each file that a plugin of the list names.
 pub(super) fn of(list: &Conflist) -> BTreeMap<PathBuf, Vec<IpNetwork>> {

@@ -89,6 +89,9 @@ impl Conflist {
     /// `*.conf` and `*.json`, each sorted by name.
     ///
     /// A file that makes no sense is told on standard error and passed over.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or no file in it has this network.
     pub fn find(directory: &Path, name: &str) -> anyhow::Result<Self> {
         let mut others = Vec::new();
         for path in candidates(directory)? {
@@ -108,6 +111,9 @@ impl Conflist {
     }
 
     /// Reads a list, or a single plugin's configuration as a list of one.
+    ///
+    /// # Errors
+    /// The document is not a valid list.
     pub fn parse(bytes: Vec<u8>) -> anyhow::Result<Self> {
         let document: Value = serde_json::from_slice(&bytes).context("decode")?;
         let is_list = document
@@ -205,6 +211,9 @@ struct RawPlugin {
 pub const DATA_DIR: &str = "/var/lib/cni/networks";
 
 /// The files of `directory` that may be configurations: lists first, each kind sorted by name.
+///
+/// # Errors
+/// The directory cannot be read.
 pub fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let reading = || format!("read {}", directory.display());
     let entries = std::fs::read_dir(directory).with_context(reading)?;

@@ -8,7 +8,6 @@ mod disk;
 mod firewall;
 mod host_links;
 mod kernel;
-mod life;
 mod localnet;
 mod managers;
 mod pod_cidrs;
@@ -22,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use netlink::{Address, DiscardingRoute, Link, LinkKind, Route};
+use runtime::Directories;
 
 pub use self::attachments::{Attached, Lease, Place, leases, places};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
@@ -29,11 +29,8 @@ pub use self::disk::Disk;
 pub use self::firewall::{
     Firewall, Held, HostPort, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, Remark,
 };
-#[cfg(test)]
-pub use self::host_links::HostLink;
-pub use self::host_links::HostLinks;
+pub use self::host_links::{HostLink, HostLinks};
 pub use self::kernel::{Consequence, Lack, Need};
-pub use self::life::{Life, Remains, attachment_of};
 pub use self::localnet::Localnet;
 pub use self::managers::{Managed, Managers};
 pub use self::pods::{Inside, Pod};
@@ -42,7 +39,6 @@ pub use self::probe::{Fate, Path as PacketPath, Probe, Protocol, Stage};
 pub use self::programs::Refusal;
 pub use self::sockets::Socket;
 pub use self::sysctls::Sysctls;
-use crate::settings::Settings;
 
 /// What was read.
 #[derive(Debug, Default)]
@@ -110,10 +106,10 @@ pub enum Part {
 
 impl Node {
     /// Reads all of it, in the namespace that this process is in.
-    pub fn read(settings: &Settings) -> Self {
-        let mut node = Self::attachments(settings);
-        node.configuration.find_programs(settings);
-        node.refusals = programs::refusals(settings, &node.configuration);
+    pub fn read(directories: &Directories) -> Self {
+        let mut node = Self::attachments(directories);
+        node.configuration.find_programs(directories);
+        node.refusals = programs::refusals(directories, &node.configuration);
         node.lacks = node.unread.take(Part::Kernel, kernel::lacks());
         node.sysctls = Sysctls::read(&node.forwarding_links());
         node.pods = node.unread.take(Part::Links, pods::pods(&node));
@@ -143,13 +139,13 @@ impl Node {
     ///
     /// What an ADD makes first is read first, and the links, which prove that an attachment lives, last of all: an
     /// ADD that runs meanwhile is not seen, or seen with its link, unless it has only just got its lease.
-    pub fn attachments(settings: &Settings) -> Self {
+    pub fn attachments(directories: &Directories) -> Self {
         let mut unread = Vec::new();
-        let configuration = unread.take(Part::Configuration, Configuration::read(settings));
+        let configuration = unread.take(Part::Configuration, Configuration::read(directories));
         let mut node = Self {
             leases: unread.take(Part::Leases, leases(&places(&configuration))),
             firewall: unread.take(Part::Firewall, Firewall::read()),
-            attached: unread.take(Part::Cache, attachments::attached(settings)),
+            attached: unread.take(Part::Cache, attachments::attached(directories)),
             configuration,
             ..Self::default()
         };

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use cni::{Attachment, AttachmentId, NetworkName, SpecVersion};
+use cni::{Attachment, NetworkName, SpecVersion};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -54,6 +54,9 @@ impl Cache {
     }
 
     /// What is remembered of `attachment`.
+    ///
+    /// # Errors
+    /// The file exists and cannot be read, or is not an entry.
     pub fn read(&self, attachment: &Attachment) -> anyhow::Result<Option<Entry>> {
         let path = self.path(attachment);
         match fs::read(&path) {
@@ -70,6 +73,9 @@ impl Cache {
 
     /// `sandbox` as it is remembered, or else whoever has its interface of its network at its
     /// namespace under another container ID: a runtime attached it.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
     pub fn find(&self, sandbox: &Sandbox) -> anyhow::Result<Option<Sandbox>> {
         let wanted = &sandbox.attachment;
         // DEL goes on without an entry that cannot be read.
@@ -89,6 +95,9 @@ impl Cache {
     }
 
     /// Remembers what ADD came to.
+    ///
+    /// # Errors
+    /// The directory or the file cannot be written.
     pub fn write(
         &self,
         network: &Conflist,
@@ -121,6 +130,9 @@ impl Cache {
     }
 
     /// Forgets `attachment`.
+    ///
+    /// # Errors
+    /// The file exists and cannot be removed.
     pub fn remove(&self, attachment: &Attachment) -> anyhow::Result<()> {
         let path = self.path(attachment);
         match fs::remove_file(&path) {
@@ -132,6 +144,9 @@ impl Cache {
     }
 
     /// Every attachment of `network` that is remembered, with its entry.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
     pub fn of_network(&self, network: &NetworkName) -> anyhow::Result<Vec<(Attachment, Entry)>> {
         // Files that are no entries are not ours to judge.
         let entries = self.entries()?.into_iter().filter_map(Result::ok);
@@ -142,6 +157,9 @@ impl Cache {
 
     /// Every attachment that is remembered, with its entry, and an error for each file that is
     /// none, which names it.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
     pub fn entries(&self) -> anyhow::Result<Vec<anyhow::Result<(Attachment, Entry)>>> {
         let reading = || format!("read {}", self.results.display());
         let files = match fs::read_dir(&self.results) {
@@ -217,6 +235,9 @@ impl Entry {
     }
 
     /// Of which attachment it is.
+    ///
+    /// # Errors
+    /// A name is invalid, as in entries of old versions of libcni, which have none.
     pub fn attachment(&self) -> anyhow::Result<Attachment> {
         Ok(Attachment {
             network: self.network_name.parse()?,
@@ -241,6 +262,9 @@ impl Entry {
 
     /// The list that ADD went by; `None` where it is not told. Runtimes cache a list without the plugins of its
     /// directory, which are those below `directory` now.
+    ///
+    /// # Errors
+    /// The cached list, or a file of its directory, is invalid.
     pub fn network(&self, directory: &Path) -> anyhow::Result<Option<Conflist>> {
         let config = self.config.as_ref().filter(|text| !text.is_empty());
         let network = config.map(|text| {
@@ -269,6 +293,9 @@ impl Entry {
     }
 
     /// The result in `version`, in which it may not have been stored if the list has changed.
+    ///
+    /// # Errors
+    /// The cached result is invalid.
     pub fn result(&self, version: SpecVersion) -> anyhow::Result<Option<Value>> {
         let Some(result) = &self.result else {
             return Ok(None);
@@ -279,14 +306,6 @@ impl Entry {
         }
         let read = cni::result::read(result.clone(), version, "cached result")?;
         Ok(Some(read.to_json(version)))
-    }
-}
-
-/// The container and interface of `attachment`, as GC lists them.
-pub fn id(attachment: &Attachment) -> AttachmentId {
-    AttachmentId {
-        container: attachment.container.clone(),
-        interface: attachment.interface.clone(),
     }
 }
 

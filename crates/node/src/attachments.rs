@@ -9,13 +9,10 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use cni::{Attachment, ContainerId, InterfaceName, SpecVersion};
 use ipnetwork::IpNetwork;
+use runtime::{Cache, Conflist, DATA_DIR, Directories, Entry, may_exist};
 use serde_json::Value;
 
 use super::configuration::Configuration;
-use crate::cache::{Cache, Entry};
-use crate::conflist::{Conflist, DATA_DIR};
-use crate::sandbox::may_exist;
-use crate::settings::Settings;
 
 /// An attachment as a runtime remembers it.
 #[derive(Debug)]
@@ -147,8 +144,8 @@ impl Lease {
     }
 }
 
-pub(super) fn attached(settings: &Settings) -> anyhow::Result<Vec<Attached>> {
-    let cache = Cache::new(&settings.cache_directory);
+pub(super) fn attached(directories: &Directories) -> anyhow::Result<Vec<Attached>> {
+    let cache = Cache::new(&directories.cache);
     // Files that are no entries are told by `reload`, to which they matter.
     let entries = cache.entries()?.into_iter().filter_map(Result::ok);
     let attached = entries.map(|(attachment, entry)| Attached {

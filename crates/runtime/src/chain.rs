@@ -29,6 +29,9 @@ pub struct Chain<'a> {
 
 impl Chain<'_> {
     /// Attaches `sandbox` and remembers the result of the last plugin.
+    ///
+    /// # Errors
+    /// A plugin fails or prints no valid result; the result cannot be cached.
     pub fn add(&self, sandbox: &Sandbox) -> anyhow::Result<Value> {
         let mut result = None;
         for plugin in &self.network.plugins {
@@ -42,6 +45,9 @@ impl Chain<'_> {
     }
 
     /// Compares `sandbox` with what ADD left.
+    ///
+    /// # Errors
+    /// The version of the list has no CHECK; no result is cached; a plugin fails.
     pub fn check(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
         self.require(Verb::Check)?;
         if self.network.disable_check {
@@ -65,6 +71,9 @@ impl Chain<'_> {
     ///
     /// Unlike libcni, which leaves cached results of versions before 0.4.0 behind, this
     /// forgets the result in any case.
+    ///
+    /// # Errors
+    /// A plugin fails; the cached result cannot be removed.
     pub fn del(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
         let entry = self.cache.read(&sandbox.attachment);
         let result = entry.and_then(|entry| self.prev_result(entry.as_ref()));
@@ -81,6 +90,9 @@ impl Chain<'_> {
 
     /// As [`Self::del`], by the list that ADD went by, if that is cached: another `dataDir` since then would leave
     /// the lease behind.
+    ///
+    /// # Errors
+    /// As [`Self::del`].
     pub fn del_as_added(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
         let entry = self.cache.read(&sandbox.attachment).ok().flatten();
         let then = entry.map(|it| it.network(self.directory)).transpose();
@@ -97,6 +109,9 @@ impl Chain<'_> {
     }
 
     /// Detaches every cached attachment, then has every plugin remove what belongs to any. Every step is tried.
+    ///
+    /// # Errors
+    /// The cache cannot be read; all that plugins report.
     pub fn remove_all(&self) -> anyhow::Result<()> {
         let mut errors = Vec::new();
         for (attachment, entry) in self.cache.of_network(&self.network.name)? {
@@ -127,6 +142,9 @@ impl Chain<'_> {
     }
 
     /// Asks every plugin whether an ADD could succeed, up to the first that says no.
+    ///
+    /// # Errors
+    /// A plugin reports that no ADD can succeed, or cannot be run.
     pub fn status(&self) -> anyhow::Result<()> {
         if self.network.version < Verb::Status.since() {
             note(self.too_old(Verb::Status));
@@ -152,6 +170,9 @@ impl Chain<'_> {
 
     /// Has the plugins among `reloading` put back what a reload of the host's firewall took away
     /// from `sandbox`. Each of them is asked.
+    ///
+    /// # Errors
+    /// The cached result is invalid; all that plugins report.
     pub fn reload(
         &self,
         (sandbox, entry): (&Sandbox, &Entry),

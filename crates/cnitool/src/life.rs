@@ -7,12 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use cni::{Attachment, InterfaceName, NetworkName};
+use cni::{Attachment, NetworkName};
 use netlink::LinkKind;
-
-use super::host_links::HostLink;
-use super::{Attached, Lease, Node};
-use crate::conflist::Conflist;
+use node::{Attached, HostLink, HostLinks, Lease, Node};
+use runtime::Conflist;
 
 /// What is left of an attachment, whether it lives or not.
 #[derive(Debug)]
@@ -100,7 +98,7 @@ impl<'n> Remains<'n> {
     }
 
     /// The link of the host with the tag of an attachment of the same container to the same network.
-    pub fn has_tagged<'l>(&self, links: &'l super::HostLinks) -> Option<&'l HostLink> {
+    pub fn has_tagged<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
         let owner = self.attachment.owner();
         let container = owner
             .rsplit_once('/')
@@ -120,102 +118,89 @@ impl<'n> Remains<'n> {
     }
 }
 
-impl Node {
-    /// Whether `remains` are of a sandbox that lives.
-    pub fn life(&self, remains: &Remains<'_>) -> Life {
-        let Attachment {
-            network, container, ..
-        } = &remains.attachment;
-        let mut attached = self.attached.iter().filter(|it| it.is_alive);
-        let has_sandbox = attached
-            .any(|it| it.attachment.container == *container && it.attachment.network == *network);
-        let mut addresses = remains.addresses.iter();
-        if has_sandbox
-            || remains.has_tagged(&self.host_links).is_some()
-            || addresses.any(|it| self.host_links.of_address(*it).is_some())
-        {
-            return Life::Lives;
-        }
-        if remains.is_young() {
-            return Life::Young;
-        }
-        match self.sees(network) {
-            Ok(()) => Life::Gone,
-            Err(reason) => Life::Unseen(reason),
-        }
+/// Whether `remains` are of a sandbox that lives.
+pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
+    let Attachment {
+        network, container, ..
+    } = &remains.attachment;
+    let mut attached = node.attached.iter().filter(|it| it.is_alive);
+    let has_sandbox = attached
+        .any(|it| it.attachment.container == *container && it.attachment.network == *network);
+    let mut addresses = remains.addresses.iter();
+    if has_sandbox
+        || remains.has_tagged(&node.host_links).is_some()
+        || addresses.any(|it| node.host_links.of_address(*it).is_some())
+    {
+        return Life::Lives;
     }
-
-    /// A sandbox of `network` that lives has a link on this host, and it is seen.
-    ///
-    /// # Errors
-    /// Why that is not so.
-    pub fn sees(&self, network: &NetworkName) -> Result<(), String> {
-        let networks = self.networks(network);
-        if networks.is_empty() {
-            return Err(format!("no network {network} is configured"));
-        }
-        let interfaces = networks.iter().filter_map(|it| it.plugins.first());
-        let mut programs = interfaces.map(|it| it.program.as_str());
-        if let Some(other) = programs.find(|it| !["bridge", "ptp"].contains(it)) {
-            return Err(format!(
-                "plugin {other} leaves no link on the host that shows whether a sandbox lives"
-            ));
-        }
-        let plugins = networks.iter().flat_map(|it| &it.plugins);
-        let names: BTreeSet<_> = plugins.filter_map(|it| it.bridge()).collect();
-        let bridges = names.iter().filter_map(|it| self.link_called(it));
-        let bridges = bridges.filter(|it| it.kind == LinkKind::Bridge);
-        let bridges: Vec<_> = bridges.map(|it| it.index).collect();
-        if bridges.is_empty() && !self.has_link_of(network) {
-            let names: Vec<_> = names.iter().map(|it| format!("bridge {it}")).collect();
-            return Err(format!(
-                "here is neither {} nor a link of the network, as in another network namespace than the host's, or after a reboot",
-                names.join(", ")
-            ));
-        }
-        let is_port = |it: &&HostLink| match it.master {
-            Some(master) => bridges.contains(&master),
-            None => bridges.is_empty(),
-        };
-        match self.host_links.unexplained().find(is_port) {
-            None => Ok(()),
-            Some(link) => Err(format!(
-                "the kernel shows no address of the sandbox behind {}, which may be any of them",
-                link.name
-            )),
-        }
+    if remains.is_young() {
+        return Life::Young;
     }
-
-    /// A link of the host leads to a sandbox of `network`.
-    fn has_link_of(&self, network: &NetworkName) -> bool {
-        let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
-        let leads_to = |it: &Lease| {
-            it.network == network.as_str() && self.host_links.of_address(it.address).is_some()
-        };
-        self.host_links.of_owner(is_tagged).is_some() || self.leases.iter().any(leads_to)
-    }
-
-    /// What is configured by this name, and what its attachments were made by.
-    fn networks(&self, name: &NetworkName) -> Vec<Conflist> {
-        let files = self.configuration.files.iter();
-        let lists = files.filter_map(|file| Some(&file.network.as_ref().ok()?.list));
-        let attached = self.attached.iter();
-        let attached = attached.filter(|it| it.attachment.network == *name);
-        let then = attached.filter_map(|it| it.network(&self.configuration));
-        let now = lists.filter(|it| it.name == *name);
-        now.cloned().chain(then).collect()
+    match sees(node, network) {
+        Ok(()) => Life::Gone,
+        Err(reason) => Life::Unseen(reason),
     }
 }
 
-/// The attachment with this tag; `None` where the tag holds hashes in the place of names.
-pub fn attachment_of(tag: &str) -> Option<Attachment> {
-    let mut names = tag.strip_prefix("cni:")?.splitn(3, '/');
-    let attachment = Attachment {
-        network: names.next()?.parse().ok()?,
-        container: names.next()?.parse().ok()?,
-        interface: names.next()?.parse::<InterfaceName>().ok()?,
+/// A sandbox of `network` that lives has a link on this host, and it is seen.
+///
+/// # Errors
+/// Why that is not so.
+pub fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
+    let networks = networks(node, network);
+    if networks.is_empty() {
+        return Err(format!("no network {network} is configured"));
+    }
+    let interfaces = networks.iter().filter_map(|it| it.plugins.first());
+    let mut programs = interfaces.map(|it| it.program.as_str());
+    if let Some(other) = programs.find(|it| !["bridge", "ptp"].contains(it)) {
+        return Err(format!(
+            "plugin {other} leaves no link on the host that shows whether a sandbox lives"
+        ));
+    }
+    let plugins = networks.iter().flat_map(|it| &it.plugins);
+    let names: BTreeSet<_> = plugins.filter_map(|it| it.bridge()).collect();
+    let bridges = names.iter().filter_map(|it| node.link_called(it));
+    let bridges = bridges.filter(|it| it.kind == LinkKind::Bridge);
+    let bridges: Vec<_> = bridges.map(|it| it.index).collect();
+    if bridges.is_empty() && !has_link_of(node, network) {
+        let names: Vec<_> = names.iter().map(|it| format!("bridge {it}")).collect();
+        return Err(format!(
+            "here is neither {} nor a link of the network, as in another network namespace than the host's, or after a reboot",
+            names.join(", ")
+        ));
+    }
+    let is_port = |it: &&HostLink| match it.master {
+        Some(master) => bridges.contains(&master),
+        None => bridges.is_empty(),
     };
-    (attachment.owner() == tag).then_some(attachment)
+    match node.host_links.unexplained().find(is_port) {
+        None => Ok(()),
+        Some(link) => Err(format!(
+            "the kernel shows no address of the sandbox behind {}, which may be any of them",
+            link.name
+        )),
+    }
+}
+
+/// A link of the host leads to a sandbox of `network`.
+fn has_link_of(node: &Node, network: &NetworkName) -> bool {
+    let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
+    let leads_to = |it: &Lease| {
+        it.network == network.as_str() && node.host_links.of_address(it.address).is_some()
+    };
+    node.host_links.of_owner(is_tagged).is_some() || node.leases.iter().any(leads_to)
+}
+
+/// What is configured by this name, and what its attachments were made by.
+fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
+    let files = node.configuration.files.iter();
+    let lists = files.filter_map(|file| Some(&file.network.as_ref().ok()?.list));
+    let attached = node.attached.iter();
+    let attached = attached.filter(|it| it.attachment.network == *name);
+    let then = attached.filter_map(|it| it.network(&node.configuration));
+    let now = lists.filter(|it| it.name == *name);
+    now.cloned().chain(then).collect()
 }
 
 /// Attachments of `network` that links or elements name, with the address of the element.
@@ -225,7 +210,7 @@ fn tags(node: &Node, network: &NetworkName) -> Vec<(Attachment, Option<IpAddr>)>
     let elements = node.firewall.elements.iter();
     let elements = elements.map(|it| (it.owner.as_str(), it.address));
     let tags = links.chain(elements);
-    let all = tags.filter_map(|(tag, address)| Some((attachment_of(tag)?, address)));
+    let all = tags.filter_map(|(tag, address)| Some((Attachment::of_owner(tag)?, address)));
     all.filter(|(it, _)| it.network == *network).collect()
 }
 

@@ -1,0 +1,16 @@
+//! What a container runtime does with plugins, in the forms of libcni: reads configuration lists, calls the plugins of
+//! a list, and caches results.
+
+mod cache;
+mod chain;
+mod conflist;
+mod directories;
+mod parts;
+mod sandbox;
+
+pub use cache::{Cache, Entry};
+pub use chain::{Abilities, Chain, abilities, ask_abilities};
+pub use conflist::{Conflist, DATA_DIR, PluginConfig, candidates};
+pub use directories::Directories;
+pub use parts::with_parts;
+pub use sandbox::{Arguments, Sandbox, may_exist};

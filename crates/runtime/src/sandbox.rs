@@ -1,0 +1,101 @@
+//! Whom a plugin is called for, and with which arguments.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use cni::Attachment;
+use nix::sys::statfs::{NSFS_MAGIC, statfs};
+use serde_json::{Map, Value};
+
+/// One interface of one sandbox.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    /// Network, container ID and interface.
+    pub attachment: Attachment,
+    /// The namespace's path, as the plugins are given it.
+    pub netns: PathBuf,
+    /// What the runtime has to say to the plugins.
+    pub arguments: Arguments,
+}
+
+/// What a runtime passes to the plugins beside their configuration.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Arguments {
+    /// `CNI_ARGS`.
+    pub cni: Vec<[String; 2]>,
+    /// Values of capabilities, from which each plugin gets those that it declares.
+    pub capabilities: Map<String, Value>,
+}
+
+impl Arguments {
+    /// Splits `KEY=value;KEY=value`.
+    ///
+    /// # Errors
+    /// A part is not of this form.
+    pub fn pairs(text: &str) -> anyhow::Result<Vec<[String; 2]>> {
+        let pairs = text.split(';').map(|pair| {
+            let parts = pair.split_once('=');
+            let parts = parts.filter(|(key, value)| {
+                !key.is_empty() && !value.is_empty() && !value.contains('=')
+            });
+            let (key, value) = parts.with_context(|| format!("{pair:?} is not KEY=value"))?;
+            Ok([key.to_owned(), value.to_owned()])
+        });
+        pairs.collect()
+    }
+
+    /// `CNI_ARGS` as one text.
+    pub fn cni_text(&self) -> String {
+        let pairs: Vec<_> = self.cni.iter().map(|pair| pair.join("=")).collect();
+        pairs.join(";")
+    }
+
+    /// The values of the capabilities in `declared`.
+    pub fn runtime_config(&self, declared: &[String]) -> Map<String, Value> {
+        let known = self.capabilities.iter();
+        let wanted = known.filter(|(name, _)| declared.contains(name));
+        wanted
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+}
+
+/// The sandbox at `netns` is there, or it cannot be told.
+pub fn may_exist(netns: &Path) -> bool {
+    if netns.as_os_str().is_empty() {
+        return true;
+    }
+    match statfs(netns) {
+        Ok(found) => found.filesystem_type() == NSFS_MAGIC,
+        Err(error) => error != nix::Error::ENOENT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_pairs() {
+        let pairs = Arguments::pairs("IP=192.0.2.7;MAC=0a:58:c0:00:02:07").unwrap();
+        let arguments = Arguments {
+            cni: pairs,
+            ..Arguments::default()
+        };
+        assert_eq!(arguments.cni_text(), "IP=192.0.2.7;MAC=0a:58:c0:00:02:07");
+        for text in ["", "IP", "=1", "IP=", "IP=1=2", "IP=1;"] {
+            assert!(Arguments::pairs(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_declared_capabilities_are_passed() {
+        let capabilities = serde_json::json!({"mac": "02::1", "ips": []});
+        let arguments = Arguments {
+            capabilities: capabilities.as_object().unwrap().clone(),
+            ..Arguments::default()
+        };
+        let passed = arguments.runtime_config(&["ips".into(), "bandwidth".into()]);
+        assert_eq!(Value::Object(passed), serde_json::json!({"ips": []}));
+    }
+}
