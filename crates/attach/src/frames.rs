@@ -61,7 +61,7 @@ pub(crate) fn table() -> Table {
     };
     Table {
         family: Family::Bridge,
-        name: "cni-bridge",
+        name: FRAMES_TABLE,
         sets: vec![
             set(CHECKED_PORTS, &[Type::InterfaceName]),
             set(SOURCES, &[Type::InterfaceName, Type::EtherAddress]),
@@ -108,6 +108,9 @@ fn routed() -> Chain {
         ],
     }
 }
+
+/// The table of family `bridge`, which drops frames.
+pub const FRAMES_TABLE: &str = "cni-bridge";
 
 const CHECKED_PORTS: &str = "checked-ports";
 const SOURCES: &str = "sources";

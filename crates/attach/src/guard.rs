@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use cni::result::IpConfig;
 use cni::{Error, note};
 use netlink::Removal;
-use nft::{Change, Connection, Updated};
+use nft::{Change, Connection, Table, Updated};
 
 use crate::masquerade::Masquerade;
 use crate::protection::{Protection, Subject};
@@ -143,6 +143,11 @@ pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     }
 }
 
+/// The tables in which attachments have elements.
+pub fn tables() -> [Table; 2] {
+    [frames::table(), masquerade::table()]
+}
+
 /// Elements that were removed.
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
@@ -170,7 +175,7 @@ impl Removed {
 pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
     let connection = Connection::open()?;
     let mut owners = Vec::new();
-    for table in [frames::table(), masquerade::table()] {
+    for table in tables() {
         match connection.delete(&table, &is_stale) {
             Ok(deleted) => owners.extend(deleted.into_iter().map(|element| element.owner)),
             Err(error) if error.is_unsupported() => {}

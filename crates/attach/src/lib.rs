@@ -40,13 +40,13 @@ pub use desired::{
     no_port_left,
 };
 pub use differences::Differences;
-pub use frames::BRIDGE_NF_CALL;
+pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE};
 pub use gc::gc;
-pub use guard::{Guard, MacCheck};
+pub use guard::{Guard, MacCheck, tables};
 pub use keys::{Backend, KNOWN_ARGS, RawDns, asked_mac, dns};
-pub use masquerade::{Masquerade, RawMasquerade};
+pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
 pub use mtu::MtuChoice;
-pub use names::{bridge_mac, derived_mac};
+pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac};
 pub use reload::reload;
 
 /// Runs the verb that the environment asks for, or a task that another process of this executable left.

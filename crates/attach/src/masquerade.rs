@@ -120,7 +120,7 @@ pub(crate) fn table() -> Table {
     };
     Table {
         family: Family::Inet,
-        name: "cni-masquerade",
+        name: MASQUERADE_TABLE,
         sets: vec![
             pods(PODS_V4, Type::Ipv4Address),
             pods(PODS_V6, Type::Ipv6Address),
@@ -145,6 +145,9 @@ fn multicast() -> impl Iterator<Item = IpNetwork> {
     let v6 = IpNetwork::new(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8);
     [v4, v6].into_iter().flatten()
 }
+
+/// The table of family `inet`, which masquerades.
+pub const MASQUERADE_TABLE: &str = "cni-masquerade";
 
 const PODS_V4: &str = "pods4";
 const PODS_V6: &str = "pods6";

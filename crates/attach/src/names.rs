@@ -10,7 +10,10 @@ use sha2::{Digest as _, Sha256};
 /// The name of the host's end: `veth` and 11 digits of the attachment's hash, so DEL needs nothing else
 /// to find it.
 pub(crate) fn host_link_name(attachment: &Attachment) -> String {
-    format!("{HOST_NAME}{}", attachment.digest_hex(HOST_NAME_DIGITS))
+    format!(
+        "{HOST_LINK_PREFIX}{}",
+        attachment.digest_hex(HOST_NAME_DIGITS)
+    )
 }
 
 /// The MAC of the host's end: locally administered, and different from all containers'. It identifies
@@ -22,13 +25,13 @@ pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
 /// Whether [`host_link_name`] may have made the name.
 pub(crate) fn is_host_link_name(name: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let digits = name.strip_prefix(HOST_NAME).unwrap_or_default();
+    let digits = name.strip_prefix(HOST_LINK_PREFIX).unwrap_or_default();
     digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
 }
 
 /// Whether a plugin may have given the name to a host's end, the reference included.
 pub(crate) fn may_be_a_host_link(name: &str) -> bool {
-    name.starts_with(HOST_NAME)
+    name.starts_with(HOST_LINK_PREFIX)
 }
 
 /// Whether an attachment of `network` may have the MAC on its host's end.
@@ -82,7 +85,8 @@ pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
 
-const HOST_NAME: &str = "veth";
+/// What the name of a pair's host end begins with.
+pub const HOST_LINK_PREFIX: &str = "veth";
 
 /// As many as a link's name of 15 bytes has room for.
 const HOST_NAME_DIGITS: usize = 11;

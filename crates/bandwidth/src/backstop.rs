@@ -239,7 +239,7 @@ fn table(family: Family) -> Table {
     let by_policy = Rule::new("limited for some subnets").goto_by(&[Field::InputName], POLICIES);
     Table {
         family,
-        name: "cni-bandwidth",
+        name: TABLE,
         sets: vec![
             set(LIMITS, TargetType::Limit),
             set(POLICIES, TargetType::Chain),
@@ -255,6 +255,14 @@ fn table(family: Family) -> Table {
         }],
     }
 }
+
+/// Returns the tables in which attachments have elements, one for each family.
+pub fn tables() -> [Table; 2] {
+    FAMILIES.map(table)
+}
+
+/// The name of both tables.
+pub const TABLE: &str = "cni-bandwidth";
 
 /// Drops packets above the limit of their input link.
 fn limited(rule: Rule) -> Rule {

@@ -20,6 +20,7 @@ mod raw;
 mod reload;
 mod status;
 
+pub use backstop::{TABLE, tables};
 pub use config::Config;
 pub use plan::Plan;
 pub use raw::RawConfig;

@@ -264,7 +264,8 @@ fn container_link(raw: &RawConfig, ipam: Ipam) -> Result<ContainerLink, Error> {
     }
 }
 
-const DEFAULT_BRIDGE: &str = "cni0";
+/// The bridge without the key `bridge`.
+pub const DEFAULT_BRIDGE: &str = "cni0";
 
 /// From the minimum of IPv4 (RFC 791) to the maximum of an Ethernet link, in bytes.
 const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=65_535;

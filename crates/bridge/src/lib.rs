@@ -13,7 +13,7 @@ mod status;
 mod verbs;
 mod vlan;
 
-pub use config::Config;
+pub use config::{Config, DEFAULT_BRIDGE};
 pub use raw::RawConfig;
 
 /// Runs the verb that the environment asks for.

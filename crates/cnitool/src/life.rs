@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, NetworkName};
 use netlink::LinkKind;
-use node::{Attached, HostLink, HostLinks, Lease, Node};
+use node::{Attached, HostLink, HostLinks, Lease, Node, bridge_of, lease_directories};
 use runtime::Conflist;
 
 /// What is left of an attachment, whether it lives or not.
@@ -66,7 +66,7 @@ impl<'n> Remains<'n> {
             found.addresses.extend(addresses.map(|it| it.ip()));
             take(found);
         }
-        let directories = network.lease_directories();
+        let directories = lease_directories(network);
         let is_in = |it: &&Lease| directories.iter().any(|directory| it.is_in(directory));
         let leases = node.leases.iter().filter(is_in);
         for found in leases.filter_map(|it| Self::of_lease(node, it)) {
@@ -159,7 +159,7 @@ pub fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
         ));
     }
     let plugins = networks.iter().flat_map(|it| &it.plugins);
-    let names: BTreeSet<_> = plugins.filter_map(|it| it.bridge()).collect();
+    let names: BTreeSet<_> = plugins.filter_map(|it| bridge_of(it)).collect();
     let bridges = names.iter().filter_map(|it| node.link_called(it));
     let bridges = bridges.filter(|it| it.kind == LinkKind::Bridge);
     let bridges: Vec<_> = bridges.map(|it| it.index).collect();

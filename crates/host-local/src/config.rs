@@ -1,6 +1,6 @@
 //! The configuration: the `ipam` section and the rules between its keys.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cni::result::{Dns, Route};
 use cni::{Error, Network, SpecVersion, WhenFull};
@@ -8,7 +8,7 @@ use ipnetwork::{IpNetwork, IpNetworkError};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::pod_cidr;
+use crate::pod_cidr::{self, USE_POD_CIDR};
 use crate::range::{Range, RangeSet, parse_address};
 use crate::raw::{RawConfig, RawRange, RawRoute};
 use crate::resolv_conf;
@@ -105,12 +105,12 @@ impl Config {
 impl RawConfig {
     /// Returns the node's pod CIDRs if `subnet` requests them.
     fn pod_cidrs(&self) -> Result<Vec<IpNetwork>, Error> {
-        let file = self.pod_cidr_file.as_str();
-        match (self.subnet == USE_POD_CIDR, file) {
-            (true, "") => pod_cidr::read(Path::new(DEFAULT_POD_CIDR_FILE)),
-            (true, file) => pod_cidr::read(Path::new(file)),
-            (false, "") => Ok(Vec::new()),
-            (false, file) => Err(Error::invalid(
+        if let Some(file) = pod_cidr::file_of(&self.subnet, &self.pod_cidr_file) {
+            return pod_cidr::read(file);
+        }
+        match self.pod_cidr_file.as_str() {
+            "" => Ok(Vec::new()),
+            file => Err(Error::invalid(
                 "ipam.podCidrFile",
                 format!("{file:?} needs \"subnet\": {USE_POD_CIDR:?}"),
             )),
@@ -233,12 +233,6 @@ fn route(raw: &RawRoute, at: &str) -> Result<Route, Error> {
         ..Route::to(dst)
     })
 }
-
-/// The value of `subnet` in the Kubernetes documentation's example.
-const USE_POD_CIDR: &str = "usePodCidr";
-
-/// File to which flannel writes its subnet.
-const DEFAULT_POD_CIDR_FILE: &str = "/run/flannel/subnet.env";
 
 #[cfg(test)]
 mod tests;

@@ -57,6 +57,24 @@ pub struct Identity {
     ctime: Stamp,
 }
 
+impl Content {
+    /// Returns the content of the lease at `path`, if the file exists.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+        let bytes = match read::existing(read::own(path)) {
+            Err(_) if is_special(path) => return Ok(Some(Self::Garbled)),
+            bytes => bytes.with_context(|| format!("read lease {}", path.display()))?,
+        };
+        Ok(bytes.map(|bytes| match Holder::parse(&bytes) {
+            Some(holder) => Self::Holder(holder),
+            None if bytes.trim_ascii().is_empty() => Self::Empty,
+            None => Self::Garbled,
+        }))
+    }
+}
+
 impl Directory {
     /// Opens the directory at `path`. Incomplete files go to `scratch`, or to `path` if that is on
     /// another file system.
@@ -86,16 +104,7 @@ impl Directory {
 
     /// Returns the content of the file of `address`, if the file exists.
     pub fn content(&self, address: IpAddr) -> anyhow::Result<Option<Content>> {
-        let path = self.file(address);
-        let bytes = match read::existing(read::own(&path)) {
-            Err(_) if is_special(&path) => return Ok(Some(Content::Garbled)),
-            bytes => bytes.with_context(|| format!("read lease {}", path.display()))?,
-        };
-        Ok(bytes.map(|bytes| match Holder::parse(&bytes) {
-            Some(holder) => Content::Holder(holder),
-            None if bytes.trim_ascii().is_empty() => Content::Empty,
-            None => Content::Garbled,
-        }))
+        Content::read(&self.file(address))
     }
 
     /// Returns the holder of `address`, if its file names one.

@@ -41,10 +41,12 @@ mod storage;
 mod store;
 
 pub use config::Config;
+pub use directory::Content;
 pub use lease::{Holder, Lease};
-pub use raw::RawConfig;
+pub use range::Range;
+pub use raw::{RawConfig, RawRange};
 pub use request::{Wanted, wanted};
-pub use storage::{EarlierBoot, Storage};
+pub use storage::{DEFAULT_DATA_DIR, EarlierBoot, Storage};
 pub use store::Store;
 
 /// Runs the verb that the environment asks for.

@@ -7,6 +7,12 @@ use ipnetwork::IpNetwork;
 
 use crate::read;
 
+/// Returns the file of the node's pod CIDRs if `subnet` stands for them. `file` is the value of `podCidrFile`.
+pub fn file_of<'a>(subnet: &str, file: &'a str) -> Option<&'a Path> {
+    let file = if file.is_empty() { DEFAULT_FILE } else { file };
+    (subnet == USE_POD_CIDR).then(|| Path::new(file))
+}
+
 /// Reads the CIDRs in `path`, separated by white space or commas. It also reads `FLANNEL_SUBNET`
 /// and `FLANNEL_IPV6_SUBNET` of flannel's `subnet.env`. Those contain the node's own address and
 /// are masked to its network.
@@ -62,6 +68,12 @@ fn network(word: &str) -> Result<IpNetwork, String> {
     let masked = network.and_then(|it| IpNetwork::new(it.network(), it.prefix()).ok());
     masked.ok_or_else(|| format!("{word:?} is not a CIDR"))
 }
+
+/// The value of `subnet` in the Kubernetes documentation's example.
+pub(crate) const USE_POD_CIDR: &str = "usePodCidr";
+
+/// File to which flannel writes its subnet.
+const DEFAULT_FILE: &str = "/run/flannel/subnet.env";
 
 #[cfg(test)]
 mod tests {

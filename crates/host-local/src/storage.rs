@@ -119,7 +119,8 @@ const DEFAULT_LOCK_TIMEOUT: &str = "30s";
 /// The reference's behaviour: the round robin alone decides when an address is reused.
 const DEFAULT_REUSE_DELAY: &str = "0s";
 
-const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
+/// Directory of the leases without `dataDir`.
+pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
 /// Directory of the indexes; network names never start with a dot.
 const OURS: &str = ".host-local";

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use cni::{Attachment, ContainerId, InterfaceName, SpecVersion};
+use cni::{Attachment, SpecVersion};
+use host_local::{Content, DEFAULT_DATA_DIR, Holder};
 use ipnetwork::IpNetwork;
-use runtime::{Cache, Conflist, DATA_DIR, Directories, Entry, may_exist};
+use runtime::{Cache, Conflist, Directories, Entry, may_exist};
 use serde_json::Value;
 
 use super::configuration::Configuration;
+use super::keys;
 
 /// An attachment as a runtime remembers it.
 #[derive(Debug)]
@@ -34,8 +36,8 @@ pub struct Lease {
     pub network: String,
     /// The address: the name of its file.
     pub address: IpAddr,
-    /// The container, and the interface where it is told; `None` where no DEL could match.
-    pub holder: Option<(ContainerId, Option<InterfaceName>)>,
+    /// The holder; `None` where no DEL could match.
+    pub holder: Option<Holder>,
     /// The file.
     pub path: PathBuf,
     /// When it was written.
@@ -112,7 +114,10 @@ impl Lease {
     /// Its holder, whose interface is eth0 where an old version of host-local wrote none; `None` where the lease
     /// names no holder.
     pub fn attachment(&self) -> Option<Attachment> {
-        let (container, interface) = self.holder.clone()?;
+        let Holder {
+            container,
+            interface,
+        } = self.holder.clone()?;
         Some(Attachment {
             network: self.network.parse().ok()?,
             container,
@@ -122,8 +127,7 @@ impl Lease {
 
     /// The tag of its holder, as our links and elements bear it; `None` where that is not told.
     pub fn owner(&self) -> Option<String> {
-        let (_, interface) = self.holder.as_ref()?;
-        interface.as_ref()?;
+        self.holder.as_ref()?.interface.as_ref()?;
         Some(self.attachment()?.owner())
     }
 
@@ -135,11 +139,10 @@ impl Lease {
     /// It is `attachment`'s.
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         self.network == attachment.network.as_str()
-            && self.holder.as_ref().is_some_and(|(container, interface)| {
-                let same = interface
-                    .as_ref()
-                    .is_none_or(|it| *it == attachment.interface);
-                *container == attachment.container && same
+            && self.holder.as_ref().is_some_and(|holder| {
+                let mut interface = holder.interface.iter();
+                holder.container == attachment.container
+                    && interface.all(|it| *it == attachment.interface)
             })
     }
 }
@@ -160,8 +163,8 @@ pub(super) fn attached(directories: &Directories) -> anyhow::Result<Vec<Attached
 /// The directories in which host-local keeps leases: of every network, and the default one.
 pub fn places(configuration: &Configuration) -> BTreeSet<Place> {
     let configured = configuration.sources();
-    let configured = configured.filter_map(|source| source.plugin.data_dir());
-    let all = configured.chain([PathBuf::from(DATA_DIR)]);
+    let configured = configured.filter_map(|source| keys::data_dir(source.plugin));
+    let all = configured.chain([PathBuf::from(DEFAULT_DATA_DIR)]);
     all.map(|directory| Place { directory }).collect()
 }
 
@@ -185,24 +188,17 @@ fn lease(path: &Path) -> Option<Lease> {
     let address = name(path)?.parse().ok()?;
     let network = name(path.parent()?)?.to_owned();
     let metadata = fs::symlink_metadata(path).ok()?;
-    // A pipe in its place would hold this up.
-    let is_plain = metadata.is_file() && metadata.len() <= LONGEST;
-    let content = is_plain.then(|| fs::read_to_string(path).unwrap_or_default());
+    let holder = match Content::read(path) {
+        Ok(Some(Content::Holder(holder))) => Some(holder),
+        _ => None,
+    };
     Some(Lease {
         network,
         address,
-        holder: holder(&content.unwrap_or_default()),
+        holder,
         path: path.to_owned(),
         since: metadata.modified().ok(),
     })
-}
-
-/// The two lines that host-local writes; the reference's older versions wrote the first.
-fn holder(content: &str) -> Option<(ContainerId, Option<InterfaceName>)> {
-    let mut lines = content.lines().map(str::trim);
-    let container = lines.next()?.parse().ok()?;
-    let interface = lines.next().filter(|it| !it.is_empty());
-    Some((container, interface.map(str::parse).transpose().ok()?))
 }
 
 /// What is in `directory`, by name; nothing where it is not there.
@@ -222,22 +218,9 @@ fn name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// In bytes; a container ID and a name have less.
-const LONGEST: u64 = 4096;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn holder_is_read_as_host_local_and_older_ones_wrote_it() {
-        let of = |content| holder(content).map(|(id, name)| (id.to_string(), name.is_some()));
-        assert_eq!(of("c1\r\neth0"), Some(("c1".to_owned(), true)));
-        assert_eq!(of("c1"), Some(("c1".to_owned(), false)));
-        for torn in ["", "\r\n", "../c1\r\neth0", "c1\r\neth/0"] {
-            assert_eq!(of(torn), None, "{torn:?}");
-        }
-    }
 
     #[test]
     fn leases_are_read_and_what_else_lies_there_is_not() {

@@ -10,6 +10,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use runtime::{Abilities, Conflist, Directories, PluginConfig};
 use serde_json::{Map, Value};
 
+use super::keys::bridge_of;
 use super::pod_cidrs;
 
 /// What is configured.
@@ -244,7 +245,7 @@ impl<'a> Source<'a> {
     /// The node's pod CIDRs, where its addresses are from these.
     pub fn pod_cidrs(self) -> &'a [IpNetwork] {
         let file = self.plugin.ipam().and_then(pod_cidrs::file_of);
-        let cidrs = file.and_then(|it| self.network.pod_cidrs.get(&it));
+        let cidrs = file.and_then(|it| self.network.pod_cidrs.get(it));
         cidrs.map_or(&[], Vec::as_slice)
     }
 
@@ -255,7 +256,7 @@ impl<'a> Source<'a> {
 
     /// The bridge that it attaches to, where that is what it does.
     pub fn bridge(self) -> Option<&'a str> {
-        self.plugin.bridge()
+        bridge_of(self.plugin)
     }
 
     /// The node is the gateway of its pods.

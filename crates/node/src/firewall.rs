@@ -3,7 +3,8 @@
 use std::fs;
 use std::net::IpAddr;
 
-use nft::{Connection, Family, HeldChain, Set, Table, TargetType, Type, Value};
+use nft::{Connection, Element, Family, HeldChain, Table, Value};
+use portmap::Forward;
 
 /// What was read of it.
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub struct Firewall {
 /// The comment of a rule of the reference's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// The table that the rule is in.
+    /// The table that it is in.
     pub table: String,
     /// What it says.
     pub comment: String,
@@ -37,22 +38,9 @@ pub struct Held {
     /// Whose it is.
     pub owner: String,
     /// The port of the host that it leads from, where it is of such a set.
-    pub port: Option<HostPort>,
+    pub port: Option<Forward>,
     /// The container's address, where it tells of one.
     pub address: Option<IpAddr>,
-}
-
-/// A port of the host that leads to a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostPort {
-    /// The one address of the host that it is of; `None`: all of the family.
-    pub address: Option<IpAddr>,
-    /// The number of the transport protocol.
-    pub protocol: u8,
-    /// The port.
-    pub port: u16,
-    /// The container's address and port.
-    pub to: (IpAddr, u16),
 }
 
 impl Firewall {
@@ -61,11 +49,9 @@ impl Firewall {
         let chains = connection.chains(&[Family::Inet, Family::Ipv4, Family::Ipv6])?;
         let mut elements = Vec::new();
         let remarks = remarks(&connection, &chains)?;
-        for table in tables() {
-            for set in &table.sets {
-                let read = connection.elements_of(&table, set)?;
-                elements.extend(read.iter().map(|it| Held::of(table.name, set, it)));
-            }
+        for (_, table) in tables() {
+            let read = connection.elements(&table)?;
+            elements.extend(read.iter().map(|it| Held::of(&table, it)));
         }
         let has_legacy = |family: &&str| {
             let names = fs::read_to_string(format!("/proc/net/{family}_tables_names"));
@@ -93,60 +79,30 @@ impl Firewall {
     }
 }
 
-impl HostPort {
-    /// The port with its protocol: `tcp port 8080`.
-    pub fn name(&self) -> String {
-        let protocol = match self.protocol {
-            6 => "tcp",
-            17 => "udp",
-            132 => "sctp",
-            other => return format!("protocol {other} port {}", self.port),
-        };
-        format!("{protocol} port {}", self.port)
-    }
-}
-
 impl Held {
-    fn of(table: &'static str, set: &Set, element: &nft::Element) -> Self {
-        let key = element.key(set);
-        let target = element.target(set);
-        let to = match *target.as_slice() {
-            [Value::Address(address), Value::Port(port)] => Some((address, port)),
-            _ => None,
-        };
-        let port = to.and_then(|to| HostPort::of(&key, to));
-        // The last address of a key is the container's: of pairs it is the second part.
-        let in_key = key.iter().rev().find_map(|part| match part {
-            Value::Address(address) => Some(*address),
-            _ => None,
-        });
+    fn of(table: &Table, element: &Element) -> Self {
+        let port = Some(element).filter(|_| table.name == portmap::TABLE);
+        let port = port.and_then(portmap::forward);
         Self {
-            table,
+            table: table.name,
             owner: element.owner.clone(),
+            address: port.map_or_else(|| pod(table, element), |it| Some(it.pod)),
             port,
-            address: to.map(|(address, _)| address).or(in_key),
         }
     }
 }
 
-impl HostPort {
-    fn of(key: &[Value<'_>], to: (IpAddr, u16)) -> Option<Self> {
-        let (address, protocol, port) = match *key {
-            [
-                Value::Address(address),
-                Value::Protocol(protocol),
-                Value::Port(port),
-            ] => (Some(address), protocol, port),
-            [Value::Protocol(protocol), Value::Port(port)] => (None, protocol, port),
-            _ => return None,
-        };
-        Some(Self {
-            address,
-            protocol,
-            port,
-            to,
-        })
+/// The last address of the key, which is the container's: of pairs it is the second part. An address with a port is the host's.
+fn pod(table: &Table, element: &Element) -> Option<IpAddr> {
+    let set = table.sets.iter().find(|it| it.name == element.set)?;
+    let key = element.key(set);
+    if key.iter().any(|it| matches!(it, Value::Port(_))) {
+        return None;
     }
+    key.iter().rev().find_map(|part| match part {
+        Value::Address(address) => Some(*address),
+        _ => None,
+    })
 }
 
 fn remarks(connection: &Connection, chains: &[HeldChain]) -> Result<Vec<Remark>, nft::Error> {
@@ -168,19 +124,19 @@ fn remarks(connection: &Connection, chains: &[HeldChain]) -> Result<Vec<Remark>,
 
 /// Both rules of portmap's chain are there: to and from 127.0.0.0/8.
 fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
-    let (family, table) = (Family::Inet, "cni-portmap");
-    let is_guard = |it: &HeldChain| it.family == family && it.table == table && it.name == GUARD;
+    let (family, table) = (Family::Inet, portmap::TABLE);
+    let is_guard = |it: &HeldChain| {
+        it.family == family && it.table == table && it.name == portmap::LOCALNET_CHAIN
+    };
     if !chains.iter().any(is_guard) {
         return Ok(false);
     }
     let comments = connection.comments(family, table)?;
-    let rules = comments.iter().filter(|it| it.starts_with(GUARD_RULE));
+    let rules = comments
+        .iter()
+        .filter(|it| it.starts_with(portmap::LOCALNET_COMMENT));
     Ok(rules.count() >= 2)
 }
-
-/// The chain, and how the comments of its rules begin.
-const GUARD: &str = "martians";
-const GUARD_RULE: &str = "127.0.0.0/8 is within the host";
 
 /// A table that newer versions of the reference make for portmap.
 pub const REFERENCE_PORTMAP: &str = "cni_hostport";
@@ -188,66 +144,12 @@ pub const REFERENCE_PORTMAP: &str = "cni_hostport";
 /// A table that they make for masquerading.
 pub const REFERENCE_MASQUERADE: &str = "cni_plugins_masquerade";
 
-/// The sets of the plugins' tables in which an attachment has elements, as the plugins make them.
-fn tables() -> [Table; 5] {
-    let table = |family, name, sets| Table {
-        family,
-        name,
-        sets,
-        chains: Vec::new(),
-    };
-    [
-        table(Family::Bridge, "cni-bridge", bridge_sets()),
-        table(Family::Inet, "cni-masquerade", masquerade_sets()),
-        table(Family::Inet, "cni-portmap", portmap_sets()),
-        table(Family::Bridge, "cni-bandwidth", bandwidth_sets()),
-        table(Family::Inet, "cni-bandwidth", bandwidth_sets()),
-    ]
-}
-
-fn bridge_sets() -> Vec<Set> {
-    let (name, mac) = (Type::InterfaceName, Type::EtherAddress);
-    vec![
-        set("checked-ports", &[name], TargetType::None),
-        set("routed4", &[mac, Type::Ipv4Address], TargetType::None),
-        set("routed6", &[mac, Type::Ipv6Address], TargetType::None),
-    ]
-}
-
-fn bandwidth_sets() -> Vec<Set> {
-    vec![set("limits", &[Type::InterfaceName], TargetType::Limit)]
-}
-
-fn masquerade_sets() -> Vec<Set> {
-    vec![
-        set("pods4", &[Type::Ipv4Address], TargetType::Chain),
-        set("pods6", &[Type::Ipv6Address], TargetType::Chain),
-    ]
-}
-
-fn portmap_sets() -> Vec<Set> {
-    let port = [Type::Protocol, Type::Port];
-    let of = |address, [single, all, pairs]: [&'static str; 3]| {
-        let pod = TargetType::Values(vec![address, Type::Port]);
-        let key: Vec<_> = [address].into_iter().chain(port).collect();
-        [
-            set(single, &key, pod.clone()),
-            set(all, &port, pod),
-            set(pairs, &[address, address], TargetType::None),
-        ]
-    };
-    let v4 = ["address-ports4", "ports4", "masquerade-pairs4"];
-    let v6 = ["address-ports6", "ports6", "masquerade-pairs6"];
-    let sets = [of(Type::Ipv4Address, v4), of(Type::Ipv6Address, v6)];
-    sets.into_iter().flatten().collect()
-}
-
-fn set(name: &'static str, key: &[Type], target: TargetType) -> Set {
-    Set {
-        name,
-        key: key.to_vec(),
-        target,
-    }
+/// The tables of this suite, each with the plugin whose attachments have elements in it.
+pub fn tables() -> Vec<(&'static str, Table)> {
+    let bridge = attach::tables().map(|it| ("bridge", it)).into_iter();
+    let portmap = portmap::tables().map(|it| ("portmap", it));
+    let bandwidth = bandwidth::tables().map(|it| ("bandwidth", it));
+    bridge.chain(portmap).chain(bandwidth).collect()
 }
 
 #[cfg(test)]
@@ -257,17 +159,21 @@ mod tests {
     #[test]
     fn element_tells_its_port_and_whom_it_leads_to() {
         let pod = IpAddr::from([10, 1, 0, 2]);
-        let sets = portmap_sets();
+        let [table] = portmap::tables();
         let key = [Value::Protocol(6), Value::Port(8080)];
-        let element = nft::Element::new("ports4", &key, "cni:pods/a/eth0");
+        let element = Element::new("ports4", &key, "cni:pods/a/eth0");
         let element = element.to_values(&[Value::Address(pod), Value::Port(80)]);
-        let held = Held::of("cni-portmap", &sets[1], &element);
-        let port = held.port.unwrap();
-        assert_eq!((port.address, port.port, port.to), (None, 8080, (pod, 80)));
+        let held = Held::of(&table, &element);
+        assert_eq!(held.address, Some(pod));
+        let forward = held.port.unwrap();
+        assert_eq!(forward.port.name(), "tcp port 8080");
+        assert_eq!((forward.pod, forward.container_port), (pod, 80));
         let pair = [Value::Address([127, 0, 0, 1].into()), Value::Address(pod)];
-        let pair = nft::Element::new("masquerade-pairs4", &pair, "cni:pods/a/eth0");
-        let held = Held::of("cni-portmap", &sets[2], &pair);
-        assert_eq!(port.name(), "tcp port 8080");
+        let pair = Element::new("masquerade-pairs4", &pair, "cni:pods/a/eth0");
+        let held = Held::of(&table, &pair);
         assert_eq!((held.port, held.address), (None, Some(pod)));
+        let host = [Value::Address([192, 0, 2, 1].into()), key[0], key[1]];
+        let condition = Element::new("address-conditions4", &host, "cni:pods/a/eth0");
+        assert_eq!(Held::of(&table, &condition).address, None);
     }
 }

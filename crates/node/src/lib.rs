@@ -8,6 +8,7 @@ mod disk;
 mod firewall;
 mod host_links;
 mod kernel;
+mod keys;
 mod localnet;
 mod managers;
 mod pod_cidrs;
@@ -26,11 +27,10 @@ use runtime::Directories;
 pub use self::attachments::{Attached, Lease, Place, leases, places};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
 pub use self::disk::Disk;
-pub use self::firewall::{
-    Firewall, Held, HostPort, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, Remark,
-};
+pub use self::firewall::{Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, Remark, tables};
 pub use self::host_links::{HostLink, HostLinks};
 pub use self::kernel::{Consequence, Lack, Need};
+pub use self::keys::{bridge_of, lease_directories};
 pub use self::localnet::Localnet;
 pub use self::managers::{Managed, Managers};
 pub use self::pods::{Inside, Pod};

@@ -5,9 +5,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-use cni::{Error, Network, note};
+use cni::{Error, Network, json, note};
 use nft::IpVersion;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::conditions::Conditions;
 use crate::raw::{Backend, RawConfig};
@@ -41,8 +42,11 @@ pub struct Mapping {
 /// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
+    /// TCP
     Tcp,
+    /// UDP
     Udp,
+    /// SCTP
     Sctp,
 }
 
@@ -113,6 +117,12 @@ impl Protocol {
             Self::Udp => 17,
             Self::Sctp => 132,
         }
+    }
+
+    /// Returns the protocol with this number.
+    pub fn of_number(number: u8) -> Option<Self> {
+        let mut all = [Self::Tcp, Self::Udp, Self::Sctp].into_iter();
+        all.find(|it| it.number() == number)
     }
 }
 
@@ -196,15 +206,9 @@ fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
 }
 
 fn mappings(raw: &RuntimeConfig) -> Result<Vec<Mapping>, Error> {
-    let mappings = raw.port_mappings.iter().enumerate().map(|(index, raw)| {
-        let key = |key: &str| format!("runtimeConfig.portMappings[{index}].{key}");
-        Ok(Mapping {
-            host_port: port(raw.host_port, &key("hostPort"))?,
-            container_port: port(raw.container_port, &key("containerPort"))?,
-            protocol: protocol(&raw.protocol, &key("protocol"))?,
-            host: host_address(&raw.host_ip, &key("hostIP"))?,
-        })
-    });
+    let mappings = raw.port_mappings.iter().enumerate();
+    let mappings = mappings
+        .map(|(index, raw)| Mapping::of(raw, &format!("runtimeConfig.portMappings[{index}]")));
     let mappings = mappings.collect::<Result<Vec<_>, Error>>()?;
     let mut by_port: HashMap<_, Vec<Mapping>> = HashMap::new();
     for (index, mapping) in mappings.iter().enumerate() {
@@ -225,6 +229,30 @@ fn mappings(raw: &RuntimeConfig) -> Result<Vec<Mapping>, Error> {
 }
 
 impl Mapping {
+    /// Reads an element of `portMappings`, whose keys are in any case.
+    ///
+    /// # Errors
+    /// Code 7, with the key and its value.
+    pub fn parse(value: &Value) -> Result<Self, Error> {
+        let raw: RawMapping = json::read(value, "")?.value;
+        Self::of(&raw, "portMappings[]")
+    }
+
+    /// Returns whether the host's addresses and the container's address `pod` have a family in common.
+    pub fn is_for(&self, pod: IpAddr) -> bool {
+        self.host.is_of(version_of(pod))
+    }
+
+    fn of(raw: &RawMapping, at: &str) -> Result<Self, Error> {
+        let key = |key: &str| format!("{at}.{key}");
+        Ok(Self {
+            host_port: port(raw.host_port, &key("hostPort"))?,
+            container_port: port(raw.container_port, &key("containerPort"))?,
+            protocol: protocol(&raw.protocol, &key("protocol"))?,
+            host: host_address(&raw.host_ip, &key("hostIP"))?,
+        })
+    }
+
     /// Of two of one port: no packet could tell one from the other, and they lead to different
     /// ones.
     fn contradicts(self, other: Self) -> bool {

@@ -51,8 +51,8 @@ pub(crate) fn concerned_port(element: &Element) -> Option<HostPort> {
     port_and_role(element).map(|(_, port)| port)
 }
 
-/// As [`host_port`], with where it leads.
-pub(crate) fn forward(element: &Element) -> Option<Forward> {
+/// The forward of an element that forwards a port; `None` for all other elements.
+pub fn forward(element: &Element) -> Option<Forward> {
     let (_, _, set) = classify(element)?;
     let [Value::Address(pod), Value::Port(container_port)] = *element.target(&set).as_slice()
     else {

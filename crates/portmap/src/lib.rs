@@ -29,8 +29,12 @@ mod table;
 mod unrecorded;
 mod wait;
 
-pub use config::Config;
+pub use config::{Config, HostAddress, Mapping, Protocol};
+pub use element::forward;
+pub use localnet::{localnet_links, localnet_packets};
+pub use plan::{Forward, HostPort};
 pub use raw::RawConfig;
+pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 
 /// Runs the verb that the environment asks for, or a task that another process of this executable left.
 pub fn main() -> ExitCode {

@@ -55,7 +55,7 @@ pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<St
         return Ok(found);
     }
     if let Some(policies) = Policies::open()? {
-        let accepted = policies.accepted(&foreign())?.into_iter();
+        let accepted = policies.accepted(&localnet_packets())?.into_iter();
         found.extend(accepted.map(|it| format!("no IPsec policy blocks {it}")));
     }
     Ok(found)
@@ -68,7 +68,7 @@ pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<St
 /// The sysctl cannot be set, or a policy is refused.
 pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Result<()> {
     match Policies::open()? {
-        Some(policies) => policies.block(&foreign())?,
+        Some(policies) => policies.block(&localnet_packets())?,
         None => note(
             "this kernel has no IPsec policies (CONFIG_XFRM_USER): only nf_tables keeps neighbours off 127.0.0.0/8",
         ),
@@ -97,7 +97,7 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
 pub(crate) fn release(owner: &str, record: Option<&Record>) -> anyhow::Result<()> {
     let links = match record {
         Some(record) => record.localnet.into_iter().collect(),
-        None => Users::everywhere(),
+        None => localnet_links(),
     };
     cni::all(links.into_iter().map(|link| {
         let left = Users(link).leave(owner);
@@ -105,18 +105,18 @@ pub(crate) fn release(owner: &str, record: Option<&Record>) -> anyhow::Result<()
     }))
 }
 
+/// Indexes of the links for which portmap set `route_localnet`.
+pub fn localnet_links() -> Vec<u32> {
+    let entries = fs::read_dir(USERS).into_iter().flatten().flatten();
+    let names = entries.filter_map(|it| it.file_name().into_string().ok());
+    names.filter_map(|it| it.parse().ok()).collect()
+}
+
 /// The attachments for which `route_localnet` of the link with this index was set by portmap: each has a file in a
 /// directory, which exists as long as the sysctl is portmap's.
 struct Users(u32);
 
 impl Users {
-    /// The links that have any.
-    fn everywhere() -> Vec<u32> {
-        let entries = fs::read_dir(USERS).into_iter().flatten().flatten();
-        let names = entries.filter_map(|it| it.file_name().into_string().ok());
-        names.filter_map(|it| it.parse().ok()).collect()
-    }
-
     fn directory(&self) -> PathBuf {
         PathBuf::from(USERS).join(self.0.to_string())
     }
@@ -190,7 +190,7 @@ fn sysctl(link: &str) -> Sysctl {
 }
 
 /// What only `lo` may deliver, to which no policy applies.
-fn foreign() -> Vec<Packets> {
+pub fn localnet_packets() -> Vec<Packets> {
     let localnet = IpNetwork::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8);
     let packets = localnet.map(|it| [Packets::To(it), Packets::From(it)]);
     packets.into_iter().flatten().collect()

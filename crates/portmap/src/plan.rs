@@ -22,7 +22,7 @@ pub(crate) struct Plan {
 
 /// A port of the host, for one family, and where it leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Forward {
+pub struct Forward {
     /// The host's port.
     pub port: HostPort,
     /// The container's address, of the same family.
@@ -33,7 +33,7 @@ pub(crate) struct Forward {
 
 /// A port of the host, for one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct HostPort {
+pub struct HostPort {
     /// The family.
     pub version: IpVersion,
     /// The host's address; `None` for all of them.
@@ -51,7 +51,7 @@ impl Plan {
         let (mut forwards, mut idle) = (Vec::new(), Vec::new());
         for mapping in &config.mappings {
             let pods = pods.iter().copied();
-            let concerned = pods.filter(|pod| mapping.host.is_of(version_of(*pod)));
+            let concerned = pods.filter(|pod| mapping.is_for(*pod));
             let before = forwards.len();
             forwards.extend(concerned.map(|pod| Forward::new(mapping, pod)));
             if forwards.len() == before {
@@ -126,6 +126,14 @@ impl HostPort {
         }
     }
 
+    /// Returns protocol and port without the address, as in `tcp port 8080`.
+    pub fn name(self) -> String {
+        match Protocol::of_number(self.protocol) {
+            Some(protocol) => format!("{protocol} port {}", self.port),
+            None => format!("port {} of protocol {}", self.port, self.protocol),
+        }
+    }
+
     /// What runs over it has connections that never end while somebody sends, as every
     /// datagram goes on with one: they would never hear of a change.
     pub fn is_connectionless(self) -> bool {
@@ -143,11 +151,7 @@ impl HostPort {
 
 impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
-        match protocols.iter().find(|it| it.number() == self.protocol) {
-            Some(protocol) => write!(f, "{protocol} port {}", self.port)?,
-            None => write!(f, "port {} of protocol {}", self.port, self.protocol)?,
-        }
+        f.write_str(&self.name())?;
         match (self.address, self.version) {
             (Some(address), _) => write!(f, " of {address}"),
             (None, IpVersion::V4) => f.write_str(" of every IPv4 address"),

@@ -118,7 +118,7 @@ pub(crate) fn with_chains(chains: impl IntoIterator<Item = Chain>) -> Table {
 pub(crate) fn table() -> Table {
     Table {
         family: Family::Inet,
-        name: "cni-portmap",
+        name: TABLE,
         sets: FAMILIES.into_iter().flat_map(Names::sets).collect(),
         chains: vec![
             martians(),
@@ -146,14 +146,14 @@ pub(crate) fn table() -> Table {
 fn martians() -> Chain {
     let rules = network(Ipv4Addr::new(127, 0, 0, 0), 8);
     let rules = rules.flat_map(|localnet| {
-        let foreign = || Rule::new("127.0.0.0/8 is within the host").unless(Field::InputName, &LO);
+        let foreign = || Rule::new(LOCALNET_COMMENT).unless(Field::InputName, &LO);
         [
             foreign().when_to(localnet).drop(),
             foreign().when_from(localnet).drop(),
         ]
     });
     Chain {
-        name: "martians".to_owned(),
+        name: LOCALNET_CHAIN.to_owned(),
         entry: Some(Entry {
             kind: ChainKind::Filter,
             hook: Hook::Prerouting,
@@ -202,6 +202,20 @@ fn lookups() -> Vec<Rule> {
         .chain([all])
         .collect()
 }
+
+/// The tables in which attachments have elements.
+pub fn tables() -> [Table; 1] {
+    [table()]
+}
+
+/// The name of portmap's table, of family `inet`.
+pub const TABLE: &str = "cni-portmap";
+
+/// The chain that keeps neighbours off 127.0.0.0/8, by one rule for each direction.
+pub const LOCALNET_CHAIN: &str = "martians";
+
+/// How the comments of its rules begin.
+pub const LOCALNET_COMMENT: &str = "127.0.0.0/8 is within the host";
 
 const HOST_PORTS: &str = "host-ports";
 const TRANSLATE: &str = "translate";

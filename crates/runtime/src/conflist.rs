@@ -53,25 +53,6 @@ impl PluginConfig {
             .filter(|it| !it.is_empty())
     }
 
-    /// The `dataDir` of its `ipam` section.
-    pub fn data_dir(&self) -> Option<PathBuf> {
-        let named = json::value(self.ipam()?, "dataDir").and_then(Value::as_str);
-        named.filter(|it| !it.is_empty()).map(PathBuf::from)
-    }
-
-    /// Where host-local keeps the leases of this plugin; `None` where another plugin leases, or none.
-    fn lease_directory(&self) -> Option<PathBuf> {
-        let is_host_local = self.ipam_type()? == "host-local";
-        is_host_local.then(|| self.data_dir().unwrap_or_else(|| DATA_DIR.into()))
-    }
-
-    /// The bridge that it attaches to, where that is what it does.
-    pub fn bridge(&self) -> Option<&str> {
-        let named = json::value(&self.config, "bridge").and_then(Value::as_str);
-        let named = named.filter(|it| !it.is_empty());
-        (self.program == "bridge").then(|| named.unwrap_or("cni0"))
-    }
-
     /// It and the plugin that it runs.
     pub fn programs(&self) -> impl Iterator<Item = &str> {
         [self.program.as_str()].into_iter().chain(self.ipam_type())
@@ -79,12 +60,6 @@ impl PluginConfig {
 }
 
 impl Conflist {
-    /// The directories in which host-local keeps leases of this network's plugins.
-    pub fn lease_directories(&self) -> Vec<PathBuf> {
-        let plugins = self.plugins.iter();
-        plugins.filter_map(PluginConfig::lease_directory).collect()
-    }
-
     /// The network called `name` among the files of `directory`: first `*.conflist`, then
     /// `*.conf` and `*.json`, each sorted by name.
     ///
@@ -206,9 +181,6 @@ struct RawPlugin {
     #[serde(default)]
     capabilities: BTreeMap<String, bool>,
 }
-
-/// Where host-local keeps leases if no `dataDir` is configured.
-pub const DATA_DIR: &str = "/var/lib/cni/networks";
 
 /// The files of `directory` that may be configurations: lists first, each kind sorted by name.
 ///

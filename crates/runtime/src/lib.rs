@@ -10,7 +10,7 @@ mod sandbox;
 
 pub use cache::{Cache, Entry};
 pub use chain::{Abilities, Chain, abilities, ask_abilities};
-pub use conflist::{Conflist, DATA_DIR, PluginConfig, candidates};
+pub use conflist::{Conflist, PluginConfig, candidates};
 pub use directories::Directories;
 pub use parts::with_parts;
 pub use sandbox::{Arguments, Sandbox, may_exist};

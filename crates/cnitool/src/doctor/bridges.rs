@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use attach::MAX_PORTS;
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind, Route};
-use node::{Attached, Node, Source};
-use runtime::PluginConfig;
+use node::{Attached, Node, Source, bridge_of};
 
 use super::finding::{Finding, quoted, some_of};
 use super::range::Range;
@@ -27,7 +27,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         findings.extend(uplink_mtus(node, bridge));
         if findings.len() == before {
             let ports = node.ports(bridge.index).count();
-            let found = format!("{name}: {ports} of {MOST_PORTS} ports, MTU {}", bridge.mtu);
+            let found = format!("{name}: {ports} of {MAX_PORTS} ports, MTU {}", bridge.mtu);
             findings.push(Finding::ok(SUBJECT, found));
         }
     }
@@ -42,7 +42,7 @@ fn living(node: &Node) -> Living<'_> {
     for attached in node.attached.iter().filter(|it| it.is_alive) {
         let network = attached.network(&node.configuration);
         let plugins = network.iter().flat_map(|it| &it.plugins);
-        for bridge in plugins.filter_map(PluginConfig::bridge) {
+        for bridge in plugins.filter_map(bridge_of) {
             living.entry(bridge.to_owned()).or_default().push(attached);
         }
     }
@@ -86,13 +86,13 @@ fn kind(bridge: &Link) -> Option<Finding> {
 
 fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     let ports = node.ports(bridge.index).count();
-    let found = format!("{} has {ports} of {MOST_PORTS} ports", bridge.name);
+    let found = format!("{} has {ports} of {MAX_PORTS} ports", bridge.name);
     let mend = format!("ip link show master {}", quoted(&bridge.name));
-    if ports >= MOST_PORTS {
+    if ports >= MAX_PORTS {
         let means = "A Linux bridge holds no more: every ADD fails. Run fewer pods here.";
         return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
     }
-    let is_nearly_full = ports * 10 >= MOST_PORTS * 9;
+    let is_nearly_full = ports * 10 >= MAX_PORTS * 9;
     is_nearly_full.then(|| {
         let means = "It is nearly full; then every ADD fails.";
         Finding::warning(SUBJECT, found).means(means).mend(mend)
@@ -207,9 +207,6 @@ fn uplink_mtus(node: &Node, bridge: &Link) -> Vec<Finding> {
     };
     narrow.map(finding).collect()
 }
-
-/// `BR_MAX_PORTS` in `net/bridge/br_private.h`, less the bridge itself.
-const MOST_PORTS: usize = 1023;
 
 const SUBJECT: &str = "bridge";
 

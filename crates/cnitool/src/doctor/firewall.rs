@@ -1,11 +1,10 @@
 //! What the rules of all do to packets of pods, and what of ours a reload took away.
 
-use std::net::IpAddr;
-
 use cni::json;
 use netlink::LinkKind;
 use nft::{EndVerdict, Ended};
 use node::{Attached, Consequence, Fate, Node, PacketPath, Probe, Protocol};
+use portmap::{HostAddress, Mapping};
 use serde_json::Value;
 
 use super::finding::{Finding, quoted, some_of};
@@ -214,11 +213,11 @@ pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
         };
         match plugin.program.as_str() {
             "bridge" => {
-                wanted.extend(is_set("ipMasq").then_some("cni-masquerade"));
-                wanted.extend(is_set("macspoofchk").then_some("cni-bridge"));
+                wanted.extend(is_set("ipMasq").then_some(attach::MASQUERADE_TABLE));
+                wanted.extend(is_set("macspoofchk").then_some(attach::FRAMES_TABLE));
             }
-            "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push(PORTMAP),
-            "bandwidth" if has_ifb(node, &owner) && can_back(node) => wanted.push("cni-bandwidth"),
+            "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push(portmap::TABLE),
+            "bandwidth" if has_ifb(node, &owner) && can_back(node) => wanted.push(bandwidth::TABLE),
             _ => {}
         }
     }
@@ -242,19 +241,15 @@ fn has_ports(attached: &Attached, declared: &[String]) -> bool {
     let ports = asked.get("portMappings").and_then(Value::as_array);
     let addresses = attached.addresses();
     // A port of the host's address of a family that the pod has no address of is left out.
-    let is_served = |mapping: &Value| {
-        let host = json::value(mapping.as_object()?, "hostIP")?.as_str()?;
-        let host: IpAddr = host.parse().ok()?;
-        Some(addresses.iter().any(|it| it.is_ipv4() == host.is_ipv4()))
+    let is_served = |mapping: Mapping| {
+        let mut addresses = addresses.iter();
+        mapping.host == HostAddress::Any || addresses.any(|it| mapping.is_for(it.ip()))
     };
     let mut ports = ports.into_iter().flatten();
-    ports.any(|it| is_served(it).unwrap_or(true))
+    ports.any(|it| Mapping::parse(it).map_or(true, is_served))
 }
 
 const SUBJECT: &str = "firewall";
-
-/// The table of hostPorts.
-pub const PORTMAP: &str = "cni-portmap";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
-use node::{HostPort, Node, Socket};
+use nft::IpVersion;
+use node::{Node, Socket};
+use portmap::HostPort;
 
 use super::finding::Finding;
 
@@ -11,7 +13,7 @@ use super::finding::Finding;
 pub fn judge(node: &Node) -> Vec<Finding> {
     let held = node.firewall.elements.iter();
     let held: Vec<_> = held
-        .filter_map(|it| Some((it.port?, it.owner.as_str())))
+        .filter_map(|it| Some((it.port?.port, it.owner.as_str())))
         .collect();
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
@@ -37,7 +39,7 @@ fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
                 format!("{} leads to {owner} and to {holder}", one.name()),
             )
             .means("Which of them hears a client depends on the address that it asks.")
-            .mend("nft list table inet cni-portmap")
+            .mend(format!("nft list table inet {}", portmap::TABLE))
         }));
     }
     findings
@@ -78,7 +80,7 @@ fn shadowed((name, owner): (&str, &str), socket: &Socket) -> Finding {
 
 /// What is sent to the socket goes to the pod.
 fn shadows(port: &HostPort, socket: &Socket) -> bool {
-    let of_family = socket.address.is_ipv4() == port.to.0.is_ipv4();
+    let of_family = socket.address.is_ipv4() == (port.version == IpVersion::V4);
     let address = match (socket.address, port.address) {
         // It may hear IPv4 as well.
         (IpAddr::V6(Ipv6Addr::UNSPECIFIED), _) => true,
@@ -97,8 +99,8 @@ fn is_same_as(one: &HostPort, other: &HostPort) -> bool {
         (Some(address), Some(another)) => address == another,
         _ => true,
     };
-    let family = one.to.0.is_ipv4() == other.to.0.is_ipv4();
-    (one.protocol, one.port) == (other.protocol, other.port) && address && family
+    let key = |it: &HostPort| (it.version, it.protocol, it.port);
+    key(one) == key(other) && address
 }
 
 const SUBJECT: &str = "hostport";
@@ -109,17 +111,22 @@ mod tests {
     use super::super::tests::{levels, node};
     use super::*;
     use node::Held;
+    use portmap::Forward;
 
     fn held(owner: &str, address: Option<[u8; 4]>, port: u16) -> Held {
         let pod = [10, 1, 0, 2].into();
         Held {
-            table: "cni-portmap",
+            table: portmap::TABLE,
             owner: owner.to_owned(),
-            port: Some(HostPort {
-                address: address.map(Into::into),
-                protocol: 6,
-                port,
-                to: (pod, 80),
+            port: Some(Forward {
+                port: HostPort {
+                    version: IpVersion::V4,
+                    address: address.map(Into::into),
+                    protocol: 6,
+                    port,
+                },
+                pod,
+                container_port: 80,
             }),
             address: Some(pod),
         }
@@ -161,12 +168,12 @@ mod tests {
 
     #[test]
     fn listener_matters_where_it_would_hear_what_goes_to_the_pod() {
-        let of = |address: Option<&str>, pod: &str, heard: &str| {
+        let of = |address: Option<&str>, version, heard: &str| {
             let port = HostPort {
+                version,
                 address: address.map(|it| it.parse().unwrap()),
                 protocol: 6,
                 port: 8080,
-                to: (pod.parse().unwrap(), 80),
             };
             let socket = Socket {
                 protocol: 6,
@@ -176,8 +183,8 @@ mod tests {
             };
             shadows(&port, &socket)
         };
-        let (v4, v6) = ("10.1.0.2", "fd00:1::2");
-        for (address, pod, heard, expected) in [
+        let (v4, v6) = (IpVersion::V4, IpVersion::V6);
+        for (address, version, heard, expected) in [
             (None, v4, "0.0.0.0", true),
             (None, v4, "127.0.0.1", true),
             (None, v4, "192.0.2.1", true),
@@ -195,9 +202,9 @@ mod tests {
             (Some("2001:db8::1"), v6, "0.0.0.0", false),
         ] {
             assert_eq!(
-                of(address, pod, heard),
+                of(address, version, heard),
                 expected,
-                "{address:?} {pod} {heard}"
+                "{address:?} {version:?} {heard}"
             );
         }
     }
@@ -224,8 +231,9 @@ mod tests {
     fn port_of_both_families_is_counted_once() {
         let mut node = node(&[]);
         let mut other = held("a", None, 22);
-        if let Some(port) = &mut other.port {
-            port.to.0 = Ipv6Addr::LOCALHOST.into();
+        if let Some(forward) = &mut other.port {
+            forward.port.version = IpVersion::V6;
+            forward.pod = Ipv6Addr::LOCALHOST.into();
         }
         node.firewall.elements = vec![held("a", None, 22), other, held("a", None, 80)];
         let found = "ports that lead to pods: 2, each to one";

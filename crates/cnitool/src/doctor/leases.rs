@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cni::Attachment;
-use node::{Held, Lease, Node, Program};
+use node::{Held, Lease, Node, Program, lease_directories};
 use runtime::Conflist;
 use serde_json::json;
 
@@ -56,7 +56,7 @@ fn stale_leases(node: &Node) -> Vec<Finding> {
 }
 
 fn holder_of(lease: &Lease) -> String {
-    let container = lease.holder.as_ref().map(|(it, _)| it.as_str());
+    let container = lease.holder.as_ref().map(|it| it.container.as_str());
     format!("{} ({})", lease.address, container.unwrap_or_default())
 }
 
@@ -65,7 +65,7 @@ fn released(finding: Finding, node: &Node, (network, leases): (&str, &[&Lease]))
     let finding = finding.means("They are lost to pods until they are released.");
     let list = node.configuration.network(network).map(|it| &it.list);
     let finds = |list: &Conflist, lease: &&Lease| {
-        let mut directories = list.lease_directories().into_iter();
+        let mut directories = lease_directories(list).into_iter();
         directories.any(|it| lease.is_in(&it))
     };
     match list {
@@ -113,8 +113,9 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
     let Some(mend) = delete(node, owner, tables) else {
         let found = format!("elements of {owner:?}, which is no attachment, in {names}");
         let list = |table: &&str| {
-            let lists = families(table).iter();
-            let lists = lists.map(|family| format!("nft list table {family} {table}"));
+            let ours = node::tables().into_iter().map(|(_, it)| it);
+            let lists = ours.filter(|it| it.name == *table);
+            let lists = lists.map(|it| format!("nft list table {} {}", it.family.name(), it.name));
             lists.collect::<Vec<_>>()
         };
         let lists: Vec<_> = tables.iter().flat_map(list).collect();
@@ -141,7 +142,9 @@ fn delete(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Option<String> {
         quoted(&container),
         quoted(&interface)
     );
-    let plugins: BTreeSet<_> = tables.iter().map(|table| plugin_of(table)).collect();
+    let ours = node::tables().into_iter();
+    let plugins = ours.filter(|(_, table)| tables.contains(table.name));
+    let plugins: BTreeSet<_> = plugins.map(|(plugin, _)| plugin).collect();
     let commands = plugins.into_iter().map(|plugin| {
         let path = match node.configuration.programs.get(plugin) {
             Some(Program::Found { path, .. }) => quoted(&path.display()),
@@ -154,22 +157,6 @@ fn delete(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Option<String> {
         )
     });
     Some(commands.collect::<Vec<_>>().join("\n"))
-}
-
-fn plugin_of(table: &str) -> &'static str {
-    match table {
-        "cni-portmap" => "portmap",
-        "cni-bandwidth" => "bandwidth",
-        _ => "bridge",
-    }
-}
-
-fn families(table: &str) -> &'static [&'static str] {
-    match table {
-        "cni-bridge" => &["bridge"],
-        "cni-bandwidth" => &["bridge", "inet"],
-        _ => &["inet"],
-    }
 }
 
 /// A link of the host with this tag, or behind which the element's address is, in the namespace of the element.

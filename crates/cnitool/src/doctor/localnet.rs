@@ -8,7 +8,7 @@ use netns::Sysctl;
 use node::{Attached, Node, REFERENCE_PORTMAP};
 
 use super::finding::{Finding, quoted, some_of};
-use super::firewall::{PORTMAP, is_ours, tables};
+use super::firewall::{is_ours, tables};
 
 /// Of all links with `route_localnet` together, since the guards are for all.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -121,7 +121,7 @@ fn has_ports_of_reference(node: &Node) -> bool {
 }
 
 fn has_ports(node: &Node, attached: &Attached) -> bool {
-    attached.is_alive && tables(node, attached).contains(&PORTMAP)
+    attached.is_alive && tables(node, attached).contains(&portmap::TABLE)
 }
 
 fn is_everywhere(node: &Node) -> bool {

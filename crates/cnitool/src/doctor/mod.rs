@@ -109,6 +109,7 @@ mod tests {
 
     use super::finding::Level;
     use super::*;
+    use host_local::Holder;
     use node::{Attached, Configuration, File, Lease};
 
     pub fn levels(findings: &[Finding]) -> Vec<Level> {
@@ -148,7 +149,10 @@ mod tests {
         Lease {
             network: network.to_owned(),
             address: address.parse().unwrap(),
-            holder: Some((container.parse().unwrap(), Some(interface))),
+            holder: Some(Holder {
+                container: container.parse().unwrap(),
+                interface: Some(interface),
+            }),
             path: format!("/var/lib/cni/networks/{network}/{address}").into(),
             since: None,
         }

@@ -2,7 +2,7 @@
 //! that ADD reported.
 
 use netlink::Link;
-use node::{Attached, Inside, Node, Pod};
+use node::{Attached, Inside, Node, Pod, bridge_of};
 use runtime::PluginConfig;
 
 use super::finding::{Finding, quoted};
@@ -35,8 +35,8 @@ fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
 /// Without its bridge; a bridge that does not exist is reported with all its attachments.
 fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
     let network = attached.network(&node.configuration)?;
-    let plugin = network.plugins.iter().find(|it| it.bridge().is_some())?;
-    let bridge = node.link_called(plugin.bridge()?)?;
+    let plugin = network.plugins.iter().find(|it| bridge_of(it).is_some())?;
+    let bridge = node.link_called(bridge_of(plugin)?)?;
     if host_link.master == Some(bridge.index) {
         return None;
     }

@@ -2,9 +2,10 @@
 //! since the plugin says what is wrong with it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use cni::json;
+use host_local::RawRange;
 use ipnetwork::IpNetwork;
 use node::{Attached, Node, Source};
 use serde_json::{Map, Value};
@@ -39,46 +40,32 @@ impl<'a> Range<'a> {
             let ranges = ranges.iter().filter_map(Value::as_object);
             ranges.map(move |it| (it, set))
         });
-        let subnet = |keys| Some((text(keys, "subnet")?.parse().ok()?, keys));
-        let of_node = source.pod_cidrs().iter().map(|cidr| (*cidr, ipam));
+        let of_node = source.pod_cidrs().iter().map(|cidr| RawRange {
+            subnet: cidr.to_string(),
+            ..RawRange::default()
+        });
         // Each CIDR of the node is a set of its own, beside those that are numbered from 1.
         let of_node = of_node.zip((1..).map(|it| usize::MAX - it));
-        let own = subnet(ipam).map(|it| (it, 0));
-        let ranges = ranges.filter_map(|(keys, set)| Some((subnet(keys)?, set)));
+        let own = raw(ipam).map(|it| (it, 0));
+        let ranges = ranges.filter_map(|(keys, set)| Some((raw(keys)?, set)));
         let all = own.into_iter().chain(of_node).chain(ranges);
-        all.filter_map(|((subnet, keys), set)| Self::read((subnet, keys), (source, set)))
+        all.filter_map(|(raw, set)| Self::of(&raw, (source, set)))
             .collect()
     }
 
-    fn read(
-        (subnet, keys): (IpNetwork, &Map<String, Value>),
-        (source, set): (Source<'a>, usize),
-    ) -> Option<Self> {
-        let (lowest, highest) = (number(subnet.network()), number(last(subnet)));
-        let address = |key, otherwise| match text(keys, key) {
-            Some(text) => text.parse::<IpAddr>().ok(),
-            None => Some(like(subnet, otherwise)),
-        };
+    fn of(raw: &RawRange, (source, set): (Source<'a>, usize)) -> Option<Self> {
+        let read = host_local::Range::parse(raw, "").ok()?;
         let range = Self {
-            subnet,
-            first: address("rangeStart", lowest.saturating_add(1))?,
-            last: address(
-                "rangeEnd",
-                highest.saturating_sub(u128::from(subnet.is_ipv4())),
-            )?,
-            gateway: address("gateway", lowest.saturating_add(1))?,
+            subnet: read.subnet,
+            first: read.first,
+            last: read.last,
+            gateway: read.gateway,
             excluded: 0,
             set,
             source,
         };
-        let exclude = json::value(keys, "exclude").and_then(Value::as_array);
-        let exclude = exclude.into_iter().flatten().filter_map(Value::as_str);
-        let excluded = exclude.filter_map(|it| it.parse().ok());
-        let excluded = count(
-            excluded
-                .chain([range.gateway.into()])
-                .filter_map(|it| range.shared_with(it)),
-        );
+        let excluded = read.exclude.into_iter().chain([range.gateway.into()]);
+        let excluded = count(excluded.filter_map(|it| range.shared_with(it)));
         Some(Self { excluded, ..range })
     }
 
@@ -170,8 +157,9 @@ impl fmt::Display for Range<'_> {
     }
 }
 
-fn text<'a>(keys: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
-    json::value(keys, key).and_then(Value::as_str)
+fn raw(keys: &Map<String, Value>) -> Option<RawRange> {
+    let raw = json::read(&Value::Object(keys.clone()), "").ok()?;
+    Some(raw.value)
 }
 
 /// How many numbers are in these spans, each counted once.
@@ -199,13 +187,5 @@ fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(it) => u32::from(it).into(),
         IpAddr::V6(it) => it.into(),
-    }
-}
-
-/// The address with this number, of the family of `network`.
-fn like(network: IpNetwork, number: u128) -> IpAddr {
-    match network {
-        IpNetwork::V4(_) => Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX)).into(),
-        IpNetwork::V6(_) => Ipv6Addr::from(number).into(),
     }
 }

@@ -81,10 +81,10 @@ fn ends(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Ends> {
         (own.address, own.address.ip())
     };
     let ports = node.firewall.elements.iter().filter_map(|it| it.port);
-    let mut ports = ports.filter(|it| it.protocol == TCP && it.address.is_none());
-    if let Some(port) = ports.find(|it| subnet.contains(it.to.0) && it.to.0 != gateway) {
-        let pod = IpNetwork::new(port.to.0, subnet.prefix()).ok()?;
-        return Some((gateway, pod, Some((port.port, port.to.1))));
+    let mut ports = ports.filter(|it| it.port.protocol == TCP && it.port.address.is_none());
+    if let Some(port) = ports.find(|it| subnet.contains(it.pod) && it.pod != gateway) {
+        let pod = IpNetwork::new(port.pod, subnet.prefix()).ok()?;
+        return Some((gateway, pod, Some((port.port.port, port.container_port))));
     }
     let is_held = |address: IpAddr| node.leases.iter().any(|it| it.address == address);
     let is_leased = |address: IpAddr| range.is_none_or(|it| it.leases(address));

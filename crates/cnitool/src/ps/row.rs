@@ -4,11 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::time::SystemTime;
 
 use cni::{Attachment, SpecVersion};
+use host_local::Holder;
 use netlink::{Link, LinkKind};
-use node::{Attached, Held, HostPort, Lease, Node};
+use node::{Attached, Held, Lease, Node};
+use portmap::{Forward, HostAddress, Mapping, Protocol};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -150,14 +153,18 @@ impl Row {
 
     fn add_element(&mut self, element: &Held) {
         self.known_by.insert(Trace::Element);
-        self.ports.extend(element.port.as_ref().map(port_name));
+        self.ports.extend(element.port.map(port_of));
         self.addresses.extend(element.address);
     }
 
     fn add_lease(&mut self, lease: &Lease) {
         self.known_by.insert(Trace::Lease);
         self.network.get_or_insert_with(|| lease.network.clone());
-        if let Some((container, interface)) = &lease.holder {
+        if let Some(holder) = &lease.holder {
+            let Holder {
+                container,
+                interface,
+            } = holder;
             self.container.get_or_insert_with(|| container.to_string());
             if let Some(interface) = interface {
                 self.interface.get_or_insert_with(|| interface.to_string());
@@ -206,18 +213,25 @@ fn holder(node: &Node, lease: &Lease) -> String {
         Some(attached.attachment.owner())
     };
     let container = || match &lease.holder {
-        Some((container, _)) => format!("cni:{}/{container}/", lease.network),
+        Some(it) => format!("cni:{}/{}/", lease.network, it.container),
         None => lease.path.display().to_string(),
     };
     lease.owner().or_else(of_cached).unwrap_or_else(container)
 }
 
+fn port_of(forward: Forward) -> String {
+    let port = forward.port;
+    let protocol = match Protocol::of_number(port.protocol) {
+        Some(protocol) => protocol.to_string(),
+        None => port.protocol.to_string(),
+    };
+    port_name(port.address, [port.port, forward.container_port], &protocol)
+}
+
 /// `8080:80/tcp`, and before it the one address of the host that it is of.
-fn port_name(port: &HostPort) -> String {
-    let name = port.name();
-    let protocol = name.split(" port ").next().unwrap_or_default();
-    let ports = format!("{}:{}/{protocol}", port.port, port.to.1);
-    match port.address {
+fn port_name(address: Option<IpAddr>, [host, container]: [u16; 2], protocol: &str) -> String {
+    let ports = format!("{host}:{container}/{protocol}");
+    match address {
         Some(IpAddr::V6(address)) => format!("[{address}]:{ports}"),
         Some(IpAddr::V4(address)) => format!("{address}:{ports}"),
         None => ports,
@@ -236,26 +250,15 @@ fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
     asked.filter_map(|it| asked_port(&it)).collect()
 }
 
-/// As [`port_name`], of what the runtime asked for, in any case.
+/// As [`port_name`], of what the runtime asked for.
 fn asked_port(mapping: &Value) -> Option<String> {
-    let mapping = mapping.as_object()?;
-    let key = |name| cni::json::value(mapping, name);
-    let port = |name| key(name).and_then(Value::as_u64);
-    let protocol = key("protocol").and_then(Value::as_str).unwrap_or("tcp");
-    let ports = format!(
-        "{}:{}/{}",
-        port("hostPort")?,
-        port("containerPort")?,
-        protocol.to_lowercase()
-    );
-    let address: Option<IpAddr> = key("hostIP")
-        .and_then(Value::as_str)
-        .and_then(|it| it.parse().ok());
-    Some(match address.filter(|it| !it.is_unspecified()) {
-        Some(IpAddr::V6(address)) => format!("[{address}]:{ports}"),
-        Some(IpAddr::V4(address)) => format!("{address}:{ports}"),
-        None => ports,
-    })
+    let mapping = Mapping::parse(mapping).ok()?;
+    let address = match mapping.host {
+        HostAddress::One(address) => Some(address),
+        HostAddress::Any | HostAddress::AnyOf(_) => None,
+    };
+    let ports = [mapping.host_port, mapping.container_port].map(NonZeroU16::get);
+    Some(port_name(address, ports, &mapping.protocol.to_string()))
 }
 
 /// RFC 3339, in seconds.

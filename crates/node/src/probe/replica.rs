@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use attach::HOST_LINK_PREFIX;
 use ipnetwork::IpNetwork;
 use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewRoute, Request, StandIn};
 use netns::{Netns, Sysctl};
@@ -16,7 +17,8 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
         let replica = Replica::new(stage)?;
         let copied = load(rules)?;
         let links = [&stage.bridge.name, &stage.uplink.name].map(String::as_str);
-        let links = [links[0], links[1], PORT];
+        let port = port_name();
+        let links = [links[0], links[1], &port];
         let tracer = Tracer::start(&nft::Connection::open()?, &links)?;
         let scene = Scene {
             pod: &replica.pod,
@@ -73,14 +75,14 @@ impl Replica {
         let uplink = StandIn::Pair(&self.elsewhere, FAR_END);
         connection.add_stand_in(&stage.uplink, uplink)?;
         let port = Link {
-            name: PORT.to_owned(),
+            name: port_name(),
             mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
             mtu: stage.bridge.mtu,
             master: Some(stage.bridge.index),
             ..Link::default()
         };
         connection.add_stand_in(&port, StandIn::Pair(&self.pod, IN_POD))?;
-        let names = ["lo", &stage.bridge.name, &stage.uplink.name, PORT];
+        let names = ["lo", &stage.bridge.name, &stage.uplink.name, &port.name];
         let mut requests: Vec<_> = names.iter().map(|it| up(it)).collect();
         let addresses = stage.addresses.iter();
         requests.extend(addresses.map(|(link, it)| Request::add_address(*link, *it, Dad::Skip)));
@@ -160,7 +162,10 @@ fn route(destination: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Request 
     })
 }
 
-/// As `bridge` names its own.
-const PORT: &str = "veth0000000";
+/// Named as a plugin names it: rules may compare names.
+fn port_name() -> String {
+    format!("{HOST_LINK_PREFIX}0000000")
+}
+
 const IN_POD: &str = "eth0";
 const FAR_END: &str = "far";

@@ -2,13 +2,13 @@ use serde_json::json;
 
 use super::*;
 
-fn read_all(mappings: &serde_json::Value) -> Result<Vec<Mapping>, Error> {
+fn read_all(mappings: &Value) -> Result<Vec<Mapping>, Error> {
     let document = json!({"PortMappings": mappings});
     mappings_of(&document)
 }
 
-fn mappings_of(document: &serde_json::Value) -> Result<Vec<Mapping>, Error> {
-    mappings(&cni::json::read(document, "runtimeConfig")?.value)
+fn mappings_of(document: &Value) -> Result<Vec<Mapping>, Error> {
+    mappings(&json::read(document, "runtimeConfig")?.value)
 }
 
 #[test]
@@ -94,12 +94,12 @@ fn one_port_cannot_lead_to_two() {
 #[test]
 fn defaults_are_those_of_the_schema() {
     let schema = include_str!("../../../../conf-examples/conflist.schema.json");
-    let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+    let schema: Value = serde_json::from_str(schema).unwrap();
     let keys = schema["$defs"]["portmap"]["properties"]
         .as_object()
         .unwrap();
     let defaults = keys.iter().filter(|(_, it)| !it["default"].is_null());
-    let of = |mut document: serde_json::Value| {
+    let of = |mut document: Value| {
         document["name"] = "pods".into();
         let document = cni::Document::decode(document.to_string().into()).unwrap();
         let versions = cni::SpecVersion::ALL;

@@ -1,6 +1,8 @@
 //! Rows of nodes that are made up.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use nft::IpVersion;
+use portmap::HostPort;
 use runtime::Entry;
 use serde_json::json;
 
@@ -28,7 +30,10 @@ fn lease(container: Option<&str>, interface: Option<&str>) -> Lease {
     Lease {
         network: "pods".to_owned(),
         address: [10, 1, 0, 2].into(),
-        holder: container.map(|it| (it.parse().unwrap(), interface)),
+        holder: container.map(|it| Holder {
+            container: it.parse().unwrap(),
+            interface,
+        }),
         path: "/var/lib/cni/networks/pods/10.1.0.2".into(),
         since: Some(SystemTime::UNIX_EPOCH),
     }
@@ -104,18 +109,22 @@ fn ports_that_no_plugin_is_told_of_are_not_the_attachments() {
 fn ports_are_told_once_however_they_were_asked_for() {
     let asked = asked_of(&json!({"type": "portmap", "capabilities": {"portMappings": true}}));
     let pod = IpAddr::from([10, 1, 0, 2]);
-    let port = HostPort {
-        address: None,
-        protocol: 6,
-        port: 8080,
-        to: (pod, 80),
+    let port = Forward {
+        port: HostPort {
+            version: IpVersion::V4,
+            address: None,
+            protocol: 6,
+            port: 8080,
+        },
+        pod,
+        container_port: 80,
     };
     let mut node = Node {
         attached: vec![cached("a", &asked)],
         ..Node::default()
     };
     node.firewall.elements = vec![Held {
-        table: "cni-portmap",
+        table: portmap::TABLE,
         owner: "cni:pods/a/eth0".to_owned(),
         port: Some(port),
         address: Some(pod),

@@ -1,0 +1,29 @@
+//! Values of plugins' keys, with the defaults of the plugins.
+
+use std::path::PathBuf;
+
+use cni::json;
+use runtime::{Conflist, PluginConfig};
+use serde_json::Value;
+
+/// Returns the bridge of a plugin `bridge`; `None` for other plugins.
+pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
+    let named = json::value(&plugin.config, "bridge").and_then(Value::as_str);
+    let named = named.filter(|it| !it.is_empty());
+    (plugin.program == "bridge").then(|| named.unwrap_or(bridge::DEFAULT_BRIDGE))
+}
+
+/// Returns the directories in which host-local keeps leases of the network's plugins.
+pub fn lease_directories(network: &Conflist) -> Vec<PathBuf> {
+    let plugins = network.plugins.iter();
+    let leasing = plugins.filter(|it| it.ipam_type() == Some("host-local"));
+    let default = || host_local::DEFAULT_DATA_DIR.into();
+    let directories = leasing.map(|it| data_dir(it).unwrap_or_else(default));
+    directories.collect()
+}
+
+/// Returns the `dataDir` of a plugin's `ipam` section.
+pub(crate) fn data_dir(plugin: &PluginConfig) -> Option<PathBuf> {
+    let named = json::value(plugin.ipam()?, "dataDir").and_then(Value::as_str);
+    named.filter(|it| !it.is_empty()).map(PathBuf::from)
+}
