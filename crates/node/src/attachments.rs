@@ -1,4 +1,4 @@
-//! Who is attached: what runtimes remember, and who holds leases.
+//! Attachments in the cache of runtimes, and leases.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,43 +16,36 @@ use serde_json::Value;
 use super::configuration::Configuration;
 use super::keys;
 
-/// An attachment as a runtime remembers it.
+/// An attachment in the cache of a runtime.
 #[derive(Debug)]
 pub struct Attached {
     /// Network, container and interface.
     pub attachment: Attachment,
-    /// All that is remembered.
+    /// The cached entry.
     pub entry: Entry,
-    /// Its sandbox exists, or that cannot be told.
+    /// The sandbox exists, or its state is unknown.
     pub is_alive: bool,
-    /// When it was remembered.
+    /// Time of the entry.
     pub since: Option<SystemTime>,
 }
 
-/// An address that is held.
+/// A leased address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The network: the name of the directory that it lies in.
+    /// The network: the name of the file's directory.
     pub network: String,
-    /// The address: the name of its file.
+    /// The address: the name of the file.
     pub address: IpAddr,
-    /// The holder; `None` where no DEL could match.
+    /// The holder; `None` if no DEL can match it.
     pub holder: Option<Holder>,
     /// The file.
     pub path: PathBuf,
-    /// When it was written.
+    /// Time of the last change.
     pub since: Option<SystemTime>,
 }
 
-/// A directory of leases of a network.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// `dataDir`
-    pub directory: PathBuf,
-}
-
 impl Attached {
-    /// The addresses that its ADD reported.
+    /// Returns the addresses that ADD reported.
     pub fn addresses(&self) -> Vec<IpNetwork> {
         let result = self.entry.result(SpecVersion::CURRENT).ok().flatten();
         let result = result.unwrap_or_default();
@@ -64,7 +57,7 @@ impl Attached {
         texts.filter_map(|it| it.parse().ok()).collect()
     }
 
-    /// The names of the links on the host that its ADD reported.
+    /// Returns the names of the host links that ADD reported.
     pub fn host_links(&self) -> Vec<String> {
         let result = self.entry.result(SpecVersion::CURRENT).ok().flatten();
         let result = result.unwrap_or_default();
@@ -77,7 +70,7 @@ impl Attached {
         of_host.filter_map(|it| text(it, "name")).collect()
     }
 
-    /// The gateway of the default route of this family that its ADD reported.
+    /// Returns the gateway of the default route of this family that ADD reported.
     pub fn default_gateway(&self, is_ipv4: bool) -> Option<IpAddr> {
         let result = self.entry.result(SpecVersion::CURRENT).ok().flatten()?;
         let of_family = |text: &str| {
@@ -102,7 +95,7 @@ impl Attached {
         text(route, "gw").or_else(of_address)
     }
 
-    /// The list that its ADD went by; where that is not told, the one of its network now.
+    /// Returns the configuration list of its ADD, or the current list of its network if the entry has none.
     pub fn network(&self, configuration: &Configuration) -> Option<Conflist> {
         let now = || configuration.network(self.attachment.network.as_str());
         let then = self.entry.network(&configuration.directory).ok().flatten();
@@ -111,8 +104,8 @@ impl Attached {
 }
 
 impl Lease {
-    /// Its holder, whose interface is eth0 where an old version of host-local wrote none; `None` where the lease
-    /// names no holder.
+    /// Returns the holder, or `None` for a lease without holder. The interface is eth0 if an old version of host-local
+    /// wrote none.
     pub fn attachment(&self) -> Option<Attachment> {
         let Holder {
             container,
@@ -125,18 +118,18 @@ impl Lease {
         })
     }
 
-    /// The tag of its holder, as our links and elements bear it; `None` where that is not told.
+    /// Returns the tag that links and elements of the holder have; `None` if the lease names no interface.
     pub fn owner(&self) -> Option<String> {
         self.holder.as_ref()?.interface.as_ref()?;
         Some(self.attachment()?.owner())
     }
 
-    /// It lies where host-local keeps leases whose `dataDir` is this.
+    /// Returns whether the lease is below this `dataDir`.
     pub fn is_in(&self, data_dir: &Path) -> bool {
         self.path.parent().and_then(Path::parent) == Some(data_dir)
     }
 
-    /// It is `attachment`'s.
+    /// Returns whether `attachment` is the holder.
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         self.network == attachment.network.as_str()
             && self.holder.as_ref().is_some_and(|holder| {
@@ -149,7 +142,7 @@ impl Lease {
 
 pub(super) fn attached(directories: &Directories) -> anyhow::Result<Vec<Attached>> {
     let cache = Cache::new(&directories.cache);
-    // Files that are no entries are told by `reload`, to which they matter.
+    // `cnitool reload` reports invalid files.
     let entries = cache.entries()?.into_iter().filter_map(Result::ok);
     let attached = entries.map(|(attachment, entry)| Attached {
         is_alive: may_exist(entry.netns()),
@@ -160,21 +153,21 @@ pub(super) fn attached(directories: &Directories) -> anyhow::Result<Vec<Attached
     Ok(attached.collect())
 }
 
-/// The directories in which host-local keeps leases: of every network, and the default one.
-pub fn places(configuration: &Configuration) -> BTreeSet<Place> {
+/// Returns the directories in which host-local keeps leases: those of all networks, and the default.
+pub fn data_directories(configuration: &Configuration) -> BTreeSet<PathBuf> {
     let configured = configuration.sources();
     let configured = configured.filter_map(|source| keys::data_dir(source.plugin));
     let all = configured.chain([PathBuf::from(DEFAULT_DATA_DIR)]);
-    all.map(|directory| Place { directory }).collect()
+    all.collect()
 }
 
-/// All leases below these directories.
+/// Returns all leases below these directories.
 ///
 /// # Errors
 /// A directory cannot be read.
-pub fn leases(places: &BTreeSet<Place>) -> anyhow::Result<Vec<Lease>> {
+pub fn leases(directories: &BTreeSet<PathBuf>) -> anyhow::Result<Vec<Lease>> {
     let mut leases = Vec::new();
-    for Place { directory } in places {
+    for directory in directories {
         for network in entries(directory)? {
             if network.is_dir() && name(&network).is_some_and(|it| !it.starts_with('.')) {
                 leases.extend(entries(&network)?.iter().filter_map(|it| lease(it)));
@@ -201,7 +194,7 @@ fn lease(path: &Path) -> Option<Lease> {
     })
 }
 
-/// What is in `directory`, by name; nothing where it is not there.
+/// Returns the paths in `directory`, sorted by name; none if it does not exist.
 fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let reading = || format!("read {}", directory.display());
     if !directory.is_dir() {
@@ -223,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_are_read_and_what_else_lies_there_is_not() {
+    fn only_leases_are_read_from_a_directory() {
         let directory = tempfile::tempdir().unwrap();
         let pods = directory.path().join("pods");
         fs::create_dir_all(directory.path().join(".host-local/pods")).unwrap();

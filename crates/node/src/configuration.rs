@@ -1,4 +1,4 @@
-//! The directory of networks, and the plugins that they name.
+//! Network configurations, and the plugins that they name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,72 +13,72 @@ use serde_json::{Map, Value};
 use super::keys::bridge_of;
 use super::pod_cidrs;
 
-/// What is configured.
+/// The configured networks and their plugins.
 #[derive(Debug, Default)]
 pub struct Configuration {
     /// `NETCONFPATH`
     pub directory: PathBuf,
-    /// `CNI_PATH`, as it was written.
+    /// `CNI_PATH` as the caller wrote it.
     pub path: String,
-    /// In the order in which runtimes go through them: by name.
+    /// Configuration files in the order in which runtimes read them: by name.
     pub files: Vec<File>,
-    /// Every plugin that a network names.
+    /// All plugins that networks name.
     pub programs: BTreeMap<String, Program>,
 }
 
-/// A file that runtimes take for a network.
+/// A configuration file.
 #[derive(Debug)]
 pub struct File {
-    /// Its name, without the directory.
+    /// The name, without the directory.
     pub name: String,
-    /// What it says, or why that makes no sense.
+    /// The network, or why the file is invalid.
     pub network: Result<Network, String>,
 }
 
-/// A network that makes sense.
+/// A valid network.
 #[derive(Debug)]
 pub struct Network {
-    /// What the plugins are told.
+    /// The parsed list.
     pub list: Conflist,
-    /// The document as it was written.
+    /// The document before parsing.
     pub document: Value,
-    /// The file.
+    /// The path.
     pub text: String,
-    /// The node's pod CIDRs by the files that its plugins read them from (`podCidrFile`).
+    /// The node's pod CIDRs by `podCidrFile`.
     pub pod_cidrs: BTreeMap<PathBuf, Vec<IpNetwork>>,
 }
 
-/// Where a plugin is.
+/// State of a plugin executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// It can be run.
+    /// It answers VERSION.
     Found {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// The versions of the specification that it says that it knows.
+        /// The versions of the specification that it reports.
         versions: Option<Vec<String>>,
-        /// It says which verbs it knows, as those of this suite do and no others.
+        /// It reports its verbs, which only plugins of this suite do.
         is_ours: bool,
     },
-    /// It exists, and its mode lets no user run it.
+    /// It exists without an execute permission.
     NotExecutable(PathBuf),
-    /// It exists on a file system that is mounted `noexec`.
+    /// It is on a file system with the mount option `noexec`.
     NotExecutableMount(PathBuf),
-    /// It does not answer VERSION, not even by an error.
+    /// It answers VERSION neither by a result nor by an error.
     Broken {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// What it does instead.
+        /// The reason.
         reason: String,
     },
-    /// It is not there.
+    /// It does not exist.
     Missing,
 }
 
-/// A plugin of a network, with where it stands.
+/// A plugin with its network and file.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// The file.
+    /// The path.
     pub file: &'a File,
     /// The network.
     pub network: &'a Network,
@@ -111,7 +111,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Looks for the plugins, and asks each for its versions.
+    /// Finds the plugins, and asks each for its versions.
     pub(super) fn find_programs(&mut self, directories: &Directories) {
         let names: BTreeSet<_> = self.sources().flat_map(Source::programs).collect();
         let programs = names
@@ -120,13 +120,13 @@ impl Configuration {
         self.programs = programs.collect();
     }
 
-    /// The plugin of this name is one of this suite.
+    /// Returns whether the plugin with this name is one of this suite.
     pub fn has_ours(&self, name: &str) -> bool {
         let program = self.programs.get(name);
         matches!(program, Some(Program::Found { is_ours: true, .. }))
     }
 
-    /// Every plugin of every network that makes sense.
+    /// Returns all plugins of all valid networks.
     pub fn sources(&self) -> impl Iterator<Item = Source<'_>> {
         let networks = self.files.iter().filter_map(|file| {
             let network = file.network.as_ref().ok()?;
@@ -142,28 +142,28 @@ impl Configuration {
         })
     }
 
-    /// The file that runtimes take, if none before it stops them: the first by name.
+    /// Returns the file that runtimes use: the first by name, if it is valid.
     pub fn chosen(&self) -> Option<&File> {
         self.files.first().filter(|file| file.network.is_ok())
     }
 
-    /// `source` stands in the file that runtimes take.
+    /// Returns whether `source` is in the file that runtimes use.
     pub fn is_chosen(&self, source: Source<'_>) -> bool {
         self.chosen().is_some_and(|it| it.name == source.file.name)
     }
 
-    /// The network of this name.
+    /// Returns the network with this name.
     pub fn network(&self, name: &str) -> Option<&Network> {
         let mut sources = self.sources().map(|it| it.network);
         sources.find(|it| it.list.name.as_str() == name)
     }
 
-    /// The bridges that networks attach to, each once.
+    /// Returns the bridges of all networks, each once.
     pub fn bridges(&self) -> BTreeSet<&str> {
         self.sources().filter_map(Source::bridge).collect()
     }
 
-    /// Where the file lies.
+    /// Returns the path of the file.
     pub fn place(&self, file: &File) -> String {
         self.directory.join(&file.name).display().to_string()
     }
@@ -188,12 +188,12 @@ impl File {
             }
             Err(error) => Self {
                 name: name.into_owned(),
-                network: Err(super::words(error)),
+                network: Err(super::message(error)),
             },
         }
     }
 
-    /// The file called `name` with this content.
+    /// Parses a file from its name and content.
     pub fn parse(name: &str, bytes: &[u8]) -> Self {
         let parse = || {
             let document = serde_json::from_slice(bytes)?;
@@ -209,11 +209,11 @@ impl File {
         let network: anyhow::Result<Network> = parse();
         Self {
             name: name.to_owned(),
-            network: network.map_err(super::words),
+            network: network.map_err(super::message),
         }
     }
 
-    /// What its name says that it holds.
+    /// Returns whether the name has the extension of a list.
     pub fn is_list(&self) -> bool {
         Path::new(&self.name)
             .extension()
@@ -222,49 +222,49 @@ impl File {
 }
 
 impl<'a> Source<'a> {
-    /// The value of a key of the plugin, in any case.
+    /// Returns the value of a key of the plugin, in any case.
     pub fn key(self, name: &str) -> Option<&'a Value> {
         json::value(&self.plugin.config, name)
     }
 
-    /// A key that is set to true.
+    /// Returns whether the value of a key is `true`.
     pub fn is_set(self, name: &str) -> bool {
         self.key(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The `ipam` section.
+    /// Returns the `ipam` section.
     pub fn ipam(self) -> Option<&'a Map<String, Value>> {
         self.plugin.ipam()
     }
 
-    /// The plugin that leases addresses.
+    /// Returns the IPAM plugin.
     pub fn ipam_type(self) -> Option<&'a str> {
         self.plugin.ipam_type()
     }
 
-    /// The node's pod CIDRs, where its addresses are from these.
+    /// Returns the node's pod CIDRs if the plugin leases from them.
     pub fn pod_cidrs(self) -> &'a [IpNetwork] {
         let file = self.plugin.ipam().and_then(pod_cidrs::file_of);
         let cidrs = file.and_then(|it| self.network.pod_cidrs.get(it));
         cidrs.map_or(&[], Vec::as_slice)
     }
 
-    /// It and the plugin that it runs.
+    /// Returns the plugin and its IPAM plugin.
     pub fn programs(self) -> Vec<&'a str> {
         self.plugin.programs().collect()
     }
 
-    /// The bridge that it attaches to, where that is what it does.
+    /// Returns the bridge of a plugin `bridge`.
     pub fn bridge(self) -> Option<&'a str> {
         bridge_of(self.plugin)
     }
 
-    /// The node is the gateway of its pods.
+    /// Returns whether the node is the gateway of the pods.
     pub fn is_gateway(self) -> bool {
         self.is_set("isGateway") || self.is_set("isDefaultGateway")
     }
 
-    /// The network's name.
+    /// Returns the network's name.
     pub fn name(self) -> &'a str {
         self.network.list.name.as_str()
     }

@@ -1,28 +1,26 @@
-//! The file systems on which leases lie.
+//! File systems with leases.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-use super::attachments::Place;
-
-/// What is left of a file system.
+/// Free space of a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// A directory on it.
+    /// A directory on the file system.
     pub directory: PathBuf,
-    /// Room for files, in bytes, of how many.
+    /// Free and total space, in bytes.
     pub bytes: (u64, u64),
-    /// Files that can be made, of how many; of 0 where there is no limit.
+    /// Free and total inodes; a total of 0 means no limit.
     pub files: (u64, u64),
-    /// Nothing can be written.
+    /// The file system is mounted read-only.
     pub is_read_only: bool,
 }
 
-/// Of the directories that are there, or of those that they would be made in.
-pub(super) fn disks(places: &BTreeSet<Place>) -> Vec<Disk> {
-    let disks = places.iter().filter_map(|Place { directory }| {
+/// Returns the file systems of the directories, or of their closest existing parents.
+pub(super) fn disks(directories: &BTreeSet<PathBuf>) -> Vec<Disk> {
+    let disks = directories.iter().filter_map(|directory| {
         let directory = directory.ancestors().find(|it| it.is_dir())?;
         let found = statvfs(directory).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());

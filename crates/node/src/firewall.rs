@@ -1,4 +1,4 @@
-//! `nf_tables`: what is ours, and what others do to packets that the host forwards.
+//! Elements of this suite in `nf_tables`, and chains of other programs.
 
 use std::fs;
 use std::net::IpAddr;
@@ -6,40 +6,40 @@ use std::net::IpAddr;
 use nft::{Connection, Element, Family, HeldChain, Table, Value};
 use portmap::Forward;
 
-/// What was read of it.
+/// State of `nf_tables`.
 #[derive(Debug, Default)]
 pub struct Firewall {
-    /// Elements of our tables.
+    /// Elements of this suite's tables.
     pub elements: Vec<Held>,
-    /// Chains of whomever, by which their makers are known.
+    /// Chains of all programs; their names identify the programs.
     pub chains: Vec<HeldChain>,
-    /// Comments of rules that newer versions of the reference have in tables of their own.
-    pub remarks: Vec<Remark>,
-    /// The families whose tables of iptables are not in `nf_tables`: `ip` and `ip6`.
+    /// Comments of the rules in the tables of newer versions of the reference.
+    pub rule_comments: Vec<RuleComment>,
+    /// Families with tables of legacy iptables: `ip`, `ip6`.
     pub legacy: Vec<String>,
     /// portmap's rules keep neighbours off 127.0.0.0/8.
     pub guards_localnet: bool,
 }
 
-/// The comment of a rule of the reference's.
+/// The comment of a rule of the reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
-    /// The table that it is in.
+pub struct RuleComment {
+    /// The table.
     pub table: String,
-    /// What it says.
+    /// The comment.
     pub comment: String,
 }
 
-/// An element of ours.
+/// An element in a table of this suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The table that it is in.
+    /// The table.
     pub table: &'static str,
-    /// Whose it is.
+    /// The tag of the attachment.
     pub owner: String,
-    /// The port of the host that it leads from, where it is of such a set.
+    /// The forward of an element that forwards a host port.
     pub port: Option<Forward>,
-    /// The container's address, where it tells of one.
+    /// The container's address, if the element has one.
     pub address: Option<IpAddr>,
 }
 
@@ -48,7 +48,7 @@ impl Firewall {
         let connection = Connection::open()?;
         let chains = connection.chains(&[Family::Inet, Family::Ipv4, Family::Ipv6])?;
         let mut elements = Vec::new();
-        let remarks = remarks(&connection, &chains)?;
+        let rule_comments = rule_comments(&connection, &chains)?;
         for (_, table) in tables() {
             let read = connection.elements(&table)?;
             elements.extend(read.iter().map(|it| Held::of(&table, it)));
@@ -61,19 +61,19 @@ impl Firewall {
         let legacy = ["ip", "ip6"].iter().filter(|it| has_legacy(it));
         Ok(Self {
             elements,
-            remarks,
+            rule_comments,
             chains,
             legacy: legacy.map(|it| (*it).to_owned()).collect(),
             guards_localnet,
         })
     }
 
-    /// Somebody has a table of this name.
+    /// Returns whether a table with this name has a chain.
     pub fn has_table(&self, name: &str) -> bool {
         self.chains.iter().any(|it| it.table == name)
     }
 
-    /// Somebody has a chain of this name.
+    /// Returns whether a chain has this name.
     pub fn has_chain(&self, name: &str) -> bool {
         self.chains.iter().any(|it| it.name == name)
     }
@@ -92,7 +92,8 @@ impl Held {
     }
 }
 
-/// The last address of the key, which is the container's: of pairs it is the second part. An address with a port is the host's.
+/// Returns the last address of the key, which is the container's: pairs have it in second place. An address with a port
+/// is the host's.
 fn pod(table: &Table, element: &Element) -> Option<IpAddr> {
     let set = table.sets.iter().find(|it| it.name == element.set)?;
     let key = element.key(set);
@@ -105,24 +106,27 @@ fn pod(table: &Table, element: &Element) -> Option<IpAddr> {
     })
 }
 
-fn remarks(connection: &Connection, chains: &[HeldChain]) -> Result<Vec<Remark>, nft::Error> {
+fn rule_comments(
+    connection: &Connection,
+    chains: &[HeldChain],
+) -> Result<Vec<RuleComment>, nft::Error> {
     let names = [REFERENCE_PORTMAP, REFERENCE_MASQUERADE];
     let of_reference = |it: &&HeldChain| names.contains(&it.table.as_str());
     let tables = chains.iter().filter(of_reference);
     let mut tables: Vec<_> = tables.map(|it| (it.family, &it.table)).collect();
     tables.dedup();
-    let mut remarks = Vec::new();
+    let mut rule_comments = Vec::new();
     for (family, table) in tables {
         let comments = connection.comments(family, table)?;
-        remarks.extend(comments.into_iter().map(|comment| Remark {
+        rule_comments.extend(comments.into_iter().map(|comment| RuleComment {
             table: table.clone(),
             comment,
         }));
     }
-    Ok(remarks)
+    Ok(rule_comments)
 }
 
-/// Both rules of portmap's chain are there: to and from 127.0.0.0/8.
+/// Returns whether portmap's chain has both rules: to and from 127.0.0.0/8.
 fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
     let (family, table) = (Family::Inet, portmap::TABLE);
     let is_guard = |it: &HeldChain| {
@@ -138,13 +142,13 @@ fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool
     Ok(rules.count() >= 2)
 }
 
-/// A table that newer versions of the reference make for portmap.
+/// The table of portmap in newer versions of the reference.
 pub const REFERENCE_PORTMAP: &str = "cni_hostport";
 
-/// A table that they make for masquerading.
+/// The table for masquerading in newer versions of the reference.
 pub const REFERENCE_MASQUERADE: &str = "cni_plugins_masquerade";
 
-/// The tables of this suite, each with the plugin whose attachments have elements in it.
+/// Returns the tables of this suite, each with the plugin whose attachments have elements in it.
 pub fn tables() -> Vec<(&'static str, Table)> {
     let bridge = attach::tables().map(|it| ("bridge", it)).into_iter();
     let portmap = portmap::tables().map(|it| ("portmap", it));
@@ -157,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn element_tells_its_port_and_whom_it_leads_to() {
+    fn element_has_the_port_and_the_address_of_the_container() {
         let pod = IpAddr::from([10, 1, 0, 2]);
         let [table] = portmap::tables();
         let key = [Value::Protocol(6), Value::Port(8080)];

@@ -1,8 +1,8 @@
 //! Links of the host that lead to sandboxes: the kernel's own proof that an attachment lives.
 //!
-//! A veth ends with the namespace of its peer, so the host's end is a witness that needs neither a runtime's cache
-//! nor a path of the sandbox. The kernel lists the addresses behind it by the number of the namespace, also for a
-//! process that sees no file of that namespace.
+//! The kernel deletes a veth with the namespace of its peer. So the host's end proves that the sandbox exists, without
+//! a runtime's cache and without a path of the sandbox. The kernel lists the addresses behind it by the number of the
+//! namespace, also for a process that sees no file of that namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use cni::Attachment;
 use netlink::{Address, Connection, Link, LinkKind};
 
-/// The host's ends of all pairs that lead elsewhere, or have an owner.
+/// Host ends of pairs that lead to another namespace or have an owner.
 #[derive(Debug, Default)]
 pub struct HostLinks {
     links: Vec<HostLink>,
@@ -19,18 +19,18 @@ pub struct HostLinks {
 /// The host's end of a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLink {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Index of the bridge that it is a port of.
+    /// Index of its bridge.
     pub master: Option<u32>,
-    /// The tag of its attachment, where this suite made it.
+    /// The tag of the attachment, if this suite created the link.
     pub owner: Option<String>,
-    /// Addresses in the sandbox, without those of `lo` and link-local ones; `None`: the kernel does not list them.
+    /// Addresses in the sandbox, without those of `lo` and link-local ones; `None` if the kernel does not list them.
     pub addresses: Option<BTreeSet<IpAddr>>,
 }
 
 impl HostLinks {
-    /// Those among `links`, with the addresses behind them.
+    /// Reads the host ends among `links`, with the addresses behind them.
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
         let mut behind = BTreeMap::new();
         let mut addresses_in = |namespace| {
@@ -41,7 +41,7 @@ impl HostLinks {
         let links = pairs.filter_map(|link| {
             let owner = link.alias.clone().filter(|it| Attachment::is_owner(it));
             let addresses = match link.peer_namespace {
-                // The tag says enough.
+                // The tag identifies the attachment, so no address is needed.
                 _ if owner.is_some() => Some(BTreeSet::new()),
                 Some(namespace) => match addresses_in(namespace) {
                     Behind::Addresses(addresses) => Some(addresses),
@@ -62,13 +62,13 @@ impl HostLinks {
         }
     }
 
-    /// The link whose owner is `is_owner`.
+    /// Returns a link whose owner satisfies `is_owner`.
     pub fn of_owner(&self, is_owner: impl Fn(&str) -> bool) -> Option<&HostLink> {
         let mut links = self.links.iter();
         links.find(|it| it.owner.as_deref().is_some_and(&is_owner))
     }
 
-    /// The link without owner behind which this address is.
+    /// Returns the link without owner that has this address behind it.
     pub fn of_address(&self, address: IpAddr) -> Option<&HostLink> {
         let has = |it: &&HostLink| {
             let addresses = it.addresses.as_ref();
@@ -77,23 +77,23 @@ impl HostLinks {
         self.links.iter().find(has)
     }
 
-    /// The owners of all links that have one.
+    /// Returns the owners of all links that have one.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         self.links.iter().filter_map(|it| it.owner.as_deref())
     }
 
-    /// The addresses behind links without owner.
+    /// Returns the addresses behind links without owner.
     pub fn untagged_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let links = self.links.iter().filter(|it| it.owner.is_none());
         links.filter_map(|it| it.addresses.clone()).flatten()
     }
 
-    /// A link into whose sandbox this process may not look.
+    /// Returns a link whose sandbox the kernel does not show to this process.
     pub fn hidden(&self) -> Option<&HostLink> {
         self.links.iter().find(|it| it.addresses.is_none())
     }
 
-    /// Links without owner behind which no address is seen: the sandbox of one of them may be anybody's.
+    /// Returns links without owner and without visible address: the sandbox can belong to any attachment.
     pub fn unexplained(&self) -> impl Iterator<Item = &HostLink> {
         let links = self.links.iter().filter(|it| it.owner.is_none());
         links.filter(|it| it.addresses.as_ref().is_none_or(BTreeSet::is_empty))
@@ -108,13 +108,13 @@ impl FromIterator<HostLink> for HostLinks {
     }
 }
 
-/// What the kernel shows of a namespace.
+/// The kernel's answer for a namespace.
 #[derive(Debug, Clone)]
 enum Behind {
     Addresses(BTreeSet<IpAddr>),
-    /// This process may not look into it.
+    /// The kernel does not show it to this process.
     Hidden,
-    /// It ends at this moment, and with it the link.
+    /// The kernel is deleting it, and the link with it.
     Ended,
 }
 

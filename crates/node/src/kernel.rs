@@ -1,4 +1,4 @@
-//! What the kernel lacks, found by trying, in a namespace that is made for it and ends with it.
+//! Missing kernel features, found by trials in a temporary network namespace.
 
 use std::net::Ipv4Addr;
 
@@ -10,27 +10,27 @@ use nft::{
     TargetType, Type,
 };
 
-/// Something that the kernel cannot do.
+/// A missing kernel feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
-    /// What it cannot do, in the kernel's words.
+    /// The kernel's error.
     pub reason: String,
-    /// Who needs it.
+    /// The plugin and keys that need the feature.
     pub need: Need,
-    /// What comes of it.
+    /// The effect on plugins.
     pub consequence: Consequence,
 }
 
-/// What a plugin does without it.
+/// Effect of a missing feature on plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consequence {
     /// Every ADD fails.
     AddFails,
-    /// Limits of what pods send are those of tc alone.
+    /// Only tc limits what pods send.
     LimitsEvadable,
 }
 
-/// A plugin, and the keys of which one has to be set for it to need something; none: always.
+/// A plugin, and the keys of which any one causes the need; without keys the plugin always needs the feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// The plugin.
@@ -39,10 +39,10 @@ pub struct Need {
     pub keys: &'static [&'static str],
 }
 
-/// Everything that it cannot do.
+/// Returns all missing features.
 ///
 /// # Errors
-/// No namespace can be made, or no socket be opened in it.
+/// The kernel refuses the namespace, or a socket in it.
 pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
     Netns::run_in_new(|| {
         let mut lacks = links()?;
@@ -52,7 +52,7 @@ pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
     })?
 }
 
-/// Bridges, pairs and VLANs.
+/// Tries bridges, pairs and VLANs.
 fn links() -> anyhow::Result<Vec<Lack>> {
     let connection = netlink::Connection::open()?;
     let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
@@ -93,7 +93,7 @@ fn limits() -> anyhow::Result<Vec<Lack>> {
     Ok(lacks.collect())
 }
 
-/// What the plugins' tables are made of, each by itself.
+/// Tries the parts of the plugins' tables, each on its own.
 fn tables() -> anyhow::Result<Vec<Lack>> {
     let connection = nft::Connection::open()?;
     let frames = Rule::new("").when_in(&[Field::InputName, Field::EtherSource], SET);
@@ -119,7 +119,7 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
     Ok(lacks.chain(backstops(&connection)).collect())
 }
 
-/// As `bandwidth` has them, for ports of bridges and for other links.
+/// Tries the tables of `bandwidth`, for ports of bridges and for other links.
 fn backstops(connection: &nft::Connection) -> Option<Lack> {
     let limited = || Rule::new("").when_in(&[Field::InputName], SET).drop();
     let tried = [Family::Bridge, Family::Inet].map(|family| {
@@ -143,7 +143,7 @@ fn backstops(connection: &nft::Connection) -> Option<Lack> {
     })
 }
 
-/// A table with one rule, and a set and a map that it may look at.
+/// Returns a table with one rule, and with a set and a map for look-ups.
 fn table((family, hook): (Family, Hook), (rule, key): (Rule, [Type; 2])) -> Table {
     let kind = match family {
         Family::Bridge => ChainKind::Filter,
@@ -177,7 +177,7 @@ fn chain((kind, hook): (ChainKind, Hook), rule: Rule) -> Chain {
 
 fn lack(error: impl Into<anyhow::Error>, need: Need) -> Lack {
     Lack {
-        reason: super::words(error),
+        reason: super::message(error),
         need,
         consequence: Consequence::AddFails,
     }
@@ -198,10 +198,10 @@ const SUBNETS: Need = of("bandwidth", &["shapedSubnets", "unshapedSubnets"]);
 /// In bytes.
 const MTU: u32 = 1500;
 
-/// A name in a namespace of its own.
+/// The name is free in the temporary namespace.
 const BRIDGE: &str = "trial";
 
-/// And its chain.
+/// Name of the table and of its chain.
 const TABLE: &str = "try";
 const SET: &str = "set";
 const MAP: &str = "map";

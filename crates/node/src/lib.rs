@@ -1,6 +1,6 @@
-//! A node as it is, read from the kernel and the disk and judged by nobody.
+//! Reads the state of a node once, from the kernel and the disk, and judges nothing.
 //!
-//! What cannot be read is noted, and stays empty: a node that is broken is looked at all the same.
+//! A part that cannot be read stays empty and is listed in [`Node::unread`], so a broken node is read as well.
 
 mod attachments;
 mod configuration;
@@ -24,10 +24,12 @@ use std::fmt::Display;
 use netlink::{Address, DiscardingRoute, Link, LinkKind, Route};
 use runtime::Directories;
 
-pub use self::attachments::{Attached, Lease, Place, leases, places};
+pub use self::attachments::{Attached, Lease, data_directories, leases};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
 pub use self::disk::Disk;
-pub use self::firewall::{Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, Remark, tables};
+pub use self::firewall::{
+    Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, RuleComment, tables,
+};
 pub use self::host_links::{HostLink, HostLinks};
 pub use self::kernel::{Consequence, Lack, Need};
 pub use self::keys::{bridge_of, lease_directories};
@@ -40,14 +42,14 @@ pub use self::programs::Refusal;
 pub use self::sockets::Socket;
 pub use self::sysctls::Sysctls;
 
-/// What was read.
+/// The state of a node.
 #[derive(Debug, Default)]
 pub struct Node {
     /// Networks and the plugins that they name.
     pub configuration: Configuration,
     /// As `ip link show`.
     pub links: Vec<Link>,
-    /// Those of them that lead to sandboxes.
+    /// Host ends of pairs whose other ends are in sandboxes.
     pub host_links: HostLinks,
     /// As `ip address show`.
     pub addresses: Vec<Address>,
@@ -57,40 +59,40 @@ pub struct Node {
     pub discarding_routes: Vec<DiscardingRoute>,
     /// Live attachments whose host links exist, with what is inside their sandboxes.
     pub pods: Vec<Pod>,
-    /// What leaves by a link of this name is limited to so many bits a second.
+    /// Rate limit of what a link sends, by the name of the link, in bit/s.
     pub limits: BTreeMap<String, u64>,
-    /// What the kernel cannot do of all that plugins may need.
+    /// Kernel features that plugins may need and the kernel lacks.
     pub lacks: Vec<Lack>,
-    /// Parameters of the kernel.
+    /// Kernel parameters.
     pub sysctls: Sysctls,
-    /// Who else looks after links.
+    /// Network managers besides the plugins.
     pub managers: Managers,
-    /// What processes of the node listen on.
+    /// Ports that processes of the node listen on.
     pub sockets: Vec<Socket>,
-    /// What plugins say when they are asked for STATUS, unless that is nothing.
+    /// Errors that plugins returned for STATUS.
     pub refusals: Vec<Refusal>,
-    /// The file systems on which leases lie.
+    /// File systems with leases.
     pub disks: Vec<Disk>,
-    /// What `nf_tables` has of ours, and what of others stands in the way.
+    /// Elements of this suite in `nf_tables`, and chains of other programs.
     pub firewall: Firewall,
-    /// What guards 127.0.0.0/8 beside it.
+    /// Protection of 127.0.0.0/8 outside of `nf_tables`.
     pub localnet: Localnet,
-    /// What became of packets that were sent through a copy of all rules.
+    /// Outcomes of packets that were sent through a copy of all rules.
     pub probes: Vec<Probe>,
-    /// What runtimes remember of attachments.
+    /// Attachments in the cache of runtimes.
     pub attached: Vec<Attached>,
-    /// The leases of all networks, those that name nobody too.
+    /// Leases of all networks, including those without holder.
     pub leases: Vec<Lease>,
-    /// What could not be read, and why.
+    /// Parts that could not be read, with the reason.
     pub unread: Vec<(Part, String)>,
 }
 
-/// What is read by itself, and may fail by itself.
+/// A part of the node that is read on its own and can fail on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The directory of networks.
+    /// The directory of network configurations.
     Configuration,
-    /// What runtimes remember.
+    /// The cache of runtimes.
     Cache,
     /// The directories of leases.
     Leases,
@@ -98,14 +100,14 @@ pub enum Part {
     Firewall,
     /// Links, addresses and routes.
     Links,
-    /// What the kernel can do.
+    /// Kernel features.
     Kernel,
-    /// Policies of `IPsec`.
+    /// `IPsec` policies.
     Policies,
 }
 
 impl Node {
-    /// Reads all of it, in the namespace that this process is in.
+    /// Reads everything, in the network namespace of this process.
     pub fn read(directories: &Directories) -> Self {
         let mut node = Self::attachments(directories);
         node.configuration.find_programs(directories);
@@ -116,11 +118,11 @@ impl Node {
         node.localnet = node.unread.take(Part::Policies, Localnet::read());
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();
-        node.disks = disk::disks(&places(&node.configuration));
+        node.disks = disk::disks(&data_directories(&node.configuration));
         node
     }
 
-    /// Sends packets through a copy of the node's rules, where those could be read.
+    /// Sends packets through a copy of the node's rules, unless the rules could not be read.
     pub fn try_packets(&mut self, stages: &[Stage]) {
         if stages.is_empty() || self.unread.iter().any(|it| it.0 == Part::Firewall) {
             return;
@@ -128,22 +130,22 @@ impl Node {
         match Rules::read(&self.firewall.legacy) {
             Ok(rules) => self.probes = stages.iter().map(|it| rules.probe(it)).collect(),
             Err(error) => {
-                let reason = words(error);
+                let reason = message(error);
                 let untried = stages.iter().map(|it| Probe::failed(it, reason.clone()));
                 self.probes = untried.collect();
             }
         }
     }
 
-    /// Reads what tells of attachments, and asks no plugin.
+    /// Reads all that shows attachments, without calling a plugin.
     ///
-    /// What an ADD makes first is read first, and the links, which prove that an attachment lives, last of all: an
-    /// ADD that runs meanwhile is not seen, or seen with its link, unless it has only just got its lease.
+    /// The order is that of an ADD: leases first, links last, since links prove that an attachment lives. So a
+    /// concurrent ADD is either not visible or visible with its link, unless it got its lease a moment ago.
     pub fn attachments(directories: &Directories) -> Self {
         let mut unread = Vec::new();
         let configuration = unread.take(Part::Configuration, Configuration::read(directories));
         let mut node = Self {
-            leases: unread.take(Part::Leases, leases(&places(&configuration))),
+            leases: unread.take(Part::Leases, leases(&data_directories(&configuration))),
             firewall: unread.take(Part::Firewall, Firewall::read()),
             attached: unread.take(Part::Cache, attachments::attached(directories)),
             configuration,
@@ -174,15 +176,14 @@ impl Node {
         Ok(())
     }
 
-    /// Names of the links between which pods' packets are forwarded: bridges and uplinks.
+    /// Returns the names of the links between which packets of pods are forwarded: bridges and uplinks.
     fn forwarding_links(&self) -> BTreeSet<&str> {
         let mut links = self.configuration.bridges();
         links.extend(self.uplinks().iter().map(|it| it.name.as_str()));
         links
     }
 
-    /// The links of the default routes that packets of pods take, each once, in the order of
-    /// their indexes.
+    /// Returns the links of the default routes that packets of pods take, each once, in the order of their indexes.
     pub fn uplinks(&self) -> Vec<&Link> {
         let routes = self.routes.iter();
         let default = routes.filter(|it| it.is_default() && is_looked_up(it.table));
@@ -190,40 +191,40 @@ impl Node {
         links.into_iter().filter_map(|it| self.link(it)).collect()
     }
 
-    /// The link called `name`.
+    /// Returns the link with this name.
     pub fn link_called(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|it| it.name == name)
     }
 
-    /// The ports of the bridge with this index.
+    /// Returns the ports of the bridge with this index.
     pub fn ports(&self, bridge: u32) -> impl Iterator<Item = &Link> {
         self.links
             .iter()
             .filter(move |it| it.master == Some(bridge))
     }
 
-    /// The link with this index.
+    /// Returns the link with this index.
     pub fn link(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|it| it.index == index)
     }
 
-    /// The name of the link with this index.
+    /// Returns the name of the link with this index, or `?` without such a link.
     pub fn link_name(&self, index: u32) -> &str {
         self.link(index).map_or("?", |it| &it.name)
     }
 }
 
-/// Every packet is looked up in this routing table. Others need a rule that names them
-/// (ip-rule(8)), and who meets those rules is not judged.
+/// Returns whether the kernel looks up every packet in this routing table. Other tables need a rule (ip-rule(8)), and
+/// which packets match those rules is not known here.
 pub fn is_looked_up(table: u32) -> bool {
     (DEFAULT_TABLE..=LOCAL_TABLE).contains(&table)
 }
 
-/// `RT_TABLE_DEFAULT`, before `RT_TABLE_MAIN`, and `RT_TABLE_LOCAL`
+/// `RT_TABLE_DEFAULT`. The numbers up to `RT_TABLE_LOCAL` include `RT_TABLE_MAIN`.
 const DEFAULT_TABLE: u32 = 253;
 const LOCAL_TABLE: u32 = 255;
 
-/// Notes what could not be read.
+/// Lists what could not be read.
 trait Take {
     fn take<T: Default, E: Into<anyhow::Error>>(&mut self, part: Part, read: Result<T, E>) -> T;
 }
@@ -231,13 +232,13 @@ trait Take {
 impl Take for Vec<(Part, String)> {
     fn take<T: Default, E: Into<anyhow::Error>>(&mut self, part: Part, read: Result<T, E>) -> T {
         read.unwrap_or_else(|error| {
-            self.push((part, words(error)));
+            self.push((part, message(error)));
             T::default()
         })
     }
 }
 
-fn words(error: impl Into<anyhow::Error>) -> String {
+fn message(error: impl Into<anyhow::Error>) -> String {
     let error: anyhow::Error = error.into();
     let chain: &dyn Display = &format_args!("{error:#}");
     chain.to_string()

@@ -1,15 +1,16 @@
-//! What keeps neighbours off 127.0.0.0/8 of the node where `route_localnet` is 1 (CVE-2020-8558).
+//! Protection of the node's 127.0.0.0/8 against neighbours while `route_localnet` is 1 (CVE-2020-8558).
 //!
-//! portmap sets that for hostPorts of 127.0.0.1, and guards the node by rules, which `Firewall` knows, and policies.
+//! portmap sets the sysctl for hostPorts of 127.0.0.1, and protects the node by rules (see `Firewall`) and `IPsec`
+//! policies.
 
 use std::collections::BTreeSet;
 
 use netlink::{Packets, Policies};
 
-/// What portmap keeps outside of `nf_tables`.
+/// portmap's protection outside of `nf_tables`.
 #[derive(Debug, Default)]
 pub struct Localnet {
-    /// Packets that no policy of `IPsec` blocks; `None` where the kernel has no such policies.
+    /// Packets that no `IPsec` policy blocks; `None` if the kernel has no such policies.
     pub accepted: Option<Vec<Packets>>,
     /// Indexes of the links for which portmap set `route_localnet`.
     pub links: BTreeSet<u32>,

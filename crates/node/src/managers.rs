@@ -1,4 +1,4 @@
-//! Who else on the node looks after links: udev, systemd-networkd, `NetworkManager`.
+//! Network managers of the node: udev, systemd-networkd, `NetworkManager`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 
 use netlink::Link;
 
-/// What they do with links.
+/// State of the network managers.
 #[derive(Debug, Default)]
 pub struct Managers {
-    /// Links that somebody manages.
+    /// Managed links.
     pub managed: Vec<Managed>,
-    /// The file by which udev gives every link without a MAC of its own another one.
+    /// The file that makes udev replace random MACs of links.
     pub mac_policy: Option<PathBuf>,
 }
 
-/// A link that somebody manages.
+/// A managed link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Managed {
     /// The link's name.
     pub link: String,
-    /// Who does.
+    /// The network manager.
     pub by: &'static str,
-    /// The file that says so, where it is told.
+    /// The file that configures this, if the manager reports it.
     pub file: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl Managers {
     }
 }
 
-/// By the state that systemd-networkd keeps of each link.
+/// Reads systemd-networkd's state of a link.
 fn networkd(link: &Link) -> Option<Managed> {
     let state = fs::read_to_string(format!("{NETWORKD}/{}", link.index)).ok()?;
     let is_managed = value(&state, "ADMIN_STATE").is_some_and(|it| it != "unmanaged");
@@ -49,7 +49,7 @@ fn networkd(link: &Link) -> Option<Managed> {
     })
 }
 
-/// By the state that `NetworkManager` keeps of each link.
+/// Reads `NetworkManager`'s state of a link.
 fn network_manager(link: &Link) -> Option<Managed> {
     let state = fs::read_to_string(format!("{NETWORK_MANAGER}/{}", link.index)).ok()?;
     (value(&state, "managed") == Some("true")).then(|| Managed {
@@ -64,8 +64,8 @@ fn value<'a>(state: &'a str, key: &str) -> Option<&'a str> {
     values.find_map(|(found, value)| (found == key).then_some(value))
 }
 
-/// The first file by name that says so, where one hides others of its name in later directories:
-/// systemd.link(5).
+/// Returns the first file by name with such a policy. A file hides files of the same name in later directories
+/// (systemd.link(5)).
 fn mac_policy(directories: &[&Path]) -> Option<PathBuf> {
     let mut files = BTreeMap::new();
     for directory in directories.iter().rev() {
@@ -84,7 +84,7 @@ fn mac_policy(directories: &[&Path]) -> Option<PathBuf> {
 const NETWORKD: &str = "/run/systemd/netif/links";
 const NETWORK_MANAGER: &str = "/run/NetworkManager/devices";
 
-/// The first has precedence.
+/// The first directory has precedence.
 const LINK_FILES: [&str; 3] = [
     "/etc/systemd/network",
     "/run/systemd/network",

@@ -1,4 +1,4 @@
-//! What is inside the sandboxes of live attachments, as far as their host links lead there.
+//! Links, addresses and routes in the sandboxes of live attachments with a host link.
 
 use netlink::{Address, Connection, Link, LinkKind, Route};
 
@@ -7,26 +7,26 @@ use super::{Attached, Node};
 /// A live attachment whose host link exists.
 #[derive(Debug)]
 pub struct Pod {
-    /// The place of its [`Attached`] among those of the node.
+    /// Index of its [`Attached`] in [`Node::attached`].
     pub attached: usize,
-    /// The index of its host link.
+    /// Index of its host link.
     pub host_link: u32,
-    /// What is at the other end; else why that could not be read.
+    /// The sandbox, or why it could not be read.
     pub inside: Result<Inside, String>,
 }
 
-/// The sandbox that a host link leads to.
+/// The network of a sandbox.
 #[derive(Debug, Clone)]
 pub struct Inside {
     /// The other end of the pair.
     pub link: Link,
-    /// The addresses of all links there.
+    /// Addresses of all links.
     pub addresses: Vec<Address>,
-    /// All unicast routes there.
+    /// All unicast routes.
     pub routes: Vec<Route>,
 }
 
-/// All of them.
+/// Reads the sandboxes of all live attachments.
 pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
     let connection = Connection::open()?;
     let mut pods = Vec::new();
@@ -44,7 +44,8 @@ pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
     Ok(pods)
 }
 
-/// Ours has the owner as its alias; the reference's is named in the result.
+/// Returns the attachment's host link. A link of this suite has the owner as its alias; the result of ADD names a link
+/// of the reference.
 fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     let owner = attached.attachment.owner();
     let named = attached.host_links();
@@ -56,7 +57,7 @@ fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     pairs.find(is_of)
 }
 
-/// `None` where the path of the sandbox leads to another namespace than the link.
+/// Reads the sandbox behind `host_link`. Returns `None` if the sandbox's path leads to another namespace than the link.
 fn inside(
     connection: &Connection,
     attached: &Attached,
@@ -80,5 +81,5 @@ fn inside(
             routes: inside.routes()?,
         }))
     };
-    read().map_err(super::words).transpose()
+    read().map_err(super::message).transpose()
 }

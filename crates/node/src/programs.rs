@@ -1,16 +1,16 @@
-//! What plugins say when they are asked for STATUS.
+//! Plugins' answers to STATUS.
 
 use cni::{SpecVersion, Verb};
 use runtime::{Cache, Chain, Conflist, Directories};
 
 use super::configuration::{Configuration, Program, Source};
 
-/// A plugin that says that no ADD could succeed.
+/// An error of a plugin at STATUS: no ADD can succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The file that it stands in.
+    /// The configuration file.
     pub file: String,
-    /// What it says.
+    /// The error.
     pub reason: String,
 }
 
@@ -34,13 +34,13 @@ pub(super) fn refusals(directories: &Directories, configuration: &Configuration)
         let refusal = chain.refusal()?;
         Some(Refusal {
             file: source.file.name.clone(),
-            reason: super::words(refusal),
+            reason: super::message(refusal),
         })
     });
     refusals.collect()
 }
 
-/// It can be run, and its network or it itself is new enough to have STATUS.
+/// Returns whether the plugin can be run, and its network or the plugin itself is new enough for STATUS.
 fn can_be_asked(source: Source<'_>, configuration: &Configuration) -> bool {
     source.programs().iter().all(|name| {
         let Some(Program::Found { versions, .. }) = configuration.programs.get(*name) else {

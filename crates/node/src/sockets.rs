@@ -1,4 +1,4 @@
-//! What processes of the node listen on.
+//! Ports that processes of the node listen on.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,23 +8,23 @@ use std::path::Path;
 /// A port that a process listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
-    /// The number of the transport protocol.
+    /// Number of the transport protocol.
     pub protocol: u8,
-    /// What it is bound to; of an IPv4 address that an IPv6 socket has, that address. Whether `::` hears IPv4,
-    /// too, is not told.
+    /// The socket's address; an IPv4 address of an IPv6 socket is in the form of IPv4. The kernel does not report
+    /// whether a socket of `::` accepts IPv4, too.
     pub address: IpAddr,
     /// The port.
     pub port: u16,
-    /// The process by its name, where it can be told.
+    /// The process's name, if known.
     pub process: Option<String>,
 }
 
-/// Of tcp and udp, in this namespace.
+/// Returns the sockets of TCP and UDP in this namespace.
 pub(super) fn listening() -> Vec<Socket> {
     let mut sockets = Vec::new();
     let holders = holders();
     for (file, protocol, state) in TABLES {
-        // Without IPv6 there are two of them.
+        // Without IPv6 two of the files do not exist.
         let table = fs::read_to_string(Path::new("/proc/net").join(file)).unwrap_or_default();
         let lines = table
             .lines()
@@ -40,7 +40,7 @@ pub(super) fn listening() -> Vec<Socket> {
     sockets
 }
 
-/// Address and inode of the socket on this line, if it is in this state: proc(5), `/proc/net/tcp`.
+/// Returns address and inode of the socket on this line if it is in this state (proc(5), `/proc/net/tcp`).
 fn listener(line: &str, state: &str) -> Option<(SocketAddr, u64)> {
     let mut words = line.split_whitespace().skip(1);
     let (local, _remote, found) = (words.next()?, words.next()?, words.next()?);
@@ -50,8 +50,7 @@ fn listener(line: &str, state: &str) -> Option<(SocketAddr, u64)> {
     (found == state).then_some((SocketAddr::new(address(local)?, port), inode))
 }
 
-/// One number of 32 bits, or four of them, each as this machine reads its bytes: `get_tcp4_sock()` in
-/// `net/ipv4/tcp_ipv4.c`.
+/// Parses an address: one or four numbers of 32 bits in native byte order (`get_tcp4_sock()` in `net/ipv4/tcp_ipv4.c`).
 fn address(digits: &str) -> Option<IpAddr> {
     let mut bytes = Vec::new();
     for place in (0..digits.len()).step_by(8) {
@@ -63,7 +62,7 @@ fn address(digits: &str) -> Option<IpAddr> {
         .ok()
 }
 
-/// The names of processes by the inodes of their sockets.
+/// Returns the names of processes by the inodes of their sockets.
 fn holders() -> HashMap<u64, String> {
     let mut holders = HashMap::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -90,8 +89,8 @@ fn inode(link: &str) -> Option<u64> {
         .ok()
 }
 
-/// The kernel's files, and the state in which somebody waits: `TCP_LISTEN`, and `TCP_CLOSE` for
-/// what has no connections.
+/// The kernel's files, their protocols, and the state of a listening socket: `TCP_LISTEN`, and `TCP_CLOSE` without
+/// connections.
 const TABLES: [(&str, u8, &str); 4] = [
     ("tcp", 6, "0A"),
     ("tcp6", 6, "0A"),
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn line_of_a_listener_is_understood() {
+    fn line_of_a_listener_is_parsed() {
         let local = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
         let line = format!(
             "   0: {local}:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        \

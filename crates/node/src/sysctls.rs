@@ -1,10 +1,10 @@
-//! Parameters of the kernel.
+//! Kernel parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use netns::Sysctl;
 
-/// Values by their names; what the kernel has not is not there.
+/// Values by name, without parameters that the kernel lacks.
 #[derive(Debug, Default)]
 pub struct Sysctls(pub BTreeMap<String, String>);
 
@@ -24,7 +24,7 @@ impl Sysctls {
         Self(read.collect())
     }
 
-    /// The value of a parameter as sysctl(8) names it.
+    /// Returns the value of a parameter by its name in sysctl(8).
     pub fn value(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }

@@ -114,9 +114,9 @@ fn is_for_ports(node: &Node, link: &Link) -> bool {
 /// The reference has a chain for each pod with ports, or a table where it has no iptables.
 fn has_ports_of_reference(node: &Node) -> bool {
     let mut chains = node.firewall.chains.iter();
-    let mut remarks = node.firewall.remarks.iter();
+    let mut rule_comments = node.firewall.rule_comments.iter();
     chains.any(|it| it.name.starts_with("CNI-DN-"))
-        || remarks.any(|it| it.table == REFERENCE_PORTMAP)
+        || rule_comments.any(|it| it.table == REFERENCE_PORTMAP)
         || node.attached.iter().any(|it| has_ports(node, it))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Its chains and rules say whose they are, by what `migrate` goes by as well.
 
-use node::{Node, Remark};
+use node::{Node, RuleComment};
 
 use super::finding::Finding;
 use crate::migrate::{Living, Mark};
@@ -48,8 +48,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 fn marks(node: &Node) -> Vec<Mark> {
     let chains = node.firewall.chains.iter().filter(|it| it.table == "nat");
     let chains = chains.filter_map(|it| Mark::of_chain(&it.name));
-    let mark = |it: &Remark| Mark::of_rule(&it.table, &it.comment);
-    let rules = node.firewall.remarks.iter().filter_map(mark);
+    let mark = |it: &RuleComment| Mark::of_rule(&it.table, &it.comment);
+    let rules = node.firewall.rule_comments.iter().filter_map(mark);
     chains.chain(rules).collect()
 }
 
@@ -79,11 +79,11 @@ mod tests {
             "CNI-DN-64e2b30124778559e7bbb",
         ];
         node.firewall.chains = names.map(chain).into();
-        let remark = |table: &str, comment: &str| Remark {
+        let remark = |table: &str, comment: &str| RuleComment {
             table: table.to_owned(),
             comment: comment.to_owned(),
         };
-        node.firewall.remarks = vec![remark("cni_hostport", "a"), remark("filter", "b")];
+        node.firewall.rule_comments = vec![remark("cni_hostport", "a"), remark("filter", "b")];
         let program = |is_ours| Program::Found {
             path: "/opt/cni/bin/portmap".into(),
             versions: None,
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(judge(&node), []);
         let mut node = with_remnants();
         node.firewall.chains.truncate(2);
-        node.firewall.remarks.remove(0);
+        node.firewall.rule_comments.remove(0);
         assert_eq!(judge(&node), []);
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail, ensure};
 use cni::Attachment;
 use netlink::Connection;
-use node::{Configuration, HostLinks, Lease, Place};
+use node::{Configuration, HostLinks, Lease};
 use runtime::{Cache, Directories, may_exist};
 use sha2::{Digest as _, Sha512};
 
@@ -35,11 +35,9 @@ impl Living {
             let (attachment, entry) = entry.context("tell what lives")?;
             attached.push((attachment, may_exist(entry.netns())));
         }
-        let mut places = node::places(&Configuration::read(directories)?);
-        places.insert(Place {
-            directory: directories.cache.join("networks"),
-        });
-        let leases = node::leases(&places)?;
+        let mut data_directories = node::data_directories(&Configuration::read(directories)?);
+        data_directories.insert(directories.cache.join("networks"));
+        let leases = node::leases(&data_directories)?;
         for lease in leases.iter().filter(|it| it.holder.is_none()) {
             let is_empty = lease.path.metadata().is_ok_and(|it| it.len() == 0);
             ensure!(is_empty, "tell whose lease {} is", lease.path.display());

@@ -1,19 +1,18 @@
-//! Rules of legacy iptables, by its own programs.
+//! Rules of legacy iptables, saved and loaded by its own programs.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-/// The rules of a family.
+/// The rules of one family.
 #[derive(Debug)]
 pub(super) struct Saved {
     programs: [&'static str; 2],
     text: Vec<u8>,
 }
 
-/// Saves those of the families that have tables, as `/proc/net/ip_tables_names` and its like name
-/// them.
+/// Saves the rules of families with tables, according to `/proc/net/ip_tables_names` and `/proc/net/ip6_tables_names`.
 ///
 /// # Errors
 /// A program is missing, or fails.
@@ -30,12 +29,12 @@ pub(super) fn save(families: &[String]) -> anyhow::Result<Vec<Saved>> {
 }
 
 impl Saved {
-    /// Loads them into this thread's namespace, with counters of 0.
+    /// Loads the rules into this thread's namespace, with counters of 0.
     pub fn load(&self) -> anyhow::Result<()> {
         run(self.programs[1], &[], &self.text).map(drop)
     }
 
-    /// The first rule or policy of this thread's namespace that dropped something.
+    /// Returns the first rule or policy of this thread's namespace that dropped a packet.
     pub fn dropping(&self) -> Option<String> {
         let text = run(self.programs[0], &["-c"], &[]).ok()?;
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -79,7 +78,7 @@ fn run(program: &str, words: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
     Ok(printed)
 }
 
-/// The family, and what saves and loads its rules.
+/// The family, and the programs that save and load its rules.
 const PROGRAMS: [[&str; 3]; 2] = [
     ["ip", "iptables-legacy-save", "iptables-legacy-restore"],
     ["ip6", "ip6tables-legacy-save", "ip6tables-legacy-restore"],

@@ -1,10 +1,9 @@
-//! What the node's rules do to new packets, found by sending some through a copy of them.
+//! Outcomes of new packets under the node's rules, found by sending packets through a copy of the rules.
 //!
-//! The copy is in a namespace that is made for it: all tables of `nf_tables` and of legacy iptables
-//! with links of the same names and numbers, between a namespace in the place of a pod and one in the
-//! place of another host. The kernel itself says what becomes of a packet, whatever rules, sets and
-//! matches it meets; no packet leaves the node, and nothing on it is changed. Not in the copy are
-//! programs of BPF and tc, legacy ebtables, and marks and connections that the node has.
+//! The copy is a temporary namespace with all tables of `nf_tables` and of legacy iptables, and with links of the same
+//! names and indexes. It is between a namespace for a pod and a namespace for another host. The kernel itself decides
+//! about each packet, so all kinds of rules, sets and matches count. No packet leaves the node, and the node does not
+//! change. The copy lacks BPF and tc programs, legacy ebtables, and the node's marks and connections.
 
 mod legacy;
 mod replica;
@@ -19,27 +18,27 @@ use nft::{RulePlace, Ruleset};
 use self::legacy::Saved;
 pub use self::traffic::Fate;
 
-/// What was tried for the pods of a bridge and a family.
+/// Outcomes for the pods of a bridge and a family.
 #[derive(Debug)]
 pub struct Probe {
     /// The bridge.
     pub bridge: String,
     /// The family is IPv4.
     pub is_ipv4: bool,
-    /// What became of the packets of each path; else why that could not be tried.
+    /// The outcome of each path, or why the trial failed.
     pub fates: Result<Vec<(Path, Fate)>, String>,
 }
 
-/// Where a packet is from, and where it goes.
+/// Source and destination of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
     /// From a pod to another host, and the answer.
     ToElsewhere(Protocol),
     /// From a pod to a port of the gateway's address.
     ToNode(Protocol, u16),
-    /// From the node to a pod: the kubelet's probes.
+    /// From the node to a pod, as the kubelet's probes.
     FromNode,
-    /// From another host to a hostPort, which leads to the pod.
+    /// From another host to a hostPort of the pod.
     ToHostPort(u16),
 }
 
@@ -52,26 +51,26 @@ pub enum Protocol {
     Udp,
 }
 
-/// A place in the network for which packets are sent.
+/// The links and addresses of a trial.
 #[derive(Debug, Clone)]
 pub struct Stage {
     /// The bridge.
     pub bridge: Link,
     /// The uplink.
     pub uplink: Link,
-    /// Of bridge and uplink, by their indexes.
+    /// Addresses of bridge and uplink, by the index of the link.
     pub addresses: Vec<(u32, IpNetwork)>,
     /// The gateway's address.
     pub gateway: IpAddr,
     /// An address of a pod.
     pub pod: IpNetwork,
-    /// A hostPort of TCP, and the pod's port.
+    /// A TCP hostPort, and the pod's port.
     pub host_port: Option<(u16, u16)>,
-    /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables`, where `br_netfilter` is loaded.
+    /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` with their values, if `br_netfilter` is loaded.
     pub bridge_calls: Vec<(String, String)>,
 }
 
-/// All rules of the node, as they are loaded into copies.
+/// All rules of the node.
 #[derive(Debug)]
 pub struct Rules {
     ruleset: Ruleset,
@@ -79,10 +78,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads them.
+    /// Reads the rules.
     ///
     /// # Errors
-    /// They cannot be read, or are too many.
+    /// The rules cannot be read, or take more than 256 MiB.
     pub fn read(legacy: &[String]) -> anyhow::Result<Self> {
         let ruleset = nft::Connection::open()?.ruleset()?;
         let size = ruleset.size();
@@ -91,13 +90,13 @@ impl Rules {
         Ok(Self { ruleset, legacy })
     }
 
-    /// Sends packets through a copy of them.
+    /// Sends packets through a copy of the rules.
     pub fn probe(&self, stage: &Stage) -> Probe {
-        let fates = replica::run(self, stage).map_err(super::words);
+        let fates = replica::run(self, stage).map_err(super::message);
         Probe::new(stage, fates)
     }
 
-    /// The place on the node of a rule of the copy.
+    /// Returns the node's place of a rule of the copy.
     fn place_on_node(&self, copied: &[RulePlace], found: &RulePlace) -> RulePlace {
         let pairs = copied.iter().zip(self.ruleset.rules());
         let mut same = pairs.filter(|(copy, _)| *copy == found);
@@ -106,7 +105,7 @@ impl Rules {
 }
 
 impl Probe {
-    /// Nothing could be tried, for this reason.
+    /// Returns the outcome of a trial that failed for this reason.
     pub fn failed(stage: &Stage, reason: String) -> Self {
         Self::new(stage, Err(reason))
     }
@@ -120,5 +119,5 @@ impl Probe {
     }
 }
 
-/// In bytes: more is not copied.
+/// Size limit of the rules, in bytes.
 const LARGEST: usize = 256 << 20;

@@ -1,4 +1,4 @@
-//! The copy of the node: its rules, and the links that a packet passes.
+//! The copy of the node: its rules, and the links on a packet's path.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use nft::{RulePlace, Tracer};
 use super::traffic::{Fate, Scene};
 use super::{Path, Rules, Stage, traffic};
 
-/// Makes it, sends packets through it, and takes it away.
+/// Creates the copy, sends packets through it, and deletes it.
 pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fate)>> {
     Netns::run_in_new(|| {
         let replica = Replica::new(stage)?;
@@ -49,7 +49,7 @@ struct Replica {
 
 impl Replica {
     fn new(stage: &Stage) -> anyhow::Result<Self> {
-        // Addresses that no other link has need not be looked for.
+        // No other link has these addresses, so duplicate address detection is not needed.
         let prepared = || -> anyhow::Result<Netns> {
             for link in ["all", "default"] {
                 Sysctl::ipv6(link, "accept_dad").ensure_if_present("0")?;
@@ -98,7 +98,7 @@ impl Replica {
     }
 }
 
-/// Loads all rules; returns their places here.
+/// Loads all rules; returns their places in the copy.
 fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     let connection = Connection::open()?;
     for name in rules.ruleset.links() {
@@ -118,7 +118,7 @@ fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     Ok(copied)
 }
 
-/// An end of a pair in a namespace beside the copy.
+/// The end of a pair in a namespace beside the copy.
 struct End {
     connection: Connection,
     link: u32,
@@ -162,7 +162,7 @@ fn route(destination: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Request 
     })
 }
 
-/// Named as a plugin names it: rules may compare names.
+/// Returns a name that a plugin could give the link, since rules may compare names.
 fn port_name() -> String {
     format!("{HOST_LINK_PREFIX}0000000")
 }

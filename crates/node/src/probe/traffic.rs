@@ -1,4 +1,4 @@
-//! Packets through the copy, and what becomes of them.
+//! Packets through the copy, and their outcomes.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,7 +15,7 @@ use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use super::{Path, Protocol, Stage};
 
-/// What became of a packet and its answer.
+/// Outcome of a packet and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// Both arrived.
@@ -26,7 +26,7 @@ pub enum Fate {
     Lost(Option<String>),
 }
 
-/// Who sends, and who listens.
+/// The namespaces of senders and listeners.
 pub(super) struct Scene<'a> {
     pub pod: &'a Netns,
     pub elsewhere: &'a Netns,
@@ -34,7 +34,7 @@ pub(super) struct Scene<'a> {
     pub tracer: &'a Tracer,
 }
 
-/// What becomes of a packet on each path.
+/// Returns the outcome of a packet on each path.
 pub(super) fn fates(scene: &Scene<'_>) -> anyhow::Result<Vec<(Path, Fate)>> {
     let stage = scene.stage;
     let elsewhere = elsewhere(stage.pod.is_ipv4());
@@ -72,8 +72,8 @@ pub(super) fn fates(scene: &Scene<'_>) -> anyhow::Result<Vec<(Path, Fate)>> {
     Ok(fates)
 }
 
-/// A packet of any host beyond the uplink: an address that no rule takes for one that cannot be. It
-/// is in the copy alone.
+/// Returns the address of a host beyond the uplink. It is a public address, which rules against invalid addresses let
+/// pass, and exists only in the copy.
 pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
     if is_ipv4 {
         return IpAddr::from([9, 9, 9, 9]);
@@ -81,7 +81,7 @@ pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
     IpAddr::from([0x2620, 0xfe, 0, 0, 0, 0, 0, 0xfe])
 }
 
-/// The uplink's first address of the pod's family.
+/// Returns the uplink's first address of the pod's family, or the gateway.
 pub(super) fn uplink_address(stage: &Stage) -> IpAddr {
     let of_uplink = stage
         .addresses
@@ -114,7 +114,7 @@ impl Exchange {
         })
     }
 
-    /// Sends until there is an answer, or it is over.
+    /// Sends until an answer arrives or the exchange is over.
     fn ask(&self, is_over: &AtomicBool) -> io::Result<()> {
         let mut answer = [0; 1];
         let begun = Instant::now();
@@ -147,7 +147,7 @@ impl Exchange {
     }
 }
 
-/// Waits for the answer, or until it is known that none comes.
+/// Waits until the answer arrives or cannot arrive any more.
 fn fate<E>(
     tracer: &Tracer,
     answer: &mpsc::Receiver<Result<io::Result<()>, E>>,
@@ -164,7 +164,7 @@ fn fate<E>(
             Ok(_) => true,
             Err(_) => begun.elapsed() > PATIENCE,
         };
-        // Another packet of the copy may have ended.
+        // The ended packet may be another one of the copy.
         let is_late = first.as_ref().is_some_and(|it| it.1.elapsed() > GRACE);
         if is_failed || is_late {
             return Ok(first.map_or(Fate::Lost(None), |(ended, _)| Fate::Ended(ended)));
@@ -172,7 +172,7 @@ fn fate<E>(
     }
 }
 
-/// Tells threads that it is over, even where an error ends it.
+/// Ends the threads, also after an error.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -181,7 +181,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Who answers.
+/// The answering side.
 enum Server {
     Tcp(TcpListener),
     Udp(UdpSocket),
@@ -227,10 +227,10 @@ const HTTP: u16 = 8080;
 const HTTPS: u16 = 443;
 const DNS: u16 = 53;
 
-/// The copy is a few microseconds long, but the machine may be busy.
+/// Longest wait. A packet passes the copy within microseconds, but the machine may be busy.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// For the packet that is asked for, after any packet ended.
+/// Further wait for the answer after any packet ended.
 const GRACE: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(5);
