@@ -5,7 +5,7 @@ use netlink::{Link, LinkKind};
 use node::{Managed, Node};
 
 use super::finding::{Finding, quoted, some_of};
-use crate::install::drop_ins;
+use crate::drop_ins;
 
 /// Of udev, systemd-networkd and `NetworkManager`.
 pub fn judge(node: &Node) -> Vec<Finding> {

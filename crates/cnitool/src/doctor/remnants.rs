@@ -5,7 +5,7 @@
 use node::{Node, RuleComment};
 
 use super::finding::Finding;
-use crate::migrate::{Living, Mark};
+use crate::reference::{Living, Mark};
 
 /// Of all of them together, where plugins of this suite make and remove what is in the firewall.
 pub fn judge(node: &Node) -> Vec<Finding> {

@@ -3,7 +3,6 @@
 //! Whatever can be refused is refused before anything is changed. A configuration comes last, since a
 //! runtime uses the plugins from the moment that it is there.
 
-pub mod drop_ins;
 mod executables;
 mod files;
 mod lock;
@@ -16,6 +15,7 @@ use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
 use runtime::{Conflist, PluginConfig};
 
+use crate::drop_ins;
 use executables::{Executables, Selection};
 use files::{Force, Wanted};
 
@@ -56,7 +56,9 @@ impl Install {
         };
         let mut wanted = Vec::new();
         if self.drop_ins {
-            wanted = drop_ins::wanted(self.force())?;
+            for (path, content) in drop_ins::needed() {
+                wanted.extend(Wanted::plan(path.into(), content.into(), self.force())?);
+            }
         }
         if let Some(file) = &self.conflist {
             wanted.extend(self.configuration(file, (&executables, conf_directory))?);

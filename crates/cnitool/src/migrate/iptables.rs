@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Mark, Remnant, Table, carry_out, output_of};
+use super::{Remnant, Table, carry_out, output_of};
+use crate::reference::Mark;
 
 /// The table `nat` of one family, in one of the two places where iptables keeps it.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl Nat {
         for chain in chains {
             if SHARED.contains(&chain) {
                 shared.push(chain.to_owned());
-            } else if let Some(mark) = mark(chain) {
+            } else if let Some(mark) = Mark::of_chain(chain) {
                 remnants.push(Remnant {
                     name: chain.to_owned(),
                     owner: owner(&rules, chain),
@@ -110,18 +111,6 @@ impl Table for Nat {
         let restore = format!("{}-restore", self.program);
         carry_out(&[&restore, "--wait", "--noflush"], &self.script(&chains))
     }
-}
-
-/// The part of a chain's name that says whose it is, if the reference made it.
-pub fn mark(chain: &str) -> Option<Mark> {
-    let name = chain.strip_prefix("CNI-")?;
-    let (digits, length) = match name.strip_prefix("DN-") {
-        Some(digits) => (digits, 21),
-        None => (name, 24),
-    };
-    let is_digit = |it: u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
-    let is_mark = digits.len() == length && digits.bytes().all(is_digit);
-    is_mark.then(|| Mark::Chain(digits.to_owned()))
 }
 
 /// What the comment of a rule that leads to the chain says: `name: "pods" id: "a"`.

@@ -4,7 +4,6 @@
 //! of whoever came after it, and a port that it forwards leads nowhere.
 
 mod iptables;
-mod living;
 mod nftables;
 
 use std::collections::BTreeSet;
@@ -17,7 +16,7 @@ use anyhow::{Context as _, bail};
 use cni::{all, note};
 use runtime::Directories;
 
-pub use living::Living;
+use crate::reference::{Living, Mark};
 
 /// Whether anything is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,29 +52,6 @@ struct Remnant {
     mark: Mark,
     /// Those that its rules name, of the sandbox and perhaps of the host.
     addresses: BTreeSet<IpAddr>,
-}
-
-/// By what the reference knows whose a remnant is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mark {
-    /// The first digits of the SHA-512 of network and container ID (`FormatChainName`).
-    Chain(String),
-    /// The container ID.
-    Container(String),
-    /// Those of the network, `-`, and those of interface, `:` and container ID (`hashForInstance`).
-    Instance(String),
-}
-
-impl Mark {
-    /// That of this chain of iptables, if the reference made it.
-    pub fn of_chain(name: &str) -> Option<Self> {
-        iptables::mark(name)
-    }
-
-    /// That of a rule with this comment, if the table is the reference's.
-    pub fn of_rule(table: &str, comment: &str) -> Option<Self> {
-        nftables::mark(table, comment)
-    }
 }
 
 /// Tells what there is by `tell`, a line each, and removes what `action` says.

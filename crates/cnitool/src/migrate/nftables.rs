@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
-use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Mark, Remnant, Table, carry_out, output_of};
+use super::{Remnant, Table, carry_out, output_of};
+use crate::reference::{Mark, TABLES};
 
 /// One of the reference's tables.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub fn tables() -> anyhow::Result<Vec<OwnTable>> {
     let there = list(&["tables"])?.nftables;
     let there: Vec<_> = there.into_iter().filter_map(|it| it.table).collect();
     let mut tables = Vec::new();
-    for (family, name, mark) in OF_REFERENCE {
+    for (family, name) in TABLES {
         if there
             .iter()
             .any(|it| it.family == family && it.name == name)
@@ -60,7 +60,7 @@ pub fn tables() -> anyhow::Result<Vec<OwnTable>> {
             let rules = listing.nftables.into_iter().filter_map(|it| it.rule);
             tables.push(OwnTable {
                 title: format!("{family} {name}"),
-                remnants: rules.filter_map(|it| it.remnant(mark)).collect(),
+                remnants: rules.filter_map(|it| it.remnant(name)).collect(),
             });
         }
     }
@@ -77,11 +77,11 @@ fn list(what: &[&str]) -> anyhow::Result<Listing> {
 
 impl Rule {
     /// Those that all attachments share have no comment.
-    fn remnant(self, mark: MarkOf) -> Option<Remnant> {
+    fn remnant(self, table: &str) -> Option<Remnant> {
         let comment = self.comment?;
         Some(Remnant {
             name: format!("{} handle {}", self.chain, self.handle),
-            mark: mark(&comment),
+            mark: Mark::of_rule(table, &comment)?,
             owner: comment,
             addresses: addresses(&self.expr),
         })
@@ -123,31 +123,3 @@ fn addresses(expressions: &Value) -> BTreeSet<IpAddr> {
         _ => BTreeSet::new(),
     }
 }
-
-/// What the comment of a rule in this table says, if the table is the reference's.
-pub fn mark(table: &str, comment: &str) -> Option<Mark> {
-    let mut tables = OF_REFERENCE.iter();
-    let (_, _, mark) = tables.find(|(_, name, _)| *name == table)?;
-    Some(mark(comment))
-}
-
-/// What a comment says.
-type MarkOf = fn(&str) -> Mark;
-
-/// `<digits>-<digits>, net: …`
-fn instance(comment: &str) -> Mark {
-    let digits = comment.split(',').next().unwrap_or_default();
-    Mark::Instance(digits.to_owned())
-}
-
-fn container(comment: &str) -> Mark {
-    Mark::Container(comment.to_owned())
-}
-
-/// Family, name, and what the comments of rules say (`portmap_nftables.go` and
-/// `ipmasq_nftables_linux.go` of the reference 1.6 and later).
-const OF_REFERENCE: [(&str, &str, MarkOf); 3] = [
-    ("ip", REFERENCE_PORTMAP, container),
-    ("ip6", REFERENCE_PORTMAP, container),
-    ("inet", REFERENCE_MASQUERADE, instance),
-];

@@ -4,24 +4,16 @@ use std::path::Path;
 
 use cni::note;
 
-use super::files::{Force, Wanted};
-
-/// Those of them that are not there yet, of the managers that the host has.
-pub fn wanted(force: Force) -> anyhow::Result<Vec<Wanted>> {
-    let mut wanted = Vec::new();
-    for DropIn {
-        manager,
-        path,
-        content,
-    } in DROP_INS
-    {
-        if !Path::new(manager).is_dir() {
+/// Paths and contents of the files for the managers that the host has. A file for another one is noted on stderr.
+pub fn needed() -> impl Iterator<Item = (&'static str, &'static str)> {
+    DROP_INS.into_iter().filter_map(|it| {
+        let is_needed = Path::new(it.manager).is_dir();
+        if !is_needed {
+            let (path, manager) = (it.path, it.manager);
             note(format_args!("{path}: not needed, there is no {manager}"));
-            continue;
         }
-        wanted.extend(Wanted::plan(path.into(), content.into(), force)?);
-    }
-    Ok(wanted)
+        is_needed.then_some((it.path, it.content))
+    })
 }
 
 /// They are for a link of this name.
@@ -50,16 +42,16 @@ const DROP_INS: [DropIn; 3] = [
     DropIn {
         manager: "/etc/systemd",
         path: "/etc/systemd/network/05-cni.link",
-        content: include_str!("../../../../conf-examples/host/systemd/network/05-cni.link"),
+        content: include_str!("../../../conf-examples/host/systemd/network/05-cni.link"),
     },
     DropIn {
         manager: "/etc/NetworkManager",
         path: "/etc/NetworkManager/conf.d/05-cni.conf",
-        content: include_str!("../../../../conf-examples/host/NetworkManager/conf.d/05-cni.conf"),
+        content: include_str!("../../../conf-examples/host/NetworkManager/conf.d/05-cni.conf"),
     },
 ];
 
-const NETWORK: &str = include_str!("../../../../conf-examples/host/systemd/network/05-cni.network");
+const NETWORK: &str = include_str!("../../../conf-examples/host/systemd/network/05-cni.network");
 
 #[cfg(test)]
 mod tests {

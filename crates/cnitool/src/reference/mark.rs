@@ -1,0 +1,49 @@
+//! The marks by which the reference finds its chains and rules.
+
+use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
+
+/// By what the reference knows whose a remnant is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mark {
+    /// The first digits of the SHA-512 of network and container ID (`FormatChainName`).
+    Chain(String),
+    /// The container ID.
+    Container(String),
+    /// Those of the network, `-`, and those of interface, `:` and container ID (`hashForInstance`).
+    Instance(String),
+}
+
+impl Mark {
+    /// That of this chain of iptables, if the reference made it.
+    pub fn of_chain(chain: &str) -> Option<Self> {
+        let name = chain.strip_prefix("CNI-")?;
+        let (digits, length) = match name.strip_prefix("DN-") {
+            Some(digits) => (digits, 21),
+            None => (name, 24),
+        };
+        let is_digit = |it: u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
+        let is_mark = digits.len() == length && digits.bytes().all(is_digit);
+        is_mark.then(|| Self::Chain(digits.to_owned()))
+    }
+
+    /// That of a rule with this comment, if the table is the reference's.
+    pub fn of_rule(table: &str, comment: &str) -> Option<Self> {
+        match table {
+            REFERENCE_PORTMAP => Some(Self::Container(comment.to_owned())),
+            REFERENCE_MASQUERADE => {
+                // `<digits>-<digits>, net: …`
+                let digits = comment.split(',').next().unwrap_or_default();
+                Some(Self::Instance(digits.to_owned()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Families and names of the tables of the reference 1.6 and later (`portmap_nftables.go` and
+/// `ipmasq_nftables_linux.go`), whose rules have comments with marks.
+pub const TABLES: [(&str, &str); 3] = [
+    ("ip", REFERENCE_PORTMAP),
+    ("ip6", REFERENCE_PORTMAP),
+    ("inet", REFERENCE_MASQUERADE),
+];
