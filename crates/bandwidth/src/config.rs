@@ -93,6 +93,9 @@ impl Config {
     }
 }
 
+/// The capability by which containerd passes the annotations of pods.
+pub const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RuntimeConfig {

@@ -21,7 +21,7 @@ mod reload;
 mod status;
 
 pub use backstop::{TABLE, tables};
-pub use config::Config;
+pub use config::{Config, POD_ANNOTATIONS};
 pub use plan::Plan;
 pub use raw::RawConfig;
 

@@ -1,7 +1,7 @@
-//! Whether what is left of an attachment is of a sandbox that lives: `gc` and `doctor` go by this judgement.
+//! Judges whether the remains of an attachment belong to a live sandbox, for `gc` and `doctor`.
 //!
-//! An attachment is gone only where two witnesses agree: no sandbox of it is cached and exists, and no link of the host
-//! leads to it, on a host whose links can be seen. Everything else lives, or is not proven gone.
+//! An attachment is gone only if two witnesses agree: no cached sandbox of it exists, and no link of the host leads to
+//! it, on a host whose links are visible. Every other attachment lives, or is not proven gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,34 +12,34 @@ use netlink::LinkKind;
 use node::{Attached, HostLink, HostLinks, Lease, Node, bridge_of, lease_directories};
 use runtime::Conflist;
 
-/// What is left of an attachment, whether it lives or not.
+/// All that belongs to an attachment, live or not.
 #[derive(Debug)]
 pub struct Remains<'n> {
-    /// Whose it is.
+    /// The attachment.
     pub attachment: Attachment,
-    /// What a runtime cached of it.
+    /// The entry in a runtime's cache.
     pub cached: Option<&'n Attached>,
-    /// Its leases.
+    /// The leases.
     pub leases: Vec<&'n Lease>,
-    /// Addresses that leases, cached result or elements of `nf_tables` name.
+    /// Addresses in the leases, the cached result and the elements of `nf_tables`.
     addresses: BTreeSet<IpAddr>,
 }
 
-/// What the node shows of an attachment.
+/// State of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Life {
-    /// Its sandbox exists, or a link of the host leads to it.
+    /// The sandbox exists, or a link of the host leads to it.
     Lives,
-    /// It has a lease that is so young that its ADD may be under way.
+    /// A lease is so young that its ADD may be under way.
     Young,
-    /// Nothing shows that it lives, but its link might not be seen: why.
+    /// Nothing shows that it lives, but its link may be invisible, for this reason.
     Unseen(String),
-    /// It has no sandbox and no link.
+    /// It has neither a sandbox nor a link.
     Gone,
 }
 
 impl<'n> Remains<'n> {
-    /// Of the holder of a lease; `None` where the lease does not name one.
+    /// Returns the remains of the holder of a lease; `None` for a lease without holder.
     pub fn of_lease(node: &'n Node, lease: &'n Lease) -> Option<Self> {
         let attachment = lease.attachment()?;
         Some(Self {
@@ -50,8 +50,8 @@ impl<'n> Remains<'n> {
         })
     }
 
-    /// Of every attachment of `network` that left something, in the order of their names. Leases are those that
-    /// the plugins of the network find.
+    /// Returns the remains of all attachments of `network`, sorted by name. Only leases that the network's plugins find
+    /// count.
     pub fn of_network(node: &'n Node, network: &Conflist) -> Vec<Self> {
         let mut all = BTreeMap::<String, Self>::new();
         let mut take = |found: Self| {
@@ -97,7 +97,7 @@ impl<'n> Remains<'n> {
         self.addresses.extend(&other.addresses);
     }
 
-    /// The link of the host with the tag of an attachment of the same container to the same network.
+    /// Returns a link of the host with the tag of an attachment of the same container to the same network.
     pub fn has_tagged<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
         let owner = self.attachment.owner();
         let container = owner
@@ -106,7 +106,7 @@ impl<'n> Remains<'n> {
         links.of_owner(|it| it.rsplit_once('/').is_some_and(|(of, _)| of == container))
     }
 
-    /// Its ADD may be under way: a result would have been cached after the lease.
+    /// Returns whether its ADD may be under way. A runtime caches the result after the lease.
     fn is_young(&self) -> bool {
         let cached = self.cached.and_then(|it| it.since);
         let is_young = |since: SystemTime| {
@@ -118,7 +118,7 @@ impl<'n> Remains<'n> {
     }
 }
 
-/// Whether `remains` are of a sandbox that lives.
+/// Returns the state of the attachment of `remains`.
 pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     let Attachment {
         network, container, ..
@@ -142,10 +142,10 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     }
 }
 
-/// A sandbox of `network` that lives has a link on this host, and it is seen.
+/// Checks that every live sandbox of `network` has a visible link on this host.
 ///
 /// # Errors
-/// Why that is not so.
+/// The reason why this is not certain.
 pub fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
     let networks = networks(node, network);
     if networks.is_empty() {
@@ -183,7 +183,7 @@ pub fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
     }
 }
 
-/// A link of the host leads to a sandbox of `network`.
+/// Returns whether a link of the host leads to a sandbox of `network`.
 fn has_link_of(node: &Node, network: &NetworkName) -> bool {
     let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
     let leads_to = |it: &Lease| {
@@ -192,7 +192,7 @@ fn has_link_of(node: &Node, network: &NetworkName) -> bool {
     node.host_links.of_owner(is_tagged).is_some() || node.leases.iter().any(leads_to)
 }
 
-/// What is configured by this name, and what its attachments were made by.
+/// Returns the configured networks with this name, and the lists by which its attachments were made.
 fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
     let files = node.configuration.files.iter();
     let lists = files.filter_map(|file| Some(&file.network.as_ref().ok()?.list));
@@ -203,7 +203,7 @@ fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
     now.cloned().chain(then).collect()
 }
 
-/// Attachments of `network` that links or elements name, with the address of the element.
+/// Returns the attachments of `network` in the tags of links and elements, with the address of the element.
 fn tags(node: &Node, network: &NetworkName) -> Vec<(Attachment, Option<IpAddr>)> {
     let links = node.links.iter();
     let links = links.filter_map(|it| Some((it.alias.as_deref()?, None)));
@@ -214,5 +214,5 @@ fn tags(node: &Node, network: &NetworkName) -> Vec<(Attachment, Option<IpAddr>)>
     all.filter(|(it, _)| it.network == *network).collect()
 }
 
-/// Far longer than an ADD takes from its lease to its link; kubelet gives up an ADD after four minutes.
+/// Longer than any ADD takes from its lease to its link: kubelet gives up an ADD after four minutes.
 const LONGEST_ADD: Duration = Duration::from_mins(5);

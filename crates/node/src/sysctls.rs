@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use attach::BRIDGE_NF_CALL;
 use netns::Sysctl;
 
 /// Values by name, without parameters that the kernel lacks.
@@ -12,8 +13,7 @@ impl Sysctls {
     pub(super) fn read(links: &BTreeSet<&str>) -> Self {
         let ipv4 = Sysctl::new(&["net", "ipv4", "ip_forward"]);
         let ipv6 = Sysctl::ipv6("all", "forwarding");
-        let call = ["iptables", "ip6tables"].map(|it| format!("bridge-nf-call-{it}"));
-        let call = call.iter().map(|it| Sysctl::new(&["net", "bridge", it]));
+        let call = BRIDGE_NF_CALL.map(|it| Sysctl::new(&["net", "bridge", it]));
         let of_links = links.iter().map(|it| Sysctl::ipv4(it, "forwarding"));
         let localnet = Sysctl::ipv4("all", "route_localnet");
         let all = [ipv4, ipv6, localnet]

@@ -1,5 +1,6 @@
 //! Capabilities that a plugin needs to be told anything, and does not declare.
 
+use bandwidth::POD_ANNOTATIONS;
 use cni::json;
 use node::{Node, Source};
 use serde_json::Value;
@@ -20,7 +21,9 @@ fn finding(node: &Node, source: Source<'_>) -> Option<Finding> {
             let means = "The runtime tells it no ports, and hostPorts lead nowhere, silently.";
             ("portMappings", Level::Problem, means)
         }
-        "bandwidth" if !has_rates(source) && !declares("bandwidth") && !declares(ANNOTATIONS) => {
+        "bandwidth"
+            if !has_rates(source) && !declares("bandwidth") && !declares(POD_ANNOTATIONS) =>
+        {
             let means = "The runtime tells it no rates, and no pod is limited, silently.";
             ("bandwidth", Level::Warning, means)
         }
@@ -53,8 +56,6 @@ fn has_no_ranges(source: Source<'_>) -> bool {
     source.ipam_type() == Some("host-local")
         && keys.iter().all(|it| json::value(ipam, it).is_none())
 }
-
-const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use attach::BRIDGE_NF_CALL;
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
 use node::{Node, Source, Stage, is_looked_up};
@@ -52,8 +53,7 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
         addresses.push((uplink.index, own));
     }
     addresses.dedup();
-    let bridge_calls = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];
-    let bridge_calls = bridge_calls.iter().filter_map(|key| {
+    let bridge_calls = BRIDGE_NF_CALL.iter().filter_map(|key| {
         let value = node.sysctls.value(&format!("net.bridge.{key}"))?;
         Some(((*key).to_owned(), value.to_owned()))
     });

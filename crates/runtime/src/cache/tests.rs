@@ -1,0 +1,96 @@
+use serde_json::json;
+
+use super::*;
+
+fn network() -> Conflist {
+    let list = json!({"name": "pods", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}]});
+    Conflist::parse(list.to_string().into_bytes()).unwrap()
+}
+
+fn sandbox(container: &str) -> Sandbox {
+    Sandbox {
+        attachment: Attachment {
+            network: "pods".parse().unwrap(),
+            container: container.parse().unwrap(),
+            interface: "eth0".parse().unwrap(),
+        },
+        netns: "/run/netns/a".into(),
+        arguments: Arguments {
+            cni: vec![["IP".into(), "192.0.2.7".into()]],
+            capabilities: Map::new(),
+        },
+    }
+}
+
+/// The object is what libcni 1.3 writes for this attachment.
+#[test]
+fn file_is_the_one_of_libcni() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::new(directory.path());
+    cache
+        .write(
+            &network(),
+            &sandbox("c1"),
+            json!({"cniVersion": "1.0.0", "dns": {}}),
+        )
+        .unwrap();
+    let bytes = fs::read(directory.path().join("results/pods-c1-eth0")).unwrap();
+    let expected = json!({
+        "kind": "cniCacheV1",
+        "containerId": "c1",
+        "config": BASE64_STANDARD.encode(network().bytes),
+        "ifName": "eth0",
+        "networkName": "pods",
+        "netns": "/run/netns/a",
+        "cniArgs": [["IP", "192.0.2.7"]],
+        "result": {"cniVersion": "1.0.0", "dns": {}},
+    });
+    assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), expected);
+}
+
+#[test]
+fn what_was_written_is_read_listed_and_forgotten() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::new(directory.path());
+    let [a, b] = ["c1", "c1-x"].map(sandbox);
+    assert!(cache.read(&a.attachment).unwrap().is_none());
+    assert!(cache.of_network(&network().name).unwrap().is_empty());
+    for it in [&a, &b] {
+        cache
+            .write(&network(), it, json!({"cniVersion": "1.0.0"}))
+            .unwrap();
+    }
+    fs::write(directory.path().join("results/pods-c2-eth0"), "{").unwrap();
+    let entry = cache.read(&a.attachment).unwrap().unwrap();
+    assert_eq!(entry.arguments(), a.arguments);
+    let listed = cache.of_network(&network().name).unwrap();
+    let listed: Vec<_> = listed
+        .into_iter()
+        .map(|(attachment, _)| attachment)
+        .collect();
+    assert_eq!(listed, [a.attachment.clone(), b.attachment.clone()]);
+    for _ in 0..2 {
+        cache.remove(&a.attachment).unwrap();
+    }
+    assert!(
+        cache
+            .of_network(&"other".parse().unwrap())
+            .unwrap()
+            .is_empty()
+    );
+    assert_eq!(cache.of_network(&network().name).unwrap().len(), 1);
+}
+
+#[test]
+fn result_is_converted_to_the_version_of_the_list() {
+    let stored = json!({"cniVersion": "1.0.0", "ips": [{"address": "192.0.2.7/24"}], "x": 1});
+    let same = Entry::new(&network(), &sandbox("c1"), stored.clone());
+    assert_eq!(
+        same.result(SpecVersion::V1_0_0).unwrap(),
+        Some(stored.clone())
+    );
+    let older = same.result(SpecVersion::V0_3_1).unwrap().unwrap();
+    assert_eq!(older["ips"][0]["version"], "4");
+    let bare = Entry::from_json(stored.clone()).unwrap();
+    assert_eq!(bare.result(SpecVersion::V1_0_0).unwrap(), Some(stored));
+}
