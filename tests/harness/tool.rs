@@ -91,9 +91,9 @@ impl<'h> Tool<'h> {
     /// Runs the commands that `doctor` suggests for this subject; afterwards it must report
     /// nothing.
     #[track_caller]
-    pub fn mends(&self, subject: &str) {
+    pub fn fix(&self, subject: &str) {
         let findings = self.doctor();
-        let commands = findings.mends(subject);
+        let commands = findings.fixes(subject);
         assert!(!commands.is_empty(), "{findings:#?}");
         for command in commands {
             run("sh", &["-c", &command]);
@@ -169,7 +169,7 @@ impl Findings {
     /// Returns whether such a finding exists, as in [`Self::expect`].
     pub fn holds(&self, level: &str, subject: &str, words: &[&str]) -> bool {
         let holds = |it: &Value| {
-            let text = ["found", "means", "mend"].map(|key| it[key].as_str().unwrap());
+            let text = ["message", "impact", "fix"].map(|key| it[key].as_str().unwrap());
             let text = text.join("\n");
             words.iter().all(|word| text.contains(word))
         };
@@ -178,9 +178,9 @@ impl Findings {
     }
 
     /// Returns the commands that fix this subject.
-    pub fn mends(&self, subject: &str) -> Vec<String> {
+    pub fn fixes(&self, subject: &str) -> Vec<String> {
         let of = self.list.iter().filter(|it| it["subject"] == subject);
-        let mends = of.flat_map(|it| it["mend"].as_str().unwrap().lines());
-        mends.map(str::to_owned).collect()
+        let fixes = of.flat_map(|it| it["fix"].as_str().unwrap().lines());
+        fixes.map(str::to_owned).collect()
     }
 }

@@ -70,7 +70,7 @@ fn limit(host: &Host, link: &str) -> (u64, u64) {
 }
 
 #[test]
-fn add_limits_both_directions_and_reports_the_block_last() {
+fn add_limits_both_directions_and_reports_the_ifb_last() {
     let host = Host::new();
     let a = Chain::new(&host, "a");
     let result = a.limited(SENTINELS[0]).add(&a.sandbox);
@@ -113,7 +113,7 @@ fn either_direction_can_be_limited_alone() {
 }
 
 #[test]
-fn burst_is_honoured_if_somebody_chose_it() {
+fn configured_burst_is_used() {
     let host = Host::new();
     let a = Chain::new(&host, "a");
     let bursts = |network: Network<'_>| {
@@ -148,7 +148,7 @@ fn burst_that_holds_no_frame_is_refused_with_its_bounds() {
 }
 
 #[test]
-fn annotations_are_limits_where_nobody_says_anything_else() {
+fn annotations_are_limits_without_other_configuration() {
     let host = Host::new();
     let a = Chain::new(&host, "a");
     let annotations = json!({"io.kubernetes.cri.pod-annotations": {
@@ -203,7 +203,7 @@ fn del_needs_nothing_but_the_names() {
 
 /// Closing an `nf_tables` socket may take 15 ms after another process's deletion.
 #[test]
-fn del_of_what_is_not_limited_leaves_nf_tables_alone() {
+fn del_of_an_unlimited_attachment_does_not_change_nf_tables() {
     let host = Host::new();
     let (a, file) = (Chain::new(&host, "a"), host.dir().join("trace"));
     let looks = || {
@@ -220,7 +220,7 @@ fn del_of_what_is_not_limited_leaves_nf_tables_alone() {
 }
 
 #[test]
-fn second_interface_of_a_container_has_a_block_of_its_own() {
+fn second_interface_of_a_container_has_its_own_ifb() {
     let host = Host::new();
     let a = host.sandbox("a");
     let chain = |interface: &str| {
@@ -244,7 +244,7 @@ fn second_interface_of_a_container_has_a_block_of_its_own() {
 }
 
 #[test]
-fn gc_removes_the_blocks_of_those_that_nobody_lists() {
+fn gc_removes_ifbs_of_unlisted_attachments() {
     let host = Host::new();
     let (a, b) = (Chain::new(&host, "a"), Chain::new(&host, "b"));
     let [_, kept] = [&a, &b].map(|it| ifb_of(&it.limited(0).add(&it.sandbox)).to_owned());
@@ -265,7 +265,7 @@ fn gc_removes_the_blocks_of_those_that_nobody_lists() {
 }
 
 #[test]
-fn check_tells_what_differs() {
+fn check_reports_differences() {
     let host = Host::new();
     let a = Chain::new(&host, "a");
     let network = a.limited(0);

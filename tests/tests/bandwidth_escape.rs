@@ -199,7 +199,7 @@ fn counted(scene: &Scene) -> [u64; 2] {
 }
 
 #[test]
-fn nothing_is_dropped_of_what_comes_by_the_ifb() {
+fn packets_from_the_ifb_are_not_dropped() {
     let scene = Scene::bridged();
     scene.limited().add(&scene.a);
     scene
@@ -264,7 +264,7 @@ fn unshaped_subnets_alone_are_not_limited() {
 }
 
 #[test]
-fn what_is_no_ip_is_limited_in_front_of_the_ifb_and_past_it() {
+fn other_protocols_than_ip_are_limited_at_the_ifb_and_past_it() {
     let scene = Scene::bridged();
     let b = scene.host.sandbox("b");
     scene.host.bridge_v4().add(&b);
@@ -345,7 +345,7 @@ fn a_second_add_leaves_nothing_of_the_first_one() {
 }
 
 #[test]
-fn reload_makes_nothing_for_what_is_not_attached() {
+fn reload_adds_nothing_without_an_attachment() {
     let scene = Scene::bridged();
     let network = scene.limited();
     let result = network.add(&scene.a);
@@ -368,7 +368,7 @@ fn rates_that_cannot_be_counted_are_limited_by_the_ifb_alone() {
 }
 
 #[test]
-fn a_kernel_without_nf_tables_limits_by_the_ifb_alone_and_says_so_once() {
+fn without_nf_tables_only_the_ifb_limits_and_one_line_reports_it() {
     let scene = Scene::bridged();
     let (network, file) = (scene.limited(), scene.host.dir().join("trace"));
     let result = network.add(&scene.a);

@@ -96,7 +96,7 @@ fn limits_of_the_reference_by_classes_are_checked_and_deleted() {
 }
 
 #[test]
-fn limits_with_a_burst_that_somebody_chose_are_the_references() {
+fn limits_with_a_configured_burst_equal_the_references() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let chosen = |sandbox| {
@@ -135,7 +135,7 @@ fn add_takes_over_what_the_reference_left_half_done() {
 }
 
 #[test]
-fn second_add_changes_nothing_and_says_the_same() {
+fn second_add_changes_nothing_and_returns_the_same_result() {
     let host = Host::new();
     let a = host.sandbox("a");
     let (_, network) = chain(&host, &a);
@@ -165,7 +165,7 @@ fn second_add_changes_nothing_and_says_the_same() {
 }
 
 #[test]
-fn check_tells_what_differs_where_subnets_are_limited() {
+fn check_reports_differences_of_limits_for_subnets() {
     let host = Host::new();
     let a = host.sandbox("a");
     let (link, network) = chain(&host, &a);
@@ -189,7 +189,7 @@ fn check_tells_what_differs_where_subnets_are_limited() {
 }
 
 #[test]
-fn block_of_another_owner_is_left_alone() {
+fn ifb_of_another_owner_is_not_changed() {
     let host = Host::new();
     let a = host.sandbox("a");
     let (_, network) = chain(&host, &a);
@@ -240,7 +240,7 @@ fn foreign_hooks_and_their_filters_are_used_and_left() {
 }
 
 #[test]
-fn foreign_root_discipline_is_an_error_that_names_it() {
+fn foreign_root_qdisc_is_an_error_that_names_it() {
     let host = Host::new();
     keep_the_tables(&host);
     let a = host.sandbox("a");
@@ -248,7 +248,7 @@ fn foreign_root_discipline_is_an_error_that_names_it() {
     host.tc(&format!("qdisc add dev {link} root handle 7: htb"));
     let before = host.snapshot();
     let refusal = network.on("ADD", &a).error();
-    refusal.expect(100, &[&link, "htb 7:", "somebody else's"]);
+    refusal.expect(100, &[&link, "htb 7:", "another program"]);
     host.snapshot().assert_same_as(&before);
     let refusal = network
         .check(&a, network.config().get("prevResult").unwrap())
@@ -347,7 +347,7 @@ fn what_the_kernel_lacks_is_named() {
 }
 
 #[test]
-fn status_says_nothing_where_all_is_there_and_leaves_nothing() {
+fn status_reports_nothing_on_a_complete_kernel_and_leaves_nothing() {
     let host = Host::new();
     let before = host.snapshot();
     let network = host.bandwidth().with("cniVersion", "1.1.0");
@@ -358,7 +358,7 @@ fn status_says_nothing_where_all_is_there_and_leaves_nothing() {
 }
 
 #[test]
-fn status_succeeds_and_tells_what_the_kernel_lacks() {
+fn status_succeeds_and_reports_what_the_kernel_lacks() {
     let host = Host::new();
     let network = host.bandwidth().with("cniVersion", "1.1.0");
     let file = host.dir().join("trace");

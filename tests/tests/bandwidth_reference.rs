@@ -76,7 +76,7 @@ fn ifbs(host: &Host) -> Vec<String> {
 }
 
 #[test]
-fn block_of_another_interface_of_the_container_is_left_alone() {
+fn ifb_of_another_interface_of_the_container_is_not_changed() {
     let host = Host::new();
     // The nf_tables tables stay after the host's first attachment.
     let warm = host.sandbox("warm");
@@ -154,7 +154,7 @@ fn reference_limits_one_interface_of_a_container_and_deletes_its_ifb_with_any() 
 }
 
 #[test]
-fn block_of_the_attachments_own_link_is_deleted() {
+fn ifb_of_the_attachments_own_link_is_deleted() {
     let host = Host::new();
     let a = host.sandbox("a");
     let eth0 = Attachment::new(&host, &a, "eth0");
@@ -174,21 +174,21 @@ fn block_of_the_attachments_own_link_is_deleted() {
 }
 
 #[test]
-fn block_to_which_nobody_sends_is_deleted() {
+fn unused_ifb_is_deleted() {
     let host = Host::new();
     let a = host.sandbox("a");
     let eth0 = Attachment::new(&host, &a, "eth0");
     eth0.by_reference("ADD").ok();
     let theirs = ifbs(&host);
     eth0.bare_del().ok();
-    assert_eq!(ifbs(&host), theirs, "nobody knows whose it is");
+    assert_eq!(ifbs(&host), theirs, "its owner is unknown");
     host.bridge_v4().del(&a);
     eth0.bare_del().ok();
     assert!(ifbs(&host).is_empty());
 }
 
 #[test]
-fn add_takes_over_no_block_but_that_of_its_own_link() {
+fn add_takes_over_only_the_ifb_of_its_own_link() {
     let host = Host::new();
     let a = host.sandbox("a");
     let eth0 = Attachment::new(&host, &a, "eth0");
@@ -202,5 +202,5 @@ fn add_takes_over_no_block_but_that_of_its_own_link() {
     assert_eq!(host.link(&theirs)["ifalias"], Value::Null);
     eth0.expect_reached(&host);
     eth0.ours("DEL").ok();
-    assert!(ifbs(&host).is_empty(), "nobody sends to theirs");
+    assert!(ifbs(&host).is_empty(), "it is unused");
 }

@@ -12,7 +12,7 @@ fn flags(link: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_result_tells_bridge_host_link_and_container_link_as_they_are() {
+fn the_result_reports_bridge_host_link_and_container_link_as_they_are() {
     let host = Host::new();
     let a = host.sandbox("a");
     let result = host.bridge().with("cniVersion", "1.1.0").add(&a);

@@ -56,7 +56,7 @@ fn code_7_for_what_is_no_vlan() {
 }
 
 #[test]
-fn vlan_that_the_kernel_cannot_do_is_refused_and_says_why() {
+fn vlan_without_kernel_support_is_refused_with_the_reason() {
     let host = Host::new();
     let a = host.sandbox("a");
     let probe = "link add probe type bridge vlan_filtering 1";

@@ -108,7 +108,7 @@ fn add_with_the_hosts_own_namespace_changes_nothing() {
 }
 
 #[test]
-fn del_leaves_a_link_in_the_sandbox_that_is_somebody_elses() {
+fn del_keeps_a_foreign_link_in_the_sandbox() {
     let (host, _, a) = warm();
     host.ip("link add strange type veth peer name eth0 netns a");
     host.bridge().del(&a);
@@ -204,7 +204,7 @@ fn the_reference_shares_a_bridge_with_us() {
 
 /// The reference made the victim's pair, so no alias protects it.
 #[test]
-fn sandbox_that_copies_the_numbers_of_anothers_pair_cannot_have_it_deleted() {
+fn sandbox_that_copies_the_indices_of_another_pair_cannot_have_it_deleted() {
     let host = Host::new();
     let (victim, evil) = (host.sandbox("a"), host.sandbox("b"));
     let result = host.bridge().by_reference().add(&victim);

@@ -261,7 +261,7 @@ fn traffic_passes_once_the_spanning_tree_forwards() {
 }
 
 #[test]
-fn an_mtu_that_somebody_set_stays_and_pods_have_their_own() {
+fn an_mtu_set_by_the_operator_stays_and_pods_have_their_own() {
     for (theirs, ours) in [(1400, 1500), (9000, 1500), (1400, 9000)] {
         let host = host_with_bridge();
         // The kernel adapts an MTU to the ports' unless it was set explicitly.
@@ -314,7 +314,7 @@ fn two_networks_share_one_bridge() {
 }
 
 #[test]
-fn a_port_of_somebody_elses_stays_and_passes_traffic() {
+fn a_foreign_port_stays_and_passes_traffic() {
     port_of_somebody_elses_stays_and_passes_traffic("02:00:00:00:00:01");
 }
 

@@ -46,7 +46,7 @@ fn a_forged_mac_gets_nowhere() {
 
 /// The bridge must not learn the MAC either.
 #[test]
-fn nobody_takes_over_the_mac_of_another_pod() {
+fn a_pod_cannot_take_over_the_mac_of_another_pod() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
     for sandbox in [&a, &b, &c] {
@@ -108,7 +108,7 @@ fn del_removes_the_guard_even_without_a_namespace() {
 }
 
 #[test]
-fn gc_removes_guards_that_nobody_lists() {
+fn gc_removes_guards_of_unlisted_attachments() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     guarded(&host).add(&a);
@@ -124,7 +124,7 @@ fn gc_removes_guards_that_nobody_lists() {
 }
 
 #[test]
-fn check_tells_that_a_guard_is_gone() {
+fn check_reports_a_missing_guard() {
     let host = Host::new();
     let a = host.sandbox("a");
     let result = guarded(&host).add(&a);

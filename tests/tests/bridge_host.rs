@@ -23,7 +23,7 @@ fn forwarding_is_enabled_for_each_family_that_has_a_gateway() {
 }
 
 #[test]
-fn bridged_traffic_goes_through_netfilter_unless_told_otherwise() {
+fn bridged_traffic_passes_netfilter_by_default() {
     let host = Host::new();
     if !host.show_bridged_frames(true) {
         return;
@@ -207,7 +207,7 @@ fn a_bridge_that_was_down_comes_up() {
 }
 
 #[test]
-fn a_gateway_address_that_somebody_removed_comes_back() {
+fn a_deleted_gateway_address_is_added_again() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     host.bridge().add(&a);

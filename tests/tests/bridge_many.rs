@@ -75,7 +75,7 @@ fn expect_growth(host: &Host, network: &Network<'_>, most: [(&str, usize); 4]) {
 }
 
 #[test]
-fn operations_are_not_told_of_each_pod() {
+fn operations_do_not_list_each_pod() {
     let host = Host::new();
     // STATUS counts the ports.
     let most = [("ADD", A_FEW), ("CHECK", 4), ("STATUS", 600), ("DEL", 60)];
@@ -83,7 +83,7 @@ fn operations_are_not_told_of_each_pod() {
 }
 
 #[test]
-fn of_guarded_operations_del_alone_is_told_of_each_element() {
+fn only_del_of_a_guarded_pod_lists_each_element() {
     let host = Host::new();
     // DEL knows neither addresses nor MACs and finds its elements by their owner.
     let elements = 300;

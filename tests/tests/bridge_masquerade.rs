@@ -69,7 +69,7 @@ fn a_pod_of_another_network_is_not_masqueraded() {
 }
 
 #[test]
-fn what_goes_to_an_excepted_network_keeps_its_address() {
+fn packets_to_an_exempt_network_keep_their_address() {
     let host = Host::new();
     let outside = outside(&host);
     outside.ip("route add 10.1.0.0/24 via 192.0.2.1");
@@ -121,7 +121,7 @@ fn ports(a: &Sandbox, outside: &Sandbox) -> (u16, u16) {
 }
 
 #[test]
-fn ports_are_random_unless_the_configuration_says_otherwise() {
+fn ports_are_random_by_default() {
     let host = Host::new();
     let outside = outside(&host);
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
@@ -164,7 +164,7 @@ fn del_removes_what_add_made_even_without_a_namespace() {
 }
 
 #[test]
-fn gc_removes_elements_of_this_network_that_nobody_lists() {
+fn gc_removes_elements_of_unlisted_attachments_of_this_network() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
     network(&host).add(&a);
@@ -185,7 +185,7 @@ fn gc_removes_elements_of_this_network_that_nobody_lists() {
 }
 
 #[test]
-fn check_tells_what_is_missing_and_the_next_add_mends_it() {
+fn check_reports_what_is_missing_and_the_next_add_repairs_it() {
     let host = Host::new();
     let outside = outside(&host);
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
@@ -220,7 +220,7 @@ fn check_tells_what_is_missing_and_the_next_add_mends_it() {
 
 /// The machine lost its leases but not its rules.
 #[test]
-fn an_address_that_is_leased_again_belongs_to_who_has_it_now() {
+fn an_address_that_is_leased_again_belongs_to_its_new_holder() {
     let host = Host::new();
     let outside = outside(&host);
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
@@ -250,7 +250,7 @@ fn no_program_is_needed() {
 }
 
 #[test]
-fn other_keys_say_what_becomes_of_them() {
+fn keys_without_effect_are_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let idle = host
@@ -259,7 +259,7 @@ fn other_keys_say_what_becomes_of_them() {
     for (network, words, is_said) in [
         (
             network(&host).with("ipMasqBackend", "iptables"),
-            "nf_tables does it",
+            "the plugin uses nf_tables",
             true,
         ),
         (

@@ -65,7 +65,7 @@ fn without_ipam_the_container_has_a_link_and_the_rest_is_its_own() {
 }
 
 #[test]
-fn gateway_without_ipam_is_told_to_do_nothing() {
+fn gateway_without_ipam_is_reported_to_have_no_effect() {
     let host = Host::new();
     let a = host.sandbox("a");
     let outcome = layer2(&host).with("isGateway", true).on("ADD", &a).run();
@@ -93,7 +93,10 @@ fn disabled_container_interface_is_there_and_down() {
     for (sandbox, address) in [(&a, "192.0.2.1/24"), (&b, "192.0.2.2/24")] {
         sandbox.ip(&format!("address add {address} dev eth0"));
     }
-    assert!(a.pings("192.0.2.2"), "whoever brings it up finds it joined");
+    assert!(
+        a.pings("192.0.2.2"),
+        "the port has joined before it comes up"
+    );
     network.del(&a);
     network.del(&b);
     assert_eq!(host.links(), ["cni0", "lo"]);
@@ -128,7 +131,7 @@ fn bridge_makes_the_first_interface_of_a_chain() {
 }
 
 #[test]
-fn full_bridge_says_so_and_what_to_do() {
+fn full_bridge_is_an_error_with_advice() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let network = host.bridge_v4();
@@ -137,7 +140,10 @@ fn full_bridge_says_so_and_what_to_do() {
     occupy_ports(&host, 0..920);
     let near = newest.call("STATUS").run();
     near.ok();
-    assert!(near.stderr.contains("921 ports of the 1023"), "{near:?}");
+    assert!(
+        near.stderr.contains("921 of at most 1023 ports"),
+        "{near:?}"
+    );
     occupy_ports(&host, 920..1022);
     let before = host.snapshot();
     let refusal = network.on("ADD", &b).error();

@@ -53,7 +53,7 @@ fn rogue_by_hand(host: &Host) -> Sandbox {
 }
 
 #[test]
-fn a_link_that_believes_routers_takes_route_address_and_settings_from_the_same_packet() {
+fn an_accepting_link_takes_route_address_and_settings_from_the_same_router_advertisement() {
     let host = Host::new();
     let outside = host.outside();
     assert_eq!(host.sysctl("net/ipv6/conf/uplink/accept_ra").unwrap(), "1");
@@ -84,7 +84,7 @@ fn a_link_that_believes_routers_takes_route_address_and_settings_from_the_same_p
 }
 
 #[test]
-fn a_bridge_that_no_add_touched_believes_the_same_packet() {
+fn an_untouched_bridge_accepts_the_same_router_advertisement() {
     let host = Host::new();
     host.ip("link add cni0 type bridge");
     host.ip("link set cni0 up");
@@ -152,7 +152,7 @@ fn nothing_changes_on_the_host_while_the_flooding_sandbox_itself_comes_and_goes(
 }
 
 #[test]
-fn a_bridge_that_comes_up_in_a_flood_believes_nothing_of_it() {
+fn a_bridge_that_comes_up_in_a_flood_ignores_router_advertisements() {
     for round in 0..5 {
         let host = Host::new();
         host.ip("link add cni0 type bridge");
@@ -172,7 +172,7 @@ fn a_bridge_that_comes_up_in_a_flood_believes_nothing_of_it() {
 /// The kernel accepts packets from a bridge only some time after it is up, so a flood alone does
 /// not show the order of the two.
 #[test]
-fn a_bridge_that_would_believe_routers_does_not_come_up() {
+fn a_bridge_that_would_accept_router_advertisements_does_not_come_up() {
     let host = Host::new();
     host.ip("link add cni0 type bridge");
     host.read_only("/proc/sys");
@@ -183,7 +183,7 @@ fn a_bridge_that_would_believe_routers_does_not_come_up() {
 }
 
 #[test]
-fn a_bridge_that_somebody_else_made_believes_nothing_after_an_add() {
+fn a_foreign_bridge_ignores_router_advertisements_after_an_add() {
     for number in 0..3 {
         let host = Host::new();
         host.ip("link add cni0 type bridge");
@@ -199,7 +199,7 @@ fn a_bridge_that_somebody_else_made_believes_nothing_after_an_add() {
 }
 
 #[test]
-fn a_bridge_that_is_known_by_another_of_its_names_believes_nothing_after_an_add() {
+fn a_bridge_with_an_alternative_name_ignores_router_advertisements_after_an_add() {
     let host = Host::new();
     host.ip("link add br-other type bridge");
     host.ip("link property add dev br-other altname cni0");
@@ -213,7 +213,7 @@ fn a_bridge_that_is_known_by_another_of_its_names_believes_nothing_after_an_add(
 }
 
 #[test]
-fn a_bridge_made_by_several_adds_at_once_believes_nothing() {
+fn a_bridge_of_concurrent_adds_ignores_router_advertisements() {
     let host = Host::new();
     let pods = ["a", "b", "c", "d"].map(|name| host.sandbox(name));
     let network = host.bridge_v4();

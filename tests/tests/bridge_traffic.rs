@@ -29,7 +29,7 @@ fn pods_reach_each_other_and_the_gateway_in_both_families() {
 }
 
 #[test]
-fn pods_reach_another_host_that_knows_the_way_back() {
+fn pods_reach_another_host_that_has_a_route_to_them() {
     let host = Host::new();
     let outside = host.outside();
     host.ip("address add 2001:db8::1/64 dev uplink nodad");
@@ -47,7 +47,7 @@ fn pods_reach_another_host_that_knows_the_way_back() {
 /// The host asks for a container's MAC from its own link-local address if it forwards to it. It
 /// knows a container that has sent a packet without asking.
 #[test]
-fn another_host_reaches_a_pod_that_said_nothing_as_soon_as_add_returns() {
+fn another_host_reaches_a_silent_pod_as_soon_as_add_returns() {
     let host = Host::new();
     let outside = host.outside();
     host.ip("address add 2001:db8::1/64 dev uplink nodad");

@@ -76,7 +76,7 @@ fn an_attachment_whose_sandbox_was_replaced_is_refused_too() {
 }
 
 #[test]
-fn a_host_link_of_the_same_name_that_is_somebody_elses_is_kept() {
+fn a_foreign_host_link_of_the_same_name_is_kept() {
     let (host, _, a) = warm();
     let result = host.bridge().add(&a);
     let name = result["interfaces"][1]["name"].as_str().unwrap();
@@ -128,7 +128,7 @@ fn a_path_that_is_no_sandbox_costs_nothing() {
 }
 
 #[test]
-fn a_result_that_nobody_can_read_undoes_the_add() {
+fn a_result_that_cannot_be_written_undoes_the_add() {
     let (host, before, a) = warm();
     let config = host.dir().join("config.json");
     fs::write(&config, host.bridge().config().to_string()).unwrap();
@@ -139,13 +139,13 @@ fn a_result_that_nobody_can_read_undoes_the_add() {
     add.stdout(writer).stderr(Stdio::piped());
     let outcome = add.output().unwrap();
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
-    assert!(!outcome.stderr.is_empty(), "people are told");
+    assert!(!outcome.stderr.is_empty(), "the error is on standard error");
     host.snapshot().assert_same_as(&before);
     assert_eq!(a.links(), ["lo"]);
 }
 
 #[test]
-fn a_lease_that_does_not_fit_is_given_back() {
+fn a_lease_that_does_not_fit_is_released() {
     let (host, before, a) = warm();
     host.bridge()
         .with("mtu", 1200)

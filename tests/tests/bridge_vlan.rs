@@ -133,7 +133,7 @@ fn port_stays_in_the_default_vlan_unless_it_shall_leave_it() {
 }
 
 #[test]
-fn bridge_that_filtered_nothing_goes_on_for_those_who_were_there() {
+fn bridge_without_filtering_keeps_working_for_existing_ports() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
     let plain = host.bridge();

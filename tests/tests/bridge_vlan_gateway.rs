@@ -57,7 +57,7 @@ impl Pinging {
 }
 
 #[test]
-fn gateway_of_a_vlan_stands_on_its_link_and_the_result_tells_it() {
+fn gateway_of_a_vlan_is_on_its_link_and_the_result_reports_it() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let network = access(&host);
@@ -85,7 +85,7 @@ fn gateway_of_a_vlan_stands_on_its_link_and_the_result_tells_it() {
 }
 
 #[test]
-fn ours_goes_on_with_the_vlan_link_of_the_reference() {
+fn this_suite_continues_with_the_vlan_link_of_the_reference() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let network = access(&host);
@@ -104,7 +104,7 @@ fn ours_goes_on_with_the_vlan_link_of_the_reference() {
 }
 
 #[test]
-fn reference_goes_on_where_ours_made_the_gateway_of_a_vlan() {
+fn reference_continues_where_this_suite_made_the_gateway_of_a_vlan() {
     let host = Host::new();
     // VLAN 1 is the bridge's own, so ours adds the gateway to the bridge itself.
     let networks = [(access(&host), "1"), (other(&host, 1), "2")];
@@ -198,7 +198,7 @@ fn host_keeps_its_uplink_beside_a_network_in_the_vlan_of_its_bridge() {
 }
 
 #[test]
-fn gateway_of_a_former_release_in_the_vlan_of_its_bridge_goes_on() {
+fn gateway_of_a_former_release_in_the_vlan_of_its_bridge_keeps_working() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let network = access(&host).with("vlan", 1);

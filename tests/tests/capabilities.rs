@@ -50,7 +50,7 @@ fn before_last<'h>(host: &'h Host, subject: &Subject) -> (Chain<'h>, Sandbox, Va
 }
 
 #[test]
-fn every_verb_works_with_as_little_as_the_readme_says() {
+fn every_verb_works_with_the_capabilities_of_the_readme() {
     for subject in SUBJECTS {
         let host = Host::new();
         let (chain, a, before) = before_last(&host, &subject);

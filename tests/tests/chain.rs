@@ -128,7 +128,7 @@ fn the_interface_has_the_name_that_was_asked_for() {
 }
 
 #[test]
-fn check_tells_what_changed() {
+fn check_reports_what_changed() {
     let host = host_with_chain();
     let a = host.sandbox("a");
     on(&host, "add", &a).ok();
@@ -183,7 +183,7 @@ fn what_a_runtime_attached_is_found_by_its_namespace() {
     let (tool, bridge) = (host.tool(), host.bridge());
     tool.configure("pods", &[bridge.config().clone()]);
     let a = host.sandbox("a");
-    let unknown = "nothing is remembered of container";
+    let unknown = "no result of container";
     fails(&tool.on("check", "pods", &a).run(), unknown);
     tool.remember("pods", (&a, &bridge.add(&a)));
     tool.on("check", "pods", &a).ok();

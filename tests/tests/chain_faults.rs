@@ -37,16 +37,16 @@ fn a_first_add_that_is_killed_spoils_nothing_for_the_next_one() {
 }
 
 #[test]
-fn a_removal_whose_calls_fail_is_made_up_for_by_the_next_one() {
+fn the_next_removal_completes_one_whose_calls_failed() {
     torture(CHAIN, (Moment::Removal, Attack::Failure), (1040, 1));
 }
 
 #[test]
-fn a_removal_whose_messages_are_refused_is_made_up_for_by_the_next_one() {
+fn the_next_removal_completes_one_whose_messages_were_refused() {
     torture(CHAIN, (Moment::Removal, Attack::Refusal), (100, 7));
 }
 
 #[test]
-fn a_removal_that_is_killed_is_made_up_for_by_the_next_one() {
+fn the_next_removal_completes_a_killed_one() {
     torture(CHAIN, (Moment::Removal, Attack::Kill), (415, 6));
 }

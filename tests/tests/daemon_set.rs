@@ -78,7 +78,7 @@ fn image_holds_the_executables_and_nothing_else() {
 /// Does what the kubelet and the runtime do with the pod: mounts the node's directory, and runs
 /// process 1 as root without capabilities.
 #[test]
-fn container_installs_and_stays_until_the_node_says_so() {
+fn container_installs_and_stays_until_it_is_terminated() {
     let host = Host::new();
     image(&host);
     let (node, container) = (host.dir().join("node"), pod()["containers"][0].clone());

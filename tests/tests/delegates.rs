@@ -60,7 +60,7 @@ fn a_delegate_that_prints_garbage_is_named() {
 }
 
 #[test]
-fn a_delegate_that_says_nothing_is_named() {
+fn a_delegate_without_output_is_named() {
     failure("exit 0").expect(6, &["scripted"]);
 }
 

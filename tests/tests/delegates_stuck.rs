@@ -82,7 +82,7 @@ fn an_error_of_a_megabyte_is_cut() {
 }
 
 #[test]
-fn a_delegate_that_says_nothing_or_garbage_is_quoted() {
+fn output_of_a_delegate_without_a_result_is_quoted() {
     expect_failure("exit 0", 6, &["printed nothing"]);
     expect_failure("echo plugh", 6, &["plugh"]);
 }
@@ -127,7 +127,7 @@ fn an_add_ends_though_the_delegate_does_not_release_either() {
 }
 
 #[test]
-fn a_grandchild_that_keeps_the_output_open_holds_nobody_up() {
+fn a_grandchild_that_keeps_the_output_open_delays_no_verb() {
     let host = Host::new();
     let a = host.sandbox("a");
     let script = on_add(&format!(
@@ -205,7 +205,7 @@ fn what_cannot_be_executed_is_no_delegate() {
 }
 
 #[test]
-fn a_timeout_that_is_no_duration_is_refused_and_keeps_nobody_from_releasing() {
+fn an_invalid_timeout_is_refused_and_does_not_prevent_a_release() {
     let host = Host::new();
     let a = host.sandbox("a");
     let network = host.bridge_v4();
@@ -222,7 +222,7 @@ fn a_timeout_that_is_no_duration_is_refused_and_keeps_nobody_from_releasing() {
 }
 
 #[test]
-fn who_keeps_the_lock_on_the_leases_keeps_nobody_for_ever() {
+fn a_process_that_keeps_the_lock_on_the_leases_delays_verbs_only_for_a_time() {
     let host = Host::new();
     let (a, b) = (host.sandbox("a"), host.sandbox("b"));
     let network = host.bridge_v4().with("ipam.lockTimeout", "300ms");

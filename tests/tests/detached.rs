@@ -62,7 +62,7 @@ const NO_DEVICE: i32 = 19;
 
 /// The process ends with the kernel's error number, which DEL reports.
 #[test]
-fn what_the_kernel_refuses_is_told() {
+fn refusals_of_the_kernel_are_reported() {
     let host = Host::new();
     for (task, status) in [
         ("delete link 1", NOT_SUPPORTED),

@@ -10,8 +10,8 @@ const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
 
 /// Runs the commands that fix this subject.
 #[track_caller]
-fn mend(host: &Host, tool: &Tool<'_>, subject: &str) {
-    let commands = tool.doctor().mends(subject);
+fn fix(host: &Host, tool: &Tool<'_>, subject: &str) {
+    let commands = tool.doctor().fixes(subject);
     assert!(!commands.is_empty());
     for command in commands {
         match command.strip_prefix("cnitool ") {
@@ -38,7 +38,7 @@ fn healthy_node_has_status_0() {
     findings.expect(
         "ok",
         "conflist",
-        &["pods.conflist", "which the runtime takes"],
+        &["pods.conflist", "which the runtime uses"],
     );
     findings.expect("ok", "lease", &["4 leases"]);
     host.snapshot().assert_same_as(&before);
@@ -64,7 +64,7 @@ fn page_fits_a_terminal_and_is_plain_where_none_is() {
 }
 
 #[test]
-fn file_that_is_no_json_is_told_by_its_line() {
+fn invalid_json_is_reported_with_its_line() {
     let host = Host::new();
     let tool = host.pods();
     tool.write("00-broken.conflist", "{\"name\": \"x\",\n  \"plugins\": [}");
@@ -82,7 +82,7 @@ fn file_that_is_no_json_is_told_by_its_line() {
 }
 
 #[test]
-fn misspelt_key_is_told_with_the_right_one() {
+fn misspelt_key_is_reported_with_the_right_one() {
     let host = Host::new();
     let tool = host.tool();
     let bridge = host.bridge().with("isDefaultGatewey", true);
@@ -94,12 +94,12 @@ fn misspelt_key_is_told_with_the_right_one() {
         "key",
         &["isDefaultGatewey", "isDefaultGateway was meant"],
     );
-    mend(&host, &tool, "key");
+    fix(&host, &tool, "key");
     assert_eq!(tool.doctor().status, 0);
 }
 
 #[test]
-fn plugin_that_is_missing_or_cannot_be_run_is_told() {
+fn plugin_that_is_missing_or_cannot_be_run_is_reported() {
     let host = Host::new();
     let tool = host.tool();
     let stranger = json!({"type": "stranger"});
@@ -118,17 +118,17 @@ fn plugin_that_is_missing_or_cannot_be_run_is_told() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
     tool.doctor()
         .expect("problem", "plugin", &["not executable", "chmod 755"]);
-    mend(&host, &tool, "plugin");
+    fix(&host, &tool, "plugin");
     host.script(
         "stranger",
         "echo '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"1.0.0\"]}'",
     );
     tool.doctor()
-        .expect("problem", "plugin", &["does not know version 1.1.0"]);
+        .expect("problem", "plugin", &["does not support version 1.1.0"]);
 }
 
 #[test]
-fn capability_that_nobody_declares_is_told_and_declared() {
+fn undeclared_capability_is_reported_and_fixed() {
     let host = Host::new();
     let tool = host.tool();
     let portmap = json!({"type": "portmap"});
@@ -136,9 +136,9 @@ fn capability_that_nobody_declares_is_told_and_declared() {
     tool.doctor().expect(
         "problem",
         "capability",
-        &["portMappings", "hostPorts lead nowhere"],
+        &["portMappings", "hostPorts silently do not work"],
     );
-    mend(&host, &tool, "capability");
+    fix(&host, &tool, "capability");
     assert_eq!(tool.doctor().status, 0);
     let a = host.sandbox("a");
     tool.add("pods", &a, &PORTS);
@@ -154,9 +154,9 @@ fn first_file_by_name_is_the_one_that_is_taken() {
     findings.expect(
         "ok",
         "conflist",
-        &["network others", "which the runtime takes"],
+        &["network others", "which the runtime uses"],
     );
-    assert!(!findings.holds("ok", "conflist", &["network pods", "takes"]));
+    assert!(!findings.holds("ok", "conflist", &["network pods", "uses"]));
     let text = fs::read_to_string(host.dir().join("net.d/pods.conflist")).unwrap();
     tool.write("zz.conflist", &text);
     tool.doctor().expect(
@@ -170,11 +170,11 @@ fn first_file_by_name_is_the_one_that_is_taken() {
         "conflist",
         &["00.conf", "a list of plugins", "mv "],
     );
-    mend(&host, &tool, "conflist");
+    fix(&host, &tool, "conflist");
 }
 
 #[test]
-fn ranges_that_overlap_others_are_told() {
+fn overlapping_ranges_are_reported() {
     let host = Host::new();
     let _outside = host.outside();
     let tool = host.pods();
@@ -198,17 +198,14 @@ fn ranges_that_overlap_others_are_told() {
     host.ip("address flush dev uplink");
     host.ip("address add 192.0.2.1/24 dev uplink");
     host.ip("route add 10.2.0.128/25 via 192.0.2.2");
-    tool.doctor().expect(
-        "problem",
-        "range",
-        &["caught by the route to 10.2.0.128/25"],
-    );
-    mend(&host, &tool, "range");
+    tool.doctor()
+        .expect("problem", "range", &["match the route to 10.2.0.128/25"]);
+    fix(&host, &tool, "range");
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
 }
 
 #[test]
-fn range_without_a_free_address_is_told() {
+fn range_without_a_free_address_is_reported() {
     let host = Host::new();
     let tool = host.tool();
     let bridge = host
@@ -222,7 +219,7 @@ fn range_without_a_free_address_is_told() {
 }
 
 #[test]
-fn leases_of_sandboxes_that_are_gone_are_told_and_released() {
+fn stale_leases_are_reported_and_released() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let tool = host.pods();
@@ -235,16 +232,19 @@ fn leases_of_sandboxes_that_are_gone_are_told_and_released() {
     findings.expect(
         "warning",
         "lease",
-        &["2 addresses leased to sandboxes that are gone", "10.1.0.2"],
+        &[
+            "2 addresses leased to sandboxes that no longer exist",
+            "10.1.0.2",
+        ],
     );
-    mend(&host, &tool, "lease");
+    fix(&host, &tool, "lease");
     let findings = tool.doctor();
     assert_eq!(findings.status, 0, "{findings:#?}");
     findings.expect("ok", "lease", &["2 leases"]);
 }
 
 #[test]
-fn elements_without_lease_and_link_are_told() {
+fn elements_without_lease_and_link_are_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = host.pods();
@@ -260,26 +260,26 @@ fn elements_without_lease_and_link_are_told() {
     assert!(tests::eventually(|| tool
         .doctor()
         .holds("warning", "element", &words)));
-    mend(&host, &tool, "element");
+    fix(&host, &tool, "element");
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
     assert!(!host.run("nft", &["list ruleset"]).contains("cni:"));
 }
 
 #[test]
-fn leases_that_name_nobody_are_told() {
+fn leases_without_holder_are_reported() {
     let host = Host::new();
     let tool = host.pods();
     fs::create_dir_all(host.lease_dir().join("pods")).unwrap();
     fs::write(host.lease_dir().join("pods/10.1.0.9"), "").unwrap();
     tool.doctor()
         .expect("warning", "lease", &["1 lease without holder", "10.1.0.9"]);
-    assert_eq!(tool.doctor().mends("lease"), [""; 0]);
+    assert_eq!(tool.doctor().fixes("lease"), [""; 0]);
     tool.add("pods", &host.sandbox("a"), &[]);
     assert_eq!(tool.doctor().status, 0);
 }
 
 #[test]
-fn rules_that_were_flushed_are_told_and_put_back() {
+fn flushed_rules_are_reported_and_restored() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = host.pods();
@@ -296,7 +296,7 @@ fn rules_that_were_flushed_are_told_and_put_back() {
 
 /// The second limit, which holds where root in a pod evades tc.
 #[test]
-fn limits_that_a_flush_took_away_are_told_and_put_back() {
+fn flushed_limits_are_reported_and_restored() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let tool = host.tool();
@@ -309,9 +309,9 @@ fn limits_that_a_flush_took_away_are_told_and_put_back() {
     for gone in ["flush ruleset", "delete table bridge cni-bandwidth"] {
         host.run("nft", &[gone]);
         let findings = tool.doctor();
-        let words = ["in cni-bandwidth", "more than its limit"];
+        let words = ["in cni-bandwidth", "exceed its limit"];
         findings.expect("problem", "firewall", &words);
-        assert_eq!(findings.mends("firewall"), ["cnitool reload"]);
+        assert_eq!(findings.fixes("firewall"), ["cnitool reload"]);
         tool.run(&["reload"]).ok();
         assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
     }
@@ -325,7 +325,7 @@ fn limits_that_a_flush_took_away_are_told_and_put_back() {
 }
 
 #[test]
-fn chains_of_the_reference_are_told_when_their_pod_is_gone() {
+fn chains_of_the_reference_are_reported_after_their_pod_is_deleted() {
     let host = Host::new();
     let a = host.sandbox("a");
     let chain =
@@ -334,15 +334,14 @@ fn chains_of_the_reference_are_told_when_their_pod_is_gone() {
     let result = chain.by_reference().add(&a).unwrap();
     let tool = host.tool();
     tool.configure_all("others", 2);
-    tool.doctor()
-        .expect("ok", "remnant", &["for a pod that lives"]);
+    tool.doctor().expect("ok", "remnant", &["for a live pod"]);
     let words = ["cni0.route_localnet is 1", "The Go plugin portmap sets it"];
     tool.doctor().expect("warning", "localhost", &words);
-    assert_eq!(tool.doctor().mends("localhost"), [""; 0]);
+    assert_eq!(tool.doctor().fixes("localhost"), [""; 0]);
     chain.remove(Removal::Del, (&a, &result)).unwrap();
-    let words = ["for pods that are gone: 4", "cnitool migrate --remove"];
+    let words = ["for deleted pods: 4", "cnitool migrate --remove"];
     tool.doctor().expect("warning", "remnant", &words);
-    mend(&host, &tool, "remnant");
+    fix(&host, &tool, "remnant");
     // Its sysctl, which nothing guards.
-    tool.mends("localhost");
+    tool.fix("localhost");
 }

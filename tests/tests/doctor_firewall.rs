@@ -56,7 +56,7 @@ const CLOSED: &str =
 const TABLE: &str = "add table inet guard";
 
 #[test]
-fn forward_chain_that_drops_is_told_and_opened() {
+fn forward_chain_that_drops_is_reported_and_opened() {
     for (rules, place) in [
         (
             &["sh iptables-nft -P FORWARD DROP"][..],
@@ -74,7 +74,7 @@ fn forward_chain_that_drops_is_told_and_opened() {
         let host = Host::new();
         let node = Node::new(&host, rules);
         let findings = node.is_closed(&[place, "hostPort 8080"]);
-        for command in findings.mends("firewall") {
+        for command in findings.fixes("firewall") {
             host.run("sh", &["-c", &command]);
         }
         node.is_open();
@@ -307,7 +307,7 @@ fn what_few_pods_need_is_a_warning() {
 
 /// Redirects to a port of the node on which no program listens.
 #[test]
-fn packets_that_go_elsewhere_are_told() {
+fn redirected_packets_are_reported() {
     let host = Host::new();
     let nat = "add chain inet guard nat { type nat hook prerouting priority dstnat ; }";
     let rule = "add rule inet guard nat tcp dport 443 redirect to :9";
@@ -320,7 +320,7 @@ fn packets_that_go_elsewhere_are_told() {
 }
 
 #[test]
-fn what_cannot_be_tried_is_said() {
+fn rules_that_cannot_be_tried_are_reported() {
     let host = Host::new();
     let node = Node::new(&host, &["sh iptables-legacy -A FORWARD -j ACCEPT"]);
     let empty = host.dir().join("empty");

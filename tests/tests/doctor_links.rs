@@ -19,7 +19,7 @@ fn pod<'h>(host: &'h Host, a: &Sandbox) -> (Tool<'h>, String) {
 }
 
 #[test]
-fn port_that_left_its_bridge_or_is_down_is_told() {
+fn port_that_left_its_bridge_or_is_down_is_reported() {
     let host = Host::new();
     let outside = host.outside();
     let a = host.sandbox("a");
@@ -28,7 +28,7 @@ fn port_that_left_its_bridge_or_is_down_is_told() {
         host.ip(&format!("link set {link} {change}"));
         assert_eq!(tcp(&a, &outside, "192.0.2.2"), None);
         tool.doctor().expect("problem", "pod", &[&link, words]);
-        tool.mends("pod");
+        tool.fix("pod");
         assert!(tests::eventually(
             || tcp(&a, &outside, "192.0.2.2").is_some()
         ));
@@ -48,11 +48,11 @@ fn port_with_more_than_a_bridge_is_not_put_back_by_hand() {
     host.ip(&format!("link set {link} nomaster"));
     let findings = tool.doctor();
     findings.expect("problem", "pod", &[link, "recreate the pod"]);
-    assert!(findings.mends("pod").is_empty(), "{findings:#?}");
+    assert!(findings.fixes("pod").is_empty(), "{findings:#?}");
 }
 
 #[test]
-fn sandbox_without_link_address_or_default_route_is_told() {
+fn sandbox_without_link_address_or_default_route_is_reported() {
     let host = Host::new();
     let outside = host.outside();
     let a = host.sandbox("a");
@@ -71,7 +71,7 @@ fn sandbox_without_link_address_or_default_route_is_told() {
             .expect("problem", "pod", &[words, "nsenter --net=/run/netns/a"]);
         // Objects that disappeared with an address or a link return one by one.
         for _ in 0..4 {
-            for command in tool.doctor().mends("pod") {
+            for command in tool.doctor().fixes("pod") {
                 host.run("sh", &["-c", &command]);
             }
         }
@@ -82,7 +82,7 @@ fn sandbox_without_link_address_or_default_route_is_told() {
 }
 
 #[test]
-fn bridge_with_the_address_of_another_network_is_told() {
+fn bridge_with_the_address_of_another_network_is_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = host.pods();
@@ -91,9 +91,9 @@ fn bridge_with_the_address_of_another_network_is_told() {
     host.ip("link set cni1 up");
     let outcome = tool.on("add", "pods", &a).run();
     assert!(!outcome.status.success(), "{outcome:#?}");
-    let words = ["cni1 has 10.244.7.1/24", "wants 10.1.0.1/24", "Every ADD"];
+    let words = ["cni1 has 10.244.7.1/24", "needs 10.1.0.1/24", "Every ADD"];
     tool.doctor().expect("problem", "bridge", &words);
-    tool.mends("bridge");
+    tool.fix("bridge");
     tool.add("pods", &a, &[]);
     // An address of another family, or one beside the gateway's, does not block ADD.
     host.ip("address add 10.244.7.1/24 dev cni1");
@@ -103,7 +103,7 @@ fn bridge_with_the_address_of_another_network_is_told() {
 }
 
 #[test]
-fn uplink_that_is_down_or_does_not_forward_is_told() {
+fn uplink_that_is_down_or_does_not_forward_is_reported() {
     let host = Host::new();
     host.hide("/etc/sysctl.d");
     let outside = host.outside();
@@ -113,7 +113,7 @@ fn uplink_that_is_down_or_does_not_forward_is_told() {
     assert_eq!(tcp(&a, &outside, "192.0.2.2"), None);
     let words = ["net.ipv4.conf.uplink.forwarding is 0"];
     tool.doctor().expect("problem", "uplink", &words);
-    tool.mends("uplink");
+    tool.fix("uplink");
     assert!(tcp(&a, &outside, "192.0.2.2").is_some());
     outside.ip("link set outside down");
     tool.doctor()
@@ -122,11 +122,11 @@ fn uplink_that_is_down_or_does_not_forward_is_told() {
     host.ip("link set uplink down");
     let words = ["uplink is down, and there is no default route"];
     tool.doctor().expect("problem", "uplink", &words);
-    tool.mends("uplink");
+    tool.fix("uplink");
 }
 
 #[test]
-fn routes_that_drop_packets_of_pods_are_told() {
+fn routes_that_drop_packets_of_pods_are_reported() {
     let host = Host::new();
     let outside = host.outside();
     let a = host.sandbox("a");
@@ -139,13 +139,13 @@ fn routes_that_drop_packets_of_pods_are_told() {
         host.ip(&format!("route add {route}"));
         tool.doctor()
             .expect("problem", subject, &[route.split(' ').nth(1).unwrap()]);
-        tool.mends(subject);
+        tool.fix(subject);
     }
     host.ip("route delete default");
     host.ip("route add blackhole default metric 7");
     tool.doctor()
         .expect("problem", "uplink", &["blackhole", "metric 7"]);
-    tool.mends("uplink");
+    tool.fix("uplink");
     // A blackhole behind a usable route, or behind the pods' own routes, drops nothing.
     host.ip("route add default via 192.0.2.2 metric 5");
     host.ip("route add blackhole default metric 7");
@@ -169,7 +169,7 @@ fn routes_of_other_tables_catch_no_pods() {
 }
 
 #[test]
-fn plugin_on_a_mount_without_exec_is_told() {
+fn plugin_on_a_mount_without_exec_is_reported() {
     let host = Host::new();
     let tool = host.tool();
     let plugins = host.dir().join("other");
@@ -196,8 +196,8 @@ fn plugin_on_a_mount_without_exec_is_told() {
     let page = doctor().stdout;
     assert!(page.contains("without exec"), "{page}");
     assert!(!page.contains("chmod"), "{page}");
-    let mend = page.lines().find(|it| it.contains("remount,exec")).unwrap();
-    host.run("sh", &["-c", mend.trim()]);
+    let fix = page.lines().find(|it| it.contains("remount,exec")).unwrap();
+    host.run("sh", &["-c", fix.trim()]);
     assert_eq!(doctor().status.code(), Some(0), "{:#?}", doctor());
 }
 
@@ -224,7 +224,11 @@ fn ranges_of_the_nodes_pod_cidrs_are_judged() {
         "dataDir": host.lease_dir()});
     let bridge = host.bridge().with("ipam", ipam);
     tool.configure("pods", &[bridge.config().clone()]);
-    let words = ["no overlap, and room", "10.7.0.0/30", "fd00:7::/64"];
+    let words = [
+        "no overlap, and free addresses",
+        "10.7.0.0/30",
+        "fd00:7::/64",
+    ];
     tool.doctor().expect("ok", "range", &words);
     host.ip("address add 10.7.0.2/24 dev uplink");
     tool.doctor()

@@ -19,8 +19,8 @@ fn healthy<'h>(host: &'h Host, a: &Sandbox) -> Tool<'h> {
 
 /// Runs the fixes of this subject's findings; doctor must report nothing afterwards.
 #[track_caller]
-fn mends(host: &Host, tool: &Tool<'_>, findings: &Findings, subject: &str) {
-    let commands = findings.mends(subject);
+fn fix(host: &Host, tool: &Tool<'_>, findings: &Findings, subject: &str) {
+    let commands = findings.fixes(subject);
     assert!(!commands.is_empty(), "{findings:#?}");
     for command in commands {
         host.run("sh", &["-c", &command]);
@@ -29,7 +29,7 @@ fn mends(host: &Host, tool: &Tool<'_>, findings: &Findings, subject: &str) {
 }
 
 #[test]
-fn what_the_kernel_lacks_is_told_where_it_is_asked_for() {
+fn missing_kernel_features_are_reported_if_configured() {
     let host = Host::new();
     let tool = host.tool();
     let filters = Command::new("ip")
@@ -57,7 +57,7 @@ fn what_the_kernel_lacks_is_told_where_it_is_asked_for() {
 }
 
 #[test]
-fn what_a_plugin_refuses_is_told() {
+fn refusals_of_plugins_are_reported() {
     let host = Host::new();
     let tool = host.tool();
     for version in ["1.1.0", "0.4.0"] {
@@ -70,7 +70,7 @@ fn what_a_plugin_refuses_is_told() {
 }
 
 #[test]
-fn node_that_forwards_no_more_is_told() {
+fn node_that_stopped_forwarding_is_reported() {
     for (sysctl, value, level) in [
         ("net/ipv4/ip_forward", "0", "problem"),
         ("net/ipv6/conf/all/forwarding", "0", "problem"),
@@ -89,7 +89,7 @@ fn node_that_forwards_no_more_is_told() {
         host.set_sysctl(sysctl, value);
         let findings = tool.doctor();
         findings.expect(level, "sysctl", &[&sysctl.replace('/', "."), "is 0"]);
-        mends(&host, &tool, &findings, "sysctl");
+        fix(&host, &tool, &findings, "sysctl");
         let kept = fs::read_to_string("/etc/sysctl.d/cni.conf").unwrap();
         assert_eq!(kept, format!("{}=1\n", sysctl.replace('/', ".")));
     }
@@ -97,7 +97,7 @@ fn node_that_forwards_no_more_is_told() {
 
 /// What listens on 127.0.0.1 of the node alone is guarded twice: by rules, which a flush takes away, and by policies.
 #[test]
-fn node_whose_localhost_is_open_to_pods_is_told() {
+fn localhost_that_pods_reach_is_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = healthy(&host, &a);
@@ -126,14 +126,14 @@ fn node_whose_localhost_is_open_to_pods_is_told() {
     host.run("nft", &["delete", "table", "inet", "cni-portmap"]);
     let findings = tool.doctor();
     findings.expect("problem", "localhost", &[key]);
-    for command in findings.mends("localhost") {
+    for command in findings.fixes("localhost") {
         host.run("sh", &["-c", &command]);
     }
     guarded();
 }
 
 #[test]
-fn localhost_that_another_program_opened_is_told_and_closed() {
+fn localhost_that_another_program_opened_is_reported_and_closed() {
     let host = Host::new();
     let _outside = host.outside();
     let tool = host.pods();
@@ -141,18 +141,18 @@ fn localhost_that_another_program_opened_is_told_and_closed() {
         host.set_sysctl(&format!("net/ipv4/conf/{link}/route_localnet"), "1");
         let findings = tool.doctor();
         let key = format!("net.ipv4.conf.{link}.route_localnet");
-        let words = [key.as_str(), "No pod is known to need it"];
+        let words = [key.as_str(), "No known pod needs it"];
         findings.expect("warning", "localhost", &words);
         host.run("iptables-nft", &["-N", "KUBE-FIREWALL"]);
         let told = tool.doctor();
         told.expect("ok", "localhost", &[&key, "kube-proxy"]);
         host.run("nft", &["flush", "ruleset"]);
-        mends(&host, &tool, &findings, "localhost");
+        fix(&host, &tool, &findings, "localhost");
     }
 }
 
 #[test]
-fn bridge_that_is_gone_or_down_or_lost_its_address_is_told() {
+fn bridge_that_is_missing_or_down_or_lacks_its_address_is_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = healthy(&host, &a);
@@ -164,18 +164,18 @@ fn bridge_that_is_gone_or_down_or_lost_its_address_is_told() {
         "bridge",
         &["cni1 lacks the gateway's address 10.1.0.1/24"],
     );
-    mends(&host, &tool, &findings, "bridge");
+    fix(&host, &tool, &findings, "bridge");
     assert!(eventually(|| a.pings("10.1.0.1")));
     host.ip("link set cni1 down");
     let findings = tool.doctor();
     findings.expect("problem", "bridge", &["cni1 is down"]);
     host.ip("link delete cni1");
-    let words = ["cni1 is gone", "cni:pods/", "cnitool ps"];
+    let words = ["cni1 does not exist", "cni:pods/", "cnitool ps"];
     tool.doctor().expect("problem", "bridge", &words);
 }
 
 #[test]
-fn mtus_that_do_not_fit_are_told() {
+fn different_mtus_are_reported() {
     let host = Host::new();
     let _outside = host.outside();
     let a = host.sandbox("a");
@@ -188,11 +188,11 @@ fn mtus_that_do_not_fit_are_told() {
     host.ip("route add default via 192.0.2.2");
     host.ip("link set uplink mtu 1450");
     let findings = tool.doctor();
-    findings.expect("warning", "mtu", &["cni1 has MTU 1500", "uplink 1450"]);
+    findings.expect("warning", "mtu", &["cni1 has MTU 1500", "uplink has 1450"]);
 }
 
 #[test]
-fn bridge_that_is_full_is_told() {
+fn full_bridge_is_reported() {
     let host = Host::new();
     let tool = host.pods();
     let pairs = (0..1023).map(|it| format!("link add a{it} master cni1 type veth peer b{it}\n"));
@@ -209,7 +209,7 @@ fn bridge_that_is_full_is_told() {
 
 /// The test uses a bridge, since not every kernel supports kube-proxy's kind of link.
 #[test]
-fn services_that_hostports_could_take_are_told() {
+fn services_that_hostports_could_take_are_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = healthy(&host, &a);
@@ -222,13 +222,13 @@ fn services_that_hostports_could_take_are_told() {
         "ip daddr != 10.96.0.0/12",
     ];
     findings.expect("problem", "kube-proxy", &words);
-    mends(&host, &tool, &findings, "kube-proxy");
+    fix(&host, &tool, &findings, "kube-proxy");
     tool.doctor()
         .expect("ok", "kube-proxy", &["its mode is IPVS", "10.96.0.1"]);
 }
 
 #[test]
-fn managers_of_our_links_are_told() {
+fn managers_of_our_links_are_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = healthy(&host, &a);
@@ -253,13 +253,13 @@ fn managers_of_our_links_are_told() {
 }
 
 #[test]
-fn port_that_a_process_listens_on_is_told() {
+fn port_that_a_process_listens_on_is_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = healthy(&host, &a);
     let listener = TcpListener::bind("0.0.0.0:8080").unwrap();
     let words = [
-        "tcp port 8080 leads to cni:pods/",
+        "tcp port 8080 is forwarded to cni:pods/",
         "listens on it",
         "sport = :8080",
     ];
@@ -274,7 +274,7 @@ fn port_that_a_process_listens_on_is_told() {
 }
 
 #[test]
-fn port_of_one_address_and_of_all_is_told() {
+fn port_of_one_address_and_of_all_is_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = healthy(&host, &a);
@@ -285,12 +285,12 @@ fn port_of_one_address_and_of_all_is_told() {
             "add element inet cni-portmap address-ports4 {{ {element} }}"
         )],
     );
-    let words = ["tcp port 8080 leads to cni:pods/", "cni:pods/b/eth0"];
+    let words = ["tcp port 8080 is forwarded to cni:pods/", "cni:pods/b/eth0"];
     tool.doctor().expect("problem", "hostport", &words);
 }
 
 #[test]
-fn disk_without_room_is_told() {
+fn full_disk_is_reported() {
     let host = Host::new();
     let tool = host.pods();
     host.tmpfs(host.lease_dir(), "size=64k,nr_inodes=100");
@@ -306,18 +306,14 @@ fn disk_without_room_is_told() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_the_rest_is_judged() {
+fn unreadable_parts_are_reported_and_the_rest_is_checked() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = healthy(&host, &a);
     let setpriv = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"].map(str::to_owned);
     let outcome = tool.run(&["doctor"]).under(&setpriv).run();
     assert_eq!(outcome.status.code(), Some(1), "{outcome:#?}");
-    for words in [
-        "not looked at: ",
-        "CAP_NET_ADMIN",
-        "network pods, version 1.1.0",
-    ] {
+    for words in ["not read: ", "CAP_NET_ADMIN", "network pods, version 1.1.0"] {
         assert!(outcome.stdout.contains(words), "{words}: {outcome:#?}");
     }
     assert!(!outcome.stdout.contains("firewall"), "{outcome:#?}");

@@ -136,7 +136,7 @@ fn the_unit_runs_a_command_that_there_is() {
 }
 
 #[test]
-fn every_example_is_run_by_a_test_and_told_of() {
+fn every_example_is_documented_and_run_by_a_test() {
     let read = |path: &Path| fs::read_to_string(path).unwrap();
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let all = |directory: &Path| -> String {

@@ -170,7 +170,7 @@ fn all_that_is_left_of_a_forgotten_pod_goes() {
     add_by_multus(&tool, &b, 8081);
     host.end(&b);
     let young = tool.run(&["gc", "pods"]).run();
-    assert!(young.status.success() && young.stderr.contains("may be under way: kept"));
+    assert!(young.status.success() && young.stderr.contains("may still be running: kept"));
     assert_eq!(host.leases("pods").len(), 4);
     age(&host.lease_dir());
     tool.run(&["gc", "pods"]).ok();
@@ -247,7 +247,7 @@ fn nothing_is_removed_where_links_of_pods_cannot_be_seen() {
 }
 
 #[test]
-fn without_links_on_the_host_gc_goes_by_what_it_is_told() {
+fn without_links_on_the_host_gc_uses_the_given_list() {
     let host = Host::new();
     let tool = host.tool();
     let ipam = host.bridge_v4().config()["ipam"].clone();
@@ -261,7 +261,7 @@ fn without_links_on_the_host_gc_goes_by_what_it_is_told() {
         &[
             "plugin macvlan leaves no link",
             "container lives",
-            "may live: kept",
+            "may be live: kept",
         ],
     );
     assert_eq!(host.leases("pods").len(), 2);
@@ -276,7 +276,7 @@ fn without_links_on_the_host_gc_goes_by_what_it_is_told() {
 
 /// The list may be older than a pod, or wrong.
 #[test]
-fn a_pod_that_is_not_listed_stays_where_it_is_seen_to_live() {
+fn an_unlisted_pod_stays_if_it_is_proven_live() {
     let host = Host::new();
     let _outside = host.outside();
     let tool = pods(&host);
@@ -285,7 +285,7 @@ fn a_pod_that_is_not_listed_stays_where_it_is_seen_to_live() {
     stale_lease(&host, "10.1.0.200");
     let outcome = tool.run(&["gc", "pods", "--valid", "x/eth0"]).run();
     assert!(
-        outcome.stderr.contains("is not listed, but lives: kept"),
+        outcome.stderr.contains("is not listed, but is live: kept"),
         "{outcome:#?}"
     );
     has_everything(&host, (&a, 8080));
@@ -295,7 +295,7 @@ fn a_pod_that_is_not_listed_stays_where_it_is_seen_to_live() {
 }
 
 #[test]
-fn del_and_gc_go_by_the_configuration_that_add_went_by() {
+fn del_and_gc_use_the_configuration_of_the_add() {
     let host = Host::new();
     let tool = host.tool();
     let configure = |directory: &str| {
@@ -343,14 +343,14 @@ fn leases_of_older_networks_are_released_where_pods_can_be_seen() {
     let findings = tool.doctor();
     assert!(
         !findings.holds("warning", "lease", &[]),
-        "its ADD may be under way"
+        "its ADD may still be running"
     );
     age(&host.lease_dir());
     let findings = tool.doctor();
-    let words = ["10.1.0.9 (gone)", "may live", "neither bridge cni0"];
+    let words = ["10.1.0.9 (gone)", "may be live", "neither bridge cni0"];
     findings.expect("warning", "lease", &words);
     assert_eq!(
-        findings.mends("lease"),
+        findings.fixes("lease"),
         [""; 0],
         "nothing shows that it is gone"
     );
@@ -358,7 +358,7 @@ fn leases_of_older_networks_are_released_where_pods_can_be_seen() {
     host.ip("link set cni0 up");
     let findings = tool.doctor();
     findings.expect("warning", "lease", &["10.1.0.9 (gone)"]);
-    assert_eq!(findings.mends("lease"), ["cnitool gc pods"]);
+    assert_eq!(findings.fixes("lease"), ["cnitool gc pods"]);
     tool.run(&["gc", "pods"]).ok();
     assert!(!lease.exists());
 }

@@ -94,7 +94,7 @@ fn leases_of_ipv6_keep_their_colons() {
 }
 
 #[test]
-fn leases_lie_in_var_lib_cni_unless_told_otherwise() {
+fn leases_are_in_var_lib_cni_by_default() {
     let host = Host::new();
     let network = host.host_local().with("ipam.dataDir", Value::Null);
     lease(&network, "c1");
@@ -119,7 +119,7 @@ fn addresses_go_round_before_one_is_leased_again() {
 }
 
 #[test]
-fn a_full_range_says_how_many_there_are_and_how_many_are_held() {
+fn the_error_of_a_full_range_has_its_size_and_the_held_addresses() {
     let host = Host::new();
     let network = one_range(
         &host,
@@ -164,7 +164,7 @@ fn ranges_of_a_set_are_used_one_after_another() {
 }
 
 #[test]
-fn a_range_ends_before_the_broadcast_address_unless_told_otherwise() {
+fn a_range_ends_before_the_broadcast_address_by_default() {
     let host = Host::new();
     let network = one_range(&host, &json!({"subnet": "10.1.0.0/30"}));
     assert_eq!(addresses(&network, ["c1"]), ["10.1.0.2/30"]);
@@ -216,7 +216,7 @@ fn ranges_of_the_runtime_come_first_and_in_both_shapes() {
 }
 
 #[test]
-fn a_second_add_of_the_same_attachment_is_an_error_that_says_so() {
+fn a_second_add_of_the_same_attachment_is_an_error_with_the_reason() {
     let host = Host::new();
     let network = host.host_local();
     lease(&network, "c1");
@@ -327,7 +327,7 @@ fn status_is_good_where_the_runtime_will_send_the_ranges() {
 }
 
 #[test]
-fn status_says_50_where_no_lease_can_be_written() {
+fn status_has_code_50_if_no_lease_can_be_written() {
     let host = Host::new();
     let dir = host.dir().join("read-only");
     fs::create_dir(&dir).unwrap();
@@ -363,7 +363,7 @@ fn twenty_at_once_get_twenty_addresses() {
 }
 
 #[test]
-fn excluded_addresses_are_leased_to_nobody_who_does_not_ask_for_them() {
+fn excluded_addresses_are_leased_only_on_request() {
     let host = Host::new();
     let range = json!({"subnet": "10.5.0.0/28", "exclude": ["10.5.0.4/30", "10.5.0.3"]});
     let network = host.host_local().with("ipam.ranges", json!([[range]]));

@@ -67,7 +67,7 @@ fn what_runtimes_say_of_a_pod_is_no_request() {
 }
 
 #[test]
-fn an_address_that_somebody_holds_is_refused() {
+fn a_held_address_is_refused() {
     let host = Host::new();
     let network = host.host_local();
     call(&network, "ADD", "c1").args("IP=10.1.0.9").ok();

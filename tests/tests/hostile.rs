@@ -78,14 +78,14 @@ impl<'h> Neighbour<'h> {
         let (b, chain) = (&self.sandbox, &self.chain);
         chain.check_first(chain.len(), (b, &self.result)).unwrap();
         let seen = tcp_by_port(host, "10.1.0.1:9080", (b, 80));
-        assert!(seen.is_some(), "{what}: nobody answers on the port of b");
+        assert!(seen.is_some(), "{what}: no answer on the port of b");
     }
 }
 
 const PLUGINS: [&str; 3] = ["bridge", "portmap", "bandwidth"];
 
 #[test]
-fn whatever_it_does_to_its_link_all_that_was_made_for_it_goes_and_nothing_else() {
+fn del_removes_everything_of_a_hostile_container_and_nothing_else() {
     let host = Host::new();
     let chain = Chain::new(&host, &PLUGINS);
     let b = Neighbour::new(&host);

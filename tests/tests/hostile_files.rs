@@ -121,7 +121,7 @@ fn a_lock_that_is_a_link_is_not_followed() {
 }
 
 #[test]
-fn pipes_and_directories_in_the_place_of_files_hold_nobody_up() {
+fn pipes_and_directories_in_the_place_of_files_delay_no_verb() {
     let host = Host::new();
     let network = host.host_local();
     call(&network, "ADD", "c0").ok();
@@ -148,7 +148,7 @@ fn pipes_and_directories_in_the_place_of_files_hold_nobody_up() {
 }
 
 #[test]
-fn named_files_that_are_pipes_or_endless_hold_nobody_up() {
+fn configured_files_that_are_pipes_or_endless_delay_no_verb() {
     let host = Host::new();
     let pipe = host.dir().join("pipe");
     host_fifo(&pipe);
@@ -168,7 +168,7 @@ fn named_files_that_are_pipes_or_endless_hold_nobody_up() {
 
 /// The directory's owner can put anything there, but this does not keep root out.
 #[test]
-fn directories_of_somebody_else_work_and_keep_their_owner() {
+fn directories_of_another_user_work_and_keep_their_owner() {
     let host = Host::new();
     let network = host.host_local();
     chown(host.lease_dir(), Some(1234), Some(1234)).unwrap();

@@ -69,7 +69,7 @@ fn leaving_nothing(work: impl Fn(&Host, &Network<'_>)) {
 }
 
 #[test]
-fn containers_and_interfaces_that_lead_elsewhere_are_refused() {
+fn unsafe_names_of_containers_and_interfaces_are_refused() {
     let names = [
         "..",
         ".",
@@ -101,7 +101,7 @@ fn containers_and_interfaces_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn networks_that_lead_elsewhere_are_refused() {
+fn unsafe_names_of_networks_are_refused() {
     let names = [
         "..",
         "../x",
@@ -126,7 +126,7 @@ fn networks_that_lead_elsewhere_are_refused() {
 
 /// ADD rejects such names, so the entries protect nothing and the other attachments are collected.
 #[test]
-fn gc_leaves_names_out_that_lead_elsewhere() {
+fn gc_skips_unsafe_names() {
     let host = Host::new();
     let network = host.bridge();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
@@ -162,7 +162,7 @@ fn gc_leaves_names_out_that_lead_elsewhere() {
 
 /// Such an entry may belong to an existing pod, so GC removes nothing.
 #[test]
-fn gc_refuses_entries_that_do_not_say_whose_they_are() {
+fn gc_refuses_entries_without_container_or_interface() {
     let host = Host::new();
     let a = host.sandbox("a");
     host.bridge().add(&a);
@@ -190,7 +190,7 @@ fn gc_refuses_entries_that_do_not_say_whose_they_are() {
 }
 
 #[test]
-fn arguments_that_lead_elsewhere_are_refused() {
+fn unsafe_arguments_are_refused() {
     let host = Host::new();
     let a = host.sandbox("a");
     let before = host.snapshot();
@@ -218,7 +218,7 @@ fn arguments_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn a_delegate_or_bridge_that_leads_elsewhere_is_refused() {
+fn an_unsafe_name_of_a_delegate_or_bridge_is_refused() {
     let host = Host::new();
     let a = host.sandbox("a");
     for name in ["../host-local", "/bin/sh", ".", "..", "x\0y", "a/b"] {

@@ -139,7 +139,7 @@ fn plugins_that_run_go_on() {
 }
 
 #[test]
-fn link_to_an_executable_of_somebody_else_is_replaced_and_not_followed() {
+fn link_to_a_foreign_executable_is_replaced_and_not_followed() {
     let host = Host::new();
     let installation = Installation::new(&host);
     let others = host.dir().join("others");
@@ -151,7 +151,7 @@ fn link_to_an_executable_of_somebody_else_is_replaced_and_not_followed() {
 }
 
 #[test]
-fn what_does_not_run_is_not_installed_nor_is_anything_else() {
+fn nothing_is_installed_if_an_executable_does_not_run() {
     let host = Host::new();
     let installation = Installation::over_others(&host);
     let from = copies(&host);
@@ -181,7 +181,7 @@ fn directory_from_which_nothing_can_be_run_is_refused() {
 
 /// A mount point cannot be renamed.
 #[test]
-fn what_took_its_place_before_a_failure_is_put_back() {
+fn replaced_executables_are_restored_after_a_failure() {
     let host = Host::new();
     let installation = Installation::over_others(&host);
     let last = installation.directory.join("cnitool");
@@ -195,7 +195,7 @@ fn what_took_its_place_before_a_failure_is_put_back() {
 }
 
 #[test]
-fn whenever_it_is_killed_every_name_leads_to_something_whole() {
+fn every_name_is_a_complete_file_whenever_it_is_killed() {
     let host = Host::new();
     let installation = Installation::over_others(&host);
     let start = Instant::now();
@@ -217,7 +217,7 @@ fn whenever_it_is_killed_every_name_leads_to_something_whole() {
 }
 
 #[test]
-fn who_interrupts_it_gets_all_of_the_old_or_all_of_the_new() {
+fn an_interruption_leaves_all_old_or_all_new_executables() {
     let host = Host::new();
     let installation = Installation::over_others(&host);
     let start = Instant::now();
@@ -272,7 +272,7 @@ fn some_are_skipped_and_existing_ones_may_stay() {
 }
 
 #[test]
-fn who_may_not_write_there_is_told_what_to_do() {
+fn a_user_without_write_access_gets_advice() {
     let host = Host::new();
     let installation = Installation::over_others(&host);
     host.read_only(&installation.directory);

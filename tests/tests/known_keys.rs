@@ -42,7 +42,7 @@ fn unknown(host: &Host, plugin: &str, keys: impl Iterator<Item = String>) -> BTr
 }
 
 #[test]
-fn every_key_of_the_schema_is_known_and_a_misspelt_one_is_told() {
+fn every_key_of_the_schema_is_known_and_a_misspelt_one_is_reported() {
     let host = Host::new();
     for plugin in PLUGINS.iter().copied() {
         let known = keys(plugin);

@@ -161,7 +161,7 @@ fn files_that_are_no_leases_are_left_alone() {
 }
 
 #[test]
-fn an_empty_lease_of_the_reference_is_never_taken_for_somebodys() {
+fn an_empty_lease_of_the_reference_has_no_holder() {
     let host = Host::new();
     let ([ours, _], a) = both(&host);
     let dir = host.lease_dir().join("pods");

@@ -114,7 +114,11 @@ fn two_hundred_kills_under_load_leave_whole_leases_that_del_and_gc_find() {
     });
     let left = host.leases("pods");
     let holders: BTreeSet<_> = left.values().map(String::as_str).collect();
-    assert_eq!(holders.len(), left.len(), "somebody holds two: {left:?}");
+    assert_eq!(
+        holders.len(),
+        left.len(),
+        "an attachment holds two: {left:?}"
+    );
     let is_whole = |it: &&str| it.ends_with("\r\neth0");
     assert!(holders.iter().all(is_whole), "{left:?}");
     for number in (0..200).step_by(2) {

@@ -120,7 +120,7 @@ fn lost_index_releases_nothing() {
 }
 
 #[test]
-fn lease_that_the_reference_made_anew_is_not_the_one_of_the_record() {
+fn lease_that_the_reference_recreated_differs_from_the_record() {
     let host = Host::new();
     let network = small(&host, 2);
     let reference = network.by_reference();
@@ -136,7 +136,7 @@ fn lease_that_the_reference_made_anew_is_not_the_one_of_the_record() {
 }
 
 #[test]
-fn files_that_name_nobody_are_removed_and_told() {
+fn files_without_holder_are_removed_and_reported() {
     let host = Host::new();
     let network = small(&host, 2);
     for (content, word) in [("", "empty"), ("\0\0\0\0", "names no container")] {
@@ -154,7 +154,7 @@ fn files_that_name_nobody_are_removed_and_told() {
 }
 
 #[test]
-fn released_addresses_rest_while_others_are_free() {
+fn released_addresses_cool_down_while_others_are_free() {
     let host = Host::new();
     let network = small(&host, 3).with("ipam.reuseDelay", "1h");
     for container in ["c1", "c2"] {
@@ -175,7 +175,7 @@ fn released_addresses_rest_while_others_are_free() {
 }
 
 #[test]
-fn address_that_an_add_gave_back_by_itself_needs_no_rest() {
+fn address_that_a_failed_add_released_needs_no_cooldown() {
     let host = Host::new();
     let sets = json!([
         [{"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.2"}],
@@ -191,7 +191,7 @@ fn address_that_an_add_gave_back_by_itself_needs_no_rest() {
 }
 
 #[test]
-fn status_tells_a_full_set_and_fails_only_where_asked_to() {
+fn status_reports_a_full_set_and_fails_only_if_configured() {
     let host = Host::new();
     let network = small(&host, 2);
     let failing = network.clone().with("ipam.statusWhenFull", "fail");
@@ -267,7 +267,7 @@ fn full_disk_leaves_no_lease_and_del_works_on_it() {
 }
 
 #[test]
-fn status_counts_nobody_who_is_dead_since_the_reboot() {
+fn status_does_not_count_leases_from_before_the_reboot() {
     let host = Host::new();
     let network = small(&host, 1).with("ipam.statusWhenFull", "fail");
     host.reboot("a");
@@ -318,7 +318,7 @@ fn del_under_keys_that_add_refuses_releases_all_the_same() {
 }
 
 #[test]
-fn addresses_rest_even_if_somebody_else_knows_of_no_delay() {
+fn addresses_cool_down_even_after_a_verb_without_reuse_delay() {
     let host = Host::new();
     let network = small(&host, 1);
     let resting = network.clone().with("ipam.reuseDelay", "1h");

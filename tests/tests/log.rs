@@ -54,7 +54,7 @@ fn steps(line: &Value) -> Vec<String> {
 }
 
 #[test]
-fn each_verb_of_each_plugin_is_one_line_that_says_whose_it_was() {
+fn each_verb_of_each_plugin_is_one_line_with_its_attachment() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = host.pods();
@@ -112,7 +112,7 @@ fn word<'l>(line: &'l Value, key: &str) -> &'l str {
 }
 
 #[test]
-fn verbs_without_a_sandbox_are_told_too() {
+fn verbs_without_a_sandbox_are_logged_too() {
     let host = Host::new();
     let network = host.loopback().with("cniVersion", "1.1.0");
     let run = |call: Invocation| call.env("CNI_LOG_FILE", log(&host)).run();
@@ -129,7 +129,7 @@ fn verbs_without_a_sandbox_are_told_too() {
 }
 
 #[test]
-fn a_failure_is_told_as_it_is_on_standard_output() {
+fn a_failure_is_logged_as_on_standard_output() {
     let host = Host::new();
     let network = logging(&host, "error").with("ipam.ranges", json!([[{"subnet": "10.1.0.0/30"}]]));
     call(&network, "ADD", "c1").ok();
@@ -150,7 +150,7 @@ fn a_failure_is_told_as_it_is_on_standard_output() {
 }
 
 #[test]
-fn what_is_refused_before_it_is_a_request_is_told_where_the_environment_says() {
+fn an_invalid_request_is_logged_to_the_file_of_the_environment() {
     let host = Host::new();
     let network = host.host_local();
     let refused = [
@@ -182,7 +182,7 @@ fn debugging(host: &Host) -> Network<'_> {
 }
 
 #[test]
-fn debug_tells_the_steps_and_the_configuration_without_secrets() {
+fn debug_logs_the_steps_and_the_configuration_without_secrets() {
     let host = Host::new();
     let a = host.sandbox("a");
     debugging(&host).add(&a);
@@ -216,7 +216,7 @@ const STEPS_OF_ADD: [&str; 12] = [
 ];
 
 #[test]
-fn debug_tells_what_is_undone() {
+fn debug_logs_the_rollback() {
     let host = Host::new();
     let a = host.sandbox("a");
     let unreachable = json!([{"dst": "10.9.0.0/16", "gw": "172.31.0.1"}]);
@@ -224,7 +224,7 @@ fn debug_tells_what_is_undone() {
     failing.on("ADD", &a).error();
     let lines = lines(&log(&host));
     let steps = steps(lines.last().unwrap());
-    let way_back = [
+    let rollback = [
         "configure the sandbox",
         "undo: remove the gateway address",
         "undo: remove the gateway address",
@@ -232,7 +232,7 @@ fn debug_tells_what_is_undone() {
         "undo: delete the host link",
         "undo: release the lease",
     ];
-    assert!(steps.ends_with(&way_back.map(str::to_owned)), "{steps:?}");
+    assert!(steps.ends_with(&rollback.map(str::to_owned)), "{steps:?}");
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn a_line_is_one_write_to_a_file_opened_once() {
 }
 
 #[test]
-fn a_pipe_that_somebody_reads_takes_no_log() {
+fn a_pipe_gets_no_log() {
     let host = Host::new();
     let pipe = host.dir().join("pipe");
     tests::run("mkfifo", &[pipe.to_str().unwrap()]);

@@ -67,7 +67,7 @@ fn add_refuses_a_lo_with_a_foreign_address() {
 }
 
 #[test]
-fn prev_result_passes_through_with_keys_that_nobody_knows() {
+fn prev_result_passes_through_with_unknown_keys() {
     let host = Host::new();
     let a = host.sandbox("a");
     let previous = json!({

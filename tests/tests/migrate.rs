@@ -37,7 +37,7 @@ fn saved(host: &Host) -> String {
 }
 
 #[test]
-fn chains_of_pods_that_are_gone_go_and_those_of_the_living_stay() {
+fn chains_of_deleted_pods_are_removed_and_those_of_live_pods_stay() {
     let host = Host::new();
     let outside = host.outside();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
@@ -125,7 +125,7 @@ fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
 
 /// A node may have used both variants of iptables in turn.
 #[test]
-fn both_places_where_iptables_keeps_its_tables_are_looked_at() {
+fn both_implementations_of_iptables_are_read() {
     let host = Host::new();
     let chain = "CNI-DN-b0a8f1c35d4d8ff3a5a1c";
     for program in ["iptables-nft", "iptables-legacy"] {
@@ -133,7 +133,7 @@ fn both_places_where_iptables_keeps_its_tables_are_looked_at() {
     }
     let places = ["iptables-nft", "iptables-legacy"];
     let lines = |state: &str| {
-        places.map(|it| format!("{state:<8}{it}-save -t nat: {chain}, no rule leads there"))
+        places.map(|it| format!("{state:<8}{it}-save -t nat: {chain}, no rule jumps to it"))
     };
     assert_eq!(migrate(&host, &["migrate"]), lines("gone"));
     assert_eq!(migrate(&host, &["migrate", "--remove"]), lines("removed"));
@@ -149,7 +149,7 @@ fn user_rules(saved: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_lease_keeps_what_the_cache_knows_nothing_of() {
+fn a_lease_keeps_rules_of_an_uncached_pod() {
     let host = Host::new();
     let a = host.sandbox("a");
     let chain = chain(&host, 8080).with("bridge", "ipam.dataDir", &json!("/var/lib/cni/networks"));
@@ -167,7 +167,7 @@ fn a_lease_keeps_what_the_cache_knows_nothing_of() {
 
 /// Multus attaches pods like this: `static` leases nothing, and the cache is elsewhere.
 #[test]
-fn a_pod_that_only_its_link_tells_of_keeps_its_ports() {
+fn a_pod_with_only_a_link_keeps_its_ports() {
     let host = Host::new();
     let outside = host.outside();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
@@ -207,7 +207,7 @@ fn a_pod_that_only_its_link_tells_of_keeps_its_ports() {
 
 /// An operator's pod sees the cache but not the namespaces in it.
 #[test]
-fn a_link_keeps_what_a_cache_without_sandboxes_takes_for_gone() {
+fn a_link_keeps_rules_of_a_pod_whose_cached_sandbox_is_missing() {
     let host = Host::new();
     let outside = host.outside();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
@@ -232,7 +232,7 @@ fn a_link_keeps_what_a_cache_without_sandboxes_takes_for_gone() {
 }
 
 #[test]
-fn a_lease_elsewhere_keeps_it_where_a_network_says_so() {
+fn a_lease_in_a_configured_directory_keeps_the_rules() {
     let host = Host::new();
     let a = host.sandbox("a");
     let elsewhere = host.dir().join("elsewhere");
@@ -250,7 +250,7 @@ fn a_lease_elsewhere_keeps_it_where_a_network_says_so() {
 }
 
 #[test]
-fn nothing_is_removed_where_it_cannot_be_told_what_lives() {
+fn nothing_is_removed_if_live_pods_cannot_be_found() {
     let host = Host::new();
     let a = host.sandbox("a");
     let chain = chain(&host, 8080);
@@ -322,7 +322,7 @@ fn digits(host: &Host, text: &str) -> String {
 }
 
 #[test]
-fn rules_of_nf_tables_go_by_what_their_comments_say() {
+fn rules_of_nf_tables_are_removed_by_their_comments() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let of = |container: &str| {
@@ -364,7 +364,7 @@ fn rules_of_nf_tables_go_by_what_their_comments_say() {
 }
 
 #[test]
-fn a_host_that_never_had_the_reference_is_told_so() {
+fn a_host_without_the_reference_gets_a_message() {
     let host = Host::new();
     chain(&host, 8080).add(&host.sandbox("a")).unwrap();
     let before = host.snapshot();

@@ -63,17 +63,17 @@ fn all_that_is_said() -> String {
 }
 
 #[test]
-fn texts_of_the_page_are_what_plugins_say() {
+fn texts_of_the_page_are_those_of_plugins() {
     let (page, said) = (page(), all_that_is_said());
     let quoted = quoted(&page);
     assert!(quoted.len() > 8, "{quoted:?}");
     for text in quoted {
-        assert!(said.contains(&text), "nobody says {text:?}: {said}");
+        assert!(said.contains(&text), "no plugin says {text:?}: {said}");
     }
 }
 
 #[test]
-fn check_says_what_the_page_says_it_does() {
+fn check_reports_what_the_page_quotes() {
     let (host, page) = (Host::new(), page());
     let a = host.sandbox("a");
     let network = host.bridge_v4().with("ipMasq", true);
@@ -84,13 +84,13 @@ fn check_says_what_the_page_says_it_does() {
         assert!(refusal.mentions(text), "{refusal:?}");
     };
     tests::run("nft", &["flush", "ruleset"]);
-    expect("nf_tables: element of cni:pods/a/eth0 in set pods4 is missing or leads elsewhere");
+    expect("nf_tables: element of cni:pods/a/eth0 in set pods4 is missing or has another value");
     host.ip("link delete cni0");
     expect("bridge cni0 is gone");
 }
 
 #[test]
-fn status_says_what_the_page_says_it_does() {
+fn status_reports_what_the_page_quotes() {
     let host = Host::new();
     host.ip("link add cni0 type veth peer name other");
     let refusal = host

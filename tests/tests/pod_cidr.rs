@@ -25,7 +25,7 @@ fn flannels_subnets_give_a_pod_an_address_of_each_family() {
 }
 
 #[test]
-fn file_that_is_not_there_yet_is_named_and_status_says_that_no_add_can_succeed() {
+fn a_missing_file_is_named_and_status_fails() {
     let host = Host::new();
     let a = host.sandbox("a");
     let file = "/run/pod-cidr";

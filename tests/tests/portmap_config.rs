@@ -63,11 +63,11 @@ fn networks_with_the_same_conditions_share_a_chain_and_others_have_none() {
 }
 
 #[test]
-fn keys_of_other_backends_are_understood_and_said_to_do_nothing() {
+fn keys_of_other_backends_are_accepted_and_reported_to_have_no_effect() {
     let host = Host::new();
     let a = host.sandbox("a");
     for (key, value, words) in [
-        ("backend", json!("iptables"), "nf_tables does it"),
+        ("backend", json!("iptables"), "the plugin uses nf_tables"),
         (
             "externalSetMarkChain",
             json!("KUBE-MARK-MASQ"),
@@ -104,7 +104,7 @@ fn a_port_that_is_asked_for_twice_is_forwarded_once() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_done() {
+fn invalid_values_are_refused_before_any_change() {
     let host = Host::new();
     let a = host.sandbox("a");
     let ports = host.ports();

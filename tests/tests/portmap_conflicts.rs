@@ -63,7 +63,7 @@ fn a_port_that_a_pod_has_is_refused_with_its_name() {
 }
 
 #[test]
-fn ports_that_no_packet_could_confuse_live_side_by_side() {
+fn ports_that_no_packet_could_confuse_coexist() {
     let host = Host::new();
     host.outside();
     host.ip("address add 192.0.2.9/24 dev uplink");
@@ -95,7 +95,7 @@ fn one_pod_may_have_a_port_of_all_addresses_and_another_end_for_one() {
 }
 
 #[test]
-fn ports_of_a_sandbox_that_is_gone_are_taken_over() {
+fn ports_of_a_deleted_sandbox_are_taken_over() {
     let host = Host::new();
     let outside = host.outside();
     let gone: [fn(&Sandbox); 3] = [Sandbox::remove, Sandbox::unmount, |pod| {
@@ -124,7 +124,7 @@ fn ports_of_a_sandbox_that_is_gone_are_taken_over() {
 }
 
 #[test]
-fn what_cannot_be_told_counts_as_alive() {
+fn a_holder_without_proof_counts_as_live() {
     let host = Host::new();
     let (ports, a, b) = pods(&host, &["8080:80"]);
     let asks = ports.attach(&b, &["8080:80"]);
@@ -145,13 +145,16 @@ fn what_cannot_be_told_counts_as_alive() {
 }
 
 #[test]
-fn an_element_of_nobody_counts_as_alive_and_is_told_as_such() {
+fn an_element_without_owner_counts_as_live_and_is_reported_as_such() {
     let host = Host::new();
     let (ports, _a, b) = pods(&host, &["8080:80"]);
     let theirs = "add element inet cni-portmap ports4 { tcp . 7000 : 10.1.0.9 . 80 }";
     host.run("nft", &[theirs]);
     let refusal = ports.attach(&b, &["7000:80"]).on("ADD", &b).error();
-    refusal.expect(11, &["tcp port 7000", "somebody else", "table cni-portmap"]);
+    refusal.expect(
+        11,
+        &["tcp port 7000", "another program", "table cni-portmap"],
+    );
     assert!(rules(&host).contains("tcp . 7000 : 10.1.0.9 . 80"));
 }
 
@@ -195,7 +198,7 @@ fn a_port_on_which_the_host_listens_is_served_by_the_pod() {
 
 /// The machine lost its leases but not its rules.
 #[test]
-fn ports_of_a_pod_that_is_gone_do_not_lead_into_the_one_that_has_its_address_now() {
+fn ports_of_a_deleted_pod_do_not_reach_the_next_pod_with_its_address() {
     let host = Host::new();
     let (ports, a, b) = pods(&host, &["8080:80"]);
     fs::remove_dir_all(host.lease_dir()).unwrap();

@@ -38,7 +38,7 @@ fn attach<'h>(host: &'h Host, mappings: &[&str]) -> (Sandbox, Sandbox, Network<'
 }
 
 #[test]
-fn add_with_a_udp_port_is_not_told_of_each_connection() {
+fn add_with_a_udp_port_does_not_list_each_connection() {
     let host = Host::new();
     let (outside, a, portmap) = attach(&host, &["8053:53/udp"]);
     let file = host.dir().join("calls");

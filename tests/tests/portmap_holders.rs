@@ -120,7 +120,7 @@ fn a_process_that_ends_before_its_sandbox_frees_nothing() {
 
 /// The kernel reuses the number of a process.
 #[test]
-fn a_way_that_leads_elsewhere_now_says_nothing() {
+fn a_path_that_names_another_file_now_proves_nothing() {
     let host = Host::new();
     let elsewhere = host.sandbox("elsewhere");
     let mut way = None;
@@ -177,7 +177,7 @@ fn without_a_link_of_the_host_a_process_that_is_gone_frees_nothing() {
 
 /// Administrators create such links for `ip netns exec`.
 #[test]
-fn a_symbolic_link_to_a_way_is_no_mount() {
+fn a_symbolic_link_into_proc_is_no_mount() {
     let host = Host::new();
     let mut process = None;
     let way = |a: &Sandbox| {
@@ -191,7 +191,7 @@ fn a_symbolic_link_to_a_way_is_no_mount() {
 }
 
 #[test]
-fn a_link_that_leads_elsewhere_is_no_witness() {
+fn a_link_to_another_sandbox_proves_nothing() {
     let host = Host::new();
     let outside = host.outside();
     let mut process = None;

@@ -168,7 +168,7 @@ fn a_second_add_of_many_ports_takes_little_longer_than_the_first() {
 
 /// An ADD that asks for ports of all addresses lists ports of single addresses once.
 #[test]
-fn more_ports_are_not_told_more_of_those_of_others() {
+fn more_ports_do_not_list_more_of_other_containers_ports() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
     let ports = host.ports();

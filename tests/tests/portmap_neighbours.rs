@@ -32,7 +32,7 @@ fn answering(client: &impl tests::Place, target: &str, pods: [&Sandbox; 2]) -> V
 }
 
 #[test]
-fn services_come_first_whoever_was_made_first() {
+fn services_take_precedence_whichever_was_created_first() {
     for service_is_first in [true, false] {
         let host = Host::new();
         let outside = host.outside();
@@ -83,7 +83,7 @@ fn services_of_ipvs_are_left_alone_where_the_conditions_say_so() {
 
 /// Shows which connections a dropping firewall must be configured to forward.
 #[test]
-fn a_firewall_that_drops_forwards_translated_connections_if_it_is_told_to() {
+fn a_firewall_that_drops_forwards_translated_connections_with_the_documented_rules() {
     let host = Host::new();
     let outside = host.outside();
     host.ip("address add 2001:db8::1/64 dev uplink nodad");

@@ -63,7 +63,7 @@ fn ports_of_the_boot_before_are_free_beside_pods_of_this_one() {
 }
 
 #[test]
-fn a_pod_that_lives_without_a_record_keeps_its_ports_by_its_link() {
+fn a_live_pod_without_a_record_keeps_its_ports_by_its_link() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let ports = host.ports();

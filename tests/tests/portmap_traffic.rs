@@ -118,7 +118,7 @@ fn the_pod_reaches_itself_whether_or_not_bridged_frames_are_seen() {
 }
 
 #[test]
-fn what_only_passes_by_keeps_its_port() {
+fn forwarded_packets_to_other_hosts_keep_their_port() {
     let host = Host::new();
     let outside = outside(&host);
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
@@ -174,7 +174,7 @@ fn a_port_of_one_address_is_of_no_other() {
 
 /// The pods' routes may be in a table of their own.
 #[test]
-fn a_pod_is_reached_by_whatever_table_its_route_is_in_and_without_one_that_is_said() {
+fn a_pod_is_reached_by_a_route_of_any_table_and_a_missing_route_is_reported() {
     let host = Host::new();
     let outside = outside(&host);
     let a = host.sandbox("a");
@@ -183,7 +183,7 @@ fn a_pod_is_reached_by_whatever_table_its_route_is_in_and_without_one_that_is_sa
     host.ip("route add 10.1.0.0/24 dev cni0 src 10.1.0.1 table 100");
     let outcome = portmap.on("ADD", &a).run();
     outcome.ok();
-    let said = "no route leads to 10.1.0.2: its ports do not lead there either";
+    let said = "there is no route to 10.1.0.2: its ports are not forwarded";
     assert!(outcome.stderr.contains(said), "{outcome:?}");
     assert_eq!(route_localnet(&host), "0");
     host.ip("rule add to 10.1.0.0/24 lookup 100");

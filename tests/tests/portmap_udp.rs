@@ -46,7 +46,7 @@ fn serve(place: &impl tests::Place, name: &'static str, port: u16) {
 }
 
 #[test]
-fn who_sent_to_the_host_before_reaches_the_pod_from_then_on_and_the_host_after() {
+fn earlier_senders_to_the_host_reach_the_pod_and_after_del_the_host() {
     for mapping in ["8053:53/udp", "192.0.2.1:8053:53/udp"] {
         let host = Host::new();
         let outside = host.outside();
@@ -125,7 +125,7 @@ fn senders_to_other_ports_and_addresses_are_left_alone() {
 
 /// A client of a name server elsewhere must not reach a pod that serves names here.
 #[test]
-fn what_goes_elsewhere_by_the_same_port_is_left_alone() {
+fn connections_to_other_hosts_by_the_same_port_stay() {
     let host = Host::new();
     let outside = host.outside();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));

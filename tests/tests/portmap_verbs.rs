@@ -22,7 +22,7 @@ fn nft(host: &Host, command: &str) {
 const RECORD: &str = "/run/cni/portmap/cni:pods:a:eth0";
 
 #[test]
-fn elements_bear_their_owner_and_a_record_stands_beside_them() {
+fn elements_are_tagged_with_their_owner_and_a_record_exists() {
     let host = Host::new();
     let a = host.sandbox("a");
     host.ports().add(&a, &["8080:80", "192.0.2.1:8053:53/udp"]);
@@ -75,7 +75,7 @@ fn del_needs_nothing_but_the_names() {
 }
 
 #[test]
-fn what_a_killed_add_wrote_down_is_found_by_del_and_gc() {
+fn the_record_of_a_killed_add_is_found_by_del_and_gc() {
     let host = Host::new();
     let a = host.sandbox("a");
     fs::create_dir_all("/run/cni/portmap").unwrap();
@@ -107,7 +107,7 @@ fn del_succeeds_where_there_was_never_a_record_and_nothing_may_be_written() {
 }
 
 #[test]
-fn gc_removes_what_it_can_and_tells_what_it_cannot() {
+fn gc_removes_what_it_can_and_reports_what_it_cannot() {
     let host = Host::new();
     let record = |name: &str| format!("/run/cni/portmap/cni:pods:{name}:eth0");
     fs::create_dir_all(record("first")).unwrap();
@@ -123,7 +123,7 @@ fn gc_removes_what_it_can_and_tells_what_it_cannot() {
 }
 
 #[test]
-fn gc_removes_ports_of_this_network_that_nobody_lists() {
+fn gc_removes_ports_of_unlisted_attachments_of_this_network() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
     let ports = host.ports();
@@ -141,7 +141,7 @@ fn gc_removes_ports_of_this_network_that_nobody_lists() {
 }
 
 #[test]
-fn check_tells_what_differs() {
+fn check_reports_differences() {
     let host = Host::new();
     let a = host.sandbox("a");
     let portmap = host.ports().add(&a, &["8080:80"]);
@@ -150,7 +150,7 @@ fn check_tells_what_differs() {
     let other = json!([{"hostPort": 8080, "containerPort": 81}]);
     let other = portmap.clone().with("runtimeConfig.portMappings", other);
     let refusal = other.on("CHECK", &a).error();
-    refusal.expect(100, &["leads elsewhere", "not asked for"]);
+    refusal.expect(100, &["has another value", "not asked for"]);
     let sysctl = "net/ipv4/conf/cni0/route_localnet";
     host.set_sysctl(sysctl, "0");
     let refusal = check().error();
@@ -164,7 +164,7 @@ fn check_tells_what_differs() {
 }
 
 #[test]
-fn chains_that_somebody_flushed_are_told_by_check_and_mended_by_the_next_add() {
+fn flushed_chains_are_reported_by_check_and_repaired_by_the_next_add() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let ports = host.ports();
@@ -190,7 +190,7 @@ fn chains_that_somebody_flushed_are_told_by_check_and_mended_by_the_next_add() {
 }
 
 #[test]
-fn status_asks_the_kernel_and_leaves_no_trace() {
+fn status_tries_the_rules_and_changes_nothing() {
     let host = Host::new();
     let portmap = host.ports().portmap().clone().with("cniVersion", "1.1.0");
     portmap.call("STATUS").ok();
@@ -205,7 +205,7 @@ fn status_asks_the_kernel_and_leaves_no_trace() {
 }
 
 #[test]
-fn who_may_not_use_nf_tables_is_told_what_that_takes() {
+fn without_access_to_nf_tables_the_error_names_the_capability() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let version = "1.1.0";
@@ -237,8 +237,8 @@ fn errors_say_what_to_do() {
     let nowhere = "/run/netns/nowhere";
     for (call, code, words) in [
         (other.on("ADD", &b), 11, "until its DEL or a GC"),
-        (other.on("CHECK", &b), 100, "only ADD makes one"),
-        (other.on("RELOAD", &b), 100, "only ADD makes one"),
+        (other.on("CHECK", &b), 100, "only ADD creates one"),
+        (other.on("RELOAD", &b), 100, "only ADD creates one"),
         (portmap.on("ADD", &a).netns(nowhere), 4, nowhere),
         (
             portmap.on("ADD", &a).netns("/etc/hosts"),
@@ -272,7 +272,7 @@ fn a_failed_add_leaves_nothing() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_said() {
+fn mappings_without_destination_are_reported() {
     let host = Host::new();
     let a = host.sandbox("a");
     let ports = host
@@ -281,7 +281,7 @@ fn what_cannot_be_mapped_is_said() {
     let portmap = ports.attach(&a, &["[::]:8080:80", "8081:80"]);
     let outcome = portmap.on("ADD", &a).run();
     outcome.ok();
-    let said = "tcp port 8080 of every IPv6 address leads nowhere";
+    let said = "tcp port 8080 of every IPv6 address is not forwarded";
     assert!(outcome.stderr.contains(said), "{outcome:?}");
     assert!(!elements(&host).contains("8080"));
     portmap.on("CHECK", &a).ok();
@@ -308,7 +308,9 @@ fn ports_of_a_container_without_an_address_are_passed_over() {
         let outcome = portmap.on(verb, &a).run();
         assert_eq!(&outcome.ok(), printed, "{verb}");
         for mapping in ["tcp port 8080", "udp port 8053 of 127.0.0.1"] {
-            let is_said = outcome.stderr.contains(&format!("{mapping} leads nowhere"));
+            let is_said = outcome
+                .stderr
+                .contains(&format!("{mapping} is not forwarded"));
             assert_eq!(is_said, verb != "DEL", "{verb}: {outcome:?}");
         }
         if verb != "RELOAD" {

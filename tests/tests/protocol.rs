@@ -25,7 +25,7 @@ fn add(network: &Network<'_>) -> Invocation {
 }
 
 #[test]
-fn run_by_hand_tells_name_and_versions_to_people() {
+fn run_by_hand_prints_name_and_versions() {
     each_plugin(|host, _, name| {
         for by_hand in [
             host.plugin(name).without("CNI_PATH"),
@@ -86,7 +86,7 @@ fn version_answers_whatever_else_is_there() {
 }
 
 #[test]
-fn code_1_for_a_version_that_nobody_released() {
+fn code_1_for_an_unreleased_version() {
     each_plugin(|_, network, _| {
         for version in ["0.0.1", "1.0", "1.2.0", "v1.0.0", "2.0.0", "x"] {
             let refusal = add(&network.clone().with("cniVersion", version)).error();
@@ -132,7 +132,7 @@ fn code_4_names_all_missing_variables_at_once() {
 }
 
 #[test]
-fn code_4_for_names_that_could_leave_their_place() {
+fn code_4_for_unsafe_names() {
     each_plugin(|_, network, _| {
         for id in ["-a", "a/b", "../a", "a b", "_a", "ä"] {
             add(network)
@@ -150,7 +150,7 @@ fn code_4_for_names_that_could_leave_their_place() {
 }
 
 #[test]
-fn code_4_for_a_verb_that_nobody_knows() {
+fn code_4_for_an_unknown_verb() {
     each_plugin(|_, network, _| {
         for verb in ["add", "REMOVE", "ADD ", "VERSIONS"] {
             add(network)
@@ -266,7 +266,7 @@ fn code_8_for_the_plugins_own_namespace() {
 }
 
 #[test]
-fn an_error_is_told_in_the_version_of_the_request() {
+fn an_error_is_reported_in_the_version_of_the_request() {
     each_plugin(|_, network, _| {
         for version in VERSIONS {
             let network = network.clone().with("cniVersion", version);
@@ -321,7 +321,7 @@ fn keys_match_in_any_case() {
 }
 
 #[test]
-fn unknown_keys_are_ignored_and_told() {
+fn unknown_keys_are_ignored_and_reported() {
     let host = Host::new();
     for (name, network, key) in [
         ("a", host.bridge(), "plugh"),

@@ -81,7 +81,7 @@ fn page_has_a_line_for_each_attachment() {
 }
 
 #[test]
-fn what_one_source_alone_tells_has_blanks() {
+fn an_attachment_of_one_source_has_blanks() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = limited(&host);
@@ -159,7 +159,7 @@ fn attachments_of_the_reference_are_listed_by_cache_and_lease() {
 }
 
 #[test]
-fn networks_are_told_apart_and_sorted() {
+fn networks_are_distinguished_and_sorted() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
     let tool = host.pods();

@@ -64,7 +64,7 @@ fn reloads(outcome: &Outcome, summary: &str) {
 }
 
 #[test]
-fn all_that_a_flush_took_away_works_again() {
+fn everything_that_a_flush_removed_works_again() {
     let host = Host::new();
     let outside = host.outside_of_both_families();
     let [warm, a] = ["warm", "a"].map(|name| host.sandbox(name));
@@ -256,7 +256,7 @@ fn files_that_are_no_entries_are_named_and_skipped() {
 
 /// A plugin whose VERSION does not list the verb must not be called.
 #[test]
-fn plugins_that_know_no_reload_are_left_alone() {
+fn plugins_without_reload_are_not_called() {
     let host = Host::new();
     let tool = host.tool();
     let log = host.dir().join("calls");
@@ -278,7 +278,7 @@ fn plugins_that_know_no_reload_are_left_alone() {
         "reloaded: 0; sandbox gone: 0; nothing to reload: 2 (pods 2)",
     );
     assert_eq!(outcome.stderr.matches("RELOAD").count(), 1, "{outcome:#?}");
-    says(&outcome, &["plugin stranger knows no RELOAD"]);
+    says(&outcome, &["plugin stranger does not support RELOAD"]);
     assert_eq!(fs::read_to_string(log).unwrap(), "ADD\nADD\nVERSION\n");
 }
 

@@ -32,7 +32,7 @@ fn a_connection_to_a_port_outlives_the_flush_if_nothing_is_sent_meanwhile() {
 
 /// While a sender continues, the kernel applies its decision about the first packet.
 #[test]
-fn datagrams_that_were_sent_meanwhile_find_the_way_again() {
+fn datagrams_sent_meanwhile_reach_the_pod_again() {
     let host = Host::new();
     let outside = host.outside();
     let a = host.sandbox("a");

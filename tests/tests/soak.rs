@@ -336,7 +336,7 @@ fn warm_up(host: &Host) {
 }
 
 #[test]
-fn whatever_is_done_and_killed_the_rest_works_and_gc_leaves_nothing() {
+fn after_random_verbs_and_kills_other_pods_work_and_gc_leaves_nothing() {
     let host = Host::new();
     warm_up(&host);
     let before = host.snapshot();

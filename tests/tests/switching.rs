@@ -95,7 +95,7 @@ fn what_the_reference_attached_is_deleted_but_for_its_rules() {
 /// Only the result and the sandbox identify the reference's link. DEL recognizes its ifb by the
 /// name once no link redirects to it.
 #[test]
-fn what_nobody_can_know_of_the_references_goes_with_the_sandbox() {
+fn untagged_objects_of_the_reference_end_with_the_sandbox() {
     for removal in [Removal::DelForgotten, Removal::Gc] {
         let host = Host::new();
         let ours = chain(&host);
@@ -170,7 +170,7 @@ fn fails_for_want_of_a_chain(delete: &Invocation) {
 
 /// A pod that ours deletes keeps its port in the reference's rules, which precede ours.
 #[test]
-fn a_port_in_rules_that_the_reference_left_leads_nowhere() {
+fn a_port_in_rules_that_the_reference_left_is_unreachable() {
     let host = Host::new();
     let outside = host.outside();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));

@@ -68,7 +68,7 @@ const CHAIN: [&str; 3] = ["bridge", "portmap", "bandwidth"];
 const ROUNDS: usize = 5;
 
 #[test]
-fn no_plugin_takes_more_system_calls_than_are_noted() {
+fn no_plugin_makes_more_system_calls_than_noted() {
     let host = Host::new();
     let neighbour = host.sandbox("neighbour");
     Chain::new(&host, &CHAIN).add(&neighbour).unwrap();

@@ -19,11 +19,11 @@ use crate::protection::Subject;
 use crate::rollback::Made;
 use crate::sandbox::{DEADLINE, Sandbox};
 
-/// Connects the sandbox and answers with what was made.
+/// Connects the sandbox and returns the result.
 ///
 /// # Errors
-/// Any step fails. The pair, the elements and the lease are removed by then; the host's side stays, since
-/// other attachments may use it.
+/// A step fails. The pair, the elements and the lease are removed by then. The host's side stays,
+/// because other attachments may use it.
 pub fn add<T: Topology>(
     request: &AddRequest,
     answer: Answer,
@@ -57,7 +57,7 @@ pub fn add<T: Topology>(
     Ok(answered)
 }
 
-/// Refuses a chain in which a plugin before this one made an interface, except `lo`.
+/// Rejects a chain in which an earlier plugin created an interface other than `lo`.
 fn expect_first_of_chain(request: &AddRequest, plugin: &str) -> Result<(), Error> {
     let made = request.prev_result.iter().flat_map(|it| &it.interfaces);
     match made.into_iter().find(|interface| interface.name != "lo") {
@@ -65,7 +65,8 @@ fn expect_first_of_chain(request: &AddRequest, plugin: &str) -> Result<(), Error
         Some(Interface { name, .. }) => Err(Error::invalid(
             "prevResult",
             format!(
-                "a plugin before this one made {name}; {plugin} makes an interface of its own and must be the first of its chain"
+                "an earlier plugin created interface {name}; {plugin} creates one itself and must \
+                 be the first of its chain"
             ),
         )),
     }
@@ -73,11 +74,11 @@ fn expect_first_of_chain(request: &AddRequest, plugin: &str) -> Result<(), Error
 
 /// When the IPAM plugin runs.
 enum Lease<'a> {
-    /// Never: there is none.
+    /// Never: the network has no IPAM plugin.
     None,
-    /// Before the link exists. The plugin is started already.
+    /// Before the link exists. The plugin is already started.
     BeforeLink(Waiting<'a>),
-    /// After the link exists, since the plugin may use it.
+    /// After the link exists, because the plugin may use it.
     AfterLink(Delegate<'a>),
 }
 
@@ -93,10 +94,9 @@ impl<'a> Lease<'a> {
     }
 }
 
-/// IPAM plugins that do not look into the sandbox, so they may run before it has a link.
+/// IPAM plugins that do not enter the sandbox, so they may run before it has a link.
 const SANDBOX_BLIND: &[&str] = &["host-local", "static"];
 
-/// One ADD under way.
 struct Add<'a, T> {
     undo: Undo<'a>,
     made: &'a Made,
@@ -108,7 +108,7 @@ struct Add<'a, T> {
     host_name: String,
 }
 
-/// The pair, and its bridge as it is since they joined: the kernel may have lowered its MTU.
+/// The pair and its bridge, read after they joined: the kernel may have lowered the bridge's MTU.
 struct Pair {
     bridge: Option<Link>,
     host: Link,
@@ -116,7 +116,7 @@ struct Pair {
 }
 
 impl<T: Topology> Add<'_, T> {
-    /// Refuses a second ADD before anything is done, so it leaves the first one's work alone.
+    /// Rejects a second ADD before any change, so it does not affect the first one's state.
     fn expect_nothing_there(&self) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
         if self.host.find_link(&self.host_name)?.is_some() {
@@ -131,7 +131,7 @@ impl<T: Topology> Add<'_, T> {
         Ok(())
     }
 
-    /// Registers the rollback of what can be found by the attachment alone.
+    /// Registers the rollback of everything that the attachment alone identifies.
     fn prepare_undo(&mut self) {
         let (made, request) = (self.made, self.request);
         let undo = &mut self.undo;
@@ -142,13 +142,14 @@ impl<T: Topology> Add<'_, T> {
         });
     }
 
-    /// The IPAM plugin runs while the host's side is made. The lease decides the MAC of the pair.
+    /// Runs the IPAM plugin while it sets up the host's side. The lease determines the MAC of the
+    /// pair.
     fn lease_first(&mut self, delegate: Waiting<'_>) -> anyhow::Result<AddResult> {
         let running = delegate.proceed()?;
         let side = self.topology.ensure_host_side(self.host);
         cni::step("lease addresses");
         let lease = running.result();
-        // An ADD beside this one may have the lease that the plugin refused.
+        // A concurrent ADD may have the lease that the plugin refused.
         let is_refused = lease.as_ref().is_err_and(Error::is_answer);
         self.made.lease.set(!is_refused);
         let (side, lease) = (side?, lease?);
@@ -160,7 +161,7 @@ impl<T: Topology> Add<'_, T> {
         Ok(self.result(&pair, desired, lease))
     }
 
-    /// The container configures the link by itself.
+    /// Connects a container that configures the link itself.
     fn without_lease(&mut self) -> anyhow::Result<AddResult> {
         let side = self.topology.ensure_host_side(self.host)?;
         let desired = self.topology.desired(side, Addressing::default());
@@ -169,7 +170,7 @@ impl<T: Topology> Add<'_, T> {
         Ok(self.result(&pair, desired, AddResult::default()))
     }
 
-    /// The IPAM plugin finds the link up in the sandbox, with its final MAC.
+    /// Runs the IPAM plugin after the link is up in the sandbox, with its final MAC.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
         let side = self.topology.ensure_host_side(self.host)?;
         let early = self.topology.desired(side, Addressing::default());
@@ -236,7 +237,7 @@ impl<T: Topology> Add<'_, T> {
         })
     }
 
-    /// Configures both ends, and returns them as they are then.
+    /// Configures both ends and returns their new state.
     fn configure(&mut self, mut pair: Pair, desired: &Desired) -> anyhow::Result<Pair> {
         self.protect(&pair, desired)?;
         let (side, container) = (&desired.side, &desired.container);
@@ -286,17 +287,18 @@ impl<T: Topology> Add<'_, T> {
         Ok(())
     }
 
-    /// Brings the host's end up, last of all: with it the pair comes up, and the kernel announces the
-    /// container's IPv6 addresses to every port of the bridge. Meanwhile the kernel answers few requests.
+    /// Brings the host's end up, as the last step. The pair then comes up, and the kernel announces
+    /// the container's IPv6 addresses to every port of the bridge. The kernel answers few requests
+    /// meanwhile.
     fn bring_up_port(&self, pair: &Pair) -> anyhow::Result<Link> {
         cni::step("bring up the port");
         let port = &pair.host.name;
         Ok(self.host.change_link(port, &[LinkChange::Up])?)
     }
 
-    /// Waits until the bridge has enabled the port. Without the spanning tree protocol it forwards from then on;
-    /// the kernel's takes another 30 s, and one in user space (`stp_state` 2) lets the port begin as blocked. ADD
-    /// waits for neither.
+    /// Waits until the bridge has enabled the port, which forwards from then on without the
+    /// spanning tree protocol. With the kernel's STP it forwards 30 s later; STP in user space
+    /// (`stp_state` 2) may start the port as blocked. ADD waits for neither.
     fn wait_for_port(&self, port: Link) -> anyhow::Result<Link> {
         let works = |link: &Link| {
             let is_enabled = |port: BridgePort| port.state != PortState::Disabled;
@@ -336,8 +338,9 @@ impl<T: Topology> Add<'_, T> {
     }
 }
 
-/// Disables IPv6 on a port of a bridge, which takes no part in it. Else it has three routes, and the kernel
-/// walks through the routes of all ports whenever a link comes or goes.
+/// Disables IPv6 on a port of a bridge, which does not need it. Otherwise each port has three
+/// routes, and the kernel walks through the routes of all ports whenever a link is added or
+/// deleted.
 fn disable_ipv6(port: &str) {
     if let Err(error) = Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1") {
         cni::note(format_args!("{:#}", anyhow::Error::from(error)));

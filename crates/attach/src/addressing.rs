@@ -6,14 +6,14 @@ use cni::Error;
 use cni::result::{AddResult, IpConfig, Route};
 use ipnetwork::IpNetwork;
 
-/// What the host is to the containers.
+/// The role of the host for the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gateway {
-    /// No gateway: layer 2 alone.
+    /// No gateway: the network is layer 2 only.
     None,
-    /// A gateway: a link of the host has the gateway addresses.
+    /// A link of the host has the gateway addresses.
     Address,
-    /// As [`Self::Address`], and the containers' default routes go by it.
+    /// Like [`Self::Address`], and the gateway is the containers' default route.
     DefaultRoute,
 }
 

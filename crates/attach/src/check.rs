@@ -1,4 +1,4 @@
-//! CHECK: the kernel, compared with what an attachment shall have.
+//! CHECK: compares the kernel's state with the desired state of an attachment.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -22,12 +22,12 @@ use crate::sandbox::Sandbox;
 
 /// Calls the IPAM plugin first, then compares links, addresses, routes, sysctls and elements.
 ///
-/// Later plugins of the chain may have changed MTUs, taken routes out of the result or moved them to other
-/// tables, and added addresses of other interfaces. An operator may lower the MTU of a network while pods run.
-/// None of that is a difference.
+/// Later plugins of the chain may have changed MTUs, removed routes from the result or moved them
+/// to other tables, and added addresses of other interfaces. An operator may lower the MTU of a
+/// network while pods run. None of this is a difference.
 ///
 /// # Errors
-/// All differences, in one error; code 7 where there is no `prevResult` to compare with.
+/// One error with all differences. Code 7: `prevResult` is missing.
 pub fn check<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Result<()> {
     let expected = request.chained()?;
     cni::step("ask the IPAM plugin");
@@ -56,14 +56,13 @@ pub fn check<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Resul
     )
 }
 
-/// Index of the container's link in `interfaces` of the result.
+/// Returns the index of the container's link in `interfaces` of the result.
 fn place_of_container(request: &CheckRequest, expected: &AddResult) -> Option<usize> {
     let name = request.attachment.interface.as_str();
     let is_it = |it: &Interface| it.sandbox.is_some() && it.name == name;
     expected.interfaces.iter().position(is_it)
 }
 
-/// One CHECK under way.
 struct Check<'a, T> {
     place: Option<usize>,
     /// The container's link, as the result reports it.
@@ -101,7 +100,7 @@ impl<T: Topology> Check<'_, T> {
         Ok(found)
     }
 
-    /// What ADD was to make, with the addresses and routes of its result.
+    /// Returns the state that ADD should have applied, with the addresses and routes of its result.
     fn desired(&self, side: HostSide) -> anyhow::Result<Desired> {
         let mut desired = self.topology.desired(side, Addressing::default());
         if desired.container.link == ContainerLink::Addressed {
@@ -112,7 +111,7 @@ impl<T: Topology> Check<'_, T> {
         Ok(desired)
     }
 
-    /// A link of the host, as the result reports it.
+    /// Returns a link of the host, as the result reports it.
     fn on_host(&self, name: &str) -> Option<&Interface> {
         let mut reported = self.expected.interfaces.iter();
         reported.find(|it| it.sandbox.is_none() && it.name == name)
@@ -138,7 +137,7 @@ impl<T: Topology> Check<'_, T> {
         Ok(())
     }
 
-    /// The sandbox of the result, where it is not the one of the request.
+    /// Returns the sandbox of the result if it is not the one of the request.
     fn other_sandbox(&self) -> Option<String> {
         let (asked, reported) = (&self.request.netns, self.reported?.sandbox.as_ref()?);
         let is_same = asked.as_path() == Path::new(reported)
@@ -147,7 +146,8 @@ impl<T: Topology> Check<'_, T> {
         (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
     }
 
-    /// Finds the host's end from the container's, so it can compare an attachment of the reference, too.
+    /// Finds the host's end by the container's, so CHECK works for an attachment of the reference,
+    /// too.
     fn compare_port(
         &self,
         container: &Link,
@@ -169,7 +169,7 @@ impl<T: Topology> Check<'_, T> {
         }
         found.compare_mac(&port, self.on_host(name));
         if *name != names::host_link_name(&self.request.attachment) {
-            // The reference made it, and compares its own rules.
+            // The reference added it, and CHECK of the reference compares its rules.
             return Ok(());
         }
         let owner = self.request.attachment.owner();
@@ -220,7 +220,7 @@ impl<T: Topology> Check<'_, T> {
     }
 }
 
-/// Device and inode of a namespace, which identify it by any path.
+/// Returns device and inode of a namespace, which identify it independently of the path.
 fn inode(namespace: &Path) -> Option<(u64, u64)> {
     let file = fs::metadata(namespace).ok()?;
     Some((file.dev(), file.ino()))

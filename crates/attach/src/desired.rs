@@ -1,4 +1,4 @@
-//! What an attachment shall have, on both sides.
+//! The desired state of an attachment, on both sides.
 
 use anyhow::Context as _;
 use cni::result::Dns;
@@ -9,56 +9,57 @@ use crate::addressing::{Addressing, Gateway};
 use crate::differences::Differences;
 use crate::guard::Guard;
 
-/// What an interface plugin connects sandboxes to.
+/// The host's side of a network, as an interface plugin sets it up.
 pub trait Topology {
     /// The CNI `type`.
     const NAME: &'static str;
 
-    /// What the host is to the containers.
+    /// The role of the host for the containers.
     fn gateway(&self) -> Gateway;
 
-    /// Makes or completes what the host's end joins, and returns it as it is then.
+    /// Creates or completes the host's side, and returns its new state.
     ///
     /// # Errors
-    /// The kernel refuses it, or its name belongs to another link.
+    /// Refusals of the kernel. The name belongs to another link.
     fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide>;
 
-    /// Finds what [`Self::ensure_host_side`] made, and reports what differs; `None` where it is gone.
+    /// Finds what [`Self::ensure_host_side`] created, and reports differences; `None` if it no
+    /// longer exists.
     ///
     /// # Errors
-    /// The kernel refuses to list it.
+    /// Refusals of the kernel.
     fn find_host_side(
         &self,
         host: &Connection,
         found: &mut Differences,
     ) -> anyhow::Result<Option<HostSide>>;
 
-    /// What an attachment with these addresses shall have. A pure function.
+    /// Returns the desired state of an attachment with these addresses, without side effects.
     fn desired(&self, side: HostSide, addressing: Addressing) -> Desired;
 }
 
 /// The host's side of a network, which all its attachments share.
 #[derive(Debug, Clone)]
 pub struct HostSide {
-    /// MTU of a pair that is made now, in bytes.
+    /// MTU of a new pair, in bytes.
     pub mtu: u32,
     /// The bridge that the host's end of a pair joins.
     pub bridge: Option<Link>,
-    /// The host's end of the VLAN that the gateway stands in, unless that is the bridge itself.
+    /// The host's end of the gateway's VLAN, unless that is the bridge itself.
     pub vlan_link: Option<Link>,
 }
 
 impl HostSide {
-    /// The link that has the gateway addresses.
+    /// Returns the link that has the gateway addresses.
     pub fn gateway_link(&self) -> Option<&Link> {
         self.vlan_link.as_ref().or(self.bridge.as_ref())
     }
 }
 
-/// What an attachment shall have.
+/// The desired state of an attachment.
 ///
-/// ADD applies all of it. CHECK compares what is said at each field: a later plugin of the chain may
-/// change the rest (CNI specification, section 2, CHECK).
+/// ADD applies all of it. CHECK compares what each field says, because a later plugin of the chain
+/// may change the rest (CNI specification, section 2, CHECK).
 #[derive(Debug, Clone)]
 pub struct Desired {
     /// The host's side that the attachment joins.
@@ -71,31 +72,31 @@ pub struct Desired {
     pub other_address: OtherAddress,
     /// Elements of `nf_tables`. CHECK compares all of them.
     pub guard: Guard,
-    /// Name resolution that replaces what IPAM reports. Part of the result alone.
+    /// Name resolution that replaces the one of IPAM. It is only part of the result.
     pub dns: Option<Dns>,
 }
 
-/// What to do with an address that excludes the gateway's on the same link.
+/// Treatment of an address that conflicts with the gateway's on the same link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OtherAddress {
     /// ADD fails.
     Refuse,
     /// `forceAddress`: ADD replaces it.
     Replace,
-    /// ADD adds the gateway's address beside it.
+    /// ADD adds the gateway's address in addition.
     Keep,
 }
 
 /// The container's end of the pair.
 #[derive(Debug, Clone)]
 pub struct Container {
-    /// The MAC that the runtime or the operator asked for. CHECK compares the MAC that ADD reported.
+    /// The MAC that the runtime or the operator requests. CHECK compares the MAC that ADD reported.
     pub mac: Option<MacAddress>,
     /// Its state. CHECK compares whether it is up.
     pub link: ContainerLink,
     /// Duplicate address detection for IPv6. CHECK ignores it.
     pub dad: Dad,
-    /// Addresses and routes. CHECK expects those of the result, and ignores others.
+    /// Addresses and routes. CHECK requires those of the result and ignores others.
     pub addressing: Addressing,
 }
 
@@ -104,7 +105,7 @@ pub struct Container {
 pub enum ContainerLink {
     /// Up, with the addresses that an IPAM plugin leases.
     Addressed,
-    /// Up, without addresses: there is no IPAM plugin.
+    /// Up, without addresses: the network has no IPAM plugin.
     Up,
     /// `disableContainerInterface`: down.
     Down,
@@ -113,28 +114,29 @@ pub enum ContainerLink {
 /// The host's end as a port of a bridge. The default is a plain port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Port {
-    /// The bridge sends frames back by the port that they came from.
+    /// The bridge may send frames back to the port that they came from.
     pub hairpin: bool,
-    /// The bridge passes no frames between this port and other isolated ones.
+    /// The bridge forwards no frames between this port and other isolated ones.
     pub isolated: bool,
-    /// VLANs of the port; `None` where the network asks for none, so the bridge need not filter.
+    /// VLANs of the port; `None` if the network configures none, so the bridge need not filter.
     pub vlans: Option<PortVlanSet>,
 }
 
 /// VLANs of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortVlanSet {
-    /// The port carries these.
+    /// VLANs that the port carries.
     pub carried: Vec<PortVlans>,
-    /// The port carries this, too. CHECK ignores it, since attachments of earlier versions lack it.
+    /// The native VLAN, which the port carries, too. CHECK ignores it, because attachments of
+    /// earlier versions lack it.
     pub native: Option<PortVlans>,
-    /// The bridge's default VLAN, which the port leaves. CHECK accepts an untagged one: earlier versions
-    /// and the reference left ports in it.
+    /// The bridge's default VLAN, which ADD removes from the port. CHECK accepts an untagged one,
+    /// because earlier versions and the reference did not remove it.
     pub left: Option<PortVlans>,
 }
 
 impl Port {
-    /// The flags as changes of the link `name`.
+    /// Returns the flags as changes of the link `name`.
     pub(crate) fn flag_requests(&self, name: &str) -> Vec<Request> {
         let hairpin = self.hairpin.then_some(LinkChange::Hairpin);
         let isolated = self.isolated.then_some(LinkChange::Isolated);
@@ -144,7 +146,7 @@ impl Port {
             .collect()
     }
 
-    /// The VLANs as changes of the port with `index`.
+    /// Returns the VLANs as changes of the port with `index`.
     pub(crate) fn vlan_requests(&self, index: u32) -> Vec<Request> {
         let Some(vlans) = &self.vlans else {
             return Vec::new();
@@ -209,7 +211,7 @@ pub(crate) fn explain_full_bridge(error: netlink::Error, bridge: Option<&Link>) 
     }
 }
 
-/// The error for a bridge that is full.
+/// Returns the error for a bridge without free ports.
 pub fn no_port_left(bridge: &Link) -> anyhow::Error {
     anyhow::anyhow!(
         "bridge {} has {MAX_PORTS} ports, and a Linux bridge holds no more; run fewer containers on this \
@@ -218,7 +220,7 @@ pub fn no_port_left(bridge: &Link) -> anyhow::Error {
     )
 }
 
-/// The MAC of the container's link.
+/// Returns the MAC of the container's link.
 pub(crate) fn mac_of(link: &Link) -> anyhow::Result<MacAddress> {
     link.mac.context("the container's link has no MAC")
 }

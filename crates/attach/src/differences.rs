@@ -4,12 +4,12 @@ use cni::result::Interface;
 use netlink::Link;
 use netns::Sysctl;
 
-/// What CHECK found to differ, in words.
+/// The differences that CHECK found, as messages.
 #[derive(Debug, Default)]
 pub struct Differences(Vec<String>);
 
 impl Differences {
-    /// Adds one.
+    /// Appends a difference.
     pub fn add(&mut self, difference: String) {
         self.0.push(difference);
     }
@@ -30,10 +30,10 @@ impl Differences {
         }
     }
 
-    /// Compares a sysctl with 1. One that does not exist is no difference: ADD could not set it.
+    /// Compares a sysctl with 1. A missing one is no difference, because ADD could not set it.
     ///
     /// # Errors
-    /// It exists and cannot be read.
+    /// The sysctl exists and cannot be read.
     pub fn compare_enabled(&mut self, sysctl: &Sysctl) -> anyhow::Result<()> {
         match sysctl.read() {
             Ok(value) => self.unless(value == "1", || {
@@ -45,7 +45,7 @@ impl Differences {
         Ok(())
     }
 
-    /// All of them in one line.
+    /// Returns all differences in one line.
     pub(crate) fn join(&self) -> String {
         self.0.join("; ")
     }

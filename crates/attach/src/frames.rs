@@ -4,7 +4,7 @@
 use netlink::MacAddress;
 use netns::Sysctl;
 use nft::{
-    Chain, ChainKind, Element, Entry, Family, Field, Hook, Rule, Set, Table, TargetType, Type,
+    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, TargetType, Type,
     Value,
 };
 
@@ -79,7 +79,7 @@ fn arriving() -> Chain {
         .drop();
     Chain {
         name: "prerouting".to_owned(),
-        entry: Some(Entry {
+        base: Some(BaseChain {
             kind: ChainKind::Filter,
             hook: Hook::Prerouting,
             priority: BEFORE_TRANSLATION,
@@ -97,7 +97,7 @@ fn routed() -> Chain {
     };
     Chain {
         name: "output".to_owned(),
-        entry: Some(Entry {
+        base: Some(BaseChain {
             kind: ChainKind::Filter,
             hook: Hook::Output,
             priority: AS_FILTERS,

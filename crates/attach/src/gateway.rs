@@ -135,9 +135,9 @@ impl Gateways<'_> {
         let delete = Request::delete_address(self.link.index, address);
         match self.host.execute(vec![delete]) {
             Ok(()) => {
-                let way_back = self.way_back(address);
+                let rollback = self.rollback(address);
                 undo.push("restore an address of the bridge", move || {
-                    way_back.restore()
+                    rollback.restore()
                 });
             }
             Err(error) if error.is_not_found() => {}
@@ -151,8 +151,8 @@ impl Gateways<'_> {
         let add = Request::add_address(self.link.index, gateway, Dad::Skip);
         match self.host.execute(vec![add]) {
             Ok(()) => {
-                let way_back = self.way_back(gateway);
-                undo.push("remove the gateway address", move || way_back.remove());
+                let rollback = self.rollback(gateway);
+                undo.push("remove the gateway address", move || rollback.remove());
             }
             Err(error) if error.is_already_exists() => {}
             Err(error) => return Err(error.into()),
@@ -160,8 +160,8 @@ impl Gateways<'_> {
         Ok(())
     }
 
-    fn way_back(&self, address: IpNetwork) -> WayBack {
-        WayBack {
+    fn rollback(&self, address: IpNetwork) -> AddressRollback {
+        AddressRollback {
             bridge: self.bridge.index,
             link: self.link.index,
             port: self.port.to_owned(),
@@ -172,14 +172,14 @@ impl Gateways<'_> {
 
 /// Rollback of an address that a failed ADD added. It keeps the address if another container joined
 /// the bridge and may use the gateway.
-struct WayBack {
+struct AddressRollback {
     bridge: u32,
     link: u32,
     port: String,
     address: IpNetwork,
 }
 
-impl WayBack {
+impl AddressRollback {
     /// Deletes the address. Adds it again if a container joined after the first look and may have
     /// seen it.
     fn remove(&self) -> anyhow::Result<()> {

@@ -29,7 +29,7 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let elements = guard::remove(is_stale).map(|removed| {
         removed.owners.iter().for_each(|owner| {
             note(format_args!(
-                "nf_tables elements of {owner} are listed no more: deleted"
+                "deleted nf_tables elements of {owner}, which the runtime does not list"
             ));
         });
     });
@@ -56,9 +56,9 @@ fn stale_links(
     let ends = host.links()?.into_iter().filter(is_host_end);
     let stale = ends.filter_map(|link| {
         let whose = match &link.alias {
-            Some(owner) if is_stale(owner) => format!("{owner}, which is listed no more"),
+            Some(owner) if is_stale(owner) => format!("{owner}, which the runtime does not list"),
             None if is_unowned(&link, &request.network.name) && !valid.contains(&link.name) => {
-                "an ADD that was cut short".to_owned()
+                "an interrupted ADD".to_owned()
             }
             _ => return None,
         };

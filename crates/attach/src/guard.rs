@@ -1,7 +1,7 @@
 //! The elements of an attachment in `nf_tables`.
 //!
-//! Tables, chains and rules are the same for all attachments, and stay. Each attachment adds elements that
-//! are tagged with its owner; by this tag alone they are found again.
+//! All attachments share the tables, chains and rules, which stay. Each attachment adds elements
+//! that are tagged with its owner, and finds them by this tag alone.
 
 use std::os::fd::OwnedFd;
 
@@ -14,33 +14,33 @@ use crate::masquerade::Masquerade;
 use crate::protection::{Protection, Subject};
 use crate::{frames, masquerade};
 
-/// What guards a pair in `nf_tables`, as the network asks for it.
+/// The guards of a pair in `nf_tables`, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
     /// What happens to frames from another MAC than the container's.
     pub mac_check: MacCheck,
-    /// The bridge is promiscuous: the host's copies of frames that the bridge delivers are dropped.
+    /// Drops the host's copies of frames that a promiscuous bridge delivers.
     pub drops_copies: bool,
-    /// What leaves from the host's address, if anything does.
+    /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
 }
 
 /// What happens to frames from another MAC than the container's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MacCheck {
-    /// They pass.
+    /// Accepts them.
     None,
-    /// `macspoofchk`: they are dropped on ingress of the bridge.
+    /// `macspoofchk`: drops them on ingress of the bridge.
     Drop,
 }
 
 impl Guard {
-    /// Whether an attachment of the network has elements.
+    /// Returns whether attachments of the network have elements.
     pub fn is_needed(&self) -> bool {
         self.mac_check == MacCheck::Drop || self.drops_copies || self.masquerade.is_some()
     }
 
-    /// The elements for `subject`, by table; empty where the network asks for none.
+    /// Returns the elements for `subject`, by table; empty if the network needs none.
     ///
     /// # Errors
     /// A sysctl cannot be read.
@@ -62,10 +62,10 @@ impl Guard {
         Ok(wanted)
     }
 
-    /// Asks the kernel whether it has what the network needs.
+    /// Checks without a change whether the kernel supports what the network needs.
     ///
     /// # Errors
-    /// Code 50.
+    /// Code 50: it does not.
     pub fn probe(&self) -> Result<(), Error> {
         if !self.is_needed() {
             return Ok(());
@@ -77,10 +77,10 @@ impl Guard {
     }
 }
 
-/// Installs all of them, in place of stale elements with the same keys. Returns what changed.
+/// Installs all elements, in place of stale ones with the same keys. Returns what changed.
 ///
 /// # Errors
-/// Code 11: other processes change the rules all the time. The kernel refuses a change.
+/// Code 11: other processes keep changing the rules. Refusals of the kernel.
 pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     let mut updated = Updated::Nothing;
     if protections.is_empty() {
@@ -95,8 +95,8 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     Ok(updated)
 }
 
-/// Removes what [`install`] added for an attachment that is gone. It asks `is_gone` within the generation of
-/// the rules that it changes, since an ADD beside this makes its pair before its elements.
+/// Removes what [`install`] added for an attachment whose pair no longer exists. Each attempt of
+/// the transaction calls `is_gone`, because a concurrent ADD creates its pair before its elements.
 ///
 /// # Errors
 /// As [`install`], and those of `is_gone`.
@@ -125,8 +125,8 @@ pub(crate) fn take_back(
     Ok(())
 }
 
-/// Deletes tracked connections that a container began while no rule masqueraded it: they would go on
-/// unanswered. A failure is noted on stderr, since it concerns only them.
+/// Deletes tracked connections that a container began while no rule masqueraded it, because they
+/// would stay unanswered. A failure affects only them, and is logged.
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     let forget = || {
         let connection = Connection::open()?;
@@ -151,14 +151,14 @@ pub fn tables() -> [Table; 2] {
 /// Elements that were removed.
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
-    /// Owners of the elements; one may stand there more than once.
+    /// Owners of the elements, possibly with duplicates.
     pub owners: Vec<String>,
     /// The socket, if elements were removed: closing it takes 15 to 30 ms.
     pub socket: Option<OwnedFd>,
 }
 
 impl Removed {
-    /// Leaves closing the socket to the process of `removal`, or to a new one.
+    /// Passes the socket to the process of `removal`, or to a new one, which closes it.
     pub fn close(self, removal: Option<Removal>) {
         match (self.socket, removal) {
             (Some(socket), Some(removal)) => removal.close(socket),
@@ -168,10 +168,10 @@ impl Removed {
     }
 }
 
-/// Removes the elements whose owner is stale. A table or a kernel feature that is missing is success.
+/// Removes the elements whose owner is stale. A missing table or kernel feature counts as success.
 ///
 /// # Errors
-/// The kernel refuses a change.
+/// Refusals of the kernel.
 pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
     let connection = Connection::open()?;
     let mut owners = Vec::new();
@@ -190,10 +190,10 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Removed>
     })
 }
 
-/// Compares `nf_tables` with what [`install`] leaves.
+/// Compares `nf_tables` with the state that [`install`] leaves; returns the differences.
 ///
 /// # Errors
-/// The kernel refuses to list it.
+/// Refusals of the kernel.
 pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if protections.is_empty() {

@@ -1,4 +1,4 @@
-//! Keys that every interface plugin reads the same way.
+//! Keys that all interface plugins parse in the same way.
 
 use cni::result::Dns;
 use cni::{CniArgs, Error, Network};
@@ -20,11 +20,11 @@ pub struct RawDns {
     pub options: Option<Vec<String>>,
 }
 
-/// The program by which the reference masquerades.
+/// The firewall that the reference would use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// `nf_tables`, as here.
+    /// `nf_tables`, as in this suite.
     #[default]
     #[serde(alias = "")]
     Nftables,
@@ -32,7 +32,7 @@ pub enum Backend {
     Iptables,
 }
 
-/// Reads `dns`; `None` where no key of it is there. An empty list is there, and means none.
+/// Parses `dns`; `None` if it has no keys. An empty list counts as a key.
 pub fn dns(raw: RawDns) -> Option<Dns> {
     let domain = raw.domain.filter(|domain| !domain.is_empty());
     let lists = [&raw.nameservers, &raw.search, &raw.options];
@@ -46,10 +46,10 @@ pub fn dns(raw: RawDns) -> Option<Dns> {
     })
 }
 
-/// Returns the MAC that the runtime asks for, else `args.cni`, else `CNI_ARGS`.
+/// Returns the requested MAC, from the runtime, else `args.cni`, else `CNI_ARGS`.
 ///
 /// # Errors
-/// Code 7: it is no MAC, or no unicast address.
+/// Code 7: the text is not a MAC, or not a unicast address.
 pub fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -74,8 +74,8 @@ pub fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>
     }
 }
 
-/// Variables of `CNI_ARGS` that a plugin accepts. `IP` and `GATEWAY` are for the IPAM plugin, which gets the
-/// same environment.
+/// Variables of `CNI_ARGS` that a plugin accepts. `IP` and `GATEWAY` are for the IPAM plugin, which
+/// inherits the environment.
 pub const KNOWN_ARGS: &[&str] = &[
     "MAC",
     "IP",

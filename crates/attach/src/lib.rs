@@ -1,11 +1,11 @@
-//! Connects a sandbox to the host by a veth pair, for every plugin that makes one.
+//! Connects a sandbox to the host by a veth pair, for all interface plugins that create one.
 //!
-//! The centre is [`Desired`]: what an attachment shall have on both sides. A plugin computes it, in
-//! [`Topology::desired`], from its configuration, the host and the addresses that IPAM leased.
-//! [`add`] applies it, [`check`] compares it, and [`reload`] applies its `nf_tables` part. [`del`] and
-//! [`gc`] remove by owner: they need neither the configuration nor the sandbox.
+//! The central type is [`Desired`], the desired state on both sides. A plugin computes it in
+//! [`Topology::desired`] from its configuration, the host and the leased addresses. [`add`] applies
+//! it, [`check`] compares it, and [`reload`] applies its `nf_tables` part. [`del`] and [`gc`]
+//! remove by owner, so they need neither the configuration nor the sandbox.
 //!
-//! This crate does not know what the host's end of the pair joins, or which keys ask for what.
+//! This crate does not know what the host's end of the pair joins, or which keys configure it.
 
 mod add;
 mod addressing;
@@ -49,7 +49,7 @@ pub use mtu::MtuChoice;
 pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac};
 pub use reload::reload;
 
-/// Runs the verb that the environment asks for, or a task that another process of this executable left.
+/// Runs the verb of `CNI_COMMAND`, or a task that another process of this executable started.
 pub fn run(plugin: &Plugin) -> ExitCode {
     match Task::of_this_process() {
         Some(task) => netlink::finish(&task),
@@ -57,6 +57,6 @@ pub fn run(plugin: &Plugin) -> ExitCode {
     }
 }
 
-/// How many ports a bridge has at most: `BR_MAX_PORTS` in `net/bridge/br_private.h`, less the bridge
-/// itself.
+/// Maximum number of a bridge's ports: `BR_MAX_PORTS` in `net/bridge/br_private.h`, minus the
+/// bridge itself.
 pub const MAX_PORTS: usize = 1023;

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use cni::{Error, note};
 use ipnetwork::IpNetwork;
 use nft::{
-    Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
-    TargetType, Type, Value,
+    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, Set, SourcePort,
+    Table, TargetType, Type, Value,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -22,7 +22,7 @@ pub struct Masquerade {
     source_port: SourcePort,
 }
 
-/// The keys as they are written.
+/// The keys as written in JSON.
 #[derive(Debug, Default)]
 pub struct RawMasquerade {
     /// `ipMasq`.
@@ -36,7 +36,7 @@ pub struct RawMasquerade {
 }
 
 impl Masquerade {
-    /// Reads `ipMasq`, `ipMasqBackend`, `ipMasqRandomFully` and `nonMasqueradeCIDRs`.
+    /// Parses `ipMasq`, `ipMasqBackend`, `ipMasqRandomFully` and `nonMasqueradeCIDRs`.
     ///
     /// # Errors
     /// Code 7: a text is not a CIDR.
@@ -53,9 +53,9 @@ impl Masquerade {
             }
             return Ok(None);
         }
-        // A node that switches to this suite must not break because of a key that names a program.
+        // The key only names a program, so a configuration of the Go plugins works unchanged.
         if raw.backend == Backend::Iptables {
-            note("ipMasqBackend: \"iptables\" is understood; nf_tables does it all the same");
+            note("ipMasqBackend: \"iptables\" has no effect: the plugin uses nf_tables");
         }
         let source_port = match raw.is_random {
             Some(false) => SourcePort::Kept,
@@ -84,14 +84,16 @@ impl Masquerade {
             Element::new(set, &[Value::Address(address)], subject.owner).to_chain(&chain)
         });
         let elements = elements.collect();
-        let stay = exempt
-            .into_iter()
-            .map(|network| Rule::new("stays as it is").when_to(network).leave());
+        let stay = exempt.into_iter().map(|network| {
+            Rule::new("stays as it is")
+                .when_to(network)
+                .return_to_caller()
+        });
         let leave = Rule::new("all else leaves from the host's address");
         let mut table = table();
         table.chains.push(Chain {
             name: chain,
-            entry: None,
+            base: None,
             rules: stay.chain([leave.masquerade(self.source_port)]).collect(),
         });
         Protection { table, elements }
@@ -127,7 +129,7 @@ pub(crate) fn table() -> Table {
         ],
         chains: vec![Chain {
             name: "postrouting".to_owned(),
-            entry: Some(Entry {
+            base: Some(BaseChain {
                 kind: ChainKind::Nat,
                 hook: Hook::Postrouting,
                 priority: SOURCE_NAT,

@@ -1,4 +1,4 @@
-//! The MTU of a pair: the one of the configuration, or the one of the host's uplinks.
+//! The MTU of a pair: from the configuration, or from the host's uplinks.
 
 use cni::{Error, note};
 use netlink::{Connection, Link, LinkKind, Route};
@@ -6,20 +6,20 @@ use netlink::{Connection, Link, LinkKind, Route};
 /// Where the MTU comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MtuChoice {
-    /// The configuration asks for it, in bytes, 68 to 65,535.
+    /// From the configuration, in bytes, 68 to 65,535.
     Asked(u32),
-    /// The host's uplinks have it, less `overhead` bytes.
+    /// That of the host's uplinks, minus `overhead` bytes.
     Detect {
-        /// Bytes that an encapsulation takes.
+        /// Bytes of an encapsulation.
         overhead: u32,
     },
 }
 
 impl MtuChoice {
-    /// Returns the MTU in bytes, and notes on stderr where a detected one comes from.
+    /// Returns the MTU in bytes. The source of a detected one is reported on standard error.
     ///
     /// # Errors
-    /// Code 7: `overhead` leaves less than IPv4 needs. The kernel refuses to list links or routes.
+    /// Code 7: `overhead` leaves less than the minimum of IPv4. Refusals of the kernel.
     pub fn resolve(self, host: &Connection) -> anyhow::Result<u32> {
         let overhead = match self {
             Self::Asked(mtu) => return Ok(mtu),
@@ -60,7 +60,7 @@ fn detect(host: &Connection) -> anyhow::Result<Option<Detected>> {
     if let Some(detected) = of_default_routes(&links) {
         return Ok(Some(detected));
     }
-    // Ports of bridges are listed last: each pod has one.
+    // Links without a master come first, because the list of all links has a port for each pod.
     match of_physical_links(&host.links_without_master()?) {
         Some(detected) => Ok(Some(detected)),
         None => Ok(of_physical_links(&host.links()?)),
@@ -72,17 +72,17 @@ fn detect(host: &Connection) -> anyhow::Result<Option<Detected>> {
 struct Detected {
     /// In bytes.
     pub mtu: u32,
-    /// Where it comes from, for the line on standard error.
+    /// Its source, for the line on standard error.
     pub why: String,
 }
 
-/// The smallest MTU among `uplinks`, the links of the default routes of both families;
-/// `None` where there are none.
+/// Returns the smallest MTU of `uplinks`, the links of the default routes of both families; `None`
+/// without any.
 fn of_default_routes(uplinks: &[Link]) -> Option<Detected> {
     smallest(uplinks.iter(), "carries a default route")
 }
 
-/// The smallest MTU among those of the host's links that are up and not virtual.
+/// Returns the smallest MTU of the host's links that are up and not virtual.
 fn of_physical_links(links: &[Link]) -> Option<Detected> {
     let is_physical = |link: &&Link| link.is_up && link.kind == LinkKind::Physical;
     smallest(
@@ -99,7 +99,7 @@ fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<D
     })
 }
 
-/// The MTU that is left for pods; `None` where IPv4 needs more.
+/// Returns the MTU for pods; `None` if it is below the minimum of IPv4.
 fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
     mtu.checked_sub(overhead).filter(|rest| *rest >= SMALLEST)
 }
@@ -107,7 +107,7 @@ fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
 /// Ethernet's MTU in bytes, for a host without links.
 const FALLBACK: u32 = 1500;
 
-/// MTU in bytes that each IPv4 link must have (RFC 791).
+/// Minimum MTU of IPv4 in bytes (RFC 791).
 const SMALLEST: u32 = 68;
 
 #[cfg(test)]

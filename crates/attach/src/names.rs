@@ -1,4 +1,4 @@
-//! Names and MACs of a pair, which follow from the attachment.
+//! Names and MACs of a pair, derived from the attachment.
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use cni::{Attachment, NetworkName};
 use netlink::MacAddress;
 use sha2::{Digest as _, Sha256};
 
-/// The name of the host's end: `veth` and 11 digits of the attachment's hash, so DEL needs nothing else
-/// to find it.
+/// Returns the name of the host's end: `veth` and 11 digits of the attachment's hash. DEL needs
+/// nothing else to find it.
 pub(crate) fn host_link_name(attachment: &Attachment) -> String {
     format!(
         "{HOST_LINK_PREFIX}{}",
@@ -16,37 +16,37 @@ pub(crate) fn host_link_name(attachment: &Attachment) -> String {
     )
 }
 
-/// The MAC of the host's end: locally administered, and different from all containers'. It identifies
-/// the network before the link has its alias.
+/// Returns the MAC of the host's end: locally administered, and different from all containers'. It
+/// identifies the network before the link has its alias.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     mac(&[HOST_MAC], &attachment.marked_digest())
 }
 
-/// Whether [`host_link_name`] may have made the name.
+/// Returns whether [`host_link_name`] may have returned the name.
 pub(crate) fn is_host_link_name(name: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let digits = name.strip_prefix(HOST_LINK_PREFIX).unwrap_or_default();
     digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
 }
 
-/// Whether a plugin may have given the name to a host's end, the reference included.
+/// Returns whether this suite or the reference may have given the name to a host's end.
 pub(crate) fn may_be_a_host_link(name: &str) -> bool {
     name.starts_with(HOST_LINK_PREFIX)
 }
 
-/// Whether an attachment of `network` may have the MAC on its host's end.
+/// Returns whether an attachment of `network` may have the MAC on its host's end.
 pub(crate) fn is_host_mac_in(network: &NetworkName, mac: MacAddress) -> bool {
     let [a, b] = network.mark();
     mac.0.starts_with(&[HOST_MAC, a, b])
 }
 
-/// The MAC of the container's end before there is an address to derive it from.
+/// Returns the MAC of the container's end before it has an address.
 pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
     mac(&[0x06], &attachment.digest())
 }
 
-/// The MAC that follows from the first address, IPv4 before IPv6. So neighbours' entries stay right when
-/// the address is leased again.
+/// Returns the MAC that is derived from the first address, IPv4 before IPv6. So entries in
+/// neighbours' caches stay right when the address is leased again.
 pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
     match v4.or(ips.first()) {
@@ -55,8 +55,8 @@ pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     }
 }
 
-/// `0a:58` and the four bytes for IPv4, as in kubenet; `0e` and five bytes of the address's SHA-256 for
-/// IPv6.
+/// Returns `0a:58` and the four bytes for IPv4, as in kubenet; `0e` and five bytes of the address's
+/// SHA-256 for IPv6.
 fn mac_of(address: IpAddr) -> MacAddress {
     match address {
         IpAddr::V4(address) => mac(&[0x0a, 0x58], &address.octets()),
@@ -64,12 +64,13 @@ fn mac_of(address: IpAddr) -> MacAddress {
     }
 }
 
-/// The MAC of a bridge that has none: a different one after each boot, the same for all ADDs that need it.
+/// Returns the MAC of a new bridge: a different one after each boot, the same for all concurrent
+/// ADDs.
 pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
     mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
 }
 
-/// The MAC that starts with `prefix`; bytes of `rest` fill it.
+/// Returns the MAC that starts with `prefix`, filled with bytes of `rest`.
 fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     let mut bytes = [0; 6];
     let source = prefix.iter().chain(rest);
@@ -80,7 +81,8 @@ fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     MacAddress(bytes)
 }
 
-/// Whether an address does not determine `mac`, so neighbours may know another MAC of it.
+/// Returns whether an address does not determine `mac`, so neighbours may have cached another MAC
+/// for it.
 pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
@@ -88,10 +90,11 @@ pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
 /// What the name of a pair's host end begins with.
 pub const HOST_LINK_PREFIX: &str = "veth";
 
-/// As many as a link's name of 15 bytes has room for.
+/// As many as fit into a link's name of 15 bytes.
 const HOST_NAME_DIGITS: usize = 11;
 
-/// The highest: a bridge whose MAC nobody chose takes its lowest port's, and so any other's first.
+/// The highest first byte. A bridge without a fixed MAC takes the lowest one of its ports, so any
+/// other port's first.
 const HOST_MAC: u8 = 0xfe;
 
 #[cfg(test)]

@@ -7,18 +7,18 @@ use nft::{Element, Table};
 /// Elements of an attachment in one table.
 #[derive(Debug)]
 pub(crate) struct Protection {
-    /// The table as it shall be.
+    /// The desired table.
     pub table: Table,
     /// Elements of its sets.
     pub elements: Vec<Element>,
 }
 
-/// The attachment that elements are made for.
+/// The attachment that the elements are for.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
     /// The bridge, if the host's end is a port of one.
     pub bridge: Option<&'a Link>,
-    /// The host's end, by its name.
+    /// Name of the host's end.
     pub port: &'a str,
     /// The MAC of the container's end.
     pub mac: MacAddress,

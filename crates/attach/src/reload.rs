@@ -38,8 +38,8 @@ pub fn reload<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Resu
     let port = find()?.with_context(|| {
         let attachment = &request.attachment;
         match bridge {
-            Some(bridge) => format!("no port of {} is that of {attachment}", bridge.name),
-            None => format!("no link of the host is that of {attachment}"),
+            Some(bridge) => format!("no port of {} belongs to {attachment}", bridge.name),
+            None => format!("no link of the host belongs to {attachment}"),
         }
     })?;
     let subject = Subject {

@@ -4,7 +4,7 @@ use cni::result::Interface;
 use cni::{AddRequest, Answer, Answered, Error, Undo};
 use netlink::{Connection, Link};
 use netns::Netns;
-use tc::{Arriving, Leaving, Limit, Traffic};
+use tc::{Limit, LinkEgress, LinkIngress, Traffic};
 
 use crate::backstop::{self, Backstop};
 use crate::config::Config;
@@ -57,17 +57,18 @@ struct Limiting<'a> {
 }
 
 impl<'a> Limiting<'a> {
+    /// Limits the sandbox's ingress, which is the egress of the host's end.
     fn ingress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("limit what the sandbox receives");
         let link = self.host_link;
         undo.push("take the limit from the host's end", move || {
             // The connection itself may have failed.
-            Ok(leaving(&Connection::open()?, link).remove()?)
+            Ok(link_egress(&Connection::open()?, link).remove()?)
         });
-        Ok(leaving(self.host, link).ensure(limit, self.traffic)?)
+        Ok(link_egress(self.host, link).ensure(limit, self.traffic)?)
     }
 
-    /// Limits the sandbox's egress. The ifb is ready before packets are redirected to it.
+    /// Limits the sandbox's egress, which is the ingress of the host's end. The ifb is ready before packets are redirected to it.
     fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         cni::step("limit what the sandbox sends");
         let attachment = &self.request.attachment;
@@ -109,20 +110,20 @@ impl<'a> Limiting<'a> {
     /// without the ifb.
     fn send_to(self, ifb: &Link, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         let link = self.host_link;
-        let hook = arriving(self.host, link).find_hook()?;
+        let hook = link_ingress(self.host, link).find_hook()?;
         undo.push("send nothing to the ifb", move || {
-            Ok(arriving(&Connection::open()?, link).remove(hook)?)
+            Ok(link_ingress(&Connection::open()?, link).remove(hook)?)
         });
-        Ok(arriving(self.host, link).ensure(hook, ifb, self.traffic)?)
+        Ok(link_ingress(self.host, link).ensure(hook, ifb, self.traffic)?)
     }
 }
 
-fn leaving<'a>(connection: &'a Connection, link: &'a Link) -> Leaving<'a> {
-    Leaving { connection, link }
+fn link_egress<'a>(connection: &'a Connection, link: &'a Link) -> LinkEgress<'a> {
+    LinkEgress { connection, link }
 }
 
-fn arriving<'a>(connection: &'a Connection, link: &'a Link) -> Arriving<'a> {
-    Arriving { connection, link }
+fn link_ingress<'a>(connection: &'a Connection, link: &'a Link) -> LinkIngress<'a> {
+    LinkIngress { connection, link }
 }
 
 fn interface(ifb: &Link) -> Interface {

@@ -7,8 +7,8 @@
 use cni::{Error, note};
 use netlink::Link;
 use nft::{
-    Chain, ChainKind, Change, Connection, Element, Entry, Family, Field, Hook, Limit, Rule, Set,
-    Table, TargetType, Type, Value,
+    BaseChain, Chain, ChainKind, Change, Connection, Element, Family, Field, Hook, Limit, Rule,
+    Set, Table, TargetType, Type, Value,
 };
 
 use crate::plan::Plan;
@@ -40,7 +40,7 @@ impl Backstop {
             elements.push(policies.to_chain(&chain));
             table.chains.push(Chain {
                 name: chain,
-                entry: None,
+                base: None,
                 rules,
             });
         }
@@ -117,7 +117,7 @@ impl Backstop {
             Err(error) if error.is_unsupported() => return Ok(Vec::new()),
             found => found,
         };
-        match Connection::open().and_then(|it| it.rehearse(&self.table)) {
+        match Connection::open().and_then(|it| it.dry_run(&self.table)) {
             Err(error) if error.is_unsupported() => Ok(Vec::new()),
             _ => found.map_err(coded),
         }
@@ -206,7 +206,7 @@ pub(crate) fn missing() -> anyhow::Result<Option<String>> {
     let tried = connection.and_then(|it| {
         FAMILIES
             .iter()
-            .try_for_each(|family| it.rehearse(&table(*family)))
+            .try_for_each(|family| it.dry_run(&table(*family)))
     });
     match tried {
         Err(error) if error.is_unsupported() => Ok(Some(without(error))),
@@ -246,7 +246,7 @@ fn table(family: Family) -> Table {
         ],
         chains: vec![Chain {
             name: "prerouting".to_owned(),
-            entry: Some(Entry {
+            base: Some(BaseChain {
                 kind: ChainKind::Filter,
                 hook: Hook::Prerouting,
                 priority: BEFORE_ALL_ELSE,

@@ -4,7 +4,7 @@ use anyhow::bail;
 use cni::{CheckRequest, Error};
 use netlink::{Connection, Link};
 use netns::Netns;
-use tc::{Arriving, Leaving, Limit, Traffic};
+use tc::{Limit, LinkEgress, LinkIngress, Traffic};
 
 use crate::backstop::Backstop;
 use crate::config::{Asked, Config};
@@ -68,11 +68,11 @@ impl Check<'_> {
         };
         let limit = (self.plan.egress.as_ref(), asked);
         let mut differences = self.limit(&ifb, limit, &Traffic::All)?;
-        let arriving = Arriving {
+        let link_ingress = LinkIngress {
             connection: self.host,
             link: self.host_link,
         };
-        differences.extend(arriving.differences(&ifb, &self.plan.traffic)?);
+        differences.extend(link_ingress.differences(&ifb, &self.plan.traffic)?);
         if !ifb.is_up {
             differences.push(format!("{} is down", ifb.name));
         }
@@ -108,18 +108,18 @@ impl Check<'_> {
         (limit, asked): (Option<&Limit>, &Asked),
         traffic: &Traffic,
     ) -> anyhow::Result<Vec<String>> {
-        let leaving = Leaving {
+        let link_egress = LinkEgress {
             connection: self.host,
             link,
         };
         let Some(limit) = limit else {
             return Ok(Vec::new());
         };
-        let differences = leaving.differences(limit, traffic)?;
+        let differences = link_egress.differences(limit, traffic)?;
         // Limits of the reference count as unchanged.
         let bits = asked.burst.bits();
         if differences.is_empty()
-            || *traffic == Traffic::All && leaving.is_of_reference(asked.rate, bits)?
+            || *traffic == Traffic::All && link_egress.is_of_reference(asked.rate, bits)?
         {
             return Ok(Vec::new());
         }

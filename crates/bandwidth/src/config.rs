@@ -211,7 +211,7 @@ fn traffic((shaped, unshaped): (Subnets, Subnets)) -> Result<Traffic, Error> {
         (None, Some(unshaped)) => Ok(Traffic::AllBut(subnets("unshapedSubnets", &unshaped)?)),
         (Some(_), Some(_)) => Err(Error::invalid(
             "shapedSubnets",
-            "together with unshapedSubnets; one of them says it all",
+            "together with unshapedSubnets; remove one of them",
         )),
     }
 }

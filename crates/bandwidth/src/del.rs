@@ -3,7 +3,7 @@
 
 use cni::{DelRequest, note};
 use netlink::{Connection, Link, Removal};
-use tc::Arriving;
+use tc::LinkIngress;
 
 use crate::backstop;
 use crate::host_link;
@@ -77,11 +77,11 @@ fn somebody_else_at(
 ) -> anyhow::Result<Option<String>> {
     let mut senders = Vec::new();
     for link in host.links()? {
-        let arriving = Arriving {
+        let link_ingress = LinkIngress {
             connection: host,
             link: &link,
         };
-        if arriving.leads_to(ifb)? {
+        if link_ingress.redirects_to(ifb)? {
             senders.push(link);
         }
     }

@@ -27,7 +27,7 @@ fn remove_backstops(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let removed = removal.remove(is_stale);
     for owner in removal.finish(None) {
         note(format_args!(
-            "the backstop of {owner} is listed no more: removed"
+            "removed the backstop of {owner}, which the runtime does not list"
         ));
     }
     removed
@@ -47,15 +47,12 @@ fn delete_ifbs(request: &GcRequest, is_stale: impl Fn(&str) -> bool) -> anyhow::
         match &link.alias {
             Some(owner) if is_stale(owner) => {
                 note(format_args!(
-                    "{} of {owner} is listed no more: deleted",
+                    "deleted {} of {owner}, which the runtime does not list",
                     link.name
                 ));
             }
-            None if ifb::is_nameless(&link, network) && !names.contains(&link.name) => {
-                note(format_args!(
-                    "{} of an ADD that was cut short: deleted",
-                    link.name
-                ));
+            None if ifb::is_unowned(&link, network) && !names.contains(&link.name) => {
+                note(format_args!("deleted {} of an interrupted ADD", link.name));
             }
             _ => continue,
         }

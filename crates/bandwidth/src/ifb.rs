@@ -3,7 +3,7 @@
 use cni::{Attachment, Error, NetworkName};
 use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Removal, Request};
 use sha2::{Digest as _, Sha512};
-use tc::{Arriving, Leaving, Limit, Module, Traffic};
+use tc::{Limit, LinkEgress, LinkIngress, Module, Traffic};
 
 /// Ifbs with a name that the attachment's could have.
 pub(crate) struct Found {
@@ -45,12 +45,12 @@ pub(crate) fn find_behind(
     if let Some(own) = found.own.pop() {
         return Ok(Some(own));
     }
-    let arriving = Arriving {
+    let link_ingress = LinkIngress {
         connection: host,
         link: host_link,
     };
     for link in found.unclaimed {
-        if arriving.leads_to(&link)? {
+        if link_ingress.redirects_to(&link)? {
             return Ok(Some(link));
         }
     }
@@ -59,7 +59,7 @@ pub(crate) fn find_behind(
 
 /// Returns whether an ADD in `network` was killed after it created this ifb and before it set the
 /// alias. The reference's ifbs have a MAC that the kernel chose.
-pub(crate) fn is_nameless(link: &Link, network: &NetworkName) -> bool {
+pub(crate) fn is_unowned(link: &Link, network: &NetworkName) -> bool {
     let [a, b] = network.mark();
     let is_ours = |mac: MacAddress| mac.0.starts_with(&[MAC, a, b]);
     link.alias.is_none() && link.mac.is_some_and(is_ours)
@@ -111,7 +111,7 @@ pub(crate) fn set_up(
     limit: &Limit,
 ) -> anyhow::Result<()> {
     let requests = vec![
-        Leaving::first(link, limit),
+        LinkEgress::first(link, limit),
         Request::change_link(&link.name, &LinkChange::Alias(&attachment.owner())),
         Request::change_link(&link.name, &LinkChange::Up),
     ];
@@ -139,11 +139,11 @@ pub(crate) fn adopt(
     } else {
         host.change_link(&link.name, &changes)?
     };
-    let leaving = Leaving {
+    let link_egress = LinkEgress {
         connection: host,
         link: &link,
     };
-    leaving.ensure(limit, &Traffic::All)?;
+    link_egress.ensure(limit, &Traffic::All)?;
     if !link.is_up {
         host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
     }

@@ -25,7 +25,9 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Po
     let cases = outermost(&traffic.cases());
     let rules = cases.iter().map(|(subnet, case)| match case {
         Case::Limited => limited(Rule::new("limited").when_frame_to(*subnet)),
-        Case::Free => Rule::new("not limited").when_frame_to(*subnet).leave(),
+        Case::Free => Rule::new("not limited")
+            .when_frame_to(*subnet)
+            .return_to_caller(),
     });
     let rules = rules.chain([limited(Rule::new("all else is limited"))]);
     let digest = Sha256::digest(format!("{cases:?}"));

@@ -34,7 +34,7 @@ pub struct RawConfig {
 /// Bits per second, or 0.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
-#[expect(dead_code, reason = "it is described, never made")]
+#[expect(dead_code, reason = "only the schema uses it")]
 enum Rate {
     None(#[schemars(range(min = 0, max = 0))] u64),
     BitsPerSecond(#[schemars(range(min = 8, max = 1_000_000_000_000_000_u64))] u64),

@@ -30,7 +30,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let host = Connection::open()?;
     let host_link = host_link::find(request, &host, &namespace)?;
     let find = || ifb::find_behind(&host_link, &host, attachment);
-    find()?.with_context(|| format!("{attachment} has no ifb; only ADD makes one"))?;
+    find()?.with_context(|| format!("{attachment} has no ifb; only ADD creates one"))?;
     let plan = Plan::new(&config, host_link.mtu)?;
     let Some(backstop) = Backstop::of(&plan, &host_link, &attachment.owner()) else {
         return Ok(());

@@ -31,7 +31,7 @@ fn modules() -> anyhow::Result<Vec<String>> {
     let missing = tc::missing(&Connection::open()?)?.into_iter();
     let missing = missing.map(|module| {
         format!(
-            "the kernel lacks {module}, without which no rate can be limited; mend it by: modprobe {module}"
+            "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe {module}"
         )
     });
     Ok(missing.collect())

@@ -151,7 +151,7 @@ fn enable_bridge_nf_call() -> anyhow::Result<()> {
             Err(error) if error.is_not_found() => {
                 note(
                     "the kernel module br_netfilter is not loaded, so Services and hostPorts do not work \
-                     between pods of this node; mend it by: modprobe br_netfilter",
+                     between pods of this node; load it with: modprobe br_netfilter",
                 );
                 break;
             }

@@ -198,8 +198,9 @@ fn named(bridge: Option<&str>) -> Result<InterfaceName, Error> {
     let name = bridge.filter(|name| !name.is_empty());
     let name = name.unwrap_or(DEFAULT_BRIDGE);
     if name.contains('%') {
-        let reason =
-            format!("{name} has a %, by which the kernel would number a new bridge each time");
+        let reason = format!(
+            "{name} contains %, for which the kernel would create a new numbered bridge each time"
+        );
         return Err(Error::invalid("bridge", reason));
     }
     name.parse()

@@ -67,7 +67,7 @@ pub struct RawConfig {
 /// An MTU, or 0.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
-#[expect(dead_code, reason = "it is described, never made")]
+#[expect(dead_code, reason = "only the schema uses it")]
 enum Mtu {
     Detect(#[schemars(range(min = 0, max = 0))] u32),
     Bytes(#[schemars(range(min = 68, max = 65535))] u32),

@@ -29,7 +29,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
         } else if ports >= NEARLY_FULL {
             let most = MAX_PORTS;
             note(format_args!(
-                "bridge {} has {ports} ports of the {most} that it holds",
+                "bridge {} has {ports} of at most {most} ports",
                 link.name
             ));
         }

@@ -105,7 +105,7 @@ impl<'a> Waiting<'a> {
 
 /// A verb in progress. The plugin is killed if this is dropped.
 #[derive(Debug)]
-#[must_use = "a delegate that nobody waits for is killed"]
+#[must_use = "a delegate is killed unless the caller waits for it"]
 pub struct Running<'a> {
     process: Process,
     network: &'a Network,

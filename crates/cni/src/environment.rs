@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_value_is_told_before_missing_ones() {
+    fn invalid_value_is_reported_before_missing_ones() {
         let text = refusal(&[(COMMAND, "ADD"), (CONTAINER_ID, "../etc")]);
         assert!(text.starts_with("CNI_CONTAINERID"), "{text}");
         assert!(refusal(&[(COMMAND, "add")]).contains("CNI_COMMAND"));

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_found_below_any_context_and_the_chain_is_told_once() {
+    fn code_is_found_below_any_context_and_the_chain_is_printed_once() {
         let error = Err::<(), _>(Error::invalid("mtu", "70000 is over 65535"))
             .context("plan")
             .unwrap_err();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_is_told_and_the_code_of_the_only_one() {
+    fn every_failure_is_reported_and_the_code_of_the_only_one() {
         let failed = || Err(Error::invalid("mtu", "too large").into());
         assert!(all([Ok(()), Ok(())]).is_ok());
         let one = ErrorObject::new(&all([Ok(()), failed()]).unwrap_err(), SpecVersion::V1_0_0);

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_told_with_their_parents() {
+    fn unknown_keys_are_reported_with_their_parents() {
         let document = json!({"mappings": [[{"hostPrt": 80}]], "other": {}});
         let unknown = read::<Config>(&document, "args").unwrap().unknown;
         assert_eq!(unknown, ["args.other", "args.mappings[0][0].hostPrt"]);

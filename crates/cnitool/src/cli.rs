@@ -1,4 +1,4 @@
-//! The command line, and the one place that writes to standard output.
+//! The command line. Only this module writes to standard output.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -41,31 +41,31 @@ pub(crate) struct Cli {
 enum Command {
     #[command(flatten)]
     OfNetwork(OfNetwork),
-    /// Put back what a reload of the host's firewall took away
+    /// Restore rules that a reload of the host's firewall removed
     ///
-    /// Every attachment whose result is cached and whose sandbox exists gets its elements of
-    /// `nf_tables` back, as `add` made them; what is there stays untouched.
+    /// For each attachment with a cached result and an existing sandbox, the plugins add missing
+    /// elements of `nf_tables` as `add` did. Existing elements stay untouched.
     Reload(Scope),
-    /// Put the executables where runtimes look for them
+    /// Install the executables where runtimes look for them
     ///
-    /// Each takes the place of the one of its name in one step, once all of them are there and run;
-    /// if anything fails, what was there is put back.
+    /// Each executable replaces the one of its name in one step, after all of them are copied and
+    /// run. If a step fails, the previous executables are restored.
     Install(Install),
-    /// Say why the pods of this node have no network
+    /// Find out why pods of this node have no network
     ///
-    /// Looks at the configuration, the kernel, the firewall and the disk, and changes nothing.
-    /// The exit status is 0, 1 where there are warnings, and 2 where there are problems.
+    /// Reads the configuration, the kernel's state, the firewall and the disk, and changes nothing.
+    /// The exit status is 0, 1 if there are warnings, and 2 if there are problems.
     Doctor(Output),
-    /// List who is attached
+    /// List the attachments of this node
     ///
-    /// By the results that runtimes remember, and by links, elements of `nf_tables` and leases. What
-    /// none of them tells is left blank.
+    /// Combines cached results of runtimes, links, elements of `nf_tables` and leases. Fields that
+    /// none of them contains are blank.
     Ps(Output),
-    /// Show what the reference plugins have in the firewall, and remove what nobody uses
+    /// List rules of the reference plugins, and remove those of deleted sandboxes
     ///
-    /// An attachment lives if a link of the host leads to it, if its result is cached and its sandbox exists or, where
-    /// nothing is cached of it, if it has a lease. Chains of iptables are removed by iptables-restore,
-    /// rules of `nf_tables` by nft.
+    /// An attachment is live if a link of the host leads to it, if its result is cached and its
+    /// sandbox exists or, without a cached result, if it has a lease. Chains of iptables are
+    /// removed with iptables-restore, rules of `nf_tables` with nft.
     Migrate(Cleaning),
 }
 
@@ -86,30 +86,31 @@ impl Output {
             listing.text(&mut stdout)
         };
         match written.and_then(|()| stdout.flush()) {
-            // Whoever reads the beginning alone is content with it.
+            // A reader such as `head` may close the pipe early.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             written => written.context("write to stdout"),
         }
     }
 }
 
-/// What is done with one network.
+/// Commands for one network.
 #[derive(Debug, Subcommand)]
 enum OfNetwork {
     /// Attach a sandbox and print the result
     Add(Target),
-    /// Compare a sandbox with what `add` left
+    /// Compare a sandbox with the state that `add` left
     Check(Target),
-    /// Detach a sandbox, which may be gone
+    /// Detach a sandbox, even if it no longer exists
     Del(Target),
-    /// Remove what is left of sandboxes that are gone
+    /// Remove resources of sandboxes that no longer exist
     ///
-    /// An attachment is removed, by DEL, only if it is proven gone: no sandbox of it is cached and exists, and no
-    /// link of this host leads to it, whatever runtime made it and wherever its result is cached. So gc is safe at
-    /// any moment, beside pod starts, too: what begins later is not touched, and an address that was leased less than
-    /// five minutes ago without a result is kept. Where links cannot show whether attachments live, gc removes
-    /// nothing, says why and exits with 1: outside the host's network namespace, with plugins other than bridge and
-    /// ptp, or where an address behind a port of the bridge cannot be read.
+    /// gc calls DEL for an attachment only if it is proven to be stale: no cached result has an
+    /// existing sandbox, and no link of this host leads to it, whatever runtime attached it. So gc
+    /// is safe at any moment, even while pods start: it does not touch attachments that begin
+    /// later, and keeps addresses that were leased less than five minutes ago without a result. If
+    /// links cannot show whether attachments are live, gc removes nothing, reports why and exits
+    /// with 1: outside the host's network namespace, with plugins other than bridge and ptp, or if
+    /// an address behind a port of the bridge cannot be read.
     Gc(Collect),
     /// Ask the plugins whether a sandbox could be attached
     Status(Network),
@@ -127,7 +128,7 @@ struct Target {
 struct Network {
     /// The network's name
     network: String,
-    /// Not looked at: the upstream tool wants it
+    /// Ignored; the upstream tool requires it
     #[arg(hide = true)]
     netns: Option<PathBuf>,
 }
@@ -140,7 +141,7 @@ struct Scope {
 
 #[derive(Debug, Args)]
 struct Cleaning {
-    /// Remove what is of attachments that are gone
+    /// Remove rules of deleted sandboxes
     #[arg(long)]
     remove: bool,
 }
@@ -149,20 +150,20 @@ struct Cleaning {
 struct Collect {
     #[command(flatten)]
     network: Network,
-    /// Keep this attachment and others so listed; of the rest keep those that are seen to live
+    /// Keep this attachment (repeatable); of the others, keep only those that are proven to be live
     #[arg(long, value_name = "CONTAINERID/IFNAME", value_parser = attachment_id)]
     valid: Vec<AttachmentId>,
-    /// Keep no attachment at all, whatever lives
+    /// Remove all attachments, even live ones
     #[arg(long, conflicts_with = "valid")]
     all: bool,
 }
 
-/// The command line, for man pages and completions.
+/// Returns the command line, for man pages and completions.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Does what the command line asks for.
+/// Runs the command.
 pub fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -272,7 +273,8 @@ impl Target {
         })
     }
 
-    /// The list that its ADD went by, which may be configured no more.
+    /// Returns the cached configuration of the sandbox's ADD, because the network may no longer be
+    /// configured.
     fn cached_network(
         &self,
         cache: &Cache,
@@ -309,7 +311,7 @@ impl Collect {
     }
 }
 
-/// A failed ADD may have left something behind, which a runtime removes by a DEL.
+/// Adds the advice to run `del` to an error of ADD, which may have left resources.
 fn add_error(error: &anyhow::Error, sandbox: &Sandbox) -> anyhow::Error {
     let Attachment {
         network, interface, ..
@@ -354,11 +356,11 @@ Environment:
   CNI_ARGS       Arguments for the plugins: KEY=value;KEY=value
   CAP_ARGS       Values of capabilities, a JSON object: {\"mac\": \"02:00:00:00:00:01\"}
   CNI_IFNAME     The interface in the sandbox [default: eth0]
-  CNI_CACHE_DIR  Where results are kept, in `results` [default: /var/lib/cni]
-  SKIP_CNI_BINARIES    What `install` leaves out: names, separated by commas
-  UPDATE_CNI_BINARIES  `false`: `install` leaves alone what is there
+  CNI_CACHE_DIR  Directory whose `results` has cached results [default: /var/lib/cni]
+  SKIP_CNI_BINARIES    Executables that `install` skips: names, separated by commas
+  UPDATE_CNI_BINARIES  `false`: `install` keeps existing executables
 
-`check` and `del` take the arguments of `add` where CNI_ARGS or CAP_ARGS is not set.";
+`check` and `del` use the arguments of `add` if CNI_ARGS or CAP_ARGS is not set.";
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Files that keep the host's network managers off the plugins' links.
+//! Files that make the host's network managers ignore the plugins' links.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub fn needed() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// They are for a link of this name.
+/// Returns whether the files match a link of this name.
 pub fn cover(link: &str) -> bool {
     let names = NETWORK.lines().find_map(|it| it.strip_prefix("Name="));
     let mut names = names.unwrap_or_default().split_whitespace();
@@ -27,7 +27,7 @@ pub fn cover(link: &str) -> bool {
 }
 
 struct DropIn {
-    /// A directory that is there where whoever reads it is installed.
+    /// A directory that exists if the manager is installed.
     manager: &'static str,
     path: &'static str,
     content: &'static str,

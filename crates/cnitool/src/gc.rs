@@ -1,7 +1,8 @@
-//! `gc`: removes what is left of attachments that are proven gone, and nothing else.
+//! `gc`: removes resources of attachments that are proven to be stale, and nothing else.
 //!
-//! The specification's GC removes whatever its list does not hold, so an ADD that begins after the list was written
-//! loses its address. A DEL names the one attachment that it removes: `gc` calls DEL, and may run beside pod starts.
+//! The specification's GC removes everything that its list does not contain, so an ADD that begins
+//! after the list was written loses its address. A DEL names the one attachment that it removes. So
+//! `gc` calls DEL, and may run while pods start.
 
 use std::fs;
 
@@ -13,22 +14,22 @@ use runtime::{Arguments, Chain, Directories, Sandbox, may_exist};
 
 use crate::life::{Life, Remains, life};
 
-/// Which attachments of a network `gc` takes for gone.
+/// Which attachments of a network `gc` considers stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gone {
-    /// Those that are proven gone.
+    /// Those that are proven to be stale.
     Proven,
-    /// Those, and where nothing proves either, those that are not listed.
+    /// Those, and of the attachments without a proof, those that are not listed.
     Unlisted(Vec<AttachmentId>),
-    /// All of them: the plugins get the specification's GC with an empty list.
+    /// All: the plugins get the specification's GC with an empty list.
     All,
 }
 
-/// Removes what is left of attachments of the chain's network that are gone.
+/// Removes resources of stale attachments of the chain's network.
 ///
 /// # Errors
-/// The node cannot be read; it cannot be seen whether attachments live, in which case nothing is removed; all that
-/// plugins refuse, after each attachment was tried.
+/// The node cannot be read. Nothing shows whether attachments are live; nothing is removed then.
+/// All errors of plugins, after each attachment was tried.
 pub fn gc(directories: &Directories, chain: &Chain<'_>, gone: &Gone) -> anyhow::Result<()> {
     if chain.network.disable_gc {
         note("nothing is collected: disableGC is set");
@@ -39,7 +40,7 @@ pub fn gc(directories: &Directories, chain: &Chain<'_>, gone: &Gone) -> anyhow::
     }
     let node = Node::attachments(directories);
     for (part, reason) in &node.unread {
-        // Without the firewall fewer attachments are found, and none is found gone that is not.
+        // Without the firewall `gc` finds fewer attachments, but none that is live.
         ensure!(*part == Part::Firewall, "nothing was removed: {reason}");
         note(format_args!("{reason}; going on without it"));
     }
@@ -50,11 +51,14 @@ pub fn gc(directories: &Directories, chain: &Chain<'_>, gone: &Gone) -> anyhow::
         match (life(&node, &remains), gone) {
             (_, Gone::Unlisted(listed)) if listed.contains(&attachment.id()) => {}
             (Life::Lives, Gone::Unlisted(_)) => {
-                note(format_args!("{attachment} is not listed, but lives: kept"));
+                note(format_args!(
+                    "{attachment} is not listed, but is live: kept"
+                ));
             }
             (Life::Lives, _) => {}
             (Life::Young, _) => note(format_args!(
-                "{attachment} was leased its address less than five minutes ago, and its ADD may be under way: kept"
+                "{attachment} was leased its address less than five minutes ago, and its ADD may \
+                 still be running: kept"
             )),
             (Life::Unseen(reason), Gone::Proven) => unseen.push((attachment.clone(), reason)),
             (Life::Unseen(_) | Life::Gone, _) => stale.push(remains),
@@ -65,22 +69,22 @@ pub fn gc(directories: &Directories, chain: &Chain<'_>, gone: &Gone) -> anyhow::
 }
 
 /// # Errors
-/// There are attachments of which nothing shows whether they live.
+/// Nothing shows whether some attachments are live.
 fn refuse(chain: &Chain<'_>, unseen: &[(Attachment, String)]) -> anyhow::Result<()> {
     let Some((_, reason)) = unseen.first() else {
         return Ok(());
     };
     let name = &chain.network.name;
     for (attachment, _) in unseen {
-        note(format_args!("{attachment} may live: kept"));
+        note(format_args!("{attachment} may be live: kept"));
     }
     bail!(
-        "nothing was removed, since attachments may live that are not seen: {reason}. Name those that live by \
-         --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
+        "nothing was removed, because gc may not see all live attachments: {reason}. List the live \
+         ones with --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
     )
 }
 
-/// DEL, by the configuration that ADD went by where a runtime cached it.
+/// Calls DEL, with the configuration of the ADD if a runtime cached it.
 fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<()> {
     let attachment = &remains.attachment;
     if !is_unchanged(chain, remains)? {
@@ -100,7 +104,8 @@ fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<()> {
     deleted.map_err(|error| anyhow!("{attachment}: {error:#}"))
 }
 
-/// No runtime attached the container again since the node was read, as podman does with the same ID at each start.
+/// Returns whether no runtime attached the container again since the node was read. podman reuses
+/// the ID at each start.
 fn is_unchanged(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<bool> {
     let written = |it: &&Lease| {
         fs::symlink_metadata(&it.path)

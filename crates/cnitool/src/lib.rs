@@ -1,5 +1,4 @@
-//! Runs a network configuration list against a sandbox, as a runtime does, and says what is wrong
-//! with a node.
+//! Runs a network configuration list against a sandbox, as a runtime does, and diagnoses a node.
 
 mod cli;
 mod doctor;

@@ -1,19 +1,20 @@
-//! What is printed for people, or as JSON for programs.
+//! Output for people, or as JSON for programs.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// Something that has both forms; the one for programs is what it serializes to.
+/// Output with both forms; the JSON form is the serialized value.
 pub trait Listing: Serialize {
-    /// Writes it for people; styles are taken out where no terminal is.
+    /// Writes the form for people. Styles are removed if the output is no terminal.
     ///
     /// # Errors
     /// Those of `to`.
     fn text(&self, to: &mut impl Write) -> io::Result<()>;
 }
 
-/// `text` without what a terminal obeys: processes and pods choose their names.
+/// Returns `text` without control characters of terminals, because processes and pods choose their
+/// names.
 pub fn printable(text: &str) -> String {
     let visible = |c: char| if c.is_control() { '?' } else { c };
     text.chars().map(visible).collect()

@@ -1,5 +1,5 @@
-//! `reload`: what a reload of the host's firewall took away, put back for every attachment that
-//! is remembered and lives.
+//! `reload`: restores rules that a reload of the host's firewall removed, for every cached and live
+//! attachment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -12,11 +12,11 @@ use anyhow::{Context as _, anyhow, ensure};
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
 use runtime::{Cache, Chain, Conflist, Directories, Entry, may_exist};
 
-/// Has the plugins put back what they had in the firewall, of all networks or of `only`.
+/// Calls RELOAD of the plugins, for all networks or for `only`.
 ///
 /// # Errors
-/// Some attachments could not be reloaded, each of which is told on standard error; the cache
-/// cannot be read; there is no such network.
+/// Some attachments could not be reloaded, each of which is reported on standard error. The cache
+/// cannot be read. The network does not exist.
 pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::Result<()> {
     let cache = Cache::new(&directories.cache);
     let mut remembered = Vec::new();
@@ -29,7 +29,7 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
     if let Some(only) = only {
         remembered.retain(|(attachment, _)| attachment.network == *only);
         if remembered.is_empty() {
-            // It may be a slip of the pen.
+            // The name may be misspelt.
             Conflist::find(&directories.networks, only.as_str())?;
         }
     }
@@ -51,29 +51,29 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
     report(&outcomes)
 }
 
-/// An attachment of which there is an entry in the cache.
+/// An attachment with an entry in the cache.
 struct Remembered<'a> {
     attachment: &'a Attachment,
     entry: &'a Entry,
     network: anyhow::Result<Conflist>,
 }
 
-/// What became of it.
+/// The outcome for an attachment.
 enum Outcome {
     Reloaded,
-    /// None of its plugins has anything in a firewall.
+    /// None of its plugins has rules in a firewall.
     Nothing,
-    /// Its sandbox is no more.
+    /// Its sandbox no longer exists.
     Gone,
     Failed,
 }
 
-/// Where attachments are reloaded.
+/// The environment of RELOAD.
 struct Host<'a> {
     directory: &'a Path,
     path: &'a SearchPath,
     cache: &'a Cache,
-    /// The plugins that know the verb.
+    /// The plugins that support RELOAD.
     reloading: BTreeSet<String>,
 }
 
@@ -85,7 +85,7 @@ impl Host<'_> {
         };
         match self.reload(it) {
             Ok(outcome) => outcome,
-            // A DEL may have been at work meanwhile.
+            // A DEL may have run meanwhile.
             Err(_) if is_gone() => Outcome::Gone,
             Err(error) => {
                 note(format_args!("{}: {error:#}", it.attachment));
@@ -120,7 +120,7 @@ impl Host<'_> {
     }
 }
 
-/// The list that ADD went by, or the one of that name now.
+/// Returns the configuration of the ADD, or else the current one of that name.
 fn network(
     directories: &Directories,
     attachment: &Attachment,
@@ -133,8 +133,8 @@ fn network(
     }
 }
 
-/// The plugins that know the verb, and those that cannot be asked, whose attachments will say so.
-/// Of foreign ones it is told that they do not.
+/// Returns the plugins that support RELOAD, and those that cannot be asked, so their attachments
+/// report the error. Plugins of other suites without RELOAD are reported on standard error.
 fn reloading(path: &SearchPath, remembered: &[Remembered<'_>]) -> BTreeSet<String> {
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
     let plugins = networks.flat_map(|network| &network.plugins);
@@ -144,7 +144,7 @@ fn reloading(path: &SearchPath, remembered: &[Remembered<'_>]) -> BTreeSet<Strin
         Ok(Some(verbs)) => verbs.iter().any(|verb| verb == Verb::Reload.as_str()),
         Ok(None) => {
             note(format_args!(
-                "plugin {program} knows no RELOAD: nothing of it is put back"
+                "plugin {program} does not support RELOAD: its rules are not restored"
             ));
             false
         }
@@ -153,7 +153,7 @@ fn reloading(path: &SearchPath, remembered: &[Remembered<'_>]) -> BTreeSet<Strin
     programs
 }
 
-/// Does `work` on all of them, as many at once as there are processors.
+/// Runs `work` on all items, with one thread per processor.
 fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || all.get(next.fetch_add(1, Ordering::Relaxed));

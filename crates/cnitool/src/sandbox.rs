@@ -6,8 +6,8 @@ use anyhow::{Context as _, ensure};
 use cni::ContainerId;
 use sha2::{Digest as _, Sha512};
 
-/// `path` from the root, without `.` and `..`; links are not followed, since the sandbox may
-/// be gone.
+/// Returns the absolute path, without `.` and `..`. It does not resolve symbolic links, because the
+/// sandbox may no longer exist.
 pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     ensure!(!path.as_os_str().is_empty(), "NETNS: the path is empty");
     let absolute =
@@ -22,7 +22,7 @@ pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(clean)
 }
 
-/// The container ID of a sandbox that has none, as upstream's tool derives it: `cnitool-` and
+/// Returns a container ID for a sandbox without one, as upstream's tool derives it: `cnitool-` and
 /// the first 20 hexadecimal digits of the SHA-512 of its path.
 pub fn container_id(netns: &Path) -> anyhow::Result<ContainerId> {
     let digest = Sha512::digest(netns.as_os_str().as_encoded_bytes());

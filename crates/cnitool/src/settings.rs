@@ -1,4 +1,4 @@
-//! The environment variables that steer the tool; an empty one counts as absent.
+//! Environment variables of the tool; an empty one counts as absent.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,7 +8,6 @@ use cni::{InterfaceName, SearchPath};
 use runtime::{Arguments, Directories};
 use serde_json::{Map, Value};
 
-/// What the environment says.
 #[derive(Debug)]
 pub struct Settings {
     /// `NETCONFPATH`, `CNI_PATH` and `CNI_CACHE_DIR`.
@@ -22,7 +21,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the variables by `lookup`.
+    /// Reads the variables with `lookup`.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Self> {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let path =
@@ -48,7 +47,7 @@ impl Settings {
         })
     }
 
-    /// The arguments that the environment gives, and otherwise those of `cached`.
+    /// Returns the arguments of the environment, and for missing ones those of `cached`.
     pub fn arguments(&self, cached: Arguments) -> Arguments {
         Arguments {
             cni: self.cni_args.clone().unwrap_or(cached.cni),

@@ -1,4 +1,4 @@
-//! The man pages and completions that the example `generate` writes: complete, and in order for who reads them.
+//! Tests that the man pages and completions of the example `generate` are complete and valid.
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A directory with all that is generated.
+/// Returns a directory with all generated files.
 fn generated() -> TempDir {
     let test = std::env::current_exe().unwrap();
     let example = test.ancestors().nth(2).unwrap().join("examples/generate");
@@ -22,7 +22,7 @@ fn generated() -> TempDir {
     directory
 }
 
-/// What a command says on standard error that has to succeed.
+/// Runs a command that has to succeed; returns its standard error.
 #[track_caller]
 fn complaints(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -37,7 +37,7 @@ fn help(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The commands of cnitool, by its help.
+/// Returns the commands of cnitool, from its help.
 fn commands() -> Vec<String> {
     let help = help(&[]);
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -51,7 +51,7 @@ fn is_there(program: &str) -> bool {
     std::env::split_paths(&path).any(|it| it.join(program).exists())
 }
 
-/// Names of variables and long options.
+/// Returns the names of variables and long options.
 fn names(help: &str) -> Vec<&str> {
     let is_in_name = |it: char| it.is_ascii_alphanumeric() || "-_".contains(it);
     let words = help.split(|it| !is_in_name(it));
@@ -64,7 +64,7 @@ fn names(help: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_command_has_a_page_that_tells_its_options_and_variables() {
+fn every_command_has_a_page_with_its_options_and_variables() {
     let generated = generated();
     let commands = commands();
     assert!(commands.len() > 5, "{commands:?}");
@@ -124,7 +124,7 @@ fn shells_can_read_their_completions() {
     }
 }
 
-/// As for somebody who types a part of a word and the key for completion.
+/// Completes a word as on the Tab key.
 #[test]
 fn bash_completes_commands_and_options() {
     let generated = generated();

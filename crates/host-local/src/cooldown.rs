@@ -35,9 +35,7 @@ impl Cooldown {
         let (first, offset) = locate(address);
         let time = milliseconds(SystemTime::now()).to_le_bytes();
         if let Err(error) = self.times.write(first, offset * WIDTH, &time) {
-            note(format_args!(
-                "remember when {address} was released: {error}"
-            ));
+            note(format_args!("record when {address} was released: {error}"));
         }
     }
 

@@ -206,7 +206,7 @@ impl Index {
         {
             match self.write_state(date) {
                 Ok(()) => self.standing.set(Standing::Settled),
-                Err(error) => note(format_args!("remember the state of the leases: {error:#}")),
+                Err(error) => note(format_args!("record the state of the leases: {error:#}")),
             }
         }
     }

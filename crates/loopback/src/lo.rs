@@ -20,7 +20,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let link = connection.link(LO)?;
     let before = connection.addresses(link.index)?;
     if let Some(alien) = before.iter().find(|it| !it.address.ip().is_loopback()) {
-        bail!("{LO} bears {}, which is no loopback address", alien.address);
+        bail!("{LO} has {}, which is no loopback address", alien.address);
     }
     let mut undo = Undo::default();
     if !link.is_up {

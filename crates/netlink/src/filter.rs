@@ -219,7 +219,7 @@ impl fmt::Display for Filter {
         write!(f, "for {}", self.packets)?;
         match self.redirect {
             None => Ok(()),
-            Some(link) => write!(f, " that leads to link number {link}"),
+            Some(link) => write!(f, " that redirects to link number {link}"),
         }
     }
 }

@@ -49,7 +49,7 @@ pub use link_change::LinkChange;
 pub use mac::{InvalidMac, MacAddress};
 pub use monitor::{Monitor, Wait};
 pub use policy::Policies;
-pub use qdisc::{Discipline, Handle, Place, Qdisc};
+pub use qdisc::{Handle, Place, Qdisc, QdiscKind};
 pub use removal::{Removal, finish};
 pub use request::Request;
 pub use route::{DiscardingRoute, NewRoute, Route};

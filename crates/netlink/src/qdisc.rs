@@ -41,13 +41,13 @@ pub struct Qdisc {
     /// Its handle; 0 for the kernel's default qdisc.
     pub handle: Handle,
     /// Its kind and parameters.
-    pub discipline: Discipline,
+    pub kind: QdiscKind,
 }
 
 /// Kind and parameters of a qdisc or class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Discipline {
+pub enum QdiscKind {
     /// A token bucket filter.
     Tbf(HeldBucket),
     /// A hierarchical token bucket. Unclassified packets go to the default class; 0 means none, and
@@ -69,10 +69,10 @@ pub enum Discipline {
 impl Handle {
     /// Root of a link's egress.
     pub const ROOT: Self = Self::new(0xffff, 0xffff);
-    /// Parent of [`Discipline::Ingress`] and [`Discipline::Clsact`].
+    /// Parent of [`QdiscKind::Ingress`] and [`QdiscKind::Clsact`].
     pub const INGRESS: Self = Self::new(0xffff, 0xfff1);
     /// Parent of filters for ingress packets, with either of the two qdiscs.
-    pub const ARRIVING: Self = Self::new(0xffff, 0xfff2);
+    pub const INGRESS_FILTERS: Self = Self::new(0xffff, 0xfff2);
 
     /// Creates `major:minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
@@ -105,7 +105,7 @@ impl From<TcHandle> for Handle {
     }
 }
 
-impl fmt::Display for Discipline {
+impl fmt::Display for QdiscKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tbf(_) => "tbf",
@@ -175,7 +175,7 @@ impl Connection {
     pub fn qdisc(&self, link: u32, parent: Handle) -> Result<Option<Qdisc>, Error> {
         let message = header(link, parent, Handle::new(0, 0));
         let message = Message::new(RTM_GETQDISC, &message);
-        self.one_discipline(format!("read qdisc on {parent}"), message)
+        self.one_qdisc(format!("read qdisc on {parent}"), message)
     }
 
     /// Returns the class `handle` of the link with this index, if it exists. Equivalent to `tc
@@ -186,12 +186,12 @@ impl Connection {
     pub fn class(&self, link: u32, handle: Handle) -> Result<Option<Qdisc>, Error> {
         let message = header(link, Handle::new(0, 0), handle);
         let message = Message::new(RTM_GETTCLASS, &message);
-        self.one_discipline(format!("read class {handle}"), message)
+        self.one_qdisc(format!("read class {handle}"), message)
     }
 
     /// Asks for an echo, without which the kernel sends no answer until Linux 6.8. For a link that
     /// is down the kernel sends the acknowledgement only.
-    fn one_discipline(&self, operation: String, message: Message) -> Result<Option<Qdisc>, Error> {
+    fn one_qdisc(&self, operation: String, message: Message) -> Result<Option<Qdisc>, Error> {
         let request = Request::change(operation, message, NLM_F_ECHO);
         match self.answers(request) {
             Err(error) if error.is_no_qdisc() => Ok(None),
@@ -202,28 +202,28 @@ impl Connection {
 
 impl Qdisc {
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
-        let discipline = answer.read(RTM_NEWQDISC);
-        let message: &TcMessage = &discipline.or_else(|| answer.read(RTM_NEWTCLASS))?;
+        let qdisc = answer.read(RTM_NEWQDISC);
+        let message: &TcMessage = &qdisc.or_else(|| answer.read(RTM_NEWTCLASS))?;
         let kind = message.attributes.iter().find_map(|it| match it {
             TcAttribute::Kind(kind) => Some(kind.as_str()),
             _ => None,
         })?;
-        let discipline = match kind {
-            "tbf" => Discipline::Tbf(HeldBucket::of_tbf(&options(message))?),
+        let kind = match kind {
+            "tbf" => QdiscKind::Tbf(HeldBucket::of_tbf(&options(message))?),
             "htb" => {
                 let options = options(message);
-                Discipline::Htb {
+                QdiscKind::Htb {
                     default: htb_default(&options),
                     class: HeldBucket::of_htb(&options),
                 }
             }
-            "ingress" => Discipline::Ingress,
-            "clsact" => Discipline::Clsact,
-            other => Discipline::Other(other.to_owned()),
+            "ingress" => QdiscKind::Ingress,
+            "clsact" => QdiscKind::Clsact,
+            other => QdiscKind::Other(other.to_owned()),
         };
         Some(Self {
             handle: message.header.handle.into(),
-            discipline,
+            kind,
         })
     }
 }

@@ -92,7 +92,7 @@ impl Transport {
                 Heard::Interrupted => number = self.send(std::slice::from_ref(request))?,
             }
         }
-        Err(request.unanswered("what it lists changed each time that it was asked for"))
+        Err(request.unanswered("the list changed during every attempt to read it"))
     }
 
     fn heard(&self, request: &Request, number: u32) -> Result<Heard, Error> {

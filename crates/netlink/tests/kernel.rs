@@ -225,7 +225,7 @@ fn kernel_refusal_names_operation_object_and_the_kernels_words() {
 }
 
 #[test]
-fn first_refusal_of_a_batch_is_told_and_the_rest_is_carried_out() {
+fn first_refusal_of_a_batch_is_reported_and_the_rest_is_carried_out() {
     let pair = bridge_and_sandbox();
     let address = |text: &str| Request::add_address(pair.bridge, text.parse().unwrap(), Dad::Skip);
     let batch = vec![

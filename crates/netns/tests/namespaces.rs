@@ -71,7 +71,7 @@ fn sysctl_is_written_only_where_it_differs() {
 }
 
 #[test]
-fn sysctl_that_the_kernel_lacks_is_told_apart() {
+fn missing_sysctl_is_distinguished() {
     let missing = Sysctl::ipv6("no.such", "accept_ra");
     let error = missing.ensure("0").unwrap_err();
     assert!(error.is_not_found());

@@ -41,8 +41,8 @@ impl Updated {
     pub fn warning(self, table: &Table) -> Option<String> {
         (self == Self::Table).then(|| {
             format!(
-                "nf_tables table {} was not as ours is made, and was made anew: what others had in \
-                 it may be lost; `cnitool reload` brings it back",
+                "nf_tables table {} had another structure and was recreated: elements of other \
+                 attachments may be lost; `cnitool reload` restores them",
                 table.name
             )
         })

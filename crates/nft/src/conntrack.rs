@@ -97,7 +97,11 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Self::forget`].
-    pub fn forget_led(&self, destination: Destination, target: SocketAddr) -> Result<(), Error> {
+    pub fn forget_translated(
+        &self,
+        destination: Destination,
+        target: SocketAddr,
+    ) -> Result<(), Error> {
         let (parts, by) = destination.parts();
         let answers = [
             nested(ADDRESSES, &[source_address(target.ip())]),
@@ -116,7 +120,10 @@ impl Connection {
         ]);
         filter.extend(with_status(Status::DstNat, Status::DstNat));
         self.forget_those(&Search {
-            of: format!("to port {} that were led to {target}", destination.port),
+            of: format!(
+                "to port {} that were translated to {target}",
+                destination.port
+            ),
             version: destination.version,
             filter,
             is_found: &|attributes| {

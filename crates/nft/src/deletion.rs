@@ -20,7 +20,7 @@ use crate::table::Table;
 use crate::update::until_current;
 
 impl Connection {
-    /// Deletes the elements of `table` whose owner `is_doomed`, and the chains that no other
+    /// Deletes the elements of `table` whose owner `is_stale`, and the chains that no other
     /// element points to. Returns the deleted elements; an absent element counts as deleted.
     ///
     /// # Errors
@@ -28,9 +28,9 @@ impl Connection {
     pub fn delete(
         &self,
         table: &Table,
-        is_doomed: impl Fn(&str) -> bool,
+        is_stale: impl Fn(&str) -> bool,
     ) -> Result<Vec<Element>, Error> {
-        let elements = self.elements_owned(table, is_doomed)?;
+        let elements = self.elements_owned(table, is_stale)?;
         self.delete_known(table, &elements)
     }
 
@@ -63,29 +63,29 @@ impl Connection {
     }
 
     fn delete_few(&self, table: &Table, known: &[Element]) -> Result<Vec<Element>, Error> {
-        let mut doomed = Vec::new();
+        let mut stale = Vec::new();
         until_current(|| {
             let generation = self.generation()?;
-            doomed.clear();
+            stale.clear();
             for element in known {
                 let there = self.holder(table, element)?;
-                let is_doomed = |it: &Element| it.owner == element.owner && !doomed.contains(it);
-                let there = there.filter(is_doomed);
-                doomed.extend(there);
+                let is_stale = |it: &Element| it.owner == element.owner && !stale.contains(it);
+                let there = there.filter(is_stale);
+                stale.extend(there);
             }
-            let Some(idle) = self.idle_chains(table, known, &doomed)? else {
+            let Some(idle) = self.idle_chains(table, known, &stale)? else {
                 return Ok(Committed::Outdated);
             };
             let change = Change {
-                delete: doomed.clone(),
+                delete: stale.clone(),
                 ..Change::default()
             };
             let counts = self.count(table, &change)?;
-            let mut messages: Vec<_> = doomed.iter().map(|it| table.delete_element(it)).collect();
+            let mut messages: Vec<_> = stale.iter().map(|it| table.delete_element(it)).collect();
             messages.extend(idle.into_iter().chain(counts));
             self.commit(table, messages, generation)
         })?;
-        Ok(doomed)
+        Ok(stale)
     }
 
     /// Deletes the chains that `elements` pointed to, unless an element still points to them.
@@ -102,17 +102,17 @@ impl Connection {
         })
     }
 
-    /// Returns messages that delete the chains to which only `doomed` elements point. Returns
+    /// Returns messages that delete the chains to which only `stale` elements point. Returns
     /// `None` if another process deletes one meanwhile.
     fn idle_chains(
         &self,
         table: &Table,
         elements: &[Element],
-        doomed: &[Element],
+        stale: &[Element],
     ) -> Result<Option<Vec<Message>>, Error> {
         let mut messages = Vec::new();
         for chain in chains_of(elements) {
-            let own = doomed.iter().filter(|it| it.chain() == Some(chain));
+            let own = stale.iter().filter(|it| it.chain() == Some(chain));
             match (self.references(table, chain), own.count()) {
                 (Ok(all), own) if all == own => messages.push(table.delete_chain(chain)),
                 (Ok(_), _) => {}

@@ -105,7 +105,7 @@ impl Element {
 
     /// Returns the message that the element is missing.
     pub fn describe_missing(&self) -> String {
-        format!("nf_tables: {self} is missing or leads elsewhere")
+        format!("nf_tables: {self} is missing or has another value")
     }
 
     /// Returns the parts of the key of an element of `set`; fewer if it is of another set.

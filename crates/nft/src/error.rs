@@ -47,7 +47,7 @@ pub enum Error {
         table: &'static str,
     },
     /// Another process changed the rules between each reading and writing.
-    #[error("somebody goes on changing the firewall rules of this host")]
+    #[error("other processes keep changing the firewall rules of this host")]
     Busy,
     /// The kernel's answer cannot be parsed.
     #[error("read the kernel's answer: {reason}")]

@@ -53,6 +53,6 @@ pub use ip_version::IpVersion;
 pub use limit::Limit;
 pub use rule::Rule;
 pub use ruleset::{RulePlace, Ruleset};
-pub use table::{Chain, ChainKind, Entry, Family, Hook, Set, Table, TargetType, Type};
+pub use table::{BaseChain, Chain, ChainKind, Family, Hook, Set, Table, TargetType, Type};
 pub use trace::{EndVerdict, Ended, Tracer};
 pub use watch::Watch;

@@ -173,8 +173,8 @@ impl Table {
     pub(crate) fn create_chain(&self, chain: &Chain) -> Message {
         let mut attributes = self.chain(&chain.name);
         attributes.extend(chain.shape());
-        attributes.extend(chain.entry.map(|_| ChainAttribute::Policy(ACCEPT)));
-        let option = chain.entry.map(|entry| match entry.kind {
+        attributes.extend(chain.base.map(|_| ChainAttribute::Policy(ACCEPT)));
+        let option = chain.base.map(|base| match base.kind {
             ChainKind::Filter => self.family.option(),
             ChainKind::Nat => "CONFIG_NFT_NAT",
         });
@@ -335,16 +335,16 @@ pub(crate) fn set_of_limits() -> SetAttribute {
 impl Chain {
     /// Returns the attributes that the kernel cannot change in an existing chain.
     pub(crate) fn shape(&self) -> Vec<ChainAttribute> {
-        let entry = self.entry.iter().flat_map(|entry| {
+        let attributes = self.base.iter().flat_map(|base| {
             [
                 ChainAttribute::Hook(vec![
-                    HookAttribute::Number(entry.hook.number().into()),
-                    HookAttribute::Priority(entry.priority.cast_unsigned()),
+                    HookAttribute::Number(base.hook.number().into()),
+                    HookAttribute::Priority(base.priority.cast_unsigned()),
                 ]),
-                ChainAttribute::Type(entry.kind.name().to_owned()),
+                ChainAttribute::Type(base.kind.name().to_owned()),
             ]
         });
-        entry.collect()
+        attributes.collect()
     }
 }
 

@@ -65,7 +65,7 @@ impl Connection {
         let broken = self.broken_chains(table)?.into_iter();
         let mut found: Vec<_> = broken
             .map(|Chain { name: chain, .. }| {
-                format!("chain {chain} of nf_tables table {name} is not as it was made")
+                format!("chain {chain} of nf_tables table {name} was changed")
             })
             .collect();
         if self.is_dormant(table)? {
@@ -178,7 +178,7 @@ impl Connection {
             found => found?,
         };
         let has_rules = chain.identities().map(Some).eq(found);
-        Ok(has_rules && (chain.entry.is_none() || self.accepts(table, chain)?))
+        Ok(has_rules && (chain.base.is_none() || self.accepts(table, chain)?))
     }
 
     /// Returns whether the policy of a base chain is `accept`; any process can change it without

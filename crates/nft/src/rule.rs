@@ -138,7 +138,7 @@ impl Rule {
     }
 
     /// Returns from the chain.
-    pub fn leave(self) -> Self {
+    pub fn return_to_caller(self) -> Self {
         self.verdict(vec![VerdictAttribute::Code(Verdict::Return)])
     }
 

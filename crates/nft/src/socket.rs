@@ -81,7 +81,7 @@ impl NetfilterSocket {
     ///
     /// # Errors
     /// The first refusal.
-    pub fn rehearse(&self, messages: Vec<Message>, generation: u32) -> Result<(), Error> {
+    pub fn dry_run(&self, messages: Vec<Message>, generation: u32) -> Result<(), Error> {
         self.transact(messages, generation, None).map(drop)
     }
 

@@ -86,14 +86,14 @@ pub struct Chain {
     pub name: String,
     /// Hook of a base chain. `None`: packets reach it from rules and map elements only, and it is
     /// deleted with the last element that points to it.
-    pub entry: Option<Entry>,
+    pub base: Option<BaseChain>,
     /// Its rules.
     pub rules: Vec<Rule>,
 }
 
 /// Hook of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct BaseChain {
     /// Kind of the chain.
     pub kind: ChainKind,
     /// Hook in the packet's path.

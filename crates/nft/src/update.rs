@@ -78,11 +78,11 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`].
-    pub fn rehearse(&self, table: &Table) -> Result<(), Error> {
+    pub fn dry_run(&self, table: &Table) -> Result<(), Error> {
         let generation = self.generation()?;
         let repairs = self.repairs(table)?;
-        let rehearsed = self.socket.rehearse(repairs.into_messages(), generation);
-        rehearsed.map_err(|error| self.explained(table, error))
+        let outcome = self.socket.dry_run(repairs.into_messages(), generation);
+        outcome.map_err(|error| self.explained(table, error))
     }
 
     /// Returns messages about what [`Self::update`] would change: chains of `table`, and missing

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use nft::{
-    Chain, ChainKind, Change, Connection, Element, Entry, Family, Field, Hook, IpVersion, Rule,
+    BaseChain, Chain, ChainKind, Change, Connection, Element, Family, Field, Hook, IpVersion, Rule,
     Set, Table, TargetType, Type, Updated, Value,
 };
 use nix::sched::{CloneFlags, unshare};
@@ -60,7 +60,7 @@ fn table() -> Table {
         ],
         chains: vec![Chain {
             name: "prerouting".to_owned(),
-            entry: Some(Entry {
+            base: Some(BaseChain {
                 kind: ChainKind::Nat,
                 hook: Hook::Prerouting,
                 priority: -90,

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::thread;
 
 use nft::{
-    Chain, ChainKind, Connection, Element, Entry, Family, Field, Hook, IpVersion, Rule, Set,
+    BaseChain, Chain, ChainKind, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set,
     SourcePort, Table, TargetType, Type, Updated, Value,
 };
 use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
@@ -73,7 +73,7 @@ fn table() -> Table {
         sets: vec![pods, ports],
         chains: vec![Chain {
             name: "postrouting".to_owned(),
-            entry: Some(Entry {
+            base: Some(BaseChain {
                 kind: ChainKind::Nat,
                 hook: Hook::Postrouting,
                 priority: 100,
@@ -92,11 +92,11 @@ fn with_chain(name: &str) -> Table {
     let mut table = table();
     table.chains.push(Chain {
         name: name.to_owned(),
-        entry: None,
+        base: None,
         rules: vec![
             Rule::new("stay")
                 .when_to("10.0.0.0/8".parse().unwrap())
-                .leave(),
+                .return_to_caller(),
             Rule::new("go").masquerade(SourcePort::FullyRandom),
         ],
     });
@@ -167,7 +167,7 @@ fn what_is_there_already_is_left_alone() {
 }
 
 #[test]
-fn what_somebody_changed_is_mended_and_elements_stay() {
+fn changed_rules_are_repaired_and_elements_stay() {
     let connection = enter_new_namespace();
     let table = with_chain("home");
     connection.put(&table, &[pod(2, "a", "home")]).unwrap();
@@ -198,7 +198,7 @@ fn what_somebody_changed_is_mended_and_elements_stay() {
 /// Cases that cannot be repaired: a chain at another hook, a chain of another kind, a set with
 /// other keys.
 #[test]
-fn a_table_of_another_shape_is_made_anew_with_what_can_be_kept() {
+fn a_table_of_another_shape_is_recreated_with_what_can_be_kept() {
     let connection = enter_new_namespace();
     let table = with_chain("home");
     let port = Element::new("ports", &[Value::InterfaceName("veth0")], "b");
@@ -222,7 +222,7 @@ fn a_table_of_another_shape_is_made_anew_with_what_can_be_kept() {
     ] {
         nft(foreign);
         let before = nft("list ruleset");
-        connection.rehearse(&table).unwrap();
+        connection.dry_run(&table).unwrap();
         let differences = connection.differences(&table, &elements).unwrap();
         assert!(differences[0].contains("chain postrouting"), "{foreign}");
         assert_eq!(nft("list ruleset"), before, "nobody asked for a change");
@@ -335,7 +335,7 @@ fn nothing_is_there_to_be_deleted_where_there_is_no_table() {
 
 /// All threads change the rules at once; each one detects the conflicts by itself.
 #[test]
-fn nobody_who_changes_the_rules_at_the_same_time_is_lost() {
+fn concurrent_changes_of_the_rules_are_kept() {
     let first = enter_new_namespace();
     let own = File::open("/proc/thread-self/ns/net").unwrap();
     thread::scope(|scope| {

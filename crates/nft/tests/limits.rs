@@ -10,7 +10,7 @@ use std::fs;
 use std::process::Command;
 
 use nft::{
-    Chain, ChainKind, Connection, Element, Entry, Family, Field, Hook, Limit, Rule, Set, Table,
+    BaseChain, Chain, ChainKind, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table,
     TargetType, Type, Updated, Value,
 };
 use nix::sched::{CloneFlags, unshare};
@@ -46,15 +46,15 @@ fn table() -> Table {
         }],
         chains: vec![Chain {
             name: "prerouting".to_owned(),
-            entry: Some(Entry {
+            base: Some(BaseChain {
                 kind: ChainKind::Filter,
                 hook: Hook::Prerouting,
                 priority: -300,
             }),
             rules: vec![
-                to("10.1.0.0/16").leave(),
-                to("fd00::/8").leave(),
-                to("0.0.0.0/0").leave(),
+                to("10.1.0.0/16").return_to_caller(),
+                to("fd00::/8").return_to_caller(),
+                to("0.0.0.0/0").return_to_caller(),
                 over,
             ],
         }],

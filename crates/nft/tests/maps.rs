@@ -11,8 +11,8 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use nft::{
-    Chain, ChainKind, Change, Connection, Element, Entry, Error, Family, Field, Hook, IpVersion,
-    Rule, Set, SourcePort, Table, TargetType, Type, Value,
+    BaseChain, Chain, ChainKind, Change, Connection, Element, Error, Family, Field, Hook,
+    IpVersion, Rule, Set, SourcePort, Table, TargetType, Type, Value,
 };
 use nftables::expr::Expression;
 use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
@@ -47,7 +47,7 @@ fn map(name: &'static str, address: Type) -> Set {
 fn chain(name: &str, hook: Option<(Hook, i32)>, rules: Vec<Rule>) -> Chain {
     Chain {
         name: name.to_owned(),
-        entry: hook.map(|(hook, priority)| Entry {
+        base: hook.map(|(hook, priority)| BaseChain {
             kind: ChainKind::Nat,
             hook,
             priority,
@@ -159,7 +159,7 @@ fn rules_translate_by_the_map_of_their_family() {
 }
 
 #[test]
-fn a_key_is_found_with_its_owner_and_given_to_nobody_else() {
+fn a_key_is_found_with_its_owner_and_not_given_to_another() {
     let connection = enter_new_namespace();
     let (table, one) = (table(), port(8080, "a"));
     assert_eq!(connection.holder(&table, &one).unwrap(), None);
@@ -201,13 +201,13 @@ fn what_is_decided_on_outdated_rules_is_decided_again() {
 }
 
 #[test]
-fn a_rehearsal_leaves_nothing_and_tells_what_would_be_refused() {
+fn dry_run_changes_nothing_and_reports_what_would_be_refused() {
     let connection = enter_new_namespace();
-    connection.rehearse(&table()).unwrap();
+    connection.dry_run(&table()).unwrap();
     assert_eq!(nft(&["list", "ruleset"]), "");
     let mut impossible = table();
     impossible.chains.truncate(1);
-    let error = connection.rehearse(&impossible).unwrap_err();
+    let error = connection.dry_run(&impossible).unwrap_err();
     assert!(error.to_string().contains("chain prerouting"), "{error}");
     assert_eq!(nft(&["list", "ruleset"]), "");
 }

@@ -6,7 +6,7 @@ use ipnetwork::IpNetwork;
 use netlink::{LinkChange, MacAddress, Request, VethEnd, VethPair};
 use netns::Netns;
 use nft::{
-    Chain, ChainKind, Entry, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
+    BaseChain, Chain, ChainKind, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
     TargetType, Type,
 };
 
@@ -114,7 +114,7 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
     ];
     let tried = tried
         .iter()
-        .map(|(table, need)| (connection.rehearse(table), *need));
+        .map(|(table, need)| (connection.dry_run(table), *need));
     let lacks = tried.filter_map(|(tried, need)| Some(lack(tried.err()?, need)));
     Ok(lacks.chain(backstops(&connection)).collect())
 }
@@ -129,7 +129,7 @@ fn backstops(connection: &nft::Connection) -> Option<Lack> {
             target: TargetType::Limit,
         };
         let chain = chain((ChainKind::Filter, Hook::Prerouting), limited());
-        connection.rehearse(&Table {
+        connection.dry_run(&Table {
             family,
             name: TABLE,
             sets: vec![set],
@@ -166,7 +166,7 @@ fn table((family, hook): (Family, Hook), (rule, key): (Rule, [Type; 2])) -> Tabl
 fn chain((kind, hook): (ChainKind, Hook), rule: Rule) -> Chain {
     Chain {
         name: TABLE.to_owned(),
-        entry: Some(Entry {
+        base: Some(BaseChain {
             kind,
             hook,
             priority: 100,

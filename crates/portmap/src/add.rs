@@ -1,4 +1,4 @@
-//! ADD: the ports, in the place of those that an earlier one forwarded.
+//! ADD: forwards the ports, in place of those that an earlier ADD of the attachment forwarded.
 
 use std::cell::RefCell;
 
@@ -10,10 +10,10 @@ use crate::plan::Plan;
 use crate::record::Records;
 use crate::{firewall, wait};
 
-/// Forwards the ports that were asked for, and answers what the plugins before did.
+/// Forwards the requested ports and returns `prevResult` unchanged.
 ///
 /// # Errors
-/// Whatever stands in the way; nothing of it is left by then but what was there before.
+/// Everything that prevents it. The undo restores the ports of the earlier ADD by then.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let result = request.chained()?;
     let config = Config::parse(&request.network)?;
@@ -21,7 +21,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         return Ok(answer.give(result)?);
     }
     let plan = Plan::new(&config, result, &request.attachment.interface);
-    plan.tell_of_idle();
+    plan.log_idle();
     if plan.forwards.is_empty() {
         return Ok(answer.give(result)?);
     }
@@ -39,7 +39,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     firewall::forget(&stale);
     let answered = answer.give(result)?;
     undo.keep();
-    cni::step("forget the way back");
+    cni::step("drop the rollback");
     ports.borrow().finish();
     Ok(answered)
 }

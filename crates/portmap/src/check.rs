@@ -1,4 +1,4 @@
-//! CHECK: what is, against what was asked for.
+//! CHECK: compares the kernel's state with the configuration.
 
 use anyhow::bail;
 use cni::CheckRequest;
@@ -9,10 +9,10 @@ use crate::plan::Plan;
 use crate::record::Records;
 use crate::{firewall, localnet, table};
 
-/// Compares ports, chains, the sysctl and what guards it.
+/// Compares ports, chains, the sysctl `route_localnet` and the `IPsec` policies that guard it.
 ///
 /// # Errors
-/// All that differs, in one error; code 7 where there is no `prevResult` to compare with.
+/// One error with all differences. Code 7: `prevResult` is missing.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let result = request.chained()?;
     let config = Config::parse(&request.network)?;
@@ -21,7 +21,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     }
     let attachment = &request.attachment;
     let plan = Plan::new(&config, result, &attachment.interface);
-    plan.tell_of_idle();
+    plan.log_idle();
     if plan.forwards.is_empty() {
         return Ok(());
     }

@@ -1,7 +1,7 @@
-//! `conditionsV4` and `conditionsV6`: which packets a network's ports are for.
+//! `conditionsV4` and `conditionsV6`: the packets that a network's ports are forwarded for.
 //!
-//! They are written as nft(8) has them, of which a part is understood: where a packet is from
-//! and goes to, the link that it comes by, its mark, and the contrary of each.
+//! They have the syntax of nft(8), of which this module supports a part: source and destination
+//! address, input link, mark, and the negation of each.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use nft::{Field, IpVersion, Rule};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Conditions that all have to hold; none: every packet will do.
+/// Conditions that a packet has to meet, all of them. Without any, every packet matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions(Vec<Condition>);
 
@@ -36,11 +36,11 @@ enum Sense {
 }
 
 impl Conditions {
-    /// Reads `words`, the value of `key`, for packets of `version`. As in the reference, it does
-    /// not matter how the words are spread over the strings of the list.
+    /// Parses `words`, the value of `key`, for packets of `version`. As in the reference, the words
+    /// may be spread over the strings of the list in any way.
     ///
     /// # Errors
-    /// Code 7, naming what is not understood.
+    /// Code 7: a word is not supported; the error names it.
     pub fn parse(key: &str, version: IpVersion, words: &[String]) -> Result<Self, Error> {
         let text = words.join(" ");
         let invalid = |reason| Error::invalid(key, format!("{text:?}: {reason}"));
@@ -66,17 +66,16 @@ impl Conditions {
         Ok(Self(conditions))
     }
 
-    /// Every packet will do.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `rule` for packets for which all of them hold.
+    /// Returns `rule`, limited to packets that meet all conditions.
     pub fn narrow(&self, rule: Rule) -> Rule {
         self.0.iter().fold(rule, |rule, it| it.narrow(rule))
     }
 
-    /// Twelve digits that tell conditions apart.
+    /// Returns twelve hexadecimal digits that identify these conditions.
     pub fn hash(&self, version: IpVersion) -> String {
         let digest = Sha256::digest(format!("{version:?} {:?}", self.0));
         let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
@@ -112,10 +111,12 @@ impl Subject {
             "iifname" | "meta iifname" => Ok(Self::InputName(link_name(value)?)),
             "mark" | "meta mark" => Ok(Self::Mark(mark(value)?)),
             _ if subject.starts_with(['-', '!']) => Err(format!(
-                "{subject} is iptables syntax; write it as nft(8) has it: \"-d A\" is \"ip daddr A\", \"! -s A\" is \"ip saddr != A\", \"-i NAME\" is \"iifname NAME\", \"-m mark --mark N\" is \"meta mark N\""
+                "{subject} is iptables syntax; write it in the syntax of nft(8): \"-d A\" is \"ip \
+                 daddr A\", \"! -s A\" is \"ip saddr != A\", \"-i NAME\" is \"iifname NAME\", \"-m \
+                 mark --mark N\" is \"meta mark N\""
             )),
             _ => Err(format!(
-                "{subject:?} is not understood; {UNDERSTOOD} and their contrary by != are"
+                "{subject:?} is not supported; supported are {SUPPORTED} each also with !="
             )),
         }
     }
@@ -135,13 +136,14 @@ fn network(version: IpVersion, text: &str) -> Result<IpNetwork, String> {
     Err(format!("{network} is of the other family"))
 }
 
-/// nft(8) takes names in quotes and without; a `*` would stand for any end of a name.
+/// Parses a link's name, which nft(8) accepts with and without quotes. A `*` would match any
+/// suffix, which is not supported.
 fn link_name(text: &str) -> Result<String, String> {
     let name = text.trim_matches('"');
     let parsed = name.parse::<cni::InterfaceName>();
     match parsed {
         Ok(_) if !name.contains('*') => Ok(name.to_owned()),
-        Ok(_) => Err(format!("{text}: patterns of names are not understood")),
+        Ok(_) => Err(format!("{text}: patterns of names are not supported")),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -154,7 +156,7 @@ fn mark(text: &str) -> Result<u32, String> {
     parsed.map_err(|error| format!("mark {text:?}: {error}"))
 }
 
-/// As the kernel compares it: with all the zeros behind it.
+/// Returns the name with trailing zeros, as the kernel compares it.
 fn padded(name: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes
@@ -164,7 +166,9 @@ fn padded(name: &str) -> [u8; 16] {
     bytes
 }
 
-const UNDERSTOOD: &str = "\"ip saddr\", \"ip daddr\", \"ip6 saddr\" and \"ip6 daddr\" with an address or prefix (ip in conditionsV4, ip6 in conditionsV6), \"iifname\" with a link's name, \"meta mark\" with a number,";
+const SUPPORTED: &str = "\"ip saddr\", \"ip daddr\", \"ip6 saddr\" and \"ip6 daddr\" with an \
+                         address or prefix (ip in conditionsV4, ip6 in conditionsV6), \"iifname\" \
+                         with a link's name, \"meta mark\" with a number,";
 
 #[cfg(test)]
 mod tests {
@@ -211,17 +215,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn unsupported_conditions_are_named() {
         for (words, named) in [
             (&["!", "-d", "192.0.2.0/24"][..], "iptables syntax"),
             (&["-m comment"], "\"-d A\" is \"ip daddr A\""),
-            (&["tcp sport 80"], "\"tcp\" is not understood"),
-            (&["ip6 daddr ::"], "\"ip6 daddr\" is not understood"),
+            (&["tcp sport 80"], "\"tcp\" is not supported"),
+            (&["ip6 daddr ::"], "\"ip6 daddr\" is not supported"),
             (&["ip daddr fd00::1"], "of the other family"),
             (&["ip daddr"], "no address or prefix"),
             (&["ip daddr { 192.0.2.1 }"], "no address or prefix"),
             (&["iifname eth*"], "patterns"),
-            (&["oifname eth0"], "\"oifname\" is not understood"),
+            (&["oifname eth0"], "\"oifname\" is not supported"),
             (&["meta mark 0x100000000"], "mark \"0x100000000\""),
         ] {
             let error = parse(IpVersion::V4, words).unwrap_err();

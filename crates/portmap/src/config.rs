@@ -1,4 +1,4 @@
-//! What was asked: the ports that the runtime wants forwarded, and how.
+//! The configuration: the ports that the runtime wants forwarded, and how.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use crate::conditions::Conditions;
 use crate::raw::{Backend, RawConfig};
 
-/// What was asked.
+/// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// `runtimeConfig.portMappings`; none: there is nothing to do.
+    /// `runtimeConfig.portMappings`. If it is empty, the plugin has nothing to do.
     pub mappings: Vec<Mapping>,
     /// `snat` and `masqAll`.
     pub source_nat: SourceNat,
@@ -26,57 +26,57 @@ pub struct Config {
     pub conditions_v6: Conditions,
 }
 
-/// A port of the host that leads to one of the container.
+/// A port of the host that is forwarded to a port of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
-    /// The host's port.
+    /// `hostPort`.
     pub host_port: NonZeroU16,
-    /// The container's port.
+    /// `containerPort`.
     pub container_port: NonZeroU16,
-    /// What runs over it.
+    /// `protocol`.
     pub protocol: Protocol,
-    /// Where on the host.
+    /// The addresses of the host that it is forwarded for.
     pub host: HostAddress,
 }
 
 /// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// TCP
+    /// TCP.
     Tcp,
-    /// UDP
+    /// UDP.
     Udp,
-    /// SCTP
+    /// SCTP.
     Sctp,
 }
 
 /// `hostIP`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostAddress {
-    /// Nothing is said: every address of both families.
+    /// All addresses of both families: the key is missing or empty.
     Any,
-    /// `0.0.0.0` or `::`, every address of one.
+    /// All addresses of one family: `0.0.0.0` or `::`.
     AnyOf(IpVersion),
-    /// This one.
+    /// One address.
     One(IpAddr),
 }
 
-/// Whose connections are from an address of the host when they come to the container.
+/// Which clients are masqueraded: the container sees an address of the host instead of theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceNat {
-    /// Nobody's; 127.0.0.1 and the container itself do not reach the port then.
+    /// No client. 127.0.0.1 and the container itself cannot reach the port then.
     None,
-    /// Those whose answers would not find back.
+    /// Clients that the container could not answer.
     Needed,
-    /// All.
+    /// All clients.
     All,
 }
 
 impl Config {
-    /// Reads what was asked.
+    /// Parses the network's configuration.
     ///
     /// # Errors
-    /// Code 7, naming the key and its value.
+    /// Code 7: a value is invalid; the error names the key and the value.
     pub fn parse(network: &Network) -> Result<Self, Error> {
         let raw: RawConfig = network.config()?;
         let runtime: RuntimeConfig = network.runtime_config()?;
@@ -100,7 +100,7 @@ impl Config {
         })
     }
 
-    /// Those of the packets of this version.
+    /// Returns the conditions for packets of `version`.
     pub fn conditions(&self, version: IpVersion) -> &Conditions {
         match version {
             IpVersion::V4 => &self.conditions_v4,
@@ -110,7 +110,7 @@ impl Config {
 }
 
 impl Protocol {
-    /// Its number in a packet (IANA, "Assigned Internet Protocol Numbers").
+    /// Returns its number in a packet (IANA, "Assigned Internet Protocol Numbers").
     pub fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -127,7 +127,7 @@ impl Protocol {
 }
 
 impl HostAddress {
-    /// It means packets of this version, too.
+    /// Returns whether it includes addresses of `version`.
     pub fn is_of(self, version: IpVersion) -> bool {
         match self {
             Self::Any => true,
@@ -183,7 +183,8 @@ struct RawMapping {
     host_ip: String,
 }
 
-/// A node that switches must not break for a key that names a program or a means of it.
+/// Accepts keys that only concern iptables and logs that they have no effect, so that a
+/// configuration of the Go plugins works unchanged.
 fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
     if let Some(bit) = raw.mark_masq_bit.filter(|bit| *bit > HIGHEST_BIT) {
         let reason = format!("{bit} is not within 0 to {HIGHEST_BIT}");
@@ -194,7 +195,7 @@ fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
         return Err(Error::invalid("markMasqBit", reason));
     }
     if raw.backend == Backend::Iptables {
-        note("backend: \"iptables\" is understood; nf_tables does it all the same");
+        note("backend: \"iptables\" has no effect: the plugin uses nf_tables");
     }
     if raw.external_set_mark_chain.is_some() {
         note("externalSetMarkChain does nothing: nf_tables masquerades without marks");
@@ -218,7 +219,7 @@ fn mappings(raw: &RuntimeConfig) -> Result<Vec<Mapping>, Error> {
             let key = format!("runtimeConfig.portMappings[{index}]");
             let ports = [other, mapping].map(|it| it.container_port);
             let reason = format!(
-                "{mapping} cannot lead to both {} and {}",
+                "{mapping} cannot be forwarded to both {} and {}",
                 ports[0], ports[1]
             );
             return Err(Error::invalid(key, reason));
@@ -253,8 +254,7 @@ impl Mapping {
         })
     }
 
-    /// Of two of one port: no packet could tell one from the other, and they lead to different
-    /// ones.
+    /// Returns whether both mappings match the same packets but forward them to different ports.
     fn contradicts(self, other: Self) -> bool {
         let is_same_host = match (self.host, other.host) {
             (HostAddress::One(one), HostAddress::One(other)) => one == other,
@@ -294,7 +294,8 @@ fn host_address(text: &str, key: &str) -> Result<HostAddress, Error> {
     match address.to_canonical() {
         address if address.is_unspecified() => Ok(HostAddress::AnyOf(version_of(address))),
         IpAddr::V6(address) if address.is_loopback() => {
-            let reason = "::1: nothing that comes from ::1 can leave the host, so no container can answer it; 127.0.0.1 works";
+            let reason = "::1: packets from ::1 cannot leave the host, so no container can answer \
+                          them; use 127.0.0.1";
             Err(Error::invalid(key, reason))
         }
         address => match kind_of_no_host(address) {
@@ -304,11 +305,11 @@ fn host_address(text: &str, key: &str) -> Result<HostAddress, Error> {
     }
 }
 
-/// Why no port of a host can be at `address`.
+/// Returns the reason why `address` cannot be an address of the host; `None` if it can.
 fn kind_of_no_host(address: IpAddr) -> Option<&'static str> {
     match address {
         _ if is_link_local(address) => Some(
-            "is link-local: it says nothing without a link, and the kernel forwards nothing from one link to another for it",
+            "is link-local: it is ambiguous without a link, and the kernel does not forward packets for it",
         ),
         _ if address.is_multicast() => Some("is a multicast address, which no host has"),
         IpAddr::V4(address) if address.is_broadcast() => {
@@ -318,7 +319,7 @@ fn kind_of_no_host(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// In 169.254.0.0/16 or `fe80::/10`.
+/// Returns whether `address` is in 169.254.0.0/16 or `fe80::/10`.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -326,7 +327,6 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// A mark has 32 bits.
 const HIGHEST_BIT: u64 = 31;
 
 #[cfg(test)]

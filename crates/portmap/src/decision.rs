@@ -1,4 +1,4 @@
-//! Who has what is claimed, and what of it has to go.
+//! Decides which elements an ADD adds and deletes, from the claim and the present elements.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -11,42 +11,43 @@ use crate::table::Claim;
 /// Why a claim cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// Another attachment has a port that was asked for, by this element.
+    /// Another attachment holds a requested port with this element.
     #[error("{port} is held")]
     Held { port: HostPort, holder: Element },
-    /// The attachment has something that it was not known to have.
+    /// The attachment has an element that its record does not list.
     #[error("the record is not complete")]
     Unlisted,
     #[error(transparent)]
     Nft(#[from] nft::Error),
 }
 
-/// What is known of an attachment before the decision.
+/// What the caller knows of the attachment.
 pub(crate) struct Known<'a> {
-    /// What it had.
+    /// Elements of its record.
     pub elements: &'a [Element],
-    /// Owners of the same container, behind whom it stands by.
+    /// Owners of the same container that it stands by for.
     pub behind: &'a BTreeSet<String>,
 }
 
-/// What `nf_tables` has that a claim may conflict with.
+/// Elements in `nf_tables` that a claim may conflict with.
 struct Found<'a> {
-    /// Each element of the claim, and what is there.
+    /// Each element of the claim, with the present element of the same key.
     places: Vec<(&'a Element, Option<Element>)>,
     singles: Singles,
 }
 
-/// Ports of single addresses that a claim asks for on every address.
+/// Ports of single addresses, where the claim requests the same port of all addresses.
 #[derive(Default)]
 struct Singles {
-    /// By the port of every address.
+    /// Their elements, by the port of all addresses.
     elements: HashMap<HostPort, Vec<Element>>,
-    /// Whether the counts of such ports are right.
+    /// Whether the counts of such ports have to be corrected.
     counts: Counts,
 }
 
-/// What is to be changed for `claim`: its elements come, but for ports that it stands by for; elements of the same
-/// keys go, but no port of another attachment, and what is left of those that the attachment had.
+/// Returns the change that installs `claim`. It adds the claim's elements, except for ports that
+/// the attachment stands by for. It deletes present elements of the same keys, and the attachment's
+/// other elements. It never deletes a port of another attachment.
 pub(crate) fn decide(
     connection: &Connection,
     claim: &Claim,
@@ -54,7 +55,8 @@ pub(crate) fn decide(
 ) -> Result<Change, Refusal> {
     let found = find(connection, claim)?;
     let standing = ports_behind(connection, claim, (&found, had.behind))?;
-    // A record may list two for one place, where an ADD was killed that would have replaced one.
+    // A record may list two elements of one place, if an ADD was killed that would have replaced
+    // one.
     let mut known: BTreeMap<_, _> = had.elements.iter().map(|it| (it.place(), it)).collect();
     let stands_by = |it: &Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
     let mut change = Change {
@@ -92,10 +94,10 @@ fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft:
     Ok(Found { places, singles })
 }
 
-/// The claimed ports that one of those `behind` whom the attachment stands by serves.
+/// Returns the claimed ports that an owner in `behind` serves.
 ///
 /// # Errors
-/// [`Refusal::Held`]: any other attachment has a port, on any address that it is asked for on.
+/// [`Refusal::Held`]: another attachment holds a port, on an address that the claim includes.
 fn ports_behind(
     connection: &Connection,
     claim: &Claim,
@@ -127,8 +129,9 @@ fn ports_behind(
     Ok(standing)
 }
 
-/// Lists all ports of single addresses where a count says that `claim` asks for one of them on every address: the kernel
-/// looks up whole keys alone, addresses included. A count without ports is too high.
+/// Returns the ports of single addresses that conflict with the claim's ports of all addresses. The
+/// kernel looks up only whole keys, which include the address, so the function lists all such
+/// ports, but only if a count shows that one exists. A count without ports is too high.
 fn singles(connection: &Connection, claim: &Claim) -> Result<Singles, nft::Error> {
     let mut counted = BTreeSet::new();
     let claimed = claim.elements.iter().filter_map(host_port);

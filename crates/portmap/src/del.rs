@@ -1,14 +1,14 @@
-//! DEL: the ports, then the record by which they were known to be in use.
+//! DEL: removes the ports, then the record.
 
 use cni::{Attachment, DelRequest};
 
 use crate::record::Records;
 use crate::{firewall, localnet};
 
-/// Removes what the attachment has. What is not there is removed.
+/// Removes what the attachment has. A missing item counts as removed.
 ///
 /// # Errors
-/// Whatever the kernel refuses; the record stays then.
+/// Refusals of the kernel; the record stays then.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     remove(&request.attachment)
 }

@@ -1,20 +1,20 @@
-//! Host ports as elements of the table, and back.
+//! Conversion between host ports and elements of the table.
 
 use nft::{Element, IpVersion, Set, Value};
 
 use crate::names::{FAMILIES, names};
 use crate::plan::{Forward, HostPort};
 
-/// What an element is for whose key is a host port.
+/// What an element with a host port as its key is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// It forwards the port.
+    /// It translates to the container (DNAT).
     Forward,
-    /// It leads to the conditions of the port.
+    /// It points to the chain with the port's conditions.
     Condition,
 }
 
-/// The element that forwards `port`, without what it leads to.
+/// Returns the element that forwards `port`, without its value.
 pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
     let names = names(port.version);
     let set = match port.address {
@@ -24,7 +24,7 @@ pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
     Element::new(set, &key(port), owner)
 }
 
-/// The element that leads to the conditions of `port`, without the chain.
+/// Returns the element that points to the conditions of `port`, without the chain.
 pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
     let names = names(port.version);
     let set = match port.address {
@@ -34,24 +34,25 @@ pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
     Element::new(set, &key(port), owner)
 }
 
-/// The element that exists while any single address has the same protocol and port as `port`.
+/// Returns the counting element: it exists while any single address has the protocol and port of
+/// `port`.
 pub(crate) fn count_element(port: HostPort) -> Element {
     let key = key(port.of_every_address());
     Element::new(names(port.version).counts, &key, "")
 }
 
-/// The host's port that an element forwards.
+/// Returns the host port that `element` forwards; `None` for an element with another purpose.
 pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
     let (role, port) = port_and_role(element)?;
     (role == Role::Forward).then_some(port)
 }
 
-/// The host's port that an element forwards, or has the conditions of.
+/// Returns the host port that `element` forwards or has the conditions of.
 pub(crate) fn concerned_port(element: &Element) -> Option<HostPort> {
     port_and_role(element).map(|(_, port)| port)
 }
 
-/// The forward of an element that forwards a port; `None` for all other elements.
+/// Returns the host port that `element` forwards, with the container's address and port.
 pub fn forward(element: &Element) -> Option<Forward> {
     let (_, _, set) = classify(element)?;
     let [Value::Address(pod), Value::Port(container_port)] = *element.target(&set).as_slice()
@@ -65,7 +66,7 @@ pub fn forward(element: &Element) -> Option<Forward> {
     })
 }
 
-/// The set of the ports of single addresses.
+/// Returns the set of the ports of single addresses.
 pub(crate) fn of_single_addresses(version: IpVersion) -> Set {
     names(version).address_set()
 }
@@ -90,7 +91,7 @@ fn port_and_role(element: &Element) -> Option<(Role, HostPort)> {
     Some((role, port))
 }
 
-/// With a set that has such keys.
+/// Returns the element's role, family, and a set with keys of the same type.
 fn classify(element: &Element) -> Option<(Role, IpVersion, Set)> {
     FAMILIES.into_iter().find_map(|names| {
         let (role, set) = match element.set.as_str() {

@@ -1,4 +1,5 @@
-//! What an attachment has in `nf_tables`: taken away, compared, forgotten.
+//! Removes and compares an attachment's elements in `nf_tables`, and deletes connections from the
+//! connection tracking table.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,11 +17,11 @@ use crate::standby::Standby;
 use crate::succession::{self, Removed};
 use crate::table::{self, Claim};
 
-/// Removes what `owner` has: what its record lists, or, without one, what has its name. What is
-/// not there, or cannot be, is removed.
+/// Removes the elements of `owner`: those that its record lists, or without a record, those with
+/// its comment. A missing element counts as removed.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn remove_of(
     owner: &str,
     (record, records): (Option<&Record>, &Records),
@@ -37,10 +38,11 @@ pub(crate) fn remove_of(
     finish(&connection, removed).map(drop)
 }
 
-/// Removes what `owner` has without a record, which is looked for in the same generation of the rules.
+/// Removes the elements of `owner` as long as it has no record. Each attempt of the transaction
+/// looks for the record again.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Result<()> {
     let has_none = || !records.has(owner);
     if has_none() {
@@ -53,36 +55,37 @@ pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Resul
     finish(&connection, removed).map(drop)
 }
 
-/// Removes the elements whose owner is doomed, and says who these are, each once. What is not there,
-/// or cannot be, is removed.
+/// Removes the elements whose owner `is_stale`, and returns these owners without duplicates. A
+/// missing element counts as removed.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn remove(
-    is_doomed: impl Fn(&str) -> bool,
+    is_stale: impl Fn(&str) -> bool,
     records: &Records,
 ) -> anyhow::Result<BTreeSet<String>> {
-    let standing = leave_standby(&is_doomed)?;
+    let standing = leave_standby(&is_stale)?;
     let connection = Connection::open()?;
-    let known = connection.elements_owned(&table::table(), is_doomed);
+    let known = connection.elements_owned(&table::table(), is_stale);
     let removed =
         known.and_then(|known| succession::remove(&connection, records, (known, standing)));
     let removed = finish(&connection, removed)?;
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }
 
-/// Returns who still stands by. It comes first: the attachment that hands over a port looks afterwards whether the
-/// successor still stands by.
-fn leave_standby(is_doomed: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
+/// Removes stale owners from the standby list and returns the others. It has to come first: an
+/// attachment that hands over a port afterwards checks whether the successor still stands by.
+fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
     let standby = Standby::default();
-    let (doomed, standing): (Vec<_>, Vec<_>) =
-        standby.owners().into_iter().partition(|it| is_doomed(it));
-    cni::all(doomed.iter().map(|owner| standby.leave(owner)))?;
+    let (stale, standing): (Vec<_>, Vec<_>) =
+        standby.owners().into_iter().partition(|it| is_stale(it));
+    cni::all(stale.iter().map(|owner| standby.leave(owner)))?;
     Ok(standing)
 }
 
-/// Forgets the connections of senders that would go on to send as if nothing had happened, by the
-/// connection of the deletion: closing any waits until the kernel has freed what was deleted.
+/// Deletes tracked connections that would continue to the removed ports. It uses the connection of
+/// the deletion, because closing any `nf_tables` socket waits until the kernel has freed the
+/// deleted objects.
 fn finish(
     connection: &Connection,
     removed: Result<Removed, nft::Error>,
@@ -92,17 +95,18 @@ fn finish(
         removed => removed.map_err(coded)?,
     };
     let are_meant = |it: HostPort| it.is_connectionless() || removed.passed_on.contains(&it);
-    forget_led(connection, &removed.elements, are_meant);
+    forget_translated(connection, &removed.elements, are_meant);
     if !removed.elements.is_empty() {
         detach::close_later(connection.handle().map_err(coded)?);
     }
     Ok(removed.elements)
 }
 
-/// What is not as ADD left it. A port that another attachment of the container serves is as it should be.
+/// Returns the differences from the state that ADD left. A port that another attachment of the
+/// container serves is no difference.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
     let (mut missing, mut standing) = (Vec::new(), HashSet::new());
@@ -129,8 +133,8 @@ pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<
     Ok(found)
 }
 
-/// Ports of single addresses whose counts are missing, in words: an ADD that asks for such a port of every address would
-/// not find it held.
+/// Returns a message for each port of a single address whose count is missing. A later ADD for the
+/// same port of all addresses would miss the conflict.
 fn uncounted<'e>(
     connection: &Connection,
     claim: &Claim,
@@ -150,7 +154,7 @@ fn uncounted<'e>(
     Ok(uncounted)
 }
 
-/// Another attachment of the container serves the port of `element`.
+/// Returns whether another attachment of the container serves the port of `element`.
 fn stands_by(
     connection: &Connection,
     claim: &Claim,
@@ -166,19 +170,21 @@ fn stands_by(
     Ok(holder.is_some_and(|it| Attachment::is_same_container(&it.owner, &claim.owner)))
 }
 
-/// Asks whether the kernel can do it, and lets us.
+/// Asks the kernel, without a change, whether it supports the rules and permits this process to
+/// install them.
 ///
 /// # Errors
-/// Code 50.
-pub(crate) fn rehearse() -> Result<(), Error> {
-    let asked = Connection::open().and_then(|connection| connection.rehearse(&table::table()));
+/// Code 50: it does not.
+pub(crate) fn dry_run() -> Result<(), Error> {
+    let asked = Connection::open().and_then(|connection| connection.dry_run(&table::table()));
     asked.map_err(|error| Error::Unavailable {
         reason: format!("nf_tables: {:#}", anyhow::Error::from(error)),
     })
 }
 
-/// Forgets connections to `ports` of this host that began before the ports were forwarded to where they
-/// are now, and would go on as they began. A failure hurts only them, and is logged.
+/// Deletes tracked connections to `ports` of this host that began before the ports were forwarded
+/// to their present container, because these would continue to their old destination. A failure
+/// affects only such connections, and is logged.
 pub(crate) fn forget(ports: &[HostPort]) {
     if ports.is_empty() {
         return;
@@ -188,7 +194,8 @@ pub(crate) fn forget(ports: &[HostPort]) {
     forget().unwrap_or_else(note_unforgotten);
 }
 
-/// The addresses at which `ports` of every address are; of loopback networks 127.0.0.1 alone, which clients use. All addresses where the kernel does not say.
+/// Returns the host's addresses for `ports` of all addresses. Of loopback networks, these are only
+/// 127.0.0.1, which clients use. If the kernel does not list the addresses, they are all addresses.
 fn host_addresses(ports: &[HostPort]) -> Vec<IpNetwork> {
     let every = ports.iter().filter(|it| it.address.is_none());
     let versions: BTreeSet<_> = every.map(|it| it.version).collect();
@@ -216,18 +223,18 @@ fn everywhere() -> Vec<IpNetwork> {
     networks.into_iter().flatten().collect()
 }
 
-/// Forgets connections that elements which are gone led to their pods, those of the ports that
+/// Deletes tracked connections that deleted elements translated to their containers, for ports that
 /// `are_meant`.
-pub(crate) fn forget_led(
+pub(crate) fn forget_translated(
     connection: &Connection,
-    gone: &[Element],
+    deleted: &[Element],
     are_meant: impl Fn(HostPort) -> bool,
 ) {
-    let led = gone.iter().filter_map(forward);
-    let mut led = led.filter(|it| are_meant(it.port));
-    let forgotten = led.try_for_each(|it| {
+    let translated = deleted.iter().filter_map(forward);
+    let mut translated = translated.filter(|it| are_meant(it.port));
+    let forgotten = translated.try_for_each(|it| {
         let pod = SocketAddr::new(it.pod, it.container_port);
-        connection.forget_led(it.port.destination(), pod)
+        connection.forget_translated(it.port.destination(), pod)
     });
     forgotten.unwrap_or_else(note_unforgotten);
 }
@@ -235,7 +242,7 @@ pub(crate) fn forget_led(
 fn note_unforgotten(error: nft::Error) {
     let error = anyhow::Error::from(error);
     note(format_args!(
-        "connections to the ports may go on as they were: {error:#}"
+        "connections to the ports may continue to their former destination: {error:#}"
     ));
 }
 

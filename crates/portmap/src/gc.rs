@@ -1,4 +1,4 @@
-//! GC: ports and records of attachments that nobody lists.
+//! GC: removes ports and records of attachments that the runtime does not list.
 
 use std::collections::HashSet;
 
@@ -10,20 +10,22 @@ use crate::{firewall, localnet};
 /// Removes what belongs to this network and to no listed attachment.
 ///
 /// # Errors
-/// Ports that cannot be removed, whose records stay; all records that cannot.
+/// Refusals of the kernel, in which case the records stay; all records that cannot be removed.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
-    let is_doomed = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    let is_stale = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
     cni::step("remove the ports");
     let records = Records::default();
     let owners = records.owners()?.into_iter();
-    let owners: Vec<_> = owners.filter(|it| is_doomed(it)).collect();
+    let owners: Vec<_> = owners.filter(|it| is_stale(it)).collect();
     for owner in &owners {
         records.retire(owner);
     }
-    for owner in firewall::remove(is_doomed, &records)? {
-        note(format_args!("ports of {owner} are listed no more: removed"));
+    for owner in firewall::remove(is_stale, &records)? {
+        note(format_args!(
+            "removed ports of {owner}, which the runtime does not list"
+        ));
     }
     cni::all(owners.iter().map(|owner| {
         localnet::release(owner, records.read(owner).as_ref())?;

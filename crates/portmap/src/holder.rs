@@ -1,4 +1,4 @@
-//! Whether an attachment that holds a port lives.
+//! Finds out whether the sandbox of a port's holder still exists.
 
 use std::io;
 use std::path::Path;
@@ -12,14 +12,14 @@ use netns::Netns;
 use crate::record::{Identity, Record, Records};
 use crate::unrecorded;
 
-/// What is known of an attachment that is gone.
+/// An attachment whose sandbox no longer exists.
 pub(crate) struct Gone {
-    /// Its record, if it has one.
     pub record: Option<Record>,
 }
 
-/// Whether the attachment that `owner` names is gone for sure. What cannot be proven counts as alive: a record
-/// that cannot be read, and elements that no plugin made.
+/// Returns the attachment of `owner` if its sandbox certainly no longer exists. An attachment with
+/// an unreadable record counts as existing, and so does the holder of elements that no plugin
+/// added.
 pub(crate) fn find_gone(
     firewall: &nft::Connection,
     records: &Records,
@@ -34,18 +34,19 @@ pub(crate) fn find_gone(
     is_gone.then_some(Gone { record })
 }
 
-/// The sandbox is no more, or no longer bears the addresses that ports lead to.
+/// Returns whether the sandbox no longer exists, or has lost the addresses that ports are forwarded
+/// to.
 ///
-/// | `CNI_NETNS` leads to | the host's end of the pair is | the sandbox is over |
+/// | path `CNI_NETNS` names | the host's end of the pair | result |
 /// |---|---|---|
-/// | the sandbox | – | if it bears none of the addresses |
-/// | another one, or nowhere | there | no: something else keeps it |
-/// | another one, or nowhere | gone | yes: one end goes with the other |
-/// | another one, or nowhere | not known | if that path was a mount, which is the runtime's own |
-/// | what may not be looked at | – | no |
+/// | the sandbox | – | over if it has none of the addresses |
+/// | another file, or none | exists | not over: another process keeps the sandbox |
+/// | another file, or none | is deleted | over: the kernel deletes both ends together |
+/// | another file, or none | unknown | over if that path was a mount, which the runtime owns |
+/// | a path that cannot be read | – | not over |
 ///
-/// A path below /proc, or a symbolic link to one, is no mount but somebody's way in: it ends with a
-/// process, whose number is used again. Indices of links are not.
+/// A path below /proc, or a symbolic link to one, is not a mount. It depends on a process, and the
+/// kernel reuses process IDs. It does not reuse indices of links.
 pub(crate) fn is_over(record: &Record) -> bool {
     match Identity::of(&record.netns) {
         Ok(identity) if identity == record.identity => lacks_addresses(record).unwrap_or(false),
@@ -57,11 +58,11 @@ pub(crate) fn is_over(record: &Record) -> bool {
     }
 }
 
-/// The index of the host's end of a pair whose other end is in `netns`, if `result` tells of one:
-/// it is gone as soon as the namespace is.
+/// Returns the index of the host's end of a veth pair whose other end is in `netns`, if `result`
+/// names one. The kernel deletes this end together with the namespace.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn host_link(
     host: &Connection,
     result: &AddResult,
@@ -82,7 +83,7 @@ pub(crate) fn host_link(
     Ok(None)
 }
 
-/// A link that ends with its namespace does so a little later.
+/// Waits a moment, because the kernel deletes a link a little later than its namespace.
 fn is_no_link(index: u32) -> bool {
     let wait = Wait {
         link: index,
@@ -106,9 +107,9 @@ fn lacks_addresses(record: &Record) -> Result<bool, netlink::Error> {
         return Ok(true);
     };
     let addresses = sandbox.addresses(link.index)?;
-    let bears = |address| addresses.iter().any(|it| it.address.ip() == address);
-    Ok(!record.addresses.iter().any(|address| bears(*address)))
+    let has = |address| addresses.iter().any(|it| it.address.ip() == address);
+    Ok(!record.addresses.iter().any(|address| has(*address)))
 }
 
-/// The kernel takes some 50 ms, and longer where many end at once.
+/// The kernel needs about 50 ms, and longer if many namespaces end at once.
 const END_OF_A_NAMESPACE: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
-//! The ports of an attachment on their way in, in the place of those that it had.
+//! Installs the ports of an attachment, in place of those that it had.
 //!
-//! The record always lists what there is and what there will be, so that DEL finds either, wherever
-//! this is cut short.
+//! The record always lists both present and future elements. So DEL finds them all, wherever an ADD
+//! is interrupted.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -24,29 +24,29 @@ use crate::table::{self, Claim};
 use crate::wait::Wait;
 use crate::{del, holder, localnet, succession};
 
-/// What is to be there, and what was.
+/// The desired state of an attachment, and its earlier state for the rollback.
 pub(crate) struct Installation<'a> {
     attachment: &'a Attachment,
     claim: Claim,
-    /// As it shall be in the end.
+    /// The record after success.
     record: Record,
     host: netlink::Connection,
-    /// By which 127.0.0.1 is let out.
+    /// The link that packets from 127.0.0.1 leave by.
     localnet: Option<Link>,
     records: Records,
-    /// That of an earlier ADD.
+    /// The record of an earlier ADD.
     earlier: Option<Record>,
-    /// What comes and goes, once that was decided.
+    /// The change, once it was decided.
     decided: Option<Change>,
-    /// Owners of the same container, behind whom it stands by.
+    /// Owners of the same container that it stands by for.
     behind: BTreeSet<String>,
 }
 
 impl<'a> Installation<'a> {
-    /// Reads what is known of the sandbox and of an earlier ADD.
+    /// Reads the state of the sandbox and the record of an earlier ADD.
     ///
     /// # Errors
-    /// Code 4: there is no such sandbox; whatever the kernel refuses.
+    /// Code 4: the sandbox does not exist. Refusals of the kernel.
     pub fn new(
         request: &'a AddRequest,
         config: &Config,
@@ -90,13 +90,14 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Takes the ports, from attachments that are gone as well, in one transaction; then lets
-    /// 127.0.0.1 out, which the rules have to be there for. Says to which ports senders would go on
-    /// to send as they began. A port of an attachment that lives is waited for, so long at the most.
+    /// Installs the ports in one transaction, and takes over ports of attachments whose sandbox no
+    /// longer exists. It then permits packets from 127.0.0.1 to leave the host, after the rules
+    /// that guard this. If another live attachment holds a port, it waits for at most `patience`.
+    /// Returns the ports with tracked connections that would continue to their old destination.
     ///
     /// # Errors
-    /// Code 11: a port is held by an attachment that lives, or others do not cease to change the
-    /// rules. Whatever the kernel refuses.
+    /// Code 11: a live attachment holds a port, or other processes keep changing the rules.
+    /// Refusals of the kernel.
     pub fn install(&mut self, patience: Duration) -> anyhow::Result<Vec<HostPort>> {
         cni::step("write the record");
         let connection = Connection::open()?;
@@ -119,17 +120,17 @@ impl<'a> Installation<'a> {
         }
     }
 
-    /// What an earlier ADD left is there again, and nothing else.
+    /// Restores the state that an earlier ADD left, and removes everything else.
     ///
     /// # Errors
-    /// Whatever the kernel refuses; the record lists all that may be there then.
+    /// Refusals of the kernel; the record then lists everything that may exist.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else {
-            // An attachment that stands by may have been handed something already.
+            // An attachment on standby may already have received elements.
             if self.decided.is_some() || !self.behind.is_empty() {
                 return del::remove(self.attachment);
             }
-            // Nothing was put anywhere yet, which may be as far as the kernel lets us.
+            // Nothing was added yet, and the kernel may not even permit a look.
             return self.records.remove(&self.claim.owner);
         };
         if let Some(Change { delete, .. }) = &self.decided {
@@ -140,8 +141,7 @@ impl<'a> Installation<'a> {
         self.records.write(&self.claim.owner, earlier)
     }
 
-    /// There is no way back any more: what was kept for it goes. That it cannot is said, and left
-    /// to DEL.
+    /// Removes what was kept for the rollback. A failure is logged and left to DEL.
     pub fn finish(&self) {
         if self.everything() == self.record {
             return;
@@ -154,7 +154,7 @@ impl<'a> Installation<'a> {
         };
         if let Err(error) = finish() {
             note(format_args!(
-                "something of an earlier ADD is left until DEL: {error:#}"
+                "resources of an earlier ADD stay until DEL: {error:#}"
             ));
         }
     }
@@ -174,7 +174,7 @@ impl<'a> Installation<'a> {
                 Err(Refusal::Nft(error)) => return Err(coded(error)),
             }
         }
-        let reason = "others go on taking the ports that were asked for".to_owned();
+        let reason = "other containers keep taking the requested ports".to_owned();
         Err(Error::TryAgain { reason }.into())
     }
 
@@ -192,8 +192,8 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Returns when it is worth another attempt: the holder is gone, or is of the same container, so that this
-    /// attachment stands by, or gave the port back.
+    /// Returns when another attempt can succeed: the holder's sandbox no longer exists, the holder
+    /// released the port, or it is of the same container, so this attachment stands by.
     fn make_way(
         &mut self,
         connection: &Connection,
@@ -206,7 +206,7 @@ impl<'a> Installation<'a> {
         }
         if Attachment::is_same_container(owner, own) {
             note(format_args!(
-                "{port} stays with {owner} of the same container"
+                "{port} is already forwarded for {owner} of the same container"
             ));
             Standby::default().join(own)?;
             self.behind.insert(owner.clone());
@@ -221,8 +221,8 @@ impl<'a> Installation<'a> {
         Err(held(port, owner).into())
     }
 
-    /// Whether or not the transaction happened.
-    fn restore(&self, doomed: &[Element]) -> Result<(), nft::Error> {
+    /// Restores the attachment's deleted elements, whether or not the transaction was committed.
+    fn restore(&self, deleted: &[Element]) -> Result<(), nft::Error> {
         let (connection, table) = (Connection::open()?, table::table());
         let is_own = |it: &Element| it.owner == self.claim.owner;
         connection.update(&table, || {
@@ -232,14 +232,14 @@ impl<'a> Installation<'a> {
             }
             Ok::<_, nft::Error>(Change {
                 delete: delete.into_iter().collect(),
-                add: doomed.iter().filter(|it| is_own(it)).cloned().collect(),
+                add: deleted.iter().filter(|it| is_own(it)).cloned().collect(),
                 ..Change::default()
             })
         })?;
         connection.delete_chains_of(&table, &self.claim.elements)
     }
 
-    /// Each once, of those that came or went.
+    /// Returns the connectionless ports of the change, without duplicates.
     fn connectionless_ports(&self) -> Vec<HostPort> {
         let decided = self.decided.iter();
         let elements = decided.flat_map(|it| it.add.iter().chain(&it.delete));
@@ -248,7 +248,8 @@ impl<'a> Installation<'a> {
         ports.collect()
     }
 
-    /// What others had that only who has the address can have.
+    /// Removes everything of the attachments that this one displaced from an address that both
+    /// cannot have.
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
@@ -260,7 +261,8 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
-    /// An earlier ADD may have let 127.0.0.1 out by another link, or this one did alone.
+    /// Releases `route_localnet` of all links but `localnet`. An earlier ADD, or only this one, may
+    /// have set it on another link.
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
         let records = [Some(&self.record), self.earlier.as_ref()];
         let others = records.into_iter().flatten();
@@ -272,7 +274,7 @@ impl<'a> Installation<'a> {
         self.earlier.as_ref().map_or(&[], |it| &it.elements)
     }
 
-    /// All that there is or may be a moment later.
+    /// Returns the record with all present and future elements.
     fn everything(&self) -> Record {
         let claimed: HashSet<_> = self.claim.elements.iter().collect();
         let others = self.had().iter().filter(|it| !claimed.contains(it));
@@ -289,14 +291,14 @@ impl<'a> Installation<'a> {
     }
 }
 
-/// All that the claim's owner has, by its name.
+/// Returns all elements that are tagged with the claim's owner.
 fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>> {
     let mut elements = connection.elements(&claim.table).map_err(coded)?;
     elements.retain(|it| it.owner == claim.owner);
     Ok(elements)
 }
 
-/// Takes `port` over from `owner`, if that attachment is gone.
+/// Takes over `port` if the sandbox of `owner` no longer exists; returns whether it did.
 fn take_over_if_gone(
     connection: &Connection,
     (port, owner): (HostPort, &str),
@@ -306,15 +308,16 @@ fn take_over_if_gone(
         return Ok(false);
     };
     note(format_args!(
-        "{port} was held by {owner}, whose sandbox is gone: taken over"
+        "{port} was held by {owner}, whose sandbox no longer exists: taken over"
     ));
     take_over(connection, (owner, &gone), records)?;
     Ok(true)
 }
 
-/// Removes all that an attachment has that is gone, and what the kernel tracks of connections to
-/// it: clients would go on to reach nobody from the same ports of theirs. One that is attached again
-/// meanwhile keeps what it has, since an ADD writes its record before it changes any rules.
+/// Removes everything of an attachment whose sandbox no longer exists. It also deletes the tracked
+/// connections to it, because clients that reuse their source port would still be translated to its
+/// address. An attachment that an ADD attached again meanwhile keeps its elements, because ADD
+/// writes the record before it changes any rule.
 fn take_over(
     connection: &Connection,
     (owner, gone): (&str, &Gone),
@@ -328,7 +331,7 @@ fn take_over(
     let removed = known
         .and_then(|known| succession::remove_while(connection, records, (known, is_unchanged)))
         .map_err(coded)?;
-    firewall::forget_led(connection, &removed.elements, |_| true);
+    firewall::forget_translated(connection, &removed.elements, |_| true);
     if is_unchanged() {
         localnet::release(owner, gone.record.as_ref())?;
         records.remove(owner)?;
@@ -338,7 +341,10 @@ fn take_over(
 
 fn held(port: HostPort, owner: &str) -> Error {
     let holder = match owner {
-        "" => "an element that somebody else put into nf_tables table cni-portmap, until it is deleted by nft(8)".to_owned(),
+        "" => {
+            "an element of another program in nf_tables table cni-portmap, until nft(8) deletes it"
+                .to_owned()
+        }
         owner => format!("{owner}, until its DEL or a GC without it"),
     };
     Error::TryAgain {

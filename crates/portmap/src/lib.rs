@@ -36,7 +36,7 @@ pub use plan::{Forward, HostPort};
 pub use raw::RawConfig;
 pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 
-/// Runs the verb that the environment asks for, or a task that another process of this executable left.
+/// Runs the verb of `CNI_COMMAND`, or a task that another process of this executable started.
 pub fn main() -> ExitCode {
     match Task::of_this_process() {
         Some(task) => netlink::finish(&task),

@@ -1,4 +1,5 @@
-//! The host's links towards a container, and whether packets from 127.0.0.1 may leave by them.
+//! Manages `route_localnet` on the host's links towards containers: whether packets from 127.0.0.1
+//! may leave by them.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -14,10 +15,10 @@ use netns::Sysctl;
 use crate::plan::Plan;
 use crate::record::Record;
 
-/// The host's links towards each of `pods`, where a route leads there.
+/// Returns the host's link towards each of `pods`. A pod without a route is logged and left out.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn links(
     host: &Connection,
     pods: &[IpAddr],
@@ -26,7 +27,7 @@ pub(crate) fn links(
     for pod in pods {
         match host.link_towards(*pod)? {
             None => note(format_args!(
-                "no route leads to {pod}: its ports do not lead there either"
+                "there is no route to {pod}: its ports are not forwarded"
             )),
             Some(index) => links.push((*pod, host.link_by_index(index)?)),
         }
@@ -34,18 +35,18 @@ pub(crate) fn links(
     Ok(links)
 }
 
-/// The one of `links` through which packets from 127.0.0.1 have to leave, if any port of `plan` is for them.
+/// Returns the link that packets from 127.0.0.1 have to leave by, if a port of `plan` is for them.
 pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l Link> {
     let pod = plan.localnet()?;
     let mut links = links.iter();
     links.find_map(|(address, link)| (*address == pod).then_some(link))
 }
 
-/// What keeps 127.0.0.1 from leaving by `link`, or lets others in there, in words. A record that names no link
-/// is of a version that made no policies.
+/// Returns messages for a `route_localnet` that is not set, and for packets that no `IPsec` policy
+/// drops. A record without a link is of a version that installed no policies.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if !link.routes_localnet {
@@ -61,11 +62,12 @@ pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<St
     Ok(found)
 }
 
-/// Lets packets from 127.0.0.1 leave by `link` for `owner`, and no others come in to it (CVE-2020-8558): `nf_tables`
-/// has rules for that, but a flush of these must not open the host.
+/// Permits packets from 127.0.0.1 to leave by `link` for `owner`. `IPsec` policies drop packets of
+/// other hosts with such addresses (CVE-2020-8558), in addition to the rules in `nf_tables`, so a
+/// flush of these does not expose the host.
 ///
 /// # Errors
-/// The sysctl cannot be set, or a policy is refused.
+/// The sysctl cannot be set, or the kernel refuses a policy.
 pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Result<()> {
     match Policies::open()? {
         Some(policies) => policies.block(&localnet_packets())?,
@@ -77,23 +79,23 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
     if !users.join(owner)? {
         is_set = is_set && host.link_by_index(link.index)?.routes_localnet;
         if is_set {
-            // The administrator set it, or another program.
+            // The administrator or another program set it.
             return Ok(());
         }
         users.begin(owner)?;
     }
     if !is_set {
         let set = sysctl(&link.name).ensure("1");
-        set.context("let 127.0.0.1 reach the container's ports; snat: false does without")?;
+        set.context("forward ports of 127.0.0.1, which snat: false does not need")?;
     }
     Ok(())
 }
 
-/// `owner` needs it no more, by what `record` says, or without one, on any link. The sysctl goes back to 0 with the
-/// last attachment for which it was set.
+/// Removes `owner` from the users of its record's link, or without a record, of all links. The
+/// sysctl returns to 0 with the last attachment that it was set for.
 ///
 /// # Errors
-/// It cannot be reset; the next call tries again.
+/// The sysctl cannot be reset; the next call tries again.
 pub(crate) fn release(owner: &str, record: Option<&Record>) -> anyhow::Result<()> {
     let links = match record {
         Some(record) => record.localnet.into_iter().collect(),
@@ -112,8 +114,8 @@ pub fn localnet_links() -> Vec<u32> {
     names.filter_map(|it| it.parse().ok()).collect()
 }
 
-/// The attachments for which `route_localnet` of the link with this index was set by portmap: each has a file in a
-/// directory, which exists as long as the sysctl is portmap's.
+/// The attachments that portmap set `route_localnet` of the link with this index for. Each has a
+/// file in a directory, which exists as long as the sysctl is portmap's.
 struct Users(u32);
 
 impl Users {
@@ -125,7 +127,7 @@ impl Users {
         self.directory().join(owner.replace('/', ":"))
     }
 
-    /// Whether there are others to join.
+    /// Adds a user if the directory exists; returns whether it does.
     fn join(&self, owner: &str) -> anyhow::Result<bool> {
         let path = self.file(owner);
         match File::create(&path) {
@@ -135,7 +137,7 @@ impl Users {
         }
     }
 
-    /// The first one. Another's end may take the directory away meanwhile.
+    /// Adds the first user. The end of another user may remove the directory meanwhile.
     fn begin(&self, owner: &str) -> anyhow::Result<()> {
         let directory = self.directory();
         for _ in 0..ATTEMPTS {
@@ -148,8 +150,8 @@ impl Users {
         anyhow::bail!("{} is removed again and again", directory.display())
     }
 
-    /// The sysctl is reset before the directory goes. Who joins in between finds 0 and sets it, or has it set again
-    /// here.
+    /// Removes a user; the last one resets the sysctl, then removes the directory. A user that
+    /// joins in between either reads 0 and sets the sysctl itself, or this function sets it again.
     fn leave(&self, owner: &str) -> anyhow::Result<()> {
         let directory = self.directory();
         let file = self.file(owner);
@@ -173,7 +175,7 @@ impl Users {
         }
     }
 
-    /// Nothing, where the link is gone.
+    /// Sets the sysctl. A link that no longer exists is no error.
     fn set(&self, value: u32) -> anyhow::Result<()> {
         let host = Connection::open()?;
         let link = match host.link_by_index(self.0) {
@@ -189,15 +191,15 @@ fn sysctl(link: &str) -> Sysctl {
     Sysctl::ipv4(link, "route_localnet")
 }
 
-/// What only `lo` may deliver, to which no policy applies.
+/// Returns the packets that only `lo` may deliver; policies do not apply to `lo`.
 pub fn localnet_packets() -> Vec<Packets> {
     let localnet = IpNetwork::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8);
     let packets = localnet.map(|it| [Packets::To(it), Packets::From(it)]);
     packets.into_iter().flatten().collect()
 }
 
-/// Gone at a reboot, like the links.
+/// The directory of all users. Like the links, it does not survive a reboot.
 const USERS: &str = "/run/cni/localnet";
 
-/// Each takes another attachment that ends at the same moment.
+/// More than the attachments that end at the same moment.
 const ATTEMPTS: usize = 100;

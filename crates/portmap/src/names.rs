@@ -1,32 +1,33 @@
-//! The sets of one family, by their names, and the rules that look packets up in them.
+//! The sets of each family by name, and the rules that look packets up in them.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
 use nft::{Field, IpVersion, Rule, Set, SourcePort, TargetType, Type};
 
-/// The names of the sets and fields of one family.
+/// The names of one family's sets, and its fields and types.
 pub(crate) struct Names {
     pub version: IpVersion,
     pub address: Type,
     pub source: Field,
     pub destination: Field,
-    /// From address, protocol and port of the host to address and port of a pod.
+    /// Map from address, protocol and port of the host to address and port of a container.
     pub address_ports: &'static str,
-    /// From protocol and port of the host to address and port of a pod.
+    /// Map from protocol and port of the host to address and port of a container.
     pub ports: &'static str,
-    /// From protocol and port to the number of the host's single addresses that have such a port.
+    /// Map from protocol and port to the number of the host's single addresses with such a port.
     pub counts: &'static str,
-    /// From the same keys to chains with conditions.
+    /// Map from address, protocol and port to a chain with conditions.
     pub address_conditions: &'static str,
     pub conditions: &'static str,
-    /// From where to where a translated connection is masqueraded: source and pod.
+    /// Set of source and destination address: translated connections between them are masqueraded.
     pub pairs: &'static str,
-    /// To which pods it is, from 127.0.0.0/8; nothing leaves the host from `::1`.
+    /// Set of containers whose connections from 127.0.0.0/8 are masqueraded. IPv6 has none, because
+    /// no packet from `::1` leaves the host.
     pub localhost: Option<&'static str>,
-    /// By which link to where: link and pod.
+    /// Set of input link and container: such connections are masqueraded.
     pub links: &'static str,
-    /// To which pod, from wherever.
+    /// Set of containers whose connections are all masqueraded.
     pub pods: &'static str,
 }
 
@@ -76,8 +77,9 @@ impl Names {
         ]
     }
 
-    /// A table of a version without counts has another comment for single addresses, so it is repaired, which
-    /// counts its ports.
+    /// Returns the rules that translate. The comment for single addresses differs from that of
+    /// versions without counts. So an ADD repairs a table of such a version, which counts its
+    /// ports.
     pub fn translate(&self) -> [Rule; 2] {
         let version = self.version;
         let rule = |comment| Rule::new(comment).when_ip(version);
@@ -110,7 +112,7 @@ impl Names {
     }
 }
 
-/// None, where `prefix` is longer than an address.
+/// Returns the network, or nothing if `prefix` is longer than an address.
 pub(crate) fn network(address: impl Into<IpAddr>, prefix: u8) -> impl Iterator<Item = IpNetwork> {
     IpNetwork::new(address.into(), prefix).into_iter()
 }
@@ -126,7 +128,6 @@ pub(crate) fn names(version: IpVersion) -> &'static Names {
     }
 }
 
-/// Of both families.
 pub(crate) const FAMILIES: [&Names; 2] = [&V4, &V6];
 
 pub(crate) static V4: Names = Names {

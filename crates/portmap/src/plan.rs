@@ -1,5 +1,4 @@
-//! What will be done: a pure function from what was asked and what the plugins before this
-//! one did.
+//! Decides what to forward, from the configuration and `prevResult`, without side effects.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,17 +9,17 @@ use nft::{Destination, IpVersion};
 
 use crate::config::{Config, Mapping, Protocol, SourceNat, version_of};
 
-/// What will be done.
+/// The ports to forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Each port that leads somewhere, once.
+    /// The ports that are forwarded, without duplicates.
     pub forwards: Vec<Forward>,
-    /// The mappings that lead nowhere, since the container has no address of their family.
+    /// The mappings that are not forwarded, because the container has no address of their family.
     pub idle: Vec<Mapping>,
     source_nat: SourceNat,
 }
 
-/// A port of the host, for one family, and where it leads.
+/// A port of the host, for one family, and its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Forward {
     /// The host's port.
@@ -36,16 +35,16 @@ pub struct Forward {
 pub struct HostPort {
     /// The family.
     pub version: IpVersion,
-    /// The host's address; `None` for all of them.
+    /// The host's address; `None` for all.
     pub address: Option<IpAddr>,
-    /// Number of the protocol.
+    /// The protocol's number (IANA).
     pub protocol: u8,
     /// The port.
     pub port: u16,
 }
 
 impl Plan {
-    /// Decides which port leads where.
+    /// Decides which ports are forwarded to which address.
     pub fn new(config: &Config, result: &AddResult, interface: &InterfaceName) -> Self {
         let pods = pods(result, interface);
         let (mut forwards, mut idle) = (Vec::new(), Vec::new());
@@ -67,16 +66,16 @@ impl Plan {
         }
     }
 
-    /// Says which mappings lead nowhere: as in the reference that is no error.
-    pub fn tell_of_idle(&self) {
+    /// Logs the mappings that are not forwarded. As in the reference, they are no error.
+    pub fn log_idle(&self) {
         for mapping in &self.idle {
             note(format_args!(
-                "{mapping} leads nowhere: the container has no address of that family"
+                "{mapping} is not forwarded: the container has no address of that family"
             ));
         }
     }
 
-    /// The container's addresses that a port leads to, each once.
+    /// Returns the container's addresses that ports are forwarded to, without duplicates.
     pub fn pods(&self) -> Vec<IpAddr> {
         let mut pods: Vec<_> = self.forwards.iter().map(|it| it.pod).collect();
         pods.sort_unstable();
@@ -84,8 +83,8 @@ impl Plan {
         pods
     }
 
-    /// The container's address to which 127.0.0.1 leads by some port: the host's link towards
-    /// it has to let packets from there out.
+    /// Returns the container's address that a port of 127.0.0.1 is forwarded to, if any. The host's
+    /// link towards it has to permit packets from 127.0.0.1.
     pub fn localnet(&self) -> Option<Ipv4Addr> {
         let is_local = |it: &&Forward| it.port.address.is_none_or(|it| it.is_loopback());
         let mut local = self.forwards.iter().filter(is_local);
@@ -116,7 +115,7 @@ impl Forward {
 }
 
 impl HostPort {
-    /// The first packets of its connections go there.
+    /// Returns the destination of its connections before translation.
     pub fn destination(self) -> Destination {
         Destination {
             version: self.version,
@@ -134,13 +133,13 @@ impl HostPort {
         }
     }
 
-    /// What runs over it has connections that never end while somebody sends, as every
-    /// datagram goes on with one: they would never hear of a change.
+    /// Returns whether its protocol is connectionless. The kernel keeps a tracked connection as
+    /// long as a client sends, so such a client would not notice a change.
     pub fn is_connectionless(self) -> bool {
         self.protocol == Protocol::Udp.number()
     }
 
-    /// The same port, of every address of the host.
+    /// Returns the same port of all addresses of the host.
     pub fn of_every_address(self) -> Self {
         Self {
             address: None,
@@ -160,8 +159,9 @@ impl std::fmt::Display for HostPort {
     }
 }
 
-/// The container's addresses, one of each family: the first that the interface bears, or, where
-/// the result does not tell interfaces apart, the first that no link of the host does.
+/// Returns the container's addresses, at most one of each family. It is the first address on the
+/// interface, or if the result does not assign addresses to it, the first one on no link of the
+/// host.
 fn pods(result: &AddResult, interface: &InterfaceName) -> Vec<IpAddr> {
     let link = |ip: &IpConfig| ip.interface.and_then(|it| result.interfaces.get(it));
     let is_own = |ip: &&IpConfig| {

@@ -1,40 +1,41 @@
-//! The keys as they are written: what `crates/schema` describes, in the words that stand here.
+//! The configuration keys as written in JSON. `crates/schema` generates the schema from these
+//! comments.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Leads ports of the host to a container.
+/// Forwards ports of the host to a container.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RawConfig {
-    /// Clients whom the container could not answer come from the host's address.
+    /// Masquerades clients that the container could not answer.
     #[schemars(extend("default" = true))]
     pub snat: Option<bool>,
-    /// All clients come from the host's address.
+    /// Masquerades all clients.
     pub masq_all: bool,
-    /// Nothing: no marks are needed.
+    /// No effect: the plugin needs no marks.
     #[schemars(range(min = 0, max = 31))]
     pub mark_masq_bit: Option<u64>,
-    /// Nothing: no marks are needed.
+    /// No effect: the plugin needs no marks.
     pub external_set_mark_chain: Option<String>,
-    /// It is `nf_tables` in either case.
+    /// The plugin uses `nf_tables` in both cases.
     pub backend: Backend,
-    /// The ports are for IPv4 packets of which all of this is true, as nft(8) has it.
+    /// Forwards only IPv4 packets that match all of these conditions, in the syntax of nft(8).
     #[serde(rename = "conditionsV4")]
     pub conditions_v4: Vec<String>,
-    /// The ports are for IPv6 packets of which all of this is true, as nft(8) has it.
+    /// Forwards only IPv6 packets that match all of these conditions, in the syntax of nft(8).
     #[serde(rename = "conditionsV6")]
     pub conditions_v6: Vec<String>,
 }
 
-/// What the reference would do it by.
+/// The firewall that the reference would use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// As is done here.
+    /// `nf_tables` over netlink.
     #[default]
     #[serde(alias = "")]
     Nftables,
-    /// Rules of iptables.
+    /// Rules of iptables; this plugin uses `nf_tables` instead.
     Iptables,
 }

@@ -1,11 +1,12 @@
-//! What ADD wrote down of a sandbox, by which it is known later whether it lives, and what it has.
+//! Records of attachments: each holds the facts to recognise the sandbox later, and its elements in
+//! `nf_tables`.
 //!
-//! A record is a file of its own, named after the owner of the ports, in a directory that does
-//! not outlive a reboot, as no sandbox does. It is whole or absent.
+//! A record is a file named after its owner, in a directory that does not survive a reboot, as no
+//! sandbox does. It is complete or absent.
 //!
-//! DEL and GC retire it before they remove ports, by giving it another name. So RELOAD, which forwards
-//! ports of attachments with a record, needs no lock: where it forwards too late to be noticed, it finds
-//! the record retired.
+//! DEL and GC rename ("retire") the record before they remove ports. RELOAD forwards only ports of
+//! attachments with a record, so it needs no lock. If it forwards ports after DEL has listed them,
+//! it finds the record retired and removes them itself.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -22,33 +23,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
 
-/// A sandbox, as ADD found it.
+/// The facts about a sandbox that ADD recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// `CNI_NETNS`
     pub netns: PathBuf,
-    /// Which namespace that was.
+    /// The namespace at that path.
     pub identity: Identity,
     /// `CNI_IFNAME`
     pub interface: String,
-    /// The index of the host's end of the pair that leads there, where one was told of.
+    /// The index of the host's end of the veth pair, if `prevResult` named one.
     #[serde(default)]
     pub host_link: Option<u32>,
-    /// The index of the link through which packets from 127.0.0.1 leave to it, if any do.
+    /// The index of the link that packets from 127.0.0.1 leave by, if any do.
     #[serde(default)]
     pub localnet: Option<u32>,
-    /// The addresses that ports lead to.
+    /// The container's addresses that ports are forwarded to.
     pub addresses: Vec<IpAddr>,
-    /// What it may have in `nf_tables`, now or when it takes over, and nothing but this.
+    /// All elements that it may have in `nf_tables`, now or after it takes over.
     pub elements: Vec<Element>,
-    /// Which packets its ports are for, where the elements lead to a chain of conditions.
+    /// The conditions of its ports, if elements point to a chain of conditions.
     #[serde(default, skip_serializing_if = "Conditions::is_empty")]
     pub conditions_v4: Conditions,
     #[serde(default, skip_serializing_if = "Conditions::is_empty")]
     pub conditions_v6: Conditions,
 }
 
-/// What tells a file from another one that bears its name later.
+/// Identifies a file, in contrast to a later one at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     device: u64,
@@ -62,17 +63,16 @@ pub(crate) struct Records {
     writing: Writing,
 }
 
-/// Which records may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writing {
-    /// Any.
+    /// New and existing records.
     All,
-    /// In the place of one that is there.
+    /// Existing records only.
     Existing,
 }
 
 impl Record {
-    /// The same sandbox, with these elements.
+    /// Returns the record with these elements instead.
     pub fn with(&self, elements: Vec<Element>) -> Self {
         Self {
             elements,
@@ -82,7 +82,7 @@ impl Record {
 }
 
 impl Identity {
-    /// That of the file at `path`.
+    /// Returns the identity of the file at `path`.
     pub fn of(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
         Ok(Self {
@@ -102,7 +102,8 @@ impl Default for Records {
 }
 
 impl Records {
-    /// For RELOAD, which must not bring back a record that a DEL retires or removes meanwhile.
+    /// Returns the records for RELOAD, which must not recreate a record that a DEL retires or
+    /// removes meanwhile.
     pub fn of_attached() -> Self {
         Self {
             writing: Writing::Existing,
@@ -110,7 +111,7 @@ impl Records {
         }
     }
 
-    /// Writes the record of `owner`, in the place of one that is there.
+    /// Writes the record of `owner`, in place of an existing one.
     pub fn write(&self, owner: &str, record: &Record) -> anyhow::Result<()> {
         let path = self.file("", owner);
         let write = || {
@@ -138,23 +139,24 @@ impl Records {
         write().with_context(action)
     }
 
-    /// The record of `owner`, be it retired; `None` where there is none that can be read.
+    /// Returns the record of `owner`, even a retired one; `None` if it is missing or unreadable.
     pub fn read(&self, owner: &str) -> Option<Record> {
         read(&self.file("", owner)).or_else(|| read(&self.file(RETIRED, owner)))
     }
 
-    /// That of an attachment which must have one.
+    /// Returns the record of an attachment that ADD has attached.
     pub fn find(&self, attachment: &Attachment) -> anyhow::Result<Record> {
         let record = read(&self.file("", &attachment.owner()));
         record.with_context(|| {
             format!(
-                "there is no record of {attachment} in {}, as after a DEL or an ADD by another plugin; only ADD makes one",
+                "there is no record of {attachment} in {}, as after a DEL or an ADD by another \
+                 plugin; only ADD creates one",
                 self.directory.display()
             )
         })
     }
 
-    /// That of an earlier ADD, which RELOAD comes after.
+    /// Returns the record of an earlier ADD. It has to exist for RELOAD.
     pub fn earlier(&self, attachment: &Attachment) -> anyhow::Result<Option<Record>> {
         match self.writing {
             Writing::All => Ok(self.read(&attachment.owner())),
@@ -162,28 +164,29 @@ impl Records {
         }
     }
 
-    /// There is a record of `owner`, and no DEL or GC has begun.
+    /// Returns whether `owner` has a record, and no DEL or GC has begun.
     pub fn has(&self, owner: &str) -> bool {
         self.file("", owner).exists()
     }
 
-    /// From now on the ports of `owner` are being removed. That it cannot be noted keeps none from being
-    /// removed.
+    /// Marks the ports of `owner` as being removed. An error is ignored, because it must not
+    /// prevent the removal.
     pub fn retire(&self, owner: &str) {
         fs::rename(self.file("", owner), self.file(RETIRED, owner)).ok();
     }
 
-    /// There is a record of `owner`, but it cannot be read, as another version wrote it.
+    /// Returns whether the record of `owner` exists but is unreadable, as after a change of its
+    /// format.
     pub fn is_torn(&self, owner: &str) -> bool {
         self.file("", owner).exists() && self.read(owner).is_none()
     }
 
-    /// Removes the record of `owner`, and what is left of one that was never whole.
+    /// Removes the record of `owner`, also a retired or incomplete one.
     pub fn remove(&self, owner: &str) -> anyhow::Result<()> {
         for prefix in [NEW, "", RETIRED] {
             let path = self.file(prefix, owner);
             match fs::remove_file(&path) {
-                // Where nothing may be written the kernel says so before it looks for the file.
+                // A read-only file system refuses to remove a missing file, too (EROFS).
                 Err(error) if fs::exists(&path).unwrap_or(true) => {
                     return Err(error).with_context(|| format!("remove {}", path.display()));
                 }
@@ -193,7 +196,7 @@ impl Records {
         Ok(())
     }
 
-    /// Those of whom there is a record, or the beginning of one.
+    /// Returns the owners of all records, including retired and incomplete ones.
     pub fn owners(&self) -> anyhow::Result<BTreeSet<String>> {
         let action = || format!("read directory {}", self.directory.display());
         let mut owners = BTreeSet::new();
@@ -217,12 +220,13 @@ fn read(file: &Path) -> Option<Record> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
-/// No name of which an owner is made holds a colon.
+/// Returns the file name of the owner's record. It is unique, because the parts of an owner contain
+/// no colon.
 pub(crate) fn file_name(owner: &str) -> String {
     owner.replace('/', ":")
 }
 
-/// The owner whose record, or beginning of a record, has this file name.
+/// Returns the owner of the record with this file name, which may be retired or incomplete.
 pub(crate) fn owner_of(name: &str) -> Option<String> {
     let prefixes = [NEW, RETIRED].into_iter();
     let name = prefixes.fold(name, |name, it| name.strip_prefix(it).unwrap_or(name));
@@ -230,7 +234,7 @@ pub(crate) fn owner_of(name: &str) -> Option<String> {
     Some(format!("cni:{}", names.replace(':', "/")))
 }
 
-/// A file for nobody's eyes but root's, empty.
+/// Creates an empty file that only root may read.
 fn private(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -240,13 +244,13 @@ fn private(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Where records are.
+/// The directory of all records.
 pub(crate) const DIRECTORY: &str = "/run/cni/portmap";
 
-/// What a file's name begins with until it is whole.
+/// Prefix of an incomplete record's file name.
 const NEW: &str = "new-";
 
-/// What it begins with from the moment on that a DEL or GC removes the ports.
+/// Prefix of a retired record's file name.
 const RETIRED: &str = "retired-";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! RELOAD: the ports that ADD forwarded, once more.
+//! RELOAD: restores the ports that ADD forwarded.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::plan::Plan;
 use crate::record::Records;
 use crate::{firewall, holder, localnet};
 
-/// Forwards the ports that are not; those that are stay untouched, with their connections.
+/// Forwards the missing ports. Present ones stay untouched, with their connections.
 ///
 /// # Errors
-/// Code 7 where there is no `prevResult`; code 11: somebody who lives has taken a port; there is
-/// no record of the sandbox, or it is another one; whatever the kernel refuses.
+/// Code 7: `prevResult` is missing. Code 11: another live attachment has taken a port. The record
+/// is missing, or the sandbox is another one. Refusals of the kernel.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let result = request.chained()?;
     let config = Config::parse(&request.network)?;
     let attachment = &request.attachment;
     let plan = Plan::new(&config, result, &attachment.interface);
-    plan.tell_of_idle();
+    plan.log_idle();
     if plan.forwards.is_empty() {
         return Ok(());
     }
@@ -31,11 +31,11 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let record = records.find(attachment)?;
     ensure!(
         !holder::is_over(&record),
-        "the sandbox of {attachment} is gone, or has other addresses; DEL removes what is left of it"
+        "the sandbox of {attachment} no longer exists, or has other addresses; DEL removes its resources"
     );
     let ports = RefCell::new(Installation::new(request, &config, &plan, records)?);
     let mut undo = Undo::default();
-    undo.push("take back what a DEL left", || yield_to_removal(attachment));
+    undo.push("remove ports beside a DEL", || yield_to_removal(attachment));
     undo.push("put the ports back", || ports.borrow().put_back());
     let stale = ports.borrow_mut().install(Duration::ZERO)?;
     undo.keep();
@@ -45,8 +45,8 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes what was forwarded too late for a DEL or GC beside this to remove it. It has retired the
-/// record before it looked for ports; an ADD has written another before it forwards any.
+/// Removes ports that were forwarded too late for a concurrent DEL or GC to remove them. These
+/// retire the record before they list the ports. An ADD writes a new record before it forwards any.
 fn yield_to_removal(attachment: &Attachment) -> anyhow::Result<()> {
     let (owner, records) = (attachment.owner(), Records::default());
     if records.has(&owner) {

@@ -1,7 +1,8 @@
-//! Attachments that want a port which another attachment of their container serves.
+//! The standby list: attachments that want a port which another attachment of their container
+//! serves.
 //!
-//! Each has an empty file in a directory of its own kind, named like its record. A node without such
-//! attachments has no such directory, so DEL finds out by one system call that nothing takes over.
+//! Each has an empty file, named like its record, in a directory of their own. A node without such
+//! attachments has no such directory, so DEL needs one system call to find that none takes over.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -13,7 +14,7 @@ use cni::note;
 
 use crate::record::{self, file_name, owner_of};
 
-/// The directory.
+/// The directory of the standby list.
 #[derive(Debug)]
 pub(crate) struct Standby(PathBuf);
 
@@ -24,8 +25,8 @@ impl Default for Standby {
 }
 
 impl Standby {
-    /// The owners of the attachments that stand by, in order. What cannot be read is logged and taken for
-    /// empty: DEL removes what it has in any case.
+    /// Returns the owners on standby, sorted. A directory that cannot be read is logged and counts
+    /// as empty, because DEL removes its own elements in any case.
     pub fn owners(&self) -> Vec<String> {
         self.read().unwrap_or_else(|error| {
             note(format_args!("read {}: {error}", self.0.display()));
@@ -33,10 +34,10 @@ impl Standby {
         })
     }
 
-    /// `owner` takes over from now on. Its record has to be there.
+    /// Adds `owner`, which must have a record.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub fn join(&self, owner: &str) -> anyhow::Result<()> {
         let path = self.0.join(file_name(owner));
         let join = || {
@@ -50,17 +51,17 @@ impl Standby {
         Ok(())
     }
 
-    /// `owner` takes over no more. The last one to leave removes the directory.
+    /// Removes `owner`, and with the last one the directory.
     ///
     /// # Errors
-    /// The file is there and cannot be removed.
+    /// The file exists and cannot be removed.
     pub fn leave(&self, owner: &str) -> anyhow::Result<()> {
         let path = self.0.join(file_name(owner));
         let left = fs::remove_file(&path);
         if !is_not_found(&left) {
             left.with_context(|| format!("remove {}", path.display()))?;
         }
-        // Others may be in it.
+        // Fails if the directory has other files.
         fs::remove_dir(&self.0).ok();
         Ok(())
     }
@@ -85,5 +86,5 @@ fn is_not_found<T>(outcome: &io::Result<T>) -> bool {
         .is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// The directory goes with the last one to leave, which may come between its creation and the file's.
+/// Attempts to create a file, because the last owner to leave may remove the directory before it.
 const ATTEMPTS: usize = 100;

@@ -1,16 +1,16 @@
-//! STATUS: could an ADD succeed?
+//! STATUS: whether an ADD could succeed.
 
 use cni::StatusRequest;
 
 use crate::config::Config;
 use crate::firewall;
 
-/// Says whether ports can be forwarded.
+/// Checks the configuration and the kernel's support of the rules, without a change.
 ///
 /// # Errors
-/// The configuration makes no sense; code 50: the kernel lacks a part of `nf_tables`, or this
-/// process may not use it.
+/// The configuration is invalid. Code 50: the kernel does not support a part of `nf_tables`, or
+/// this process has no access to it.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network)?;
-    Ok(firewall::rehearse()?)
+    Ok(firewall::dry_run()?)
 }

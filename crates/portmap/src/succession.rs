@@ -1,8 +1,9 @@
-//! Removing elements, whose ports pass to attachments of the same container that stand by for them.
+//! Removes elements and passes their ports to attachments of the same container on standby.
 //!
-//! Port and successor change in one transaction. Attachments may begin or cease to stand by meanwhile, so the
-//! list of them is read before the transaction and again after it: one that begins later sees the port
-//! free by itself, and one that ceases removes its file before it looks for what it has.
+//! One transaction removes a port and adds it for the successor. Attachments may join or leave the
+//! standby list meanwhile, so this module reads it before the transaction and again afterwards. One
+//! that joins later finds the port free itself. One that leaves removes its file before it lists
+//! its elements.
 
 use std::collections::HashSet;
 
@@ -15,26 +16,27 @@ use crate::record::{Record, Records};
 use crate::standby::Standby;
 use crate::table;
 
-/// What became of elements.
+/// The outcome of a removal.
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
-    /// What is there no more.
+    /// The removed elements.
     pub elements: Vec<Element>,
-    /// The ports of it that another attachment serves now.
+    /// Their ports that another attachment serves now.
     pub passed_on: HashSet<HostPort>,
 }
 
-/// An attachment that stands by.
+/// An attachment on standby for a removed port.
 #[derive(Debug, PartialEq)]
 struct Heir {
     owner: String,
     record: Record,
 }
 
-/// Removes those of `known` that still are whose they were, where these owners were just `standing` by.
+/// Removes the elements of `known` that still have their owner, and passes their ports to owners in
+/// `standing`, the current standby list.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn remove(
     connection: &Connection,
     records: &Records,
@@ -51,7 +53,8 @@ pub(crate) fn remove(
     removal.finish(heirs)
 }
 
-/// As [`remove`], as long as `are_meant`, which is asked by each attempt of the transaction.
+/// Like [`remove`], but only while `are_meant` returns true. Each attempt of the transaction calls
+/// it.
 ///
 /// # Errors
 /// As [`remove`].
@@ -69,9 +72,9 @@ pub(crate) fn remove_while(
 struct Removal<'a> {
     connection: &'a Connection,
     records: &'a Records,
-    /// What is to be removed.
+    /// Elements to remove.
     known: Vec<Element>,
-    /// What successors were given.
+    /// Elements that successors received.
     passed: Vec<Element>,
     removed: Removed,
 }
@@ -87,7 +90,7 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Until nothing stands by that did not a moment before, and the other way round.
+    /// Repeats the succession until the standby list has stayed the same.
     fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
             let standing = Standby::default().owners();
@@ -109,25 +112,25 @@ impl<'a> Removal<'a> {
         Ok(self.removed)
     }
 
-    /// One transaction: what is known goes, and what is free then passes on.
+    /// Runs one transaction: it removes known elements and passes free ports on.
     fn step(&mut self, heirs: &[Heir], are_meant: impl Fn() -> bool) -> Result<(), nft::Error> {
         let table = table_of(heirs);
-        let (mut doomed, mut passed) = (Vec::new(), Vec::new());
+        let (mut stale, mut passed) = (Vec::new(), Vec::new());
         self.connection.update(&table, || {
-            (doomed, passed) = (Vec::new(), Vec::new());
+            (stale, passed) = (Vec::new(), Vec::new());
             if are_meant() {
-                doomed = self.still_there(&table)?;
-                passed = self.inheritance(&table, (&doomed, heirs))?;
+                stale = self.still_there(&table)?;
+                passed = self.inheritance(&table, (&stale, heirs))?;
             }
             Ok::<_, nft::Error>(Change {
-                delete: doomed.clone(),
+                delete: stale.clone(),
                 add: passed.clone(),
                 ..Change::default()
             })
         })?;
         let base = table::table();
-        self.connection.delete_chains_of(&base, &doomed)?;
-        self.removed.elements.append(&mut doomed);
+        self.connection.delete_chains_of(&base, &stale)?;
+        self.removed.elements.append(&mut stale);
         self.passed.append(&mut passed);
         Ok(())
     }
@@ -146,16 +149,17 @@ impl<'a> Removal<'a> {
         Ok(there)
     }
 
-    /// What heirs get of `doomed`, and of what went before and is free.
+    /// Returns the elements that heirs receive for ports that are removed now or were removed
+    /// before and are free.
     fn inheritance(
         &self,
         table: &Table,
-        (doomed, heirs): (&[Element], &[Heir]),
+        (stale, heirs): (&[Element], &[Heir]),
     ) -> Result<Vec<Element>, nft::Error> {
         let mut inheritance = Vec::new();
-        let gone: HashSet<_> = doomed.iter().map(Element::place).collect();
+        let gone: HashSet<_> = stale.iter().map(Element::place).collect();
         let mut seen = HashSet::new();
-        for former in self.removed.elements.iter().chain(doomed) {
+        for former in self.removed.elements.iter().chain(stale) {
             let Some(port) = host_port(former).filter(|it| seen.insert(*it)) else {
                 continue;
             };
@@ -171,7 +175,7 @@ impl<'a> Removal<'a> {
 }
 
 impl Heir {
-    /// What it has to have for `port`, if it wants the port and is of the container of `former`.
+    /// Returns its elements for `port`, if it wants the port and has the container of `former`.
     fn wishes(&self, former: &Element, port: HostPort) -> Vec<Element> {
         if !is_heir(&self.owner, &former.owner) {
             return Vec::new();
@@ -188,7 +192,7 @@ fn is_heir(owner: &str, former: &str) -> bool {
     owner != former && Attachment::is_same_container(owner, former)
 }
 
-/// Those of the owners `standing` by that do it for owners of `elements`.
+/// Returns the owners in `standing` that wait for ports of `elements`.
 fn heirs(records: &Records, elements: &[Element], mut standing: Vec<String>) -> Vec<Heir> {
     if !standing.is_empty() {
         let owners: HashSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();
@@ -201,7 +205,7 @@ fn heirs(records: &Records, elements: &[Element], mut standing: Vec<String>) -> 
     heirs.collect()
 }
 
-/// The table with the chains that elements of `heirs` lead to.
+/// Returns the table with the chains that elements of `heirs` point to.
 fn table_of(heirs: &[Heir]) -> Table {
     let chains = heirs.iter().flat_map(|Heir { record, .. }| {
         [

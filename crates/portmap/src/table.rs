@@ -1,13 +1,15 @@
-//! The table `cni-portmap`: what is looked up in it, and what an attachment adds.
+//! The table `cni-portmap`: its chains and sets, and the elements that an attachment adds.
 //!
-//! Chains and rules are the same for everybody, but for a chain for each set of conditions.
+//! All attachments share the chains and rules, except for one chain per set of conditions.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use netlink::Link;
-use nft::{Chain, ChainKind, Element, Entry, Family, Field, Hook, IpVersion, Rule, Table, Value};
+use nft::{
+    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, Table, Value,
+};
 
 use crate::conditions::Conditions;
 use crate::config::{Config, SourceNat};
@@ -15,19 +17,18 @@ use crate::element::{condition_element, port_element};
 use crate::names::{FAMILIES, Names, names, network};
 use crate::plan::Plan;
 
-/// What an attachment adds, and the table as it has to be for it.
+/// An attachment's elements, and the table that they need.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// Whose they are to be.
+    /// The owner in the elements' comments.
     pub owner: String,
-    /// The table, with the chains that the elements lead to.
+    /// The table, with the chains that the elements point to.
     pub table: Table,
-    /// For its sets.
     pub elements: Vec<Element>,
 }
 
-/// What is asked for by `plan` and `config`, where `links` tells the host's link towards each
-/// of the container's addresses.
+/// Returns the claim for `plan` and `config`. `links` has the host's link towards each of the
+/// container's addresses.
 pub(crate) fn claim(
     plan: &Plan,
     config: &Config,
@@ -63,7 +64,7 @@ pub(crate) fn claim(
     }
 }
 
-/// The elements that a pod needs for those of its clients whom it could not answer.
+/// Returns the elements that masquerade the clients of a container that `source_nat` includes.
 fn masquerade(
     pod: IpAddr,
     source_nat: SourceNat,
@@ -90,7 +91,7 @@ fn masquerade(
     elements
 }
 
-/// The chain that packets of a port with `conditions` pass; `None` where there are none.
+/// Returns the chain for packets of ports with `conditions`; `None` without conditions.
 pub(crate) fn condition_chain(version: IpVersion, conditions: &Conditions) -> Option<Chain> {
     if conditions.is_empty() {
         return None;
@@ -103,7 +104,7 @@ pub(crate) fn condition_chain(version: IpVersion, conditions: &Conditions) -> Op
     ))
 }
 
-/// [`table`] with these chains, each once.
+/// Returns [`table`] with these chains, without duplicates.
 pub(crate) fn with_chains(chains: impl IntoIterator<Item = Chain>) -> Table {
     let mut table = table();
     for chain in chains {
@@ -114,7 +115,7 @@ pub(crate) fn with_chains(chains: impl IntoIterator<Item = Chain>) -> Table {
     table
 }
 
-/// Translation and masquerading, without any network's conditions.
+/// Returns the table that translates and masquerades, without conditions of networks.
 pub(crate) fn table() -> Table {
     Table {
         family: Family::Inet,
@@ -122,8 +123,8 @@ pub(crate) fn table() -> Table {
         sets: FAMILIES.into_iter().flat_map(Names::sets).collect(),
         chains: vec![
             martians(),
-            entry("prerouting", Hook::Prerouting),
-            entry("output", Hook::Output),
+            base_chain("prerouting", Hook::Prerouting),
+            base_chain("output", Hook::Output),
             regular(HOST_PORTS, lookups()),
             regular(
                 TRANSLATE,
@@ -131,7 +132,7 @@ pub(crate) fn table() -> Table {
             ),
             Chain {
                 name: "postrouting".to_owned(),
-                entry: Some(Entry {
+                base: Some(BaseChain {
                     kind: ChainKind::Nat,
                     hook: Hook::Postrouting,
                     priority: SOURCE_NAT,
@@ -142,7 +143,8 @@ pub(crate) fn table() -> Table {
     }
 }
 
-/// `route_localnet` would let neighbours reach what listens on 127.0.0.1 alone (CVE-2020-8558).
+/// Returns the chain that drops packets of neighbours to and from 127.0.0.0/8. With
+/// `route_localnet` they would reach services that listen only on 127.0.0.1 (CVE-2020-8558).
 fn martians() -> Chain {
     let rules = network(Ipv4Addr::new(127, 0, 0, 0), 8);
     let rules = rules.flat_map(|localnet| {
@@ -154,7 +156,7 @@ fn martians() -> Chain {
     });
     Chain {
         name: LOCALNET_CHAIN.to_owned(),
-        entry: Some(Entry {
+        base: Some(BaseChain {
             kind: ChainKind::Filter,
             hook: Hook::Prerouting,
             priority: BEFORE_TRACKING,
@@ -163,11 +165,11 @@ fn martians() -> Chain {
     }
 }
 
-fn entry(name: &str, hook: Hook) -> Chain {
+fn base_chain(name: &str, hook: Hook) -> Chain {
     let rule = Rule::new("what is for the host itself");
     Chain {
         name: name.to_owned(),
-        entry: Some(Entry {
+        base: Some(BaseChain {
             kind: ChainKind::Nat,
             hook,
             priority: AFTER_KUBE_PROXY,
@@ -179,7 +181,7 @@ fn entry(name: &str, hook: Hook) -> Chain {
 fn regular(name: &str, rules: Vec<Rule>) -> Chain {
     Chain {
         name: name.to_owned(),
-        entry: None,
+        base: None,
         rules,
     }
 }
@@ -191,11 +193,11 @@ fn lookups() -> Vec<Rule> {
     let link_local = v4.chain(network(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10));
     let link_local = link_local.map(|it| {
         let rule = Rule::new("link-local addresses are the host's own");
-        rule.when_to(it).leave()
+        rule.when_to(it).return_to_caller()
     });
     let conditions = FAMILIES.into_iter().flat_map(Names::conditions);
     let all = Rule::new("ports of networks without conditions").goto(TRANSLATE);
-    [localhost.leave()]
+    [localhost.return_to_caller()]
         .into_iter()
         .chain(link_local)
         .chain(conditions)
@@ -226,8 +228,8 @@ const LO: [u8; 16] = *b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 /// `NF_IP_PRI_RAW`
 const BEFORE_TRACKING: i32 = -300;
 
-/// `NF_IP_PRI_NAT_DST` + 10: at equal priorities the chain that was made last would come first
-/// (CVE-2019-9946).
+/// `NF_IP_PRI_NAT_DST` + 10. At equal priorities the kernel would run the chain that was created
+/// last first (CVE-2019-9946).
 const AFTER_KUBE_PROXY: i32 = -90;
 
 /// `NF_IP_PRI_NAT_SRC`

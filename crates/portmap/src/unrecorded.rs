@@ -1,7 +1,8 @@
-//! Whether an attachment of which there is no record may live.
+//! Finds out whether an attachment without a record may still exist.
 //!
-//! There is none after a boot, where a saved ruleset brings back elements of sandboxes that ended with the
-//! boot before; nor of a pod that was attached by a version that kept none.
+//! Records are missing after a boot, if a saved ruleset brings back elements of sandboxes that
+//! ended with the previous boot. They are also missing for containers that a version without
+//! records attached.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -13,11 +14,11 @@ use crate::firewall::coded;
 use crate::record::Records;
 use crate::table;
 
-/// A link of the host has its tag, or an address that its ports lead to may be that of a sandbox
-/// which no other attachment is known to have.
+/// Returns whether the attachment may exist. It may if a link of the host has its tag as alias. It
+/// also may if the route to one of its addresses leads to a link that may be its own.
 ///
 /// # Errors
-/// Whatever the kernel refuses.
+/// Refusals of the kernel.
 pub(crate) fn may_live(
     firewall: &nft::Connection,
     records: &Records,
@@ -46,7 +47,7 @@ pub(crate) fn may_live(
     Ok(candidates.any(may_lead_to_unknown))
 }
 
-/// The link is neither tagged by an attachment of ours nor known to lead to no sandbox.
+/// Returns whether the link may lead to a sandbox of an unknown attachment.
 fn may_lead_to_unknown(link: &Link) -> bool {
     let is_tagged = link
         .alias
@@ -55,13 +56,14 @@ fn may_lead_to_unknown(link: &Link) -> bool {
     match link.kind {
         LinkKind::Veth => !is_tagged && link.peer_namespace.is_some(),
         LinkKind::Loopback | LinkKind::Bridge | LinkKind::Ifb => false,
-        // The host's uplink as a port of a bridge leads to no sandbox; a route by it may.
+        // An uplink that is a port of a bridge leads to no sandbox; a route by an uplink itself
+        // may.
         LinkKind::Physical | LinkKind::Vlan(_) => link.master.is_none(),
         _ => true,
     }
 }
 
-/// The host's links of attachments that have a record.
+/// Returns the indices of the host's links of attachments with a record.
 fn recorded_links(records: &Records) -> anyhow::Result<HashSet<u32>> {
     let owners = records.owners()?.into_iter();
     let records = owners.filter_map(|owner| records.read(&owner));

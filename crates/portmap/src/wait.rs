@@ -1,22 +1,23 @@
-//! Waiting for a holder's DEL, by the kernel's notifications.
+//! Waits for a holder's DEL with the kernel's notifications.
 //!
-//! No lock is held meanwhile: the DEL that is waited for, a GC or a RELOAD would need it.
+//! The plugin holds no lock meanwhile, because the awaited DEL, a GC or a RELOAD would need it.
 
 use std::time::{Duration, Instant};
 
 use nft::{Connection, Element, Table, Watch};
 
-/// How long a kubelet takes to delete a pod whose successor it starts: 0.1 to 2.4 s were seen.
+/// How long ADD waits. A kubelet needs 0.1 to 2.4 s (measured) to delete a pod whose successor it
+/// starts.
 pub(crate) const FOR_DEL: Duration = Duration::from_secs(3);
 
-/// One deadline for all holders that are waited for.
+/// One deadline for all holders that an ADD waits for.
 pub(crate) struct Wait {
     watch: Option<Watch>,
     end: Instant,
 }
 
 impl Wait {
-    /// Waits so long at the most, from now on.
+    /// Starts the deadline.
     pub fn new(patience: Duration) -> Self {
         Self {
             watch: None,
@@ -24,11 +25,11 @@ impl Wait {
         }
     }
 
-    /// Waits until `held` is no longer its holder's; `false` if it still is in the end. What no plugin made is
-    /// not waited for.
+    /// Waits until the owner of `held` has released it; returns `false` if it still has it at the
+    /// deadline. Elements that no plugin added are not waited for.
     ///
     /// # Errors
-    /// Whatever the kernel refuses.
+    /// Refusals of the kernel.
     pub fn until_released(
         &mut self,
         connection: &Connection,
@@ -41,7 +42,7 @@ impl Wait {
         cni::step("wait for the holder's DEL");
         loop {
             let left = self.left();
-            // It hears before it looks, so that nothing happens in between.
+            // Subscribes before it reads, so it misses no deletion.
             let watch = match &mut self.watch {
                 Some(watch) => watch,
                 none => none.insert(Watch::open()?),
@@ -56,7 +57,7 @@ impl Wait {
         }
     }
 
-    /// Time has passed, in which a holder may have ended.
+    /// Returns whether it waited, so a holder may have ended meanwhile.
     pub fn was_needed(&self) -> bool {
         self.watch.is_some()
     }

@@ -1,7 +1,7 @@
-//! The results of ADD, kept on disk until DEL.
+//! Results of ADD, which the disk cache keeps until DEL.
 //!
-//! Files and their form are libcni's (`cachedInfo` in libcni/api.go), so that a runtime and
-//! this tool find each other's.
+//! The files have libcni's names and format (`cachedInfo` in libcni/api.go), so this tool and
+//! runtimes read each other's.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,13 +19,13 @@ use crate::conflist::Conflist;
 use crate::parts;
 use crate::sandbox::{Arguments, Sandbox};
 
-/// A directory of results.
+/// The directory in which libcni caches results.
 #[derive(Debug)]
 pub struct Cache {
     results: PathBuf,
 }
 
-/// What is remembered of one attachment.
+/// The cached data of one attachment.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
@@ -46,14 +46,14 @@ pub struct Entry {
 }
 
 impl Cache {
-    /// The results below `directory`, which need not exist.
+    /// Returns the cache below `directory`, which need not exist.
     pub fn new(directory: &Path) -> Self {
         Self {
             results: directory.join("results"),
         }
     }
 
-    /// What is remembered of `attachment`.
+    /// Returns the entry of `attachment`; `None` if there is none.
     ///
     /// # Errors
     /// The file exists and cannot be read, or is not an entry.
@@ -71,14 +71,15 @@ impl Cache {
         }
     }
 
-    /// `sandbox` as it is remembered, or else whoever has its interface of its network at its
-    /// namespace under another container ID: a runtime attached it.
+    /// Returns `sandbox` with its cached arguments. Without an entry, it returns the cached sandbox
+    /// with the same network, interface and namespace but another container ID, which a runtime
+    /// attached.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn find(&self, sandbox: &Sandbox) -> anyhow::Result<Option<Sandbox>> {
         let wanted = &sandbox.attachment;
-        // DEL goes on without an entry that cannot be read.
+        // DEL continues without an entry that cannot be read.
         if let Ok(Some(entry)) = self.read(wanted) {
             let remembered = entry.sandbox(wanted);
             let netns = sandbox.netns.clone();
@@ -94,7 +95,7 @@ impl Cache {
         }))
     }
 
-    /// Remembers what ADD came to.
+    /// Writes the result of an ADD.
     ///
     /// # Errors
     /// The directory or the file cannot be written.
@@ -123,13 +124,13 @@ impl Cache {
         write().with_context(|| format!("write {}", path.display()))
     }
 
-    /// When `attachment` was remembered.
+    /// Returns the time of the entry's last change.
     pub fn written(&self, attachment: &Attachment) -> Option<SystemTime> {
         let metadata = fs::metadata(self.path(attachment)).ok()?;
         metadata.modified().ok()
     }
 
-    /// Forgets `attachment`.
+    /// Removes the entry of `attachment`, if it exists.
     ///
     /// # Errors
     /// The file exists and cannot be removed.
@@ -143,20 +144,20 @@ impl Cache {
         }
     }
 
-    /// Every attachment of `network` that is remembered, with its entry.
+    /// Returns all cached attachments of `network` with their entries.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn of_network(&self, network: &NetworkName) -> anyhow::Result<Vec<(Attachment, Entry)>> {
-        // Files that are no entries are not ours to judge.
+        // Other programs may keep other files there.
         let entries = self.entries()?.into_iter().filter_map(Result::ok);
         Ok(entries
             .filter(|(attachment, _)| attachment.network == *network)
             .collect())
     }
 
-    /// Every attachment that is remembered, with its entry, and an error for each file that is
-    /// none, which names it.
+    /// Returns all cached attachments with their entries, and an error for each other file, which
+    /// names it.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -210,7 +211,7 @@ impl Entry {
         }
     }
 
-    /// Old versions of libcni stored nothing but the result.
+    /// Parses an entry. Old versions of libcni stored only the result.
     fn from_json(value: Value) -> serde_json::Result<Self> {
         if value.get("kind").is_some_and(|kind| kind == KIND) {
             return serde_json::from_value(value);
@@ -234,7 +235,7 @@ impl Entry {
         Ok(entry)
     }
 
-    /// Of which attachment it is.
+    /// Returns the attachment of the entry.
     ///
     /// # Errors
     /// A name is invalid, as in entries of old versions of libcni, which have none.
@@ -246,8 +247,8 @@ impl Entry {
         })
     }
 
-    /// The path of the sandbox's namespace, which versions of libcni before 1.2 leave to the
-    /// result; empty where neither tells.
+    /// Returns the path of the sandbox's namespace. Versions of libcni before 1.2 store it only in
+    /// the result. It is empty if neither has it.
     pub fn netns(&self) -> &Path {
         if !self.netns.is_empty() {
             return Path::new(&self.netns);
@@ -260,8 +261,8 @@ impl Entry {
         Path::new(sandboxes.find(|it| !it.is_empty()).unwrap_or_default())
     }
 
-    /// The list that ADD went by; `None` where it is not told. Runtimes cache a list without the plugins of its
-    /// directory, which are those below `directory` now.
+    /// Returns the network configuration that ADD used; `None` if the entry has none. Runtimes
+    /// cache a list without the plugins of its directory, so these are read from `directory` now.
     ///
     /// # Errors
     /// The cached list, or a file of its directory, is invalid.
@@ -275,7 +276,7 @@ impl Entry {
         network.transpose()
     }
 
-    /// For whom ADD was called, and with what.
+    /// Returns the sandbox and arguments of the ADD.
     pub fn sandbox(&self, attachment: &Attachment) -> Sandbox {
         Sandbox {
             attachment: attachment.clone(),
@@ -284,7 +285,7 @@ impl Entry {
         }
     }
 
-    /// What the runtime had to say to the plugins.
+    /// Returns the arguments that the runtime passed to the plugins.
     pub fn arguments(&self) -> Arguments {
         Arguments {
             cni: self.cni_args.clone().unwrap_or_default(),
@@ -292,7 +293,7 @@ impl Entry {
         }
     }
 
-    /// The result in `version`, in which it may not have been stored if the list has changed.
+    /// Returns the result in `version`, converted if the list had another version at the ADD.
     ///
     /// # Errors
     /// The cached result is invalid.
@@ -309,7 +310,7 @@ impl Entry {
     }
 }
 
-/// `/var/run` leads to `/run` where both are.
+/// Returns whether both paths name the same file, such as `/var/run/x` and `/run/x`.
 fn is_same_path(one: &Path, other: &Path) -> bool {
     let resolved = |path: &Path| fs::canonicalize(path).ok();
     one == other || resolved(one).is_some_and(|it| Some(it) == resolved(other))

@@ -1,4 +1,4 @@
-//! The verbs, each run through the plugins of a network as libcni runs it.
+//! Runs a verb through the plugins of a network as libcni does.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,21 +14,21 @@ use crate::cache::{Cache, Entry};
 use crate::conflist::{Conflist, PluginConfig};
 use crate::sandbox::Sandbox;
 
-/// A network whose plugins can be called.
+/// A network with everything that calls of its plugins need.
 #[derive(Debug)]
 pub struct Chain<'a> {
-    /// The network.
+    /// The network's configuration list.
     pub network: &'a Conflist,
-    /// Where networks are configured.
+    /// Directory of network configurations.
     pub directory: &'a Path,
-    /// Where its plugins are.
+    /// Directories of plugins.
     pub path: &'a SearchPath,
-    /// Where results are kept.
+    /// Cache of results.
     pub cache: &'a Cache,
 }
 
 impl Chain<'_> {
-    /// Attaches `sandbox` and remembers the result of the last plugin.
+    /// Attaches `sandbox` and caches the result of the last plugin.
     ///
     /// # Errors
     /// A plugin fails or prints no valid result; the result cannot be cached.
@@ -44,7 +44,7 @@ impl Chain<'_> {
         Ok(result)
     }
 
-    /// Compares `sandbox` with what ADD left.
+    /// Compares `sandbox` with the state that ADD left.
     ///
     /// # Errors
     /// The version of the list has no CHECK; no result is cached; a plugin fails.
@@ -57,7 +57,10 @@ impl Chain<'_> {
         let entry = self.cache.read(&sandbox.attachment)?;
         let attachment = &sandbox.attachment;
         let entry = entry.with_context(|| {
-            format!("nothing is remembered of {attachment}: see cnitool ps, and CNI_CACHE_DIR where a runtime has a cache of its own")
+            format!(
+                "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if \
+                     the runtime has a cache of its own"
+            )
         })?;
         let result = self.prev_result(Some(&entry))?;
         for plugin in &self.network.plugins {
@@ -67,10 +70,9 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Detaches `sandbox`, last plugin first, up to the first that fails.
+    /// Detaches `sandbox`. It calls the plugins in reverse order and stops at the first that fails.
     ///
-    /// Unlike libcni, which leaves cached results of versions before 0.4.0 behind, this
-    /// forgets the result in any case.
+    /// It always removes the cached result. libcni keeps it for versions before 0.4.0.
     ///
     /// # Errors
     /// A plugin fails; the cached result cannot be removed.
@@ -88,8 +90,8 @@ impl Chain<'_> {
         self.cache.remove(&sandbox.attachment)
     }
 
-    /// As [`Self::del`], by the list that ADD went by, if that is cached: another `dataDir` since then would leave
-    /// the lease behind.
+    /// Like [`Self::del`], but with the cached configuration of the ADD, if there is one. If
+    /// `dataDir` had changed since, the current one would leave the lease behind.
     ///
     /// # Errors
     /// As [`Self::del`].
@@ -97,7 +99,7 @@ impl Chain<'_> {
         let entry = self.cache.read(&sandbox.attachment).ok().flatten();
         let then = entry.map(|it| it.network(self.directory)).transpose();
         let then = then.unwrap_or_else(|error| {
-            note(format_args!("{error:#}; going by what is configured now"));
+            note(format_args!("{error:#}; using the current configuration"));
             None
         });
         let network = then.flatten();
@@ -108,7 +110,8 @@ impl Chain<'_> {
         chain.del(sandbox)
     }
 
-    /// Detaches every cached attachment, then has every plugin remove what belongs to any. Every step is tried.
+    /// Detaches every cached attachment, then calls GC of every plugin with an empty list of valid
+    /// attachments. It tries every step.
     ///
     /// # Errors
     /// The cache cannot be read; all that plugins report.
@@ -127,9 +130,9 @@ impl Chain<'_> {
         all(&errors)
     }
 
-    /// Nothing is valid.
+    /// Calls GC of every plugin with an empty list of valid attachments.
     fn gc_plugins(&self) -> Vec<anyhow::Error> {
-        // The second is the name that the key had before.
+        // The second key is the former name of the first.
         let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
         let keys = keys.map(|key| (key.to_owned(), json!([])));
         let keys: Map<_, _> = keys.into_iter().collect();
@@ -141,7 +144,7 @@ impl Chain<'_> {
         called.filter_map(Result::err).collect()
     }
 
-    /// Asks every plugin whether an ADD could succeed, up to the first that says no.
+    /// Calls STATUS of every plugin; stops at the first error.
     ///
     /// # Errors
     /// A plugin reports that no ADD can succeed, or cannot be run.
@@ -157,7 +160,7 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// What the first plugin says that says no; what they write to standard error is nobody's.
+    /// Returns the first error of STATUS. The plugins' standard error is discarded.
     pub fn refusal(&self) -> Option<anyhow::Error> {
         let plugins = self.network.plugins.iter();
         let mut asked = plugins.map(|plugin| {
@@ -168,8 +171,8 @@ impl Chain<'_> {
         asked.find_map(Result::err)
     }
 
-    /// Has the plugins among `reloading` put back what a reload of the host's firewall took away
-    /// from `sandbox`. Each of them is asked.
+    /// Calls RELOAD of the plugins in `reloading`, which restores rules that a reload of the host's
+    /// firewall removed. It calls each of them even after an error.
     ///
     /// # Errors
     /// The cached result is invalid; all that plugins report.
@@ -198,11 +201,11 @@ impl Chain<'_> {
     fn too_old(&self, verb: Verb) -> String {
         let (name, version, since) = (&self.network.name, self.network.version, verb.since());
         format!(
-            "no plugin was asked: {verb} needs cniVersion {since}, network {name} says {version}"
+            "no plugin was called: {verb} needs cniVersion {since}, network {name} says {version}"
         )
     }
 
-    /// CHECK and DEL are given the result since 0.4.0.
+    /// Returns the `prevResult` for CHECK and DEL, which they get since version 0.4.0.
     fn prev_result(&self, entry: Option<&Entry>) -> anyhow::Result<Option<Value>> {
         let entry = entry.filter(|_| self.network.version >= Verb::Check.since());
         let result = entry.map(|entry| entry.result(self.network.version));
@@ -221,7 +224,7 @@ impl Chain<'_> {
         plugin.request(self.network, keys)
     }
 
-    /// A result without version is in the version that was asked for.
+    /// Parses a plugin's result. A result without version has the version of the configuration.
     fn read_result(&self, plugin: &PluginConfig, printed: &[u8]) -> anyhow::Result<Value> {
         let what = || format!("plugin {}: decode its result", plugin.program);
         let mut result: Map<String, Value> = serde_json::from_slice(printed).with_context(what)?;
@@ -260,12 +263,12 @@ impl Chain<'_> {
     }
 }
 
-/// One verb for one plugin.
+/// One call of one plugin.
 #[derive(Debug)]
 struct Call<'a> {
     verb: Verb,
     sandbox: Option<&'a Sandbox>,
-    /// What the plugin gets on standard input.
+    /// The plugin's standard input.
     request: Vec<u8>,
 }
 
@@ -286,8 +289,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Every variable of the protocol is set, if to nothing, lest one that this tool was
-    /// started with goes through.
+    /// Returns all variables of the protocol. Unused ones are empty, so a plugin does not inherit
+    /// them from this tool's environment.
     fn environment(&self, path: &SearchPath) -> [(&'static str, OsString); 6] {
         let of = |text: fn(&Sandbox) -> OsString| self.sandbox.map(text).unwrap_or_default();
         [
@@ -307,32 +310,32 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a plugin says of itself when it is asked for VERSION.
+/// A plugin's answer to VERSION.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Abilities {
-    /// The verbs that it knows; `None` where it does not say.
+    /// Its verbs; `None` if the answer does not contain them.
     pub verbs: Option<Vec<String>>,
-    /// The versions of the specification that it knows; `None` where it does not say.
+    /// Its versions of the specification; `None` if the answer does not contain them.
     pub supported_versions: Option<Vec<String>>,
 }
 
-/// What the plugin called `name` says of itself; nothing where it does not know how to.
+/// Returns the answer of the plugin `name` to VERSION; the default if it does not support VERSION.
 ///
 /// # Errors
-/// It cannot be run.
+/// The plugin cannot be run.
 pub fn abilities(path: &SearchPath, name: &str) -> anyhow::Result<Abilities> {
     match ask_abilities(path, &find(path, name)?, name) {
-        // It does not even know VERSION.
+        // The plugin does not support VERSION.
         Err(cni::Error::Delegate { .. }) => Ok(Abilities::default()),
         answer => Ok(answer?),
     }
 }
 
-/// As [`abilities`], of the executable `program`.
+/// Like [`abilities`], for the executable `program`.
 ///
 /// # Errors
-/// It cannot be run, or does not succeed.
+/// It cannot be run, or fails.
 pub fn ask_abilities(
     path: &SearchPath,
     program: &Path,

@@ -1,18 +1,18 @@
-//! Network configuration lists: where they are found and what they mean.
+//! Finds and parses network configuration lists.
 //!
-//! Knows nothing of sandboxes: what is asked of a plugin is put in by the caller.
+//! This module does not know sandboxes: the caller adds the keys of a request.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use cni::{NetworkName, SpecVersion, json, note};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::parts;
+use crate::parts::{self, candidates, switch};
 
-/// A network: plugins that are called one after the other.
+/// A network configuration list.
 #[derive(Debug, Clone)]
 pub struct Conflist {
     /// `name`.
@@ -23,47 +23,47 @@ pub struct Conflist {
     pub disable_check: bool,
     /// `disableGC`: GC does nothing.
     pub disable_gc: bool,
-    /// In the order in which ADD calls them; never empty.
+    /// The plugins, in the order in which ADD calls them; never empty.
     pub plugins: Vec<PluginConfig>,
-    /// The document.
+    /// The JSON document.
     pub bytes: Vec<u8>,
 }
 
 /// One plugin of a list.
 #[derive(Debug, Clone)]
 pub struct PluginConfig {
-    /// `type`, a bare file name.
+    /// `type`, a file name without directory.
     pub program: String,
-    /// Capabilities that it declares and has not switched off.
+    /// Capabilities that it declares as true.
     pub capabilities: Vec<String>,
-    /// Its part of the document.
+    /// Its JSON object.
     pub config: Map<String, Value>,
 }
 
 impl PluginConfig {
-    /// The `ipam` section.
+    /// Returns the `ipam` section.
     pub fn ipam(&self) -> Option<&Map<String, Value>> {
         json::value(&self.config, "ipam")?.as_object()
     }
 
-    /// The plugin that leases addresses.
+    /// Returns the type of its IPAM plugin.
     pub fn ipam_type(&self) -> Option<&str> {
         json::value(self.ipam()?, "type")?
             .as_str()
             .filter(|it| !it.is_empty())
     }
 
-    /// It and the plugin that it runs.
+    /// Returns the types of the plugin and of its IPAM plugin.
     pub fn programs(&self) -> impl Iterator<Item = &str> {
         [self.program.as_str()].into_iter().chain(self.ipam_type())
     }
 }
 
 impl Conflist {
-    /// The network called `name` among the files of `directory`: first `*.conflist`, then
-    /// `*.conf` and `*.json`, each sorted by name.
+    /// Returns the network `name` from the files of `directory`: first `*.conflist`, then `*.conf`
+    /// and `*.json`, each sorted by name.
     ///
-    /// A file that makes no sense is told on standard error and passed over.
+    /// An invalid file is reported on standard error and skipped.
     ///
     /// # Errors
     /// The directory cannot be read, or no file in it has this network.
@@ -85,7 +85,7 @@ impl Conflist {
         bail!("no network {name:?} in {}: {others}", directory.display())
     }
 
-    /// Reads a list, or a single plugin's configuration as a list of one.
+    /// Parses a list, or a single plugin's configuration as a list of one.
     ///
     /// # Errors
     /// The document is not a valid list.
@@ -141,8 +141,8 @@ impl PluginConfig {
         })
     }
 
-    /// What the plugin gets on standard input: its own configuration with the network's
-    /// name and version, and with `keys`.
+    /// Returns the plugin's standard input: its own configuration with the network's name and
+    /// version, and with `keys`.
     pub fn request(&self, network: &Conflist, keys: Map<String, Value>) -> Vec<u8> {
         let mut request = self.config.clone();
         request.insert("name".into(), json!(network.name.as_str()));
@@ -182,30 +182,8 @@ struct RawPlugin {
     capabilities: BTreeMap<String, bool>,
 }
 
-/// The files of `directory` that may be configurations: lists first, each kind sorted by name.
-///
-/// # Errors
-/// The directory cannot be read.
-pub fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let reading = || format!("read {}", directory.display());
-    let entries = std::fs::read_dir(directory).with_context(reading)?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    let mut paths: Vec<_> = paths.collect::<Result<_, _>>().with_context(reading)?;
-    let rank = |path: &PathBuf| {
-        let known = path.extension().and_then(|extension| extension.to_str());
-        match known {
-            Some("conflist") => Some(0),
-            Some("conf" | "json") => Some(1),
-            _ => None,
-        }
-    };
-    paths.retain(|path| rank(path).is_some() && path.is_file());
-    paths.sort_by_key(|path| (rank(path), path.clone()));
-    Ok(paths)
-}
-
-/// The highest version that is understood. Among several, later ones than that are passed
-/// over: the list is written for newer runtimes, too.
+/// Returns the highest supported version. It ignores later ones in `cniVersions`, because the list
+/// is written for newer runtimes, too.
 fn newest(single: &str, several: &[String]) -> anyhow::Result<SpecVersion> {
     if several.is_empty() {
         return single.parse().context("cniVersion");
@@ -220,16 +198,6 @@ fn newest(single: &str, several: &[String]) -> anyhow::Result<SpecVersion> {
         }
     }
     newest.context("cniVersions: none of these versions is known")
-}
-
-/// A boolean, which may also be written as a text.
-pub fn switch(value: Option<&Value>) -> anyhow::Result<bool> {
-    match value {
-        None => Ok(false),
-        Some(Value::Bool(value)) => Ok(*value),
-        Some(Value::String(text)) => Ok(text.to_lowercase().parse()?),
-        Some(other) => bail!("expected true or false, found {other}"),
-    }
 }
 
 #[cfg(test)]

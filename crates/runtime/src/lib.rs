@@ -10,7 +10,8 @@ mod sandbox;
 
 pub use cache::{Cache, Entry};
 pub use chain::{Abilities, Chain, abilities, ask_abilities};
-pub use conflist::{Conflist, PluginConfig, candidates};
+pub use conflist::{Conflist, PluginConfig};
 pub use directories::Directories;
+pub use parts::candidates;
 pub use parts::with_parts;
 pub use sandbox::{Arguments, Sandbox, may_exist};

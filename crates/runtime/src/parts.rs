@@ -1,18 +1,17 @@
-//! Plugins of a list that stand in a directory of its name, as libcni 1.3 and later read them.
+//! Reads plugins of a list from a directory of its name, as libcni 1.3 and later do.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cni::{NetworkName, json};
 use serde_json::{Map, Value, json};
 
-use crate::conflist::{candidates, switch};
-
-/// The list in `bytes` with the plugins of `directory/NAME/*.conf` behind its own, as libcni 1.3 reads one that does not
-/// set `loadOnlyInlinedPlugins`, which the answer sets; anything else as it is.
+/// Returns the list in `bytes` with the plugins of `directory/NAME/*.conf` after its own, and with
+/// `loadOnlyInlinedPlugins` set. A list that already sets this key, and any other document, stays
+/// unchanged.
 ///
 /// # Errors
-/// A file in that directory cannot be read, or is no JSON.
+/// A file in that directory cannot be read, or is not JSON.
 pub fn with_parts(bytes: Vec<u8>, directory: &Path) -> anyhow::Result<Vec<u8>> {
     let document: Result<Map<String, Value>, _> = serde_json::from_slice(&bytes);
     let Some(mut list) = document.ok().filter(|it| json::value(it, "type").is_none()) else {
@@ -40,7 +39,7 @@ pub fn with_parts(bytes: Vec<u8>, directory: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&list)?)
 }
 
-/// What the files of `directory` hold, by name.
+/// Returns the contents of the files of `directory`, sorted by name.
 fn parts(directory: &Path) -> anyhow::Result<Vec<Value>> {
     if !directory.is_dir() {
         return Ok(Vec::new());
@@ -57,6 +56,39 @@ fn parts(directory: &Path) -> anyhow::Result<Vec<Value>> {
 }
 
 const INLINED: &str = "loadOnlyInlinedPlugins";
+
+/// Returns the files of `directory` that may be configurations: lists first, each kind sorted by
+/// name.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let reading = || format!("read {}", directory.display());
+    let entries = std::fs::read_dir(directory).with_context(reading)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths: Vec<_> = paths.collect::<Result<_, _>>().with_context(reading)?;
+    let rank = |path: &PathBuf| {
+        let known = path.extension().and_then(|extension| extension.to_str());
+        match known {
+            Some("conflist") => Some(0),
+            Some("conf" | "json") => Some(1),
+            _ => None,
+        }
+    };
+    paths.retain(|path| rank(path).is_some() && path.is_file());
+    paths.sort_by_key(|path| (rank(path), path.clone()));
+    Ok(paths)
+}
+
+/// Parses a boolean, which may be written as a string.
+pub fn switch(value: Option<&Value>) -> anyhow::Result<bool> {
+    match value {
+        None => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(Value::String(text)) => Ok(text.to_lowercase().parse()?),
+        Some(other) => bail!("expected true or false, found {other}"),
+    }
+}
 
 #[cfg(test)]
 mod tests {

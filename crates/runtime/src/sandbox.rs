@@ -1,4 +1,4 @@
-//! Whom a plugin is called for, and with which arguments.
+//! The sandbox and arguments that plugins are called with.
 
 use std::path::{Path, PathBuf};
 
@@ -12,23 +12,23 @@ use serde_json::{Map, Value};
 pub struct Sandbox {
     /// Network, container ID and interface.
     pub attachment: Attachment,
-    /// The namespace's path, as the plugins are given it.
+    /// The namespace's path, as passed to the plugins.
     pub netns: PathBuf,
-    /// What the runtime has to say to the plugins.
+    /// Arguments of the runtime for the plugins.
     pub arguments: Arguments,
 }
 
-/// What a runtime passes to the plugins beside their configuration.
+/// Arguments that a runtime passes to the plugins besides their configuration.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Arguments {
     /// `CNI_ARGS`.
     pub cni: Vec<[String; 2]>,
-    /// Values of capabilities, from which each plugin gets those that it declares.
+    /// Values of capabilities. Each plugin gets those that it declares.
     pub capabilities: Map<String, Value>,
 }
 
 impl Arguments {
-    /// Splits `KEY=value;KEY=value`.
+    /// Parses `KEY=value;KEY=value`.
     ///
     /// # Errors
     /// A part is not of this form.
@@ -44,13 +44,13 @@ impl Arguments {
         pairs.collect()
     }
 
-    /// `CNI_ARGS` as one text.
+    /// Returns `CNI_ARGS` as one string.
     pub fn cni_text(&self) -> String {
         let pairs: Vec<_> = self.cni.iter().map(|pair| pair.join("=")).collect();
         pairs.join(";")
     }
 
-    /// The values of the capabilities in `declared`.
+    /// Returns the values of the capabilities in `declared`.
     pub fn runtime_config(&self, declared: &[String]) -> Map<String, Value> {
         let known = self.capabilities.iter();
         let wanted = known.filter(|(name, _)| declared.contains(name));
@@ -60,7 +60,7 @@ impl Arguments {
     }
 }
 
-/// The sandbox at `netns` is there, or it cannot be told.
+/// Returns whether the sandbox at `netns` exists, or its absence cannot be proven.
 pub fn may_exist(netns: &Path) -> bool {
     if netns.as_os_str().is_empty() {
         return true;

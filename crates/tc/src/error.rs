@@ -13,7 +13,7 @@ pub enum Error {
     Netlink(#[from] netlink::Error),
     /// The kernel was built without a required module, or it is not installed.
     #[error(
-        "the kernel lacks {module}, without which no rate can be limited; mend it by: modprobe {module}"
+        "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe {module}"
     )]
     Lacks {
         /// The missing module.
@@ -24,13 +24,13 @@ pub enum Error {
     },
     /// Another program has set a qdisc on the link.
     #[error(
-        "{link} has a queueing discipline of somebody else's, {discipline} {handle}; remove it by: tc qdisc del dev {link} root"
+        "{link} has a qdisc of another program, {kind} {handle}; remove it with: tc qdisc del dev {link} root"
     )]
     Foreign {
         /// The link's name.
         link: String,
         /// The qdisc's name in `tc qdisc`.
-        discipline: String,
+        kind: String,
         /// The qdisc's number.
         handle: Handle,
     },

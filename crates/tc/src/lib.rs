@@ -1,7 +1,7 @@
 //! Sets rates and bursts as qdiscs.
 //!
-//! Packets that leave by a link queue in front of it ([`Leaving`]). Ingress packets cannot queue at
-//! a link, so they are redirected to an ifb device ([`Arriving`]). They queue at its egress and
+//! Packets that leave by a link queue in front of it ([`LinkEgress`]). Ingress packets cannot queue at
+//! a link, so they are redirected to an ifb device ([`LinkIngress`]). They queue at its egress and
 //! then continue as ingress packets.
 //!
 //! Every setting is compared with the existing one, and only differences are sent. Settings of
@@ -9,17 +9,17 @@
 //!
 //! This crate does not know the owner of a link or the source of a rate.
 
-mod arriving;
 mod error;
-mod leaving;
 mod limit;
+mod link_egress;
+mod link_ingress;
 mod probe;
 mod reference;
 mod traffic;
 
-pub use arriving::{Arriving, Hook};
 pub use error::{Error, Module};
-pub use leaving::Leaving;
 pub use limit::{BitsPerSecond, Burst, Limit, OutOfRange};
+pub use link_egress::LinkEgress;
+pub use link_ingress::{Hook, LinkIngress};
 pub use probe::missing;
 pub use traffic::{Case, Traffic};

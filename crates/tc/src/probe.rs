@@ -67,5 +67,5 @@ fn add_filter(link: u32, priority: u16, redirect: Option<u32>) -> Request {
         class: Handle::new(1, 1),
         redirect,
     };
-    Request::add_filter(link, Handle::ARRIVING, &filter)
+    Request::add_filter(link, Handle::INGRESS_FILTERS, &filter)
 }

@@ -4,13 +4,13 @@
 //! sums overflow for such a burst, so the burst is not compared. It sets a TBF; only 1.5.0 and
 //! 1.5.1 set an HTB with a limited and an unlimited class.
 
-use netlink::{Discipline, Handle, TokenBucket};
+use netlink::{Handle, QdiscKind, TokenBucket};
 
 use crate::error::Error;
-use crate::leaving::{Leaving, MAJOR_OF_REFERENCE};
 use crate::limit::BitsPerSecond;
+use crate::link_egress::{LinkEgress, MAJOR_OF_REFERENCE};
 
-impl Leaving<'_> {
+impl LinkEgress<'_> {
     /// Returns whether all traffic is limited as the reference does it for a burst of `bits`.
     ///
     /// # Errors
@@ -18,11 +18,11 @@ impl Leaving<'_> {
     pub fn is_of_reference(&self, rate: BitsPerSecond, bits: u64) -> Result<bool, Error> {
         let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
         let root = root.filter(|root| root.handle == Handle::new(MAJOR_OF_REFERENCE, 0));
-        match root.map(|root| root.discipline) {
-            Some(Discipline::Tbf(held)) => {
+        match root.map(|root| root.kind) {
+            Some(QdiscKind::Tbf(held)) => {
                 Ok(held.rate == rate.bytes() && held.limit == queue(rate, bits))
             }
-            Some(Discipline::Htb { default, .. }) if default == u32::from(LIMITED.minor) => {
+            Some(QdiscKind::Htb { default, .. }) if default == u32::from(LIMITED.minor) => {
                 self.has_class_of_reference(rate, bits)
             }
             _ => Ok(false),
@@ -31,9 +31,9 @@ impl Leaving<'_> {
 
     fn has_class_of_reference(&self, rate: BitsPerSecond, bits: u64) -> Result<bool, Error> {
         let class = self.connection.class(self.link.index, LIMITED)?;
-        let Some(Discipline::Htb {
+        let Some(QdiscKind::Htb {
             class: Some(held), ..
-        }) = class.map(|class| class.discipline)
+        }) = class.map(|class| class.kind)
         else {
             return Ok(false);
         };

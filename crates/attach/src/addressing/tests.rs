@@ -43,7 +43,7 @@ fn gateway_is_the_first_address_where_the_lease_names_none() {
 }
 
 #[test]
-fn bridge_without_gateway_bears_no_address() {
+fn bridge_without_gateway_has_no_address() {
     let plan = leased(
         Gateway::None,
         vec![ip("10.1.0.9/24", Some("10.1.0.1"))],

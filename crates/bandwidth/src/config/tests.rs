@@ -62,7 +62,7 @@ fn nothing_is_limited_by_zeros_and_bursts_alone() {
 }
 
 #[test]
-fn burst_is_chosen_by_whoever_writes_one_and_else_derived() {
+fn burst_is_configured_or_derived() {
     let asked = |bits: u64| json!({"bandwidth": {"ingressRate": 1000, "ingressBurst": bits}});
     let chosen = |bits, key: &str| AskedBurst::Chosen {
         bits,

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_told_where_both_its_names_are() {
+    fn a_pod_is_logged_if_both_its_names_exist() {
         let args = "K8S_POD_NAME=web-0;K8S_POD_NAMESPACE=shop";
         assert_eq!(pod(args).as_deref(), Some("shop/web-0"));
         assert_eq!(pod("K8S_POD_NAME=web-0"), None);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_tells_what_those_before_it_do() {
+    fn a_level_logs_what_earlier_levels_do() {
         let at = |level| to("/c", level);
         assert!(at(Level::Error).is_on_for(Level::Error));
         assert!(!at(Level::Error).is_on_for(Level::Info));

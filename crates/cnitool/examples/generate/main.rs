@@ -1,9 +1,9 @@
-//! Writes the man pages of cnitool and the completions of shells, as a release brings them along.
+//! Writes cnitool's man pages and shell completions for a release.
 //!
 //!     cargo run --package cnitool --example generate -- DIR
 //!
-//! DIR gets `man/*.8`, and `completions/` for bash, zsh and fish. It is no part of cnitool, which would be larger by
-//! what nobody calls on a node.
+//! It writes `man/*.8`, and `completions/` for bash, zsh and fish, into DIR. It is not part of
+//! cnitool, because nodes do not need it.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,14 +1,14 @@
-//! A page for cnitool and one for each of its commands, in section 8: what administrators use.
+//! Man pages of section 8 for cnitool and each of its commands.
 
 use std::io;
 
 use clap::Command;
 use clap_mangen::Man;
 
-/// Names of files and their contents.
+/// Returns the names of the files and their contents.
 pub fn pages(cnitool: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut whole = cnitool.clone();
-    // From here on each command knows its full name, as `man cnitool-add` has it.
+    // Sets the full name of each command, such as `cnitool-add`.
     whole.build();
     let commands = whole.get_subcommands().filter(|it| !it.is_hide_set());
     let of_commands = commands.map(|it| page(it, SEE_ALSO));
@@ -34,7 +34,8 @@ fn page(command: &Command, rest: &str) -> io::Result<(String, Vec<u8>)> {
     Ok((man.get_filename(), page))
 }
 
-/// What `--help` says of variables, as a section: a name, two spaces at the least, what it is for.
+/// Returns the section about environment variables of `--help`. Each line of it has a name, two or
+/// more spaces, and the description.
 fn environment(cnitool: &Command) -> String {
     let help = cnitool.get_after_help().map(ToString::to_string);
     let help = help.unwrap_or_default();

@@ -28,7 +28,7 @@ fn namespace_is_left_out_where_it_means_nothing() {
 }
 
 #[test]
-fn gc_goes_by_proof_unless_it_is_told_more() {
+fn gc_needs_proof_unless_attachments_are_listed() {
     let gone = |line: &str| match parse(line).unwrap().command {
         Command::OfNetwork(OfNetwork::Gc(collect)) => collect.gone(),
         other => panic!("{other:?}"),

@@ -1,4 +1,5 @@
-//! Bridges: there, up, with the gateway's address, not full, and of one MTU with ports and uplinks.
+//! Checks bridges: they exist, are up, have the gateway's address and free ports, and have the MTU
+//! of their ports and uplinks.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use node::{Attached, Node, Source, bridge_of};
 use super::finding::{Finding, quoted, some_of};
 use super::range::Range;
 
-/// Of each bridge that living attachments are on, or that a network attaches to and that is there.
+/// Checks each bridge with live attachments, and each existing bridge of a network.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let living = living(node);
     let mut findings = gone(node, &living);
@@ -34,7 +35,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Living attachments by the bridges that their ADDs attached them to.
+/// Live attachments by the bridge of their ADD.
 type Living<'a> = BTreeMap<String, Vec<&'a Attached>>;
 
 fn living(node: &Node) -> Living<'_> {
@@ -57,13 +58,12 @@ fn gone(node: &Node, living: &Living<'_>) -> Vec<Finding> {
         let owners = attached.iter().map(|it| it.attachment.owner());
         let owners: Vec<_> = owners.collect();
         let owners = some_of(&owners);
-        let found = format!("{name} is gone, and with it the network of {owners}");
-        Finding::problem(SUBJECT, found)
-            .means(
-                "Those pods reach nothing. The next ADD makes the bridge, and puts none of them on \
-                 it: they have to be made anew.",
+        let message = format!("{name} does not exist, so these pods have no network: {owners}");
+        Finding::problem(SUBJECT, message)
+            .impact(
+                "The next ADD creates the bridge, but does not add the ports of these pods: recreate the pods.",
             )
-            .mend("cnitool ps")
+            .fix("cnitool ps")
     };
     gone.map(finding).collect()
 }
@@ -71,35 +71,36 @@ fn gone(node: &Node, living: &Living<'_>) -> Vec<Finding> {
 fn kind(bridge: &Link) -> Option<Finding> {
     let name = &bridge.name;
     if bridge.kind != LinkKind::Bridge {
-        let found = format!("{name} is no bridge");
-        let means = "A network wants to attach pods to it: every ADD fails.";
+        let message = format!("{name} is no bridge");
+        let impact = "A network is configured to attach pods to it, so every ADD fails.";
         let other = quoted(&format!("{name}-old"));
-        let mend = format!("ip link set {} name {other}", quoted(name));
-        return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
+        let fix = format!("ip link set {} name {other}", quoted(name));
+        return Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix));
     }
     (!bridge.is_up).then(|| {
         Finding::problem(SUBJECT, format!("{name} is down"))
-            .means("Its pods reach nothing.")
-            .mend(format!("ip link set {} up", quoted(name)))
+            .impact("Its pods reach nothing.")
+            .fix(format!("ip link set {} up", quoted(name)))
     })
 }
 
 fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     let ports = node.ports(bridge.index).count();
-    let found = format!("{} has {ports} of {MAX_PORTS} ports", bridge.name);
-    let mend = format!("ip link show master {}", quoted(&bridge.name));
+    let message = format!("{} has {ports} of {MAX_PORTS} ports", bridge.name);
+    let fix = format!("ip link show master {}", quoted(&bridge.name));
     if ports >= MAX_PORTS {
-        let means = "A Linux bridge holds no more: every ADD fails. Run fewer pods here.";
-        return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
+        let impact = "A Linux bridge cannot have more, so every ADD fails. Run fewer pods here.";
+        return Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix));
     }
     let is_nearly_full = ports * 10 >= MAX_PORTS * 9;
     is_nearly_full.then(|| {
-        let means = "It is nearly full; then every ADD fails.";
-        Finding::warning(SUBJECT, found).means(means).mend(mend)
+        let impact = "It is nearly full. When it is full, every ADD fails.";
+        Finding::warning(SUBJECT, message).impact(impact).fix(fix)
     })
 }
 
-/// An address of another network on the bridge, for which ADD refuses to add the gateway's.
+/// Finds an address of another network on the bridge, because of which ADD refuses to add the
+/// gateway's.
 fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
     let sources = node.configuration.sources();
     let refusing = sources.filter(|it| {
@@ -118,30 +119,31 @@ fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
             Some((gateway, other))
         })?;
         let (name, network) = (&bridge.name, source.name());
-        let found = format!("{name} has {other}, and network {network} wants {gateway} there");
+        let message = format!("{name} has {other}, but network {network} needs {gateway} there");
         Some(
-            Finding::problem(SUBJECT, found)
-                .means(
-                    "Every ADD of the network fails, and STATUS does not see it. Pods that use the \
-                     other address lose their gateway with it.",
+            Finding::problem(SUBJECT, message)
+                .impact(
+                    "Every ADD of the network fails, which STATUS does not detect. Pods that use \
+                     the other address lose their gateway when it is deleted.",
                 )
-                .mend(format!("ip address delete {other} dev {}", quoted(name))),
+                .fix(format!("ip address delete {other} dev {}", quoted(name))),
         )
     })
 }
 
-/// As `bridge` has it: one network of IPv4, and as many of IPv6 as do not overlap.
+/// Returns whether the plugin `bridge` refuses both addresses on one bridge. It accepts one IPv4
+/// network, and IPv6 networks that do not overlap.
 fn is_in_the_way(other: IpNetwork, gateway: IpNetwork) -> bool {
     let overlap = other.contains(gateway.ip()) || gateway.contains(other.ip());
     other.is_ipv4() == gateway.is_ipv4() && (gateway.is_ipv4() || overlap)
 }
 
-/// Its gateway is on another link.
+/// Returns whether the network's gateway is on a VLAN link.
 fn has_vlan(source: Source<'_>) -> bool {
     source.key("vlan").and_then(serde_json::Value::as_u64) > Some(0)
 }
 
-/// Addresses that pods send to and that somebody took from the bridge.
+/// Finds gateway addresses of pods that the bridge no longer has.
 fn gateways(node: &Node, bridge: &Link, living: &Living<'_>) -> Vec<Finding> {
     let is_of = |it: &Source<'_>| {
         it.bridge() == Some(bridge.name.as_str()) && it.is_gateway() && !has_vlan(*it)
@@ -166,8 +168,8 @@ fn gateways(node: &Node, bridge: &Link, living: &Living<'_>) -> Vec<Finding> {
             SUBJECT,
             format!("{name} lacks the gateway's address {gateway}"),
         )
-        .means("Pods reach nothing beyond their bridge. A link manager may have taken it.")
-        .mend(format!("ip address add {gateway} dev {}", quoted(name)))
+        .impact("Pods reach nothing beyond their bridge. A network manager may have deleted it.")
+        .fix(format!("ip address add {gateway} dev {}", quoted(name)))
     };
     missing.map(finding).collect()
 }
@@ -176,18 +178,21 @@ fn port_mtus(node: &Node, bridge: &Link) -> Option<Finding> {
     let other = node.ports(bridge.index).filter(|it| it.mtu != bridge.mtu);
     let other: Vec<_> = other.map(|it| format!("{} {}", it.name, it.mtu)).collect();
     let (name, mtu) = (&bridge.name, bridge.mtu);
-    let found = format!("{name} has MTU {mtu}, and of its ports {}", some_of(&other));
+    let message = format!(
+        "{name} has MTU {mtu}, but its ports have {}",
+        some_of(&other)
+    );
     (!other.is_empty()).then(|| {
-        Finding::warning("mtu", found)
-            .means(
-                "What is longer than the way takes is dropped without a word: connections begin \
-                 and then hang. Pods keep the MTU that they were made with.",
+        Finding::warning("mtu", message)
+            .impact(
+                "Packets above the smallest MTU of the path are dropped silently: connections open \
+                 and then hang. Pods keep their MTU until they are recreated.",
             )
-            .mend(format!("ip -details link show master {}", quoted(name)))
+            .fix(format!("ip -details link show master {}", quoted(name)))
     })
 }
 
-/// Links that the default routes go by and that take less than pods send.
+/// Finds links of default routes with an MTU below the pods'.
 fn uplink_mtus(node: &Node, bridge: &Link) -> Vec<Finding> {
     let default = node.routes.iter().filter(|it| it.is_default());
     let mut uplinks: Vec<_> = default.flat_map(Route::links).collect();
@@ -197,13 +202,16 @@ fn uplink_mtus(node: &Node, bridge: &Link) -> Vec<Finding> {
     let narrow = uplinks.filter(|it| it.index != bridge.index && it.mtu < bridge.mtu);
     let finding = |uplink: &Link| {
         let (name, mtu) = (&bridge.name, bridge.mtu);
-        let found = format!("{name} has MTU {mtu}, and {} {}", uplink.name, uplink.mtu);
-        Finding::warning("mtu", found)
-            .means(
-                "Long packets to elsewhere depend on ICMP, which many firewalls drop. Pods that \
-                 are there keep their MTU until they are made anew.",
+        let message = format!(
+            "{name} has MTU {mtu}, but {} has {}",
+            uplink.name, uplink.mtu
+        );
+        Finding::warning("mtu", message)
+            .impact(
+                "Large packets to other hosts depend on ICMP, which many firewalls drop. Pods keep \
+                 their MTU until they are recreated.",
             )
-            .mend(format!("ip link set {} mtu {}", quoted(name), uplink.mtu))
+            .fix(format!("ip link set {} mtu {}", quoted(name), uplink.mtu))
     };
     narrow.map(finding).collect()
 }
@@ -249,9 +257,9 @@ mod tests {
     fn bridge_that_is_down_or_none_is_a_problem() {
         let mut node = with_ports(0);
         node.links[0].is_up = false;
-        assert_eq!(judge(&node)[0].found, "cni0 is down");
+        assert_eq!(judge(&node)[0].message, "cni0 is down");
         node.links[0].kind = LinkKind::Veth;
-        assert_eq!(judge(&node)[0].found, "cni0 is no bridge");
+        assert_eq!(judge(&node)[0].message, "cni0 is no bridge");
         node.links.clear();
         assert_eq!(judge(&node), []);
     }
@@ -263,7 +271,7 @@ mod tests {
         node.links = vec![link(1, "br;x")];
         node.links[0].kind = LinkKind::Bridge;
         node.links[0].is_up = false;
-        assert_eq!(judge(&node)[0].mend, "ip link set 'br;x' up");
+        assert_eq!(judge(&node)[0].fix, "ip link set 'br;x' up");
     }
 
     #[test]
@@ -273,7 +281,7 @@ mod tests {
         node.attached = vec![attached_at("10.1.0.2/16", LIST, ["pods", "a"])];
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Problem]);
-        assert_eq!(findings[0].mend, "ip address add 10.1.0.1/16 dev cni0");
+        assert_eq!(findings[0].fix, "ip address add 10.1.0.1/16 dev cni0");
         node.addresses = vec![netlink::Address {
             link: 1,
             address: "10.1.0.1/16".parse().unwrap(),
@@ -293,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn bridge_that_is_gone_is_a_problem_where_pods_were_on_it() {
+    fn missing_bridge_of_live_pods_is_a_problem() {
         let mut node = with_ports(1);
         node.links.clear();
         let podman = r#"{"name": "podman", "plugins": [{"type": "bridge", "bridge": "cni9"}]}"#;
@@ -305,25 +313,25 @@ mod tests {
         node.attached.push(attached_by(podman, "podman", "b"));
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Problem, Level::Problem]);
-        let found: Vec<_> = findings.iter().map(|it| it.found.as_str()).collect();
+        let message: Vec<_> = findings.iter().map(|it| it.message.as_str()).collect();
         assert_eq!(
-            found,
+            message,
             [
-                "cni0 is gone, and with it the network of cni:pods/a/eth0",
-                "cni9 is gone, and with it the network of cni:podman/b/eth0"
+                "cni0 does not exist, so these pods have no network: cni:pods/a/eth0",
+                "cni9 does not exist, so these pods have no network: cni:podman/b/eth0"
             ]
         );
     }
 
     #[test]
-    fn ports_of_another_mtu_are_told() {
+    fn ports_of_another_mtu_are_reported() {
         let mut node = with_ports(2);
         node.links[2].mtu = 1400;
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Warning]);
         assert_eq!(
-            findings[0].found,
-            "cni0 has MTU 1500, and of its ports veth 1400"
+            findings[0].message,
+            "cni0 has MTU 1500, but its ports have veth 1400"
         );
     }
 }

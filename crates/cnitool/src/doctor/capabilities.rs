@@ -1,4 +1,4 @@
-//! Capabilities that a plugin needs to be told anything, and does not declare.
+//! Checks that plugins declare the capabilities without which the runtime passes them nothing.
 
 use bandwidth::POD_ANNOTATIONS;
 use cni::json;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::edit;
 use super::finding::{Finding, Level};
 
-/// Of each plugin that needs one.
+/// Checks each plugin that needs a capability.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let sources = node.configuration.sources();
     sources.filter_map(|source| finding(node, source)).collect()
@@ -16,29 +16,30 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 fn finding(node: &Node, source: Source<'_>) -> Option<Finding> {
     let declares = |name: &str| source.plugin.capabilities.iter().any(|it| it == name);
-    let (capability, level, means) = match source.plugin.program.as_str() {
+    let (capability, level, impact) = match source.plugin.program.as_str() {
         "portmap" if !declares("portMappings") => {
-            let means = "The runtime tells it no ports, and hostPorts lead nowhere, silently.";
-            ("portMappings", Level::Problem, means)
+            let impact = "The runtime passes it no ports, so hostPorts silently do not work.";
+            ("portMappings", Level::Problem, impact)
         }
         "bandwidth"
             if !has_rates(source) && !declares("bandwidth") && !declares(POD_ANNOTATIONS) =>
         {
-            let means = "The runtime tells it no rates, and no pod is limited, silently.";
-            ("bandwidth", Level::Warning, means)
+            let impact = "The runtime passes it no rates, so pods silently have no limits.";
+            ("bandwidth", Level::Warning, impact)
         }
         "bridge" if has_no_ranges(source) && !declares("ipRanges") => {
-            let means = "host-local has no range, and the runtime tells it none: every ADD fails.";
-            ("ipRanges", Level::Problem, means)
+            let impact =
+                "host-local has no range, and the runtime passes it none: every ADD fails.";
+            ("ipRanges", Level::Problem, impact)
         }
         _ => return None,
     };
     let (file, plugin) = (&source.file.name, &source.plugin.program);
-    let found = format!("{file}: {plugin} does not declare the capability {capability}");
+    let message = format!("{file}: {plugin} does not declare the capability {capability}");
     let others = source.key("capabilities").and_then(Value::as_object);
     let mut all = others.cloned().unwrap_or_default();
     all.insert(capability.to_owned(), Value::Bool(true));
-    let finding = Finding::new(level, "capability", found).means(means);
+    let finding = Finding::new(level, "capability", message).impact(impact);
     let all = Value::Object(all);
     Some(edit::give(finding, (node, source), ("capabilities", &all)))
 }
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn plugin_that_is_told_nothing_is_found() {
+    fn plugin_without_its_capability_is_reported() {
         for (plugin, level, name) in [
             (r#"{"type": "portmap"}"#, Level::Problem, "portMappings"),
             (
@@ -85,7 +86,7 @@ mod tests {
         ] {
             let findings = judged(plugin);
             assert_eq!(levels(&findings), [level], "{plugin}");
-            assert!(findings[0].found.ends_with(name), "{findings:?}");
+            assert!(findings[0].message.ends_with(name), "{findings:?}");
         }
     }
 
@@ -93,17 +94,17 @@ mod tests {
     fn declarations_that_are_there_stay() {
         let finding = &judged(r#"{"type": "portmap", "capabilities": {"dns": true}}"#)[0];
         let written = r#"Write "capabilities": {"dns":true,"portMappings":true} for portmap."#;
-        assert!(finding.means.ends_with(written), "{finding:?}");
-        assert_eq!(finding.mend, "vi /etc/cni/net.d/10-pods.conflist");
+        assert!(finding.impact.ends_with(written), "{finding:?}");
+        assert_eq!(finding.fix, "vi /etc/cni/net.d/10-pods.conflist");
         let finding = &judged(r#"{"type": "portmap"}"#)[0];
         assert!(
-            finding.mend.contains(r#"{"portMappings":true}"#),
+            finding.fix.contains(r#"{"portMappings":true}"#),
             "{finding:?}"
         );
     }
 
     #[test]
-    fn plugin_that_is_told_or_needs_nothing_is_well() {
+    fn plugin_with_its_capability_or_without_need_is_ok() {
         for plugin in [
             r#"{"type": "portmap", "capabilities": {"portMappings": true}}"#,
             r#"{"type": "bandwidth", "IngressRate": 1000000}"#,

@@ -1,10 +1,10 @@
-//! Room for leases.
+//! Checks the free space for leases.
 
 use node::{Disk, Node};
 
 use super::finding::{Finding, quoted};
 
-/// Of each file system on which leases lie.
+/// Checks each file system with leases.
 pub fn judge(node: &Node) -> Vec<Finding> {
     node.disks.iter().map(finding).collect()
 }
@@ -14,25 +14,25 @@ fn finding(disk: &Disk) -> Finding {
     let (bytes, files) = (disk.bytes.0, disk.files.0);
     let is_limited = disk.files.1 > 0;
     let place = quoted(&directory);
-    let mend = format!("df -h {place}; df -i {place}");
-    let means = "No lease can be written: every ADD fails.";
+    let fix = format!("df -h {place}; df -i {place}");
+    let impact = "No lease can be written: every ADD fails.";
     if disk.is_read_only {
-        let found = format!("{directory} is read-only");
-        let mend = format!("mount -o remount,rw \"$(findmnt -no TARGET -T {place})\"");
-        return Finding::problem(SUBJECT, found).means(means).mend(mend);
+        let message = format!("{directory} is read-only");
+        let fix = format!("mount -o remount,rw \"$(findmnt -no TARGET -T {place})\"");
+        return Finding::problem(SUBJECT, message).impact(impact).fix(fix);
     }
     let left = format!("{directory} has {} and {files} files left", size(bytes));
     if bytes < LEASE || (is_limited && files == 0) {
-        return Finding::problem(SUBJECT, left).means(means).mend(mend);
+        return Finding::problem(SUBJECT, left).impact(impact).fix(fix);
     }
     if is_nearly_full(disk.bytes) || (is_limited && is_nearly_full(disk.files)) {
-        let means = "When nothing is left no lease can be written, and every ADD fails.";
-        return Finding::warning(SUBJECT, left).means(means).mend(mend);
+        let impact = "When it is full, no lease can be written and every ADD fails.";
+        return Finding::warning(SUBJECT, left).impact(impact).fix(fix);
     }
     Finding::ok(SUBJECT, left)
 }
 
-/// Less than a fiftieth is left.
+/// Returns whether less than 2 % is free.
 fn is_nearly_full((left, all): (u64, u64)) -> bool {
     left < all / 50
 }
@@ -45,7 +45,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// What a lease and its record in the index take, in bytes, as file systems count.
+/// Space of a lease and its record in the index, in bytes of file system blocks.
 const LEASE: u64 = 8 << 10;
 
 const SUBJECT: &str = "disk";

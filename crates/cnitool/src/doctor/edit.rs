@@ -1,23 +1,25 @@
-//! Commands that change a file of a network: by sed where it meets nothing else, by hand where it would.
+//! Commands that change a network's file: by sed if its pattern matches only the intended text,
+//! otherwise by hand.
 
 use node::{Node, Source};
 use serde_json::Value;
 
 use super::finding::{Finding, quoted};
 
-/// Calls a key otherwise, wherever it stands.
+/// Returns a command that renames a key everywhere in the file.
 pub fn rename(place: &str, key: &str, name: &str) -> String {
     sed(&pattern(&json(key)), &replacement(&json(name)), place)
 }
 
-/// Gives a key whose value is `from` another one.
+/// Returns a command that changes a key's value from `from` to `to`.
 pub fn set(place: &str, key: &str, [from, to]: [&str; 2]) -> String {
     let member = format!("{}: {}", json(key), json(to));
     sed(&met_by(key, from), &replacement(&member), place)
 }
 
-/// `finding`, mended by a key with this value in the plugin's part: if it has the key already, or sed would meet
-/// more than this plugin, people have to write it.
+/// Returns `finding` with a fix that adds a key with this value to the plugin's object. If the
+/// object already has the key, or sed would match more than this plugin, the fix is for the
+/// operator to write.
 pub fn give(
     finding: Finding,
     (node, source): (&Node, Source<'_>),
@@ -29,13 +31,13 @@ pub fn give(
     let mut keys = source.plugin.config.keys();
     if !keys.any(|it| it.eq_ignore_ascii_case(key)) && met(source, program) == 1 {
         let by = format!("&, {}", replacement(&added));
-        return finding.mend(sed(&met_by("type", program), &by, &place));
+        return finding.fix(sed(&met_by("type", program), &by, &place));
     }
-    let means = format!("{} Write {added} for {program}.", finding.means);
-    finding.means(means).mend(format!("vi {}", quoted(&place)))
+    let impact = format!("{} Write {added} for {program}.", finding.impact);
+    finding.impact(impact).fix(format!("vi {}", quoted(&place)))
 }
 
-/// How often the type of `program` is met in the file by [`met_by`].
+/// Returns how often the type of `program` in the file matches the pattern of [`met_by`].
 fn met(source: Source<'_>, program: &str) -> usize {
     let types = source.network.text.split("\"type\":").skip(1);
     let program = json(program);
@@ -43,23 +45,23 @@ fn met(source: Source<'_>, program: &str) -> usize {
     of_program.count()
 }
 
-/// The first of each line that `pattern` meets is replaced.
+/// Returns a sed command that replaces the first match of each line.
 fn sed(pattern: &str, replacement: &str, place: &str) -> String {
     let script = format!("s|{pattern}|{replacement}|");
     format!("sed -i {} {}", quoted(&script), quoted(place))
 }
 
-/// The pattern of a key with this text for its value.
+/// Returns the pattern of a key with this string value.
 fn met_by(key: &str, value: &str) -> String {
     format!("{}: *{}", pattern(&json(key)), pattern(&json(value)))
 }
 
-/// By which sed meets `text` and nothing else.
+/// Returns a sed pattern that matches exactly `text`.
 fn pattern(text: &str) -> String {
     escaped(text, r"\|.*[]^$")
 }
 
-/// By which sed writes `text` and nothing else.
+/// Returns a sed replacement that inserts exactly `text`.
 fn replacement(text: &str) -> String {
     escaped(text, r"\|&")
 }
@@ -71,7 +73,7 @@ fn escaped(text: &str, special: &str) -> String {
         .collect()
 }
 
-/// As a file has it.
+/// Returns `text` as a JSON string.
 fn json(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -87,7 +89,7 @@ mod tests {
         let list = format!(r#"{{"name": "pods", "plugins": [{plugins}]}}"#);
         let node = node(&[("pods.conflist", &list)]);
         let source = node.configuration.sources().next().unwrap();
-        let finding = Finding::problem("capability", "").means("It is told nothing.");
+        let finding = Finding::problem("capability", "").impact("It gets nothing.");
         give(finding, (&node, source), ("a", &json!("x|y & z")))
     }
 
@@ -95,10 +97,10 @@ mod tests {
     fn key_is_written_by_sed_where_it_meets_one_plugin() {
         let finding = given(r#"{"type": "portmap"}, {"type": "bandwidth"}"#);
         assert_eq!(
-            finding.mend,
+            finding.fix,
             r#"sed -i 's|"type": *"portmap"|&, "a": "x\|y \& z"|' /etc/cni/net.d/pods.conflist"#
         );
-        assert_eq!(finding.means, "It is told nothing.");
+        assert_eq!(finding.impact, "It gets nothing.");
     }
 
     #[test]
@@ -109,9 +111,9 @@ mod tests {
             r#"{"type" : "portmap"}"#,
         ] {
             let finding = given(plugins);
-            assert_eq!(finding.mend, "vi /etc/cni/net.d/pods.conflist", "{plugins}");
-            let means = r#"It is told nothing. Write "a": "x|y & z" for portmap."#;
-            assert_eq!(finding.means, means);
+            assert_eq!(finding.fix, "vi /etc/cni/net.d/pods.conflist", "{plugins}");
+            let impact = r#"It gets nothing. Write "a": "x|y & z" for portmap."#;
+            assert_eq!(finding.impact, impact);
         }
     }
 

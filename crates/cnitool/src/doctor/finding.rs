@@ -1,75 +1,73 @@
-//! What was found, how bad it is, and what to do about it.
+//! Findings: what doctor found, how severe it is, and how to fix it.
 
 use serde::Serialize;
 
-/// How bad it is; the worst is the greatest.
+/// Severity; a worse one is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// No fault.
     Ok,
-    /// Pods may have a network, but not the one that somebody expects.
+    /// Pods may have a network, but perhaps not as configured.
     Warning,
-    /// Pods have no network, or lose it.
+    /// Pods have no network, or will lose it.
     Problem,
 }
 
-/// One line of the page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
     pub level: Level,
-    /// What was looked at, in a word.
+    /// The object that was checked, in one word.
     pub subject: &'static str,
-    /// What is there.
-    pub found: String,
-    /// What follows from it; nothing where that is plain.
-    pub means: String,
-    /// The command that mends it; nothing where nothing is to be mended, or only people can.
-    pub mend: String,
+    /// What doctor found.
+    pub message: String,
+    /// What follows from it; empty if that is obvious.
+    pub impact: String,
+    /// The command that fixes it; empty if nothing needs a fix, or no command can do it.
+    pub fix: String,
 }
 
 impl Finding {
-    /// All is well.
-    pub fn ok(subject: &'static str, found: impl Into<String>) -> Self {
-        Self::new(Level::Ok, subject, found)
+    /// Returns a finding without fault.
+    pub fn ok(subject: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Level::Ok, subject, message)
     }
 
-    /// Somebody should look at it.
-    pub fn warning(subject: &'static str, found: impl Into<String>) -> Self {
-        Self::new(Level::Warning, subject, found)
+    /// Returns a warning.
+    pub fn warning(subject: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Level::Warning, subject, message)
     }
 
-    /// Somebody has to mend it.
-    pub fn problem(subject: &'static str, found: impl Into<String>) -> Self {
-        Self::new(Level::Problem, subject, found)
+    /// Returns a problem.
+    pub fn problem(subject: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Level::Problem, subject, message)
     }
 
-    /// As bad as `level` says.
-    pub fn new(level: Level, subject: &'static str, found: impl Into<String>) -> Self {
+    /// Returns a finding of this level.
+    pub fn new(level: Level, subject: &'static str, message: impl Into<String>) -> Self {
         Self {
             level,
             subject,
-            found: found.into(),
-            means: String::new(),
-            mend: String::new(),
+            message: message.into(),
+            impact: String::new(),
+            fix: String::new(),
         }
     }
 
-    /// The same, with what follows from it.
-    pub fn means(self, means: impl Into<String>) -> Self {
-        let means = means.into();
-        Self { means, ..self }
+    /// Returns the finding with its impact.
+    pub fn impact(self, impact: impl Into<String>) -> Self {
+        let impact = impact.into();
+        Self { impact, ..self }
     }
 
-    /// The same, with the command that mends it.
-    pub fn mend(self, mend: impl Into<String>) -> Self {
-        let mend = mend.into();
-        Self { mend, ..self }
+    /// Returns the finding with the command that fixes it.
+    pub fn fix(self, fix: impl Into<String>) -> Self {
+        let fix = fix.into();
+        Self { fix, ..self }
     }
 }
 
-/// The first of `all` in words, and how many more there are.
+/// Returns the first items of `all` as text, and the number of the others.
 pub fn some_of<T: ToString>(all: &[T]) -> String {
     let named: Vec<_> = all.iter().take(NAMED).map(ToString::to_string).collect();
     let named = named.join(", ");
@@ -79,7 +77,7 @@ pub fn some_of<T: ToString>(all: &[T]) -> String {
     }
 }
 
-/// `word` as a shell takes it, whatever is in it.
+/// Returns `word` quoted for a shell.
 pub fn quoted(word: &(impl ToString + ?Sized)) -> String {
     let word = word.to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-/:=,+@%".contains(c);

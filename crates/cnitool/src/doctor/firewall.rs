@@ -1,4 +1,5 @@
-//! What the rules of all do to packets of pods, and what of ours a reload took away.
+//! Checks what all rules of the node do to packets of pods, and which elements of this suite a
+//! reload removed.
 
 use cni::json;
 use netlink::LinkKind;
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use super::finding::{Finding, quoted, some_of};
 
-/// Of each bridge whose packets were tried, and of each attachment that has elements.
+/// Checks each bridge with tried packets, and each attachment with elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
@@ -20,23 +21,23 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         findings.push(match bridges.as_slice() {
             [] => Finding::ok(SUBJECT, "no network has the node as its gateway"),
             bridges => {
-                let found = format!("new packets of pods on {} pass", some_of(bridges));
-                Finding::ok(SUBJECT, found).means("They were sent through a copy of all rules.")
+                let message = format!("new packets of pods on {} pass", some_of(bridges));
+                Finding::ok(SUBJECT, message).impact("They were sent through a copy of all rules.")
             }
         });
     }
     findings
 }
 
-/// The paths on which packets do not pass, those that end at one place together.
+/// Finds paths on which packets are dropped; those that end at one place are one finding.
 fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
     let bridge = &probe.bridge;
     let fates = match &probe.fates {
         Ok(fates) => fates,
         Err(reason) => {
-            let found = format!("packets of pods on {bridge} could not be tried: {reason}");
-            let means = "Whether the rules of the node let them pass is not known.";
-            return vec![Finding::warning(SUBJECT, found).means(means)];
+            let message = format!("packets of pods on {bridge} could not be tried: {reason}");
+            let impact = "It is unknown whether the node's rules accept them.";
+            return vec![Finding::warning(SUBJECT, message).impact(impact)];
         }
     };
     let mut ends: Vec<(&Fate, Vec<PacketPath>)> = Vec::new();
@@ -68,7 +69,7 @@ fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
     findings.collect()
 }
 
-/// A program decides, or no rule was seen.
+/// Returns whether a program in user space decides, or no rule was seen.
 fn is_uncertain(fate: &Fate) -> bool {
     match fate {
         Fate::Ended(ended) => ended.verdict == EndVerdict::Queue,
@@ -102,44 +103,43 @@ fn end(node: &Node, bridge: &str, (fate, packets): (&Fate, &str)) -> Finding {
         Fate::Ended(ended) => {
             let verdict = match ended.verdict {
                 EndVerdict::Drop => "dropped",
-                EndVerdict::Queue => "left to a program",
+                EndVerdict::Queue => "queued to a program",
             };
             let by = match ended.place.handle {
                 0 => "its policy".to_owned(),
                 handle => format!("the rule with handle {handle}"),
             };
-            let found = format!("{packets} {verdict} in {}, by {by}", ended.place);
-            let means = "They were sent through a copy of all rules.";
-            Finding::problem(SUBJECT, found)
-                .means(means)
-                .mend(mend(node, bridge, ended))
+            let message = format!("{packets} {verdict} in {}, by {by}", ended.place);
+            let impact = "They were sent through a copy of all rules.";
+            Finding::problem(SUBJECT, message)
+                .impact(impact)
+                .fix(fix(node, bridge, ended))
         }
         Fate::Lost(Some(rule)) => {
-            let found = format!("{packets} dropped by {rule}");
+            let message = format!("{packets} dropped by {rule}");
             let program = rule.split(' ').next().unwrap_or_default();
-            let mend = opened(program, "FORWARD", &quoted(bridge));
+            let fix = opened(program, "FORWARD", &quoted(bridge));
             let is_forward = rule.contains("FORWARD") && rule.contains("-t filter:");
-            let finding = Finding::problem(SUBJECT, found);
-            finding.mend(if is_forward {
-                mend
+            let finding = Finding::problem(SUBJECT, message);
+            finding.fix(if is_forward {
+                fix
             } else {
                 format!("{program}-save -c")
             })
         }
         Fate::Lost(None) | Fate::Passed => {
-            let found = format!("{packets} lost, and no rule was seen that drops them");
-            let means = "In a copy of all rules they go elsewhere, as a redirection has it, or \
-                         tables that are not copied drop them.";
-            Finding::problem(SUBJECT, found)
-                .means(means)
-                .mend("nft list ruleset")
+            let message = format!("{packets} lost, and no rule was seen that drops them");
+            let impact = "In a copy of all rules they are redirected, or a table that is not copied drops them.";
+            Finding::problem(SUBJECT, message)
+                .impact(impact)
+                .fix("nft list ruleset")
         }
     }
 }
 
-/// Where packets enter the chain because they are forwarded, what is for the bridge may pass; what
-/// another chain is for is to be seen there.
-fn mend(node: &Node, bridge: &str, Ended { place, .. }: &Ended) -> String {
+/// Returns the fix: in a base chain of the forward hook, rules that accept packets of the bridge;
+/// for another chain, the command that lists it.
+fn fix(node: &Node, bridge: &str, Ended { place, .. }: &Ended) -> String {
     let (family, bridge) = (place.family(), quoted(bridge));
     let mut chains = node.firewall.chains.iter().filter(|it| it.is_forward);
     let is_forward = chains
@@ -162,25 +162,25 @@ fn opened(program: &str, chain: &str, bridge: &str) -> String {
     )
 }
 
-/// Attachments that live and lack elements which their configuration asked for.
+/// Finds live attachments that lack elements which their configuration requires.
 fn taken_away(node: &Node) -> Option<Finding> {
     let alive = node.attached.iter().filter(|it| it.is_alive);
-    // The reference's rules are no elements.
+    // The reference adds rules instead of elements.
     let ours = alive.filter(|it| is_ours(node, it));
     let lacking = ours.filter_map(|it| lacks(node, it));
     let lacking: Vec<_> = lacking.collect();
-    let found = format!("elements are missing: {}", some_of(&lacking));
+    let message = format!("elements are missing: {}", some_of(&lacking));
     (!lacking.is_empty()).then(|| {
-        Finding::problem(SUBJECT, found)
-            .means(
-                "The rules were flushed: hostPorts lead nowhere, pods leave with their own \
-                 addresses, their MACs are not checked, and root in one can send more than its limit.",
+        Finding::problem(SUBJECT, message)
+            .impact(
+                "The rules were flushed: hostPorts are not forwarded, pods are not masqueraded, \
+                 their MACs are not checked, and root in a pod can exceed its limit.",
             )
-            .mend("cnitool reload")
+            .fix("cnitool reload")
     })
 }
 
-/// Something of it bears its owner as ours does.
+/// Returns whether a link or an element is tagged with the attachment.
 pub fn is_ours(node: &Node, attached: &Attached) -> bool {
     let owner = attached.attachment.owner();
     let mut elements = node.firewall.elements.iter();
@@ -188,7 +188,7 @@ pub fn is_ours(node: &Node, attached: &Attached) -> bool {
     elements.any(|it| it.owner == owner) || links.any(|it| it.alias.as_ref() == Some(&owner))
 }
 
-/// The attachment, and the first table that it should have an element in and has not.
+/// Returns the attachment and the first table without its element; `None` if it lacks none.
 fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     let owner = attached.attachment.owner();
     let has = |table: &&str| {
@@ -200,7 +200,7 @@ fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     Some(format!("{owner} in {missing}"))
 }
 
-/// The tables in which the attachment should have elements.
+/// Returns the tables that should have elements of the attachment.
 pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
     let owner = attached.attachment.owner();
     let network = attached.entry.network(&node.configuration.directory);
@@ -224,13 +224,13 @@ pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
     wanted
 }
 
-/// What it sends is limited.
+/// Returns whether the attachment's egress is limited.
 fn has_ifb(node: &Node, owner: &str) -> bool {
     let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);
     ifbs.any(|it| it.alias.as_deref() == Some(owner))
 }
 
-/// The kernel has what a second limit takes; ADD does without where it has not.
+/// Returns whether the kernel supports the second limit. ADD does without it otherwise.
 fn can_back(node: &Node) -> bool {
     let mut lacks = node.lacks.iter();
     !lacks.any(|it| it.consequence == Consequence::LimitsEvadable)
@@ -240,7 +240,7 @@ fn has_ports(attached: &Attached, declared: &[String]) -> bool {
     let asked = attached.entry.arguments().runtime_config(declared);
     let ports = asked.get("portMappings").and_then(Value::as_array);
     let addresses = attached.addresses();
-    // A port of the host's address of a family that the pod has no address of is left out.
+    // portmap ignores a port for a family of which the pod has no address.
     let is_served = |mapping: Mapping| {
         let mut addresses = addresses.iter();
         mapping.host == HostAddress::Any || addresses.any(|it| mapping.is_for(it.ip()))
@@ -261,10 +261,10 @@ mod tests {
         "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}}]}"#;
 
     #[test]
-    fn elements_that_a_flush_took_away_are_told() {
+    fn flushed_elements_are_reported() {
         let mut node = node(&[("pods.conflist", LIST)]);
         node.attached = vec![attached_by(LIST, "pods", "a")];
-        // It is the reference's.
+        // The attachment is the reference's.
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         node.links = vec![netlink::Link {
             alias: Some("cni:pods/a/eth0".to_owned()),
@@ -272,7 +272,7 @@ mod tests {
         }];
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Problem]);
-        assert_eq!(findings[0].mend, "cnitool reload");
+        assert_eq!(findings[0].fix, "cnitool reload");
         node.firewall.elements = vec![node::Held {
             table: "cni-masquerade",
             owner: "cni:pods/a/eth0".to_owned(),

@@ -1,11 +1,11 @@
-//! Whether the node forwards, and whether netfilter sees what passes a bridge.
+//! Checks that the node forwards packets, and whether netfilter sees bridged packets.
 
 use super::finding::{Finding, quoted, some_of};
 use super::range::pod_networks;
 use ipnetwork::IpNetwork;
 use node::{Node, Source};
 
-/// Of each parameter that a network needs.
+/// Checks each sysctl that a network needs.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (key, is_of) in FORWARDING {
@@ -27,21 +27,21 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 fn forwarding(node: &Node, key: &str, bridge: &str) -> Finding {
     match node.sysctls.value(key) {
-        None => Finding::warning(SUBJECT, format!("{key} is not there"))
-            .means("The kernel does not know this family: its addresses cannot be set."),
+        None => Finding::warning(SUBJECT, format!("{key} does not exist"))
+            .impact("The kernel does not support this family, so pods cannot have its addresses."),
         Some("0") if in_use(node, bridge) => Finding::problem(SUBJECT, format!("{key} is 0"))
-            .means(format!(
+            .impact(format!(
                 "Pods on {bridge} reach nothing beyond the node. It was 1 when they were attached: \
-                 look for who set it, in /etc/sysctl.d and elsewhere."
+                 find what reset it, for example in /etc/sysctl.d."
             ))
-            .mend(set(&[key])),
+            .fix(set(&[key])),
         Some("0") => Finding::ok(SUBJECT, format!("{key} is 0"))
-            .means(format!("The first ADD on {bridge} sets it.")),
+            .impact(format!("The first ADD on {bridge} sets it.")),
         Some(value) => Finding::ok(SUBJECT, format!("{key} is {value}")),
     }
 }
 
-/// A bridge may have been told otherwise than the node.
+/// Finds bridges with another setting than the node.
 fn bridges_that_do_not(node: &Node) -> Vec<Finding> {
     let is_node = node.sysctls.value("net.ipv4.ip_forward") == Some("1");
     let gateways = node
@@ -56,15 +56,15 @@ fn bridges_that_do_not(node: &Node) -> Vec<Finding> {
     for (bridge, key) in keys {
         if in_use(node, bridge) && node.sysctls.value(&key) == Some("0") {
             let finding = Finding::problem(SUBJECT, format!("{key} is 0"))
-                .means(format!("Pods on {bridge} reach nothing beyond the node."))
-                .mend(set(&[&key]));
+                .impact(format!("Pods on {bridge} reach nothing beyond the node."))
+                .fix(set(&[&key]));
             findings.push(finding);
         }
     }
     findings
 }
 
-/// `br_netfilter`, and whether it is on.
+/// Checks `br_netfilter` and its sysctls.
 fn bridged(node: &Node) -> Option<Finding> {
     let wants = |source: &Source<'_>| {
         let is_on = source
@@ -78,38 +78,38 @@ fn bridged(node: &Node) -> Option<Finding> {
         return None;
     }
     let is = |key: &&&str, value| node.sysctls.value(key) == value;
-    let means = "Services and hostPorts do not work between pods of this node.";
+    let impact = "Services and hostPorts do not work between pods of this node.";
     if BRIDGED.iter().any(|it| is(&it, None)) {
-        let found = "the kernel module br_netfilter is not loaded";
-        let finding = Finding::warning(SUBJECT, found).means(means);
-        return Some(finding.mend(format!(
+        let message = "the kernel module br_netfilter is not loaded";
+        let finding = Finding::warning(SUBJECT, message).impact(impact);
+        return Some(finding.fix(format!(
             "modprobe br_netfilter\necho br_netfilter >> {MODULES}"
         )));
     }
     let off = BRIDGED.iter().filter(|it| is(it, Some("0")));
     let off: Vec<_> = off.copied().collect();
     if off.is_empty() {
-        return Some(Finding::ok(SUBJECT, "netfilter sees what passes a bridge"));
+        return Some(Finding::ok(SUBJECT, "netfilter sees bridged packets"));
     }
-    let found = format!("{} is 0", some_of(&off));
+    let message = format!("{} is 0", some_of(&off));
     if !bridges.iter().any(|it| in_use(node, it)) {
-        return Some(Finding::ok(SUBJECT, found).means("The first ADD sets it."));
+        return Some(Finding::ok(SUBJECT, message).impact("The first ADD sets it."));
     }
     Some(
-        Finding::warning(SUBJECT, found)
-            .means(means)
-            .mend(set(&off)),
+        Finding::warning(SUBJECT, message)
+            .impact(impact)
+            .fix(set(&off)),
     )
 }
 
-/// Sets these parameters, for now and from the next start on.
+/// Returns commands that set these sysctls now and at boot.
 fn set(keys: &[&str]) -> String {
     let keys = keys.iter().map(|it| quoted(&format!("{it}=1")));
     let keys = keys.collect::<Vec<_>>().join(" ");
     format!("sysctl -w {keys}\nprintf '%s\\n' {keys} >> {SYSCTLS}")
 }
 
-/// Some pod is on the bridge.
+/// Returns whether a pod is attached to the bridge.
 fn in_use(node: &Node, bridge: &str) -> bool {
     let bridge = node.link_called(bridge);
     bridge.is_some_and(|it| node.ports(it.index).next().is_some())
@@ -127,7 +127,7 @@ const BRIDGED: [&str; 2] = [
     "net.bridge.bridge-nf-call-ip6tables",
 ];
 
-/// Read at the start of the node. Of several files that set a parameter the last by name counts.
+/// A file that the node reads at boot. The last file by name that sets a sysctl takes precedence.
 const SYSCTLS: &str = "/etc/sysctl.d/cni.conf";
 const MODULES: &str = "/etc/modules-load.d/cni.conf";
 
@@ -179,17 +179,17 @@ mod tests {
         assert_eq!(levels(&findings), [Level::Ok, Level::Problem, Level::Ok]);
         let key = "net.ipv4.conf.cni0.forwarding=1";
         assert_eq!(
-            findings[1].mend,
+            findings[1].fix,
             format!("sysctl -w {key}\nprintf '%s\\n' {key} >> /etc/sysctl.d/cni.conf")
         );
     }
 
     #[test]
-    fn netfilter_that_sees_no_bridge_is_told() {
+    fn netfilter_without_bridged_packets_is_reported() {
         let forwards = ("ipv4.ip_forward", "1");
         let findings = judged(&[forwards], 0);
         assert_eq!(
-            findings[1].mend,
+            findings[1].fix,
             "modprobe br_netfilter\necho br_netfilter >> /etc/modules-load.d/cni.conf"
         );
         let off = [("bridge.bridge-nf-call-iptables", "0"), CALLED[1]];

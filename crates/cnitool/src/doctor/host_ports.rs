@@ -1,4 +1,4 @@
-//! Ports of the host that two hold.
+//! Checks for ports of the host with two holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,7 +9,7 @@ use portmap::HostPort;
 
 use super::finding::Finding;
 
-/// Of each port that leads to a pod.
+/// Checks each port that is forwarded to a pod.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let held = node.firewall.elements.iter();
     let held: Vec<_> = held
@@ -18,16 +18,16 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
     if findings.is_empty() && !held.is_empty() {
-        // A port of both families, or of several addresses, is one.
+        // Both families and all addresses of a port count once.
         let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
         let ports: BTreeSet<_> = ports.collect();
-        let found = format!("ports that lead to pods: {}, each to one", ports.len());
-        findings.push(Finding::ok(SUBJECT, found));
+        let message = format!("ports forwarded to pods: {}, each to one", ports.len());
+        findings.push(Finding::ok(SUBJECT, message));
     }
     findings
 }
 
-/// One pod has the port of a single address, and another that of all.
+/// Finds a port of a single address of one pod that another pod has for all addresses.
 fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (place, (one, owner)) in held.iter().enumerate() {
@@ -36,21 +36,21 @@ fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
         findings.extend(same.map(|(_, holder)| {
             Finding::problem(
                 SUBJECT,
-                format!("{} leads to {owner} and to {holder}", one.name()),
+                format!("{} is forwarded to {owner} and to {holder}", one.name()),
             )
-            .means("Which of them hears a client depends on the address that it asks.")
-            .mend(format!("nft list table inet {}", portmap::TABLE))
+            .impact("The destination address decides which of them receives a connection.")
+            .fix(format!("nft list table inet {}", portmap::TABLE))
         }));
     }
     findings
 }
 
-/// A process of the node waits for what goes to a pod.
+/// Finds a process of the node that listens on a port that is forwarded to a pod.
 fn listened(node: &Node, held: &[(HostPort, &str)]) -> Vec<Finding> {
     let mut told = BTreeMap::new();
     for (port, owner) in held {
         let mut sockets = node.sockets.iter().filter(|it| shadows(port, it));
-        // It keeps podman's ports from others, and listens to nothing.
+        // conmon reserves podman's ports and receives nothing on them.
         if let Some(socket) = sockets.find(|it| it.process.as_deref() != Some("conmon")) {
             let name = port.name();
             told.entry(name.clone())
@@ -63,28 +63,31 @@ fn listened(node: &Node, held: &[(HostPort, &str)]) -> Vec<Finding> {
 fn shadowed((name, owner): (&str, &str), socket: &Socket) -> Finding {
     let process = socket.process.as_deref();
     let process = process.unwrap_or("a process of the node");
-    let (at, means) = match socket.address {
-        it if it.is_unspecified() => (String::new(), "It hears nobody from elsewhere any more."),
+    let (at, impact) = match socket.address {
+        it if it.is_unspecified() => (
+            String::new(),
+            "It no longer receives packets from other hosts.",
+        ),
         it if it.is_loopback() => {
-            let means =
-                "It hears nobody any more: what the node itself sends there goes to the pod, too.";
-            (format!(" at {it}"), means)
+            let impact =
+                "It no longer receives packets: those of the node itself go to the pod, too.";
+            (format!(" at {it}"), impact)
         }
-        it => (format!(" at {it}"), "It hears nobody any more."),
+        it => (format!(" at {it}"), "It no longer receives packets."),
     };
-    let found = format!("{name} leads to {owner}, and {process} listens on it{at}");
-    Finding::warning(SUBJECT, found)
-        .means(means)
-        .mend(format!("ss -lnp 'sport = :{}'", socket.port))
+    let message = format!("{name} is forwarded to {owner}, but {process} listens on it{at}");
+    Finding::warning(SUBJECT, message)
+        .impact(impact)
+        .fix(format!("ss -lnp 'sport = :{}'", socket.port))
 }
 
-/// What is sent to the socket goes to the pod.
+/// Returns whether packets for the socket are forwarded to the pod.
 fn shadows(port: &HostPort, socket: &Socket) -> bool {
     let of_family = socket.address.is_ipv4() == (port.version == IpVersion::V4);
     let address = match (socket.address, port.address) {
-        // It may hear IPv4 as well.
+        // The socket may receive IPv4, too.
         (IpAddr::V6(Ipv6Addr::UNSPECIFIED), _) => true,
-        // portmap leaves it to the host: nothing that comes from there could be answered.
+        // portmap does not forward it, because the pod could not answer.
         (IpAddr::V6(Ipv6Addr::LOCALHOST), _) => false,
         (_, None) => of_family,
         (heard, Some(_)) if heard.is_unspecified() => of_family,
@@ -93,7 +96,7 @@ fn shadows(port: &HostPort, socket: &Socket) -> bool {
     (port.protocol, port.port) == (socket.protocol, socket.port) && address
 }
 
-/// Some packet is for both.
+/// Returns whether a packet may match both.
 fn is_same_as(one: &HostPort, other: &HostPort) -> bool {
     let address = match (one.address, other.address) {
         (Some(address), Some(another)) => address == another,
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn port_that_a_process_listens_on_is_told_once() {
+    fn port_that_a_process_listens_on_is_reported_once() {
         let mut node = node(&[]);
         node.firewall.elements = vec![held("a", None, 22), held("a", Some([192, 0, 2, 1]), 22)];
         let socket = |process: &str, protocol| Socket {
@@ -161,8 +164,8 @@ mod tests {
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Warning]);
         assert_eq!(
-            findings[0].found,
-            "tcp port 22 leads to a, and sshd listens on it"
+            findings[0].message,
+            "tcp port 22 is forwarded to a, but sshd listens on it"
         );
     }
 
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn address_that_is_listened_on_is_told() {
+    fn address_that_a_process_listens_on_is_reported() {
         let mut node = node(&[]);
         node.firewall.elements = vec![held("a", None, 22)];
         node.sockets = vec![Socket {
@@ -221,10 +224,10 @@ mod tests {
         }];
         let finding = &judge(&node)[0];
         assert!(
-            finding.found.ends_with("listens on it at 127.0.0.1"),
+            finding.message.ends_with("listens on it at 127.0.0.1"),
             "{finding:?}"
         );
-        assert!(finding.means.contains("the node itself"), "{finding:?}");
+        assert!(finding.impact.contains("the node itself"), "{finding:?}");
     }
 
     #[test]
@@ -236,7 +239,7 @@ mod tests {
             forward.pod = Ipv6Addr::LOCALHOST.into();
         }
         node.firewall.elements = vec![held("a", None, 22), other, held("a", None, 80)];
-        let found = "ports that lead to pods: 2, each to one";
-        assert_eq!(judge(&node)[0].found, found);
+        let message = "ports forwarded to pods: 2, each to one";
+        assert_eq!(judge(&node)[0].message, message);
     }
 }

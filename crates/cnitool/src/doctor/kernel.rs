@@ -1,20 +1,20 @@
-//! What the kernel cannot do, and what plugins say themselves.
+//! Checks the kernel's features, and STATUS of the plugins.
 
 use node::{Consequence, Lack, Need, Node, Refusal, Source};
 use serde_json::Value;
 
 use super::finding::{Finding, Level, quoted};
 
-/// Of what was tried.
+/// Reports the tried features.
 pub fn judge(node: &Node) -> Vec<Finding> {
     if node.lacks.is_empty() {
-        let found = "bridges, pairs, limits and nf_tables can be made";
-        return vec![Finding::ok("kernel", found)];
+        let message = "bridges, veth pairs, limits and nf_tables are available";
+        return vec![Finding::ok("kernel", message)];
     }
     node.lacks.iter().map(|it| lack(node, it)).collect()
 }
 
-/// Of STATUS.
+/// Reports the plugins' errors of STATUS.
 pub fn refusals(node: &Node) -> Vec<Finding> {
     let chosen = node.configuration.chosen().map(|it| it.name.as_str());
     let finding = |refusal: &Refusal| {
@@ -24,11 +24,11 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
         } else {
             Level::Warning
         };
-        let found = format!("{}: {}", refusal.file, refusal.reason);
+        let message = format!("{}: {}", refusal.file, refusal.reason);
         let file = node.configuration.directory.join(&refusal.file);
-        Finding::new(level, "status", found)
-            .means("The plugin says so when it is asked for STATUS; every ADD fails.")
-            .mend(format!("vi {}", quoted(&file.display())))
+        Finding::new(level, "status", message)
+            .impact("The plugin's STATUS reports this; every ADD fails.")
+            .fix(format!("vi {}", quoted(&file.display())))
     };
     node.refusals.iter().map(finding).collect()
 }
@@ -42,15 +42,15 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
     };
     let mut sources = node.configuration.sources();
     match sources.find(|it| needs(*it, *need)) {
-        None => Finding::ok("kernel", reason).means(format!(
-            "Only {what} needs it, which nothing is configured for."
+        None => Finding::ok("kernel", reason).impact(format!(
+            "Only {what} needs it, which no network configures."
         )),
         Some(_) if lack.consequence == Consequence::LimitsEvadable => {
             Finding::warning("kernel", reason)
-                .means("tc alone limits what pods send: root in one can send more than its limit.")
+                .impact("Only tc limits the egress of pods: root in a pod can exceed its limit.")
         }
-        Some(source) => Finding::problem("kernel", reason).means(format!(
-            "{what} needs it, and {} asks for that: every ADD fails that does.",
+        Some(source) => Finding::problem("kernel", reason).impact(format!(
+            "{what} needs it, and {} configures that: its ADDs fail.",
             source.file.name
         )),
     }

@@ -1,4 +1,4 @@
-//! Keys that no plugin waits for, and which one was meant.
+//! Checks for unknown keys, and suggests the intended one.
 
 use node::{Network, Node, Source};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::edit;
 use super::finding::Finding;
 
-/// Of each network's document, and of each plugin whose keys are known.
+/// Checks each network's document, and each plugin with known keys.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in &node.configuration.files {
@@ -25,14 +25,14 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// A key that nobody waits for.
+/// An unknown key.
 #[derive(Debug, PartialEq, Eq)]
 struct Unknown {
-    /// Whose key it is not.
+    /// The object that does not define it.
     whose: String,
-    /// With its parents: `ipam.ranges[][].subnetz`.
+    /// Its path: `ipam.ranges[][].subnetz`.
     path: String,
-    /// The one that may have been meant.
+    /// The key that may have been intended.
     nearest: Option<String>,
 }
 
@@ -43,19 +43,20 @@ impl Unknown {
             path,
             nearest,
         } = self;
-        let found = format!("{file}: {whose} has no key {path}");
-        let finding = Finding::warning("key", found);
+        let message = format!("{file}: {whose} has no key {path}");
+        let finding = Finding::warning("key", message);
         let key = last(&path);
         match nearest {
             Some(nearest) => finding
-                .means(format!("It is ignored. Perhaps {nearest} was meant."))
-                .mend(edit::rename(place, key, last(&nearest))),
-            None => finding.means("It is ignored."),
+                .impact(format!("It is ignored. Perhaps {nearest} was meant."))
+                .fix(edit::rename(place, key, last(&nearest))),
+            None => finding.impact("It is ignored."),
         }
     }
 }
 
-/// Of the document around the plugins only what is nearly right: runtimes have keys of their own.
+/// Finds misspelt keys of the list. Other unknown keys are ignored, because runtimes have keys of
+/// their own.
 fn of_list(network: &Network) -> Vec<Unknown> {
     let Some(document) = network.document.as_object() else {
         return Vec::new();
@@ -87,8 +88,8 @@ fn of_plugin(source: Source<'_>) -> Vec<Unknown> {
     unknown
 }
 
-/// Keys of `object`, which stands under `at`, that are not among `known`, whose objects are looked
-/// into if `known` tells of keys within them.
+/// Finds keys of `object`, whose path is `at`, that are not in `known`. It also checks nested
+/// objects whose keys are known.
 fn unknown_in(
     (at, object): (&str, &Map<String, Value>),
     known: &[&str],
@@ -107,7 +108,7 @@ fn unknown_in(
             continue;
         };
         let mut within = ((*name).to_owned(), vec![value]);
-        // A list of lists of objects is looked into as the objects are.
+        // Objects in nested lists are checked like the list's own.
         while within.1.iter().any(|it| it.is_array()) {
             within.0.push_str("[]");
             within.1 = within
@@ -134,7 +135,7 @@ fn unknown_in(
     unknown
 }
 
-/// The key among `known` that most likely was meant.
+/// Returns the key in `known` that was most likely intended.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let key = key.to_lowercase();
     let distance = |it: &str| strsim::osa_distance(&key, &it.to_lowercase());
@@ -148,7 +149,7 @@ fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// Of a list: SPEC.md, "Network configuration format".
+/// Keys of a list (SPEC.md, "Network configuration format").
 const LIST: &[&str] = &[
     "cniVersion",
     "cniVersions",
@@ -159,8 +160,8 @@ const LIST: &[&str] = &[
     "plugins",
 ];
 
-/// Of every plugin beside those that the schema knows: what runtimes put in, and what a list is made of where
-/// the plugin stands alone.
+/// Keys of every plugin that the schema does not list: those that runtimes add, and those of a
+/// list, which a single plugin may have.
 const OF_ALL: &[&str] = &[
     "cniVersion",
     "name",
@@ -170,7 +171,7 @@ const OF_ALL: &[&str] = &[
     "dns",
 ];
 
-/// What stands before the keys of the plugin that leases addresses.
+/// Path prefix of the IPAM plugin's keys.
 const IPAM: &str = "ipam.";
 
 #[cfg(test)]

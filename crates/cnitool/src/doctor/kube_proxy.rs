@@ -1,4 +1,4 @@
-//! kube-proxy's mode, which says whether hostPorts could take what is for Services.
+//! Checks kube-proxy's mode: in one of them, hostPorts could receive packets for Services.
 
 use node::{Node, Source};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::edit;
 use super::finding::{Finding, some_of};
 
-/// Of the mode, and of each portmap where it matters.
+/// Reports the mode, and each portmap that it affects.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let Some(link) = node.link_called(IPVS_LINK) else {
         let mode = match &node.firewall {
@@ -14,8 +14,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
             it if it.has_chain("KUBE-SERVICES") => "iptables",
             _ => return Vec::new(),
         };
-        let found = format!("its mode is {mode}: Services come before hostPorts");
-        return vec![Finding::ok(SUBJECT, found)];
+        let message = format!("its mode is {mode}: Services take precedence over hostPorts");
+        return vec![Finding::ok(SUBJECT, message)];
     };
     let services = node.addresses.iter().filter(|it| it.link == link.index);
     let services: Vec<_> = services.filter(|it| !it.is_link_local).collect();
@@ -32,13 +32,13 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     if findings.is_empty() {
         let addresses: Vec<_> = services.iter().map(|it| it.address.ip()).collect();
-        let found = format!("its mode is IPVS; Services have {}", some_of(&addresses));
-        findings.push(Finding::ok(SUBJECT, found));
+        let message = format!("its mode is IPVS; Services have {}", some_of(&addresses));
+        findings.push(Finding::ok(SUBJECT, message));
     }
     findings
 }
 
-/// A condition keeps some destinations out.
+/// Returns whether a condition excludes some destinations.
 fn excludes(source: Source<'_>, key: &str, word: &str) -> bool {
     let conditions = source.key(key).and_then(Value::as_array);
     let mut conditions = conditions.into_iter().flatten().filter_map(Value::as_str);
@@ -47,16 +47,16 @@ fn excludes(source: Source<'_>, key: &str, word: &str) -> bool {
 
 fn exposed(node: &Node, source: Source<'_>, family: &Family) -> Finding {
     let file = &source.file.name;
-    let found = format!(
+    let message = format!(
         "its mode is IPVS, and portmap in {file} has no {}",
         family.key
     );
     let conditions = source.key(family.key).and_then(Value::as_array);
     let mut conditions = conditions.cloned().unwrap_or_default();
     conditions.push(format!("{} != {}", family.word, family.range).into());
-    let finding = Finding::problem(SUBJECT, found).means(format!(
-        "Addresses of Services are the node's own on {IPVS_LINK}: what is sent to a Service on a \
-         port that is also a hostPort goes to that pod. Put in your range of Services."
+    let finding = Finding::problem(SUBJECT, message).impact(format!(
+        "The node has the addresses of Services on {IPVS_LINK}: packets to a Service on a port that \
+         is also a hostPort go to that pod. Insert your range of Services."
     ));
     let conditions = Value::Array(conditions);
     edit::give(finding, (node, source), (family.key, &conditions))
@@ -66,7 +66,7 @@ struct Family {
     is_ipv4: bool,
     key: &'static str,
     word: &'static str,
-    /// kubeadm's default, and an example of a range.
+    /// kubeadm's default, as an example of a range.
     range: &'static str,
 }
 
@@ -85,7 +85,7 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-/// kube-proxy gives it the addresses of all Services.
+/// The link with the addresses of all Services, in IPVS mode.
 const IPVS_LINK: &str = "kube-ipvs0";
 
 const SUBJECT: &str = "kube-proxy";
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(levels(&findings), [Level::Problem]);
         assert!(
             findings[0]
-                .mend
+                .fix
                 .contains(r#""conditionsV4": ["ip daddr != 10.96.0.0/12"]"#)
         );
         let findings = with_ipvs(r#", "conditionsV4": ["ip daddr != 10.96.0.0/12"]"#);
@@ -133,6 +133,6 @@ mod tests {
             name: "KUBE-SERVICES".to_owned(),
             is_forward: false,
         }];
-        assert!(judge(&node)[0].found.starts_with("its mode is iptables"));
+        assert!(judge(&node)[0].message.starts_with("its mode is iptables"));
     }
 }

@@ -1,4 +1,4 @@
-//! What is held for sandboxes that are no more: leases, and elements of ours in `nf_tables`.
+//! Checks for leases, and elements of this suite in `nf_tables`, of sandboxes that no longer exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,19 @@ use super::finding::{Finding, quoted, some_of};
 
 use crate::life::{Life, Remains, life};
 
-/// Of leases and elements.
+/// Checks leases and elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = stale_leases(node);
     findings.extend(torn_leases(node));
     findings.extend(stale_elements(node));
     if findings.is_empty() && !node.leases.is_empty() {
-        let found = format!(
-            "{} leases, each of a sandbox that is known",
-            node.leases.len()
-        );
-        findings.push(Finding::ok("lease", found));
+        let message = format!("{} leases, each of a known sandbox", node.leases.len());
+        findings.push(Finding::ok("lease", message));
     }
     findings
 }
 
-/// Leases of each network whose holder is gone, or might be.
+/// Finds leases of each network whose holder no longer exists, or may not exist.
 fn stale_leases(node: &Node) -> Vec<Finding> {
     let mut stale = BTreeMap::<(&str, Option<String>), Vec<&Lease>>::new();
     for lease in &node.leases {
@@ -42,13 +39,13 @@ fn stale_leases(node: &Node) -> Vec<Finding> {
         let names: Vec<_> = leases.iter().map(|it| holder_of(it)).collect();
         let number = count(leases.len(), "address");
         let whom = match unseen {
-            Some(_) => "leased, and no sandbox of the holder is seen",
-            None => "leased to sandboxes that are gone",
+            Some(_) => "leased, but no sandbox of the holder is visible",
+            None => "leased to sandboxes that no longer exist",
         };
-        let found = format!("network {network}: {number} {whom}: {}", some_of(&names));
-        let finding = Finding::warning("lease", found);
+        let message = format!("network {network}: {number} {whom}: {}", some_of(&names));
+        let finding = Finding::warning("lease", message);
         match unseen {
-            Some(reason) => finding.means(format!("The holders may live: {reason}.")),
+            Some(reason) => finding.impact(format!("The holders may be live: {reason}.")),
             None => released(finding, node, (network, &leases)),
         }
     };
@@ -60,9 +57,9 @@ fn holder_of(lease: &Lease) -> String {
     format!("{} ({})", lease.address, container.unwrap_or_default())
 }
 
-/// With the command that releases them, if `gc` finds them there.
+/// Adds the command that releases the leases, if `gc` finds them in the network's directories.
 fn released(finding: Finding, node: &Node, (network, leases): (&str, &[&Lease])) -> Finding {
-    let finding = finding.means("They are lost to pods until they are released.");
+    let finding = finding.impact("No pod can get them until they are released.");
     let list = node.configuration.network(network).map(|it| &it.list);
     let finds = |list: &Conflist, lease: &&Lease| {
         let mut directories = lease_directories(list).into_iter();
@@ -70,29 +67,29 @@ fn released(finding: Finding, node: &Node, (network, leases): (&str, &[&Lease]))
     };
     match list {
         Some(list) if !list.disable_gc && leases.iter().all(|it| finds(list, it)) => {
-            finding.mend(format!("cnitool gc {}", quoted(network)))
+            finding.fix(format!("cnitool gc {}", quoted(network)))
         }
         _ => finding,
     }
 }
 
-/// Files that name no container, or nothing that could be one: no DEL matches them.
+/// Finds files without a valid container ID, which no DEL matches.
 fn torn_leases(node: &Node) -> Option<Finding> {
     let torn = node.leases.iter().filter(|it| it.holder.is_none());
     let torn: Vec<_> = torn.collect();
     let paths: Vec<_> = torn.iter().map(|it| it.path.display()).collect();
-    let found = format!(
+    let message = format!(
         "{} without holder: {}",
         count(torn.len(), "lease"),
         some_of(&paths)
     );
     (!torn.is_empty()).then(|| {
-        let means = "A crash leaves such. The next ADD by this host-local removes them.";
-        Finding::warning("lease", found).means(means)
+        let impact = "A crash leaves such files. The next ADD of this host-local removes them.";
+        Finding::warning("lease", message).impact(impact)
     })
 }
 
-/// Elements of ours whose owner has neither a lease nor a link nor an entry in the cache.
+/// Finds elements of this suite whose owner has neither a lease, a link nor a cached result.
 fn stale_elements(node: &Node) -> Vec<Finding> {
     let leases: BTreeSet<_> = node.leases.iter().filter_map(Lease::owner).collect();
     let is_stale = |it: &&Held| {
@@ -110,8 +107,8 @@ fn stale_elements(node: &Node) -> Vec<Finding> {
 fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
     let names: Vec<_> = tables.iter().copied().collect();
     let names = names.join(", ");
-    let Some(mend) = delete(node, owner, tables) else {
-        let found = format!("elements of {owner:?}, which is no attachment, in {names}");
+    let Some(fix) = delete(node, owner, tables) else {
+        let message = format!("elements of {owner:?}, which is not an attachment, in {names}");
         let list = |table: &&str| {
             let ours = node::tables().into_iter().map(|(_, it)| it);
             let lists = ours.filter(|it| it.name == *table);
@@ -119,18 +116,18 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
             lists.collect::<Vec<_>>()
         };
         let lists: Vec<_> = tables.iter().flat_map(list).collect();
-        return Finding::warning("element", found)
-            .means("No DEL matches them. `nft delete element` removes them, by what is listed.")
-            .mend(lists.join("\n"));
+        return Finding::warning("element", message)
+            .impact("No DEL matches them. Remove the listed elements with `nft delete element`.")
+            .fix(lists.join("\n"));
     };
-    let found = format!("{owner} has elements in {names}, and nothing else");
-    Finding::warning("element", found)
-        .means("Its sandbox is gone; ports that it held may be held still.")
-        .mend(mend)
+    let message = format!("{owner} has elements in {names}, and nothing else");
+    Finding::warning("element", message)
+        .impact("Its sandbox no longer exists, but its ports may still be held.")
+        .fix(fix)
 }
 
-/// DEL by the plugins that made the elements, which has to be told whose they are; `None` where their owner does
-/// not tell.
+/// Returns a command that calls DEL of the plugins that added the elements; `None` if the owner is
+/// not a valid tag.
 fn delete(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Option<String> {
     let Attachment {
         network,
@@ -159,7 +156,8 @@ fn delete(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Option<String> {
     Some(commands.collect::<Vec<_>>().join("\n"))
 }
 
-/// A link of the host with this tag, or behind which the element's address is, in the namespace of the element.
+/// Returns whether a link of the host has this tag, or leads to the element's address in the
+/// element's namespace.
 fn has_link(node: &Node, Held { owner, address, .. }: &Held) -> bool {
     let links = &node.host_links;
     links.of_owner(|it| it == owner).is_some()
@@ -194,7 +192,8 @@ mod tests {
     const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
         {"type": "bridge", "ipam": {"type": "host-local"}}]}"#;
 
-    /// Of an hour ago, by `a` and `b` of the network `pods`, whose bridge is here.
+    /// Returns a node with leases of `a` and `b` in the network `pods`, one hour old, whose bridge
+    /// exists.
     fn leased() -> Node {
         let mut node = node(&[("pods.conflist", LIST)]);
         let [a, b] = [("10.1.0.2", "a"), ("10.1.0.3", "b")].map(|(address, container)| Lease {
@@ -225,17 +224,17 @@ mod tests {
         let tagged = host_link(Some("cni:pods/b/eth0"), Some(&[]));
         node.host_links = HostLinks::from_iter([tagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
-        // The reference leaves no tag.
+        // The reference sets no tag.
         let untagged = host_link(None, Some(&["10.1.0.3"]));
         node.host_links = HostLinks::from_iter([untagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
-        // Another pod has the address: that is no sign of the holder.
+        // Another pod has the address, which does not prove that the holder is live.
         node.host_links = HostLinks::from_iter([host_link(Some("cni:pods/c/eth0"), Some(&[]))]);
         assert_eq!(levels(&judge(&node)), [Level::Warning]);
     }
 
     #[test]
-    fn leases_of_who_is_gone_are_told_by_network() {
+    fn stale_leases_are_reported_by_network() {
         let mut node = leased();
         let mut gone = attached("pods", "a");
         gone.is_alive = false;
@@ -243,20 +242,21 @@ mod tests {
         let [pods] = judge(&node).try_into().unwrap();
         let pods: Finding = pods;
         assert_eq!(
-            (pods.level, &*pods.mend),
+            (pods.level, &*pods.fix),
             (Level::Warning, "cnitool gc pods")
         );
         assert!(
-            pods.found.ends_with("gone: 10.1.0.2 (a), 10.1.0.3 (b)"),
+            pods.message
+                .ends_with("no longer exist: 10.1.0.2 (a), 10.1.0.3 (b)"),
             "{pods:?}"
         );
-        // Where gc does nothing, or finds nothing, it is not recommended.
+        // The finding does not recommend gc if that would do nothing.
         let silent = LIST.replace("\"plugins\"", "\"disableGC\": true, \"plugins\"");
         let elsewhere = LIST.replace("\"host-local\"", "\"host-local\", \"dataDir\": \"/x\"");
         for list in [silent, elsewhere] {
             node.configuration =
                 super::super::tests::node(&[("pods.conflist", &list)]).configuration;
-            assert_eq!(judge(&node)[0].mend, "", "{list}");
+            assert_eq!(judge(&node)[0].fix, "", "{list}");
         }
     }
 
@@ -265,8 +265,8 @@ mod tests {
         let may_live = |node: &Node, reason: &str| {
             let findings = judge(node);
             assert_eq!(levels(&findings), [Level::Warning]);
-            assert_eq!(findings[0].mend, "");
-            assert!(findings[0].means.contains(reason), "{findings:?}");
+            assert_eq!(findings[0].fix, "");
+            assert!(findings[0].impact.contains(reason), "{findings:?}");
         };
         let mut node = leased();
         for hidden in [host_link(None, None), host_link(None, Some(&[]))] {
@@ -292,17 +292,17 @@ mod tests {
     }
 
     #[test]
-    fn leases_that_name_nobody_are_told() {
+    fn leases_without_holder_are_reported() {
         let mut node = node(&[]);
         node.leases = vec![lease("pods", "10.1.0.2", "a")];
         node.leases[0].holder = None;
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Warning]);
-        assert_eq!(findings[0].mend, "");
+        assert_eq!(findings[0].fix, "");
     }
 
     #[test]
-    fn elements_without_lease_and_link_are_told() {
+    fn elements_without_lease_and_link_are_reported() {
         let element = |owner: &str| Held {
             table: "cni-portmap",
             owner: owner.to_owned(),
@@ -316,10 +316,10 @@ mod tests {
             .map(|it| element(&format!("cni:pods/{it}/eth0")))
             .into();
         let findings = judge(&node);
-        let found = "cni:pods/c/eth0 has elements in cni-portmap, and nothing else";
-        let told = findings.iter().find(|it| it.found == found).unwrap();
-        let mend = "CNI_COMMAND=DEL CNI_CONTAINERID=c CNI_IFNAME=eth0 /opt/cni/bin/portmap";
-        assert!(told.mend.ends_with(mend), "{told:?}");
+        let message = "cni:pods/c/eth0 has elements in cni-portmap, and nothing else";
+        let told = findings.iter().find(|it| it.message == message).unwrap();
+        let fix = "CNI_COMMAND=DEL CNI_CONTAINERID=c CNI_IFNAME=eth0 /opt/cni/bin/portmap";
+        assert!(told.fix.ends_with(fix), "{told:?}");
         assert_eq!(
             findings.iter().filter(|it| it.subject == "element").count(),
             1
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_that_no_del_matches_are_told_otherwise() {
+    fn elements_that_no_del_matches_are_reported_without_del() {
         let element = |table, owner: &str| Held {
             table,
             owner: owner.to_owned(),
@@ -347,13 +347,13 @@ mod tests {
             let findings = judge(&node);
             assert_eq!(levels(&findings), [Level::Warning], "{owner}");
             assert_eq!(
-                findings[0].found,
+                findings[0].message,
                 format!(
-                    "elements of {owner:?}, which is no attachment, in cni-bridge, cni-portmap"
+                    "elements of {owner:?}, which is not an attachment, in cni-bridge, cni-portmap"
                 )
             );
             assert_eq!(
-                findings[0].mend,
+                findings[0].fix,
                 "nft list table bridge cni-bridge\nnft list table inet cni-portmap"
             );
         }

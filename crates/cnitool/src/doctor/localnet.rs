@@ -1,7 +1,9 @@
-//! Whether neighbours of the node reach what listens on 127.0.0.1 of it alone (CVE-2020-8558).
+//! Checks whether neighbours of the node reach services that listen only on its 127.0.0.1
+//! (CVE-2020-8558).
 //!
-//! `route_localnet` lets them. portmap sets it where a hostPort is for 127.0.0.1, and guards the node by rules and by
-//! `IPsec` policies, of which each suffices. Rules of other programs are not judged.
+//! `route_localnet` permits it. portmap sets it if a hostPort is for 127.0.0.1, and guards the node
+//! with rules and with `IPsec` policies, each of which is sufficient. The check does not judge
+//! rules of other programs.
 
 use netlink::{Link, LinkKind};
 use netns::Sysctl;
@@ -10,7 +12,7 @@ use node::{Attached, Node, REFERENCE_PORTMAP};
 use super::finding::{Finding, quoted, some_of};
 use super::firewall::{is_ours, tables};
 
-/// Of all links with `route_localnet` together, since the guards are for all.
+/// Checks all links with `route_localnet` together, because the guards are for all.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let links = node.links.iter().filter(|it| it.routes_localnet);
     let links = links.filter(|it| it.kind != LinkKind::Loopback);
@@ -22,49 +24,49 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         return Vec::new();
     }
     let names = [ours.as_slice(), &others].concat();
-    let found = format!("{} is 1", keys(&names));
+    let message = format!("{} is 1", keys(&names));
     let accepted = node.localnet.accepted.as_deref();
     vec![if accepted.is_some_and(<[_]>::is_empty) {
-        Finding::ok(SUBJECT, found).means("IPsec policies keep neighbours off 127.0.0.0/8.")
+        Finding::ok(SUBJECT, message).impact("IPsec policies keep neighbours off 127.0.0.0/8.")
     } else if node.firewall.guards_localnet {
         match accepted {
             Some(accepted) if !ours.is_empty() => {
-                let found = format!("no IPsec policy blocks {}", some_of(accepted));
-                only_rules(found, &ours).mend(mend(node))
+                let message = format!("no IPsec policy blocks {}", some_of(accepted));
+                only_rules(message, &ours).fix(fix(node))
             }
-            _ => Finding::ok(SUBJECT, found).means(
+            _ => Finding::ok(SUBJECT, message).impact(
                 "Rules of portmap keep neighbours off 127.0.0.0/8, until `nft flush ruleset`.",
             ),
         }
     } else if ours.is_empty() {
-        by_another(node, found, &others)
+        by_another(node, message, &others)
     } else {
-        open(&found, &ours).mend(mend(node))
+        open(&message, &ours).fix(fix(node))
     }]
 }
 
-fn only_rules(found: String, links: &[&str]) -> Finding {
-    let means = format!(
-        "Only rules keep pods on {} off 127.0.0.0/8 of the node. After `nft flush ruleset` they reach what \
-         listens on 127.0.0.1 alone (CVE-2020-8558).",
+fn only_rules(message: String, links: &[&str]) -> Finding {
+    let impact = format!(
+        "Only rules keep pods on {} off 127.0.0.0/8 of the node. After `nft flush ruleset` they \
+         reach services that listen only on 127.0.0.1 (CVE-2020-8558).",
         some_of(links)
     );
-    Finding::warning(SUBJECT, found).means(means)
+    Finding::warning(SUBJECT, message).impact(impact)
 }
 
-fn open(found: &str, links: &[&str]) -> Finding {
-    let found =
-        format!("{found}, and portmap's rules and IPsec policies for 127.0.0.0/8 are missing");
-    let means = format!(
-        "A pod on {} reaches what listens on 127.0.0.1 of the node alone (CVE-2020-8558), unless rules of \
-         other programs drop its packets.",
+fn open(message: &str, links: &[&str]) -> Finding {
+    let message =
+        format!("{message}, and portmap's rules and IPsec policies for 127.0.0.0/8 are missing");
+    let impact = format!(
+        "A pod on {} reaches services that listen only on 127.0.0.1 of the node (CVE-2020-8558), \
+         unless rules of other programs drop its packets.",
         some_of(links)
     );
-    Finding::problem(SUBJECT, found).means(means)
+    Finding::problem(SUBJECT, message).impact(impact)
 }
 
-/// RELOAD restores both guards, where an attachment is known to be reloaded.
-fn mend(node: &Node) -> String {
+/// Returns the fix: RELOAD restores both guards, if an attachment can be reloaded.
+fn fix(node: &Node) -> String {
     let mut attached = node.attached.iter();
     if attached.any(|it| is_ours(node, it) && has_ports(node, it)) {
         return "cnitool reload".to_owned();
@@ -74,33 +76,34 @@ fn mend(node: &Node) -> String {
     policies.join("\n")
 }
 
-/// kube-proxy and the kubelet guard the node themselves, by a chain that both make.
-fn by_another(node: &Node, found: String, names: &[&str]) -> Finding {
+/// Reports links whose `route_localnet` another program set. kube-proxy and the kubelet guard the
+/// node with a chain of their own.
+fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
     if node.firewall.has_chain(KUBE_FIREWALL) {
-        let means = "kube-proxy sets it for NodePorts on 127.0.0.1, and its chain KUBE-FIREWALL drops packets of \
+        let impact = "kube-proxy sets it for NodePorts on 127.0.0.1, and its chain KUBE-FIREWALL drops packets of \
                      neighbours.";
-        return Finding::ok(SUBJECT, found).means(means);
+        return Finding::ok(SUBJECT, message).impact(impact);
     }
-    let finding = Finding::warning(SUBJECT, found);
-    let means = "Neighbours on the link reach what listens on 127.0.0.1 of the node alone (CVE-2020-8558), unless \
-                 rules of other programs drop their packets.";
+    let finding = Finding::warning(SUBJECT, message);
+    let impact = "Neighbours on the link reach services that listen only on 127.0.0.1 of the node \
+                 (CVE-2020-8558), unless rules of other programs drop their packets.";
     if has_ports_of_reference(node) {
-        return finding.means(format!(
-            "{means} The Go plugin portmap sets it, and ports of its pods need it."
+        return finding.impact(format!(
+            "{impact} The Go plugin portmap sets it, and ports of its pods need it."
         ));
     }
     let settings = names.iter().map(|it| quoted(&format!("{}=0", key(it))));
     let settings: Vec<_> = settings.collect();
     finding
-        .means(format!(
-            "{means} No pod is known to need it: the Go plugin portmap leaves it behind, or kube-proxy, another program or an \
-             administrator set it."
+        .impact(format!(
+            "{impact} No known pod needs it: the Go plugin portmap left it, or kube-proxy, another \
+             program or an administrator set it."
         ))
-        .mend(format!("sysctl -w {}", settings.join(" ")))
+        .fix(format!("sysctl -w {}", settings.join(" ")))
 }
 
-/// portmap set it, or an attachment of ours has ports and leads through the link, for which a former version of
-/// portmap left no record.
+/// Returns whether `route_localnet` of the link is for ports: portmap set it, or the link leads to
+/// a tagged attachment with ports, of which earlier versions of portmap left no record.
 fn is_for_ports(node: &Node, link: &Link) -> bool {
     let is_behind = |it: &Attached| {
         let links = it.host_links();
@@ -111,7 +114,8 @@ fn is_for_ports(node: &Node, link: &Link) -> bool {
     node.localnet.links.contains(&link.index) || ours.any(|it| has_ports(node, it) && is_behind(it))
 }
 
-/// The reference has a chain for each pod with ports, or a table where it has no iptables.
+/// Returns whether the reference has ports here: a chain for each pod with ports, or a table if it
+/// does not use iptables.
 fn has_ports_of_reference(node: &Node) -> bool {
     let mut chains = node.firewall.chains.iter();
     let mut rule_comments = node.firewall.rule_comments.iter();
@@ -151,7 +155,8 @@ mod tests {
     use super::super::tests::{levels, link, node};
     use super::*;
 
-    /// With a bridge whose `route_localnet` is 1, portmap's or another's, without any guard.
+    /// Returns a node with a bridge whose `route_localnet` is 1, set by portmap or another program,
+    /// without any guard.
     fn unguarded(is_ours: bool) -> Node {
         let mut node = node(&[]);
         let mut bridge = link(3, "cni0");
@@ -181,7 +186,7 @@ mod tests {
             judged(|it| it.localnet.accepted = Some(Vec::new())),
             [[Ok], [Ok]]
         );
-        // A kernel without such policies.
+        // The kernel has no such policies.
         let without = |node: &mut Node| node.localnet.accepted = None;
         assert_eq!(judged(without), [[Problem], [Warning]]);
         assert_eq!(judged(|it| (without(it), ruled(it)).0), [[Ok], [Ok]]);
@@ -192,8 +197,8 @@ mod tests {
         let mut node = unguarded(false);
         let all = "net.ipv4.conf.all.route_localnet";
         node.sysctls.0.insert(all.to_owned(), "1".to_owned());
-        let mend = format!("sysctl -w net.ipv4.conf.cni0.route_localnet=0 {all}=0");
-        assert_eq!(judge(&node)[0].mend, mend);
+        let fix = format!("sysctl -w net.ipv4.conf.cni0.route_localnet=0 {all}=0");
+        assert_eq!(judge(&node)[0].fix, fix);
         node.firewall.chains.push(HeldChain {
             family: Family::Ipv4,
             table: "filter".to_owned(),

@@ -1,4 +1,4 @@
-//! Who else looks after links that are ours.
+//! Checks network managers that may change links of this suite.
 
 use cni::Attachment;
 use netlink::{Link, LinkKind};
@@ -7,7 +7,7 @@ use node::{Managed, Node};
 use super::finding::{Finding, quoted, some_of};
 use crate::drop_ins;
 
-/// Of udev, systemd-networkd and `NetworkManager`.
+/// Checks udev, systemd-networkd and `NetworkManager`.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
     for by in ["systemd-networkd", NETWORK_MANAGER] {
@@ -18,9 +18,10 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         }
     }
     if let Some(file) = &node.managers.mac_policy {
-        let found = format!("udev changes MACs, by {}", file.display());
-        let means = "Links of ours are left alone: each is made with a MAC that was asked for.";
-        findings.push(Finding::ok("udev", found).means(means));
+        let message = format!("udev changes MACs, by {}", file.display());
+        let impact =
+            "It does not change links of this suite, because their MACs are set explicitly.";
+        findings.push(Finding::ok("udev", message).impact(impact));
     }
     findings
 }
@@ -31,14 +32,15 @@ fn finding(first: &Managed, managed: &[&Managed]) -> Finding {
         .file
         .as_ref()
         .map_or_else(String::new, |it| format!(", by {it}"));
-    let found = format!("{} manages {}{by_file}", first.by, some_of(&names));
-    Finding::warning("manager", found)
-        .means("It may take addresses from links, or take them down, when it starts or reloads.")
-        .mend(mend(first.by, &names))
+    let message = format!("{} manages {}{by_file}", first.by, some_of(&names));
+    Finding::warning("manager", message)
+        .impact("It may take addresses from links, or take them down, when it starts or reloads.")
+        .fix(fix(first.by, &names))
 }
 
-/// The files of the installation, and one of its own for each link that they are not for.
-fn mend(by: &str, links: &[&str]) -> String {
+/// Returns the fix: the drop-ins of the installation, and one file for each link that these do not
+/// match.
+fn fix(by: &str, links: &[&str]) -> String {
     let (covered, others): (Vec<&str>, Vec<&str>) =
         links.iter().partition(|it| drop_ins::cover(it));
     let mut commands = Vec::new();
@@ -58,7 +60,7 @@ fn mend(by: &str, links: &[&str]) -> String {
     commands.join("\n")
 }
 
-/// The file by which a manager leaves a link alone, and what is in it.
+/// Returns the path and content of a file that makes the manager ignore the link.
 fn drop_in(by: &str, link: &str) -> (String, String) {
     match by {
         NETWORK_MANAGER => (
@@ -72,7 +74,7 @@ fn drop_in(by: &str, link: &str) -> (String, String) {
     }
 }
 
-/// It is a bridge of a network, or bears the tag of an attachment.
+/// Returns whether the link is a bridge of a network, or is tagged with an attachment.
 fn is_ours(node: &Node, name: &str) -> bool {
     let is_tagged = |it: &Link| it.alias.as_deref().is_some_and(Attachment::is_owner);
     let is_of_kind = |it: &Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_of_ours_that_others_manage_are_told_and_no_others() {
+    fn only_own_links_that_others_manage_are_reported() {
         let list = r#"{"name": "pods", "plugins": [{"type": "bridge"}]}"#;
         let mut node = node(&[("pods.conflist", list)]);
         let mut port = link(3, "veth1");
@@ -114,12 +116,12 @@ mod tests {
             .push(managed("cni0", "NetworkManager"));
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Warning, Level::Warning]);
-        assert_eq!(findings[0].found, "systemd-networkd manages cni0, veth1");
+        assert_eq!(findings[0].message, "systemd-networkd manages cni0, veth1");
         let install = "UPDATE_CNI_BINARIES=false cnitool install --drop-ins";
-        let mends = [&findings[0].mend, &findings[1].mend];
+        let fixes = [&findings[0].fix, &findings[1].fix];
         let reloads = ["networkctl reload", "nmcli general reload"];
         assert_eq!(
-            mends,
+            fixes,
             reloads.map(|it| format!("{install}\n{it}")).each_ref()
         );
     }
@@ -127,12 +129,12 @@ mod tests {
     #[test]
     fn links_that_the_installation_has_no_file_for_get_one() {
         assert_eq!(
-            mend("systemd-networkd", &["pods0"]),
+            fix("systemd-networkd", &["pods0"]),
             "printf '%s\\n' '[Match]' Name=pods0 '[Link]' Unmanaged=yes > \
              /etc/systemd/network/05-cni-pods0.network\nnetworkctl reload"
         );
         assert_eq!(
-            mend("NetworkManager", &["cni0", "pods0"]),
+            fix("NetworkManager", &["cni0", "pods0"]),
             "UPDATE_CNI_BINARIES=false cnitool install --drop-ins\n\
              printf '%s\\n' '[device-cni-pods0]' match-device=interface-name:pods0 managed=0 > \
              /etc/NetworkManager/conf.d/05-cni-pods0.conf\nnmcli general reload"

@@ -1,7 +1,6 @@
-//! `doctor`: why the pods of a node have no network.
+//! `doctor`: finds out why pods of a node have no network.
 //!
-//! A [`Node`] is read once; then each subject judges it by a function of its own, from a node to
-//! findings, which asks nobody else.
+//! It reads a [`Node`] once. Then each subject has a pure function from the node to findings.
 
 mod bridges;
 mod capabilities;
@@ -33,14 +32,14 @@ use runtime::Directories;
 use self::finding::Finding;
 pub use self::page::Page;
 
-/// Looks at the node, and changes nothing.
+/// Checks the node; changes nothing.
 pub fn doctor(directories: &Directories) -> Page {
     let mut node = Node::read(directories);
     node.try_packets(&stages::stages(&node));
     Page::of(judge(&node))
 }
 
-/// All findings, those of one level in the order of their subjects.
+/// Returns all findings; those of one level stay in the order of their subjects.
 fn judge(node: &Node) -> Vec<Finding> {
     let is_read = |part: &Part| node.unread.iter().all(|(unread, _)| unread != part);
     let judged = SUBJECTS
@@ -52,16 +51,16 @@ fn judge(node: &Node) -> Vec<Finding> {
 fn unread(node: &Node) -> Vec<Finding> {
     let unread = node.unread.iter();
     let finding = |(_, reason): &(Part, String)| {
-        Finding::warning("doctor", format!("not looked at: {reason}"))
-            .means("What depends on it is not judged. Everything can be read by root.")
+        Finding::warning("doctor", format!("not read: {reason}"))
+            .impact("Checks that depend on it are skipped. root can read everything.")
     };
     unread.map(finding).collect()
 }
 
 type Judge = fn(&Node) -> Vec<Finding>;
 
-/// Each with what has to have been read for it: of what was not, nothing is said, neither good nor
-/// bad. Whoever may not look at the firewall is told by plugins of nothing else.
+/// The checks, each with the parts of the node that it needs. A check is skipped if one of its
+/// parts could not be read.
 const SUBJECTS: &[(Judge, &[Part])] = &[
     (unread, &[]),
     (configuration::judge, &[Part::Configuration]),
@@ -101,7 +100,7 @@ const SUBJECTS: &[(Judge, &[Part])] = &[
 
 #[cfg(test)]
 mod tests {
-    //! Nodes that are made up, for the judgements.
+    //! Fictitious nodes for tests of the checks.
 
     use base64::prelude::{BASE64_STANDARD, Engine as _};
     use netlink::{Link, LinkKind};
@@ -116,7 +115,7 @@ mod tests {
         findings.iter().map(|it| it.level).collect()
     }
 
-    /// With these files of this content.
+    /// Returns a node with these configuration files.
     pub fn node(files: &[(&str, &str)]) -> Node {
         let files = files
             .iter()
@@ -158,17 +157,17 @@ mod tests {
         }
     }
 
-    /// An attachment that lives, of which nothing but its name is known.
+    /// Returns a live attachment of which only the name is known.
     pub fn attached(network: &str, container: &str) -> Attached {
         attached_by("", network, container)
     }
 
-    /// As [`attached`], made by this list.
+    /// Like [`attached`], with this list as the configuration of its ADD.
     pub fn attached_by(list: &str, network: &str, container: &str) -> Attached {
         remembered(list, [network, container], &Value::Null)
     }
 
-    /// As [`attached_by`], with this address.
+    /// Like [`attached_by`], with this address.
     pub fn attached_at(address: &str, list: &str, names: [&str; 2]) -> Attached {
         let result = json!({"cniVersion": "1.1.0", "ips": [{"address": address}]});
         remembered(list, names, &result)

@@ -1,4 +1,4 @@
-//! Findings as people read them, 80 columns wide, and what they amount to.
+//! Formats findings for a terminal, 80 columns wide, and derives the exit status.
 
 use std::io::{self, Write};
 
@@ -8,19 +8,19 @@ use serde::Serialize;
 use super::finding::{Finding, Level};
 use crate::listing::{Listing, printable};
 
-/// Findings, worst last.
+/// Findings, the worst last.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub struct Page(Vec<Finding>);
 
 impl Page {
-    /// Puts them in their order; those of one level stay in the one that they have.
+    /// Sorts the findings by level, in a stable way.
     pub fn of(mut findings: Vec<Finding>) -> Self {
         findings.sort_by_key(|it| it.level);
         Self(findings)
     }
 
-    /// The exit status: 0, 1 where there are warnings, 2 where there are problems.
+    /// Returns the exit status: 0, 1 if there are warnings, 2 if there are problems.
     pub fn status(&self) -> u8 {
         match self.0.last().map(|it| it.level) {
             None | Some(Level::Ok) => 0,
@@ -33,16 +33,16 @@ impl Page {
 impl Listing for Page {
     fn text(&self, to: &mut impl Write) -> io::Result<()> {
         for finding in &self.0 {
-            let mut words = wrapped(&finding.found).into_iter();
+            let mut words = wrapped(&finding.message).into_iter();
             let (style, level) = (style(finding.level), word(finding.level));
             let first = words.next().unwrap_or_default();
             let subject = finding.subject;
             writeln!(to, "{style}{level:8}{style:#} {subject:10} {first}")?;
-            for line in words.chain(wrapped(&finding.means)) {
+            for line in words.chain(wrapped(&finding.impact)) {
                 writeln!(to, "{:MARGIN$}{line}", "")?;
             }
             let command = Style::new().bold();
-            for line in finding.mend.lines() {
+            for line in finding.fix.lines() {
                 writeln!(to, "    {command}{}{command:#}", printable(line))?;
             }
         }
@@ -81,7 +81,7 @@ fn style(level: Level) -> Style {
     color.on_default()
 }
 
-/// Lines that fit beside the margin; a word that does not fit has one of its own.
+/// Splits text into lines that fit beside the margin; a longer word has a line of its own.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in printable(text).split_whitespace() {
@@ -96,7 +96,7 @@ fn wrapped(text: &str) -> Vec<String> {
     lines
 }
 
-/// In columns, of what is beside level and subject.
+/// Width of the margin with level and subject, in columns.
 const MARGIN: usize = 20;
 const WIDTH: usize = 80 - MARGIN;
 
@@ -115,8 +115,8 @@ mod tests {
     #[test]
     fn page_fits_a_terminal_and_ends_with_a_count() {
         let finding = Finding::problem("bridge", "cni0 has ".to_owned() + &"many ".repeat(20))
-            .means("a pod more ".repeat(9))
-            .mend("ip link show master cni0");
+            .impact("a pod more ".repeat(9))
+            .fix("ip link show master cni0");
         let page = text(vec![finding, Finding::ok("kernel", "as it should be")]);
         assert!(page.lines().all(|line| line.len() <= 80), "{page}");
         assert!(page.starts_with("ok       kernel     as it should be\nproblem  bridge     cni0"));
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn list_has_a_key_for_each_part() {
-        let page = Page::of(vec![Finding::warning("disk", "full").mend("rm x")]);
+        let page = Page::of(vec![Finding::warning("disk", "full").fix("rm x")]);
         let expected = serde_json::json!([{
-            "level": "warning", "subject": "disk", "found": "full", "means": "", "mend": "rm x",
+            "level": "warning", "subject": "disk", "message": "full", "impact": "", "fix": "rm x",
         }]);
         assert_eq!(serde_json::to_value(page).unwrap(), expected);
     }

@@ -1,5 +1,5 @@
-//! The pair of each live attachment: on its bridge, up, with the addresses and the default route
-//! that ADD reported.
+//! Checks the pair of each live attachment: it is on its bridge and up, and has the addresses and
+//! the default route that ADD reported.
 
 use netlink::Link;
 use node::{Attached, Inside, Node, Pod, bridge_of};
@@ -7,13 +7,13 @@ use runtime::PluginConfig;
 
 use super::finding::{Finding, quoted};
 
-/// Of each attachment the first fault, since the next ones often follow from it.
+/// Reports only the first fault of each attachment, because the next ones often follow from it.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.pods.iter().filter_map(|it| fault(node, it)).collect();
     if findings.is_empty() && !node.pods.is_empty() {
         let count = node.pods.len();
-        let found = format!("{count} attached, each with its link, addresses and routes");
-        findings.push(Finding::ok(SUBJECT, found));
+        let message = format!("{count} attached, each with its link, addresses and routes");
+        findings.push(Finding::ok(SUBJECT, message));
     }
     findings
 }
@@ -25,14 +25,15 @@ fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
     on_host.or_else(|| match &pod.inside {
         Ok(inside) => inside_fault(attached, inside),
         Err(reason) => {
-            let found = format!("{} was not looked at: {reason}", owner(attached));
-            let means = "Its sandbox cannot be entered from here; doctor has to run on the node.";
-            Some(Finding::warning(SUBJECT, found).means(means))
+            let message = format!("{} was not checked: {reason}", owner(attached));
+            let impact = "Its sandbox cannot be entered from here; doctor has to run on the node.";
+            Some(Finding::warning(SUBJECT, message).impact(impact))
         }
     })
 }
 
-/// Without its bridge; a bridge that does not exist is reported with all its attachments.
+/// Finds a host's end that is not on its bridge. A bridge that does not exist is reported once with
+/// all its attachments.
 fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
     let network = attached.network(&node.configuration)?;
     let plugin = network.plugins.iter().find(|it| bridge_of(it).is_some())?;
@@ -41,16 +42,16 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
         return None;
     }
     let (name, bridge) = (&host_link.name, &bridge.name);
-    let found = format!("{name} of {} is no port of {bridge}", owner(attached));
-    let finding = Finding::problem(SUBJECT, found);
+    let message = format!("{name} of {} is no port of {bridge}", owner(attached));
+    let finding = Finding::problem(SUBJECT, message);
     if PORT_KEYS.iter().any(|key| is_wanted(plugin, key)) {
-        return Some(finding.means(
-            "The pod reaches nothing. A port that joins again lacks VLANs, isolation and hairpin \
-             mode, which the network asks for: recreate the pod.",
+        return Some(finding.impact(
+            "The pod reaches nothing. A port that is added again lacks the configured VLANs, \
+             isolation and hairpin mode: recreate the pod.",
         ));
     }
-    let mend = format!("ip link set {} master {}", quoted(name), quoted(bridge));
-    Some(finding.means("The pod reaches nothing.").mend(mend))
+    let fix = format!("ip link set {} master {}", quoted(name), quoted(bridge));
+    Some(finding.impact("The pod reaches nothing.").fix(fix))
 }
 
 fn is_wanted(plugin: &PluginConfig, key: &str) -> bool {
@@ -61,10 +62,10 @@ fn is_wanted(plugin: &PluginConfig, key: &str) -> bool {
 fn host_link_down(attached: &Attached, host_link: &Link) -> Option<Finding> {
     (!host_link.is_up).then(|| {
         let name = &host_link.name;
-        let found = format!("{name} of {} is down", owner(attached));
-        Finding::problem(SUBJECT, found)
-            .means("The pod reaches nothing.")
-            .mend(format!("ip link set {} up", quoted(name)))
+        let message = format!("{name} of {} is down", owner(attached));
+        Finding::problem(SUBJECT, message)
+            .impact("The pod reaches nothing.")
+            .fix(format!("ip link set {} up", quoted(name)))
     })
 }
 
@@ -76,10 +77,11 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
         quoted(&attached.entry.netns().display())
     );
     if !inside.link.is_up {
-        let found = format!("{name} of {owner} is down");
-        let means = "The pod reaches nothing. IPv6 addresses and routes by it are gone, too.";
-        let finding = Finding::problem(SUBJECT, found).means(means);
-        return Some(finding.mend(format!("{enter} link set {link} up")));
+        let message = format!("{name} of {owner} is down");
+        let impact =
+            "The pod reaches nothing. The kernel has deleted its IPv6 addresses and routes, too.";
+        let finding = Finding::problem(SUBJECT, message).impact(impact);
+        return Some(finding.fix(format!("{enter} link set {link} up")));
     }
     let has = |address: &&ipnetwork::IpNetwork| {
         let mut addresses = inside.addresses.iter();
@@ -87,10 +89,10 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
     };
     let reported = attached.addresses();
     if let Some(address) = reported.iter().find(|it| !has(it)) {
-        let found = format!("{name} of {owner} lacks its address {address}");
-        let means = "Answers to the pod are lost. A process in the pod may have deleted it.";
-        let finding = Finding::problem(SUBJECT, found).means(means);
-        return Some(finding.mend(format!("{enter} address add {address} dev {link}")));
+        let message = format!("{name} of {owner} lacks its address {address}");
+        let impact = "Answers to the pod are lost. A process in the pod may have deleted it.";
+        let finding = Finding::problem(SUBJECT, message).impact(impact);
+        return Some(finding.fix(format!("{enter} address add {address} dev {link}")));
     }
     let has_default_route = |is_ipv4| {
         let mut routes = inside.routes.iter();
@@ -99,10 +101,10 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
     FAMILIES.iter().find_map(|(is_ipv4, words)| {
         let gateway = attached.default_gateway(*is_ipv4);
         let gateway = gateway.filter(|_| !has_default_route(*is_ipv4))?;
-        let found = format!("{owner} has no default route of {words}");
-        let means = "The pod reaches nothing beyond its own network.";
-        let finding = Finding::problem(SUBJECT, found).means(means);
-        Some(finding.mend(format!(
+        let message = format!("{owner} has no default route of {words}");
+        let impact = "The pod reaches nothing beyond its own network.";
+        let finding = Finding::problem(SUBJECT, message).impact(impact);
+        Some(finding.fix(format!(
             "{enter} route add default via {gateway} dev {link}"
         )))
     })
@@ -112,10 +114,9 @@ fn owner(attached: &Attached) -> String {
     attached.attachment.owner()
 }
 
-/// IPv4 or not, and its name.
 const FAMILIES: [(bool, &str); 2] = [(true, "IPv4"), (false, "IPv6")];
 
-/// What a port has beside its bridge.
+/// Keys that set up a port besides its bridge.
 const PORT_KEYS: [&str; 4] = ["vlan", "vlanTrunk", "portIsolation", "hairpinMode"];
 
 const SUBJECT: &str = "pod";

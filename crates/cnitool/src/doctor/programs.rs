@@ -1,4 +1,4 @@
-//! The plugins that networks name: there, to be run, and of the right version.
+//! Checks the plugins that networks name: they exist, can be run, and have the right version.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use node::{Node, Program, Source};
 use super::edit;
 use super::finding::{Finding, Level, quoted};
 
-/// Of each plugin of each network.
+/// Checks each plugin of each network.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in node.configuration.sources() {
@@ -31,35 +31,43 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
     } else {
         Level::Warning
     };
-    let (found, means, mend) = fault(node, source, name)?;
-    let found = format!("{}: plugin {found}", source.file.name);
-    Some(Finding::new(level, SUBJECT, found).means(means).mend(mend))
+    let (message, impact, fix) = fault(node, source, name)?;
+    let message = format!("{}: plugin {message}", source.file.name);
+    Some(
+        Finding::new(level, SUBJECT, message)
+            .impact(impact)
+            .fix(fix),
+    )
 }
 
-/// What is wrong with a plugin, what that means, and what mends it.
+/// Returns a plugin's fault, its impact and its fix.
 fn fault(node: &Node, source: Source<'_>, name: &str) -> Option<(String, &'static str, String)> {
     let path = &node.configuration.path;
     Some(match node.configuration.programs.get(name)? {
         Program::Missing => {
             let first = path.split(':').next().unwrap_or_default();
-            let mend = format!(
+            let fix = format!(
                 "install -m 755 {} {}",
                 quoted(name),
                 quoted(&format!("{first}/"))
             );
-            (format!("{name} is not in {path}"), NO_ADD, mend)
+            (format!("{name} is not in {path}"), NO_ADD, fix)
         }
         Program::NotExecutable(program) => {
             let program = program.display();
-            let mend = format!("chmod 755 {}", quoted(&program));
-            (format!("{program} is not executable"), NO_ADD, mend)
+            let fix = format!("chmod 755 {}", quoted(&program));
+            (format!("{program} is not executable"), NO_ADD, fix)
         }
         Program::NotExecutableMount(program) => not_executable_mount(program),
         Program::Broken { path, reason } => {
             let path = path.display();
-            let found = format!("{path} does not answer VERSION: {reason}");
-            let mend = format!("CNI_COMMAND=VERSION {} </dev/null", quoted(&path));
-            (found, "It is no plugin, or damaged: no ADD succeeds.", mend)
+            let message = format!("{path} does not answer VERSION: {reason}");
+            let fix = format!("CNI_COMMAND=VERSION {} </dev/null", quoted(&path));
+            (
+                message,
+                "It is not a plugin, or is damaged: every ADD fails.",
+                fix,
+            )
         }
         Program::Found { versions, .. } => {
             return another_version(node, source, (name, versions.as_deref()?));
@@ -69,9 +77,9 @@ fn fault(node: &Node, source: Source<'_>, name: &str) -> Option<(String, &'stati
 
 fn not_executable_mount(program: &Path) -> (String, &'static str, String) {
     let place = quoted(&program.display());
-    let found = format!("{} is on a file system without exec", program.display());
-    let mend = format!("mount -o remount,exec \"$(findmnt -no TARGET -T {place})\"");
-    (found, NO_ADD, mend)
+    let message = format!("{} is on a file system without exec", program.display());
+    let fix = format!("mount -o remount,exec \"$(findmnt -no TARGET -T {place})\"");
+    (message, NO_ADD, fix)
 }
 
 fn another_version(
@@ -85,10 +93,10 @@ fn another_version(
     }
     let newest = versions.last().map_or("another one", String::as_str);
     let place = node.configuration.place(source.file);
-    let mend = edit::set(&place, "cniVersion", [version, newest]);
-    let means = "CRI-O leaves the network out, others fail at ADD.";
-    let found = format!("{name} does not know version {version}");
-    Some((found, means, mend))
+    let fix = edit::set(&place, "cniVersion", [version, newest]);
+    let impact = "CRI-O ignores the network; with other runtimes, every ADD fails.";
+    let message = format!("{name} does not support version {version}");
+    Some((message, impact, fix))
 }
 
 const NO_ADD: &str = "Every ADD of this network fails.";
@@ -112,7 +120,7 @@ mod tests {
         judge(&node)
     }
 
-    fn found(versions: &[&str]) -> Program {
+    fn present(versions: &[&str]) -> Program {
         let versions = versions.iter().map(|it| (*it).to_owned()).collect();
         Program::Found {
             path: "/opt/cni/bin/plugin".into(),
@@ -131,21 +139,21 @@ mod tests {
 
     #[test]
     fn what_can_be_run_is_well() {
-        let findings = judged(found(&["1.0.0"]), silent());
+        let findings = judged(present(&["1.0.0"]), silent());
         assert_eq!(levels(&findings), [Level::Ok]);
     }
 
     #[test]
     fn what_cannot_is_worse_in_the_network_that_is_taken() {
-        let findings = judged(found(&["1.0.0"]), Program::Missing);
+        let findings = judged(present(&["1.0.0"]), Program::Missing);
         assert_eq!(levels(&findings), [Level::Problem, Level::Warning]);
-        assert_eq!(findings[0].mend, "install -m 755 host-local /opt/cni/bin/");
-        let findings = judged(Program::NotExecutable("/b".into()), found(&["1.0.0"]));
-        assert_eq!(findings[0].mend, "chmod 755 /b");
+        assert_eq!(findings[0].fix, "install -m 755 host-local /opt/cni/bin/");
+        let findings = judged(Program::NotExecutable("/b".into()), present(&["1.0.0"]));
+        assert_eq!(findings[0].fix, "chmod 755 /b");
         let (path, reason) = ("/b".into(), "it ended".to_owned());
-        let findings = judged(Program::Broken { path, reason }, found(&["1.0.0"]));
+        let findings = judged(Program::Broken { path, reason }, present(&["1.0.0"]));
         assert_eq!(levels(&findings), [Level::Problem, Level::Warning]);
-        let findings = judged(found(&["0.3.1", "0.4.0"]), found(&["1.0.0"]));
-        assert!(findings[0].mend.contains("\"0.4.0\""), "{findings:?}");
+        let findings = judged(present(&["0.3.1", "0.4.0"]), present(&["1.0.0"]));
+        assert!(findings[0].fix.contains("\"0.4.0\""), "{findings:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! A range as host-local reads it, as far as takes to compare it: what makes no sense is left out,
-//! since the plugin says what is wrong with it.
+//! Parses ranges like host-local, as far as needed to compare them. Invalid ones are skipped,
+//! because the plugin reports them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,23 +10,23 @@ use ipnetwork::IpNetwork;
 use node::{Attached, Node, Source};
 use serde_json::{Map, Value};
 
-/// Addresses that are leased, and by whom.
+/// A range of addresses, and the network that leases them.
 #[derive(Debug, Clone, Copy)]
 pub struct Range<'a> {
-    /// The network that they are part of.
+    /// The subnet that contains them.
     pub subnet: IpNetwork,
     first: IpAddr,
     last: IpAddr,
     gateway: IpAddr,
-    /// How many of them are leased to nobody.
+    /// Number of addresses that are excluded from leases.
     excluded: u128,
-    /// A pod gets one address of each set.
+    /// The range set. A pod gets one address of each set.
     set: usize,
     source: Source<'a>,
 }
 
 impl<'a> Range<'a> {
-    /// The ranges of the plugin, if host-local serves it.
+    /// Returns the ranges of the plugin if its IPAM plugin is host-local.
     pub fn all_of(source: Source<'a>) -> Vec<Self> {
         let Some(ipam) = source
             .ipam()
@@ -44,7 +44,7 @@ impl<'a> Range<'a> {
             subnet: cidr.to_string(),
             ..RawRange::default()
         });
-        // Each CIDR of the node is a set of its own, beside those that are numbered from 1.
+        // Each CIDR of the node is a set of its own, besides those that are numbered from 1.
         let of_node = of_node.zip((1..).map(|it| usize::MAX - it));
         let own = raw(ipam).map(|it| (it, 0));
         let ranges = ranges.filter_map(|(keys, set)| Some((raw(keys)?, set)));
@@ -69,33 +69,33 @@ impl<'a> Range<'a> {
         Some(Self { excluded, ..range })
     }
 
-    /// The network's name.
+    /// Returns the network's name.
     pub fn network(&self) -> &'a str {
         self.source.name()
     }
 
-    /// The gateway's address, with the length of the network's prefix.
+    /// Returns the gateway's address, with the prefix length of the subnet.
     pub fn gateway(&self) -> Option<IpNetwork> {
         IpNetwork::new(self.gateway, self.subnet.prefix()).ok()
     }
 
-    /// The file that it stands in.
+    /// Returns the configuration file that contains it.
     pub fn file(&self) -> &'a str {
         &self.source.file.name
     }
 
-    /// The bridge of its pods; `None` where another plugin attaches them.
+    /// Returns the bridge of its pods; `None` if another plugin attaches them.
     pub fn bridge(&self) -> Option<&'a str> {
         self.source.bridge()
     }
 
-    /// `address` is one of them.
+    /// Returns whether the range contains `address`.
     pub fn leases(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.first.is_ipv4()
             && (number(self.first)..=number(self.last)).contains(&number(address))
     }
 
-    /// How many there are to be leased.
+    /// Returns the number of addresses that can be leased.
     pub fn size(&self) -> u128 {
         let all = number(self.last)
             .saturating_sub(number(self.first))
@@ -103,18 +103,18 @@ impl<'a> Range<'a> {
         all.saturating_sub(self.excluded)
     }
 
-    /// An address of one of them is as good as one of the other.
+    /// Returns whether both ranges are of the same set, so host-local may lease from either.
     pub fn is_of_set_of(&self, other: &Self) -> bool {
         self.set == other.set && std::ptr::eq(self.source.plugin, other.source.plugin)
     }
 
-    /// Both have addresses in common.
+    /// Returns whether both contain the same address.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.leases(other.first) || other.leases(self.first)
     }
 
-    /// The network's own links are called so: its bridge and the VLANs on it. Other plugins than
-    /// `bridge` attach pods to networks that the node is in.
+    /// Returns whether the name is of a link of the network itself: its bridge or a VLAN on it.
+    /// Other plugins than `bridge` attach pods to networks that the node is part of.
     pub fn is_own_link(&self, name: &str) -> bool {
         match self.source.bridge() {
             Some(bridge) => {
@@ -127,7 +127,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// The first and the last of what `network` and it have in common.
+    /// Returns the first and last address that `network` and the range share.
     fn shared_with(&self, network: IpNetwork) -> Option<(u128, u128)> {
         let from = number(network.network()).max(number(self.first));
         let to = number(last(network)).min(number(self.last));
@@ -135,8 +135,8 @@ impl<'a> Range<'a> {
     }
 }
 
-/// The networks of the plugin's pods: of its ranges, or, where they are not in the configuration, those that its
-/// bridge and its pods are in.
+/// Returns the subnets of the plugin's pods: of its ranges, or without ranges in the configuration,
+/// of its bridge and live pods.
 pub fn pod_networks(node: &Node, source: Source<'_>) -> Vec<IpNetwork> {
     let ranges = Range::all_of(source);
     if !ranges.is_empty() {
@@ -162,7 +162,7 @@ fn raw(keys: &Map<String, Value>) -> Option<RawRange> {
     Some(raw.value)
 }
 
-/// How many numbers are in these spans, each counted once.
+/// Returns how many numbers the spans contain, without duplicates.
 fn count(spans: impl Iterator<Item = (u128, u128)>) -> u128 {
     let mut spans: Vec<_> = spans.collect();
     spans.sort_unstable();

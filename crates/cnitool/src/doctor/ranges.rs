@@ -1,5 +1,5 @@
-//! Ranges of addresses: whether they overlap each other or what the node has itself, and whether
-//! anything is left of them.
+//! Checks ranges of addresses: they must not overlap each other or the node's networks, and must
+//! have free addresses.
 
 use ipnetwork::IpNetwork;
 use netlink::{DiscardingRoute, Link, LinkKind, Route};
@@ -8,7 +8,7 @@ use node::{Node, is_looked_up};
 use super::finding::{Finding, quoted, some_of};
 use super::range::Range;
 
-/// Of each range that host-local is configured with.
+/// Checks each range of host-local.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let sources = node.configuration.sources();
     let ranges: Vec<_> = sources.flat_map(Range::all_of).collect();
@@ -21,19 +21,19 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let sets = ranges.chunk_by(Range::is_of_set_of);
     findings.extend(sets.filter_map(|set| fill(node, set)));
     if findings.is_empty() && !ranges.is_empty() {
-        let found = format!("no overlap, and room: {}", some_of(&ranges));
-        findings.push(Finding::ok(SUBJECT, found));
+        let message = format!("no overlap, and free addresses: {}", some_of(&ranges));
+        findings.push(Finding::ok(SUBJECT, message));
     }
     findings
 }
 
-/// Ranges of different networks, or of one in different files, that both would lease from.
+/// Finds overlapping ranges of different networks, or of one network in different files.
 fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (place, one) in ranges.iter().enumerate() {
         let later = ranges.iter().skip(place + 1);
         for other in later.filter(|it| it.overlaps(one)) {
-            let found = format!(
+            let message = format!(
                 "{one} of {} ({}) overlaps {other} of {} ({})",
                 one.network(),
                 one.file(),
@@ -41,11 +41,11 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
                 other.file()
             );
             findings.push(if one.file() == other.file() {
-                Finding::problem(SUBJECT, found).means("host-local refuses it: every ADD fails.")
+                Finding::problem(SUBJECT, message).impact("host-local refuses it: every ADD fails.")
             } else {
-                Finding::warning(SUBJECT, found).means(
-                    "Where both networks are used, two pods get the same address, unless one \
-                     bridge and one directory of leases serve both.",
+                Finding::warning(SUBJECT, message).impact(
+                    "If both networks are used, two pods may get the same address, unless they \
+                     share one bridge and one directory of leases.",
                 )
             });
         }
@@ -53,32 +53,33 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
     findings
 }
 
-/// Networks that the node is in by another link than the pods'.
+/// Finds networks that the node has on another link than the pods'.
 fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let addresses = node.addresses.iter().filter(|it| !it.is_link_local);
     let foreign = addresses.filter(|it| !range.is_own_link(node.link_name(it.link)));
     let overlapping = foreign.filter(|it| concerns(it.address, range));
     let finding = |address: &netlink::Address| {
         let link = node.link_name(address.link);
-        let found = format!(
+        let message = format!(
             "{range} of {} overlaps the node's own {} on {link}",
             range.network(),
             address.address
         );
         if range.subnet.prefix() > address.address.prefix() {
-            return Finding::warning(SUBJECT, found).means(format!(
+            return Finding::warning(SUBJECT, message).impact(format!(
                 "Neighbours on {link} with addresses of {} cannot be reached.",
                 range.subnet
             ));
         }
-        Finding::problem(SUBJECT, found)
-            .means("Packets to pods leave by that link, or the node takes pods for neighbours.")
-            .mend(mend(node, range))
+        Finding::problem(SUBJECT, message)
+            .impact("Packets to pods leave by that link, or the node looks for pods there.")
+            .fix(fix(node, range))
     };
     overlapping.map(finding).collect()
 }
 
-/// Routes by another link that catch packets to pods: as specific as the pods' own, or more.
+/// Finds routes by another link that match packets to pods, and are as specific as the pods' own or
+/// more.
 fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let catches = |route: &&Route| {
         let destination = route.destination;
@@ -89,7 +90,7 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let mut links = route.links().filter_map(|it| node.link(it));
         links.any(|it| !is_pods(it, route) && !range.is_own_link(&it.name))
     };
-    // Those that come with an address are told with it.
+    // The route of an address is reported together with the address.
     let is_of_address = |route: &&Route| {
         route.gateway.is_none()
             && node.addresses.iter().any(|it| {
@@ -100,14 +101,14 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let routes = node.routes.iter().filter(catches).filter(is_foreign);
     let finding = |route: &Route| {
         let link = route.links().next().map_or("?", |it| node.link_name(it));
-        let found = format!(
-            "{range} of {} is caught by the route to {} by {link}",
+        let message = format!(
+            "packets to {range} of {} match the route to {} by {link}",
             range.network(),
             route.destination
         );
-        Finding::problem(SUBJECT, found)
-            .means("Packets to pods leave by that link.")
-            .mend(format!(
+        Finding::problem(SUBJECT, message)
+            .impact("Packets to pods leave by that link.")
+            .fix(format!(
                 "ip route delete {} dev {}",
                 route.destination,
                 quoted(link)
@@ -119,8 +120,8 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Routes that drop packets to pods: more specific than the bridge's own, or before it. Other
-/// plugins than `bridge` make a route for each pod, which is more specific.
+/// Finds routes that drop packets to pods: more specific than the bridge's own, or with precedence
+/// over it. Other plugins than `bridge` add a route for each pod, which is more specific.
 fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let bridge = range.bridge().and_then(|it| node.link_called(it));
     let catches = |it: &&DiscardingRoute| {
@@ -135,47 +136,51 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     };
     let finding = |it: &DiscardingRoute| {
         let (action, destination, network) = (it.action, it.destination, range.network());
-        let found = format!("packets to {destination}, part of {range} of {network}, are dropped");
-        Finding::problem(SUBJECT, found)
-            .means(format!("A {action} route is before that of the bridge."))
-            .mend(format!("ip route delete {action} {destination}"))
+        let message =
+            format!("packets to {destination}, part of {range} of {network}, are dropped");
+        Finding::problem(SUBJECT, message)
+            .impact(format!(
+                "A {action} route takes precedence over the bridge's."
+            ))
+            .fix(format!("ip route delete {action} {destination}"))
     };
     let routes = node.discarding_routes.iter().filter(catches);
     routes.map(finding).collect()
 }
 
-/// How much is left of the ranges of one set.
+/// Checks how many addresses of one set are free.
 fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     let network = set.first()?.network();
     let leases = node.leases.iter().filter(|it| it.network == network);
     let of_set = leases.filter(|lease| set.iter().any(|it| it.leases(lease.address)));
     let held = of_set.count() as u128;
     let size: u128 = set.iter().map(Range::size).fold(0, u128::saturating_add);
-    let found = format!(
+    let message = format!(
         "{} of {network}: {held} of {size} addresses are held",
         some_of(set)
     );
     if held >= size {
-        let means = "No pod gets a network until one is released.";
-        let mend = format!("cnitool gc {}", quoted(network));
-        return Some(Finding::problem(SUBJECT, found).means(means).mend(mend));
+        let impact = "No pod gets a network until one is released.";
+        let fix = format!("cnitool gc {}", quoted(network));
+        return Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix));
     }
     let is_nearly_full = held * 10 >= size * 9;
-    is_nearly_full.then(|| Finding::warning(SUBJECT, found).means("It is nearly full."))
+    is_nearly_full.then(|| Finding::warning(SUBJECT, message).impact("It is nearly full."))
 }
 
-fn mend(node: &Node, range: &Range<'_>) -> String {
+fn fix(node: &Node, range: &Range<'_>) -> String {
     let file = node.configuration.directory.join(range.file());
     format!("vi {}", quoted(&file.display()))
 }
 
-/// It leads to a pod and to nothing else, as plugins without bridge have it.
+/// Returns whether the route leads to a single pod, as plugins without bridge add it.
 fn is_pods(link: &Link, route: &Route) -> bool {
     let whole = if route.destination.is_ipv4() { 32 } else { 128 };
     link.kind == LinkKind::Veth && route.destination.prefix() == whole
 }
 
-/// Packets to pods go there: a single address, as tunnels have it, may be one that no pod gets.
+/// Returns whether the route matches packets to pods. A single address, as on tunnels, may be one
+/// that no pod gets.
 fn concerns(network: IpNetwork, range: &Range<'_>) -> bool {
     let is_single = network.prefix() == if network.is_ipv4() { 32 } else { 128 };
     overlap(network, range.subnet) && (!is_single || range.leases(network.ip()))

@@ -1,13 +1,13 @@
-//! What the reference left in the firewall for attachments that are gone.
+//! Checks for rules of the reference in the firewall of attachments that no longer exist.
 //!
-//! Its chains and rules say whose they are, by what `migrate` goes by as well.
+//! The names and comments of its chains and rules identify the attachment, for `migrate`, too.
 
 use node::{Node, RuleComment};
 
 use super::finding::Finding;
 use crate::reference::{Living, Mark};
 
-/// Of all of them together, where plugins of this suite make and remove what is in the firewall.
+/// Reports all of them together, on nodes whose networks use plugins of this suite.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let is_ours = |name: &&str| node.configuration.has_ours(name);
     let marks = marks(node);
@@ -20,31 +20,29 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let gone = marks.iter().filter(|it| !living.has(it)).count();
     vec![match gone {
         0 => {
-            let found = format!("chains and rules of the Go plugins: {}", marks.len());
-            Finding::ok(SUBJECT, found).means(
-                "Each is for a pod that lives. When these are gone, `cnitool migrate --remove` \
-                 removes them.",
+            let message = format!("chains and rules of the Go plugins: {}", marks.len());
+            Finding::ok(SUBJECT, message).impact(
+                "Each is for a live pod. After the pods are deleted, `cnitool migrate --remove` removes them.",
             )
         }
         gone if living.has_unnamed() => {
-            let found = format!("chains and rules of the Go plugins without known pod: {gone}");
-            Finding::ok(SUBJECT, found)
-                .means("Pods live that only their addresses tell of: see `cnitool migrate`.")
+            let message = format!("chains and rules of the Go plugins without known pod: {gone}");
+            Finding::ok(SUBJECT, message)
+                .impact("Some live pods are known only by their addresses: see `cnitool migrate`.")
         }
         gone => {
-            let found =
-                format!("chains and rules of the Go plugins for pods that are gone: {gone}");
-            Finding::warning(SUBJECT, found)
-                .means(
-                    "They come before ours: a port that one of them forwards leads nowhere for \
-                     the pod that has it next.",
+            let message = format!("chains and rules of the Go plugins for deleted pods: {gone}");
+            Finding::warning(SUBJECT, message)
+                .impact(
+                    "They take precedence over this suite's rules: a port that one of them forwards \
+                     does not reach the next pod that has it.",
                 )
-                .mend("cnitool migrate\ncnitool migrate --remove")
+                .fix("cnitool migrate\ncnitool migrate --remove")
         }
     }]
 }
 
-/// Of the chains of iptables that are in `nf_tables`, and of the rules in tables of the reference's.
+/// Returns the marks of iptables chains in `nf_tables`, and of rules in the reference's tables.
 fn marks(node: &Node) -> Vec<Mark> {
     let chains = node.firewall.chains.iter().filter(|it| it.table == "nat");
     let chains = chains.filter_map(|it| Mark::of_chain(&it.name));
@@ -64,7 +62,8 @@ mod tests {
     use super::*;
     use node::Program;
 
-    /// With what the reference has for the container `a` of the network `pods`, and what others have.
+    /// Returns a node with the reference's rules for the container `a` of the network `pods`, and
+    /// with rules of other programs.
     fn with_remnants() -> Node {
         let mut node = node(&[]);
         let chain = |name: &str| HeldChain {
@@ -96,11 +95,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_the_living_is_well_and_what_is_left_is_told() {
+    fn rules_of_live_pods_are_ok_and_others_are_reported() {
         let mut node = with_remnants();
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Warning]);
-        assert!(findings[0].found.ends_with(": 2"), "{findings:?}");
+        assert!(findings[0].message.ends_with(": 2"), "{findings:?}");
         node.leases = vec![lease("pods", "10.1.0.2", "a")];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         node.attached = vec![attached("pods", "a")];

@@ -1,4 +1,4 @@
-//! For which packets the node's rules are tried.
+//! Chooses the packets that doctor tries with the node's rules.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use node::{Node, Source, Stage, is_looked_up};
 
 use super::range::Range;
 
-/// One for each bridge that is the gateway of its pods and each family.
+/// Returns one stage for each family of each bridge that is its pods' gateway.
 pub fn stages(node: &Node) -> Vec<Stage> {
     let mut seen = BTreeSet::new();
     let mut stages = Vec::new();
@@ -26,7 +26,7 @@ pub fn stages(node: &Node) -> Vec<Stage> {
     stages
 }
 
-/// The gateway of a VLAN is on another link.
+/// Excludes VLANs, whose gateway is on another link.
 fn is_concerned(source: &Source<'_>) -> bool {
     let vlan = source.key("vlan").and_then(serde_json::Value::as_u64);
     source.bridge().is_some() && source.is_gateway() && vlan.unwrap_or_default() == 0
@@ -68,7 +68,8 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
     })
 }
 
-/// The gateway's address and a pod's: one that a port of the host leads to, or one that is free.
+/// Returns the gateway's address and a pod's: one that a port of the host is forwarded to, or a
+/// free one.
 fn ends(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Ends> {
     let ranges = Range::all_of(source);
     let range = ranges.iter().find(|it| it.subnet.is_ipv4() == is_ipv4);
@@ -95,10 +96,10 @@ fn ends(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Ends> {
     Some((gateway, IpNetwork::new(pod, subnet.prefix()).ok()?, None))
 }
 
-/// The gateway's address, a pod's with the prefix of its network, and a port with its target.
+/// The gateway's address, a pod's with its prefix length, and a port of the host with its target.
 type Ends = (IpAddr, IpNetwork, Option<(u16, u16)>);
 
-/// The first addresses of the network that a pod can have.
+/// Returns the first addresses of the network that a pod can have.
 fn hosts(subnet: IpNetwork) -> Box<dyn Iterator<Item = IpAddr>> {
     match subnet {
         IpNetwork::V4(it) => Box::new(it.iter().skip(1).take(MOST).map(IpAddr::from)),
@@ -106,13 +107,13 @@ fn hosts(subnet: IpNetwork) -> Box<dyn Iterator<Item = IpAddr>> {
     }
 }
 
-/// The link of the default route, else one that another host may be reached by.
+/// Returns the link of the default route, or else one that may reach another host.
 fn uplink<'n>(node: &'n Node, is_ipv4: bool, bridge: &Link) -> Option<&'n Link> {
     let default = node
         .routes
         .iter()
         .filter(|it| it.is_default() && is_looked_up(it.table));
-    // A family without such a route is taken to leave by the link of the other one.
+    // A family without a default route is assumed to use the other family's link.
     let first = default.min_by_key(|it| {
         let is_other = it.destination.is_ipv4() != is_ipv4;
         (is_other, it.priority.unwrap_or_default())
@@ -147,12 +148,11 @@ fn made_up(index: u32, name: &str) -> Link {
     }
 }
 
-/// The number of the transport protocol.
 const TCP: u8 = 6;
 
-/// Of those that are looked at for one that is free.
+/// Most addresses that are checked for a free one.
 const MOST: usize = 1 << 16;
 
-/// Of an uplink that has none of a family (RFC 5737, RFC 3849).
+/// Addresses for an uplink that has none of the family (RFC 5737, RFC 3849).
 const OWN_IPV4: &str = "192.0.2.1/24";
 const OWN_IPV6: &str = "2001:db8::1/64";

@@ -1,11 +1,11 @@
-//! Uplinks: the links that packets of pods leave the node through.
+//! Checks uplinks: the links that packets of pods leave the node by.
 
 use netlink::{Carrier, Link, LinkKind};
 use node::{Node, Source, is_looked_up};
 
 use super::finding::{Finding, quoted, some_of};
 
-/// Of each default route, where a network's packets are routed.
+/// Checks each default route, if a network's packets are routed.
 pub fn judge(node: &Node) -> Vec<Finding> {
     if !node.configuration.sources().any(Source::is_gateway) {
         return Vec::new();
@@ -23,16 +23,18 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     if findings.is_empty() {
         let names: Vec<_> = uplinks.iter().map(|it| &it.name).collect();
-        let found = match names.as_slice() {
-            [] => "there is no default route: pods reach what the node is connected to".to_owned(),
-            names => format!("default routes lead by {}", some_of(names)),
+        let message = match names.as_slice() {
+            [] => {
+                "there is no default route: pods reach only networks of the node's links".to_owned()
+            }
+            names => format!("default routes use {}", some_of(names)),
         };
-        findings.push(Finding::ok(SUBJECT, found));
+        findings.push(Finding::ok(SUBJECT, message));
     }
     findings
 }
 
-/// Default routes that drop packets, before any that forwards them.
+/// Finds default routes that drop packets and precede all that forward them.
 fn discarding(node: &Node) -> Vec<Finding> {
     let default = node.discarding_routes.iter();
     let default = default.filter(|it| it.destination.prefix() == 0 && is_looked_up(it.table));
@@ -43,15 +45,15 @@ fn discarding(node: &Node) -> Vec<Finding> {
             is_same && route.priority.unwrap_or_default() < it.priority
         })
     });
-    // The kernel's own route of IPv6 for what no other route leads to.
+    // The kernel itself adds this route of IPv6 as the last one.
     let chosen = before.filter(|it| it.destination.is_ipv4() || it.priority != u32::MAX);
     let finding = |it: &netlink::DiscardingRoute| {
         let (action, priority) = (it.action, it.priority);
         let version = if it.destination.is_ipv4() { "-4" } else { "-6" };
-        let found = format!("the default route is {action}, with metric {priority}");
-        Finding::problem(SUBJECT, found)
-            .means("Pods reach nothing beyond the node, nor does the node.")
-            .mend(format!(
+        let message = format!("the default route is {action}, with metric {priority}");
+        Finding::problem(SUBJECT, message)
+            .impact("Pods reach nothing beyond the node, nor does the node.")
+            .fix(format!(
                 "ip {version} route delete {action} default metric {priority}"
             ))
     };
@@ -63,34 +65,34 @@ fn without_carrier(uplinks: &[&Link], link: &Link) -> Option<Finding> {
     let is_only = uplinks
         .iter()
         .all(|it| it.index == link.index || it.carrier == Carrier::Off);
-    let found = format!("{name}, by which a default route leads, has no carrier");
+    let message = format!("{name}, which a default route uses, has no carrier");
     let finding = if is_only {
-        let means = "Pods reach nothing beyond the node, nor does the node.";
-        Finding::problem(SUBJECT, found).means(means)
+        let impact = "Pods reach nothing beyond the node, nor does the node.";
+        Finding::problem(SUBJECT, message).impact(impact)
     } else {
-        let means = "What takes this route is lost; another default route works.";
-        Finding::warning(SUBJECT, found).means(means)
+        let impact = "Packets that take this route are lost; another default route works.";
+        Finding::warning(SUBJECT, message).impact(impact)
     };
-    let mend = format!("ip link set {} up", quoted(name));
-    (link.carrier == Carrier::Off).then(|| finding.mend(mend))
+    let fix = format!("ip link set {} up", quoted(name));
+    (link.carrier == Carrier::Off).then(|| finding.fix(fix))
 }
 
-/// The kernel drops what comes in by a link that does not forward (`ip_route_input_slow` in
-/// `net/ipv4/route.c`): the answers to pods.
+/// Finds an uplink that does not forward. The kernel drops packets that it receives by such a link
+/// (`ip_route_input_slow` in `net/ipv4/route.c`), which are the answers to pods.
 fn not_forwarding(node: &Node, link: &Link) -> Option<Finding> {
     let key = format!("net.ipv4.conf.{}.forwarding", link.name.replace('.', "/"));
     let is_node = node.sysctls.value("net.ipv4.ip_forward") == Some("1");
     (is_node && node.sysctls.value(&key) == Some("0")).then(|| {
         let word = quoted(&format!("{key}=1"));
         Finding::problem(SUBJECT, format!("{key} is 0"))
-            .means("Answers to pods are dropped where they come in.")
-            .mend(format!(
+            .impact("The kernel drops answers to pods that arrive by this link.")
+            .fix(format!(
                 "sysctl -w {word}\nprintf '%s\\n' {word} >> {SYSCTLS}"
             ))
     })
 }
 
-/// A link that is down and has addresses, where nothing else leads out of the node.
+/// Finds a link that is down and has addresses, if no other link leads out of the node.
 fn down(node: &Node, link: &Link) -> Option<Finding> {
     let mut addresses = node.addresses.iter().filter(|it| it.link == link.index);
     let has_address = addresses.any(|it| !it.is_link_local);
@@ -103,13 +105,13 @@ fn down(node: &Node, link: &Link) -> Option<Finding> {
             SUBJECT,
             format!("{name} is down, and there is no default route"),
         )
-        .means("The kernel deletes routes by a link that goes down: pods reach nothing there.")
-        .mend(format!("ip link set {} up", quoted(name)))
+        .impact("The kernel deletes routes by a link that goes down: pods reach nothing there.")
+        .fix(format!("ip link set {} up", quoted(name)))
     })
 }
 
-/// No packet leaves the node by it: kube-proxy, for one, has the addresses of Services on such a
-/// link, which is down.
+/// Returns whether the link is no way out of the node. kube-proxy, for example, adds the addresses
+/// of Services to such a link, which is down.
 fn leads_nowhere(node: &Node, link: &Link) -> bool {
     match &link.kind {
         LinkKind::Loopback => true,
@@ -119,7 +121,7 @@ fn leads_nowhere(node: &Node, link: &Link) -> bool {
     }
 }
 
-/// Read at the start of the node.
+/// A file that the node reads at boot.
 const SYSCTLS: &str = "/etc/sysctl.d/cni.conf";
 
 const SUBJECT: &str = "uplink";

@@ -1,4 +1,4 @@
-//! The executables: all of them are put aside and run before the first gets its name.
+//! Installs executables: it copies and runs all of them before the first gets its name.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,18 +18,17 @@ fn released() -> impl Iterator<Item = &'static str> {
     schema::plugins().map(|plugin| plugin.name).chain([TOOL])
 }
 
-/// Where they are, where they are to be, and which.
+/// Source, destination and selection of executables.
 #[derive(Debug)]
 pub struct Executables {
-    /// Where they are.
+    /// The source directory.
     pub from: PathBuf,
-    /// Where they are to be.
+    /// The destination directory.
     pub directory: PathBuf,
-    /// Which.
     pub selection: Selection,
 }
 
-/// Which executables are installed, by the variables that other installers of CNI plugins know.
+/// The selection, from variables that other installers of CNI plugins use, too.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Selection {
     /// `SKIP_CNI_BINARIES`: names, separated by commas.
@@ -38,7 +37,7 @@ pub struct Selection {
     existing: Existing,
 }
 
-/// What becomes of an executable that is there.
+/// Treatment of an existing executable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Existing {
     Replaced,
@@ -46,7 +45,7 @@ enum Existing {
 }
 
 impl Selection {
-    /// Reads the variables by `lookup`; an empty one counts as absent.
+    /// Reads the variables with `lookup`; an empty one counts as absent.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Self> {
         let text = |name: &str| {
             let value = lookup(name).unwrap_or_default();
@@ -83,7 +82,7 @@ impl Selection {
     }
 }
 
-/// What is done about one executable.
+/// The action for one executable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Choice {
     Installed,
@@ -92,20 +91,21 @@ enum Choice {
 }
 
 impl Executables {
-    /// The plugin is there, or will be.
+    /// Returns whether the plugin exists, or will after the installation.
     pub fn will_have(&self, name: &str) -> bool {
         let is_ours = released().any(|it| it == name);
         let choice = is_ours.then(|| self.selection.of(name, &self.directory));
         choice == Some(Choice::Installed) || self.directory.join(name).exists()
     }
 
-    /// Makes the directory, and waits for other installations into it. Only the one with the lock has files aside.
+    /// Creates the directory and waits for other installations into it. Only the holder of the lock
+    /// has temporary files there.
     pub fn lock(&self) -> anyhow::Result<Lock> {
         files::make_directory(&self.directory)?;
         Lock::take(&self.directory)
     }
 
-    /// Installs all or none of them; the caller has the lock. Plugins that run meanwhile go on.
+    /// Installs all or none; the caller has the lock. Running plugins are not interrupted.
     pub fn install(&self) -> anyhow::Result<()> {
         files::sweep(&self.directory)?;
         let choices = released().map(|name| (name, self.selection.of(name, &self.directory)));
@@ -154,12 +154,12 @@ impl Executables {
         fs::read(&source).with_context(|| format!("read {}, where {advice}", source.display()))
     }
 
-    /// It runs, and has the bytes that it should have.
+    /// Checks that the executable runs and has the right content.
     fn verify(&self, name: &str, path: &Path) -> anyhow::Result<()> {
         let found = fs::read(path).with_context(|| format!("read {}", path.display()))?;
         ensure!(
             found == self.read(name)?,
-            "{} has other bytes than {}: who else writes there?",
+            "{} differs from {}: does another program write there?",
             path.display(),
             self.from.join(name).display()
         );
@@ -172,7 +172,7 @@ fn names(choices: &[(&'static str, Choice)], choice: Choice) -> Vec<&'static str
     chosen.map(|(name, _)| *name).collect()
 }
 
-/// It says what versions it knows.
+/// Checks that the executable answers VERSION.
 fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(path);
     if name == TOOL {
@@ -197,7 +197,7 @@ fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
     };
     ensure!(
         output.status.success() && is_right,
-        "it does not tell its version: {}",
+        "it does not report its version: {}",
         output.status
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! Files that are whole or absent, after a crash of the machine as well.
+//! Writes files that are complete or absent, even after a crash of the machine.
 
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write as _};
@@ -11,7 +11,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use tempfile::{Builder, TempPath};
 
-/// A file beside the place that it is for; removed unless it gets there.
+/// A temporary file beside its destination; removed unless it takes its place.
 #[derive(Debug)]
 pub struct Aside {
     path: TempPath,
@@ -19,7 +19,7 @@ pub struct Aside {
 }
 
 impl Aside {
-    /// Writes it, and syncs it: a name never leads to less than all of it.
+    /// Writes and syncs the file, so its name never refers to a part of it.
     pub fn write(place: PathBuf, content: &[u8], mode: u32) -> anyhow::Result<Self> {
         let (directory, name) = parts(&place)?;
         let write = || {
@@ -27,11 +27,11 @@ impl Aside {
             let prefix = format!("{PREFIX}{name}-");
             let mut file = builder.prefix(&prefix).tempfile_in(directory)?;
             file.write_all(content)?;
-            // Whatever the umask was.
+            // Independent of the umask.
             file.as_file()
                 .set_permissions(Permissions::from_mode(mode))?;
             file.as_file().sync_all()?;
-            // Closed, since what is open for writing cannot be run.
+            // The kernel refuses to run a file that is open for writing.
             Ok::<_, std::io::Error>(file.into_temp_path())
         };
         let path = write().with_context(|| format!("write {}", place.display()));
@@ -39,13 +39,13 @@ impl Aside {
         Ok(Self { path, place })
     }
 
-    /// Where it is now.
+    /// Returns its present path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives it its name, in one step: who opens the name gets the former file or this one. The former
-    /// one is there, aside, as long as `undo` may need it.
+    /// Renames the file to its destination in one step: other processes open either the former file
+    /// or this one. The former file is kept aside while `undo` may need it.
     pub fn take_place(self, undo: &mut Undo<'_>) -> anyhow::Result<()> {
         let Self { path, place } = self;
         let what = format!("put {} into its place", place.display());
@@ -64,27 +64,26 @@ impl Aside {
     }
 }
 
-/// A file whose content is known.
+/// A file to write, with its content.
 #[derive(Debug)]
 pub struct Wanted {
     place: PathBuf,
     content: Vec<u8>,
 }
 
-/// Whether a file that differs is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Force {
-    /// It is.
+    /// Replaces a file that differs.
     Yes,
-    /// It is not, and that is an error.
+    /// Reports an error for a file that differs.
     No,
 }
 
 impl Wanted {
-    /// The file at `place`, unless it is there as it should be.
+    /// Returns the file to write at `place`; `None` if it already has the content.
     ///
     /// # Errors
-    /// It is there and differs, or cannot be read.
+    /// The file exists and differs, or cannot be read.
     pub fn plan(place: PathBuf, content: Vec<u8>, force: Force) -> anyhow::Result<Option<Self>> {
         match fs::read(&place) {
             Ok(found) if found == content => {
@@ -102,7 +101,7 @@ impl Wanted {
         }
     }
 
-    /// Puts it there.
+    /// Writes the file.
     pub fn put(self) -> anyhow::Result<()> {
         let Self { place, content } = self;
         make_directory(parts(&place)?.0)?;
@@ -115,21 +114,21 @@ impl Wanted {
     }
 }
 
-/// Makes a directory, and those above it, where they are missing.
+/// Creates a directory and its parents, if missing.
 pub fn make_directory(directory: &Path) -> anyhow::Result<()> {
     let made = fs::create_dir_all(directory);
     let made = made.with_context(|| format!("make the directory {}", directory.display()));
     made.map_err(|error| with_advice(error, directory))
 }
 
-/// Names that were given in `directory` outlive a crash of the machine.
+/// Syncs `directory`, so new names in it survive a crash of the machine.
 pub fn sync(directory: &Path) -> anyhow::Result<()> {
     let synced = File::open(directory).and_then(|it| it.sync_all());
     synced.with_context(|| format!("sync {}", directory.display()))
 }
 
-/// Removes what was left aside in `directory` by who was killed. No other installation may be at work
-/// there.
+/// Removes temporary files that a killed installation left in `directory`. No other installation
+/// may be running there.
 pub fn sweep(directory: &Path) -> anyhow::Result<()> {
     let sweep = || {
         for entry in fs::read_dir(directory)? {
@@ -157,11 +156,11 @@ fn parts(place: &Path) -> anyhow::Result<(&Path, &str)> {
     parts.with_context(|| format!("{} names no file", place.display()))
 }
 
-/// `error`, with what the operator can do about `directory`.
+/// Adds to `error` what the operator can do about `directory`.
 pub fn with_advice(error: anyhow::Error, directory: &Path) -> anyhow::Error {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
     let advice = match cause.map(std::io::Error::kind) {
-        Some(ErrorKind::PermissionDenied) => "run this as root, who has to own",
+        Some(ErrorKind::PermissionDenied) => "run this as root, which must own",
         Some(ErrorKind::ReadOnlyFilesystem) => "name a directory that can be written to, not",
         Some(ErrorKind::StorageFull) => "make room for 10 MiB in",
         _ => return error,
@@ -169,5 +168,5 @@ pub fn with_advice(error: anyhow::Error, directory: &Path) -> anyhow::Error {
     anyhow::anyhow!("{error:#}: {advice} {}", directory.display())
 }
 
-/// No runtime takes a file of such a name for a configuration or a plugin.
+/// Prefix of temporary files, which no runtime mistakes for a configuration or a plugin.
 const PREFIX: &str = ".cni-install-";

@@ -1,4 +1,4 @@
-//! The lock on a directory into which executables are installed.
+//! The lock on a directory that executables are installed into.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -10,9 +10,9 @@ use nix::fcntl::OFlag;
 
 use super::files::with_advice;
 
-/// A locked file in that directory, removed when this is dropped.
+/// A locked file in that directory, removed on drop.
 ///
-/// Other users may open the directory itself, and so could lock it; this file they may not.
+/// Other users may open the directory itself, so they could lock it; they may not open this file.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -23,7 +23,7 @@ impl Lock {
     /// Waits for other installations into `directory` (flock(2)).
     ///
     /// # Errors
-    /// The file cannot be made or locked.
+    /// The file cannot be created or locked.
     pub fn take(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(NAME);
         let taken = take(&path).with_context(|| format!("lock {}", directory.display()));
@@ -33,13 +33,13 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// The file goes before its lock. An empty file that stays harms no installation.
+    /// Removes the file before it releases the lock. A file that stays is empty and harmless.
     fn drop(&mut self) {
         fs::remove_file(&self.path).ok();
     }
 }
 
-/// Tries again where the installation that had the lock removed the file meanwhile.
+/// Tries again if the previous holder of the lock removed the file meanwhile.
 fn take(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -54,5 +54,5 @@ fn take(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Not of the names that are swept.
+/// This name does not have the prefix of temporary files.
 const NAME: &str = ".cni-install.lock";

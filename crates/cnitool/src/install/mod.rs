@@ -1,7 +1,8 @@
-//! Puts the executables where a runtime looks for them and, if asked, what goes with them.
+//! Installs the executables where a runtime looks for them and, on request, drop-ins and a
+//! configuration.
 //!
-//! Whatever can be refused is refused before anything is changed. A configuration comes last, since a
-//! runtime uses the plugins from the moment that it is there.
+//! It makes all checks before the first change. The configuration comes last, because a runtime
+//! uses the plugins from then on.
 
 mod executables;
 mod files;
@@ -19,31 +20,32 @@ use crate::drop_ins;
 use executables::{Executables, Selection};
 use files::{Force, Wanted};
 
-/// What is installed, and where.
+/// Arguments of `install`.
 #[derive(Debug, Args)]
 pub struct Install {
     /// The directory of plugins
     #[arg(default_value = "/opt/cni/bin")]
     directory: PathBuf,
-    /// Where the executables are [default: where this one is]
+    /// The directory with the executables [default: the one of this executable]
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
-    /// Then put this network configuration into NETCONFPATH
+    /// Then write this network configuration into NETCONFPATH
     #[arg(long, value_name = "FILE")]
     conflist: Option<PathBuf>,
-    /// Keep systemd-networkd, udev and NetworkManager off bridges cni*, cbr0, and off veth* and bwp*
+    /// Make systemd-networkd, udev and NetworkManager ignore cni*, cbr0, veth* and bwp*
     #[arg(long)]
     drop_ins: bool,
-    /// Put them in the place of a configuration or drop-in that differs
+    /// Replace a configuration or drop-in that differs
     #[arg(long)]
     force: bool,
-    /// Then stay until SIGTERM, as a container of a DaemonSet has to
+    /// Then wait for SIGTERM, as a container of a DaemonSet has to
     #[arg(long)]
     stay: bool,
 }
 
 impl Install {
-    /// Installs, with the network's configuration in `conf_directory`; `lookup` reads the environment.
+    /// Installs everything, with the configuration in `conf_directory`; `lookup` reads the
+    /// environment.
     pub fn run(
         &self,
         conf_directory: &Path,
@@ -64,7 +66,7 @@ impl Install {
             wanted.extend(self.configuration(file, (&executables, conf_directory))?);
         }
         let lock = executables.lock()?;
-        // Whoever interrupts it from here on gets all of the old or all of the new.
+        // From here on, an interruption leaves either all old or all new files.
         let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
         signals.thread_block()?;
         executables.install()?;
@@ -107,7 +109,7 @@ impl Install {
                 self.directory.display()
             );
         }
-        // A runtime takes *.conf and *.json for single plugins, and refuses a list there.
+        // A runtime parses *.conf and *.json as single plugins, and refuses a list there.
         let extension = file.extension().and_then(|it| it.to_str());
         let Some(name) = file.file_name().filter(|_| extension == Some("conflist")) else {
             bail!("{}: runtimes read lists from *.conflist", reading());

@@ -1,4 +1,5 @@
-//! Chains of iptables, read and removed by iptables' own programs: there the administrator's tables are theirs.
+//! Reads and changes chains of iptables with iptables' own programs, because the administrator owns
+//! these tables.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,23 +8,23 @@ use std::net::{IpAddr, SocketAddr};
 use super::{Remnant, Table, carry_out, output_of};
 use crate::reference::Mark;
 
-/// The table `nat` of one family, in one of the two places where iptables keeps it.
+/// The table `nat` of one family, in one of the two implementations of iptables.
 #[derive(Debug)]
 pub struct Nat {
-    /// Its programs, as `iptables-nft`, of which the names of all others are made.
+    /// Prefix of its programs, such as `iptables-nft`.
     program: String,
-    /// As `iptables-save` prints them, without `-A `.
+    /// Rules as `iptables-save` prints them, without `-A `.
     rules: Vec<String>,
     remnants: Vec<Remnant>,
     shared: Vec<String>,
 }
 
-/// The tables in which the reference has anything.
+/// Returns the tables with rules of the reference.
 pub fn tables() -> anyhow::Result<Vec<Nat>> {
     let mut tables = Vec::new();
     for (program, names) in FAMILIES {
         let mut saved = vec![saved_by(format!("{program}-nft"))?];
-        // To ask for a table that is not there would make it.
+        // A request for a missing table would create it.
         if is_listed(names) {
             saved.push(saved_by(format!("{program}-legacy"))?);
         }
@@ -36,13 +37,13 @@ pub fn tables() -> anyhow::Result<Vec<Nat>> {
     Ok(tables)
 }
 
-/// What the program prints, if it is installed.
+/// Returns the rules that the program prints, if it is installed.
 fn saved_by(program: String) -> anyhow::Result<Option<Nat>> {
     let saved = output_of(&[&format!("{program}-save"), "-t", "nat"])?;
     Ok(saved.map(|it| Nat::parse(program, &it)))
 }
 
-/// The kernel has the table by itself, and not in `nf_tables`.
+/// Returns whether the kernel has the table outside of `nf_tables`.
 fn is_listed(names: &str) -> bool {
     let names = fs::read_to_string(names).unwrap_or_default();
     names.lines().any(|it| it == "nat")
@@ -75,7 +76,7 @@ impl Nat {
         }
     }
 
-    /// What `iptables-restore` carries out as a whole or not at all.
+    /// Returns the script for `iptables-restore`, which applies all of it or nothing.
     fn script(&self, chains: &[&str]) -> String {
         let into = |rule: &&String| chains.iter().any(|chain| leads_to(rule, chain));
         let from = |rule: &&String| chains.iter().any(|chain| is_in(rule, chain));
@@ -113,7 +114,7 @@ impl Table for Nat {
     }
 }
 
-/// What the comment of a rule that leads to the chain says: `name: "pods" id: "a"`.
+/// Returns the comment of a rule that jumps to the chain: `name: "pods" id: "a"`.
 fn owner(rules: &[String], chain: &str) -> String {
     let rule = rules.iter().find(|rule| leads_to(rule, chain));
     let named = rule.and_then(|rule| {
@@ -121,10 +122,11 @@ fn owner(rules: &[String], chain: &str) -> String {
         let (owner, _) = rest.split_once("\\\"\" ")?;
         Some(format!("name: {owner}\"").replace('\\', ""))
     });
-    named.unwrap_or_else(|| "no rule leads there".to_owned())
+    named.unwrap_or_else(|| "no rule jumps to it".to_owned())
 }
 
-/// Single addresses in rules of the chain and in those that lead to it: `10.1.0.2/32`, `10.1.0.2:80`, `[fd00::2]:80`.
+/// Returns single addresses in rules of the chain and in those that jump to it: `10.1.0.2/32`,
+/// `10.1.0.2:80`, `[fd00::2]:80`.
 fn addresses(rules: &[String], chain: &str) -> BTreeSet<IpAddr> {
     let of = rules.iter();
     let of = of.filter(|rule| is_in(rule, chain) || leads_to(rule, chain));
@@ -146,13 +148,13 @@ fn leads_to(rule: &str, chain: &str) -> bool {
     rule.ends_with(&format!(" -j {chain}"))
 }
 
-/// Where the kernel lists its own tables, which are not those of `nf_tables`.
+/// Where the kernel lists its tables outside of `nf_tables`.
 const FAMILIES: [(&str, &str); 2] = [
     ("iptables", "/proc/net/ip_tables_names"),
     ("ip6tables", "/proc/net/ip6_tables_names"),
 ];
 
-/// portmap makes them once, for all ports.
+/// Chains that portmap creates once for all ports.
 const SHARED: [&str; 3] = [
     "CNI-HOSTPORT-DNAT",
     "CNI-HOSTPORT-MASQ",
@@ -163,7 +165,8 @@ const SHARED: [&str; 3] = [
 mod tests {
     use super::*;
 
-    /// What `iptables-save` 1.8.9 prints of one pod of Debian's reference 1.1.1, and of a chain of somebody's.
+    /// The output of `iptables-save` 1.8.9 for one pod of Debian's reference 1.1.1, and a chain of
+    /// another program.
     const SAVED: &str = r#"*nat
 :POSTROUTING ACCEPT [0:0]
 :CNI-64e2b30124778559e7bbb4eb - [0:0]

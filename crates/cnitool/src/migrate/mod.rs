@@ -1,7 +1,7 @@
-//! `migrate`: what the reference left in the firewall for attachments that are gone.
+//! `migrate`: removes rules of the reference for attachments that no longer exist.
 //!
-//! Our plugins find what is theirs, and leave the rules of others alone. A rule of the reference outlives the DEL
-//! of whoever came after it, and a port that it forwards leads nowhere.
+//! Plugins of this suite do not change rules of others. A rule of the reference stays after the DEL
+//! of a later plugin, and a port that it forwards has no destination.
 
 mod iptables;
 mod nftables;
@@ -18,52 +18,53 @@ use runtime::Directories;
 
 use crate::reference::{Living, Mark};
 
-/// Whether anything is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Only told.
+    /// Only lists them.
     List,
-    /// What is of attachments that are gone.
+    /// Removes those of attachments that no longer exist.
     Remove,
 }
 
-/// A table of a firewall in which the reference has something.
+/// A table of a firewall with rules of the reference.
 trait Table {
-    /// How an administrator finds it.
+    /// Returns the title under which an administrator finds it.
     fn title(&self) -> String;
 
-    /// What is of single attachments.
+    /// Returns the chains or rules of single attachments.
     fn remnants(&self) -> &[Remnant];
 
-    /// There is something that all attachments share.
+    /// Returns whether it has rules that all attachments share.
     fn is_shared(&self) -> bool;
 
-    /// Removes these in one transaction and, where they are all that there is, what they shared.
+    /// Removes these in one transaction. If no others remain, it also removes the shared rules.
     fn remove(&self, gone: &[&Remnant]) -> anyhow::Result<()>;
 }
 
-/// What is of one attachment, a chain or a rule.
+/// A chain or rule of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Remnant {
-    /// By which it is found in its table.
+    /// Its identifier in the table.
     name: String,
-    /// Whose it is, in the reference's own words.
+    /// Its owner, in the reference's own words.
     owner: String,
     mark: Mark,
-    /// Those that its rules name, of the sandbox and perhaps of the host.
+    /// Addresses in its rules, of the sandbox and perhaps of the host.
     addresses: BTreeSet<IpAddr>,
 }
 
-/// Tells what there is by `tell`, a line each, and removes what `action` says.
+/// Lists each remnant with `tell`, and removes those that `action` selects.
 ///
 /// # Errors
-/// A firewall cannot be read or changed, the cache cannot be read, or nothing be told. All tables are tried.
+/// A firewall cannot be read or changed, the cache cannot be read, or `tell` fails. All tables are
+/// tried.
 pub fn migrate(
     directories: &Directories,
     action: Action,
     tell: impl Fn(&str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    // In this order: what an ADD makes meanwhile is not seen, or seen with its lease, which comes first.
+    // The tables are read before leases: so rules of a concurrent ADD are either not seen, or seen
+    // with its lease, which it makes first.
     let tables = tables()?;
     let living = Living::read(directories)?;
     if tables.is_empty() {
@@ -111,7 +112,7 @@ fn clean(table: &dyn Table, living: &Living, action: Action) -> anyhow::Result<V
     Ok(lines)
 }
 
-/// What is said of a remnant.
+/// The state of a remnant.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Living,
@@ -129,7 +130,8 @@ impl fmt::Display for Fate {
     }
 }
 
-/// What a program of the administrator's prints, or nothing where it is not installed: then nobody used it here.
+/// Returns the output of a program; empty if the program is not installed, so it cannot have added
+/// rules.
 fn output_of(words: &[&str]) -> anyhow::Result<Option<String>> {
     let (program, arguments) = words.split_first().context("no program")?;
     match Command::new(program).args(arguments).output() {
@@ -146,7 +148,7 @@ fn output_of(words: &[&str]) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Has such a program carry out a script.
+/// Runs a program with a script on its standard input.
 fn carry_out(words: &[&str], script: &str) -> anyhow::Result<()> {
     let (program, arguments) = words.split_first().context("no program")?;
     let mut command = Command::new(program);
@@ -154,7 +156,7 @@ fn carry_out(words: &[&str], script: &str) -> anyhow::Result<()> {
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let running = || format!("run {program}");
     let mut child = command.spawn().with_context(running)?;
-    // It is in no hurry to say anything before it has read all of it.
+    // The program prints nothing before it has read the whole script, so this cannot block.
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(script.as_bytes()).with_context(running)?;
     }

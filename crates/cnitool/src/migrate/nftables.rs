@@ -1,4 +1,5 @@
-//! Tables of `nf_tables`, which newer versions of the reference make by `nft`, by which they are read and changed here, too.
+//! Reads and changes the tables of `nf_tables` that newer versions of the reference create with
+//! `nft`, also with `nft`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,11 +16,11 @@ use crate::reference::{Mark, TABLES};
 pub struct OwnTable {
     /// `ip cni_hostport`.
     title: String,
-    /// Named `CHAIN handle NUMBER`.
+    /// Its rules, named `CHAIN handle NUMBER`.
     remnants: Vec<Remnant>,
 }
 
-/// What `nft --json` lists, of which objects of other kinds are passed over.
+/// The output of `nft --json`; other objects are skipped.
 #[derive(Debug, Default, Deserialize)]
 struct Listing {
     nftables: Vec<Object>,
@@ -46,7 +47,7 @@ struct Rule {
     expr: Value,
 }
 
-/// Those that there are.
+/// Returns the existing tables of the reference.
 pub fn tables() -> anyhow::Result<Vec<OwnTable>> {
     let there = list(&["tables"])?.nftables;
     let there: Vec<_> = there.into_iter().filter_map(|it| it.table).collect();
@@ -76,7 +77,7 @@ fn list(what: &[&str]) -> anyhow::Result<Listing> {
 }
 
 impl Rule {
-    /// Those that all attachments share have no comment.
+    /// Returns the remnant of a rule with a comment. Rules that all attachments share have none.
     fn remnant(self, table: &str) -> Option<Remnant> {
         let comment = self.comment?;
         Some(Remnant {
@@ -111,7 +112,7 @@ impl Table for OwnTable {
     }
 }
 
-/// Single addresses anywhere in the expressions of a rule; those of networks are below `prefix`.
+/// Returns single addresses in the expressions of a rule; networks are below `prefix`.
 fn addresses(expressions: &Value) -> BTreeSet<IpAddr> {
     match expressions {
         Value::String(text) => text.parse().into_iter().collect(),

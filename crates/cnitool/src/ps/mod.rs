@@ -1,4 +1,4 @@
-//! `ps`: who is attached, by all that knows of it.
+//! `ps`: lists attachments from all traces of them.
 
 mod row;
 mod table;
@@ -10,12 +10,12 @@ use runtime::Directories;
 use self::row::Row;
 pub use self::table::Table;
 
-/// Each attachment that a cache, a link, an element or a lease knows of. What cannot be read is
-/// told on standard error.
+/// Returns each attachment of which the cache, a link, an element or a lease exists. Parts that
+/// cannot be read are reported on standard error.
 pub fn ps(directories: &Directories) -> Table {
     let node = Node::attachments(directories);
     for (_, reason) in &node.unread {
-        note(format_args!("cnitool: not looked at: {reason}"));
+        note(format_args!("cnitool: not read: {reason}"));
     }
     Table(Row::all(&node))
 }

@@ -1,6 +1,6 @@
-//! An attachment as its traces tell of it, which are brought together by its tag.
+//! An attachment, combined by its tag from its traces.
 //!
-//! What no trace tells stays open: nothing is concluded.
+//! Facts that no trace contains stay open; nothing is guessed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use portmap::{Forward, HostAddress, Mapping, Protocol};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// An attachment.
+/// One line of `ps`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -23,7 +23,7 @@ pub struct Row {
     pub network: Option<String>,
     /// The container ID.
     pub container: Option<String>,
-    /// The pod, where the runtime told.
+    /// The pod, if the runtime passed it.
     pub pod: Option<Pod>,
     /// The interface in the sandbox.
     pub interface: Option<String>,
@@ -31,14 +31,13 @@ pub struct Row {
     pub addresses: BTreeSet<IpAddr>,
     /// The host's end of its pair.
     pub host_link: Option<String>,
-    /// Ports of the host that lead to it.
+    /// Ports of the host that are forwarded to it.
     pub ports: BTreeSet<String>,
-    /// In bits a second.
     pub limits: Limits,
-    /// When it was attached.
+    /// The time of its ADD.
     #[serde(serialize_with = "time")]
     pub since: Option<SystemTime>,
-    /// Who knows of it.
+    /// Its traces.
     pub known_by: BTreeSet<Trace>,
 }
 
@@ -51,31 +50,31 @@ pub struct Pod {
     pub name: String,
 }
 
-/// What it may receive and send, in bits a second.
+/// Limits of its traffic, in bits per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// What it receives.
+    /// Limit of the traffic that it receives.
     pub ingress: Option<u64>,
-    /// What it sends.
+    /// Limit of the traffic that it sends.
     pub egress: Option<u64>,
 }
 
-/// Where an attachment is known.
+/// A trace of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trace {
-    /// The results that runtimes remember.
+    /// A result that a runtime cached.
     Cache,
-    /// A link that bears its tag.
+    /// A link that is tagged with it.
     Link,
-    /// An element of `nf_tables` that does.
+    /// An element of `nf_tables` that is tagged with it.
     Element,
-    /// An address that it holds.
+    /// An address that is leased to it.
     Lease,
 }
 
 impl Row {
-    /// All that the node knows of, by network, container and interface.
+    /// Returns all attachments of the node, sorted by network, container and interface.
     pub fn all(node: &Node) -> Vec<Self> {
         let mut rows = BTreeMap::<String, Self>::new();
         for attached in &node.attached {
@@ -188,7 +187,7 @@ impl Pod {
     }
 }
 
-/// The row that bears this tag, with the names that stand in it.
+/// Returns the row with this tag. A new row gets the names in it.
 fn row_of<'r>(rows: &'r mut BTreeMap<String, Row>, owner: &str) -> &'r mut Row {
     rows.entry(owner.to_owned()).or_insert_with(|| {
         let mut names = owner
@@ -205,7 +204,8 @@ fn row_of<'r>(rows: &'r mut BTreeMap<String, Row>, owner: &str) -> &'r mut Row {
     })
 }
 
-/// The tag of the lease's holder; that of the cached attachment, where the lease names no interface.
+/// Returns the tag of the lease's holder. A lease without interface gets the cached attachment's
+/// tag.
 fn holder(node: &Node, lease: &Lease) -> String {
     let of_cached = || {
         let mut attached = node.attached.iter();
@@ -228,7 +228,7 @@ fn port_of(forward: Forward) -> String {
     port_name(port.address, [port.port, forward.container_port], &protocol)
 }
 
-/// `8080:80/tcp`, and before it the one address of the host that it is of.
+/// Returns `8080:80/tcp`, after the host's address if the port is for a single one.
 fn port_name(address: Option<IpAddr>, [host, container]: [u16; 2], protocol: &str) -> String {
     let ports = format!("{host}:{container}/{protocol}");
     match address {
@@ -238,8 +238,8 @@ fn port_name(address: Option<IpAddr>, [host, container]: [u16; 2], protocol: &st
     }
 }
 
-/// The ports that a plugin of its list was told of: runtimes tell every network of the pod's, also the
-/// one that has nothing but `lo`.
+/// Returns the ports that a plugin of its list received. Runtimes pass the pod's ports to every
+/// network, even to one with only `lo`.
 fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
     let network = attached.network(&node.configuration);
     let plugins = network.iter().flat_map(|it| &it.plugins);
@@ -261,7 +261,7 @@ fn asked_port(mapping: &Value) -> Option<String> {
     Some(port_name(address, ports, &mapping.protocol.to_string()))
 }
 
-/// RFC 3339, in seconds.
+/// Formats the time by RFC 3339, in seconds.
 #[expect(clippy::ref_option, reason = "serde calls it so")]
 fn time<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
     let text = time.map(|it| humantime::format_rfc3339_seconds(it).to_string());

@@ -1,4 +1,4 @@
-//! Attachments as people read them.
+//! Formats attachments as a table for people.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
@@ -8,13 +8,12 @@ use serde::Serialize;
 use super::row::{Limits, Row};
 use crate::listing::{Listing, printable};
 
-/// Attachments.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub struct Table(pub Vec<Row>);
 
 impl Listing for Table {
-    /// A line for each, under a line of headings.
+    /// Writes a line of headings and one line for each attachment.
     fn text(&self, to: &mut impl Write) -> io::Result<()> {
         let now = SystemTime::now();
         let rows = self.0.iter().map(|it| cells(it, now));
@@ -59,7 +58,7 @@ fn cells(row: &Row, now: SystemTime) -> [String; 9] {
     ]
 }
 
-/// What it receives and what it sends.
+/// Formats the limits, ingress first.
 fn limits(Limits { ingress, egress }: Limits) -> String {
     let direction = |name: &str, limit: Option<u64>| Some(format!("{name} {}", rate(limit?)));
     let limits = [direction("in", ingress), direction("out", egress)];
@@ -67,7 +66,7 @@ fn limits(Limits { ingress, egress }: Limits) -> String {
     limits.join(" ")
 }
 
-/// In the largest unit that tells it exactly.
+/// Formats a rate in the largest unit that represents it exactly.
 fn rate(bits: u64) -> String {
     let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")];
     let unit = units
@@ -79,7 +78,7 @@ fn rate(bits: u64) -> String {
     }
 }
 
-/// In the largest unit of which there is one.
+/// Formats an age in its largest unit with a value above zero.
 fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),
@@ -101,7 +100,7 @@ const HEADINGS: [&str; 9] = [
     "AGE",
 ];
 
-/// As many digits of a container ID as other tools show; JSON has all.
+/// Digits of a container ID in the table, as in other tools; JSON has all.
 const CONTAINER: usize = 13;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Which attachments live, as the host's links, a runtime's cache and the leases of host-local show.
+//! Finds out which attachments are live, from the host's links, the runtime's cache and
+//! host-local's leases.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,27 +13,29 @@ use sha2::{Digest as _, Sha512};
 
 use super::Mark;
 
-/// Whatever must stay.
+/// The live attachments.
 #[derive(Debug, Default)]
 pub struct Living {
     chains: Vec<String>,
     containers: BTreeSet<String>,
     instances: BTreeSet<String>,
-    /// Addresses of sandboxes that neither a lease nor a tag names.
+    /// Addresses of live sandboxes without a lease or tag.
     addresses: BTreeSet<IpAddr>,
 }
 
 impl Living {
-    /// An attachment lives if a link of the host leads to it. It also lives if its result is cached and its sandbox
-    /// exists, or if nothing is cached of it and it has a lease: in `networks` beside the cache, where host-local
-    /// keeps leases by default, or where a network has it keep them.
+    /// Reads the live attachments. An attachment is live if a link of the host leads to it, if its
+    /// result is cached and its sandbox exists or, without a cached result, if it has a lease.
+    /// Leases are read from `networks` beside the cache, host-local's default, and from the
+    /// directories of configured networks.
     ///
     /// # Errors
-    /// One of them cannot be read, or a file there does not tell whose it is, or a sandbox cannot be looked into.
+    /// One of them cannot be read, a file there does not name its owner, or a sandbox cannot be
+    /// entered.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         let mut attached = Vec::new();
         for entry in Cache::new(&directories.cache).entries()? {
-            let (attachment, entry) = entry.context("tell what lives")?;
+            let (attachment, entry) = entry.context("find live attachments")?;
             attached.push((attachment, may_exist(entry.netns())));
         }
         let mut data_directories = node::data_directories(&Configuration::read(directories)?);
@@ -40,13 +43,17 @@ impl Living {
         let leases = node::leases(&data_directories)?;
         for lease in leases.iter().filter(|it| it.holder.is_none()) {
             let is_empty = lease.path.metadata().is_ok_and(|it| it.len() == 0);
-            ensure!(is_empty, "tell whose lease {} is", lease.path.display());
+            ensure!(
+                is_empty,
+                "find the holder of lease {}",
+                lease.path.display()
+            );
         }
         let host = Connection::open()?;
         let links = HostLinks::read(&host, &host.links()?);
         if let Some(link) = links.hidden() {
             bail!(
-                "tell what lives: no address behind {} can be read",
+                "find live attachments: no address behind {} can be read",
                 link.name
             );
         }
@@ -54,7 +61,8 @@ impl Living {
         Ok(Self::of(attached, &leases, &links))
     }
 
-    /// As [`Self::read`] has it, of cached attachments, with whether their sandboxes exist, of leases and links.
+    /// Derives the live attachments, from cached ones with whether their sandboxes exist, from
+    /// leases and links.
     pub fn of<'a>(
         attached: impl IntoIterator<Item = (&'a Attachment, bool)>,
         leases: &[Lease],
@@ -86,7 +94,7 @@ impl Living {
         living
     }
 
-    /// The remnant that bears this mark is of one of them.
+    /// Returns whether the mark is of a live attachment.
     pub fn has(&self, mark: &Mark) -> bool {
         match mark {
             Mark::Chain(digits) => self.chains.iter().any(|it| it.starts_with(digits)),
@@ -95,12 +103,13 @@ impl Living {
         }
     }
 
-    /// One of these addresses is in a sandbox that has no name otherwise.
+    /// Returns whether one of the addresses is in a live sandbox without a name.
     pub fn is_at(&self, addresses: &BTreeSet<IpAddr>) -> bool {
         !self.addresses.is_disjoint(addresses)
     }
 
-    /// There are such sandboxes, and a mark alone does not show that its attachment is gone.
+    /// Returns whether such sandboxes exist. Then a mark alone does not prove that its attachment
+    /// is stale.
     pub fn has_unnamed(&self) -> bool {
         !self.addresses.is_empty()
     }
@@ -130,7 +139,7 @@ fn digest(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// `printf podsa | sha512sum`, of which Debian's reference took what is asked for here.
+    /// `printf podsa | sha512sum`, from which Debian's reference derived the expected names.
     #[test]
     fn marks_are_those_of_the_reference() {
         let mut living = Living::default();

@@ -2,19 +2,20 @@
 
 use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 
-/// By what the reference knows whose a remnant is.
+/// The reference's identification of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mark {
     /// The first digits of the SHA-512 of network and container ID (`FormatChainName`).
     Chain(String),
     /// The container ID.
     Container(String),
-    /// Those of the network, `-`, and those of interface, `:` and container ID (`hashForInstance`).
+    /// The first digits of the hashes of the network, `-`, and of interface, `:` and container ID
+    /// (`hashForInstance`).
     Instance(String),
 }
 
 impl Mark {
-    /// That of this chain of iptables, if the reference made it.
+    /// Returns the mark of this chain of iptables, if the reference created it.
     pub fn of_chain(chain: &str) -> Option<Self> {
         let name = chain.strip_prefix("CNI-")?;
         let (digits, length) = match name.strip_prefix("DN-") {
@@ -26,7 +27,7 @@ impl Mark {
         is_mark.then(|| Self::Chain(digits.to_owned()))
     }
 
-    /// That of a rule with this comment, if the table is the reference's.
+    /// Returns the mark of a rule with this comment, if the table is the reference's.
     pub fn of_rule(table: &str, comment: &str) -> Option<Self> {
         match table {
             REFERENCE_PORTMAP => Some(Self::Container(comment.to_owned())),

@@ -7,15 +7,12 @@
 
 mod legacy;
 mod replica;
+mod rules;
+mod stage;
 mod traffic;
 
-use std::net::IpAddr;
-
-use ipnetwork::IpNetwork;
-use netlink::Link;
-use nft::{RulePlace, Ruleset};
-
-use self::legacy::Saved;
+pub use self::rules::Rules;
+pub use self::stage::{Path, Protocol, Stage};
 pub use self::traffic::Fate;
 
 /// Outcomes for the pods of a bridge and a family.
@@ -29,78 +26,11 @@ pub struct Probe {
     pub fates: Result<Vec<(Path, Fate)>, String>,
 }
 
-/// Source and destination of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Path {
-    /// From a pod to another host, and the answer.
-    ToElsewhere(Protocol),
-    /// From a pod to a port of the gateway's address.
-    ToNode(Protocol, u16),
-    /// From the node to a pod, as the kubelet's probes.
-    FromNode,
-    /// From another host to a hostPort of the pod.
-    ToHostPort(u16),
-}
-
-/// A transport protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// TCP
-    Tcp,
-    /// UDP
-    Udp,
-}
-
-/// The links and addresses of a trial.
-#[derive(Debug, Clone)]
-pub struct Stage {
-    /// The bridge.
-    pub bridge: Link,
-    /// The uplink.
-    pub uplink: Link,
-    /// Addresses of bridge and uplink, by the index of the link.
-    pub addresses: Vec<(u32, IpNetwork)>,
-    /// The gateway's address.
-    pub gateway: IpAddr,
-    /// An address of a pod.
-    pub pod: IpNetwork,
-    /// A TCP hostPort, and the pod's port.
-    pub host_port: Option<(u16, u16)>,
-    /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` with their values, if `br_netfilter` is loaded.
-    pub bridge_calls: Vec<(String, String)>,
-}
-
-/// All rules of the node.
-#[derive(Debug)]
-pub struct Rules {
-    ruleset: Ruleset,
-    legacy: Vec<Saved>,
-}
-
 impl Rules {
-    /// Reads the rules.
-    ///
-    /// # Errors
-    /// The rules cannot be read, or take more than 256 MiB.
-    pub fn read(legacy: &[String]) -> anyhow::Result<Self> {
-        let ruleset = nft::Connection::open()?.ruleset()?;
-        let size = ruleset.size();
-        anyhow::ensure!(size <= LARGEST, "the rules take {} MiB", size >> 20);
-        let legacy = legacy::save(legacy)?;
-        Ok(Self { ruleset, legacy })
-    }
-
     /// Sends packets through a copy of the rules.
     pub fn probe(&self, stage: &Stage) -> Probe {
         let fates = replica::run(self, stage).map_err(super::message);
         Probe::new(stage, fates)
-    }
-
-    /// Returns the node's place of a rule of the copy.
-    fn place_on_node(&self, copied: &[RulePlace], found: &RulePlace) -> RulePlace {
-        let pairs = copied.iter().zip(self.ruleset.rules());
-        let mut same = pairs.filter(|(copy, _)| *copy == found);
-        same.next().map_or(found, |(_, own)| own).clone()
     }
 }
 
@@ -118,6 +48,3 @@ impl Probe {
         }
     }
 }
-
-/// Size limit of the rules, in bytes.
-const LARGEST: usize = 256 << 20;

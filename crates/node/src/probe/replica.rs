@@ -8,8 +8,11 @@ use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewRoute, Request, 
 use netns::{Netns, Sysctl};
 use nft::{RulePlace, Tracer};
 
+use super::legacy::Saved;
+use super::rules::Rules;
+use super::stage::{Path, Stage};
+use super::traffic;
 use super::traffic::{Fate, Scene};
-use super::{Path, Rules, Stage, traffic};
 
 /// Creates the copy, sends packets through it, and deletes it.
 pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fate)>> {
@@ -31,7 +34,7 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
             match fate {
                 Fate::Ended(ended) => ended.place = rules.place_on_node(&copied, &ended.place),
                 Fate::Lost(_) => {
-                    let dropping = rules.legacy.iter().find_map(super::Saved::dropping);
+                    let dropping = rules.legacy.iter().find_map(Saved::dropping);
                     *fate = Fate::Lost(dropping);
                 }
                 Fate::Passed => {}

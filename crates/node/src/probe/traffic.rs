@@ -13,7 +13,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::ReceiveTimeout;
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
-use super::{Path, Protocol, Stage};
+use super::stage::{Path, Protocol, Stage};
 
 /// Outcome of a packet and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -66,7 +66,7 @@ fn mapping_that_makes_no_sense_is_refused_with_its_key() {
 }
 
 #[test]
-fn one_port_cannot_lead_to_two() {
+fn one_port_cannot_be_forwarded_to_two() {
     let pair = |one: &str, other: &str| {
         let mapping =
             |host: &str, port: u16| json!({"hostPort": 80, "containerPort": port, "hostIP": host});
@@ -79,7 +79,7 @@ fn one_port_cannot_lead_to_two() {
             "{error}"
         );
     }
-    let both = "cannot lead to both 1 and 2";
+    let both = "cannot be forwarded to both 1 and 2";
     assert!(pair("", "").unwrap_err().to_string().ends_with(both));
     for (one, other) in [
         ("0.0.0.0", "::"),
@@ -90,7 +90,7 @@ fn one_port_cannot_lead_to_two() {
     }
 }
 
-/// What is written down there is what a key means that is not.
+/// The schema's defaults have to be those of the parser for a missing key.
 #[test]
 fn defaults_are_those_of_the_schema() {
     let schema = include_str!("../../../../conf-examples/conflist.schema.json");

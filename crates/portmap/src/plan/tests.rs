@@ -21,8 +21,8 @@ fn mapping(host: HostAddress) -> Mapping {
     }
 }
 
-/// A bridge, then an interface of the sandbox, with each of `addresses` on the link that is
-/// named by its index.
+/// Returns a result with a bridge and two interfaces of the sandbox, and each of `addresses` on the
+/// interface with the given index.
 fn result(addresses: &[(&str, Option<usize>)]) -> AddResult {
     let link = |name: &str, sandbox: Option<&str>| Interface {
         name: name.to_owned(),
@@ -54,7 +54,7 @@ fn text(pods: &[IpAddr]) -> Vec<String> {
 }
 
 #[test]
-fn ports_lead_to_the_first_address_of_each_family_on_the_interface() {
+fn ports_are_forwarded_to_the_first_address_of_each_family_on_the_interface() {
     let all = [
         ("10.1.0.1/24", Some(0)),
         ("10.2.0.2/24", Some(1)),
@@ -69,7 +69,7 @@ fn ports_lead_to_the_first_address_of_each_family_on_the_interface() {
 }
 
 #[test]
-fn without_an_address_of_the_container_every_port_leads_nowhere() {
+fn without_an_address_of_the_container_no_port_is_forwarded() {
     for addresses in [&[][..], &[("10.1.0.1/24", Some(0))]] {
         let plan = plan(HostAddress::Any, addresses);
         assert_eq!((plan.forwards.len(), plan.idle.len()), (0, 1));
@@ -77,7 +77,7 @@ fn without_an_address_of_the_container_every_port_leads_nowhere() {
 }
 
 #[test]
-fn port_of_the_other_family_leads_nowhere() {
+fn port_of_the_other_family_is_not_forwarded() {
     let v4 = [("10.1.0.2/24", Some(2))];
     for host in [
         HostAddress::AnyOf(IpVersion::V6),
@@ -89,7 +89,7 @@ fn port_of_the_other_family_leads_nowhere() {
 }
 
 #[test]
-fn localhost_is_let_out_only_where_a_port_leads_from_it() {
+fn localhost_may_leave_only_for_a_port_of_it() {
     let both = [("10.1.0.2/24", Some(2)), ("fd00::2/64", Some(2))];
     let one = |address: &str| HostAddress::One(address.parse().unwrap());
     for (host, is_let_out) in [

@@ -1,4 +1,4 @@
-//! The plugins here are a shell script that notes how it was called.
+//! The plugins are a shell script that records its calls.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,19 +8,18 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A directory with plugins, a cache and a log of calls.
 struct Field {
     directory: TempDir,
     network: Conflist,
 }
 
 impl Field {
-    /// Plugins `a` and `b`.
+    /// Creates plugins `a` and `b`.
     fn new(version: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["a", "b"] {
-            // A link, since a file that was just written may still be open in a child of
-            // another test, and is then no program.
+            // It is a symbolic link, because a child of another test may still have a new file open
+            // for writing, and then the kernel refuses to run it.
             symlink(SCRIPT, directory.path().join(name)).unwrap();
             let result = json!({"dns": {"domain": name}, "x": 1}).to_string();
             fs::write(directory.path().join(format!("{name}.result")), result).unwrap();
@@ -55,14 +54,14 @@ impl Field {
         fs::write(self.file(&format!("{plugin}.{verb}")), object.to_string()).unwrap();
     }
 
-    /// The calls since the last look, each as `VERB plugin`.
+    /// Returns the calls since the previous look, each as `VERB plugin`.
     fn calls(&self) -> Vec<String> {
         let log = fs::read_to_string(self.file("log")).unwrap_or_default();
         drop(fs::remove_file(self.file("log")));
         log.lines().map(str::to_owned).collect()
     }
 
-    /// What `plugin` got on standard input when it was last called.
+    /// Returns the standard input of the last call of `plugin`.
     fn request(&self, plugin: &str) -> Value {
         let bytes = fs::read(self.file(&format!("{plugin}.stdin"))).unwrap();
         serde_json::from_slice(&bytes).unwrap()
@@ -188,7 +187,7 @@ fn del_goes_by_the_list_that_add_went_by() {
     field.run(|chain| chain.del_as_added(&sandbox)).unwrap();
     assert_eq!(field.calls(), ["DEL b", "DEL a"]);
     assert_eq!(field.request("a")["mtu"], 1400);
-    // Nothing is cached any more.
+    // The cache is empty by now.
     field.run(|chain| chain.del_as_added(&sandbox)).unwrap();
     assert_eq!(field.calls(), ["DEL b"]);
 }
@@ -218,7 +217,7 @@ fn remove_all_tries_every_step_and_takes_nothing_for_valid() {
 }
 
 #[test]
-fn plugin_that_is_missing_or_says_nonsense_is_told() {
+fn plugin_that_is_missing_or_invalid_is_reported() {
     let field = Field::new("1.1.0");
     fs::write(field.file("a.result"), r#"{"ips": 1}"#).unwrap();
     let error = field

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 /// The keys of every plugin.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
-#[expect(dead_code, reason = "it is described, never made")]
+#[expect(dead_code, reason = "only the schema uses it")]
 struct Common {
     /// The plugin's file name.
     r#type: String,
@@ -30,7 +30,7 @@ struct Common {
 
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase", extend("default" = "info"))]
-#[expect(dead_code, reason = "it is described, never made")]
+#[expect(dead_code, reason = "only the schema uses it")]
 enum LogLevel {
     Error,
     Info,
@@ -40,7 +40,7 @@ enum LogLevel {
 /// The keys of a plugin with an IPAM plugin.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
-#[expect(dead_code, reason = "it is described, never made")]
+#[expect(dead_code, reason = "only the schema uses it")]
 struct Delegating {
     /// IPAM plugin, named by its key `type`, with that plugin's keys. The interface has no address
     /// without it.

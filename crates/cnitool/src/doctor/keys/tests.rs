@@ -1,4 +1,4 @@
-//! What is not known is found.
+//! Tests that unknown keys are found.
 
 use super::super::tests::node;
 use super::*;
@@ -6,13 +6,13 @@ use super::*;
 fn judged(plugin: &str) -> Vec<String> {
     let list = format!(r#"{{"name": "pods", "cniVersion": "1.0.0", "plugins": [{plugin}]}}"#);
     let findings = judge(&node(&[("pods.conflist", &list)])).into_iter();
-    let words = findings.map(|it| format!("{} {}", it.found, it.means));
+    let words = findings.map(|it| format!("{} {}", it.message, it.impact));
     words.collect()
 }
 
 #[test]
-fn misspelt_keys_are_told_with_the_right_one() {
-    for (plugin, found) in [
+fn misspelt_keys_are_reported_with_the_right_one() {
+    for (plugin, message) in [
         (
             r#"{"type": "bridge", "isGatway": true}"#,
             "bridge has no key isGatway It is ignored. Perhaps isGateway was meant.",
@@ -31,7 +31,7 @@ fn misspelt_keys_are_told_with_the_right_one() {
             "portmap has no key somethingElse It is ignored.",
         ),
     ] {
-        assert_eq!(judged(plugin), [format!("pods.conflist: {found}")]);
+        assert_eq!(judged(plugin), [format!("pods.conflist: {message}")]);
     }
 }
 
@@ -48,7 +48,7 @@ fn keys_in_any_case_foreign_plugins_and_content_are_left_alone() {
 }
 
 #[test]
-fn keys_around_the_plugins_are_told_if_they_are_nearly_right() {
+fn misspelt_keys_around_the_plugins_are_reported() {
     let of = |key: &str| {
         let list = format!(r#"{{"name": "a", "{key}": "1.0.0", "plugins": [{{"type": "x"}}]}}"#);
         judge(&node(&[("a.conflist", &list)])).len()

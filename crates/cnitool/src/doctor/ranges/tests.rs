@@ -1,4 +1,4 @@
-//! Ranges against each other and against links, addresses and routes that are made up.
+//! Compares fictitious ranges, links, addresses and routes.
 
 use netlink::Address;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn list(name: &str, ipam: &Value) -> String {
     json!({"name": name, "plugins": [{"type": "bridge", "ipam": all}]}).to_string()
 }
 
-/// A node with one network, and eth0 and cni0 with these addresses.
+/// Returns a node with one network, and eth0 and cni0 with these addresses.
 fn with_addresses(subnet: &str, eth0: &str, cni0: &str) -> Node {
     let mut node = node(&[("pods.conflist", &list("pods", &json!({"subnet": subnet})))]);
     node.links = vec![link(2, "eth0"), link(3, "cni0")];
@@ -41,7 +41,7 @@ fn ranges_apart_are_well() {
 }
 
 #[test]
-fn networks_that_lease_the_same_addresses_are_told() {
+fn networks_that_lease_the_same_addresses_are_reported() {
     let one = list("one", &json!({"ranges": [[{"subnet": "10.1.0.0/16"}]]}));
     for (ipam, is_overlapping) in [
         (json!({"subnet": "10.1.7.0/24"}), true),
@@ -67,7 +67,7 @@ fn networks_that_lease_the_same_addresses_are_told() {
 }
 
 #[test]
-fn what_the_node_has_by_other_links_is_told() {
+fn networks_of_other_links_are_reported() {
     for (eth0, level) in [
         ("10.1.0.9/16", Level::Problem),
         ("10.1.7.9/24", Level::Problem),
@@ -80,7 +80,7 @@ fn what_the_node_has_by_other_links_is_told() {
 }
 
 #[test]
-fn ranges_that_are_used_up_are_told() {
+fn full_ranges_are_reported() {
     let ipam = json!({"subnet": "10.1.0.0/28", "rangeEnd": "10.1.0.6", "exclude": ["10.1.0.3"]});
     let mut node = node(&[("pods.conflist", &list("pods", &ipam))]);
     let leases = ["10.1.0.2", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.9"];
@@ -124,7 +124,7 @@ fn what_is_excluded_twice_is_missing_once() {
     assert_eq!(levels(&judge(&node)), [Level::Problem]);
 }
 
-/// As flannel's tunnel has it, the network's own address.
+/// flannel's tunnel has the network's own address.
 #[test]
 fn a_single_address_that_no_pod_gets_is_no_overlap() {
     let judged = |address| judge(&with_addresses("10.244.1.0/24", address, "10.244.1.1/24"));

@@ -1,4 +1,4 @@
-//! Rows of nodes that are made up.
+//! Tests the rows of fictitious nodes.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use nft::IpVersion;
@@ -82,7 +82,7 @@ fn lease_without_interface_is_its_containers() {
     assert_eq!(names(&Row::all(&torn)[0])[..2], [Some("pods"), None]);
 }
 
-/// What is remembered of two ports that were asked for, and of this plugin.
+/// Returns a cached entry with two port mappings and this plugin.
 fn asked_of(plugin: &Value) -> Value {
     let list = json!({"name": "pods", "plugins": [plugin]}).to_string();
     json!({"config": BASE64_STANDARD.encode(list), "capabilityArgs": {"portMappings": [
@@ -92,7 +92,7 @@ fn asked_of(plugin: &Value) -> Value {
 }
 
 #[test]
-fn ports_that_no_plugin_is_told_of_are_not_the_attachments() {
+fn ports_that_no_plugin_receives_are_not_listed() {
     for plugin in [
         json!({"type": "loopback"}),
         json!({"type": "portmap", "capabilities": {"portMappings": false}}),
@@ -106,7 +106,7 @@ fn ports_that_no_plugin_is_told_of_are_not_the_attachments() {
 }
 
 #[test]
-fn ports_are_told_once_however_they_were_asked_for() {
+fn ports_are_listed_once_in_any_notation() {
     let asked = asked_of(&json!({"type": "portmap", "capabilities": {"portMappings": true}}));
     let pod = IpAddr::from([10, 1, 0, 2]);
     let port = Forward {

@@ -8,7 +8,7 @@ use crate::traffic::{Case, Traffic};
 
 /// A link whose ingress packets are redirected.
 #[derive(Clone, Copy)]
-pub struct Arriving<'a> {
+pub struct LinkIngress<'a> {
     /// Connection to the link's namespace.
     pub connection: &'a Connection,
     /// The link itself.
@@ -24,7 +24,7 @@ pub enum Hook {
     Missing,
 }
 
-impl Arriving<'_> {
+impl LinkIngress<'_> {
     /// Looks for the qdisc.
     ///
     /// # Errors
@@ -48,8 +48,10 @@ impl Arriving<'_> {
     ///
     /// # Errors
     /// [`Error::Netlink`].
-    pub fn leads_to(&self, other: &Link) -> Result<bool, Error> {
-        let filters = self.connection.filters(self.link.index, Handle::ARRIVING)?;
+    pub fn redirects_to(&self, other: &Link) -> Result<bool, Error> {
+        let filters = self
+            .connection
+            .filters(self.link.index, Handle::INGRESS_FILTERS)?;
         let goals = filters.iter().filter_map(|it| it.filter?.redirect);
         Ok(goals.into_iter().any(|goal| goal == other.index))
     }
@@ -88,7 +90,7 @@ impl Arriving<'_> {
         }
         let (name, other) = (&self.link.name, &other.name);
         Ok(vec![format!(
-            "what arrives at {name} is not sent to {other}"
+            "packets that arrive at {name} are not redirected to {other}"
         )])
     }
 
@@ -122,7 +124,7 @@ impl Arriving<'_> {
         let link = self.link.index;
         let add = wanted
             .iter()
-            .map(|it| Request::add_filter(link, Handle::ARRIVING, it));
+            .map(|it| Request::add_filter(link, Handle::INGRESS_FILTERS, it));
         let added = self.connection.execute(add.collect::<Vec<_>>());
         added.map_err(|error| Error::of(Module::Mirred, error))
     }
@@ -130,7 +132,9 @@ impl Arriving<'_> {
     /// Returns the own filters and those of other programs. The reference's filters to the link
     /// with the index `other`, or to a deleted link, count as own.
     fn filters(&self, other: u32) -> Result<(Vec<HeldFilter>, Vec<HeldFilter>), Error> {
-        let filters = self.connection.filters(self.link.index, Handle::ARRIVING)?;
+        let filters = self
+            .connection
+            .filters(self.link.index, Handle::INGRESS_FILTERS)?;
         let is_ours = |held: &HeldFilter| {
             held.filter.is_some_and(|it| {
                 it.class == MARK
@@ -144,7 +148,7 @@ impl Arriving<'_> {
     /// Deletes the filters. Own priorities contain no foreign filters, so each is deleted as a
     /// whole; filters of the reference are deleted one by one.
     fn delete(&self, filters: &[HeldFilter]) -> Result<(), Error> {
-        let (link, parent) = (self.link.index, Handle::ARRIVING);
+        let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
         let is_marked = |it: &HeldFilter| it.filter.is_some_and(|it| it.class == MARK);
         let mut deleted = None;
         let mut delete = Vec::new();

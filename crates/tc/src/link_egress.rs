@@ -5,7 +5,7 @@
 //! class. Such a class lets a segment of 64 KiB pass in one piece, half a second's worth at low
 //! rates. So the class contains a TBF that never delays packets but splits segments.
 
-use netlink::{Connection, Discipline, Filter, Handle, Link, Packets, Place, Qdisc, Request};
+use netlink::{Connection, Filter, Handle, Link, Packets, Place, Qdisc, QdiscKind, Request};
 use netlink::{HeldBucket, HeldFilter, TokenBucket};
 
 use crate::error::{Error, Module};
@@ -14,14 +14,14 @@ use crate::traffic::Traffic;
 
 /// A link whose egress packets are limited.
 #[derive(Clone, Copy)]
-pub struct Leaving<'a> {
+pub struct LinkEgress<'a> {
     /// Connection to the link's namespace.
     pub connection: &'a Connection,
     /// The link itself.
     pub link: &'a Link,
 }
 
-impl Leaving<'_> {
+impl LinkEgress<'_> {
     /// Limits `traffic` to `limit` and replaces earlier limits of this crate.
     ///
     /// # Errors
@@ -71,9 +71,9 @@ impl Leaving<'_> {
             Err(Error::Foreign { .. }) => return Ok(None),
             root => root?,
         };
-        let held = match root.map(|it| it.discipline) {
-            Some(Discipline::Tbf(held)) => Some(held),
-            Some(Discipline::Htb { .. }) => self.class()?,
+        let held = match root.map(|it| it.kind) {
+            Some(QdiscKind::Tbf(held)) => Some(held),
+            Some(QdiscKind::Htb { .. }) => self.class()?,
             _ => None,
         };
         Ok(held.map(|it| it.rate.saturating_mul(8)))
@@ -86,22 +86,20 @@ impl Leaving<'_> {
     pub fn differences(&self, limit: &Limit, traffic: &Traffic) -> Result<Vec<String>, Error> {
         let (name, bucket) = (&self.link.name, limit.bucket());
         let held = match self.root() {
-            Err(Error::Foreign {
-                discipline, handle, ..
-            }) => {
+            Err(Error::Foreign { kind, handle, .. }) => {
                 return Ok(vec![format!(
-                    "{name} has {discipline} {handle} of somebody else's"
+                    "{name} has qdisc {kind} {handle} of another program"
                 )]);
             }
             root => root?,
         };
-        let root = held.as_ref().map(|it| &it.discipline);
+        let root = held.as_ref().map(|it| &it.kind);
         match (traffic, root) {
-            (Traffic::All, Some(Discipline::Tbf(held))) if holds(held, &bucket) => Ok(vec![]),
-            (Traffic::All, Some(Discipline::Tbf(held))) => {
+            (Traffic::All, Some(QdiscKind::Tbf(held))) if holds(held, &bucket) => Ok(vec![]),
+            (Traffic::All, Some(QdiscKind::Tbf(held))) => {
                 Ok(vec![format!("{name} has {held}, not {bucket}")])
             }
-            (Traffic::Only(_) | Traffic::AllBut(_), Some(Discipline::Htb { default, .. })) => {
+            (Traffic::Only(_) | Traffic::AllBut(_), Some(QdiscKind::Htb { default, .. })) => {
                 let is_as_left = *default == default_class(traffic)
                     && self.is_class_as_left(&bucket)?
                     && are_same(&self.filters()?, &wanted_filters(traffic));
@@ -117,26 +115,26 @@ impl Leaving<'_> {
         let Some(root) = self.connection.qdisc(self.link.index, Handle::ROOT)? else {
             return Ok(None);
         };
-        match (root.handle.major, &root.discipline) {
+        match (root.handle.major, &root.kind) {
             // The kernel's default qdisc.
             (0, _) => Ok(None),
-            (OURS, _) | (MAJOR_OF_REFERENCE, Discipline::Tbf(_)) => Ok(Some(root)),
+            (OURS, _) | (MAJOR_OF_REFERENCE, QdiscKind::Tbf(_)) => Ok(Some(root)),
             _ => Err(Error::Foreign {
                 link: self.link.name.clone(),
-                discipline: root.discipline.to_string(),
+                kind: root.kind.to_string(),
                 handle: root.handle,
             }),
         }
     }
 
     fn ensure_bucket(&self, root: Option<&Qdisc>, bucket: &TokenBucket) -> Result<(), Error> {
-        match root.map(|root| &root.discipline) {
-            Some(Discipline::Tbf(held)) if holds(held, bucket) => return Ok(()),
-            None | Some(Discipline::Tbf(_)) => {}
+        match root.map(|root| &root.kind) {
+            Some(QdiscKind::Tbf(held)) if holds(held, bucket) => return Ok(()),
+            None | Some(QdiscKind::Tbf(_)) => {}
             Some(_) => self.remove()?,
         }
         let handle = match root {
-            Some(root) if matches!(root.discipline, Discipline::Tbf(_)) => root.handle,
+            Some(root) if matches!(root.kind, QdiscKind::Tbf(_)) => root.handle,
             _ => ROOT,
         };
         let set = Request::set_tbf(self.place(Handle::ROOT, handle), bucket);
@@ -150,8 +148,8 @@ impl Leaving<'_> {
         traffic: &Traffic,
     ) -> Result<(), Error> {
         let default = default_class(traffic);
-        match root.map(|root| &root.discipline) {
-            Some(Discipline::Htb { default: held, .. }) if *held == default => {}
+        match root.map(|root| &root.kind) {
+            Some(QdiscKind::Htb { default: held, .. }) if *held == default => {}
             found => {
                 if found.is_some() {
                     self.remove()?;
@@ -190,8 +188,8 @@ impl Leaving<'_> {
             return Ok(false);
         }
         let leaf = self.connection.qdisc(self.link.index, CLASS)?;
-        Ok(leaf.is_some_and(|it| match it.discipline {
-            Discipline::Tbf(held) => holds(&held, &segmenter(bucket)),
+        Ok(leaf.is_some_and(|it| match it.kind {
+            QdiscKind::Tbf(held) => holds(&held, &segmenter(bucket)),
             _ => false,
         }))
     }
@@ -199,8 +197,8 @@ impl Leaving<'_> {
     /// Returns the limit of the own class.
     fn class(&self) -> Result<Option<HeldBucket>, Error> {
         let class = self.connection.class(self.link.index, CLASS)?;
-        Ok(class.and_then(|it| match it.discipline {
-            Discipline::Htb { class, .. } => class,
+        Ok(class.and_then(|it| match it.kind {
+            QdiscKind::Htb { class, .. } => class,
             _ => None,
         }))
     }

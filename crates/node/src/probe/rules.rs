@@ -1,0 +1,36 @@
+//! The rules that a trial copies.
+
+use nft::{RulePlace, Ruleset};
+
+use super::legacy::{self, Saved};
+
+/// All rules of the node.
+#[derive(Debug)]
+pub struct Rules {
+    pub(super) ruleset: Ruleset,
+    pub(super) legacy: Vec<Saved>,
+}
+
+impl Rules {
+    /// Reads the rules.
+    ///
+    /// # Errors
+    /// The rules cannot be read, or take more than 256 MiB.
+    pub fn read(legacy: &[String]) -> anyhow::Result<Self> {
+        let ruleset = nft::Connection::open()?.ruleset()?;
+        let size = ruleset.size();
+        anyhow::ensure!(size <= LARGEST, "the rules take {} MiB", size >> 20);
+        let legacy = legacy::save(legacy)?;
+        Ok(Self { ruleset, legacy })
+    }
+
+    /// Returns the node's place of a rule of the copy.
+    pub(super) fn place_on_node(&self, copied: &[RulePlace], found: &RulePlace) -> RulePlace {
+        let pairs = copied.iter().zip(self.ruleset.rules());
+        let mut same = pairs.filter(|(copy, _)| *copy == found);
+        same.next().map_or(found, |(_, own)| own).clone()
+    }
+}
+
+/// Size limit of the rules, in bytes.
+const LARGEST: usize = 256 << 20;

@@ -1,0 +1,47 @@
+//! Where the packets of a trial go, and the links and addresses that they need.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink::Link;
+
+/// Source and destination of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    /// From a pod to another host, and the answer.
+    ToElsewhere(Protocol),
+    /// From a pod to a port of the gateway's address.
+    ToNode(Protocol, u16),
+    /// From the node to a pod, as the kubelet's probes.
+    FromNode,
+    /// From another host to a hostPort of the pod.
+    ToHostPort(u16),
+}
+
+/// A transport protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP
+    Tcp,
+    /// UDP
+    Udp,
+}
+
+/// The links and addresses of a trial.
+#[derive(Debug, Clone)]
+pub struct Stage {
+    /// The bridge.
+    pub bridge: Link,
+    /// The uplink.
+    pub uplink: Link,
+    /// Addresses of bridge and uplink, by the index of the link.
+    pub addresses: Vec<(u32, IpNetwork)>,
+    /// The gateway's address.
+    pub gateway: IpAddr,
+    /// An address of a pod.
+    pub pod: IpNetwork,
+    /// A TCP hostPort, and the pod's port.
+    pub host_port: Option<(u16, u16)>,
+    /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` with their values, if `br_netfilter` is loaded.
+    pub bridge_calls: Vec<(String, String)>,
+}
