@@ -2,9 +2,9 @@
 
 use cni::delegate::{Delegate, Waiting};
 use cni::{Attachment, DelRequest, Network, Verb, note};
-use netlink::{Connection, Link, Removal};
+use netlink::{Connection, Link};
 
-use crate::guard::{self, Removed};
+use crate::guard;
 use crate::names;
 
 /// Removes the pair and its `nf_tables` elements, and releases the lease. Absent objects count as
@@ -28,12 +28,12 @@ pub fn del(
     let host = Connection::open()?;
     let attachment = &request.attachment;
     cni::step("delete the pair");
-    let removal = match find_host_link(&host, attachment)? {
+    match find_host_link(&host, attachment)? {
         Some(link) => remove(&host, &link)?,
         None => delete_container_link(&host, request, is_foreign_end)?,
-    };
+    }
     cni::step("remove nf_tables elements");
-    let protection = remove_protection(attachment).map(|it| it.close(removal));
+    let protection = remove_protection(attachment);
     cni::step("release the lease");
     let lease = lease.and_then(release).map_err(anyhow::Error::from);
     cni::all([protection, lease])
@@ -47,9 +47,9 @@ fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
 }
 
 /// Removes the attachment's elements from `nf_tables`.
-pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<Removed> {
+pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
     let owner = attachment.owner();
-    guard::remove(|it| it == owner)
+    guard::remove(|it| it == owner).map(drop)
 }
 
 /// Calls the IPAM plugin, if there is one, with `verb`.
@@ -90,15 +90,15 @@ fn delete_container_link(
     host: &Connection,
     request: &DelRequest,
     is_foreign_end: impl Fn(&Connection, &Link) -> anyhow::Result<bool>,
-) -> anyhow::Result<Option<Removal>> {
+) -> anyhow::Result<()> {
     let Some(path) = &request.netns else {
-        return Ok(None);
+        return Ok(());
     };
     let Some((namespace, sandbox)) = Connection::open_if_present(path)? else {
-        return Ok(None);
+        return Ok(());
     };
     let Some(container) = sandbox.find_link(request.attachment.interface.as_str())? else {
-        return Ok(None);
+        return Ok(());
     };
     let owner = request.attachment.owner();
     let peer = host.other_end(&container, &namespace)?;
@@ -112,13 +112,13 @@ fn delete_container_link(
         "{} in the sandbox is no end of a pair with a port of the bridge: left alone",
         container.name
     ));
-    Ok(None)
+    Ok(())
 }
 
 /// Deletes the link; an absent one counts as deleted.
-pub(crate) fn remove(host: &Connection, link: &Link) -> anyhow::Result<Option<Removal>> {
+pub(crate) fn remove(host: &Connection, link: &Link) -> anyhow::Result<()> {
     match host.remove_link(link) {
-        Err(error) if error.is_not_found() => Ok(None),
-        removed => Ok(Some(removed?)),
+        Err(error) if error.is_not_found() => Ok(()),
+        removed => Ok(removed?),
     }
 }

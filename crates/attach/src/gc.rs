@@ -26,12 +26,12 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
         Ok(())
     }));
     cni::step("remove nf_tables elements");
-    let elements = guard::remove(is_stale).map(|removed| {
-        removed.owners.iter().for_each(|owner| {
+    let elements = guard::remove(is_stale).map(|owners| {
+        for owner in owners {
             note(format_args!(
                 "deleted nf_tables elements of {owner}, which the runtime does not list"
             ));
-        });
+        }
     });
     cni::step("release leases");
     let leases = match links {

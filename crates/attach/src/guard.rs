@@ -3,11 +3,8 @@
 //! All attachments share the tables, chains and rules, which stay. Each attachment adds elements
 //! that are tagged with its owner, and finds them by this tag alone.
 
-use std::os::fd::OwnedFd;
-
 use cni::result::IpConfig;
 use cni::{Error, note};
-use netlink::Removal;
 use nft::{Change, Connection, Table, Updated};
 
 use crate::masquerade::Masquerade;
@@ -148,31 +145,11 @@ pub fn tables() -> [Table; 2] {
     [frames::table(), masquerade::table()]
 }
 
-/// Elements that were removed.
-#[derive(Debug, Default)]
-pub(crate) struct Removed {
-    /// Owners of the elements, possibly with duplicates.
-    pub owners: Vec<String>,
-    /// The socket, if elements were removed: closing it takes 15 to 30 ms.
-    pub socket: Option<OwnedFd>,
-}
-
-impl Removed {
-    /// Passes the socket to the process of `removal`, or to a new one, which closes it.
-    pub fn close(self, removal: Option<Removal>) {
-        match (self.socket, removal) {
-            (Some(socket), Some(removal)) => removal.close(socket),
-            (Some(socket), None) => detach::close_later(socket),
-            (None, _) => {}
-        }
-    }
-}
-
-/// Removes the elements whose owner is stale. A missing table or kernel feature counts as success.
+/// Removes the elements whose owner is stale, and returns the owners. A missing table or kernel feature counts as success.
 ///
 /// # Errors
 /// Refusals of the kernel.
-pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Removed> {
+pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
     let mut owners = Vec::new();
     for table in tables() {
@@ -183,11 +160,8 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Removed>
         }
     }
     owners.dedup();
-    let socket = (!owners.is_empty()).then(|| connection.handle());
-    Ok(Removed {
-        owners,
-        socket: socket.transpose()?,
-    })
+    connection.close();
+    Ok(owners)
 }
 
 /// Compares `nf_tables` with the state that [`install`] leaves; returns the differences.

@@ -26,11 +26,6 @@ mod reload;
 mod rollback;
 mod sandbox;
 
-use std::process::ExitCode;
-
-use cni::Plugin;
-use detach::Task;
-
 pub use add::add;
 pub use addressing::{Addressing, Gateway};
 pub use check::check;
@@ -48,14 +43,6 @@ pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
 pub use mtu::MtuChoice;
 pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac};
 pub use reload::reload;
-
-/// Runs the verb of `CNI_COMMAND`, or a task that another process of this executable started.
-pub fn run(plugin: &Plugin) -> ExitCode {
-    match Task::of_this_process() {
-        Some(task) => netlink::finish(&task),
-        None => cni::run(plugin),
-    }
-}
 
 /// Maximum number of a bridge's ports: `BR_MAX_PORTS` in `net/bridge/br_private.h`, minus the
 /// bridge itself.

@@ -41,7 +41,7 @@ impl Made {
         // The connection itself may have failed.
         let host = Connection::open()?;
         match del::find_host_link(&host, &request.attachment)? {
-            Some(link) => del::remove(&host, &link).map(drop),
+            Some(link) => del::remove(&host, &link),
             None => Ok(()),
         }
     }
@@ -51,6 +51,6 @@ impl Made {
         if !self.pair.get() {
             return Ok(());
         }
-        del::remove_protection(&request.attachment).map(drop)
+        del::remove_protection(&request.attachment)
     }
 }

@@ -90,7 +90,7 @@ impl<'a> Limiting<'a> {
         let attachment = &self.request.attachment;
         undo.push("delete the ifb", move || {
             let host = Connection::open()?;
-            del::delete_all(&host, &ifb::find(&host, attachment)?.own).map(drop)
+            del::delete_all(&host, &ifb::find(&host, attachment)?.own)
         });
     }
 

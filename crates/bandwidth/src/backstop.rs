@@ -182,17 +182,12 @@ impl Removal {
         Ok(())
     }
 
-    /// Passes the socket to another process, which closes it: the one that deletes a link, or a
-    /// separate one. Returns the owners of removed elements; an owner may occur several times.
-    pub fn finish(mut self, link: Option<netlink::Removal>) -> Vec<String> {
-        self.owners.dedup();
-        let deleted_by = self.connection.filter(|_| !self.owners.is_empty());
-        if let Some(Ok(socket)) = deleted_by.map(|it| it.handle()) {
-            match link {
-                Some(link) => link.close(socket),
-                None => detach::close_later(socket),
-            }
+    /// Closes the socket. Returns the owners of removed elements; an owner may occur several times.
+    pub fn finish(mut self) -> Vec<String> {
+        if let Some(connection) = self.connection {
+            connection.close();
         }
+        self.owners.dedup();
         self.owners
     }
 }

@@ -2,7 +2,7 @@
 //! created the pair deletes it.
 
 use cni::{DelRequest, note};
-use netlink::{Connection, Link, Removal};
+use netlink::{Connection, Link};
 use tc::LinkIngress;
 
 use crate::backstop;
@@ -31,13 +31,10 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let mut backstop = backstop::Removal::start()?;
     let first = backstop.remove(|it| it == owner);
     cni::step("delete the ifb");
-    let (deleted, mut removals) = match delete_all(&host, &ifbs) {
-        Ok(removals) => (Ok(()), removals),
-        Err(error) => (Err(error), Vec::new()),
-    };
+    let deleted = delete_all(&host, &ifbs);
     // A RELOAD may have restored it meanwhile. From now on it finds no ifb and removes it itself.
     let second = backstop.remove(|it| it == owner);
-    backstop.finish(removals.pop());
+    backstop.finish();
     cni::all([first, deleted, second])
 }
 
@@ -60,13 +57,8 @@ fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
 ///
 /// # Errors
 /// All refusals of the kernel.
-pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<Vec<Removal>> {
-    let mut removals = Vec::new();
-    let deleted = cni::all(ifbs.iter().map(|link| {
-        removals.extend(ifb::delete(host, link)?);
-        Ok(())
-    }));
-    deleted.map(|()| removals)
+pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()> {
+    cni::all(ifbs.iter().map(|link| ifb::delete(host, link)))
 }
 
 /// Returns the name of a link of another attachment that redirects to `ifb`.

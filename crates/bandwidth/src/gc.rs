@@ -25,7 +25,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
 fn remove_backstops(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let mut removal = backstop::Removal::start()?;
     let removed = removal.remove(is_stale);
-    for owner in removal.finish(None) {
+    for owner in removal.finish() {
         note(format_args!(
             "removed the backstop of {owner}, which the runtime does not list"
         ));
@@ -56,7 +56,7 @@ fn delete_ifbs(request: &GcRequest, is_stale: impl Fn(&str) -> bool) -> anyhow::
             }
             _ => continue,
         }
-        outcomes.push(ifb::delete(&host, &link).map(drop));
+        outcomes.push(ifb::delete(&host, &link));
     }
     cni::all(outcomes)
 }

@@ -1,7 +1,7 @@
 //! The ifb device that queues a sandbox's packets.
 
 use cni::{Attachment, Error, NetworkName};
-use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Removal, Request};
+use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
 use tc::{Limit, LinkEgress, LinkIngress, Module, Traffic};
 
@@ -154,10 +154,10 @@ pub(crate) fn adopt(
 ///
 /// # Errors
 /// Refusals of the kernel.
-pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<Option<Removal>> {
+pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<()> {
     match host.remove_link(link) {
-        Err(error) if error.is_not_found() => Ok(None),
-        removed => Ok(Some(removed?)),
+        Err(error) if error.is_not_found() => Ok(()),
+        removed => Ok(removed?),
     }
 }
 

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use cni::{Plugin, SpecVersion};
-use detach::Task;
 
 mod add;
 mod backstop;
@@ -25,12 +24,9 @@ pub use config::{Config, POD_ANNOTATIONS};
 pub use plan::Plan;
 pub use raw::RawConfig;
 
-/// Runs the verb that the environment asks for, or a task that another process of this executable left.
+/// Runs the verb of `CNI_COMMAND`.
 pub fn main() -> ExitCode {
-    match Task::of_this_process() {
-        Some(task) => netlink::finish(&task),
-        None => cni::run(&PLUGIN),
-    }
+    netlink::run(|| cni::run(&PLUGIN))
 }
 
 const PLUGIN: Plugin = Plugin {

@@ -16,9 +16,9 @@ mod vlan;
 pub use config::{Config, DEFAULT_BRIDGE};
 pub use raw::RawConfig;
 
-/// Runs the verb that the environment asks for.
+/// Runs the verb of `CNI_COMMAND`.
 pub fn main() -> ExitCode {
-    attach::run(&PLUGIN)
+    netlink::run(|| cni::run(&PLUGIN))
 }
 
 const PLUGIN: Plugin = Plugin {

@@ -15,11 +15,12 @@
 use std::env;
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -59,7 +60,7 @@ impl Task {
     }
 
     /// Returns the exit status, from which [`Detached::outcome`] reads the reason of a failure.
-    /// After a success it waits for a file from [`Detached::close`] or for the parent's end, and
+    /// After a success it waits for a file from [`close_later`] or for the parent's end, and
     /// then until the file may be closed.
     pub fn end(&self, outcome: Result<(), Errno>) -> ExitCode {
         match outcome {
@@ -104,9 +105,14 @@ impl Detached {
         Ok(Self { child, channel })
     }
 
+    /// Keeps the process for [`close_later`]. It ends with this process at the latest.
+    pub fn keep(self) {
+        kept().replace(self);
+    }
+
     /// Passes `file` to the process, which closes it after its task. If the process has ended, only
     /// the caller closes it.
-    pub fn close(&self, file: &OwnedFd) {
+    fn close(&self, file: BorrowedFd<'_>) {
         let files = [file.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&files)];
         let (channel, byte) = (self.channel.as_raw_fd(), [IoSlice::new(b"f")]);
@@ -130,13 +136,21 @@ impl Detached {
     }
 }
 
-/// Passes `file`, which takes long to close, to a process that may outlive this one. Closes it here
-/// if no process can be started.
-pub fn close_later(file: OwnedFd) {
-    if let Ok(process) = Detached::start(CLOSE) {
-        process.close(&file);
+/// Closes `file`, which takes long, in a process that may outlive this one: the kept one, or else a
+/// new one. Closes it here if no process can be started.
+pub fn close_later(file: impl AsFd) {
+    let process = kept().take();
+    if let Ok(process) = process.map_or_else(|| Detached::start(CLOSE), Ok) {
+        process.close(file.as_fd());
     }
     drop(file);
+}
+
+/// The process that was kept last. It takes one file.
+static KEPT: Mutex<Option<Detached>> = Mutex::new(None);
+
+fn kept() -> MutexGuard<'static, Option<Detached>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether this is the initial pid namespace. The kernel gives it this inode

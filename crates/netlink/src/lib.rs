@@ -50,7 +50,7 @@ pub use mac::{InvalidMac, MacAddress};
 pub use monitor::{Monitor, Wait};
 pub use policy::Policies;
 pub use qdisc::{Handle, Place, Qdisc, QdiscKind};
-pub use removal::{Removal, finish};
+pub use removal::run;
 pub use request::Request;
 pub use route::{DiscardingRoute, NewRoute, Route};
 pub use socket::{Content, Datagram, Header, Protocol, Received, Refusal, Silence, Socket};

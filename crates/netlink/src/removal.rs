@@ -1,7 +1,6 @@
 //! Deletes a link without waiting until the kernel has freed it.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,32 +12,16 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::monitor::{Heard, Monitor};
 
-/// A link that no process finds any more, although the kernel may still be freeing it.
-#[derive(Debug)]
-#[must_use = "its process waits until this is dropped"]
-pub struct Removal(Option<Detached>);
-
-impl Removal {
-    /// Closes `file`, which takes long: the process that waits for the kernel closes it, if there
-    /// is one.
-    pub fn close(self, file: OwnedFd) {
-        if let Some(process) = self.0 {
-            process.close(&file);
-        }
-        drop(file);
-    }
-}
-
 impl Connection {
     /// Deletes the link and returns as soon as no process can find it, 15 to 30 ms earlier than
     /// [`Self::delete_link`]. A separate process asks the kernel and waits. In a pid namespace no
-    /// process may be left behind, so the call takes as long. Executables that call this must call
-    /// [`finish`] first of all.
+    /// process may be left behind, so the call takes as long. The `main` of an executable that calls
+    /// this must be [`run`].
     ///
     /// # Errors
     /// As [`Self::delete_link`]; [`Error::Timeout`].
-    pub fn remove_link(&self, link: &Link) -> Result<Removal, Error> {
-        let here = || self.delete_link(link).map(|()| Removal(None));
+    pub fn remove_link(&self, link: &Link) -> Result<(), Error> {
+        let here = || self.delete_link(link);
         // The monitor listens before the deletion starts, so it never has to ask. A request would
         // wait for the lock that the kernel holds during the deletion.
         let Ok(mut monitor) = Monitor::open() else {
@@ -49,17 +32,21 @@ impl Connection {
         };
         let start = Instant::now();
         while start.elapsed() < DEADLINE {
-            match monitor.hear_of_end(link.index, BETWEEN_LOOKS) {
-                Heard::Gone => return Ok(Removal(Some(child))),
-                Heard::Nothing => {}
-                Heard::Lost => match self.link_by_index(link.index) {
-                    Err(error) if error.is_not_found() => return Ok(Removal(Some(child))),
-                    _ => {}
-                },
+            let is_gone = match monitor.hear_of_end(link.index, BETWEEN_LOOKS) {
+                Heard::Gone => true,
+                Heard::Nothing => false,
+                Heard::Lost => {
+                    let found = self.link_by_index(link.index);
+                    found.is_err_and(|error| error.is_not_found())
+                }
+            };
+            if is_gone {
+                child.keep();
+                return Ok(());
             }
             match child.outcome() {
                 Ok(None) => {}
-                Ok(Some(Ok(()))) => return Ok(Removal(None)),
+                Ok(Some(Ok(()))) => return Ok(()),
                 Ok(Some(Err(errno))) => return Err(refused(link, errno)),
                 // The process was killed.
                 Err(_) => return here(),
@@ -72,12 +59,17 @@ impl Connection {
     }
 }
 
-/// Runs the task that [`Connection::remove_link`] started this process for.
-pub fn finish(task: &Task) -> ExitCode {
-    if task.is_close() {
-        return task.end(Ok(()));
+/// Runs `main`, or finishes the work of another process of this executable: deletes a link for
+/// [`Connection::remove_link`], or closes a socket for [`crate::Socket::close_later`].
+pub fn run(main: impl FnOnce() -> ExitCode) -> ExitCode {
+    match Task::of_this_process() {
+        None => main(),
+        Some(task) if task.is_close() => task.end(Ok(())),
+        Some(task) => {
+            let deleted = delete(task.words());
+            task.end(deleted.map_err(|error| error.errno().unwrap_or(Errno::EIO)))
+        }
     }
-    task.end(delete(task.words()).map_err(|error| error.errno().unwrap_or(Errno::EIO)))
 }
 
 fn delete(task: &str) -> Result<(), Error> {

@@ -180,6 +180,14 @@ impl Socket {
         }
     }
 
+    /// Closes the socket in a process that may outlive this one, since closing a socket of `nf_tables`
+    /// takes 15 to 30 ms after a deletion. The process is the one that deletes a link for
+    /// [`crate::Connection::remove_link`], or a new one. The `main` of the executable must be
+    /// [`crate::run`].
+    pub fn close_later(self) {
+        detach::close_later(self);
+    }
+
     fn next_datagram(&self, deadline: Duration) -> Result<VecDeque<Received>, Silence> {
         let mut bytes = self.buffer.borrow_mut();
         bytes.clear();

@@ -2,8 +2,6 @@
 //!
 //! Other modules add the methods that read and change tables.
 
-use std::os::fd::OwnedFd;
-
 use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{GenAttribute, NfTablesMessage};
 
@@ -27,13 +25,10 @@ impl Connection {
         Ok(Self { socket })
     }
 
-    /// Duplicates the socket. After a deletion, closing the last descriptor takes 15 ms; the caller
-    /// may leave that to another process.
-    ///
-    /// # Errors
-    /// [`Error::Socket`].
-    pub fn handle(&self) -> Result<OwnedFd, Error> {
-        self.socket.handle()
+    /// Closes the connection. After a deletion the kernel takes 15 to 30 ms for it, which another
+    /// process waits for, as [`netlink::Socket::close_later`] says.
+    pub fn close(self) {
+        self.socket.close();
     }
 
     /// Checks that the kernel has `nf_tables` and that this process may use it.

@@ -1,9 +1,7 @@
 //! Converts descriptions to messages, each with the words of its error message.
 
 use netlink::Refusal;
-use netlink_packet_core::{
-    DefaultNla, NLA_F_NESTED, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NetlinkSerializable as _,
-};
+use netlink_packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, GenMessage, Hook as HookAttribute, ListAttribute,
     NfTablesMessage, RuleAttribute, RuleMessage, SetAttribute, SetElementAttribute, SetElementList,
@@ -15,7 +13,6 @@ use nix::errno::Errno;
 
 use crate::element::{Element, comment};
 use crate::error::Error;
-use crate::frame::Frame;
 use crate::limit::Limit;
 use crate::register::u32_of;
 use crate::rule::Rule;
@@ -37,18 +34,6 @@ pub(crate) struct Operation {
     what: String,
     /// Build options that the kernel needs for the message.
     needs: Vec<&'static str>,
-}
-
-impl From<Message> for Frame {
-    fn from(message: Message) -> Self {
-        let mut body = vec![0; message.inner.buffer_len()];
-        message.inner.serialize(&mut body);
-        Self {
-            kind: message.inner.message_type(),
-            flags: message.flags,
-            body,
-        }
-    }
 }
 
 impl Operation {

@@ -1,12 +1,14 @@
 //! Transactions and requests, each with its answer.
 
+use std::cell::Cell;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use netlink::{Content, Datagram, Protocol, Received, Refusal, Silence, Socket};
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NetlinkSerializable as _};
+use netlink_packet_netfilter::NetfilterMessageInner;
+use netlink_packet_netfilter::nftables::NfTablesMessage;
 use nix::errno::Errno;
 
 use crate::error::Error;
@@ -18,6 +20,7 @@ use crate::reply::Reply;
 /// A netlink socket for `nf_tables` and tracked connections.
 pub(crate) struct NetfilterSocket {
     socket: Socket,
+    has_deleted: Cell<bool>,
 }
 
 /// Outcome of a transaction.
@@ -56,15 +59,17 @@ impl NetfilterSocket {
     fn to(action: &'static str, groups: &[u32]) -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter, groups);
         let socket = socket.map_err(|source| Error::Socket { action, source })?;
-        Ok(Self { socket })
+        Ok(Self {
+            socket,
+            has_deleted: Cell::new(false),
+        })
     }
 
-    pub fn handle(&self) -> Result<OwnedFd, Error> {
-        let handle = self.socket.as_fd().try_clone_to_owned();
-        handle.map_err(|source| Error::Socket {
-            action: "duplicate a netfilter socket",
-            source,
-        })
+    /// Closes the socket, in another process if that takes long.
+    pub fn close(self) {
+        if self.has_deleted.get() {
+            self.socket.close_later();
+        }
     }
 
     /// Sends `messages` as one transaction for rules of `generation`.
@@ -72,8 +77,12 @@ impl NetfilterSocket {
     /// # Errors
     /// The first refusal; the kernel carried out nothing then.
     pub fn commit(&self, messages: Vec<Message>, generation: u32) -> Result<Committed, Error> {
-        let end = Some(message::batch_end());
-        self.transact(messages, generation, end)
+        let is_deletion = messages.iter().any(is_deletion);
+        let committed = self.transact(messages, generation, Some(message::batch_end()))?;
+        if is_deletion && committed == Committed::Yes {
+            self.has_deleted.set(true);
+        }
+        Ok(committed)
     }
 
     /// Sends `messages` as a transaction without an end: the kernel checks it and then rolls it
@@ -267,6 +276,29 @@ impl NetfilterSocket {
         let answer = self.socket.answer(numbers);
         answer.map_err(|silence| unheard(silence.into()))
     }
+}
+
+impl From<Message> for Frame {
+    fn from(message: Message) -> Self {
+        let mut body = vec![0; message.inner.buffer_len()];
+        message.inner.serialize(&mut body);
+        Self {
+            kind: message.inner.message_type(),
+            flags: message.flags,
+            body,
+        }
+    }
+}
+
+/// Returns whether the kernel frees objects after the message.
+fn is_deletion(message: &Message) -> bool {
+    use NfTablesMessage::{DeleteChain, DeleteRule, DeleteSetElement, DeleteTable};
+    matches!(
+        message.inner.inner,
+        NetfilterMessageInner::NfTables(
+            DeleteTable(_) | DeleteChain(_) | DeleteRule(_) | DeleteSetElement(_)
+        )
+    )
 }
 
 /// The refused message by its place in the transaction (0 is the transaction itself), or a failed

@@ -35,7 +35,7 @@ pub(crate) fn remove_of(
     };
     let removed =
         known.and_then(|known| succession::remove(&connection, records, (known, standing)));
-    finish(&connection, removed).map(drop)
+    finish(connection, removed).map(drop)
 }
 
 /// Removes the elements of `owner` as long as it has no record. Each attempt of the transaction
@@ -52,7 +52,7 @@ pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Resul
     let known = connection.elements_owned(&table::table(), |it| it == owner);
     let removed =
         known.and_then(|known| succession::remove_while(&connection, records, (known, has_none)));
-    finish(&connection, removed).map(drop)
+    finish(connection, removed).map(drop)
 }
 
 /// Removes the elements whose owner `is_stale`, and returns these owners without duplicates. A
@@ -69,7 +69,7 @@ pub(crate) fn remove(
     let known = connection.elements_owned(&table::table(), is_stale);
     let removed =
         known.and_then(|known| succession::remove(&connection, records, (known, standing)));
-    let removed = finish(&connection, removed)?;
+    let removed = finish(connection, removed)?;
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }
 
@@ -87,7 +87,7 @@ fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>>
 /// the deletion, because closing any `nf_tables` socket waits until the kernel has freed the
 /// deleted objects.
 fn finish(
-    connection: &Connection,
+    connection: Connection,
     removed: Result<Removed, nft::Error>,
 ) -> anyhow::Result<Vec<Element>> {
     let removed = match removed {
@@ -95,10 +95,8 @@ fn finish(
         removed => removed.map_err(coded)?,
     };
     let are_meant = |it: HostPort| it.is_connectionless() || removed.passed_on.contains(&it);
-    forget_translated(connection, &removed.elements, are_meant);
-    if !removed.elements.is_empty() {
-        detach::close_later(connection.handle().map_err(coded)?);
-    }
+    forget_translated(&connection, &removed.elements, are_meant);
+    connection.close();
     Ok(removed.elements)
 }
 

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use cni::{Plugin, SpecVersion};
-use detach::Task;
 
 mod add;
 mod check;
@@ -36,12 +35,9 @@ pub use plan::{Forward, HostPort};
 pub use raw::RawConfig;
 pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 
-/// Runs the verb of `CNI_COMMAND`, or a task that another process of this executable started.
+/// Runs the verb of `CNI_COMMAND`.
 pub fn main() -> ExitCode {
-    match Task::of_this_process() {
-        Some(task) => netlink::finish(&task),
-        None => cni::run(&PLUGIN),
-    }
+    netlink::run(|| cni::run(&PLUGIN))
 }
 
 const PLUGIN: Plugin = Plugin {
