@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Remnant, Table, carry_out, output_of};
+use super::program::{carry_out, output_of};
+use super::remnant::{Remnant, Table};
 use crate::reference::Mark;
 
 /// The table `nat` of one family, in one of the two implementations of iptables.

@@ -5,18 +5,17 @@
 
 mod iptables;
 mod nftables;
+mod program;
+mod remnant;
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::io::{ErrorKind, Write as _};
-use std::net::IpAddr;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cni::{all, note};
 use runtime::Directories;
 
-use crate::reference::{Living, Mark};
+use self::remnant::{Remnant, Table};
+use crate::reference::Living;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -24,33 +23,6 @@ pub enum Action {
     List,
     /// Removes those of attachments that no longer exist.
     Remove,
-}
-
-/// A table of a firewall with rules of the reference.
-trait Table {
-    /// Returns the title under which an administrator finds it.
-    fn title(&self) -> String;
-
-    /// Returns the chains or rules of single attachments.
-    fn remnants(&self) -> &[Remnant];
-
-    /// Returns whether it has rules that all attachments share.
-    fn is_shared(&self) -> bool;
-
-    /// Removes these in one transaction. If no others remain, it also removes the shared rules.
-    fn remove(&self, gone: &[&Remnant]) -> anyhow::Result<()>;
-}
-
-/// A chain or rule of one attachment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Remnant {
-    /// Its identifier in the table.
-    name: String,
-    /// Its owner, in the reference's own words.
-    owner: String,
-    mark: Mark,
-    /// Addresses in its rules, of the sandbox and perhaps of the host.
-    addresses: BTreeSet<IpAddr>,
 }
 
 /// Lists each remnant with `tell`, and removes those that `action` selects.
@@ -128,45 +100,4 @@ impl fmt::Display for Fate {
             Self::Removed => "removed",
         })
     }
-}
-
-/// Returns the output of a program; empty if the program is not installed, so it cannot have added
-/// rules.
-fn output_of(words: &[&str]) -> anyhow::Result<Option<String>> {
-    let (program, arguments) = words.split_first().context("no program")?;
-    match Command::new(program).args(arguments).output() {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("run {program}")),
-        Ok(output) if output.status.success() => {
-            Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
-        }
-        Ok(output) => bail!(
-            "{}: {}",
-            words.join(" "),
-            String::from_utf8_lossy(&output.stderr).trim()
-        ),
-    }
-}
-
-/// Runs a program with a script on its standard input.
-fn carry_out(words: &[&str], script: &str) -> anyhow::Result<()> {
-    let (program, arguments) = words.split_first().context("no program")?;
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::piped());
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let running = || format!("run {program}");
-    let mut child = command.spawn().with_context(running)?;
-    // The program prints nothing before it has read the whole script, so this cannot block.
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(script.as_bytes()).with_context(running)?;
-    }
-    let output = child.wait_with_output().with_context(running)?;
-    if !output.status.success() {
-        bail!(
-            "{}: {}",
-            words.join(" "),
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-    }
-    Ok(())
 }

@@ -8,7 +8,8 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Remnant, Table, carry_out, output_of};
+use super::program::{carry_out, output_of};
+use super::remnant::{Remnant, Table};
 use crate::reference::{Mark, TABLES};
 
 /// One of the reference's tables.

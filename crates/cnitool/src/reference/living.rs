@@ -11,7 +11,7 @@ use node::{Configuration, HostLinks, Lease};
 use runtime::{Cache, Directories, may_exist};
 use sha2::{Digest as _, Sha512};
 
-use super::Mark;
+use super::mark::Mark;
 
 /// The live attachments.
 #[derive(Debug, Default)]

@@ -1,0 +1,33 @@
+//! Rules of the reference in a firewall.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::reference::Mark;
+
+/// A table of a firewall with rules of the reference.
+pub(super) trait Table {
+    /// Returns the title under which an administrator finds it.
+    fn title(&self) -> String;
+
+    /// Returns the chains or rules of single attachments.
+    fn remnants(&self) -> &[Remnant];
+
+    /// Returns whether it has rules that all attachments share.
+    fn is_shared(&self) -> bool;
+
+    /// Removes these in one transaction. If no others remain, it also removes the shared rules.
+    fn remove(&self, gone: &[&Remnant]) -> anyhow::Result<()>;
+}
+
+/// A chain or rule of one attachment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Remnant {
+    /// Its identifier in the table.
+    pub name: String,
+    /// Its owner, in the reference's own words.
+    pub owner: String,
+    pub mark: Mark,
+    /// Addresses in its rules, of the sandbox and perhaps of the host.
+    pub addresses: BTreeSet<IpAddr>,
+}
