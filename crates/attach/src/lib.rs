@@ -1,8 +1,8 @@
 //! Connects a sandbox to the host by a veth pair, for all interface plugins that create one.
 //!
 //! The central type is [`Desired`], the desired state on both sides. A plugin computes it in
-//! [`Topology::desired`] from its configuration, the host and the leased addresses. [`add`] applies
-//! it, [`check`] compares it, and [`reload`] applies its `nf_tables` part. [`del`] and [`gc`]
+//! [`Topology::desired`] from its configuration, the host and the leased addresses. [`add()`] applies
+//! it, [`check()`] compares it, and [`reload()`] applies its `nf_tables` part. [`del()`] and [`gc()`]
 //! remove by owner, so they need neither the configuration nor the sandbox.
 //!
 //! This crate does not know what the host's end of the pair joins, or which keys configure it.

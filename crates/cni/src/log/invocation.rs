@@ -15,7 +15,7 @@ pub(super) struct Log {
     pub start: Instant,
     pub steps: Vec<Step>,
     pub network: Option<String>,
-    /// The configuration, at [`Level::Debug`] only.
+    /// The configuration, at `Level::Debug` only.
     pub config: Option<Value>,
 }
 
