@@ -301,8 +301,9 @@ impl<T: Topology> Add<'_, T> {
     /// (`stp_state` 2) may start the port as blocked. ADD waits for neither.
     fn wait_for_port(&self, port: Link) -> anyhow::Result<Link> {
         let works = |link: &Link| {
-            let is_enabled = |port: BridgePort| port.state != PortState::Disabled;
-            link.is_operational && (link.master.is_none() || link.port.is_some_and(is_enabled))
+            let is_enabled = |port: &BridgePort| port.state != PortState::Disabled;
+            link.is_operational
+                && (link.master.is_none() || link.port.as_ref().is_some_and(is_enabled))
         };
         if works(&port) {
             return Ok(port);

@@ -2,7 +2,9 @@
 
 use anyhow::Context as _;
 use cni::result::Dns;
-use netlink::{Connection, Dad, Link, LinkChange, MacAddress, PortVlans, Request, Tagging};
+use netlink::{
+    Connection, Dad, Link, LinkChange, MacAddress, PortFlag, PortVlans, Request, Tagging,
+};
 
 use crate::MAX_PORTS;
 use crate::addressing::{Addressing, Gateway};
@@ -114,10 +116,8 @@ pub enum ContainerLink {
 /// The host's end as a port of a bridge. The default is a plain port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Port {
-    /// The bridge may send frames back to the port that they came from.
-    pub hairpin: bool,
-    /// The bridge forwards no frames between this port and other isolated ones.
-    pub isolated: bool,
+    /// Flags that are on.
+    pub flags: Vec<PortFlag>,
     /// VLANs of the port; `None` if the network configures none, so the bridge need not filter.
     pub vlans: Option<PortVlanSet>,
 }
@@ -138,9 +138,7 @@ pub struct PortVlanSet {
 impl Port {
     /// Returns the flags as changes of the link `name`.
     pub(crate) fn flag_requests(&self, name: &str) -> Vec<Request> {
-        let hairpin = self.hairpin.then_some(LinkChange::Hairpin);
-        let isolated = self.isolated.then_some(LinkChange::Isolated);
-        let changes = hairpin.into_iter().chain(isolated);
+        let changes = self.flags.iter().map(|flag| LinkChange::Port(*flag));
         changes
             .map(|change| Request::change_link(name, &change))
             .collect()
@@ -168,15 +166,13 @@ impl Port {
         found: &mut Differences,
     ) -> anyhow::Result<()> {
         let name = &link.name;
-        let Self {
-            hairpin, isolated, ..
-        } = *self;
-        found.unless(link.port.is_some_and(|it| it.hairpin == hairpin), || {
-            format!("hairpin mode of {name} is not {hairpin}")
-        });
-        found.unless(link.port.is_some_and(|it| it.isolated == isolated), || {
-            format!("isolation of {name} is not {isolated}")
-        });
+        for flag in PortFlag::ALL {
+            let wanted = self.flags.contains(&flag);
+            let there = link.port.as_ref().map(|it| it.flags.contains(&flag));
+            found.unless(there == Some(wanted), || {
+                format!("{flag} of {name} is not {wanted}")
+            });
+        }
         if let Some(vlans) = &self.vlans {
             vlans.compare(name, &host.port_vlans(link.index)?, found);
         }

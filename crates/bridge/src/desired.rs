@@ -4,7 +4,7 @@ use attach::{
     Addressing, BRIDGE_NF_CALL, Container, Desired, Differences, Gateway, Guard, HostSide,
     OtherAddress, Port, Topology,
 };
-use netlink::{Connection, LinkKind};
+use netlink::{Connection, LinkKind, PortFlag};
 use netns::Sysctl;
 
 use crate::bridge;
@@ -69,8 +69,7 @@ impl Topology for Config {
         let default_vlan = side.bridge.as_ref().and_then(vlan::default_vlan);
         Desired {
             port: Port {
-                hairpin: self.port_mode == PortMode::Hairpin,
-                isolated: self.isolation == Isolation::Port,
+                flags: self.port_flags(),
                 vlans: self.vlans.of_port(self.default_vlan, default_vlan),
             },
             container: Container {
@@ -92,6 +91,15 @@ impl Topology for Config {
 }
 
 impl Config {
+    fn port_flags(&self) -> Vec<PortFlag> {
+        let flags = [
+            (PortFlag::Hairpin, self.port_mode == PortMode::Hairpin),
+            (PortFlag::Isolated, self.isolation == Isolation::Port),
+        ];
+        let on = flags.into_iter().filter(|(_, is_on)| *is_on);
+        on.map(|(flag, _)| flag).collect()
+    }
+
     /// What guards each pair in `nf_tables`.
     pub(crate) fn guard(&self) -> Guard {
         Guard {

@@ -9,6 +9,7 @@ use nix::libc::RTM_NEWLINK;
 use crate::conf::{self, Ipv6};
 use crate::mac::MacAddress;
 use crate::message::Message;
+use crate::port_flag::PortFlag;
 
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,14 +93,12 @@ pub struct BridgeVlans {
 }
 
 /// Settings of a bridge port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BridgePort {
     /// State in the spanning tree.
     pub state: PortState,
-    /// Frames may leave by the port through which they came in.
-    pub hairpin: bool,
-    /// The port exchanges frames only with ports that are not isolated and with the bridge itself.
-    pub isolated: bool,
+    /// Flags that are on.
+    pub flags: Vec<PortFlag>,
 }
 
 /// The state of a port in the spanning tree protocol (IEEE 802.1D).
@@ -215,24 +214,21 @@ impl BridgePort {
     fn read(attributes: &[InfoBridgePort]) -> Self {
         let mut port = Self {
             state: PortState::Disabled,
-            hairpin: false,
-            isolated: false,
+            flags: Vec::new(),
         };
         for attribute in attributes {
-            match attribute {
-                InfoBridgePort::HairpinMode(hairpin) => port.hairpin = *hairpin,
-                InfoBridgePort::Isolated(isolated) => port.isolated = *isolated,
-                InfoBridgePort::State(state) => {
-                    port.state = match state {
-                        BridgePortState::Listening => PortState::Listening,
-                        BridgePortState::Learning => PortState::Learning,
-                        BridgePortState::Forwarding => PortState::Forwarding,
-                        BridgePortState::Blocking => PortState::Blocking,
-                        _ => PortState::Disabled,
-                    }
+            if let InfoBridgePort::State(state) = attribute {
+                port.state = match state {
+                    BridgePortState::Listening => PortState::Listening,
+                    BridgePortState::Learning => PortState::Learning,
+                    BridgePortState::Forwarding => PortState::Forwarding,
+                    BridgePortState::Blocking => PortState::Blocking,
+                    _ => PortState::Disabled,
                 }
-                _ => {}
             }
+            let flag = PortFlag::ALL.into_iter();
+            port.flags
+                .extend(flag.filter(|it| it.attribute() == *attribute));
         }
         port
     }

@@ -1,14 +1,15 @@
 //! Changes to existing links.
 
 use netlink_packet_route::link::{
-    InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, LinkAttribute,
-    LinkFlags, LinkInfo, LinkMessage,
+    InfoBridge, InfoData, InfoKind, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
 };
 use nix::libc::RTM_NEWLINK;
 
 use crate::conf::{self, LinkLocalOrigin};
 use crate::mac::MacAddress;
 use crate::message::Message;
+use crate::port_flag::PortFlag;
 use crate::request::Request;
 
 /// A change to an existing link.
@@ -28,12 +29,8 @@ pub enum LinkChange<'a> {
     Mac(MacAddress),
     /// Up to 255 bytes. Equivalent to `ip link set … alias`.
     Alias(&'a str),
-    /// Frames may leave by the port through which they came in. Equivalent to `bridge link set dev
-    /// … hairpin on`.
-    Hairpin,
-    /// The port exchanges frames only with ports that are not isolated. Equivalent to `bridge link
-    /// set dev … isolated on`.
-    Isolated,
+    /// Turns a flag of a bridge's port on.
+    Port(PortFlag),
     /// Equivalent to `sysctl -w net.ipv4.conf.….arp_notify=1`.
     ArpNotify,
     /// Sets 0 or 1. Equivalent to `sysctl -w net.ipv4.conf.….route_localnet`.
@@ -79,8 +76,10 @@ impl LinkChange<'_> {
             Self::Mtu(mtu) => LinkAttribute::Mtu(*mtu),
             Self::Mac(mac) => LinkAttribute::Address(mac.0.to_vec()),
             Self::Alias(alias) => LinkAttribute::IfAlias((*alias).to_owned()),
-            Self::Hairpin => of_port(InfoBridgePort::HairpinMode(true)),
-            Self::Isolated => of_port(InfoBridgePort::Isolated(true)),
+            Self::Port(flag) => LinkAttribute::LinkInfo(vec![
+                LinkInfo::PortKind(InfoPortKind::Bridge),
+                LinkInfo::PortData(InfoPortData::BridgePort(vec![flag.attribute()])),
+            ]),
             Self::ArpNotify => conf::arp_notify(),
             Self::RouteLocalnet(value) => conf::route_localnet(*value),
             Self::LinkLocal(origin) => origin.attribute(),
@@ -99,19 +98,11 @@ impl LinkChange<'_> {
             Self::Mtu(_) => "set the MTU of",
             Self::Mac(_) => "set the MAC of",
             Self::Alias(_) => "set the alias of",
-            Self::Hairpin => "set hairpin mode of port",
-            Self::Isolated => "isolate port",
+            Self::Port(flag) => flag.words(),
             Self::ArpNotify => "set arp_notify of",
             Self::RouteLocalnet(_) => "set route_localnet of",
             Self::LinkLocal(_) => "set addrgenmode of",
             Self::VlanFiltering => "filter VLANs on bridge",
         }
     }
-}
-
-fn of_port(attribute: InfoBridgePort) -> LinkAttribute {
-    LinkAttribute::LinkInfo(vec![
-        LinkInfo::PortKind(InfoPortKind::Bridge),
-        LinkInfo::PortData(InfoPortData::BridgePort(vec![attribute])),
-    ])
 }

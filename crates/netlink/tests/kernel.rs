@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use netlink::{
     Address, Connection, Dad, Family, LinkChange, LinkKind, LinkLocalOrigin, MacAddress, Monitor,
-    NewRoute, PortState, Request, VethEnd, VethPair, Wait,
+    NewRoute, PortFlag, PortState, Request, VethEnd, VethPair, Wait,
 };
 use netns::{Netns, Sysctl};
 use nix::errno::Errno;
@@ -72,7 +72,7 @@ impl Pair {
             alias: "cni:pods/c1/eth0",
             sandbox: &self.sandbox,
         };
-        let hairpin = Request::change_link("vethx", &LinkChange::Hairpin);
+        let hairpin = Request::change_link("vethx", &LinkChange::Port(PortFlag::Hairpin));
         self.host.add_veth(&pair, vec![hairpin]).unwrap();
         self.host.change_link("vethx", &[LinkChange::Up]).unwrap()
     }
@@ -89,7 +89,10 @@ fn pair_is_made_in_place_with_all_that_was_asked() {
     );
     assert_eq!((host.master, host.is_up), (Some(pair.bridge), true));
     assert_eq!(host.alias.as_deref(), Some("cni:pods/c1/eth0"));
-    assert!(host.port.unwrap().hairpin, "hairpin is read back");
+    assert!(
+        host.port.unwrap().flags.contains(&PortFlag::Hairpin),
+        "hairpin is read back"
+    );
     assert_eq!(
         (container.mac, container.mtu, container.is_up),
         (Some(CONTAINER_MAC), 1400, false)
@@ -181,6 +184,7 @@ fn port_is_waited_for_by_event() {
     };
     let forwarding = |link: &netlink::Link| {
         link.port
+            .as_ref()
             .is_some_and(|port| port.state == PortState::Forwarding)
             && link.is_operational
     };

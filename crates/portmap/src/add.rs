@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::installation::Installation;
 use crate::plan::Plan;
 use crate::record::Records;
-use crate::{firewall, wait};
+use crate::wait;
 
 /// Forwards the requested ports and returns `prevResult` unchanged.
 ///
@@ -36,7 +36,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     undo.push("put the ports back", || ports.borrow().put_back());
     let stale = ports.borrow_mut().install(wait::FOR_DEL)?;
     cni::step("forget connections");
-    firewall::forget(&stale);
+    ports.borrow().forget(&stale);
     let answered = answer.give(result)?;
     undo.keep();
     cni::step("drop the rollback");

@@ -183,22 +183,21 @@ pub(crate) fn dry_run() -> Result<(), Error> {
 /// Deletes tracked connections to `ports` of this host that began before the ports were forwarded
 /// to their present container, because these would continue to their old destination. A failure
 /// affects only such connections, and is logged.
-pub(crate) fn forget(ports: &[HostPort]) {
+pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     if ports.is_empty() {
         return;
     }
     let destinations: Vec<_> = ports.iter().map(|it| it.destination()).collect();
-    let forget = || Connection::open()?.forget(&destinations, &host_addresses(ports));
+    let forget = || Connection::open()?.forget(&destinations, &host_addresses(host, ports));
     forget().unwrap_or_else(note_unforgotten);
 }
 
 /// Returns the host's addresses for `ports` of all addresses. Of loopback networks, these are only
 /// 127.0.0.1, which clients use. If the kernel does not list the addresses, they are all addresses.
-fn host_addresses(ports: &[HostPort]) -> Vec<IpNetwork> {
+fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwork> {
     let every = ports.iter().filter(|it| it.address.is_none());
     let versions: BTreeSet<_> = every.map(|it| it.version).collect();
     let read = || {
-        let host = netlink::Connection::open()?;
         let families = versions.iter().map(|version| match version {
             IpVersion::V4 => Family::V4,
             IpVersion::V6 => Family::V6,

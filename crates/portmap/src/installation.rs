@@ -135,7 +135,7 @@ impl<'a> Installation<'a> {
         };
         if let Some(Change { delete, .. }) = &self.decided {
             self.restore(delete).map_err(coded)?;
-            firewall::forget(&self.connectionless_ports());
+            self.forget(&self.connectionless_ports());
         }
         self.release_all_but(earlier.localnet)?;
         self.records.write(&self.claim.owner, earlier)
@@ -237,6 +237,12 @@ impl<'a> Installation<'a> {
             })
         })?;
         connection.delete_chains_of(&table, &self.claim.elements)
+    }
+
+    /// Deletes tracked connections to `ports` that began before the ports were forwarded to their
+    /// present container.
+    pub fn forget(&self, ports: &[HostPort]) {
+        firewall::forget(&self.host, ports);
     }
 
     /// Returns the connectionless ports of the change, without duplicates.

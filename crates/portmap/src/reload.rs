@@ -41,7 +41,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     undo.keep();
     ports.borrow().finish();
     yield_to_removal(attachment)?;
-    firewall::forget(&stale);
+    ports.borrow().forget(&stale);
     Ok(())
 }
 
