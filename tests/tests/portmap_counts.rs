@@ -26,7 +26,7 @@ fn expect_count(host: &Host, number: Option<u32>) {
     }
 }
 
-/// Turns the table into that of a version without counts.
+/// Turns the table into one that a version without counts makes.
 fn forget_counting(host: &Host) {
     let listed = host.run("nft", &["list", "ruleset"]);
     let mut lines: Vec<_> = listed.lines().map(str::to_owned).collect();

@@ -10,6 +10,9 @@ use crate::names;
 /// Removes the pair and its `nf_tables` elements, and releases the lease. Absent objects count as
 /// removed.
 ///
+/// The reference tags no link. `is_foreign_end` decides whether an untagged link of the host is the
+/// end of a pair that the reference made for this network.
+///
 /// The order makes a lock against a RELOAD of the attachment unnecessary. DEL removes elements that
 /// RELOAD adds before DEL's last look. After it, RELOAD finds no port and removes its elements
 /// itself.

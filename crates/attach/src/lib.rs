@@ -5,7 +5,7 @@
 //! it, [`check()`] compares it, and [`reload()`] applies its `nf_tables` part. [`del()`] and [`gc()`]
 //! remove by owner, so they need neither the configuration nor the sandbox.
 //!
-//! This crate does not know what the host's end of the pair joins, or which keys configure it.
+//! This crate knows the ports of a bridge, but not how the bridge is made, or which keys configure it.
 
 mod add;
 mod addressing;

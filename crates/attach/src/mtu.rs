@@ -8,7 +8,7 @@ use netlink::{Connection, Link, LinkKind, Route};
 pub enum MtuChoice {
     /// From the configuration, in bytes, 68 to 65,535.
     Asked(u32),
-    /// That of the host's uplinks, minus `overhead` bytes.
+    /// The MTU of the host's uplinks, minus `overhead` bytes.
     Detect {
         /// Bytes of an encapsulation.
         overhead: u32,

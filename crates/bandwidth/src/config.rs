@@ -93,7 +93,7 @@ impl Config {
     }
 }
 
-/// The capability by which containerd passes the annotations of pods.
+/// Capability with which containerd passes the annotations of pods.
 pub const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
 #[derive(Debug, Default, Deserialize)]

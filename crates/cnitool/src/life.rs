@@ -192,7 +192,7 @@ fn has_link_of(node: &Node, network: &NetworkName) -> bool {
     node.host_links.of_owner(is_tagged).is_some() || node.leases.iter().any(leads_to)
 }
 
-/// Returns the configured networks with this name, and the lists by which its attachments were made.
+/// Returns the configured networks with this name, and the lists that its attachments were made from.
 fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
     let files = node.configuration.files.iter();
     let lists = files.filter_map(|file| Some(&file.network.as_ref().ok()?.list));

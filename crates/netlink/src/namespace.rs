@@ -1,4 +1,4 @@
-//! Numbers by which one namespace knows others.
+//! Numbers that one namespace has for others (`RTM_GETNSID`).
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 

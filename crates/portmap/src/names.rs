@@ -77,7 +77,7 @@ impl Names {
         ]
     }
 
-    /// Returns the rules that translate. The comment for single addresses differs from that of
+    /// Returns the rules that translate. The comment for single addresses differs from the one in
     /// versions without counts. So an ADD repairs a table of such a version, which counts its
     /// ports.
     pub fn translate(&self) -> [Rule; 2] {

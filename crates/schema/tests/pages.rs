@@ -207,7 +207,7 @@ fn sources(krate: &str) -> Vec<String> {
     sources.collect()
 }
 
-/// The steps that a plugin marks, by its source and, for an interface plugin, by that of `attach`.
+/// The steps that a plugin marks, by its source and, for an interface plugin, by the source of `attach`.
 fn steps(plugin: &str) -> BTreeSet<String> {
     let mut sources = sources(plugin);
     if sources.iter().any(|source| source.contains("attach::add(")) {

@@ -1,4 +1,4 @@
-//! The marks by which the reference finds its chains and rules.
+//! The marks with which the reference finds its chains and rules.
 
 use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 
