@@ -24,8 +24,11 @@ pub struct Socket {
     next_number: Cell<u32>,
     /// Messages that were received and not read yet.
     pub(crate) received: RefCell<VecDeque<Received>>,
-    /// The datagram received last; it is parsed at once.
-    buffer: RefCell<Vec<u8>>,
+}
+
+thread_local! {
+    /// The datagram received last, by any socket; it is parsed at once.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(LONGEST_ANSWER));
 }
 
 /// A part of the kernel with its own messages.
@@ -116,7 +119,6 @@ impl Socket {
             inner,
             next_number: Cell::new(1),
             received: RefCell::default(),
-            buffer: RefCell::new(Vec::with_capacity(LONGEST_ANSWER)),
         })
     }
 
@@ -189,19 +191,20 @@ impl Socket {
     }
 
     fn next_datagram(&self, deadline: Duration) -> Result<VecDeque<Received>, Silence> {
-        let mut bytes = self.buffer.borrow_mut();
-        bytes.clear();
-        loop {
-            match self.inner.recv(&mut *bytes, MsgFlags::MSG_DONTWAIT.bits()) {
-                Ok(_) => return parse(&bytes).ok_or(Silence::Lost),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(deadline)?,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
-                    return Err(Silence::Lost);
+        BUFFER.with_borrow_mut(|bytes| {
+            bytes.clear();
+            loop {
+                match self.inner.recv(bytes, MsgFlags::MSG_DONTWAIT.bits()) {
+                    Ok(_) => return parse(bytes).ok_or(Silence::Lost),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(deadline)?,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
+                        return Err(Silence::Lost);
+                    }
+                    Err(error) => return Err(Silence::Socket(error)),
                 }
-                Err(error) => return Err(Silence::Socket(error)),
             }
-        }
+        })
     }
 
     fn wait(&self, deadline: Duration) -> Result<(), Silence> {
