@@ -40,21 +40,21 @@ impl Connection {
     }
 
     pub(crate) fn generation(&self) -> Result<u32, Error> {
-        let ask = || self.socket.get(message::get_generation());
-        let replies = match ask() {
+        let ask = || self.socket.find(message::get_generation());
+        let reply = match ask() {
             // Asks twice: a deletion takes this error for an empty table, so it must be true.
             Err(Error::Unsupported { .. }) => ask()?,
-            replies => replies?,
+            reply => reply?,
         };
-        let number = replies.iter().find_map(|reply| match reply {
-            Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewGen(it))) => {
+        let number = match reply {
+            Some(Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewGen(it)))) => {
                 it.attributes.iter().find_map(|attribute| match attribute {
                     GenAttribute::Id(number) => Some(*number),
                     _ => None,
                 })
             }
             _ => None,
-        });
+        };
         number.ok_or_else(|| Error::Unreadable {
             reason: "no generation in the answer".to_owned(),
         })

@@ -168,7 +168,7 @@ impl Connection {
     /// Before Linux 6.11 it mistakes a filter for an incomplete tuple (EINVAL).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
         let message = search.message(ConntrackMessageType::Delete);
-        self.socket.get(message).map(drop)
+        self.socket.execute(message)
     }
 
     /// Lists connections, for which the kernel locks each bucket of its table, empty or not.

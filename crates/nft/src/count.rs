@@ -62,10 +62,11 @@ impl Connection {
         counting: &Counting<'_>,
         [deleted, added]: [&Numbers; 2],
     ) -> Result<Option<Numbers>, Error> {
+        let keys = || deleted.keys().chain(added.keys());
+        let wanted = keys().map(|key| Element::count(counting.counts.name, key, 0));
+        let found = self.holders(counting.table, &wanted.collect::<Vec<_>>())?;
         let mut there = Numbers::new();
-        for key in deleted.keys().chain(added.keys()) {
-            let wanted = Element::count(counting.counts.name, key, 0);
-            let found = self.holder(counting.table, &wanted)?;
+        for (key, found) in keys().zip(found) {
             let number = found.and_then(|it| it.number());
             if number.unwrap_or_default() < deleted.get(key).copied().unwrap_or_default() {
                 return Ok(None);

@@ -6,15 +6,13 @@
 
 use std::collections::HashSet;
 
-use netlink_packet_netfilter::NetfilterMessageInner;
-use netlink_packet_netfilter::nftables::{ChainAttribute, NfTablesMessage};
+use netlink_packet_netfilter::nftables::ChainAttribute;
 
 use crate::change::Change;
 use crate::connection::Connection;
 use crate::element::Element;
 use crate::error::Error;
 use crate::message::Message;
-use crate::reply::Reply;
 use crate::socket::Committed;
 use crate::table::Table;
 use crate::update::until_current;
@@ -66,13 +64,7 @@ impl Connection {
         let mut stale = Vec::new();
         until_current(|| {
             let generation = self.generation()?;
-            stale.clear();
-            for element in known {
-                let there = self.holder(table, element)?;
-                let is_stale = |it: &Element| it.owner == element.owner && !stale.contains(it);
-                let there = there.filter(is_stale);
-                stale.extend(there);
-            }
+            stale = self.still_held(table, known)?;
             let Some(idle) = self.idle_chains(table, known, &stale)? else {
                 return Ok(Committed::Outdated);
             };
@@ -113,35 +105,31 @@ impl Connection {
         let mut messages = Vec::new();
         for chain in chains_of(elements) {
             let own = stale.iter().filter(|it| it.chain() == Some(chain));
-            match (self.references(table, chain), own.count()) {
-                (Ok(all), own) if all == own => messages.push(table.delete_chain(chain)),
-                (Ok(_), _) => {}
-                (Err(error), 0) if error.is_not_found() => {}
-                (Err(error), _) if error.is_not_found() => return Ok(None),
-                (Err(error), _) => return Err(error),
+            match (self.references(table, chain)?, own.count()) {
+                (Some(all), own) if all == own => messages.push(table.delete_chain(chain)),
+                (Some(_), _) | (None, 0) => {}
+                (None, _) => return Ok(None),
             }
         }
         Ok(Some(messages))
     }
 
-    /// Returns how many elements point to the chain. The kernel would refuse to delete a chain in
-    /// use, but a refused transaction blocks all processes for 15 ms (`__nf_tables_abort`).
-    fn references(&self, table: &Table, chain: &str) -> Result<usize, Error> {
-        let rules = self.rules_of(table, chain)?.len();
-        let replies = self.socket.get(table.get_chain(chain))?;
-        let uses = replies.iter().find_map(|reply| match reply {
-            Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(it))) => {
-                it.attributes.iter().find_map(|attribute| match attribute {
-                    ChainAttribute::Use(uses) => usize::try_from(*uses).ok(),
-                    _ => None,
-                })
-            }
+    /// Returns how many elements point to the chain, if it exists. The kernel would refuse to delete
+    /// a chain in use, but a refused transaction blocks all processes for 15 ms
+    /// (`__nf_tables_abort`).
+    fn references(&self, table: &Table, chain: &str) -> Result<Option<usize>, Error> {
+        let Some(reply) = self.socket.find(table.get_chain(chain))? else {
+            return Ok(None);
+        };
+        let uses = reply.chain_attributes().iter().find_map(|it| match it {
+            ChainAttribute::Use(uses) => usize::try_from(*uses).ok(),
             _ => None,
         });
         let uses = uses.ok_or_else(|| Error::Unreadable {
             reason: format!("chain {chain} without the number of its uses"),
         })?;
-        Ok(uses.saturating_sub(rules))
+        let rules = self.rules(table.list_rules(chain))?;
+        Ok(Some(uses.saturating_sub(rules.len())))
     }
 
     /// Returns all elements that `table` holds throughout. A list read during another process's

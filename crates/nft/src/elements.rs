@@ -16,14 +16,45 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn holder(&self, table: &Table, wanted: &Element) -> Result<Option<Element>, Error> {
-        match self.socket.get(table.get_element(wanted)) {
-            Err(error) if error.is_not_found() => Ok(None),
-            replies => {
-                let replies = replies?;
-                let mut found = replies.iter().flat_map(|it| read_elements(&wanted.set, it));
-                Ok(found.next())
-            }
-        }
+        let found = self.holders(table, [wanted])?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    /// Returns what [`Self::holder`] returns for each of `wanted`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn holders<'e>(
+        &self,
+        table: &Table,
+        wanted: impl IntoIterator<Item = &'e Element, IntoIter: Clone>,
+    ) -> Result<Vec<Option<Element>>, Error> {
+        let wanted = wanted.into_iter();
+        let questions = wanted.clone().map(|it| table.get_element(it));
+        let found = self.socket.find_each(questions)?.into_iter();
+        let elements = wanted.zip(found).map(|(wanted, reply)| {
+            let elements = read_elements(&wanted.set, &reply?);
+            elements.into_iter().next()
+        });
+        Ok(elements.collect())
+    }
+
+    /// Returns the elements of `table` with a key of `known` that still have their owner, each once.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn still_held<'e>(
+        &self,
+        table: &Table,
+        known: impl IntoIterator<Item = &'e Element, IntoIter: Clone>,
+    ) -> Result<Vec<Element>, Error> {
+        let known = known.into_iter();
+        let holders = self.holders(table, known.clone())?;
+        let mut seen = HashSet::new();
+        let held = known.zip(holders).filter_map(|(known, holder)| {
+            holder.filter(|it| it.owner == known.owner && seen.insert(known.place()))
+        });
+        Ok(held.collect())
     }
 
     /// Returns all elements of `set`; empty if the table does not exist.
@@ -54,20 +85,6 @@ impl Connection {
             elements.extend(self.elements_of(table, set)?);
         }
         Ok(elements)
-    }
-
-    /// Returns the comments of the chain's rules, in their order.
-    pub(crate) fn rules_of(
-        &self,
-        table: &Table,
-        chain: &str,
-    ) -> Result<Vec<Option<String>>, Error> {
-        let replies = self.socket.dump(table.list_rules(chain))?;
-        let rules = replies.into_iter().filter_map(|reply| match reply {
-            Reply::Rule(comment) => Some(comment),
-            _ => None,
-        });
-        Ok(rules.collect())
     }
 }
 

@@ -7,8 +7,8 @@ use netlink_packet_netfilter::nftables::{
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::message;
-use crate::reply::Reply;
+use crate::message::{self, Message};
+use crate::reply::{HeldRule, Reply};
 use crate::table::Family;
 
 /// A chain in the kernel, of any program.
@@ -43,12 +43,18 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn comments(&self, family: Family, table: &str) -> Result<Vec<String>, Error> {
-        let replies = self.socket.dump(message::list_rules(family, table))?;
-        let comments = replies.into_iter().filter_map(|reply| match reply {
-            Reply::Rule(comment) => comment,
+        let rules = self.rules(message::list_rules(family, table))?;
+        Ok(rules.into_iter().filter_map(|it| it.comment).collect())
+    }
+
+    /// Returns the rules that `message` lists, in the order of each chain.
+    pub(crate) fn rules(&self, message: Message) -> Result<Vec<HeldRule>, Error> {
+        let replies = self.socket.dump(message)?.into_iter();
+        let rules = replies.filter_map(|reply| match reply {
+            Reply::Rule(rule) => Some(rule),
             _ => None,
         });
-        Ok(comments.collect())
+        Ok(rules.collect())
     }
 }
 

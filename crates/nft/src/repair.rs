@@ -1,17 +1,16 @@
 //! Finds damage of a table and repairs it.
 
-use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::nftables::{
-    ChainAttribute, ExpressionAttribute, NfTablesMessage, SetAttribute, TableAttribute, TableFlags,
+    ChainAttribute, ExpressionAttribute, SetAttribute, TableAttribute, TableFlags,
 };
 
 use crate::change::{Change, Counts, Updated};
 use crate::connection::Connection;
 use crate::count;
 use crate::error::Error;
-use crate::message::{ACCEPT, Message, VERDICT, set_of_limits};
+use crate::message::{self, ACCEPT, Message, VERDICT, set_of_limits};
 use crate::reply::Reply;
-use crate::table::{Chain, Table};
+use crate::table::{Chain, Set, Table};
 
 /// Messages that repair or recreate a table.
 pub(crate) enum Repairs {
@@ -19,6 +18,13 @@ pub(crate) enum Repairs {
     InPlace(Vec<Message>),
     /// A transaction that recreates the table, which cannot be repaired.
     Alone(Vec<Message>, Updated),
+}
+
+/// What may differ in an existing table without a change of its elements.
+struct State<'t> {
+    /// Chains that are missing or incomplete.
+    broken: Vec<&'t Chain>,
+    is_dormant: bool,
 }
 
 impl Repairs {
@@ -33,9 +39,9 @@ impl Connection {
     /// Returns the repairs of `table`. Complete chains stay untouched: the kernel blocks a caller
     /// that recreates a chain or deletes rules until it has freed them.
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
-        let broken = self.broken_chains(table)?;
+        let State { broken, is_dormant } = self.state(table)?;
         if broken.is_empty() {
-            let wake = self.is_dormant(table)?.then(|| table.create());
+            let wake = is_dormant.then(|| table.create());
             return Ok(Repairs::InPlace(wake.into_iter().collect()));
         }
         if self.is_foreign(table)? {
@@ -62,32 +68,22 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn damage(&self, table: &Table) -> Result<Vec<String>, Error> {
         let name = table.name;
-        let broken = self.broken_chains(table)?.into_iter();
-        let mut found: Vec<_> = broken
-            .map(|Chain { name: chain, .. }| {
-                format!("chain {chain} of nf_tables table {name} was changed")
-            })
-            .collect();
-        if self.is_dormant(table)? {
-            found.push(format!("nf_tables table {name} is dormant"));
-        }
-        Ok(found)
+        let State { broken, is_dormant } = self.state(table)?;
+        let changed = broken.iter().map(|Chain { name: chain, .. }| {
+            format!("chain {chain} of nf_tables table {name} was changed")
+        });
+        let dormant = is_dormant.then(|| format!("nf_tables table {name} is dormant"));
+        Ok(changed.chain(dormant).collect())
     }
 
     /// Returns whether a set or chain with a name of `table` has another type.
     pub(crate) fn is_foreign(&self, table: &Table) -> Result<bool, Error> {
-        for set in &table.sets {
-            if !self.fits(&set.shape(), table.get_set(set), set_attributes)? {
-                return Ok(true);
-            }
-        }
-        for chain in &table.chains {
-            let ask = table.get_chain(&chain.name);
-            if !self.fits(&chain.shape(), ask, chain_attributes)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let chains = table.chains.iter().map(|it| table.get_chain(&it.name));
+        let chains = self.socket.find_each(chains)?.into_iter();
+        let mut chains = table.chains.iter().zip(chains);
+        let have_their_shape = chains
+            .all(|(chain, found)| found.is_none_or(|it| is(&chain.shape(), &shape_of_chain(it))));
+        Ok(!have_their_shape || self.fitting(table)?.len() < table.sets.len())
     }
 
     /// Returns messages that recreate the table with its reusable elements. Elements of a set of
@@ -99,101 +95,68 @@ impl Connection {
         messages.extend(table.chains.iter().flat_map(|it| table.append_rules(it)));
         let is_ours = |name: &str| table.chains.iter().any(|it| it.name == name);
         let mut kept = Vec::new();
-        for set in table.sets.iter().filter(|it| !it.is_of_counts()) {
-            if self.fits(&set.shape(), table.get_set(set), set_attributes)? {
-                let elements = self.elements_of(table, set)?.into_iter();
-                kept.extend(elements.filter(|it| it.chain().is_none_or(is_ours)));
-            }
+        let sets = self.fitting(table)?.into_iter();
+        for set in sets.filter(|it| !it.is_of_counts()) {
+            let elements = self.elements_of(table, set)?.into_iter();
+            kept.extend(elements.filter(|it| it.chain().is_none_or(is_ours)));
         }
         messages.extend(kept.iter().map(|it| table.add_element(it)));
         messages.extend(count::first(table, &kept));
         Ok(messages)
     }
 
-    /// Returns whether the object of `ask` has this shape or does not exist.
-    fn fits<A: PartialEq>(
-        &self,
-        shape: &[A],
-        ask: Message,
-        read: fn(Reply) -> Option<Vec<A>>,
-    ) -> Result<bool, Error> {
-        let replies = match self.socket.get(ask) {
-            Err(error) if error.is_not_found() => return Ok(true),
-            replies => replies?,
-        };
-        let found = replies.into_iter().find_map(read);
-        Ok(found
-            .is_none_or(|it| it.len() == shape.len() && shape.iter().all(|one| it.contains(one))))
-    }
-
-    fn is_dormant(&self, table: &Table) -> Result<bool, Error> {
-        let attributes = self.table_attributes(table)?;
-        Ok(attributes.iter().any(|attribute| {
-            matches!(attribute, TableAttribute::Flags(it) if it.contains(TableFlags::Dormant))
-        }))
+    /// Returns the sets that have their shape in the kernel, or do not exist there.
+    fn fitting<'t>(&self, table: &'t Table) -> Result<Vec<&'t Set>, Error> {
+        let found = self
+            .socket
+            .find_each(table.sets.iter().map(|it| table.get_set(it)))?;
+        let sets = table.sets.iter().zip(found);
+        let fitting = sets.filter_map(|(set, found)| {
+            let fits = found.is_none_or(|it| is(&set.shape(), &shape_of_set(it)));
+            fits.then_some(set)
+        });
+        Ok(fitting.collect())
     }
 
     /// Returns whether another program owns the table. A table that outlived its owner (`flags
     /// owner,persist`) has none.
     pub(crate) fn is_owned(&self, table: &Table) -> Result<bool, Error> {
-        let attributes = self.table_attributes(table)?;
+        let attributes = self.socket.find(table.get())?.map(Reply::table_attributes);
         let is_owner =
             |it: &TableAttribute| matches!(it, TableAttribute::Owner(port) if *port != 0);
-        Ok(attributes.iter().any(is_owner))
+        Ok(attributes.unwrap_or_default().iter().any(is_owner))
     }
 
-    /// Returns the table's attributes; empty if it does not exist.
-    fn table_attributes(&self, table: &Table) -> Result<Vec<TableAttribute>, Error> {
-        let replies = match self.socket.get(table.get()) {
-            Err(error) if error.is_not_found() => return Ok(Vec::new()),
-            replies => replies?,
-        };
-        let attributes = replies.into_iter().filter_map(|reply| match reply {
-            Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewTable(it))) => {
-                Some(it.attributes)
-            }
-            _ => None,
-        });
-        Ok(attributes.flatten().collect())
-    }
-
-    /// Returns the chains that are missing or do not have exactly their rules.
-    fn broken_chains<'a>(&self, table: &'a Table) -> Result<Vec<&'a Chain>, Error> {
-        let mut broken = Vec::new();
-        for chain in &table.chains {
-            if !self.is_complete(table, chain)? {
-                broken.push(chain);
-            }
-        }
-        Ok(broken)
-    }
-
-    /// Returns whether the chain has exactly its rules and accepts packets that match none.
+    /// Returns the state of the table. A chain is complete if it has exactly its rules and accepts
+    /// packets that match none: any process can change the policy without touching the rules.
     ///
     /// Existing rules imply existing sets: the kernel does not delete a set that a rule uses. They
     /// also imply the right hook, which a rule's comment contains.
-    fn is_complete(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
-        let found = match self.rules_of(table, &chain.name) {
-            Err(error) if error.is_not_found() => return Ok(false),
-            found => found?,
+    fn state<'t>(&self, table: &'t Table) -> Result<State<'t>, Error> {
+        let bases = table.chains.iter().filter(|it| it.base.is_some());
+        let bases = bases.map(|it| table.get_chain(&it.name));
+        let found = self
+            .socket
+            .find_each([table.get()].into_iter().chain(bases))?;
+        let mut found = found.into_iter();
+        let attributes = found.next().flatten().map(Reply::table_attributes);
+        let rules = self.rules(message::list_rules(table.family, table.name))?;
+        let mut is_complete = |chain: &Chain| {
+            let rules = rules.iter().filter(|it| it.chain == chain.name);
+            let accepts = chain.base.is_none() || found.next().flatten().is_some_and(accepts);
+            accepts
+                && chain
+                    .identities()
+                    .map(Some)
+                    .eq(rules.map(|it| it.comment.clone()))
         };
-        let has_rules = chain.identities().map(Some).eq(found);
-        Ok(has_rules && (chain.base.is_none() || self.accepts(table, chain)?))
-    }
-
-    /// Returns whether the policy of a base chain is `accept`; any process can change it without
-    /// touching the rules.
-    fn accepts(&self, table: &Table, chain: &Chain) -> Result<bool, Error> {
-        let replies = match self.socket.get(table.get_chain(&chain.name)) {
-            Err(error) if error.is_not_found() => return Ok(false),
-            replies => replies?,
-        };
-        Ok(replies.iter().any(|reply| match reply {
-            Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(it))) => {
-                it.attributes.contains(&ChainAttribute::Policy(ACCEPT))
-            }
-            _ => false,
-        }))
+        let is_dormant = attributes.unwrap_or_default().iter().any(|attribute| {
+            matches!(attribute, TableAttribute::Flags(it) if it.contains(TableFlags::Dormant))
+        });
+        Ok(State {
+            broken: table.chains.iter().filter(|it| !is_complete(it)).collect(),
+            is_dormant,
+        })
     }
 }
 
@@ -206,13 +169,20 @@ fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     messages
 }
 
+/// Returns whether the attributes `found` are those of `shape`, in any order.
+fn is<A: PartialEq>(shape: &[A], found: &[A]) -> bool {
+    found.len() == shape.len() && shape.iter().all(|it| found.contains(it))
+}
+
+fn accepts(chain: Reply) -> bool {
+    let attributes = chain.chain_attributes();
+    attributes.contains(&ChainAttribute::Policy(ACCEPT))
+}
+
 /// Returns the attributes that `Set::shape` may contain. The kernel adds the length of a verdict
 /// itself.
-fn set_attributes(reply: Reply) -> Option<Vec<SetAttribute>> {
-    let Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewSet(set))) = reply else {
-        return None;
-    };
-    let mut attributes = set.attributes;
+fn shape_of_set(reply: Reply) -> Vec<SetAttribute> {
+    let mut attributes = reply.set_attributes();
     let leads_to_chains = attributes.contains(&SetAttribute::DataType(VERDICT));
     let limit = SetAttribute::Expression(ExpressionAttribute::Name("limit".to_owned()));
     let holds_limits = attributes.contains(&limit);
@@ -225,16 +195,12 @@ fn set_attributes(reply: Reply) -> Option<Vec<SetAttribute>> {
         _ => false,
     });
     attributes.extend(holds_limits.then(set_of_limits));
-    Some(attributes)
+    attributes
 }
 
 /// Returns the attributes that `Chain::shape` may contain.
-fn chain_attributes(reply: Reply) -> Option<Vec<ChainAttribute>> {
-    let Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(chain))) = reply
-    else {
-        return None;
-    };
-    let mut attributes = chain.attributes;
+fn shape_of_chain(reply: Reply) -> Vec<ChainAttribute> {
+    let mut attributes = reply.chain_attributes();
     attributes.retain(|it| matches!(it, ChainAttribute::Hook(_) | ChainAttribute::Type(_)));
-    Some(attributes)
+    attributes
 }

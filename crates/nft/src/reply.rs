@@ -4,22 +4,33 @@ use netlink_packet_core::{
     DecodeError, DefaultNla, NetlinkDeserializable as _, NetlinkHeader, NlasIterator,
     Parseable as _,
 };
-use netlink_packet_netfilter::nftables::{ListAttribute, SetElementAttribute};
+use netlink_packet_netfilter::nftables::{
+    ChainAttribute, ListAttribute, NfTablesMessage, SetAttribute, SetElementAttribute,
+    TableAttribute,
+};
 use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner};
 
 use crate::element::comment_of;
 use crate::error::Error;
 use crate::limit::ELEMENT_EXPRESSION;
+use crate::raw::text;
 
 /// A message from the kernel.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// Some elements of a set.
     Elements(Vec<ListAttribute<SetElementAttribute>>),
-    /// The comment of a rule.
-    Rule(Option<String>),
+    /// A rule.
+    Rule(HeldRule),
     /// Any other message.
     Other(NetfilterMessageInner),
+}
+
+/// The place of a rule, and its comment.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeldRule {
+    pub chain: String,
+    pub comment: Option<String>,
 }
 
 impl Reply {
@@ -30,12 +41,42 @@ impl Reply {
         })
     }
 
+    /// Returns the attributes of a chain; empty for another object.
+    pub fn chain_attributes(self) -> Vec<ChainAttribute> {
+        match self {
+            Self::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(it))) => {
+                it.attributes
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the attributes of a set; empty for another object.
+    pub fn set_attributes(self) -> Vec<SetAttribute> {
+        match self {
+            Self::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewSet(it))) => {
+                it.attributes
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the attributes of a table; empty for another object.
+    pub fn table_attributes(self) -> Vec<TableAttribute> {
+        match self {
+            Self::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewTable(it))) => {
+                it.attributes
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn decode(kind: u16, payload: &[u8]) -> Result<Self, DecodeError> {
         match kind {
             NEW_ELEMENTS => elements(payload).map(Self::Elements),
             NEW_RULE => {
                 let attributes = payload.get(HEADER..).unwrap_or_default();
-                comment_of_rule(attributes).map(Self::Rule)
+                rule(attributes).map(Self::Rule)
             }
             _ => {
                 let mut header = NetlinkHeader::default();
@@ -47,16 +88,19 @@ impl Reply {
     }
 }
 
-/// Returns the comment of a rule and skips its expressions: the library formats all bytes of each
-/// one for a possible error, which took most of an ADD's time.
-fn comment_of_rule(attributes: &[u8]) -> Result<Option<String>, DecodeError> {
+/// Parses a rule without its expressions: the library formats all bytes of each one for a possible
+/// error, which took most of an ADD's time.
+fn rule(attributes: &[u8]) -> Result<HeldRule, DecodeError> {
+    let mut rule = HeldRule::default();
     for attribute in NlasIterator::new(attributes) {
         let attribute = attribute?;
-        if attribute.kind() == RULE_USERDATA {
-            return Ok(comment_of(attribute.value()));
+        match attribute.kind() {
+            RULE_CHAIN => rule.chain = text(attribute.value()),
+            RULE_USERDATA => rule.comment = comment_of(attribute.value()),
+            _ => {}
         }
     }
-    Ok(None)
+    Ok(rule)
 }
 
 /// Parses elements one by one: for each element of a list the library formats all that follow, for
@@ -99,7 +143,8 @@ const NEW_ELEMENTS: u16 = (0x0a << 8) | 0x0c;
 /// `NFT_MSG_NEWRULE`, the same way.
 const NEW_RULE: u16 = (0x0a << 8) | 0x06;
 
-/// `NFTA_RULE_USERDATA`
+/// `NFTA_RULE_CHAIN` and `NFTA_RULE_USERDATA`
+const RULE_CHAIN: u16 = 2;
 const RULE_USERDATA: u16 = 7;
 
 /// `struct nfgenmsg`, in bytes.

@@ -103,12 +103,13 @@ impl NetfilterSocket {
         let mut operations: Vec<Operation> = Vec::with_capacity(messages.len() + 1);
         let mut bodies = Vec::with_capacity(messages.len());
         let begin = message::batch_begin(generation);
-        operations.push(begin.operation.clone());
+        let frame = Frame::from(&begin);
+        operations.push(begin.operation);
         for message in messages {
-            operations.push(message.operation.clone());
-            bodies.push(message.into());
+            bodies.push(Frame::from(&message));
+            operations.push(message.operation);
         }
-        match self.batch(&begin.into(), bodies, end.map(Into::into)) {
+        match self.batch(&frame, bodies, end.as_ref().map(Into::into)) {
             Ok(()) => Ok(Committed::Yes),
             Err(Failure::Socket(error)) => Err(error),
             Err(Failure::At(0, refusal)) if refusal.errno == Errno::ERESTART => {
@@ -128,7 +129,7 @@ impl NetfilterSocket {
             .map(|it| it.to_frame().with(CREATE))
             .collect();
         let [begin, end] = [message::batch_begin_of_any(), message::batch_end()];
-        let committed = self.batch(&begin.into(), bodies, Some(end.into()));
+        let committed = self.batch(&Frame::from(&begin), bodies, Some(Frame::from(&end)));
         committed.map_err(|failure| match failure {
             Failure::Socket(error) => error,
             Failure::At(place, refusal) => {
@@ -191,9 +192,49 @@ impl NetfilterSocket {
         self.ask(message, NLM_F_DUMP)
     }
 
-    /// Requests one object.
-    pub fn get(&self, message: Message) -> Result<Vec<Reply>, Error> {
-        self.ask(message, NLM_F_ACK)
+    /// Carries out `message`, which is no part of a transaction.
+    pub fn execute(&self, message: Message) -> Result<(), Error> {
+        self.ask(message, NLM_F_ACK).map(drop)
+    }
+
+    /// Requests one object; `None` if it does not exist.
+    pub fn find(&self, message: Message) -> Result<Option<Reply>, Error> {
+        let found = self.find_each([message])?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    /// Requests an object by each of `messages`, many by one system call. Returns them in order;
+    /// `None` for each that does not exist.
+    ///
+    /// # Errors
+    /// The first refusal of another kind.
+    pub fn find_each(
+        &self,
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Result<Vec<Option<Reply>>, Error> {
+        let messages: Vec<_> = messages.into_iter().collect();
+        let mut found = Vec::with_capacity(messages.len());
+        for messages in messages.chunks(MOST_QUESTIONS) {
+            let first = self.socket.numbers(messages.len());
+            let mut datagram = Datagram::default();
+            for (message, number) in messages.iter().zip(first..) {
+                Frame::from(message).append_to(&mut datagram, number);
+            }
+            self.send(&datagram)?;
+            for (message, number) in messages.iter().zip(first..) {
+                // Without NLM_F_ACK, the object or the refusal is the only answer.
+                let Received { header, content } = self.answer(&(number..number + 1))?;
+                found.push(match content {
+                    Content::Object(body) => Some(Reply::read(header.kind, &body)?),
+                    Content::Refused(refusal) => match message.operation.clone().refused(refusal) {
+                        error if error.is_not_found() => None,
+                        error => return Err(error),
+                    },
+                    Content::End => None,
+                });
+            }
+        }
+        Ok(found)
     }
 
     /// Requests objects like [`Self::dump`], in constant memory: calls `react` with each reply and
@@ -206,28 +247,26 @@ impl NetfilterSocket {
         message: Message,
         mut react: impl FnMut(Reply) -> Option<Message>,
     ) -> Result<(), Error> {
-        let operation = message.operation.clone();
-        let question = Frame::from(message).with(NLM_F_DUMP);
+        let question = Frame::from(&message).with(NLM_F_DUMP);
         let ended = self.converse(&question, |kind, body| {
             let Some(reaction) = react(Reply::read(kind, body)?) else {
                 return Ok(());
             };
             let mut datagram = Datagram::default();
-            Frame::from(reaction).append_to(&mut datagram, self.socket.numbers(1));
+            Frame::from(&reaction).append_to(&mut datagram, self.socket.numbers(1));
             self.send(&datagram)
         })?;
-        ended.map_err(|refusal| operation.refused(refusal))
+        ended.map_err(|refusal| message.operation.refused(refusal))
     }
 
     fn ask(&self, message: Message, flags: u16) -> Result<Vec<Reply>, Error> {
-        let operation = message.operation.clone();
-        let question = Frame::from(message).with(flags);
+        let question = Frame::from(&message).with(flags);
         let mut replies = Vec::new();
         let ended = self.converse(&question, |kind, body| {
             replies.push(Reply::read(kind, body)?);
             Ok(())
         })?;
-        ended.map_err(|refusal| operation.refused(refusal))?;
+        ended.map_err(|refusal| message.operation.refused(refusal))?;
         Ok(replies)
     }
 
@@ -278,8 +317,8 @@ impl NetfilterSocket {
     }
 }
 
-impl From<Message> for Frame {
-    fn from(message: Message) -> Self {
+impl From<&Message> for Frame {
+    fn from(message: &Message) -> Self {
         let mut body = vec![0; message.inner.buffer_len()];
         message.inner.serialize(&mut body);
         Self {
@@ -325,6 +364,9 @@ pub(crate) fn unheard(source: io::Error) -> Error {
 const CREATE: u16 = 0x0c00;
 
 const LISTEN: &str = "listen to a netfilter socket";
+
+/// Requests per datagram. Each answer takes 4 KiB of the socket's receive buffer (208 KiB by default).
+const MOST_QUESTIONS: usize = 16;
 
 /// Receive buffer in bytes, for messages between two reads.
 const ROOM: usize = 16 << 20;

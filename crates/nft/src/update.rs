@@ -21,11 +21,9 @@ impl Connection {
     /// [`Error::Refused`] and [`Error::Unsupported`]: nothing was added. [`Error::Busy`].
     pub fn put(&self, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
         self.update(table, || {
-            let there = elements.iter().map(|it| self.holder(table, it));
+            let there = self.holders(table, elements)?.into_iter();
             Ok(Change {
-                delete: there
-                    .filter_map(Result::transpose)
-                    .collect::<Result<_, _>>()?,
+                delete: there.flatten().collect(),
                 add: elements.to_vec(),
                 ..Change::default()
             })
@@ -110,26 +108,16 @@ impl Connection {
         table: &Table,
         elements: &'e [Element],
     ) -> Result<Vec<&'e Element>, Error> {
-        let missing = self.absent(table, elements);
+        let missing = self.holders(table, elements).map(|there| {
+            let places = elements.iter().zip(there);
+            let missing = places.filter(|(wanted, there)| there.as_ref() != Some(*wanted));
+            missing.map(|(wanted, _)| wanted).collect::<Vec<_>>()
+        });
+        // The kernel refuses to look for a key in a set of other keys.
         if missing.as_ref().is_ok_and(Vec::is_empty) || !self.is_foreign(table)? {
             return missing;
         }
         Ok(Vec::new())
-    }
-
-    /// The kernel refuses to look for a key in a set of other keys.
-    fn absent<'e>(
-        &self,
-        table: &Table,
-        elements: &'e [Element],
-    ) -> Result<Vec<&'e Element>, Error> {
-        let mut absent = Vec::new();
-        for element in elements {
-            if self.holder(table, element)?.as_ref() != Some(element) {
-                absent.push(element);
-            }
-        }
-        Ok(absent)
     }
 
     /// Commits `messages`, or compares the generations itself if there are none: without messages

@@ -33,7 +33,9 @@ pub(crate) struct Known<'a> {
 struct Found<'a> {
     /// Each element of the claim, with the present element of the same key.
     places: Vec<(&'a Element, Option<Element>)>,
-    singles: Singles,
+    /// For each claimed port of a single address, the element of the same port of all addresses;
+    /// for each claimed port of all addresses, its count of single addresses.
+    others: HashMap<HostPort, Element>,
 }
 
 /// Ports of single addresses, where the claim requests the same port of all addresses.
@@ -54,13 +56,14 @@ pub(crate) fn decide(
     had: &Known<'_>,
 ) -> Result<Change, Refusal> {
     let found = find(connection, claim)?;
-    let standing = ports_behind(connection, claim, (&found, had.behind))?;
+    let singles = singles(connection, claim, &found)?;
+    let standing = ports_behind(claim, (&found, &singles.elements), had.behind)?;
     // A record may list two elements of one place, if an ADD was killed that would have replaced
     // one.
     let mut known: BTreeMap<_, _> = had.elements.iter().map(|it| (it.place(), it)).collect();
     let stands_by = |it: &Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
     let mut change = Change {
-        counts: found.singles.counts,
+        counts: singles.counts,
         ..Change::default()
     };
     for (element, there) in found.places {
@@ -76,22 +79,25 @@ pub(crate) fn decide(
     }
     let claimed: HashSet<_> = claim.elements.iter().map(Element::place).collect();
     known.retain(|place, _| !claimed.contains(place));
-    for element in known.into_values() {
-        let there = connection.holder(&claim.table, element)?;
-        change
-            .delete
-            .extend(there.filter(|it| it.owner == claim.owner));
-    }
+    let others = connection.still_held(&claim.table, known.values().copied())?;
+    change.delete.extend(others);
     Ok(change)
 }
 
+/// Looks for everything by one request.
 fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft::Error> {
-    let mut places = Vec::new();
-    for element in &claim.elements {
-        places.push((element, connection.holder(&claim.table, element)?));
-    }
-    let singles = singles(connection, claim)?;
-    Ok(Found { places, singles })
+    let ports: Vec<_> = claim.elements.iter().filter_map(host_port).collect();
+    let others = ports.iter().map(|port| match port.address {
+        Some(_) => port_element(port.of_every_address(), &claim.owner),
+        None => count_element(*port),
+    });
+    let others: Vec<_> = others.collect();
+    let wanted = claim.elements.iter().chain(&others);
+    let mut held = connection.holders(&claim.table, wanted)?.into_iter();
+    let places = claim.elements.iter().zip(held.by_ref()).collect();
+    let others = ports.into_iter().zip(held);
+    let others = others.filter_map(|(port, it)| Some((port, it?))).collect();
+    Ok(Found { places, others })
 }
 
 /// Returns the claimed ports that an owner in `behind` serves.
@@ -99,9 +105,9 @@ fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft:
 /// # Errors
 /// [`Refusal::Held`]: another attachment holds a port, on an address that the claim includes.
 fn ports_behind(
-    connection: &Connection,
     claim: &Claim,
-    (found, behind): (&Found<'_>, &BTreeSet<String>),
+    (found, singles): (&Found<'_>, &HashMap<HostPort, Vec<Element>>),
+    behind: &BTreeSet<String>,
 ) -> Result<HashSet<HostPort>, Refusal> {
     let mut standing = HashSet::new();
     let is_other = |it: &&Element| it.owner != claim.owner;
@@ -110,13 +116,9 @@ fn ports_behind(
             continue;
         };
         let same = there.as_ref().filter(is_other);
-        let every = port.of_every_address();
-        let wider = match port.address {
-            Some(_) => connection.holder(&claim.table, &port_element(every, &claim.owner))?,
-            None => None,
-        };
-        let narrower = found.singles.elements.get(&port).into_iter().flatten();
-        let wide = same.into_iter().chain(&wider);
+        let wider = found.others.get(&port).filter(|_| port.address.is_some());
+        let narrower = singles.get(&port).into_iter().flatten();
+        let wide = same.into_iter().chain(wider);
         let mut holders = wide.chain(narrower).filter(is_other);
         if let Some(holder) = holders.find(|it| !behind.contains(&it.owner)) {
             let holder = holder.clone();
@@ -132,13 +134,13 @@ fn ports_behind(
 /// Returns the ports of single addresses that conflict with the claim's ports of all addresses. The
 /// kernel looks up only whole keys, which include the address, so the function lists all such
 /// ports, but only if a count shows that one exists. A count without ports is too high.
-fn singles(connection: &Connection, claim: &Claim) -> Result<Singles, nft::Error> {
-    let mut counted = BTreeSet::new();
-    let claimed = claim.elements.iter().filter_map(host_port);
-    for port in claimed.filter(|port| port.address.is_none()) {
-        let count = connection.holder(&claim.table, &count_element(port))?;
-        counted.extend(count.map(|_| port));
-    }
+fn singles(
+    connection: &Connection,
+    claim: &Claim,
+    found: &Found<'_>,
+) -> Result<Singles, nft::Error> {
+    let counted = found.others.keys().filter(|port| port.address.is_none());
+    let counted: HashSet<_> = counted.copied().collect();
     let mut singles = Singles::default();
     let versions: BTreeSet<_> = counted.iter().map(|port| port.version).collect();
     for version in versions {

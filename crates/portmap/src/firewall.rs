@@ -139,17 +139,14 @@ fn uncounted<'e>(
     elements: impl Iterator<Item = &'e Element>,
 ) -> Result<Vec<String>, nft::Error> {
     let ports: BTreeSet<_> = elements.filter_map(host_port).collect();
-    let mut uncounted = Vec::new();
-    for port in ports.into_iter().filter(|it| it.address.is_some()) {
-        let count = count_element(port);
-        if connection.holder(&claim.table, &count)?.is_none() {
-            uncounted.push(format!(
-                "nf_tables: {port} is not counted in set {}",
-                count.set
-            ));
-        }
-    }
-    Ok(uncounted)
+    let ports = ports.into_iter().filter(|it| it.address.is_some());
+    let (ports, counts): (Vec<_>, Vec<_>) = ports.map(|it| (it, count_element(it))).unzip();
+    let found = connection.holders(&claim.table, &counts)?;
+    let missing = ports.iter().zip(&counts).zip(found);
+    let missing = missing.filter(|(_, found)| found.is_none());
+    let missing = missing
+        .map(|((port, count), _)| format!("nf_tables: {port} is not counted in set {}", count.set));
+    Ok(missing.collect())
 }
 
 /// Returns whether another attachment of the container serves the port of `element`.

@@ -119,7 +119,7 @@ impl<'a> Removal<'a> {
         self.connection.update(&table, || {
             (stale, passed) = (Vec::new(), Vec::new());
             if are_meant() {
-                stale = self.still_there(&table)?;
+                stale = self.connection.still_held(&table, &self.known)?;
                 passed = self.inheritance(&table, (&stale, heirs))?;
             }
             Ok::<_, nft::Error>(Change {
@@ -133,20 +133,6 @@ impl<'a> Removal<'a> {
         self.removed.elements.append(&mut stale);
         self.passed.append(&mut passed);
         Ok(())
-    }
-
-    fn still_there(&self, table: &Table) -> Result<Vec<Element>, nft::Error> {
-        let (mut seen, mut there) = (HashSet::new(), Vec::new());
-        for element in &self.known {
-            let holder = self.connection.holder(table, element)?;
-            let is_own = |it: &Element| it.owner == element.owner;
-            there.extend(
-                holder
-                    .filter(is_own)
-                    .filter(|_| seen.insert(element.place())),
-            );
-        }
-        Ok(there)
     }
 
     /// Returns the elements that heirs receive for ports that are removed now or were removed
