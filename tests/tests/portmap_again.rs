@@ -56,12 +56,11 @@ fn the_first_ones_ports_come_back_where_a_second_add_fails_later() {
     let ports = host.ports().with("conditionsV4", unless_from("192.0.2.7"));
     let (portmap, a, _b) = pods(&host, &ports);
     let before = all(&host);
-    host.set_sysctl("net/ipv4/conf/cni0/route_localnet", "0");
-    host.read_only("/proc/sys");
+    host.read_only("/run/cni/localnet");
     let again = Ports::asking(&portmap, &["8080:82", "7070:80"]);
     let again = again.with("conditionsV4", unless_from("192.0.2.8"));
     let refusal = again.on("ADD", &a).error();
-    refusal.expect(100, &["route_localnet"]);
+    refusal.expect(100, &["127.0.0.1"]);
     assert_eq!(all(&host), before);
 }
 

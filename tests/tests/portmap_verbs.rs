@@ -263,12 +263,24 @@ fn a_failed_add_leaves_nothing() {
     let host = Host::new();
     let a = host.sandbox("a");
     let portmap = host.ports().attach(&a, &["8080:80"]);
-    host.read_only("/proc/sys");
+    fs::create_dir_all("/run/cni/localnet").unwrap();
+    host.read_only("/run/cni/localnet");
     let refusal = portmap.on("ADD", &a).error();
-    refusal.expect(100, &["route_localnet", "snat: false"]);
+    refusal.expect(100, &["127.0.0.1", "snat: false", "/run/cni/localnet"]);
     assert_eq!(elements(&host), "");
     assert!(!fs::exists(RECORD).unwrap());
     portmap.with("snat", false).add(&a);
+}
+
+#[test]
+fn ports_need_no_file_below_proc_sys() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let portmap = host.ports().attach(&a, &["8080:80"]);
+    host.read_only("/proc/sys");
+    portmap.on("ADD", &a).ok();
+    let sysctl = host.sysctl("net/ipv4/conf/cni0/route_localnet");
+    assert_eq!(sysctl.as_deref(), Some("1"));
 }
 
 #[test]

@@ -115,7 +115,8 @@ impl<'a> Installation<'a> {
 
     fn let_localhost_out(&self) -> anyhow::Result<()> {
         match &self.localnet {
-            Some(link) => localnet::let_out(&self.host, link, &self.claim.owner),
+            Some(link) => localnet::let_out(&self.host, link, &self.claim.owner)
+                .context("forward ports of 127.0.0.1, which snat: false does not need"),
             None => Ok(()),
         }
     }
@@ -226,12 +227,8 @@ impl<'a> Installation<'a> {
         let (connection, table) = (Connection::open()?, table::table());
         let is_own = |it: &Element| it.owner == self.claim.owner;
         connection.update(&table, || {
-            let mut delete = HashSet::new();
-            for element in &self.everything().elements {
-                delete.extend(connection.holder(&table, element)?.filter(is_own));
-            }
             Ok::<_, nft::Error>(Change {
-                delete: delete.into_iter().collect(),
+                delete: connection.still_held(&table, &self.everything().elements)?,
                 add: deleted.iter().filter(|it| is_own(it)).cloned().collect(),
                 ..Change::default()
             })

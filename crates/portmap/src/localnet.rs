@@ -50,7 +50,8 @@ pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l L
 pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if !link.routes_localnet {
-        found.push(format!("sysctl {} is 0, not 1", sysctl(&link.name).key()));
+        let sysctl = Sysctl::ipv4(&link.name, "route_localnet");
+        found.push(format!("sysctl {} is 0, not 1", sysctl.key()));
     }
     if record.localnet.is_none() {
         return Ok(found);
@@ -75,20 +76,17 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
             "this kernel has no IPsec policies (CONFIG_XFRM_USER): only nf_tables keeps neighbours off 127.0.0.0/8",
         ),
     }
-    let (users, mut is_set) = (Users(link.index), link.routes_localnet);
+    let (users, is_set) = (Users(link.index), link.routes_localnet);
     if !users.join(owner)? {
-        is_set = is_set && host.link_by_index(link.index)?.routes_localnet;
-        if is_set {
+        if is_set && host.link_by_index(link.index)?.routes_localnet {
             // The administrator or another program set it.
             return Ok(());
         }
         users.begin(owner)?;
+    } else if is_set {
+        return Ok(());
     }
-    if !is_set {
-        let set = sysctl(&link.name).ensure("1");
-        set.context("forward ports of 127.0.0.1, which snat: false does not need")?;
-    }
-    Ok(())
+    Ok(host.execute(vec![request(link, 1)])?)
 }
 
 /// Removes `owner` from the users of its record's link, or without a record, of all links. The
@@ -182,13 +180,12 @@ impl Users {
             Err(error) if error.is_not_found() => return Ok(()),
             link => link?,
         };
-        let change = Request::change_link(&link.name, &LinkChange::RouteLocalnet(value));
-        Ok(host.execute(vec![change])?)
+        Ok(host.execute(vec![request(&link, value)])?)
     }
 }
 
-fn sysctl(link: &str) -> Sysctl {
-    Sysctl::ipv4(link, "route_localnet")
+fn request(link: &Link, value: u32) -> Request {
+    Request::change_link(&link.name, &LinkChange::RouteLocalnet(value))
 }
 
 /// Returns the packets that only `lo` may deliver; policies do not apply to `lo`.

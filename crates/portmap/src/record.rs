@@ -186,6 +186,7 @@ impl Records {
         for prefix in [NEW, "", RETIRED] {
             let path = self.file(prefix, owner);
             match fs::remove_file(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 // A read-only file system refuses to remove a missing file, too (EROFS).
                 Err(error) if fs::exists(&path).unwrap_or(true) => {
                     return Err(error).with_context(|| format!("remove {}", path.display()));
