@@ -1,7 +1,7 @@
 //! host-local in directories that another user prepared, and its files' permissions.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -166,15 +166,17 @@ fn configured_files_that_are_pipes_or_endless_delay_no_verb() {
     assert!(host.leases("pods").is_empty());
 }
 
-/// The directory's owner can put anything there, but this does not keep root out.
+/// Other users can put anything there, but this does not keep root out.
 #[test]
-fn directories_of_another_user_work_and_keep_their_owner() {
+fn directories_that_all_users_may_write_work_and_keep_owner_and_mode() {
     let host = Host::new();
     let network = host.host_local();
-    chown(host.lease_dir(), Some(1234), Some(1234)).unwrap();
+    let owner = other_user();
+    chown(host.lease_dir(), Some(owner), None).unwrap();
     fs::set_permissions(host.lease_dir(), Permissions::from_mode(0o777)).unwrap();
     call(&network, "ADD", "c1").ok();
     assert_eq!(mode(&host.lease_dir()), 0o777, "not ours to change");
+    assert_eq!(fs::metadata(host.lease_dir()).unwrap().uid(), owner);
     for path in below(&host.lease_dir()) {
         assert_eq!(mode(&path) & 0o022, 0, "{}", path.display());
     }
@@ -197,6 +199,17 @@ fn a_data_directory_that_is_none_is_named() {
         let status = network.with("cniVersion", "1.1.0").call("STATUS").error();
         status.expect(50, &["dataDir"]);
     }
+}
+
+/// Returns a user other than root, or root itself in a user namespace that has no other.
+fn other_user() -> u32 {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap();
+    let numbers = map.split_whitespace().map(|it| it.parse().unwrap());
+    // Each line has the first user inside, the first one outside, and their number.
+    let [.., first, _, count] = numbers.collect::<Vec<u32>>()[..] else {
+        panic!("{map:?}")
+    };
+    (first + count - 1).min(1234)
 }
 
 fn host_fifo(path: &Path) {
