@@ -112,11 +112,26 @@ impl Network {
     /// # Errors
     /// [`Error::InvalidConfig`]: the section is missing or a value has the wrong type.
     pub fn ipam<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        let section = self.top("ipam");
-        let section = section.ok_or_else(|| Error::invalid("ipam", "this section is missing"))?;
-        let read = json::read(section, "ipam")?;
+        let read = json::read(self.ipam_section()?, "ipam")?;
         self.tell_unknown(read.unknown.iter().filter(|key| *key != "ipam.type"));
         Ok(read.value)
+    }
+
+    /// Reads some keys of the `ipam` section, whatever the values of its other keys are.
+    ///
+    /// # Errors
+    /// As [`Self::ipam`].
+    pub fn ipam_keys<T: DeserializeOwned>(&self, keys: &[&str]) -> Result<T, Error> {
+        let mut section = self.ipam_section()?.clone();
+        if let Value::Object(all) = &mut section {
+            all.retain(|name, _| keys.iter().any(|key| key.eq_ignore_ascii_case(name)));
+        }
+        Ok(json::read(&section, "ipam")?.value)
+    }
+
+    fn ipam_section(&self) -> Result<&Value, Error> {
+        self.top("ipam")
+            .ok_or_else(|| Error::invalid("ipam", "this section is missing"))
     }
 
     /// Returns `ipam.type`, the delegate's file name.

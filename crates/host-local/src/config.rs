@@ -12,7 +12,7 @@ use crate::pod_cidr::{self, USE_POD_CIDR};
 use crate::range::{Range, RangeSet, parse_address};
 use crate::raw::{RawConfig, RawRange, RawRoute};
 use crate::resolv_conf;
-use crate::storage::{RawStorage, Storage};
+use crate::storage::Storage;
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,14 +74,9 @@ impl Config {
         Ok(Self {
             sets,
             routes: routes(&ipam.routes)?,
-            resolv_conf: (!ipam.resolv_conf.is_empty()).then(|| ipam.resolv_conf.into()),
+            storage: Storage::new(&ipam)?,
             when_full: ipam.status_when_full,
-            storage: Storage::try_from(RawStorage {
-                data_dir: ipam.data_dir,
-                lock_timeout: ipam.lock_timeout,
-                reuse_delay: ipam.reuse_delay,
-                reclaim_on_boot: ipam.reclaim_on_boot,
-            })?,
+            resolv_conf: (!ipam.resolv_conf.is_empty()).then(|| ipam.resolv_conf.into()),
         })
     }
 

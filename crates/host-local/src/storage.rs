@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cni::{Error, Network, NetworkName, note};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+
+use crate::raw::RawConfig;
 
 /// Location and settings of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,16 +29,6 @@ pub enum EarlierBoot {
     Keep,
 }
 
-/// The keys as they are written; the README describes them.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct RawStorage {
-    pub data_dir: String,
-    pub lock_timeout: String,
-    pub reuse_delay: String,
-    pub reclaim_on_boot: Option<bool>,
-}
-
 impl Storage {
     /// Reads the settings for DEL and GC, which must not fail because of a key that only ADD needs.
     /// An invalid one causes a message.
@@ -46,46 +36,17 @@ impl Storage {
     /// # Errors
     /// Code 7: the `ipam` section is missing, or `dataDir` is not an absolute path.
     pub fn of(network: &Network) -> Result<Self, Error> {
-        #[derive(Deserialize)]
-        struct Document<T> {
-            ipam: Option<T>,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase", default)]
-        struct Necessary {
-            data_dir: String,
-        }
-        fn section<T: DeserializeOwned>(network: &Network) -> Result<T, Error> {
-            let Document { ipam } = network.quiet_config()?;
-            ipam.ok_or_else(|| Error::invalid("ipam", "this section is missing"))
-        }
-        let all = section::<RawStorage>(network);
-        all.and_then(Self::try_from).or_else(|error| {
-            let Necessary { data_dir } = section(network)?;
-            let storage = Self::try_from(RawStorage {
-                data_dir,
-                ..RawStorage::default()
-            })?;
+        let read = |keys: &[&str]| Self::new(&network.ipam_keys(keys)?);
+        read(&["dataDir", "lockTimeout", "reuseDelay", "reclaimOnBoot"]).or_else(|error| {
+            let storage = read(&["dataDir"])?;
             note(format_args!("{error}; going on without it"));
             Ok(storage)
         })
     }
 
-    /// Returns the directory of the leases of `network`.
-    pub fn lease_directory(&self, network: &NetworkName) -> PathBuf {
-        self.data_dir.join(network.as_str())
-    }
-
-    /// Returns the directory of the index of `network`.
-    pub fn index_directory(&self, network: &NetworkName) -> PathBuf {
-        self.data_dir.join(OURS).join(network.as_str())
-    }
-}
-
-impl TryFrom<RawStorage> for Storage {
-    type Error = Error;
-
-    fn try_from(raw: RawStorage) -> Result<Self, Error> {
+    /// # Errors
+    /// Code 7: `dataDir` is not an absolute path, or a time is not a duration.
+    pub(crate) fn new(raw: &RawConfig) -> Result<Self, Error> {
         let data_dir = PathBuf::from(or(&raw.data_dir, DEFAULT_DATA_DIR));
         if !data_dir.is_absolute() {
             let reason = format!("\"{}\" is not an absolute path", data_dir.display());
@@ -100,6 +61,16 @@ impl TryFrom<RawStorage> for Storage {
                 Some(false) => EarlierBoot::Keep,
             },
         })
+    }
+
+    /// Returns the directory of the leases of `network`.
+    pub fn lease_directory(&self, network: &NetworkName) -> PathBuf {
+        self.data_dir.join(network.as_str())
+    }
+
+    /// Returns the directory of the index of `network`.
+    pub fn index_directory(&self, network: &NetworkName) -> PathBuf {
+        self.data_dir.join(OURS).join(network.as_str())
     }
 }
 
@@ -136,9 +107,7 @@ mod tests {
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).into()));
         let keys = serde_json::Value::Object(keys.collect());
-        serde_json::from_value::<RawStorage>(keys)
-            .unwrap()
-            .try_into()
+        Storage::new(&serde_json::from_value(keys).unwrap())
     }
 
     #[test]
