@@ -129,8 +129,5 @@ fn two_hundred_kills_under_load_leave_whole_leases_that_del_and_gc_find() {
     network.gc(&[]).ok();
     assert!(host.leases("pods").is_empty());
     let others = other_files(&host);
-    assert_eq!(
-        others,
-        ["last_reserved_ip.0", "lock", "records", "state", "taken"]
-    );
+    assert_eq!(others, ["last_reserved_ip.0", "lock", "records", "state"]);
 }

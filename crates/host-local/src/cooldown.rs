@@ -2,28 +2,37 @@
 //!
 //! The times are a hint: a lost one only shortens an address's cooldown.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cni::note;
 
-use crate::blocks::{Blocks, locate};
+use crate::read;
+use crate::scratch::{make_directory, open};
 
 /// Times of release of one network's addresses: milliseconds since 1970, in eight bytes per
-/// address.
+/// address. Each file has a block of 65,536 addresses and is named after the first.
 #[derive(Debug)]
 pub(crate) struct Cooldown {
-    delay: Duration,
-    times: Blocks,
+    /// Length; nothing is remembered if it is zero.
+    pub delay: Duration,
+    directory: PathBuf,
+    read: RefCell<HashMap<IpAddr, Vec<u8>>>,
 }
 
 impl Cooldown {
-    /// Creates a cooldown of `delay`; remembers nothing if it is zero.
+    /// Creates a cooldown of `delay` with files in `directory`, which may not exist yet.
     pub fn new(directory: PathBuf, delay: Duration) -> Self {
         Self {
             delay,
-            times: Blocks::new(directory),
+            directory,
+            read: RefCell::default(),
         }
     }
 
@@ -32,9 +41,7 @@ impl Cooldown {
         if self.delay.is_zero() {
             return;
         }
-        let (first, offset) = locate(address);
-        let time = milliseconds(SystemTime::now()).to_le_bytes();
-        if let Err(error) = self.times.write(first, offset * WIDTH, &time) {
+        if let Err(error) = self.write(address, SystemTime::now()) {
             note(format_args!("record when {address} was released: {error}"));
         }
     }
@@ -45,25 +52,71 @@ impl Cooldown {
         if self.delay.is_zero() {
             return false;
         }
-        let (first, offset) = locate(address);
-        let released = self.times.look(first, |block| {
-            let slot = block.get(offset * WIDTH..)?.first_chunk::<WIDTH>()?;
-            Some(u64::from_le_bytes(*slot))
-        });
-        let age = released.and_then(|released| milliseconds(now).checked_sub(released));
+        let age = self
+            .released(address)
+            .and_then(|released| milliseconds(now).checked_sub(released));
         age.is_some_and(|age| u128::from(age) < self.delay.as_millis())
-    }
-
-    /// Returns the length of the cooldown.
-    pub fn delay(&self) -> Duration {
-        self.delay
     }
 
     /// Removes times that have expired by the longest delay that other callers may use.
     pub fn tidy(&self) {
         let begin = SystemTime::now().checked_sub(self.delay.max(LONGEST_USUAL));
-        if let Some(Err(error)) = begin.map(|begin| self.times.remove_older(begin)) {
+        if let Some(Err(error)) = begin.map(|begin| self.remove_older(begin)) {
             note(format_args!("remove old times of release: {error}"));
+        }
+    }
+
+    fn released(&self, address: IpAddr) -> Option<u64> {
+        let (first, offset) = locate(address);
+        let mut read = self.read.borrow_mut();
+        let block = read
+            .entry(first)
+            .or_insert_with(|| read::own(&self.file(first)).unwrap_or_default());
+        let slot = block.get(offset * WIDTH..)?.first_chunk::<WIDTH>()?;
+        Some(u64::from_le_bytes(*slot))
+    }
+
+    fn write(&self, address: IpAddr, time: SystemTime) -> io::Result<()> {
+        let (first, offset) = locate(address);
+        self.read.borrow_mut().remove(&first);
+        let path = self.file(first);
+        let file = open(&path).or_else(|_| {
+            make_directory(&self.directory)?;
+            open(&path)
+        })?;
+        file.write_all_at(&milliseconds(time).to_le_bytes(), (offset * WIDTH) as u64)
+    }
+
+    /// Removes the blocks whose last write was before `time`.
+    fn remove_older(&self, time: SystemTime) -> io::Result<()> {
+        let files = read::existing(fs::read_dir(&self.directory))?;
+        for file in files.into_iter().flatten() {
+            let file = file?;
+            if file.metadata()?.modified()? < time {
+                fs::remove_file(file.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self, first: IpAddr) -> PathBuf {
+        self.directory.join(first.to_string())
+    }
+}
+
+/// Returns the first address of the block with `address`, and the offset of `address` in it.
+fn locate(address: IpAddr) -> (IpAddr, usize) {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            let offset = u16::from_be_bytes([c, d]);
+            ([a, b, 0, 0].into(), offset.into())
+        }
+        IpAddr::V6(address) => {
+            let mut segments = address.segments();
+            let [.., last] = &mut segments;
+            let offset = std::mem::take(last);
+            (segments.into(), offset.into())
         }
     }
 }
@@ -112,5 +165,17 @@ mod tests {
         assert!(set.includes(address, SystemTime::now()));
         cooldown.tidy();
         assert!(set.includes(address, SystemTime::now()));
+    }
+
+    #[test]
+    fn block_holds_the_addresses_that_differ_in_the_last_two_bytes() {
+        for (address, first, offset) in [
+            ("10.1.2.3", "10.1.0.0", 0x0203),
+            ("10.1.255.255", "10.1.0.0", 0xffff),
+            ("fd00:1::2:7", "fd00:1::2:0", 7),
+        ] {
+            let first: IpAddr = first.parse().unwrap();
+            assert_eq!(locate(address.parse().unwrap()), (first, offset));
+        }
     }
 }

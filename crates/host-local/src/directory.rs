@@ -6,6 +6,7 @@
 //! elsewhere. This module does not lock; its callers hold the directory's lock for every change.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
@@ -91,13 +92,13 @@ impl Directory {
         }
     }
 
-    /// Returns whether the directory exists, even if it is not readable.
-    pub fn exists(&self) -> bool {
-        self.path.exists()
+    /// Returns whether `address` has a file, whatever the file contains.
+    pub fn has(&self, address: IpAddr) -> bool {
+        fs::symlink_metadata(self.file(address)).is_ok()
     }
 
     /// Returns every address with a file, whatever the file contains.
-    pub fn addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
+    pub fn addresses(&self) -> anyhow::Result<BTreeSet<IpAddr>> {
         let names = read::names(&self.path)?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }

@@ -1,8 +1,7 @@
-//! The index of leases: addresses by holder, and a bitmap of addresses in use.
+//! The index of leases: addresses by holder.
 //!
-//! The directory `<dataDir>/.host-local/<network>` contains a record for each holder (`records`)
-//! and a bit for each address (`taken`). The file `state` describes the leases at the time of the
-//! last agreement.
+//! The directory `<dataDir>/.host-local/<network>` contains a record for each holder (`records`).
+//! The file `state` describes the leases at the time of the last agreement.
 //!
 //! The index is only a hint. The state no longer fits after a foreign change, an interrupted change
 //! or a reboot. Then the plugin does not trust the index until it is rebuilt.
@@ -19,7 +18,6 @@ use anyhow::{Context as _, bail};
 use cni::note;
 use serde::{Deserialize, Serialize};
 
-use crate::blocks::{Blocks, locate};
 use crate::directory::{Directory, Identity, Stamp};
 use crate::lease::{Holder, Lease};
 use crate::read;
@@ -33,7 +31,6 @@ pub struct Index {
     /// File of the state.
     state: PathBuf,
     scratch: Scratch,
-    taken: Blocks,
     standing: Cell<Standing>,
 }
 
@@ -71,7 +68,6 @@ struct State {
     boot: BootId,
     leases: Stamp,
     records: Stamp,
-    taken: Stamp,
 }
 
 impl Index {
@@ -81,7 +77,6 @@ impl Index {
         let index = Self {
             records: directory.join("records"),
             state: directory.join("state"),
-            taken: Blocks::new(directory.join("taken")),
             standing: Cell::new(Standing::Distrusted),
             scratch: Scratch(directory),
         };
@@ -125,15 +120,6 @@ impl Index {
         names.iter().map(|name| parse_name(name)).collect()
     }
 
-    /// Returns whether `address` has a file.
-    pub fn is_taken(&self, address: IpAddr) -> bool {
-        let (byte, bit) = bit_of(address);
-        let (first, _) = locate(address);
-        self.taken.look(first, |block| {
-            block.get(byte).is_some_and(|byte| byte & bit != 0)
-        })
-    }
-
     /// Adds a new lease.
     pub fn insert(&self, lease: &Lease, leases: &Directory) {
         self.change(|| {
@@ -144,26 +130,22 @@ impl Index {
                 identity: identity.context("the lease is deleted already")?,
                 boot: BootId::current()?,
             });
-            self.write_records(&lease.holder, &records)?;
-            self.write_taken([lease.address], |byte, bit| byte | bit)
+            self.write_records(&lease.holder, &records)
         });
     }
 
-    /// Removes released leases.
+    /// Removes released leases; some may have no record.
     pub fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
         let mut released: BTreeMap<&Holder, Vec<IpAddr>> = BTreeMap::new();
-        for lease in leases {
-            let addresses = released.entry(&lease.holder).or_default();
-            addresses.push(lease.address);
+        for Lease { address, holder } in leases {
+            released.entry(holder).or_default().push(*address);
         }
         self.change(|| {
-            for (holder, addresses) in &released {
+            released.iter().try_for_each(|(holder, addresses)| {
                 let mut records = self.records_of(holder)?;
                 records.retain(|record| !addresses.contains(&record.address));
-                self.write_records(holder, &records)?;
-            }
-            let addresses = released.into_values().flatten();
-            self.write_taken(addresses, |byte, bit| byte & !bit)
+                self.write_records(holder, &records)
+            })
         });
     }
 
@@ -178,7 +160,7 @@ impl Index {
 
     /// Rebuilds the index and trusts it if everything could be written. `old` is the result of
     /// [`Self::read_all`], `new` the wanted content.
-    pub fn replace(&self, old: &Records, new: &Records, taken: &[IpAddr]) -> anyhow::Result<()> {
+    pub fn replace(&self, old: &Records, new: &Records) -> anyhow::Result<()> {
         let directory = &self.records;
         make_directory(directory)
             .with_context(|| format!("create directory {}", directory.display()))?;
@@ -192,8 +174,6 @@ impl Index {
             .filter(|(holder, records)| old.get(holder) != Some(records));
         // Records are independent: a failure does not prevent writing the others.
         cni::all(changed.map(|(holder, records)| self.write_records(holder, records)))?;
-        self.taken.replace_all().context("remove the old bitmaps")?;
-        self.write_taken(taken.iter().copied(), |byte, bit| byte | bit)?;
         self.standing.set(Standing::Unsettled);
         Ok(())
     }
@@ -240,42 +220,18 @@ impl Index {
             boot: BootId::current()?,
             leases,
             records: Stamp::of(&fs::metadata(&self.records)?),
-            taken: Stamp::of(&fs::metadata(&self.taken.directory)?),
         })
     }
 
     fn write_records(&self, holder: &Holder, records: &[Record]) -> anyhow::Result<()> {
         let path = self.record_file(holder);
         let written = if records.is_empty() {
-            fs::remove_file(&path)
+            remove_file(&path)
         } else {
             self.scratch
                 .replace(&path, &serde_json::to_string(records)?)
         };
         written.with_context(|| format!("write {}", path.display()))
-    }
-
-    /// Changes the bit of each address, and writes each changed block once.
-    fn write_taken(
-        &self,
-        addresses: impl IntoIterator<Item = IpAddr>,
-        change: impl Fn(u8, u8) -> u8,
-    ) -> anyhow::Result<()> {
-        let mut blocks: BTreeMap<IpAddr, Vec<u8>> = BTreeMap::new();
-        for address in addresses {
-            let (first, _) = locate(address);
-            let (byte, bit) = bit_of(address);
-            let block = blocks.entry(first);
-            let block = block.or_insert_with(|| self.taken.look(first, <[u8]>::to_vec));
-            block.resize(block.len().max(byte + 1), 0);
-            if let Some(byte) = block.get_mut(byte) {
-                *byte = change(*byte, bit);
-            }
-        }
-        let mut changed = blocks.iter();
-        changed
-            .try_for_each(|(first, block)| self.taken.write(*first, 0, block))
-            .context("write a bitmap")
     }
 
     fn record_file(&self, holder: &Holder) -> PathBuf {
@@ -311,12 +267,6 @@ fn parse_name(name: &str) -> Option<Holder> {
         Some((container, interface)) => Holder::of_names(container, Some(interface)),
         None => Holder::of_names(name, None),
     }
-}
-
-/// Returns the byte of an address in its block, and the bit in that byte.
-fn bit_of(address: IpAddr) -> (usize, u8) {
-    let (_, offset) = locate(address);
-    (offset / 8, 1 << (offset % 8))
 }
 
 /// Separates the parts of a record's name; container IDs and interface names contain no colon.

@@ -16,7 +16,6 @@ use cni::{Plugin, SpecVersion};
 
 mod add;
 mod allocate;
-mod blocks;
 mod check;
 mod config;
 mod cooldown;

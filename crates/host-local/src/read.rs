@@ -26,10 +26,13 @@ pub(crate) fn named(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-/// Returns the names in a directory.
+/// Returns the names in a directory; none if it does not exist.
 pub(crate) fn names(directory: &Path) -> anyhow::Result<Vec<String>> {
     let action = || format!("read directory {}", directory.display());
-    let entries = fs::read_dir(directory).with_context(action)?;
+    let entries = match fs::read_dir(directory) {
+        Err(error) if MISSING.contains(&error.kind()) => return Ok(Vec::new()),
+        entries => entries.with_context(action)?,
+    };
     let names = entries.map(|entry| {
         let name = entry.with_context(action)?.file_name();
         Ok(name.to_string_lossy().into_owned())
@@ -65,6 +68,8 @@ fn read(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
     }
     Ok(bytes)
 }
+
+const MISSING: [ErrorKind; 2] = [ErrorKind::NotFound, ErrorKind::NotADirectory];
 
 /// Bytes: twice the largest own file, which holds the times of release.
 const LARGEST: u64 = 1 << 20;

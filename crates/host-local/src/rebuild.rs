@@ -1,6 +1,6 @@
 //! Rebuilds the index from the files, and releases stale leases that no DEL would release.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cni::note;
@@ -23,22 +23,17 @@ pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()>
     index.invalidate();
     leases.watch();
     let old = index.read_all();
-    let Findings {
-        kept,
-        mut taken,
-        stale,
-    } = Findings::of(leases, &old, earlier)?;
+    let Findings { kept, stale } = Findings::of(leases, &old, earlier)?;
     if !stale.is_empty() {
         let outcomes = leases.remove(stale.keys().copied());
         for ((address, reason), outcome) in stale.into_iter().zip(outcomes) {
             note(format_args!("release {address}: {reason}"));
             if let Err(error) = outcome {
                 note(format_args!("{error:#}"));
-                taken.push(address);
             }
         }
     }
-    index.replace(&old, &kept, &taken)?;
+    index.replace(&old, &kept)?;
     index.settle(leases);
     Ok(())
 }
@@ -47,8 +42,12 @@ pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()>
 ///
 /// # Errors
 /// The leases cannot be read.
-pub(crate) fn survivors(files: &Files, earlier: EarlierBoot) -> anyhow::Result<Vec<IpAddr>> {
-    Ok(Findings::of(&files.leases, &files.index.read_all(), earlier)?.taken)
+pub(crate) fn survivors(files: &Files, earlier: EarlierBoot) -> anyhow::Result<BTreeSet<IpAddr>> {
+    let Files { leases, index, .. } = files;
+    let Findings { stale, .. } = Findings::of(leases, &index.read_all(), earlier)?;
+    let mut addresses = leases.addresses()?;
+    addresses.retain(|address| !stale.contains_key(address));
+    Ok(addresses)
 }
 
 /// Findings about the leases.
@@ -56,8 +55,6 @@ pub(crate) fn survivors(files: &Files, earlier: EarlierBoot) -> anyhow::Result<V
 struct Findings {
     /// Records of the remaining leases.
     kept: Records,
-    /// Addresses whose files remain.
-    taken: Vec<IpAddr>,
     /// Addresses to release, with the reasons.
     stale: BTreeMap<IpAddr, String>,
 }
@@ -70,14 +67,8 @@ impl Findings {
             match examine(leases, address, known) {
                 Ok(Some(found)) => findings.add(found, &boot, earlier),
                 Ok(None) => {}
-                Err(error) => {
-                    note(format_args!("{error:#}; the lease stays"));
-                    findings.taken.push(address);
-                }
+                Err(error) => note(format_args!("{error:#}; the lease stays")),
             }
-        }
-        for records in findings.kept.values_mut() {
-            records.sort_unstable_by_key(|record| record.address);
         }
         Ok(findings)
     }
@@ -90,7 +81,6 @@ impl Findings {
             Content::Holder(holder) => {
                 let recorded = found.boot.unwrap_or_else(|| boot.clone());
                 if recorded == *boot || earlier == EarlierBoot::Keep {
-                    self.taken.push(address);
                     self.kept.entry(holder).or_default().push(Record {
                         address,
                         identity: found.identity,

@@ -8,8 +8,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::config::Config;
 use crate::files::Files;
-use crate::free::Free;
-use crate::range::RangeSet;
+use crate::free::{Free, near};
 use crate::rebuild::survivors;
 
 /// Checks that leases can be written and addresses are free. Changes nothing and does not wait for
@@ -34,21 +33,24 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
 
 fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Result<()> {
     let files = Files::open(&config.storage, network);
-    if !files.leases.exists() {
+    let last = |number| files.leases.last_reserved(number);
+    let mut sets: Vec<_> = config.sets.iter().enumerate().collect();
+    sets.retain(|(number, set)| near(&files, set, last(*number)).is_none());
+    if sets.is_empty() {
         return Ok(());
     }
-    let is_full = |free: &Free<'_>, set: &RangeSet| free.of(set, None).next().is_none();
-    let mut free = match Free::by_index(&files) {
-        Some(free) => free,
-        None => Free::all_but(&files, files.leases.addresses()?),
+    // An ADD would first release stale leases.
+    let held = if files.index.is_trusted() {
+        files.leases.addresses()?
+    } else {
+        survivors(&files, config.storage.earlier_boot)?
     };
-    if !files.index.is_trusted() && config.sets.iter().any(|set| is_full(&free, set)) {
-        // An ADD would first release stale leases.
-        free = Free::all_but(&files, survivors(&files, config.storage.earlier_boot)?);
-    }
-    for set in config.sets.iter().filter(|set| is_full(&free, set)) {
-        let reason = free.exhaustion(set);
-        config.when_full.report(format!("{reason:#}"))?;
+    let free = Free::all_but(held, &files.cooldown);
+    for (_, set) in sets {
+        if free.of(set, None).next().is_none() {
+            let reason = free.exhaustion(set);
+            config.when_full.report(format!("{reason:#}"))?;
+        }
     }
     Ok(())
 }

@@ -4,14 +4,13 @@
 //! it is used. If they disagree or the index is not trusted, all files are read instead.
 
 use std::collections::HashSet;
-use std::io::ErrorKind;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, bail};
 use cni::{Attachment, NetworkName, note};
 
 use crate::files::Files;
-use crate::free::Free;
+use crate::free::{Free, near};
 use crate::index::Record;
 use crate::lease::{Holder, Lease};
 use crate::lock::Lock;
@@ -67,17 +66,10 @@ impl Store {
         storage: &Storage,
         network: &NetworkName,
     ) -> anyhow::Result<Option<Self>> {
-        let directory = storage.lease_directory(network);
-        let exists = match directory.try_exists() {
-            Err(error) if error.kind() == ErrorKind::NotADirectory => false,
-            exists => exists.with_context(|| format!("look for {}", directory.display()))?,
-        };
         // Without a lock file there are no leases; creating one could fail on a full disk.
-        let has_leases = || {
-            let files = Files::open(storage, network);
-            files.leases.addresses().map(|found| !found.is_empty())
-        };
-        if !exists || !directory.join(LOCK).exists() && !has_leases()? {
+        let has_lock = storage.lease_directory(network).join(LOCK).exists();
+        let leases = || Files::open(storage, network).leases.addresses();
+        if !has_lock && leases()?.is_empty() {
             return Ok(None);
         }
         Self::lock(storage, network).map(Some)
@@ -136,25 +128,23 @@ impl Store {
         }
     }
 
-    /// Leases the next free address by the index. If there is none, or its file exists, the names
-    /// of the files decide.
+    /// Leases the next free address. If none is near, the names of all files decide.
     fn lease_next(
         &self,
         set: &RangeSet,
         last: Option<IpAddr>,
         holder: &Holder,
     ) -> anyhow::Result<Lease> {
-        let free = Free::by_index(&self.files);
-        let next = free.and_then(|free| free.of(set, last).next());
-        if let Some(address) = next {
-            if let Some(lease) = self.reserve(address, holder)? {
-                return Ok(lease);
-            }
-            self.files.index.distrust();
+        let Files {
+            leases, cooldown, ..
+        } = &self.files;
+        if let Some(address) = near(&self.files, set, last)
+            && let Some(lease) = self.reserve(address, holder)?
+        {
+            return Ok(lease);
         }
-        let free = Free::all_but(&self.files, self.files.leases.addresses()?);
+        let free = Free::all_but(leases.addresses()?, cooldown);
         for address in free.of(set, last) {
-            self.files.index.distrust();
             if let Some(lease) = self.reserve(address, holder)? {
                 return Ok(lease);
             }

@@ -76,7 +76,8 @@ fn file_names_its_holder_or_is_empty_or_garbled() {
         assert_eq!(leases.holder(address).unwrap(), None);
     }
     fs::write(leases.path.join("notes"), "c1").unwrap();
-    assert_eq!(leases.addresses().unwrap(), [address]);
+    assert_eq!(leases.addresses().unwrap(), BTreeSet::from([address]));
+    assert!(leases.has(address));
 }
 
 #[test]

@@ -11,14 +11,3 @@ fn record_is_named_after_its_holder() {
         assert_eq!(parse_name(name), None, "{name:?}");
     }
 }
-
-#[test]
-fn every_address_of_a_block_has_a_bit_of_its_own() {
-    let bits = (0..=u16::MAX).map(|low| {
-        let [c, d] = low.to_be_bytes();
-        bit_of([10, 1, c, d].into())
-    });
-    let distinct: std::collections::HashSet<_> = bits.collect();
-    assert_eq!(distinct.len(), 65_536);
-    assert!(distinct.iter().all(|(byte, _)| *byte < 65_536 / 8));
-}
