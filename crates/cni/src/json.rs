@@ -6,9 +6,8 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor,
-};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{self, DeserializeOwned, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
 
@@ -26,7 +25,8 @@ pub struct Read<T> {
 /// Reads `value`, found under the key `at` (empty for the whole document), as `T`.
 ///
 /// `T` derives `Deserialize` with the canonical spelling of its keys and without
-/// `flatten`. Keys of maps keep their case, since they are data.
+/// `flatten`. Keys of maps keep their case, since they are data. A field called `*` gets the
+/// unknown keys of its object, which do not count as unknown then.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
@@ -35,21 +35,17 @@ pub fn read<T: DeserializeOwned>(value: &Value, at: &str) -> Result<Read<T>, Err
     let node = Node {
         value,
         at: at.to_owned(),
+        left_out: &[],
         unknown: &unknown,
     };
-    match T::deserialize(node) {
-        Ok(value) => Ok(Read {
-            value,
-            unknown: unknown.into_inner(),
-        }),
-        Err(mismatch) => {
-            let key = mismatch.at.filter(|key| !key.is_empty());
-            Err(Error::invalid(
-                key.unwrap_or_else(|| "configuration".into()),
-                mismatch.reason,
-            ))
-        }
-    }
+    let read = T::deserialize(node).map_err(|Mismatch { at, reason }| {
+        let key = at.filter(|key| !key.is_empty());
+        Error::invalid(key.unwrap_or_else(|| "configuration".into()), reason)
+    });
+    Ok(Read {
+        value: read?,
+        unknown: unknown.into_inner(),
+    })
 }
 
 /// Returns the value of `key` in any case. The exact spelling wins; `null` counts as absent.
@@ -78,6 +74,8 @@ pub fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
 struct Node<'a> {
     value: &'a Value,
     at: String,
+    /// Keys of the object to leave out.
+    left_out: &'static [&'static str],
     unknown: &'a RefCell<Vec<String>>,
 }
 
@@ -87,12 +85,40 @@ impl<'a> Node<'a> {
             "" => name.to_owned(),
             parent => format!("{parent}.{name}"),
         };
-        Self { value, at, ..*self }
+        self.below(at, value)
     }
 
     fn element(&self, index: usize, value: &'a Value) -> Self {
-        let at = format!("{}[{index}]", self.at);
-        Self { value, at, ..*self }
+        self.below(format!("{}[{index}]", self.at), value)
+    }
+
+    fn below(&self, at: String, value: &'a Value) -> Self {
+        let left_out = &[];
+        Self {
+            value,
+            at,
+            left_out,
+            ..*self
+        }
+    }
+
+    /// Returns the keys of the object that are not among `fields`.
+    fn unknown(&self, fields: &[&str]) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        let all = self.value.as_object().into_iter().flatten();
+        let is_known = |key: &str| {
+            let mut fields = fields.iter().filter(|field| **field != REST);
+            fields.any(|field| field.eq_ignore_ascii_case(key))
+        };
+        all.filter(move |(key, _)| !is_known(key))
+            .map(|(key, value)| (key.as_str(), value))
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Mismatch> for Node<'de> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
     }
 }
 
@@ -105,22 +131,20 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
             Value::Bool(value) => visitor.visit_bool(*value),
             Value::String(value) => visitor.visit_str(value),
             Value::Number(number) => {
-                let read = de::Deserializer::deserialize_any(number, visitor);
-                read.map_err(|error| Mismatch::new(error.to_string()))
+                de::Deserializer::deserialize_any(number, visitor).map_err(de::Error::custom)
             }
-            Value::Array(values) => visitor.visit_seq(Elements {
-                node: &self,
-                rest: values.iter().enumerate(),
-            }),
-            Value::Object(object) => {
-                let entries = object
-                    .iter()
-                    .map(|(key, value)| (key.as_str(), value))
-                    .collect();
-                visitor.visit_map(Entries::new(&self, entries))
+            Value::Array(values) => {
+                let elements = values.iter().enumerate();
+                let nodes = elements.map(|(index, value)| self.element(index, value));
+                visitor.visit_seq(SeqDeserializer::new(nodes))
+            }
+            Value::Object(_) => {
+                let entries = self.unknown(self.left_out);
+                let nodes = entries.map(|(key, value)| (key, self.key(key, value)));
+                visitor.visit_map(MapDeserializer::new(nodes))
             }
         };
-        read.map_err(|mismatch| mismatch.inside(&self.at))
+        read.map_err(|mismatch: Mismatch| mismatch.inside(&self.at))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -130,21 +154,27 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
         visitor: V,
     ) -> Result<V::Value, Mismatch> {
         let Value::Object(object) = self.value else {
-            return Err(
-                Mismatch::new(format!("expected an object, found {}", self.value)).inside(&self.at),
-            );
+            let reason = format!("expected an object, found {}", self.value);
+            return Err(Mismatch { at: None, reason }.inside(&self.at));
         };
-        let known = fields
-            .iter()
-            .filter_map(|field| Some((*field, value(object, field)?)));
-        let entries = known.collect();
-        for key in object.keys() {
-            if !fields.iter().any(|field| field.eq_ignore_ascii_case(key)) {
-                self.unknown.borrow_mut().push(self.key(key, self.value).at);
-            }
+        let nodes = fields.iter().filter_map(|field| {
+            let node = match *field {
+                REST => Node {
+                    left_out: fields,
+                    at: self.at.clone(),
+                    ..self
+                },
+                field => self.key(field, value(object, field)?),
+            };
+            Some((*field, node))
+        });
+        if !fields.contains(&REST) {
+            let unknown = self.unknown(fields);
+            let paths = unknown.map(|(key, value)| self.key(key, value).at);
+            self.unknown.borrow_mut().extend(paths);
         }
-        let read = visitor.visit_map(Entries::new(&self, entries));
-        read.map_err(|mismatch| mismatch.inside(&self.at))
+        let read = visitor.visit_map(MapDeserializer::new(nodes));
+        read.map_err(|mismatch: Mismatch| mismatch.inside(&self.at))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
@@ -169,7 +199,7 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
         visitor: V,
     ) -> Result<V::Value, Mismatch> {
         let read = de::Deserializer::deserialize_enum(self.value, name, variants, visitor);
-        read.map_err(|error| Mismatch::new(error.to_string()).inside(&self.at))
+        read.map_err(|error| <Mismatch as de::Error>::custom(error).inside(&self.at))
     }
 
     forward_to_deserialize_any! {
@@ -178,74 +208,15 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
     }
 }
 
-struct Elements<'n, 'a> {
-    node: &'n Node<'a>,
-    rest: std::iter::Enumerate<std::slice::Iter<'a, Value>>,
-}
-
-impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
-    type Error = Mismatch;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Mismatch> {
-        let next = self.rest.next();
-        let element = next.map(|(index, value)| seed.deserialize(self.node.element(index, value)));
-        element.transpose()
-    }
-}
-
-struct Entries<'n, 'a> {
-    node: &'n Node<'a>,
-    rest: std::vec::IntoIter<(&'a str, &'a Value)>,
-    value: Option<Node<'a>>,
-}
-
-impl<'n, 'a> Entries<'n, 'a> {
-    fn new(node: &'n Node<'a>, entries: Vec<(&'a str, &'a Value)>) -> Self {
-        Self {
-            node,
-            rest: entries.into_iter(),
-            value: None,
-        }
-    }
-}
-
-impl<'de> MapAccess<'de> for Entries<'_, 'de> {
-    type Error = Mismatch;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Mismatch> {
-        let Some((key, value)) = self.rest.next() else {
-            return Ok(None);
-        };
-        self.value = Some(self.node.key(key, value));
-        seed.deserialize(key.into_deserializer()).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mismatch> {
-        match self.value.take() {
-            Some(node) => seed.deserialize(node),
-            None => Err(de::Error::custom("a value was asked for before its key")),
-        }
-    }
-}
-
 /// A value of the wrong type, and its path once that is known.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
 struct Mismatch {
     at: Option<String>,
     reason: String,
 }
 
 impl Mismatch {
-    fn new(reason: String) -> Self {
-        Self { at: None, reason }
-    }
-
     /// Sets the path unless an inner level has set it.
     fn inside(mut self, at: &str) -> Self {
         self.at.get_or_insert_with(|| at.to_owned());
@@ -253,19 +224,15 @@ impl Mismatch {
     }
 }
 
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for Mismatch {}
-
 impl de::Error for Mismatch {
     fn custom<T: fmt::Display>(reason: T) -> Self {
-        Self::new(reason.to_string())
+        let reason = reason.to_string();
+        Self { at: None, reason }
     }
 }
+
+/// Name of the field for unknown keys.
+const REST: &str = "*";
 
 #[cfg(test)]
 mod tests {

@@ -95,7 +95,7 @@ fn nonsense_is_refused_with_its_place() {
             json!({"ips": [{"address": "10.1.0.2/33"}]}),
             "ips[0].address",
         ),
-        (json!({"ips": [{}]}), "ips[0].address is missing"),
+        (json!({"ips": [{}]}), "ips[0]: missing field `address`"),
         (json!({"interfaces": ["eth0"]}), "interfaces[0]"),
         (
             json!({"routes": [{"dst": "0.0.0.0/0", "gw": "x"}]}),

@@ -3,12 +3,16 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use super::read::{cidr, index, text};
 
 /// The result of an ADD, and the `prevResult` of the next plugin in a chain.
 ///
 /// Unknown keys are kept beside the known ones on every level, so they survive a chain.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct AddResult {
     /// Interfaces, in the order of their creation.
     pub interfaces: Vec<Interface>,
@@ -19,38 +23,49 @@ pub struct AddResult {
     /// Name resolution.
     pub dns: Dns,
     /// Unknown keys.
+    #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
 
 /// An interface, on the host or in the sandbox.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Interface {
     /// Name.
     pub name: String,
     /// Hardware address, as `ip link` prints it.
+    #[serde(default, deserialize_with = "text")]
     pub mac: Option<String>,
     /// MTU in bytes; specification 1.1.0.
     pub mtu: Option<u32>,
     /// Path of the sandbox; `None` on the host.
+    #[serde(default, deserialize_with = "text")]
     pub sandbox: Option<String>,
     /// Path of the socket, for an interface that is one; specification 1.1.0.
+    #[serde(default, deserialize_with = "text")]
     pub socket_path: Option<String>,
     /// PCI address; specification 1.1.0.
+    #[serde(rename = "pciID", default, deserialize_with = "text")]
     pub pci_id: Option<String>,
     /// Unknown keys.
+    #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
 
 /// An address with its prefix length.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpConfig {
     /// Index into [`AddResult::interfaces`].
+    #[serde(default, deserialize_with = "index")]
     pub interface: Option<usize>,
     /// The address, with its host bits.
+    #[serde(deserialize_with = "cidr")]
     pub address: IpNetwork,
     /// The gateway of its network.
+    #[serde(default, deserialize_with = "text")]
     pub gateway: Option<IpAddr>,
     /// Unknown keys.
+    #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
 
@@ -67,11 +82,13 @@ impl IpConfig {
 }
 
 /// A route. It has the attributes of specification 1.1.0 in results of every version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// The destination.
+    #[serde(deserialize_with = "cidr")]
     pub dst: IpNetwork,
     /// The next hop. `None` means the gateway of the address of that family.
+    #[serde(default, deserialize_with = "text")]
     pub gw: Option<IpAddr>,
     /// MTU in bytes.
     pub mtu: Option<u32>,
@@ -84,6 +101,7 @@ pub struct Route {
     /// The scope, as in rtnetlink(7): 0 universe, 253 link, 254 host.
     pub scope: Option<u8>,
     /// Unknown keys.
+    #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
 
@@ -104,17 +122,20 @@ impl Route {
 }
 
 /// Name resolution, as in resolv.conf(5).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Dns {
     /// Addresses of name servers, in order.
     pub nameservers: Vec<String>,
     /// The local domain.
+    #[serde(default, deserialize_with = "text")]
     pub domain: Option<String>,
     /// Domains to search.
     pub search: Vec<String>,
     /// Options such as `ndots:5`.
     pub options: Vec<String>,
     /// Unknown keys.
+    #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
 

@@ -1,123 +1,87 @@
 //! Writes a result in any version. Older versions drop the keys that they cannot represent.
 
 use ipnetwork::IpNetwork;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::values::{AddResult, Dns, Interface, IpConfig, Route};
+use super::values::{AddResult, Interface, IpConfig, Route};
 use crate::version::SpecVersion;
 
 impl AddResult {
     /// Returns the JSON object of this result in `version`.
     pub fn to_json(&self, version: SpecVersion) -> Value {
-        let mut object = match version {
-            SpecVersion::V0_1_0 | SpecVersion::V0_2_0 => self.per_family(),
-            _ => self.listed(version),
+        let addresses = match version {
+            SpecVersion::V0_1_0 | SpecVersion::V0_2_0 => json!({
+                "ip4": self.family(IpNetwork::is_ipv4),
+                "ip6": self.family(IpNetwork::is_ipv6),
+            }),
+            _ => json!({
+                "interfaces": list(&self.interfaces, |it| interface(it, version)),
+                "ips": list(&self.ips, |it| ip(it, version)),
+                "routes": list(&self.routes, route),
+            }),
         };
+        let mut object = with_extra(&addresses, &self.extra);
         object.insert("cniVersion".into(), json!(version.as_str()));
         if !self.dns.is_empty() {
-            object.insert("dns".into(), dns(&self.dns));
+            let dns = with_extra(&self.dns, &self.dns.extra);
+            object.insert("dns".into(), dns.into());
         }
-        Value::Object(object)
+        object.into()
     }
 
-    fn listed(&self, version: SpecVersion) -> Map<String, Value> {
-        let mut object = self.extra.clone();
-        let mut list = |key: &str, values: Vec<Value>| {
-            if !values.is_empty() {
-                object.insert(key.into(), Value::Array(values));
-            }
-        };
-        list(
-            "interfaces",
-            self.interfaces
-                .iter()
-                .map(|it| interface(it, version))
-                .collect(),
-        );
-        list("ips", self.ips.iter().map(|it| ip(it, version)).collect());
-        list("routes", self.routes.iter().map(route).collect());
-        object
-    }
-
-    /// Returns the first address of each family, with the routes of that family.
-    fn per_family(&self) -> Map<String, Value> {
-        let mut object = self.extra.clone();
-        for (key, is_family) in [
-            ("ip4", IpNetwork::is_ipv4 as fn(&_) -> bool),
-            ("ip6", IpNetwork::is_ipv6),
-        ] {
-            let Some(ip) = self.ips.iter().find(|ip| is_family(&ip.address)) else {
-                continue;
-            };
-            let mut entry = ip.extra.clone();
-            entry.insert("ip".into(), json!(ip.address));
-            set(&mut entry, "gateway", ip.gateway.as_ref());
-            let of_family = self.routes.iter().filter(|route| is_family(&route.dst));
-            let routes: Vec<_> = of_family.map(route).collect();
-            if !routes.is_empty() {
-                entry.insert("routes".into(), Value::Array(routes));
-            }
-            object.insert(key.into(), Value::Object(entry));
-        }
-        object
+    /// Returns the first address of a family, with the routes of that family.
+    fn family(&self, is_family: impl Fn(&IpNetwork) -> bool) -> Option<Value> {
+        let ip = self.ips.iter().find(|ip| is_family(&ip.address))?;
+        let routes = self.routes.iter().filter(|route| is_family(&route.dst));
+        let object = json!({
+            "ip": ip.address,
+            "gateway": ip.gateway,
+            "routes": list(routes, route),
+        });
+        Some(with_extra(&object, &ip.extra).into())
     }
 }
 
 fn interface(interface: &Interface, version: SpecVersion) -> Value {
-    let mut object = interface.extra.clone();
-    object.insert("name".into(), json!(interface.name));
-    set(&mut object, "mac", interface.mac.as_ref());
-    set(&mut object, "sandbox", interface.sandbox.as_ref());
-    if version >= SpecVersion::V1_1_0 {
-        set(&mut object, "mtu", interface.mtu);
-        set(&mut object, "socketPath", interface.socket_path.as_ref());
-        set(&mut object, "pciID", interface.pci_id.as_ref());
+    let mut object = with_extra(interface, &interface.extra);
+    if version < SpecVersion::V1_1_0 {
+        for key in ["mtu", "socketPath", "pciID"] {
+            object.remove(key);
+        }
     }
-    Value::Object(object)
+    object.into()
 }
 
 fn ip(ip: &IpConfig, version: SpecVersion) -> Value {
-    let mut object = ip.extra.clone();
+    let mut object = with_extra(ip, &ip.extra);
     if version < SpecVersion::V1_0_0 {
         let family = if ip.address.is_ipv4() { "4" } else { "6" };
         object.insert("version".into(), json!(family));
     }
-    set(&mut object, "interface", ip.interface);
-    object.insert("address".into(), json!(ip.address));
-    set(&mut object, "gateway", ip.gateway.as_ref());
-    Value::Object(object)
+    object.into()
 }
 
 /// Returns a route with the attributes of 1.1.0, in every version. The reference prints them so,
 /// and a chain at 0.3.1 depends on it.
 fn route(route: &Route) -> Value {
-    let mut object = route.extra.clone();
-    object.insert("dst".into(), json!(route.dst));
-    set(&mut object, "gw", route.gw.as_ref());
-    set(&mut object, "mtu", route.mtu);
-    set(&mut object, "advmss", route.advmss);
-    set(&mut object, "priority", route.priority);
-    set(&mut object, "table", route.table);
-    set(&mut object, "scope", route.scope);
-    Value::Object(object)
+    with_extra(route, &route.extra).into()
 }
 
-fn dns(dns: &Dns) -> Value {
-    let mut object = dns.extra.clone();
-    let mut list = |key: &str, values: &[String]| {
-        if !values.is_empty() {
-            object.insert(key.into(), json!(values));
-        }
-    };
-    list("nameservers", &dns.nameservers);
-    list("search", &dns.search);
-    list("options", &dns.options);
-    set(&mut object, "domain", dns.domain.as_ref());
-    Value::Object(object)
+fn list<'a, T: 'a>(
+    values: impl IntoIterator<Item = &'a T>,
+    write: impl Fn(&T) -> Value,
+) -> Vec<Value> {
+    values.into_iter().map(write).collect()
 }
 
-fn set(object: &mut Map<String, Value>, key: &str, value: Option<impl serde::Serialize>) {
-    if let Some(value) = value {
-        object.insert(key.to_owned(), json!(value));
+/// Returns the keys of `own` that have a value, and the unknown keys.
+fn with_extra(own: &impl Serialize, extra: &Map<String, Value>) -> Map<String, Value> {
+    let mut object = extra.clone();
+    if let Value::Object(own) = json!(own) {
+        let is_set =
+            |value: &Value| !value.is_null() && value.as_array().is_none_or(|it| !it.is_empty());
+        object.extend(own.into_iter().filter(|(_, value)| is_set(value)));
     }
+    object
 }
