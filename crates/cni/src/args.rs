@@ -17,9 +17,9 @@ impl CniArgs {
         }
         let pairs = text.split(';').map(|pair| match pair.split_once('=') {
             Some((key, value)) if !value.contains('=') => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(Error::Environment {
-                problem: format!("CNI_ARGS: {pair:?} is not of the form KEY=value"),
-            }),
+            _ => Err(Error::environment(format!(
+                "CNI_ARGS: {pair:?} is not of the form KEY=value"
+            ))),
         });
         Ok(Self(pairs.collect::<Result<_, _>>()?))
     }
@@ -38,21 +38,16 @@ impl CniArgs {
         if self.value("IgnoreUnknown").is_some_and(is_true) {
             return Ok(());
         }
-        let unknown: Vec<_> = self.0.iter().map(|(key, _)| key.as_str()).collect();
-        let unknown: Vec<_> = unknown
-            .into_iter()
-            .filter(|key| !known.contains(key) && *key != "IgnoreUnknown")
-            .collect();
-        if unknown.is_empty() {
+        let mut keys: Vec<_> = self.0.iter().map(|(key, _)| key.as_str()).collect();
+        keys.retain(|key| !known.contains(key) && *key != "IgnoreUnknown");
+        if keys.is_empty() {
             return Ok(());
         }
-        Err(Error::Environment {
-            problem: format!(
-                "CNI_ARGS: unknown keys {}; known are {}; add IgnoreUnknown=1 to pass others",
-                unknown.join(", "),
-                known.join(", "),
-            ),
-        })
+        Err(Error::environment(format!(
+            "CNI_ARGS: unknown keys {}; known are {}; add IgnoreUnknown=1 to pass others",
+            keys.join(", "),
+            known.join(", "),
+        )))
     }
 }
 

@@ -28,6 +28,26 @@ pub struct AttachmentId {
     pub interface: InterfaceName,
 }
 
+impl AttachmentId {
+    /// Returns the attachment on `network`.
+    pub fn on(&self, network: &NetworkName) -> Attachment {
+        Attachment {
+            network: network.clone(),
+            container: self.container.clone(),
+            interface: self.interface.clone(),
+        }
+    }
+}
+
+impl From<(ContainerId, InterfaceName)> for AttachmentId {
+    fn from((container, interface): (ContainerId, InterfaceName)) -> Self {
+        Self {
+            container,
+            interface,
+        }
+    }
+}
+
 impl Attachment {
     /// Returns the tag of everything that belongs to this attachment: `cni:<network>/<container
     /// ID>/<interface>`.
@@ -38,23 +58,20 @@ impl Attachment {
     /// cent sign replaces a quotation mark, which an interface name can contain. The kernel allows
     /// no per cent sign in names (`__dev_alloc_name()` in net/core/dev.c).
     pub fn owner(&self) -> String {
-        let clear = owner_tag(
-            self.network.as_str(),
-            self.container.as_str(),
-            &self.interface,
-        );
+        let interface = self.interface.as_str().replace('"', "%");
+        let (network, container) = (self.network.as_str(), self.container.as_str());
+        let clear = format!("{OWNER_PREFIX}{network}/{container}/{interface}");
         if clear.len() <= OWNER_LIMIT {
             return clear;
         }
-        let network = stand_in(self.network.as_str());
-        let container = stand_in(self.container.as_str());
-        owner_tag(&network, &container, &self.interface)
+        let (network, container) = (stand_in(network), stand_in(container));
+        format!("{OWNER_PREFIX}{network}/{container}/{interface}")
     }
 
     /// Returns the attachment with the tag `owner`, or `None` for a tag of other programs and for one with hashes in
     /// place of names.
     pub fn of_owner(owner: &str) -> Option<Self> {
-        let mut names = owner.strip_prefix(OWNER_PREFIX)?.splitn(3, '/');
+        let mut names = names(owner);
         let attachment = Self {
             network: names.next()?.parse().ok()?,
             container: names.next()?.parse().ok()?,
@@ -78,52 +95,36 @@ impl Attachment {
 
     /// Returns whether the tag `owner` belongs to an attachment of `network`.
     pub fn is_owner_in(owner: &str, network: &NetworkName) -> bool {
-        let hashed = stand_in(network.as_str());
-        let rest = owner
-            .strip_prefix(OWNER_PREFIX)
-            .and_then(|names| names.split_once('/'));
-        rest.is_some_and(|(name, _)| name == network.as_str() || name == hashed)
+        let mut names = names(owner);
+        names
+            .next()
+            .is_some_and(|it| stands_for(it, network.as_str()))
     }
 
     /// Returns whether the tags `one` and `other` belong to attachments of one container.
     pub fn is_same_container(one: &str, other: &str) -> bool {
-        let container = |owner: &str| {
-            let mut names = owner.strip_prefix(OWNER_PREFIX)?.split('/').skip(1);
-            names.next().map(str::to_owned)
-        };
-        match (container(one), container(other)) {
-            (Some(one), Some(other)) => {
-                one == other || stand_in(&one) == other || one == stand_in(&other)
-            }
-            _ => false,
-        }
+        let containers = names(one).nth(1).zip(names(other).nth(1));
+        containers.is_some_and(|(one, other)| stands_for(one, other) || stands_for(other, one))
     }
 
     /// Returns the SHA-256 of the three names; kernel names and addresses are derived from it.
     pub fn digest(&self) -> [u8; 32] {
-        sha256(&[
-            self.network.as_str(),
-            self.container.as_str(),
-            self.interface.as_str(),
-        ])
+        // Names cannot contain a slash, so the joined text is unambiguous.
+        let names = format!("{}/{}/{}", self.network, self.container, self.interface);
+        Sha256::digest(names).into()
     }
 
     /// Returns five bytes for a kernel address: the two of [`NetworkName::mark`] identify the
     /// network, the others come from [`Self::digest`].
     pub fn marked_digest(&self) -> [u8; 5] {
-        let mut bytes = [0; 5];
-        let source = self.network.mark().into_iter().chain(self.digest());
-        for (byte, source) in bytes.iter_mut().zip(source) {
-            *byte = source;
-        }
-        bytes
+        let [first, second] = self.network.mark();
+        let [third, fourth, fifth, ..] = self.digest();
+        [first, second, third, fourth, fifth]
     }
 
     /// Returns the first `digits` hexadecimal digits of [`Self::digest`], at most 64.
     pub fn digest_hex(&self, digits: usize) -> String {
-        let mut text = hex(&self.digest());
-        text.truncate(digits);
-        text
+        hex(&self.digest(), digits)
     }
 }
 
@@ -143,37 +144,35 @@ const OWNER_LIMIT: usize = 128;
 /// What each tag begins with.
 const OWNER_PREFIX: &str = "cni:";
 
-fn owner_tag(network: &str, container: &str, interface: &InterfaceName) -> String {
-    let interface = interface.as_str().replace('"', "%");
-    format!("{OWNER_PREFIX}{network}/{container}/{interface}")
+/// Returns the names in a tag, or what stands for them: network, container ID, interface.
+fn names(owner: &str) -> impl Iterator<Item = &str> {
+    let names = owner.strip_prefix(OWNER_PREFIX);
+    names.into_iter().flat_map(|names| names.splitn(3, '/'))
+}
+
+/// Returns whether `text` of a tag is `name` or stands for it.
+fn stands_for(text: &str, name: &str) -> bool {
+    text == name || text == stand_in(name)
 }
 
 /// Returns 48 digits of the SHA-256 of a long name.
 fn stand_in(name: &str) -> String {
-    let mut text = hex(&sha256(&[name]));
-    text.truncate(48);
-    text
+    hex(&Sha256::digest(name), 48)
 }
 
 impl NetworkName {
     /// Returns two bytes of the name's SHA-256, for addresses without room for the name.
     pub fn mark(&self) -> [u8; 2] {
-        let [a, b, ..] = sha256(&[self.as_str()]);
+        let [a, b, ..] = <[u8; 32]>::from(Sha256::digest(self.as_str()));
         [a, b]
     }
 }
 
-fn sha256(parts: &[&str]) -> [u8; 32] {
-    // Names cannot contain a slash, so the joined text is unambiguous.
-    Sha256::digest(parts.join("/")).into()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(nibble.into(), 16);
-    let digits = bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]);
-    digits.flatten().collect()
+/// Returns the first `digits` hexadecimal digits of `bytes`.
+fn hex(bytes: &[u8], digits: usize) -> String {
+    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    let all = nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16));
+    all.take(digits).collect()
 }
 
 /// The reason why a name is invalid.

@@ -4,14 +4,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::environment::COMMAND;
 use crate::error::{Ending, Error, ErrorObject};
 use crate::json;
 use crate::network::Network;
-use crate::process::{Limit, Process};
+use crate::process::Process;
 use crate::result::{self, AddResult};
 use crate::stderr::note;
 use crate::verb::Verb;
@@ -33,12 +32,10 @@ impl<'a> Delegate<'a> {
         let Some(name) = network.ipam_type()? else {
             return Ok(None);
         };
-        let program = network.path.find(&name).ok_or_else(|| {
-            let path = &network.path;
-            Error::invalid(
-                "ipam.type",
-                format!("no executable {name:?} in CNI_PATH {path}"),
-            )
+        let path = &network.path;
+        let program = path.find(&name).ok_or_else(|| {
+            let reason = format!("no executable {name:?} in CNI_PATH {path}");
+            Error::invalid("ipam.type", reason)
         })?;
         Ok(Some(Self {
             name,
@@ -68,7 +65,7 @@ impl<'a> Delegate<'a> {
         let mut command = Command::new(&self.program);
         command.env(COMMAND, verb.as_str());
         Ok(Waiting {
-            process: Process::start(&self.name, &mut command, Limit::Of(limit))?,
+            process: Process::start(&self.name, &mut command, Some(limit))?,
             network: self.network,
         })
     }
@@ -120,17 +117,16 @@ impl Running<'_> {
         let version = self.network.version;
         let what = format!("result of {}", self.process.name());
         let output = self.finish()?;
-        let value: Value = match serde_json::from_slice(&output) {
-            Ok(value) => value,
+        match serde_json::from_slice(&output) {
+            Ok(value) => result::read(value, version, &what),
             Err(error) => {
                 let reason = match output.trim_ascii() {
                     [] => "it succeeded and printed nothing".into(),
                     printed => format!("{error}: {:?}", excerpt(printed)),
                 };
-                return Err(Error::Decode { what, reason });
+                Err(Error::Decode { what, reason })
             }
-        };
-        result::read(value, version, &what)
+        }
     }
 
     /// Waits for the plugin's end and returns its output.
@@ -150,7 +146,7 @@ impl Running<'_> {
 /// # Errors
 /// As [`Delegate::start`] and [`Running::finish`].
 pub fn run(name: &str, command: &mut Command, request: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut process = Process::start(name, command, Limit::None)?;
+    let mut process = Process::start(name, command, None)?;
     process.feed(request)?;
     outcome(process)
 }
@@ -161,33 +157,15 @@ fn outcome(process: Process) -> Result<Vec<u8>, Error> {
     if status.success() {
         return Ok(output);
     }
-    let (object, ending) = match printed_object(&output) {
-        Some(object) => (object, Ending::Answered),
+    let value = serde_json::from_slice::<Value>(&output).ok();
+    let (object, ending) = match value.and_then(|value| json::read(&value, "").ok()) {
+        Some(printed) => (printed.value, Ending::Answered),
         None => (unprinted_object(&output, status), Ending::Silent),
     };
     Err(Error::Delegate {
         plugin,
         object,
         ending,
-    })
-}
-
-fn printed_object(output: &[u8]) -> Option<ErrorObject> {
-    #[derive(Deserialize)]
-    struct Printed {
-        code: u32,
-        #[serde(default)]
-        msg: String,
-        #[serde(default)]
-        details: String,
-    }
-    let value = serde_json::from_slice::<Value>(output).ok()?;
-    let printed = json::read::<Printed>(&value, "").ok()?.value;
-    Some(ErrorObject {
-        cni_version: String::new(),
-        code: printed.code,
-        msg: printed.msg,
-        details: printed.details,
     })
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::environment::{Environment, SearchPath};
+use crate::environment::Environment;
 use crate::error::{Error, ErrorObject, UNSPECIFIED};
 use crate::log;
 use crate::network::{Document, Network};
@@ -64,10 +64,8 @@ impl Answer {
 /// the error object to standard output.
 pub fn run(plugin: &Plugin) -> ExitCode {
     print_panics_as_errors();
-    let environment = match Environment::read(|name| std::env::var_os(name)) {
-        Ok(None) => return by_hand(plugin),
-        Ok(Some(environment)) => Ok(environment),
-        Err(error) => Err(error),
+    let Some(environment) = Environment::read(|name| std::env::var_os(name)).transpose() else {
+        return by_hand(plugin);
     };
     log::begin(plugin.name, plugin.version);
     match obey(plugin, environment) {
@@ -94,8 +92,7 @@ fn obey(plugin: &Plugin, environment: Result<Environment, Error>) -> Result<(), 
 fn accept(environment: &Environment, plugin: &Plugin) -> Result<Network, Error> {
     let document = Document::decode(read_stdin()?)?;
     log::configure(document.config());
-    let path: SearchPath = environment.path.clone();
-    let network = Network::parse(document, path, plugin.spec_versions)?;
+    let network = Network::parse(document, environment.path.clone(), plugin.spec_versions)?;
     let (verb, version) = (environment.verb, network.version);
     if version < verb.since() {
         return Err(Error::VerbTooNew {
@@ -119,29 +116,19 @@ fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyh
         Verb::Status => (plugin.status)(&StatusRequest { network }),
         Verb::Gc => (plugin.gc)(&GcRequest::parse(network)?),
         Verb::Version => Ok(()),
-        Verb::Reload => match plugin.reload {
-            Some(reload) => reload(&CheckRequest::parse(environment, network)?),
-            None => Err(nothing_to_reload(plugin).into()),
-        },
-    }
-}
-
-/// Returns the error of a plugin that does not know the verb.
-fn nothing_to_reload(plugin: &Plugin) -> Error {
-    Error::Environment {
-        problem: format!(
-            "CNI_COMMAND RELOAD: {} has nothing in a firewall",
-            plugin.name
-        ),
+        Verb::Reload => {
+            let Plugin { name, reload, .. } = plugin;
+            let unknown = || format!("CNI_COMMAND RELOAD: {name} has nothing in a firewall");
+            let reload = reload.ok_or_else(|| Error::environment(unknown()))?;
+            reload(&CheckRequest::parse(environment, network)?)
+        }
     }
 }
 
 /// Prints the version for a person who runs the executable; nerdctl reads the first line, too.
 fn by_hand(plugin: &Plugin) -> ExitCode {
-    note(format_args!(
-        "CNI {} plugin v{}",
-        plugin.name, plugin.version
-    ));
+    let Plugin { name, version, .. } = plugin;
+    note(format_args!("CNI {name} plugin v{version}"));
     let versions = SpecVersion::list(plugin.spec_versions);
     note(format_args!("CNI protocol versions supported: {versions}"));
     ExitCode::SUCCESS
@@ -151,16 +138,13 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
 /// plugins may do anything at an unknown verb.
 fn print_versions(plugin: &Plugin) -> Result<(), Error> {
     let versions = plugin.spec_versions.iter();
-    let versions: Vec<_> = versions.map(|it| it.as_str()).collect();
-    let verbs = Verb::ALL.into_iter();
-    let verbs = verbs.filter(|verb| *verb != Verb::Reload || plugin.reload.is_some());
-    let verbs: Vec<_> = verbs.map(Verb::as_str).collect();
-    let answer = json!({
+    let mut verbs = Verb::ALL.to_vec();
+    verbs.retain(|verb| *verb != Verb::Reload || plugin.reload.is_some());
+    print(&json!({
         "cniVersion": SpecVersion::CURRENT.as_str(),
-        "supportedVersions": versions,
-        "verbs": verbs,
-    });
-    print(&answer)
+        "supportedVersions": versions.map(|it| it.as_str()).collect::<Vec<_>>(),
+        "verbs": verbs.into_iter().map(Verb::as_str).collect::<Vec<_>>(),
+    }))
 }
 
 fn refuse(object: &ErrorObject) -> ExitCode {
@@ -173,21 +157,16 @@ fn refuse(object: &ErrorObject) -> ExitCode {
 }
 
 fn read_stdin() -> Result<Vec<u8>, Error> {
-    let mut stdin = Vec::new();
-    let failed = |source| Error::Io {
-        action: "read stdin".into(),
-        source,
-    };
-    io::stdin()
-        .lock()
-        .take(STDIN_LIMIT + 1)
-        .read_to_end(&mut stdin)
-        .map_err(failed)?;
-    if stdin.len() as u64 > STDIN_LIMIT {
+    let mut bytes = Vec::new();
+    let mut stdin = io::stdin().lock().take(STDIN_LIMIT + 1);
+    let read = stdin.read_to_end(&mut bytes).and_then(|size| {
+        if size as u64 <= STDIN_LIMIT {
+            return Ok(bytes);
+        }
         let reason = format!("the request is larger than {} MiB", STDIN_LIMIT >> 20);
-        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, reason)));
-    }
-    Ok(stdin)
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
+    });
+    read.map_err(Error::io("read stdin"))
 }
 
 /// Writes standard output; no other function does.
@@ -198,10 +177,7 @@ fn print(value: &Value) -> Result<(), Error> {
     let written = stdout
         .write_all(line.as_bytes())
         .and_then(|()| stdout.flush());
-    written.map_err(|source| Error::Io {
-        action: "write the result to stdout".into(),
-        source,
-    })
+    written.map_err(Error::io("write the result to stdout"))
 }
 
 /// Reports a panic, which is a bug, as an error object: the runtime expects one.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::args::is_true;
-use crate::attachment::{ContainerId, InterfaceName};
+use crate::attachment::AttachmentId;
 use crate::error::Error;
 use crate::verb::Verb;
 
@@ -19,11 +19,8 @@ impl SearchPath {
     /// Splits the text of the variable at colons; drops empty entries.
     pub fn parse(text: &str) -> Self {
         let entries = std::env::split_paths(text);
-        Self(
-            entries
-                .filter(|entry| !entry.as_os_str().is_empty())
-                .collect(),
-        )
+        let entries = entries.filter(|entry| !entry.as_os_str().is_empty());
+        Self(entries.collect())
     }
 
     /// Returns the directories in the order of the search.
@@ -33,8 +30,8 @@ impl SearchPath {
 
     /// Returns the first executable regular file called `name`.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
-        let candidates = self.0.iter().map(|directory| directory.join(name));
-        candidates.into_iter().find(|path| is_executable_file(path))
+        let mut candidates = self.0.iter().map(|directory| directory.join(name));
+        candidates.find(|path| is_executable_file(path))
     }
 }
 
@@ -54,8 +51,7 @@ fn is_executable_file(path: &Path) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Environment {
     pub verb: Verb,
-    pub container: Option<ContainerId>,
-    pub interface: Option<InterfaceName>,
+    pub attachment: Option<AttachmentId>,
     pub netns: Option<PathBuf>,
     pub own_namespace_allowed: bool,
     pub args: String,
@@ -69,38 +65,29 @@ impl Environment {
     /// # Errors
     /// [`Error::Environment`]: an invalid value, or else all missing names at once.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
-        let variable = |name: &str| text(name, lookup(name));
-        let command = variable(COMMAND)?;
-        if command.is_empty() {
+        let value = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let text = |name: &str| parsed::<String>(name, value(name));
+        let Some(command) = text(COMMAND)? else {
             return Ok(None);
-        }
-        let verb = verb(&command)?;
-        let addressed = required(verb).contains(&CONTAINER_ID);
-        let identified = |name: &str| {
-            if addressed {
-                variable(name)
-            } else {
-                Ok(String::new())
-            }
         };
-        let container = parsed(CONTAINER_ID, &identified(CONTAINER_ID)?)?;
-        let interface = parsed(IFNAME, &identified(IFNAME)?)?;
-        let absent = |name: &&str| lookup(name).is_none_or(|value| value.is_empty());
-        let missing: Vec<_> = required(verb).iter().copied().filter(absent).collect();
+        let verb = verb(&command)?;
+        let is_addressed = required(verb).contains(&CONTAINER_ID);
+        let addressed = |name: &str| value(name).filter(|_| is_addressed);
+        let container = parsed(CONTAINER_ID, addressed(CONTAINER_ID))?;
+        let interface = parsed(IFNAME, addressed(IFNAME))?;
+        let mut missing = required(verb).to_vec();
+        missing.retain(|name| value(name).is_none());
         if !missing.is_empty() {
-            return Err(Error::Environment {
-                problem: format!("{verb} needs {}", missing.join(", ")),
-            });
+            let problem = format!("{verb} needs {}", missing.join(", "));
+            return Err(Error::environment(problem));
         }
-        let netns = lookup(NETNS).filter(|path| addressed && !path.is_empty());
         Ok(Some(Self {
             verb,
-            container,
-            interface,
-            netns: netns.map(PathBuf::from),
-            own_namespace_allowed: is_true(&variable(NETNS_OVERRIDE)?),
-            args: variable(ARGS)?,
-            path: SearchPath::parse(&variable(PATH)?),
+            attachment: container.zip(interface).map(AttachmentId::from),
+            netns: addressed(NETNS).map(PathBuf::from),
+            own_namespace_allowed: text(NETNS_OVERRIDE)?.is_some_and(|it| is_true(&it)),
+            args: text(ARGS)?.unwrap_or_default(),
+            path: SearchPath::parse(&text(PATH)?.unwrap_or_default()),
         }))
     }
 
@@ -119,10 +106,10 @@ impl Environment {
 
 fn verb(text: &str) -> Result<Verb, Error> {
     let known = Verb::ALL.into_iter().find(|verb| verb.as_str() == text);
-    known.ok_or_else(|| Error::Environment {
-        problem: format!(
+    known.ok_or_else(|| {
+        Error::environment(format!(
             "CNI_COMMAND {text:?} is none of ADD, DEL, CHECK, STATUS, GC, VERSION, RELOAD"
-        ),
+        ))
     })
 }
 
@@ -136,21 +123,15 @@ fn required(verb: Verb) -> &'static [&'static str] {
     }
 }
 
-fn text(name: &str, value: Option<OsString>) -> Result<String, Error> {
-    let value = value.unwrap_or_default();
-    value.into_string().map_err(|value| Error::Environment {
-        problem: format!("{name} {} is not UTF-8", value.display()),
-    })
-}
-
-fn parsed<T: FromStr<Err: fmt::Display>>(name: &str, value: &str) -> Result<Option<T>, Error> {
-    if value.is_empty() {
-        return Ok(None);
-    }
-    let parsed = value.parse().map_err(|reason| Error::Environment {
-        problem: format!("{name}: {reason}"),
-    });
-    parsed.map(Some)
+fn parsed<T: FromStr<Err: fmt::Display>>(
+    name: &str,
+    value: Option<OsString>,
+) -> Result<Option<T>, Error> {
+    let parse = |value: OsString| match value.into_string() {
+        Ok(text) => text.parse().map_err(|reason| format!("{name}: {reason}")),
+        Err(value) => Err(format!("{name} {} is not UTF-8", value.display())),
+    };
+    value.map(parse).transpose().map_err(Error::environment)
 }
 
 pub(crate) const COMMAND: &str = "CNI_COMMAND";
@@ -198,7 +179,7 @@ mod tests {
         for verb in ["VERSION", "STATUS"] {
             let variables = [&[(COMMAND, verb)], &dummy[..]].concat();
             let environment = read(&variables).unwrap().unwrap();
-            assert_eq!((environment.netns, environment.interface), (None, None));
+            assert_eq!((environment.netns, environment.attachment), (None, None));
         }
     }
 

@@ -1,8 +1,9 @@
 //! Errors, and the only function that assigns their codes.
 
+use std::io;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::verb::Verb;
 use crate::version::SpecVersion;
@@ -57,7 +58,7 @@ pub enum Error {
         action: String,
         /// The system's reason.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Code 6: standard input is not the expected JSON.
     #[error("decode {what}: {reason}")]
@@ -144,9 +145,17 @@ impl Error {
 
     /// Returns an error for a sandbox in `CNI_NETNS` that cannot be entered.
     pub fn sandbox(reason: impl Into<anyhow::Error>) -> Self {
-        Self::Environment {
-            problem: format!("CNI_NETNS: {:#}", reason.into()),
-        }
+        Self::environment(format!("CNI_NETNS: {:#}", reason.into()))
+    }
+
+    pub(crate) fn environment(problem: String) -> Self {
+        Self::Environment { problem }
+    }
+
+    /// Returns the conversion of a system's error during `action`.
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        |source| Self::Io { action, source }
     }
 
     /// Returns an error for an obstacle that may disappear.
@@ -169,17 +178,19 @@ impl Error {
 pub(crate) const UNSPECIFIED: u32 = 100;
 
 /// The error object of the specification, section "Error".
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorObject {
-    /// The version of the request.
+    /// The version of the request; empty in the object of a delegate.
+    #[serde(skip_deserializing)]
     pub cni_version: String,
     /// 1 to 99 belong to the specification, 100 and above to the plugin.
     pub code: u32,
     /// The attempted action.
+    #[serde(default)]
     pub msg: String,
     /// The chain of causes, outermost first.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub details: String,
 }
 

@@ -24,12 +24,12 @@ pub fn read_request(lookup: impl Fn(&str) -> Option<OsString>, stdin: &[u8]) -> 
     network.ipam_timeout().ok();
     match environment.verb {
         Verb::Add | Verb::Check | Verb::Reload => {
-            let request = AddRequest::parse(environment, network);
-            request.map_or_else(|_| Vec::new(), |it| vec![it.attachment])
+            let request = AddRequest::parse(environment, network).ok();
+            request.map(|it| it.attachment).into_iter().collect()
         }
         Verb::Del => {
-            let request = DelRequest::parse(environment, network);
-            request.map_or_else(|_| Vec::new(), |it| vec![it.attachment])
+            let request = DelRequest::parse(environment, network).ok();
+            request.map(|it| it.attachment).into_iter().collect()
         }
         Verb::Gc => {
             let request = GcRequest::parse(network);

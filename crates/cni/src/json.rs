@@ -70,6 +70,11 @@ pub fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     object.remove(&name).filter(|value| !value.is_null())
 }
 
+/// Returns whether `value` is neither `null` nor an empty list.
+pub(crate) fn is_set(value: &Value) -> bool {
+    !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
+}
+
 /// A JSON value and its path.
 struct Node<'a> {
     value: &'a Value,

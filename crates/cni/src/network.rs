@@ -64,10 +64,8 @@ impl Network {
         path: SearchPath,
         supported: &'static [SpecVersion],
     ) -> Result<Self, Error> {
-        let head: Head = match json::read(&config, "") {
-            Ok(read) => read.value,
-            Err(error) => return Err(undecodable(error.to_string())),
-        };
+        let head = json::read::<Head>(&config, "");
+        let head = head.map_err(|error| undecodable(error.to_string()))?.value;
         let name = name(&head.name)?;
         let version = match head.cni_version.parse() {
             Ok(version) if supported.contains(&version) => version,
@@ -140,20 +138,15 @@ impl Network {
     /// [`Error::InvalidConfig`] if it is not a plain file name: it becomes part of a path
     /// (CVE-2021-20206).
     pub fn ipam_type(&self) -> Result<Option<String>, Error> {
-        #[derive(Deserialize)]
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
         struct Ipam {
-            #[serde(default)]
             r#type: String,
         }
-        let Some(section) = self.top("ipam") else {
-            return Ok(None);
-        };
-        let name = json::read::<Ipam>(section, "ipam")?.value.r#type;
+        let name = section::<Ipam>(self.top("ipam"), "ipam")?.r#type;
         if name.contains(['/', '\0']) || name == "." || name == ".." {
-            return Err(Error::invalid(
-                "ipam.type",
-                format!("{name:?} is no bare file name"),
-            ));
+            let reason = format!("{name:?} is no bare file name");
+            return Err(Error::invalid("ipam.type", reason));
         }
         Ok(Some(name).filter(|name| !name.is_empty()))
     }
@@ -163,17 +156,12 @@ impl Network {
     /// # Errors
     /// [`Error::InvalidConfig`] if it is not a duration.
     pub(crate) fn ipam_timeout(&self) -> Result<Option<Duration>, Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Document {
-            #[serde(default)]
-            ipam_timeout: String,
-        }
-        let text = self.quiet_config::<Document>()?.ipam_timeout;
+        let key = "ipamTimeout";
+        let text: String = section(self.top(key), key)?;
         if text.is_empty() {
             return Ok(None);
         }
-        let invalid = |error| Error::invalid("ipamTimeout", format!("{text:?}: {error}"));
+        let invalid = |error| Error::invalid(key, format!("{text:?}: {error}"));
         humantime::parse_duration(&text).map(Some).map_err(invalid)
     }
 
@@ -208,25 +196,20 @@ impl Network {
 
     /// Returns the value of a top-level key in any case; `null` counts as absent.
     pub(crate) fn top(&self, key: &str) -> Option<&Value> {
-        self.config
-            .as_object()
-            .and_then(|config| json::value(config, key))
+        json::value(self.config.as_object()?, key)
     }
 
     /// Returns whether the key exists, even with the value `null`.
     pub(crate) fn has(&self, key: &str) -> bool {
-        let keys = self.config.as_object().into_iter().flat_map(Map::keys);
-        keys.into_iter().any(|name| name.eq_ignore_ascii_case(key))
+        let mut keys = self.config.as_object().into_iter().flat_map(Map::keys);
+        keys.any(|name| name.eq_ignore_ascii_case(key))
     }
 
     fn tell_unknown<'a>(&self, keys: impl Iterator<Item = &'a String>) {
         let keys: Vec<_> = keys.map(String::as_str).collect();
         if !keys.is_empty() {
-            note(format_args!(
-                "network {}: unknown keys ignored: {}",
-                self.name,
-                keys.join(", ")
-            ));
+            let (name, keys) = (&self.name, keys.join(", "));
+            note(format_args!("network {name}: unknown keys ignored: {keys}"));
         }
     }
 }

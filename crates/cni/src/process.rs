@@ -28,19 +28,12 @@ pub(crate) struct Process {
     /// Readable when the process has ended.
     pidfd: OwnedFd,
     request: Option<Request>,
-    limit: Limit,
+    /// Time from the request on. After it the process is killed with its group. Without a limit, a
+    /// key that interrupts the caller interrupts the process as well.
+    limit: Option<Duration>,
     deadline: Option<Instant>,
     /// The process was waited for; another process may have its number by now.
     is_reaped: bool,
-}
-
-/// Time limit of a plugin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limit {
-    /// None. A key that interrupts the caller interrupts the plugin as well.
-    None,
-    /// Time from the request on. After it the plugin is killed with its process group.
-    Of(Duration),
 }
 
 /// The unsent part of a request.
@@ -50,21 +43,14 @@ struct Request {
     rest: Vec<u8>,
 }
 
-/// A possible action that does not block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
-    /// The process can take more of its request.
-    Takes,
-    /// The process printed something or closed its output.
-    Says,
-    /// The process ended; its children may still have its output open.
-    Ended,
-}
-
 impl Process {
-    /// Starts `command`, the plugin called `name`.
-    pub fn start(name: &str, command: &mut Command, limit: Limit) -> Result<Self, Error> {
-        if limit != Limit::None {
+    /// Starts `command`, the plugin called `name`, with this time limit.
+    pub fn start(
+        name: &str,
+        command: &mut Command,
+        limit: Option<Duration>,
+    ) -> Result<Self, Error> {
+        if limit.is_some() {
             command.process_group(0);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -75,10 +61,8 @@ impl Process {
             })?;
             Ok((child, pidfd))
         });
-        let (child, pidfd) = started.map_err(|source| Error::Io {
-            action: format!("start {}", Path::new(command.get_program()).display()),
-            source,
-        })?;
+        let program = Path::new(command.get_program());
+        let (child, pidfd) = started.map_err(Error::io(format!("start {}", program.display())))?;
         Ok(Self {
             name: name.to_owned(),
             child,
@@ -97,10 +81,7 @@ impl Process {
 
     /// Writes as much of the request as the pipe holds, and starts the time limit.
     pub fn feed(&mut self, request: &[u8]) -> Result<(), Error> {
-        self.deadline = match self.limit {
-            Limit::None => None,
-            Limit::Of(time) => Instant::now().checked_add(time),
-        };
+        self.deadline = self.limit.and_then(|it| Instant::now().checked_add(it));
         let Some(pipe) = self.child.stdin.take() else {
             return Ok(());
         };
@@ -115,13 +96,13 @@ impl Process {
     pub fn finish(mut self) -> Result<(Vec<u8>, ExitStatus), Error> {
         let mut output = Vec::new();
         loop {
-            let events = self.wait()?;
-            if events.contains(&Event::Takes) {
+            let [takes, prints, ended] = self.wait()?;
+            if takes {
                 self.write()?;
             }
-            if events.contains(&Event::Says) {
+            if prints {
                 self.read(&mut output)?;
-            } else if events.contains(&Event::Ended) {
+            } else if ended {
                 // Other processes with the open output do not write the plugin's result.
                 let status = self.child.wait().map_err(|source| self.failed(source))?;
                 self.is_reaped = true;
@@ -130,27 +111,26 @@ impl Process {
         }
     }
 
-    /// Waits until an action is possible.
-    fn wait(&self) -> Result<Vec<Event>, Error> {
+    /// Waits for the process. Returns whether it can take more of its request, whether it printed
+    /// something or closed its output, and whether it ended.
+    fn wait(&self) -> Result<[bool; 3], Error> {
         let request = self.request.as_ref().map(|it| it.pipe.as_fd());
         let stdout = self.child.stdout.as_ref().map(|it| it.as_fd());
         let awaited = [
-            (Event::Takes, request, PollFlags::POLLOUT),
-            (Event::Says, stdout, PollFlags::POLLIN),
-            (Event::Ended, Some(self.pidfd.as_fd()), PollFlags::POLLIN),
+            (request, PollFlags::POLLOUT),
+            (stdout, PollFlags::POLLIN),
+            (Some(self.pidfd.as_fd()), PollFlags::POLLIN),
         ];
-        let open = awaited
-            .into_iter()
-            .filter_map(|(event, file, flags)| Some((event, PollFd::new(file?, flags))));
-        let (events, mut files): (Vec<_>, Vec<_>) = open.unzip();
+        let open = awaited.into_iter();
+        let open = open.filter_map(|(file, flags)| Some(PollFd::new(file?, flags)));
+        let mut files: Vec<_> = open.collect();
         match poll(&mut files, self.time_left()) {
             Ok(0) => return Err(self.too_late()),
-            Err(Errno::EINTR) => return Ok(Vec::new()),
+            Err(Errno::EINTR) => return Ok([false; 3]),
             polled => polled.map_err(|errno| self.failed(errno))?,
         };
-        let happened = events.into_iter().zip(files);
-        let happened = happened.filter(|(_, file)| file.any() == Some(true));
-        Ok(happened.map(|(event, _)| event).collect())
+        let mut polled = files.iter().map(|file| file.any() == Some(true));
+        Ok(awaited.map(|(file, _)| file.is_some() && polled.next() == Some(true)))
     }
 
     fn time_left(&self) -> PollTimeout {
@@ -197,10 +177,7 @@ impl Process {
     }
 
     fn too_late(&self) -> Error {
-        let Limit::Of(time) = self.limit else {
-            return self.failed(ErrorKind::TimedOut);
-        };
-        let name = &self.name;
+        let (name, time) = (&self.name, self.limit.unwrap_or_default());
         Error::TryAgain {
             reason: format!(
                 "{name} did not end within {time:?} and was killed; ipamTimeout says how long it may take"
@@ -209,21 +186,16 @@ impl Process {
     }
 
     fn failed(&self, source: impl Into<io::Error>) -> Error {
-        Error::Io {
-            action: format!("run {}", self.name),
-            source: source.into(),
-        }
+        Error::io(format!("run {}", self.name))(source.into())
     }
 
     /// Kills the process and its group, even if the process itself has ended.
     fn kill(&mut self) -> io::Result<()> {
-        match self.limit {
-            Limit::None => self.child.kill(),
-            Limit::Of(_) => {
-                let group = self.child.id().try_into().map_err(io::Error::other)?;
-                Ok(killpg(Pid::from_raw(group), Signal::SIGKILL)?)
-            }
+        if self.limit.is_none() {
+            return self.child.kill();
         }
+        let group = self.child.id().try_into().map_err(io::Error::other)?;
+        Ok(killpg(Pid::from_raw(group), Signal::SIGKILL)?)
     }
 }
 

@@ -59,11 +59,7 @@ pub struct GcRequest {
 impl GcRequest {
     /// Returns the listed attachments with the network's name.
     pub fn valid_attachments(&self) -> impl Iterator<Item = Attachment> {
-        self.valid.iter().map(|id| Attachment {
-            network: self.network.name.clone(),
-            container: id.container.clone(),
-            interface: id.interface.clone(),
-        })
+        self.valid.iter().map(|id| id.on(&self.network.name))
     }
 }
 
@@ -136,20 +132,15 @@ impl DelRequest {
 impl GcRequest {
     pub(crate) fn parse(network: Network) -> Result<Self, Error> {
         // CRI-O still sends the older key beside the newer one.
-        let known = [VALID_ATTACHMENTS, "cni.dev/attachments"];
-        let key = known
-            .into_iter()
-            .find(|key| network.has(key))
-            .ok_or_else(|| {
-                Error::invalid(
-                    VALID_ATTACHMENTS,
-                    "missing; GC removes whatever it does not list, so it must be there, if empty",
-                )
-            })?;
-        let valid = match network.top(key) {
-            Some(list) => attachments(list, key)?,
-            None => Vec::new(),
-        };
+        let [newer, older] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+        let mut known = [newer, older].into_iter();
+        let key = known.find(|key| network.has(key)).ok_or_else(|| {
+            let reason =
+                "missing; GC removes whatever it does not list, so it must be there, if empty";
+            Error::invalid(newer, reason)
+        })?;
+        let list = network.top(key).map(|list| attachments(list, key));
+        let valid = list.transpose()?.unwrap_or_default();
         Ok(Self { network, valid })
     }
 }
@@ -162,16 +153,11 @@ fn prev_result(network: &Network) -> Result<Option<AddResult>, Error> {
 
 /// Returns the attachment; the environment was checked before, so both names are present.
 fn attachment(environment: &Environment, network: &Network) -> Result<Attachment, Error> {
-    match (&environment.container, &environment.interface) {
-        (Some(container), Some(interface)) => Ok(Attachment {
-            network: network.name.clone(),
-            container: container.clone(),
-            interface: interface.clone(),
-        }),
-        _ => Err(Error::Environment {
-            problem: format!("{} needs CNI_CONTAINERID, CNI_IFNAME", environment.verb),
-        }),
-    }
+    let id = environment.attachment.as_ref().ok_or_else(|| {
+        let verb = environment.verb;
+        Error::environment(format!("{verb} needs CNI_CONTAINERID, CNI_IFNAME"))
+    });
+    Ok(id?.on(&network.name))
 }
 
 /// An attachment in the list of GC, as the runtime spells it.
@@ -195,10 +181,8 @@ fn attachments(list: &Value, key: &str) -> Result<Vec<AttachmentId>, Error> {
         match entry.id() {
             Ok(id) => valid.push(id),
             Err(reason) if entry.may_be_attached() => {
-                return Err(Error::invalid(
-                    format!("{key}[{index}]"),
-                    reason.to_string(),
-                ));
+                let key = format!("{key}[{index}]");
+                return Err(Error::invalid(key, reason.to_string()));
             }
             Err(reason) => note(format_args!(
                 "{key}[{index}]: {reason}; no ADD takes that name, so the entry is left out"
@@ -224,5 +208,3 @@ impl Listed {
         self.container.is_empty() || self.ifname.is_empty() || has_control
     }
 }
-
-const VALID_ATTACHMENTS: &str = "cni.dev/valid-attachments";

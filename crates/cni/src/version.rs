@@ -35,13 +35,7 @@ impl SpecVersion {
     ];
 
     /// Versions whose results list interfaces, for plugins that need one.
-    pub const WITH_INTERFACES: &'static [Self] = &[
-        Self::V0_3_0,
-        Self::V0_3_1,
-        Self::V0_4_0,
-        Self::V1_0_0,
-        Self::V1_1_0,
-    ];
+    pub const WITH_INTERFACES: &'static [Self] = Self::ALL.split_at(2).1;
 
     /// The newest version; results in memory have it.
     pub const CURRENT: Self = Self::V1_1_0;

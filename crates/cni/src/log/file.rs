@@ -22,9 +22,11 @@ pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
         .mode(0o600)
         .custom_flags(flags.bits())
         .open(path);
-    let mut file = opened.map_err(|error| match error.raw_os_error() {
-        Some(LINK) => io::Error::other("it is a symbolic link"),
-        Some(NO_READER) => io::Error::other("it is no regular file"),
+    let errno = |error: &io::Error| error.raw_os_error().map(Errno::from_raw);
+    let mut file = opened.map_err(|error| match errno(&error) {
+        Some(Errno::ELOOP) => io::Error::other("it is a symbolic link"),
+        // A pipe without a reader, or a socket: open(2).
+        Some(Errno::ENXIO) => io::Error::other("it is no regular file"),
         _ => error,
     })?;
     if !file.metadata()?.is_file() {
@@ -37,9 +39,3 @@ pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     }
     Ok(())
 }
-
-/// `O_NOFOLLOW` on a symbolic link: open(2).
-const LINK: i32 = Errno::ELOOP as i32;
-
-/// A pipe without a reader, or a socket: open(2).
-const NO_READER: i32 = Errno::ENXIO as i32;

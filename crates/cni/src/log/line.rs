@@ -2,175 +2,98 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::Serializer as _;
+use serde_json::{Serializer, Value, json};
 
-use super::invocation::{Log, Way};
+use super::Log;
 use super::settings::Level;
 use crate::args::CniArgs;
 use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
+use crate::json;
 
-/// Fields of the line, in reading order.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Line<'a> {
-    time: String,
-    level: Level,
-    plugin: &'a str,
-    version: &'a str,
-    #[serde(flatten)]
-    subject: Subject<'a>,
-    outcome: &'static str,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    failure: Option<Failure<'a>>,
-    duration_us: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    steps: Vec<TimedStep>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    config: Option<&'a Value>,
+/// Returns the line with its line feed. Its fields are in reading order; one without a value is
+/// left out.
+pub(super) fn line(
+    log: &Log,
+    outcome: Result<(), &ErrorObject>,
+    lookup: impl Fn(&str) -> Option<OsString>,
+) -> io::Result<Vec<u8>> {
+    let end = Instant::now();
+    let text = |name| {
+        let value = lookup(name).unwrap_or_default();
+        value.to_string_lossy().into_owned()
+    };
+    let time = humantime::format_rfc3339_micros(SystemTime::now());
+    let failure = outcome.err();
+    let fields = [
+        ("time", json!(time.to_string())),
+        ("level", json!(Level::of(outcome))),
+        ("plugin", json!(log.plugin)),
+        ("version", json!(log.version)),
+        ("verb", json!(text(COMMAND))),
+        ("network", json!(log.network)),
+        ("container", json!(text(CONTAINER_ID))),
+        ("interface", json!(text(IFNAME))),
+        ("pod", json!(pod(&text(ARGS)))),
+        ("traceId", json!(trace_id(&text(TRACEPARENT)))),
+        ("outcome", json!(failure.map_or("ok", |_| "error"))),
+        ("code", json!(failure.map(|it| it.code))),
+        ("msg", json!(failure.map(|it| &it.msg))),
+        ("details", json!(failure.map(|it| &it.details))),
+        ("durationUs", json!(microseconds(log.start, end))),
+        ("steps", timed(log, end)),
+        ("config", json!(log.config)),
+    ];
+    let is_there = |(_, value): &(&str, Value)| json::is_set(value) && value != "";
+    let mut bytes = Vec::new();
+    Serializer::new(&mut bytes).collect_map(fields.into_iter().filter(is_there))?;
+    bytes.push(b'\n');
+    Ok(bytes)
 }
 
-/// The verb, the attachment and the caller, as far as the request names them.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Subject<'a> {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    verb: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    network: Option<&'a str>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    container: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    interface: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pod: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace_id: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Failure<'a> {
-    code: u32,
-    msg: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    details: &'a str,
-}
-
-#[derive(Debug, Serialize)]
-struct TimedStep {
-    #[serde(rename = "step", skip_serializing_if = "Option::is_none")]
-    taken: Option<&'static str>,
-    #[serde(rename = "undo", skip_serializing_if = "Option::is_none")]
-    undone: Option<&'static str>,
-    us: u64,
-}
-
-impl<'a> Line<'a> {
-    pub fn new(
-        log: &'a Log,
-        outcome: Result<(), &'a ErrorObject>,
-        lookup: impl Fn(&str) -> Option<OsString>,
-    ) -> Self {
-        let end = Instant::now();
-        let failure = outcome.err();
-        Self {
-            time: humantime::format_rfc3339_micros(SystemTime::now()).to_string(),
-            level: failure.map_or(Level::Info, |_| Level::Error),
-            plugin: log.plugin,
-            version: log.version,
-            subject: Subject::new(log, lookup),
-            outcome: failure.map_or("ok", |_| "error"),
-            failure: failure.map(|object| Failure {
-                code: object.code,
-                msg: &object.msg,
-                details: &object.details,
-            }),
-            duration_us: microseconds(log.start, end),
-            steps: timed(log, end),
-            config: log.config.as_ref(),
-        }
-    }
-
-    /// Returns the line with its line feed.
-    pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = serde_json::to_vec(self)?;
-        bytes.push(b'\n');
-        Ok(bytes)
-    }
-}
-
-impl<'a> Subject<'a> {
-    fn new(log: &'a Log, lookup: impl Fn(&str) -> Option<OsString>) -> Self {
-        let text = |name| {
-            let value = lookup(name).unwrap_or_default();
-            value.to_string_lossy().into_owned()
-        };
-        Self {
-            verb: text(COMMAND),
-            network: log.network.as_deref(),
-            container: text(CONTAINER_ID),
-            interface: text(IFNAME),
-            pod: pod(&text(ARGS)),
-            trace_id: trace_id(&text(TRACEPARENT)).map(str::to_owned),
-        }
-    }
-}
-
-/// Returns the steps with their durations. Reading the request counts as the first one.
-fn timed(log: &Log, end: Instant) -> Vec<TimedStep> {
+/// Returns the steps with their durations.
+fn timed(log: &Log, end: Instant) -> Value {
     let ends = log.steps.iter().skip(1).map(|it| it.start).chain([end]);
-    let steps = log.steps.iter().zip(ends).map(|(step, end)| TimedStep {
-        taken: (step.way == Way::There).then_some(step.name),
-        undone: (step.way == Way::Back).then_some(step.name),
-        us: microseconds(step.start, end),
+    let steps = log.steps.iter().zip(ends);
+    let timed = steps.map(|(step, end)| {
+        let us = microseconds(step.start, end);
+        json!({step.key: step.name, "us": us})
     });
-    let first = log.steps.first().map(|first| TimedStep {
-        taken: Some("read the request"),
-        undone: None,
-        us: microseconds(log.start, first.start),
-    });
-    first.into_iter().chain(steps).collect()
+    timed.collect()
 }
 
 /// Returns the microseconds from `start` to `end`.
 fn microseconds(start: Instant, end: Instant) -> u64 {
-    let time: Duration = end.saturating_duration_since(start);
+    let time = end.saturating_duration_since(start);
     time.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
 /// Returns `NAMESPACE/NAME` from the arguments of Kubernetes.
 fn pod(args: &str) -> Option<String> {
     let args = CniArgs::parse(args).ok()?;
-    let (namespace, name) = (
-        args.value("K8S_POD_NAMESPACE")?,
-        args.value("K8S_POD_NAME")?,
-    );
-    Some(format!("{namespace}/{name}"))
+    let namespace = args.value("K8S_POD_NAMESPACE")?;
+    Some(format!("{namespace}/{}", args.value("K8S_POD_NAME")?))
 }
 
 /// Returns the trace ID of a `traceparent`; `None` if it is malformed.
 ///
 /// Source: W3C Trace Context, section 3.2.
 fn trace_id(text: &str) -> Option<&str> {
-    let mut fields = text.split('-');
-    let version = hexadecimal(fields.next()?, 2).filter(|it| *it != "ff")?;
-    let trace = hexadecimal(fields.next()?, 32).filter(|it| is_not_zero(it))?;
-    hexadecimal(fields.next()?, 16).filter(|it| is_not_zero(it))?;
-    hexadecimal(fields.next()?, 2)?;
+    let fields: Vec<_> = text.split('-').collect();
+    let [version, trace, parent, flags, later @ ..] = fields.as_slice() else {
+        return None;
+    };
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_hex = |it: &str, digits| it.len() == digits && it.bytes().all(is_digit);
+    let is_zero = |it: &str| it.bytes().all(|digit| digit == b'0');
     // Later versions may have more fields.
-    (version != "00" || fields.next().is_none()).then_some(trace)
-}
-
-fn hexadecimal(text: &str, digits: usize) -> Option<&str> {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    (text.len() == digits && text.bytes().all(is_digit)).then_some(text)
-}
-
-fn is_not_zero(text: &str) -> bool {
-    text.bytes().any(|digit| digit != b'0')
+    let is_known = *version != "ff" && (*version != "00" || later.is_empty());
+    let is_whole =
+        is_hex(version, 2) && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
+    (is_known && is_whole && !is_zero(trace) && !is_zero(parent)).then_some(trace)
 }
 
 /// Returns the configuration without the runtime's keys and with confidential values masked.
@@ -191,21 +114,17 @@ pub(super) fn without_secrets(config: &Value) -> Value {
 
 fn mask(value: &mut Value) {
     match value {
-        Value::Object(keys) => mask_keys(keys),
+        Value::Object(keys) => keys.iter_mut().for_each(|(key, value)| {
+            let key = key.to_ascii_lowercase();
+            if SECRET.iter().any(|word| key.contains(word)) {
+                *value = MASK.into();
+            } else {
+                mask(value);
+            }
+        }),
         Value::Array(values) => values.iter_mut().for_each(mask),
         Value::String(text) if text.contains("://") && text.contains('@') => *value = MASK.into(),
         _ => {}
-    }
-}
-
-fn mask_keys(keys: &mut Map<String, Value>) {
-    for (key, value) in keys {
-        let key = key.to_ascii_lowercase();
-        if SECRET.iter().any(|word| key.contains(word)) {
-            *value = MASK.into();
-        } else {
-            mask(value);
-        }
     }
 }
 

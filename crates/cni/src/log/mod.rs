@@ -6,11 +6,10 @@
 //! standard error and no failure.
 
 mod file;
-mod invocation;
 mod line;
 mod settings;
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -18,29 +17,56 @@ use serde_json::Value;
 use crate::error::ErrorObject;
 use crate::json;
 use crate::stderr::note;
-use invocation::{Log, Step, Way};
-use line::Line;
 use settings::{Level, Settings};
 
 /// Log of the process, which runs one verb; any module may mark a step.
 static LOG: Mutex<Option<Log>> = Mutex::new(None);
 
+/// Data of an invocation, written when it ends.
+#[derive(Debug)]
+struct Log {
+    plugin: &'static str,
+    version: &'static str,
+    settings: Settings,
+    start: Instant,
+    steps: Vec<Step>,
+    network: Option<String>,
+    /// The configuration, at `Level::Debug` only.
+    config: Option<Value>,
+}
+
+/// A step and its start.
+#[derive(Debug)]
+struct Step {
+    /// `step`, or `undo` for a step of the rollback.
+    key: &'static str,
+    name: &'static str,
+    start: Instant,
+}
+
 /// Marks the start of a step, named by its action: `make the pair`.
 pub fn step(name: &'static str) {
-    mark(name, Way::There);
+    mark("step", name);
 }
 
 /// Marks the start of a rollback step, named by its action: `delete the host link`.
 pub(crate) fn undo(name: &'static str) {
-    mark(name, Way::Back);
+    mark("undo", name);
 }
 
-fn mark(name: &'static str, way: Way) {
+fn mark(key: &'static str, name: &'static str) {
     if let Some(log) = held().as_deref_mut().and_then(Option::as_mut)
         && log.settings.is_on_for(Level::Debug)
     {
+        if log.steps.is_empty() {
+            log.steps.push(Step {
+                key: "step",
+                name: "read the request",
+                start: log.start,
+            });
+        }
         let start = Instant::now();
-        log.steps.push(Step { name, way, start });
+        log.steps.push(Step { key, name, start });
     }
 }
 
@@ -80,13 +106,9 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     let Some(log) = held().as_deref_mut().and_then(Option::take) else {
         return;
     };
-    let level = match outcome {
-        Ok(()) => Level::Info,
-        Err(_) => Level::Error,
-    };
-    if let Some(path) = log.settings.file_for(level) {
-        let line = Line::new(&log, outcome, |name| std::env::var_os(name));
-        if let Err(error) = line.to_bytes().and_then(|it| file::append(path, &it)) {
+    if let Some(path) = log.settings.file_for(Level::of(outcome)) {
+        let line = line::line(&log, outcome, |name| std::env::var_os(name));
+        if let Err(error) = line.and_then(|it| file::append(path, &it)) {
             let path = path.display();
             note(format_args!("write to logFile {path}: {error}"));
         }
@@ -95,9 +117,5 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
 
 /// Returns `None` if a panic comes from a function that holds the lock; nothing is logged then.
 fn held() -> Option<MutexGuard<'static, Option<Log>>> {
-    match LOG.try_lock() {
-        Ok(log) => Some(log),
-        Err(TryLockError::Poisoned(log)) => Some(log.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
+    LOG.try_lock().ok()
 }

@@ -4,7 +4,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -25,16 +24,10 @@ pub(crate) enum Level {
     Debug,
 }
 
-impl FromStr for Level {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.to_ascii_lowercase().as_str() {
-            "error" => Ok(Self::Error),
-            "info" => Ok(Self::Info),
-            "debug" => Ok(Self::Debug),
-            _ => Err(format!("{text:?} is none of error, info, debug")),
-        }
+impl Level {
+    /// Returns the level of an invocation with this outcome.
+    pub fn of<E>(outcome: Result<(), E>) -> Self {
+        outcome.map_or(Self::Error, |()| Self::Info)
     }
 }
 
@@ -47,33 +40,28 @@ pub(super) struct Settings {
 
 impl Settings {
     pub fn of_environment(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
-        let text = |name| lookup(name).filter(|text| !text.is_empty());
-        let level = text(LEVEL).map(|text| parsed(LEVEL, &text.to_string_lossy()));
-        Self {
-            file: text(FILE).and_then(|path| absolute(FILE, path.into())),
-            level: level.unwrap_or_default(),
-        }
+        let mut settings = Self::default();
+        let text = |name: &str| lookup(name).filter(|text| !text.is_empty());
+        settings.apply([FILE, LEVEL], text);
+        settings
     }
 
     /// Applies the configuration, which takes precedence. An empty `logFile` switches the log off.
     pub fn configure(&mut self, config: &Value) {
         let config = config.as_object();
-        let value = |key| config.and_then(|config| json::value(config, key));
-        match value("logFile") {
-            None => {}
-            Some(Value::String(path)) if path.is_empty() => self.file = None,
-            Some(Value::String(path)) => self.file = absolute("logFile", path.into()),
-            Some(other) => {
-                self.file = None;
-                note(format_args!(
-                    "logFile: {other} is no path; nothing is logged"
-                ));
-            }
+        let text = |key: &str| match config.and_then(|config| json::value(config, key))? {
+            Value::String(text) => Some(text.into()),
+            other => Some(other.to_string().into()),
+        };
+        self.apply(["logFile", "logLevel"], text);
+    }
+
+    fn apply(&mut self, [file, level]: [&str; 2], text: impl Fn(&str) -> Option<OsString>) {
+        if let Some(path) = text(file) {
+            self.file = absolute(file, path.into());
         }
-        match value("logLevel") {
-            None => {}
-            Some(Value::String(level)) => self.level = parsed("logLevel", level),
-            Some(other) => self.level = parsed("logLevel", &other.to_string()),
+        if let Some(text) = text(level) {
+            self.level = parsed(level, &text.to_string_lossy());
         }
     }
 
@@ -88,21 +76,27 @@ impl Settings {
 }
 
 fn absolute(key: &str, path: PathBuf) -> Option<PathBuf> {
-    if path.is_absolute() {
-        return Some(path);
+    if !path.is_absolute() && !path.as_os_str().is_empty() {
+        let path = path.display();
+        note(format_args!(
+            "{key}: {path} is no absolute path; nothing is logged"
+        ));
     }
-    note(format_args!(
-        "{key}: {} is no absolute path; nothing is logged",
-        path.display()
-    ));
-    None
+    Some(path).filter(|path| path.is_absolute())
 }
 
 fn parsed(key: &str, text: &str) -> Level {
-    text.parse().unwrap_or_else(|reason| {
-        note(format_args!("{key}: {reason}; info is what is logged"));
-        Level::default()
-    })
+    match text.to_ascii_lowercase().as_str() {
+        "error" => Level::Error,
+        "info" => Level::Info,
+        "debug" => Level::Debug,
+        _ => {
+            note(format_args!(
+                "{key}: {text:?} is none of error, info, debug; info is what is logged"
+            ));
+            Level::default()
+        }
+    }
 }
 
 const FILE: &str = "CNI_LOG_FILE";

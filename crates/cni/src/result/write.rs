@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::values::{AddResult, Interface, IpConfig, Route};
+use crate::json;
 use crate::version::SpecVersion;
 
 impl AddResult {
@@ -79,9 +80,7 @@ fn list<'a, T: 'a>(
 fn with_extra(own: &impl Serialize, extra: &Map<String, Value>) -> Map<String, Value> {
     let mut object = extra.clone();
     if let Value::Object(own) = json!(own) {
-        let is_set =
-            |value: &Value| !value.is_null() && value.as_array().is_none_or(|it| !it.is_empty());
-        object.extend(own.into_iter().filter(|(_, value)| is_set(value)));
+        object.extend(own.into_iter().filter(|(_, value)| json::is_set(value)));
     }
     object
 }
