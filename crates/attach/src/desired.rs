@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use cni::result::Dns;
 use netlink::{
     Connection, Dad, Link, LinkChange, MacAddress, PortFlag, PortVlans, Request, Tagging,
+    VlanCarrier,
 };
 
 use crate::MAX_PORTS;
@@ -151,10 +152,9 @@ impl Port {
         };
         let joined: Vec<_> = vlans.native.iter().chain(&vlans.carried).copied().collect();
         let left = vlans.left.filter(|left| !joined.contains(left));
-        let leave = left.map(|left| Request::delete_port_vlans(index, left));
-        let join = joined
-            .into_iter()
-            .map(|vlans| Request::add_port_vlans(index, vlans));
+        let port = VlanCarrier::Port(index);
+        let leave = left.map(|left| Request::delete_vlans(port, left));
+        let join = joined.into_iter().map(|it| Request::add_vlans(port, it));
         leave.into_iter().chain(join).collect()
     }
 

@@ -1,7 +1,7 @@
 //! The ifb device that queues a sandbox's packets.
 
 use cni::{Attachment, Error, NetworkName};
-use netlink::{Connection, Ifb, Link, LinkChange, LinkKind, MacAddress, Request};
+use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
 use tc::{Limit, LinkEgress, LinkIngress, Module, Traffic};
 
@@ -79,12 +79,7 @@ pub(crate) fn make(
 ) -> anyhow::Result<Link> {
     let mut taken = None;
     for name in names(attachment) {
-        let ifb = Ifb {
-            name: &name,
-            mac: mac(attachment),
-            mtu,
-        };
-        match host.add_ifb(&ifb) {
+        match host.add_ifb(&name, mac(attachment), mtu) {
             // Another interface of the container has the name, or the names collide.
             Err(error) if error.is_already_exists() => taken = Some(error),
             made => {

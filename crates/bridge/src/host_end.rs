@@ -5,7 +5,7 @@
 
 use anyhow::{Context as _, bail};
 use cni::{Error, note};
-use netlink::{Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanLink};
+use netlink::{Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanCarrier};
 use netns::Sysctl;
 
 use crate::vlan::Access;
@@ -110,12 +110,12 @@ fn receive_and_make_link(
         last: access.vlan,
         tagging: Tagging::Tagged,
     };
-    host.execute(vec![Request::add_bridge_vlans(bridge.index, entry)])?;
+    let itself = VlanCarrier::Bridge(bridge.index);
+    host.execute([Request::add_vlans(itself, entry)])?;
     make_link(host, bridge, access).inspect_err(|_| {
         // A concurrent ADD may have created the link meanwhile.
         let is_unused = matches!(host.find_link(access.gateway_link.as_str()), Ok(None));
-        let removed = is_unused
-            .then(|| host.execute(vec![Request::delete_bridge_vlans(bridge.index, entry)]));
+        let removed = is_unused.then(|| host.execute([Request::delete_vlans(itself, entry)]));
         if let Some(Err(error)) = removed {
             note(format_args!("{:#}", anyhow::Error::from(error)));
         }
@@ -124,13 +124,8 @@ fn receive_and_make_link(
 
 fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Result<Link> {
     let name = access.gateway_link.as_str();
-    let link = VlanLink {
-        name,
-        mac: bridge.mac.context("the bridge has no MAC")?,
-        vlan: access.vlan,
-        lower: bridge.index,
-    };
-    match host.execute(vec![Request::add_vlan_link(&link)]) {
+    let mac = bridge.mac.context("the bridge has no MAC")?;
+    match host.execute([Request::add_vlan_link(name, mac, access.vlan, bridge.index)]) {
         // A concurrent ADD may have created it.
         Err(error) if !error.is_already_exists() => return Err(error.into()),
         _ => {}

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
@@ -75,8 +74,7 @@ impl Connection {
     /// [`Error::Refused`]: the namespace does not exist or this process lacks the capability in it.
     pub fn addresses_in(&self, number: i32) -> Result<Vec<Address>, Error> {
         let mut message = AddressMessage::default();
-        let target = AddressAttribute::TargetNetNsId(number);
-        message.attributes.push(target);
+        message.attributes = vec![AddressAttribute::TargetNetNsId(number)];
         self.addresses_like(&message)
     }
 
@@ -90,12 +88,8 @@ impl Connection {
     }
 
     fn addresses_like(&self, message: &AddressMessage) -> Result<Vec<Address>, Error> {
-        let message = Message::new(RTM_GETADDR, message);
-        let reply = self.all("read addresses", message)?;
-        let addresses = reply.iter().filter_map(|it| it.read(RTM_NEWADDR));
-        Ok(addresses
-            .filter_map(|it| Address::from_message(&it))
-            .collect())
+        let request = Request::list("read addresses", RTM_GETADDR, message);
+        self.objects(&[request], Address::from_answer)
     }
 }
 
@@ -103,23 +97,20 @@ impl Request {
     /// Adds `address` to the link with this index. The kernel refuses an address that the link has.
     /// Equivalent to `ip address add`.
     pub fn add_address(link: u32, address: IpNetwork, dad: Dad) -> Self {
-        let message = Message::new(RTM_NEWADDR, &addition(link, address, dad));
-        Self::change(
-            format!("add address {address}"),
-            message,
-            NLM_F_CREATE | NLM_F_EXCL,
-        )
+        let operation = format!("add address {address}");
+        Self::create(operation, RTM_NEWADDR, &addition(link, address, dad))
     }
 
     /// Deletes `address` from the link with this index. Equivalent to `ip address delete`.
     pub fn delete_address(link: u32, address: IpNetwork) -> Self {
-        let message = Message::new(RTM_DELADDR, &message(link, address));
-        Self::change(format!("delete address {address}"), message, 0)
+        let operation = format!("delete address {address}");
+        Self::change(operation, RTM_DELADDR, &message(link, address))
     }
 }
 
 impl Address {
-    pub(crate) fn from_message(message: &AddressMessage) -> Option<Self> {
+    pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        let message: AddressMessage = answer.read(RTM_NEWADDR)?;
         let (mut local, mut remote) = (None, None);
         let mut flags = AddressFlags::empty();
         for attribute in &message.attributes {
@@ -147,9 +138,10 @@ impl Address {
 fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
     let mut message = message(link, address);
     match address {
-        IpNetwork::V4(v4) if v4.prefix() <= LONGEST_WITH_BROADCAST => message
-            .attributes
-            .push(AddressAttribute::Broadcast(v4.broadcast())),
+        IpNetwork::V4(v4) if v4.prefix() <= LONGEST_WITH_BROADCAST => {
+            let broadcast = AddressAttribute::Broadcast(v4.broadcast());
+            message.attributes.push(broadcast);
+        }
         IpNetwork::V6(_) if dad == Dad::Skip => message.header.flags = AddressHeaderFlags::Nodad,
         _ => {}
     }
@@ -162,12 +154,10 @@ fn message(link: u32, address: IpNetwork) -> AddressMessage {
     message.header.index = link;
     message.header.prefix_len = address.prefix();
     message.header.family = family(address.ip());
-    message
-        .attributes
-        .push(AddressAttribute::Local(address.ip()));
-    message
-        .attributes
-        .push(AddressAttribute::Address(address.ip()));
+    message.attributes = vec![
+        AddressAttribute::Local(address.ip()),
+        AddressAttribute::Address(address.ip()),
+    ];
     message
 }
 

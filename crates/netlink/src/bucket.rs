@@ -43,8 +43,7 @@ impl TokenBucket {
     }
 
     fn ticks(&self) -> u32 {
-        let kept = self.all_ticks() & u128::from(u32::MAX);
-        u32::try_from(kept).unwrap_or_default()
+        u32::try_from(self.all_ticks() & u128::from(u32::MAX)).unwrap_or_default()
     }
 
     /// Computes ticks like `psched_l2t_ns()` and `PSCHED_NS2TICKS()`.
@@ -59,8 +58,7 @@ impl TokenBucket {
     pub(crate) fn tbf_options(&self) -> Vec<DefaultNla> {
         let mut parameters = self.rate_specification();
         parameters.extend([0; RATE_SPECIFICATION]);
-        let numbers = [self.limit, self.ticks(), 0];
-        parameters.extend(numbers.into_iter().flat_map(u32::to_ne_bytes));
+        parameters.extend([self.limit, self.ticks(), 0].map(u32::to_ne_bytes).concat());
         vec![
             DefaultNla::new(TBF_PARMS, parameters),
             DefaultNla::new(TBF_RATE64, self.rate.to_ne_bytes().into()),
@@ -73,8 +71,8 @@ impl TokenBucket {
     pub(crate) fn htb_options(&self) -> Vec<DefaultNla> {
         let mut parameters = self.rate_specification().repeat(2);
         let ticks = self.ticks();
-        let numbers = [ticks, ticks, HTB_QUANTUM, 0, 0];
-        parameters.extend(numbers.into_iter().flat_map(u32::to_ne_bytes));
+        let numbers = [ticks, ticks, HTB_QUANTUM, 0, 0].map(u32::to_ne_bytes);
+        parameters.extend(numbers.concat());
         let rate = self.rate.to_ne_bytes();
         vec![
             DefaultNla::new(HTB_PARMS, parameters),
@@ -96,22 +94,20 @@ impl TokenBucket {
 
 impl HeldBucket {
     pub(crate) fn of_tbf(options: &[(u16, Vec<u8>)]) -> Option<Self> {
-        let parameters = value(options, TBF_PARMS)?;
-        let rate = number(parameters, RATE_OFFSET)?;
+        let parameter = |at| number(options, TBF_PARMS, at);
         Some(Self {
-            rate: long(options, TBF_RATE64).unwrap_or(rate.into()),
-            limit: number(parameters, 2 * RATE_SPECIFICATION)?,
-            ticks: number(parameters, 2 * RATE_SPECIFICATION + 4)?,
+            rate: long(options, TBF_RATE64).or(parameter(RATE_OFFSET).map(u64::from))?,
+            limit: parameter(2 * RATE_SPECIFICATION)?,
+            ticks: parameter(2 * RATE_SPECIFICATION + 4)?,
         })
     }
 
     pub(crate) fn of_htb(options: &[(u16, Vec<u8>)]) -> Option<Self> {
-        let parameters = value(options, HTB_PARMS)?;
-        let rate = number(parameters, RATE_OFFSET)?;
+        let parameter = |at| number(options, HTB_PARMS, at);
         Some(Self {
-            rate: long(options, HTB_RATE64).unwrap_or(rate.into()),
+            rate: long(options, HTB_RATE64).or(parameter(RATE_OFFSET).map(u64::from))?,
             limit: 0,
-            ticks: number(parameters, 2 * RATE_SPECIFICATION)?,
+            ticks: parameter(2 * RATE_SPECIFICATION)?,
         })
     }
 
@@ -125,8 +121,7 @@ impl HeldBucket {
 impl fmt::Display for HeldBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rate, limit, .. } = self;
-        let burst = self.burst();
-        write!(f, "rate {rate} B/s, burst {burst} bytes")?;
+        write!(f, "rate {rate} B/s, burst {} bytes", self.burst())?;
         match limit {
             0 => Ok(()),
             limit => write!(f, ", limit {limit} bytes"),
@@ -137,10 +132,8 @@ impl fmt::Display for HeldBucket {
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rate, burst, limit } = self;
-        write!(
-            f,
-            "rate {rate} B/s, burst {burst} bytes, limit {limit} bytes"
-        )
+        let words = format!("rate {rate} B/s, burst {burst} bytes, limit {limit} bytes");
+        f.write_str(&words)
     }
 }
 
@@ -149,17 +142,15 @@ fn value(options: &[(u16, Vec<u8>)], kind: u16) -> Option<&[u8]> {
     Some(value)
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .copied()
-        .map(u32::from_ne_bytes)
+/// Returns a number of an option, which starts `at` bytes after the option's start.
+pub(crate) fn number(options: &[(u16, Vec<u8>)], kind: u16, at: usize) -> Option<u32> {
+    let bytes = value(options, kind)?.get(at..)?.first_chunk()?;
+    Some(u32::from_ne_bytes(*bytes))
 }
 
 fn long(options: &[(u16, Vec<u8>)], kind: u16) -> Option<u64> {
-    let value = value(options, kind)?;
-    value.first_chunk().copied().map(u64::from_ne_bytes)
+    let bytes = value(options, kind)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*bytes))
 }
 
 const TBF_PARMS: u16 = 1;

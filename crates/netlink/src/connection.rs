@@ -9,11 +9,11 @@ use netns::Netns;
 use crate::error::Error;
 use crate::message::Message;
 use crate::request::Request;
-use crate::transport::Transport;
+use crate::socket::{Content, Datagram, Protocol, Received, Silence, Socket};
 
 /// A netlink socket for requests; it belongs to the namespace in which it was opened.
 pub struct Connection {
-    pub(crate) transport: Transport,
+    pub(crate) socket: Socket,
 }
 
 impl Connection {
@@ -22,8 +22,13 @@ impl Connection {
     /// # Errors
     /// [`Error::Open`].
     pub fn open() -> Result<Self, Error> {
-        let transport = Transport::open(&[])?;
-        Ok(Self { transport })
+        Self::to(Protocol::Route, &[])
+    }
+
+    /// Opens a socket for any protocol, which listens to these multicast groups.
+    pub(crate) fn to(protocol: Protocol, groups: &[u32]) -> Result<Self, Error> {
+        let socket = Socket::open(protocol, groups).map_err(|source| Error::Open { source })?;
+        Ok(Self { socket })
     }
 
     /// Opens a socket in `namespace`; the calling thread stays in its own namespace.
@@ -58,16 +63,143 @@ impl Connection {
     /// The first refusal. The kernel carries out the other requests all the same: they are not a
     /// transaction.
     pub fn execute(&self, requests: impl AsRef<[Request]>) -> Result<(), Error> {
-        self.transport.execute(requests.as_ref()).map(drop)
+        self.replies(requests.as_ref()).map(drop)
     }
 
-    pub(crate) fn all(&self, operation: &str, message: Message) -> Result<Vec<Message>, Error> {
-        self.answers(Request::read_all(operation, message))
+    /// Returns the objects that `read` finds in the answers to `requests`.
+    pub(crate) fn objects<T>(
+        &self,
+        requests: &[Request],
+        read: impl Fn(&Message) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
+        let replies = self.replies(requests)?;
+        Ok(replies.iter().flatten().filter_map(read).collect())
     }
 
-    /// Returns all of the kernel's answers to one request.
-    pub(crate) fn answers(&self, request: Request) -> Result<Vec<Message>, Error> {
-        let replies = self.transport.execute(&[request])?;
-        Ok(replies.into_iter().flatten().collect())
+    fn replies(&self, requests: &[Request]) -> Result<Vec<Vec<Message>>, Error> {
+        self.outcomes(requests)?.into_iter().collect()
+    }
+
+    /// Sends `requests` and reads their answers. A batch has as many requests as the socket has
+    /// room for answers. It has at most one list, because the kernel refuses a second one before
+    /// the first ends.
+    ///
+    /// The requests are independent: the kernel carries out a later one even if it refused an
+    /// earlier one.
+    pub(crate) fn outcomes(&self, requests: &[Request]) -> Result<Vec<Outcome>, Error> {
+        let mut outcomes = Vec::with_capacity(requests.len());
+        let batches = requests.split_inclusive(Request::asks_for_list);
+        for batch in batches.flat_map(|it| it.chunks(MOST_AT_ONCE)) {
+            let first = self.send(batch)?;
+            for (request, number) in batch.iter().zip(first..) {
+                outcomes.push(self.outcome(request, number)?);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Sends a batch and returns the number of its first request.
+    fn send(&self, batch: &[Request]) -> Result<u32, Error> {
+        let first = self.socket.numbers(batch.len());
+        let mut datagram = Datagram::default();
+        for (request, number) in batch.iter().zip(first..) {
+            request.append_to(&mut datagram, number);
+        }
+        match (self.socket.send(&datagram), batch.first()) {
+            (Err(_), Some(request)) => Err(request.unanswered("it cannot be sent")),
+            _ => Ok(first),
+        }
+    }
+
+    /// Reads the outcome of `request`, which was sent with this number. A list may lack unchanged
+    /// objects if others came or went meanwhile; the request is repeated then.
+    fn outcome(&self, request: &Request, mut number: u32) -> Result<Outcome, Error> {
+        for _ in 0..MOST_LISTS {
+            if let Some(outcome) = self.heard(request, number)? {
+                return Ok(outcome);
+            }
+            number = self.send(std::slice::from_ref(request))?;
+        }
+        Err(request.unanswered("the list changed during every attempt to read it"))
+    }
+
+    /// Reads the answers to `request`; `None` if objects came or went while the kernel listed them
+    /// (`NLM_F_DUMP_INTR`).
+    fn heard(&self, request: &Request, number: u32) -> Result<Option<Outcome>, Error> {
+        let (mut reply, mut is_whole) = (Vec::new(), true);
+        loop {
+            let answer = self.socket.answer(&(number..number.saturating_add(1)));
+            let Received { header, content } = answer.map_err(|silence| match silence {
+                Silence::Deadline => request.unanswered("the kernel did not answer"),
+                Silence::Lost | Silence::Socket(_) => request.unanswered("the answer is lost"),
+            })?;
+            is_whole &= !header.is_interrupted();
+            let outcome = match content {
+                Content::Object(body) => {
+                    let kind = header.kind;
+                    let message = Message { kind, body };
+                    if request.keeps(&message) {
+                        reply.push(message);
+                    }
+                    if header.is_of_list() {
+                        continue;
+                    }
+                    Ok(reply)
+                }
+                _ if !is_whole => return Ok(None),
+                Content::Refused(refusal) => Err(request.refused(refusal)),
+                Content::End => Ok(reply),
+            };
+            return Ok(Some(outcome));
+        }
+    }
+}
+
+/// The kernel's answers, or the reason of its refusal.
+pub(crate) type Outcome = Result<Vec<Message>, Error>;
+
+/// Attempts at an uninterrupted list: both a list and a change on a busy host take milliseconds.
+const MOST_LISTS: usize = 100;
+
+/// Requests per batch: an answer takes less than one of the socket's 208 kilobytes.
+const MOST_AT_ONCE: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
+    use netlink_packet_route::link::LinkMessage;
+    use nix::errno::Errno;
+    use nix::libc::{NLMSG_DONE, RTM_GETLINK};
+
+    use super::*;
+    use crate::socket::{self, Header};
+
+    /// Returns the outcome as if the list ended so; the real kernel sends the rest.
+    fn outcome(code: i32, flags: u16) -> Outcome {
+        let connection = Connection::open().unwrap();
+        let mut datagram = Datagram::default();
+        let header = Header {
+            kind: u16::try_from(NLMSG_DONE).unwrap(),
+            flags: NLM_F_MULTIPART | flags,
+            number: connection.socket.numbers(1),
+        };
+        datagram.add(header, &code.to_ne_bytes());
+        let received = socket::parse(datagram.bytes()).unwrap();
+        connection.socket.received.replace(received);
+        let request = Request::list("read links", RTM_GETLINK, &LinkMessage::default());
+        connection.outcome(&request, header.number).unwrap()
+    }
+
+    #[test]
+    fn list_that_was_interrupted_is_asked_for_anew() {
+        assert!(outcome(0, 0).unwrap().is_empty());
+        let links = outcome(0, NLM_F_DUMP_INTR).unwrap();
+        assert!(!links.is_empty(), "there is lo, at least");
+    }
+
+    #[test]
+    fn list_that_ends_with_an_error_is_refused() {
+        let error = outcome(-(Errno::ENODEV as i32), 0).unwrap_err();
+        assert!(error.is_not_found(), "{error}");
     }
 }

@@ -58,10 +58,12 @@ impl Error {
 
     /// Returns whether the named object does not exist.
     pub fn is_not_found(&self) -> bool {
-        matches!(
-            self.errno(),
-            Some(Errno::ENODEV | Errno::ENOENT | Errno::ESRCH | Errno::EADDRNOTAVAIL)
-        )
+        use Errno::{EADDRNOTAVAIL, ENODEV, ENOENT, ESRCH};
+        self.is_one_of(&[ENODEV, ENOENT, ESRCH, EADDRNOTAVAIL])
+    }
+
+    fn is_one_of(&self, reasons: &[Errno]) -> bool {
+        self.errno().is_some_and(|errno| reasons.contains(&errno))
     }
 
     /// Returns whether no namespace has the requested number, or it is being removed
@@ -78,10 +80,7 @@ impl Error {
     /// Returns whether the route drops the packets: `unreachable`, `prohibit` or `blackhole`, in
     /// the order below.
     pub(crate) fn is_discarding_route(&self) -> bool {
-        matches!(
-            self.errno(),
-            Some(Errno::EHOSTUNREACH | Errno::EACCES | Errno::EINVAL)
-        )
+        self.is_one_of(&[Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL])
     }
 
     /// Returns whether the kernel lacks the address family, for example IPv6 with `ipv6.disable=1`.
@@ -126,7 +125,5 @@ fn reason(errno: Errno) -> String {
 }
 
 fn extended(message: Option<&String>) -> String {
-    message
-        .map(|message| format!(" ({message})"))
-        .unwrap_or_default()
+    message.map_or_else(String::new, |message| format!(" ({message})"))
 }

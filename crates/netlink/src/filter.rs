@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::tc::{
     TcAction, TcActionAttribute, TcActionMirrorOption, TcActionOption, TcActionType, TcAttribute,
     TcFilterU32Option, TcMessage, TcMirror, TcMirrorActionType, TcOption, TcU32Key, TcU32Selector,
@@ -15,7 +14,7 @@ use nix::libc::{RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWTFILTER};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::message::Message;
-use crate::qdisc::{Handle, header};
+use crate::qdisc::{Handle, header, kind_of, parts};
 use crate::request::Request;
 
 /// A filter to be added.
@@ -60,28 +59,31 @@ impl Request {
     /// Adds a filter to `parent`. Equivalent to `tc filter add … u32 match … flowid … action mirred
     /// egress redirect dev …`.
     pub fn add_filter(link: u32, parent: Handle, filter: &Filter) -> Self {
-        let mut message = header(link, parent, Handle::new(0, 0));
-        let protocol = filter.packets.protocol();
-        message.header.info = info(filter.priority, protocol);
+        let mut message = header(link, parent, Handle::NONE);
+        message.header.info = info(filter.priority, filter.packets.protocol());
         let options = filter.options().into_iter().map(TcOption::U32).collect();
         message.attributes = vec![
             TcAttribute::Kind(U32.to_owned()),
             TcAttribute::Options(options),
         ];
-        let message = Message::new(RTM_NEWTFILTER, &message);
-        let operation = format!("add filter {filter}");
-        Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
+        Self::create(format!("add filter {filter}"), RTM_NEWTFILTER, &message)
     }
 
     /// Deletes one filter. Equivalent to `tc filter delete … handle …`.
     pub fn delete_filter(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
-        filter.deletion((link, parent), filter.number)
+        let mut message = filter.message(link, parent);
+        message.header.handle = filter.number.into();
+        Self::change(filter.deletion(), RTM_DELTFILTER, &message)
     }
 
     /// Deletes a filter, all others of its priority and their hash tables. Equivalent to `tc filter
     /// delete … pref …`.
     pub fn delete_priority(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
-        filter.deletion((link, parent), 0)
+        Self::change(
+            filter.deletion(),
+            RTM_DELTFILTER,
+            &filter.message(link, parent),
+        )
     }
 }
 
@@ -92,51 +94,40 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn filters(&self, link: u32, parent: Handle) -> Result<Vec<HeldFilter>, Error> {
-        let message = header(link, parent, Handle::new(0, 0));
-        let message = Message::new(RTM_GETTFILTER, &message);
+        let message = header(link, parent, Handle::NONE);
         let operation = format!("read filters on {parent}");
-        let answers = self.answers(Request::new(operation, message, NLM_F_DUMP))?;
-        let held = answers
-            .iter()
-            .filter_map(|answer| answer.read(RTM_NEWTFILTER));
-        let held = held.filter_map(|message| HeldFilter::from_message(&message));
-        Ok(held.collect())
+        let request = Request::list(operation, RTM_GETTFILTER, &message);
+        self.objects(&[request], HeldFilter::from_answer)
     }
 }
 
 impl HeldFilter {
-    fn deletion(&self, (link, parent): (u32, Handle), number: u32) -> Request {
-        let mut message = header(link, parent, Handle::new(0, 0));
-        message.header.handle = number.into();
+    /// Returns the message about this filter and all others of its priority.
+    fn message(&self, link: u32, parent: Handle) -> TcMessage {
+        let mut message = header(link, parent, Handle::NONE);
         message.header.info = info(self.priority, self.protocol);
         message.attributes = vec![TcAttribute::Kind(self.kind.clone())];
-        let message = Message::new(RTM_DELTFILTER, &message);
-        let operation = format!("delete filter of priority {}", self.priority);
-        Request::change(operation, message, 0)
+        message
     }
 
-    pub(crate) fn from_message(message: &TcMessage) -> Option<Self> {
-        let kind = message.attributes.iter().find_map(|it| match it {
-            TcAttribute::Kind(kind) => Some(kind.clone()),
-            _ => None,
-        })?;
-        let options = message.attributes.iter().filter_map(|it| match it {
-            TcAttribute::Options(options) => Some(options),
-            _ => None,
-        });
-        let options = options.flatten().filter_map(|it| match it {
+    fn deletion(&self) -> String {
+        format!("delete filter of priority {}", self.priority)
+    }
+
+    pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        let message: &TcMessage = &answer.read(RTM_NEWTFILTER)?;
+        let options = parts(message).filter_map(|it| match it {
             TcOption::U32(option) => Some(option),
             _ => None,
         });
-        let options: Vec<_> = options.collect();
         let [priority, protocol] = halves(message.header.info);
         let protocol = u16::from_be(protocol);
         Some(Self {
             number: message.header.handle.into(),
             priority,
-            filter: Filter::read(priority, protocol, &options),
+            filter: Filter::read(priority, protocol, options),
             protocol,
-            kind,
+            kind: kind_of(message)?.to_owned(),
         })
     }
 }
@@ -147,15 +138,19 @@ impl Filter {
             TcFilterU32Option::ClassId(self.class.into()),
             TcFilterU32Option::Selector(self.packets.selector()),
         ];
-        let action = self.redirect.map(redirect);
-        options.extend(action.map(|action| TcFilterU32Option::Action(vec![action])));
+        let actions = self.redirect.map(|link| vec![redirect(link)]);
+        options.extend(actions.map(TcFilterU32Option::Action));
         options
     }
 
     /// Returns `None` for the hash tables of u32, which have no selector, and for unknown filters.
-    fn read(priority: u16, protocol: u16, options: &[&TcFilterU32Option]) -> Option<Self> {
+    fn read<'a>(
+        priority: u16,
+        protocol: u16,
+        options: impl IntoIterator<Item = &'a TcFilterU32Option>,
+    ) -> Option<Self> {
         let mut filter = None;
-        let (mut class, mut actions) = (Handle::new(0, 0), [].as_slice());
+        let (mut class, mut actions) = (Handle::NONE, [].as_slice());
         for option in options {
             match option {
                 TcFilterU32Option::Selector(it) => filter = Packets::read(protocol, it),
@@ -236,15 +231,15 @@ impl fmt::Display for Packets {
 
 /// Returns one key for each 32 bits of an address that starts at `offset`.
 fn keys(subnet: IpNetwork, offset: i32) -> Vec<TcU32Key> {
-    let words = words(subnet.network())
-        .into_iter()
-        .zip(words(subnet.mask()));
-    let keys = words.zip((offset..).step_by(4)).map(|((value, mask), at)| {
+    let values = words(subnet.network()).into_iter();
+    let offsets = (offset..).step_by(4);
+    let keys = values.zip(words(subnet.mask())).zip(offsets);
+    let key = |((value, mask), at)| {
         let mut key = TcU32Key::default();
         (key.val, key.mask, key.off) = (value, mask, at);
         key
-    });
-    keys.collect()
+    };
+    keys.map(key).collect()
 }
 
 pub(crate) fn words(address: IpAddr) -> Vec<u32> {
@@ -278,26 +273,24 @@ fn redirect(link: u32) -> TcAction {
     mirror.generic.action = TcActionType::Stolen;
     mirror.eaction = TcMirrorActionType::EgressRedir;
     mirror.ifindex = link;
+    let mirror = TcActionOption::Mirror(TcActionMirrorOption::Parms(mirror));
     let mut action = TcAction::default();
     action.attributes = vec![
         TcActionAttribute::Kind("mirred".to_owned()),
-        TcActionAttribute::Options(vec![TcActionOption::Mirror(TcActionMirrorOption::Parms(
-            mirror,
-        ))]),
+        TcActionAttribute::Options(vec![mirror]),
     ];
     action
 }
 
 fn redirected_to(action: &TcAction) -> Option<u32> {
-    let options = action.attributes.iter().filter_map(|it| match it {
-        TcActionAttribute::Options(options) => Some(options),
-        _ => None,
+    let mut options = action.attributes.iter().flat_map(|it| match it {
+        TcActionAttribute::Options(options) => options.as_slice(),
+        _ => &[],
     });
-    options.flatten().find_map(|it| match it {
-        TcActionOption::Mirror(TcActionMirrorOption::Parms(mirror))
-            if mirror.eaction == TcMirrorActionType::EgressRedir =>
-        {
-            Some(mirror.ifindex)
+    options.find_map(|it| match it {
+        TcActionOption::Mirror(TcActionMirrorOption::Parms(mirror)) => {
+            let is_redirection = mirror.eaction == TcMirrorActionType::EgressRedir;
+            is_redirection.then_some(mirror.ifindex)
         }
         _ => None,
     })
@@ -343,8 +336,8 @@ mod tests {
                     redirect,
                 };
                 let options = filter.options();
-                let options: Vec<_> = options.iter().collect();
-                assert_eq!(Filter::read(9, packets.protocol(), &options), Some(filter));
+                let read = Filter::read(9, packets.protocol(), &options);
+                assert_eq!(read, Some(filter));
             }
         }
     }

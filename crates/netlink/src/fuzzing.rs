@@ -1,11 +1,11 @@
 //! The entry of the fuzz target `netlink_reply`.
 
 use netlink_packet_route::link::LinkMessage;
-use nix::libc::{RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNETCONF, RTM_NEWROUTE, RTM_NEWTFILTER};
+use nix::libc::RTM_NEWLINK;
 
 use crate::address::Address;
 use crate::filter::HeldFilter;
-use crate::forwarding::Netconf;
+use crate::forwarding;
 use crate::link::Link;
 use crate::message::Message;
 use crate::qdisc::Qdisc;
@@ -20,18 +20,16 @@ pub fn read_reply(bytes: &[u8]) {
         let Content::Object(body) = received.content else {
             continue;
         };
-        let message = Message::received(received.header.kind, body);
+        let kind = received.header.kind;
+        let message = Message { kind, body };
         message.subject();
         Link::from_answer(&message);
         let port = message.read::<LinkMessage>(RTM_NEWLINK);
         port.map(|it| PortVlans::from_message(&it));
-        let address = message.read(RTM_NEWADDR);
-        address.map(|it| Address::from_message(&it));
-        let route = message.read(RTM_NEWROUTE);
-        route.map(|it| Route::from_message(&it));
+        Address::from_answer(&message);
+        Route::from_answer(&message);
         Qdisc::from_answer(&message);
-        let filter = message.read(RTM_NEWTFILTER);
-        filter.map(|it| HeldFilter::from_message(&it));
-        message.read::<Netconf>(RTM_NEWNETCONF);
+        HeldFilter::from_answer(&message);
+        forwarding::is_on(&message);
     }
 }

@@ -2,13 +2,12 @@
 
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoKind, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo,
-    LinkMessage,
 };
 use nix::libc::RTM_NEWLINK;
 
 use crate::conf::{self, LinkLocalOrigin};
+use crate::links::message;
 use crate::mac::MacAddress;
-use crate::message::Message;
 use crate::port_flag::PortFlag;
 use crate::request::Request;
 
@@ -45,64 +44,57 @@ pub enum LinkChange<'a> {
 impl Request {
     /// Changes the link called `name`.
     pub fn change_link(name: &str, change: &LinkChange<'_>) -> Self {
-        let mut message = LinkMessage::default();
-        message
-            .attributes
-            .push(LinkAttribute::IfName(name.to_owned()));
-        let words = change.apply(&mut message);
-        let operation = format!("{words} {name}");
+        let (words, part) = change.parts();
+        let mut message = message(0, vec![LinkAttribute::IfName(name.to_owned())]);
+        match part {
+            Part::Attribute(attribute) => message.attributes.push(attribute),
+            Part::Flags(flags, mask) => {
+                (message.header.flags, message.header.change_mask) = (flags, mask);
+            }
+        }
         // RTM_SETLINK accepts a port's attributes but does not apply them.
-        Self::change(operation, Message::new(RTM_NEWLINK, &message), 0)
+        Self::change(format!("{words} {name}"), RTM_NEWLINK, &message)
     }
 }
 
+/// A part of the message that changes a link.
+enum Part {
+    Attribute(LinkAttribute),
+    /// New flags and those that change.
+    Flags(LinkFlags, LinkFlags),
+}
+
 impl LinkChange<'_> {
-    /// Puts the change into `message` and returns its description.
-    fn apply(&self, message: &mut LinkMessage) -> &'static str {
-        let flags = match self {
-            Self::Up => (LinkFlags::Up, LinkFlags::Up),
-            Self::Down => (LinkFlags::empty(), LinkFlags::Up),
-            Self::Promiscuous => (LinkFlags::Promisc, LinkFlags::Promisc),
-            _ => (LinkFlags::empty(), LinkFlags::empty()),
+    /// Returns the description of the change and its part of the message.
+    fn parts(&self) -> (&'static str, Part) {
+        let (words, attribute) = match self {
+            Self::Up => return ("set up", Part::Flags(LinkFlags::Up, LinkFlags::Up)),
+            Self::Down => return ("set down", Part::Flags(LinkFlags::empty(), LinkFlags::Up)),
+            Self::Promiscuous => {
+                let flags = Part::Flags(LinkFlags::Promisc, LinkFlags::Promisc);
+                return ("set promiscuous", flags);
+            }
+            Self::Mtu(mtu) => ("set the MTU of", LinkAttribute::Mtu(*mtu)),
+            Self::Mac(mac) => ("set the MAC of", LinkAttribute::Address(mac.0.to_vec())),
+            Self::Alias(alias) => {
+                let alias = LinkAttribute::IfAlias((*alias).to_owned());
+                ("set the alias of", alias)
+            }
+            Self::Port(flag) => {
+                let port = InfoPortData::BridgePort(vec![flag.attribute()]);
+                let kind = LinkInfo::PortKind(InfoPortKind::Bridge);
+                let info = vec![kind, LinkInfo::PortData(port)];
+                (flag.words(), LinkAttribute::LinkInfo(info))
+            }
+            Self::ArpNotify => ("set arp_notify of", conf::arp_notify()),
+            Self::RouteLocalnet(value) => ("set route_localnet of", conf::route_localnet(*value)),
+            Self::LinkLocal(origin) => ("set addrgenmode of", origin.attribute()),
+            Self::VlanFiltering => {
+                let filtering = InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]);
+                let info = vec![LinkInfo::Kind(InfoKind::Bridge), LinkInfo::Data(filtering)];
+                ("filter VLANs on bridge", LinkAttribute::LinkInfo(info))
+            }
         };
-        (message.header.flags, message.header.change_mask) = flags;
-        message.attributes.extend(self.attribute());
-        self.words()
-    }
-
-    fn attribute(&self) -> Option<LinkAttribute> {
-        Some(match self {
-            Self::Up | Self::Down | Self::Promiscuous => return None,
-            Self::Mtu(mtu) => LinkAttribute::Mtu(*mtu),
-            Self::Mac(mac) => LinkAttribute::Address(mac.0.to_vec()),
-            Self::Alias(alias) => LinkAttribute::IfAlias((*alias).to_owned()),
-            Self::Port(flag) => LinkAttribute::LinkInfo(vec![
-                LinkInfo::PortKind(InfoPortKind::Bridge),
-                LinkInfo::PortData(InfoPortData::BridgePort(vec![flag.attribute()])),
-            ]),
-            Self::ArpNotify => conf::arp_notify(),
-            Self::RouteLocalnet(value) => conf::route_localnet(*value),
-            Self::LinkLocal(origin) => origin.attribute(),
-            Self::VlanFiltering => LinkAttribute::LinkInfo(vec![
-                LinkInfo::Kind(InfoKind::Bridge),
-                LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)])),
-            ]),
-        })
-    }
-
-    fn words(&self) -> &'static str {
-        match self {
-            Self::Up => "set up",
-            Self::Down => "set down",
-            Self::Promiscuous => "set promiscuous",
-            Self::Mtu(_) => "set the MTU of",
-            Self::Mac(_) => "set the MAC of",
-            Self::Alias(_) => "set the alias of",
-            Self::Port(flag) => flag.words(),
-            Self::ArpNotify => "set arp_notify of",
-            Self::RouteLocalnet(_) => "set route_localnet of",
-            Self::LinkLocal(_) => "set addrgenmode of",
-            Self::VlanFiltering => "filter VLANs on bridge",
-        }
+        (words, Part::Attribute(attribute))
     }
 }

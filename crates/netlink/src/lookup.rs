@@ -2,18 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteType};
 use nix::libc::{RTM_GETROUTE, RTM_NEWROUTE};
 
 use crate::address::family;
-use crate::connection::Connection;
+use crate::connection::{Connection, Outcome};
 use crate::error::Error;
 use crate::forwarding::Family;
 use crate::message::Message;
 use crate::request::Request;
-use crate::route::{Route, address};
-use crate::transport::Outcome;
+use crate::route::{Route, address, list};
 
 impl Connection {
     /// Returns the index of the link through which packets to `address` leave, or `None` without a
@@ -22,9 +20,11 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn link_towards(&self, address: IpAddr) -> Result<Option<u32>, Error> {
-        let route = self.route_to(address)?;
-        let route = route.and_then(|it| Route::from_message(&it));
-        Ok(route.and_then(|route| route.links().next()))
+        let request = [lookup(address, RouteFlags::empty())];
+        match self.objects(&request, Route::from_answer) {
+            Err(error) if error.is_no_route() => Ok(None),
+            routes => Ok(routes?.first().and_then(|it| it.links().next())),
+        }
     }
 
     /// Returns the routes that match `addresses`, in that order; `None` if the kernel drops the
@@ -84,69 +84,35 @@ impl Connection {
         families: impl IntoIterator<Item = Family>,
     ) -> Result<Vec<Route>, Error> {
         let is_default = |answer: &Message| answer.destination_length() == Some(0);
-        let lists = families.into_iter().map(|it| list(it).keeping(is_default));
-        let replies = self.transport.execute(&lists.collect::<Vec<_>>())?;
-        let routes = replies
-            .iter()
-            .flatten()
-            .filter_map(|it| it.read(RTM_NEWROUTE));
-        Ok(routes.filter_map(|it| Route::from_message(&it)).collect())
+        let lists = families.into_iter().map(|it| list(it, RouteType::Unicast));
+        let lists: Vec<_> = lists.map(|it| it.keeping(is_default)).collect();
+        self.objects(&lists, Route::from_answer)
     }
 
     fn lookups(&self, addresses: &[IpAddr]) -> Result<Vec<Outcome>, Error> {
-        let matching = |to: &IpAddr| {
-            let mut message = lookup(*to);
-            message.header.flags = RouteFlags::FibMatch;
-            request(*to, &message)
-        };
-        let lookups = addresses.iter().map(matching);
-        self.transport.outcomes(&lookups.collect::<Vec<_>>())
-    }
-
-    fn route_to(&self, address: IpAddr) -> Result<Option<RouteMessage>, Error> {
-        match self.answers(request(address, &lookup(address))) {
-            Err(error) if error.is_no_route() => Ok(None),
-            replies => Ok(replies?.iter().find_map(|it| it.read(RTM_NEWROUTE))),
-        }
+        let matching = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch);
+        let lookups: Vec<_> = addresses.iter().map(matching).collect();
+        self.outcomes(&lookups)
     }
 }
 
 /// Returns `None` for a route that drops packets.
 fn matched(replies: &[Message]) -> Option<Route> {
-    let message = replies
-        .iter()
-        .find_map(|it| it.read::<RouteMessage>(RTM_NEWROUTE))?;
+    let message: RouteMessage = replies.iter().find_map(|it| it.read(RTM_NEWROUTE))?;
     match message.header.kind {
         RouteType::Unicast | RouteType::Local => Route::of_any_kind(&message),
         _ => None,
     }
 }
 
-fn request(to: IpAddr, message: &RouteMessage) -> Request {
-    let message = Message::new(RTM_GETROUTE, message);
-    Request::new(format!("look up the route to {to}"), message, 0)
-}
-
 /// Returns the request for the route to `to`.
-fn lookup(to: IpAddr) -> RouteMessage {
+fn lookup(to: IpAddr, flags: RouteFlags) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = family(to);
     message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
-    message
-        .attributes
-        .push(RouteAttribute::Destination(address(to)));
-    message
-}
-
-/// Returns the request for all unicast routes of a family.
-fn list(family: Family) -> Request {
-    let mut message = RouteMessage::default();
-    message.header.kind = RouteType::Unicast;
-    message.header.address_family = match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    };
-    Request::read_all("read routes", Message::new(RTM_GETROUTE, &message))
+    message.header.flags = flags;
+    message.attributes = vec![RouteAttribute::Destination(address(to))];
+    Request::read(format!("look up the route to {to}"), RTM_GETROUTE, &message)
 }
 
 /// Addresses that hardly any route but a default route matches: for documentation (RFC 5737),

@@ -9,26 +9,17 @@ use netlink_packet_route::AddressFamily;
 /// A message without its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
-    kind: u16,
-    body: Vec<u8>,
+    /// The type, such as `RTM_NEWLINK`.
+    pub kind: u16,
+    /// The content as it is sent.
+    pub body: Vec<u8>,
 }
 
 impl Message {
-    /// Builds a message of this type, such as `RTM_NEWLINK`.
     pub fn new(kind: u16, content: &impl Emitable) -> Self {
         let mut body = vec![0; content.buffer_len()];
         content.emit(&mut body);
         Self { kind, body }
-    }
-
-    /// Takes a message of this type from the socket.
-    pub fn received(kind: u16, body: Vec<u8>) -> Self {
-        Self { kind, body }
-    }
-
-    /// Returns the content as it is sent.
-    pub fn body(&self) -> &[u8] {
-        &self.body
     }
 
     /// Parses the content if the message is of this type. Returns `None` for another type and for
@@ -38,11 +29,6 @@ impl Message {
             return None;
         }
         M::parse(&self.body).ok()
-    }
-
-    /// Returns the type, such as `RTM_NEWLINK`.
-    pub fn kind(&self) -> u16 {
-        self.kind
     }
 
     /// Returns the prefix length of the destination in a route message (`struct rtmsg`).
@@ -55,5 +41,18 @@ impl Message {
     pub fn subject(&self) -> Option<(AddressFamily, u32)> {
         let [family, _, _, _, a, b, c, d] = *self.body.first_chunk()?;
         Some((family.into(), u32::from_ne_bytes([a, b, c, d])))
+    }
+}
+
+/// Content of a type that netlink-packet-route lacks.
+pub(crate) struct Bytes(pub Vec<u8>);
+
+impl Emitable for Bytes {
+    fn buffer_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn emit(&self, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.0);
     }
 }

@@ -9,7 +9,8 @@ use crate::address::Address;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::Link;
-use crate::transport::{Event, Group, Transport};
+use crate::message::Message;
+use crate::socket::{Content, Protocol, Received, Silence, Socket};
 
 /// Listens to changes of links and IPv6 addresses in one namespace.
 ///
@@ -20,8 +21,9 @@ use crate::transport::{Event, Group, Transport};
 /// which is rare for a pair of links. A monitor of [`Self::open`] trusts the events and asks only
 /// when none arrive, because a request waits for the lock that the kernel holds while it brings a
 /// link up.
+#[derive(Default)]
 pub struct Monitor {
-    transport: Option<Transport>,
+    socket: Option<Socket>,
 }
 
 /// The awaited change.
@@ -36,28 +38,27 @@ pub struct Wait<'a> {
 }
 
 /// What an event means for the awaited change.
-enum Verdict<T> {
+pub(crate) enum Verdict<T> {
     Found(T),
+    /// The state has to be read.
     MayBe,
     Nothing,
 }
 
-/// What an event means for a link that is being deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// The kernel has unlisted it: no process finds it any more.
-    Gone,
-    /// No event came, or one about another object.
-    Nothing,
-    /// Events were lost; the awaited one may have been among them.
+/// What a socket hears.
+enum Event {
+    Message(Message),
+    /// The kernel dropped some messages.
     Lost,
+    /// No message came in time.
+    Silence,
 }
 
 impl Monitor {
     /// Creates a monitor that starts to listen, in the calling thread's namespace, when it has to
     /// wait.
     pub fn new() -> Self {
-        Self { transport: None }
+        Self::default()
     }
 
     /// Starts to listen in the calling thread's namespace.
@@ -65,8 +66,8 @@ impl Monitor {
     /// # Errors
     /// [`Error::Open`].
     pub fn open() -> Result<Self, Error> {
-        let transport = Some(open()?);
-        Ok(Self { transport })
+        let socket = Some(open()?);
+        Ok(Self { socket })
     }
 
     /// Waits until `condition` holds for the link, and returns the link.
@@ -83,40 +84,35 @@ impl Monitor {
             let link = connection.link_by_index(wait.link)?;
             Ok(condition(&link).then_some(link))
         };
-        if self.transport.is_none()
+        if self.socket.is_none()
             && let Some(found) = ask()?
         {
             return Ok(found);
         }
-        self.wait(wait, ask, |event| {
-            let Event::Told(message) = event else {
-                return Verdict::MayBe;
-            };
+        self.wait(wait, ask, |message| {
             // A bridge's message about a port does not describe the link; a port that leaves is not
             // deleted.
-            match (message.kind(), message.subject()) {
+            match (message.kind, message.subject()) {
                 (RTM_NEWLINK, Some((AddressFamily::Unspec, index))) if index == wait.link => {
                     let link = Link::from_answer(message).filter(&condition);
                     link.map_or(Verdict::Nothing, Verdict::Found)
                 }
                 (RTM_DELLINK, Some((AddressFamily::Bridge, _))) => Verdict::Nothing,
-                _ => Verdict::of(event, wait.link),
+                _ => Verdict::of(message, wait.link),
             }
         })
     }
 
     /// Waits for one event for up to `patience`. The event alone decides whether the link is gone.
-    pub(crate) fn hear_of_end(&mut self, link: u32, patience: Duration) -> Heard {
-        let Some(transport) = &mut self.transport else {
-            return Heard::Lost;
+    pub(crate) fn hear_of_end(&self, link: u32, patience: Duration) -> Verdict<()> {
+        let Some(socket) = &self.socket else {
+            return Verdict::MayBe;
         };
-        match transport.next_event(patience) {
-            None => Heard::Nothing,
-            Some(Event::Lost) => Heard::Lost,
-            Some(Event::Told(message)) => match (message.kind(), message.subject()) {
-                (RTM_DELLINK, Some((AddressFamily::Unspec, index))) if index == link => Heard::Gone,
-                _ => Heard::Nothing,
-            },
+        let unlisted = (RTM_DELLINK, Some((AddressFamily::Unspec, link)));
+        match next_event(socket, patience) {
+            Event::Message(it) if (it.kind, it.subject()) == unlisted => Verdict::Found(()),
+            Event::Message(_) | Event::Silence => Verdict::Nothing,
+            Event::Lost => Verdict::MayBe,
         }
     }
 
@@ -136,7 +132,7 @@ impl Monitor {
         };
         match ask()? {
             Some(found) => Ok(found),
-            None => self.wait(wait, ask, |event| Verdict::of(event, wait.link)),
+            None => self.wait(wait, ask, |message| Verdict::of(message, wait.link)),
         }
     }
 
@@ -146,13 +142,13 @@ impl Monitor {
         &mut self,
         wait: &Wait<'_>,
         ask: impl Fn() -> Result<Option<T>, Error>,
-        judge: impl Fn(&Event) -> Verdict<T>,
+        judge: impl Fn(&Message) -> Verdict<T>,
     ) -> Result<T, Error> {
         let end = Instant::now() + wait.deadline;
-        let mut may_be = self.transport.is_none();
+        let mut may_be = self.socket.is_none();
         let mut was_asked = false;
-        let transport = match &mut self.transport {
-            Some(transport) => transport,
+        let socket = match &mut self.socket {
+            Some(socket) => socket,
             none => none.insert(open()?),
         };
         loop {
@@ -164,35 +160,27 @@ impl Monitor {
             }
             let rest = end.saturating_duration_since(Instant::now());
             let patience = if was_asked { rest } else { rest.min(SILENCE) };
-            may_be = match transport.next_event(patience).map(|event| judge(&event)) {
-                Some(Verdict::Found(found)) => return Ok(found),
-                Some(Verdict::Nothing) => false,
-                None if was_asked => return Err(wait.timeout()),
-                Some(Verdict::MayBe) | None => true,
+            let verdict = match next_event(socket, patience) {
+                Event::Message(message) => judge(&message),
+                Event::Silence if was_asked => return Err(wait.timeout()),
+                Event::Lost | Event::Silence => Verdict::MayBe,
+            };
+            may_be = match verdict {
+                Verdict::Found(found) => return Ok(found),
+                Verdict::MayBe => true,
+                Verdict::Nothing => false,
             };
         }
     }
 }
 
 impl<T> Verdict<T> {
-    fn of(event: &Event, link: u32) -> Self {
-        let concerned = match event {
-            Event::Lost => return Self::MayBe,
-            Event::Told(message) => match message.kind() {
-                RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR => message.subject(),
-                _ => None,
-            },
-        };
-        match concerned {
-            Some((_, index)) if index == link => Self::MayBe,
+    fn of(message: &Message, link: u32) -> Self {
+        let is_of_link = message.subject().is_some_and(|(_, index)| index == link);
+        match message.kind {
+            RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR if is_of_link => Self::MayBe,
             _ => Self::Nothing,
         }
-    }
-}
-
-impl Default for Monitor {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -205,9 +193,26 @@ impl Wait<'_> {
     }
 }
 
-fn open() -> Result<Transport, Error> {
-    Transport::open(&[Group::Link, Group::Ipv6Address])
+fn open() -> Result<Socket, Error> {
+    Socket::open(Protocol::Route, &GROUPS).map_err(|source| Error::Open { source })
 }
+
+fn next_event(socket: &Socket, patience: Duration) -> Event {
+    match socket.receive(patience) {
+        Ok(Received {
+            header,
+            content: Content::Object(body),
+        }) => Event::Message(Message {
+            kind: header.kind,
+            body,
+        }),
+        Err(Silence::Deadline) => Event::Silence,
+        _ => Event::Lost,
+    }
+}
+
+/// Multicast groups: `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR`.
+const GROUPS: [u32; 2] = [1, 9];
 
 /// Time without events before the monitor asks: the kernel reports that a pair is up within a
 /// millisecond.

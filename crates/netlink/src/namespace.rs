@@ -8,7 +8,6 @@ use nix::libc::{RTM_GETNSID, RTM_NEWNSID};
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::message::Message;
 use crate::request::Request;
 
 impl Connection {
@@ -18,16 +17,15 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn namespace_id(&self, other: &Netns) -> Result<Option<i32>, Error> {
+        let file = u32::try_from(other.as_fd().as_raw_fd()).unwrap_or(u32::MAX);
         let mut message = NsidMessage::default();
-        let file = other.as_fd().as_raw_fd();
-        let file = u32::try_from(file).unwrap_or(u32::MAX);
-        message.attributes.push(NsidAttribute::Fd(file));
-        let message = Message::new(RTM_GETNSID, &message);
-        let request = Request::new("read a namespace's number".to_owned(), message, 0);
-        let replies = self.transport.execute(&[request])?;
-        let replies = replies.iter().flatten();
-        let mut replies = replies.filter_map(|reply| reply.read::<NsidMessage>(RTM_NEWNSID));
-        Ok(replies.find_map(|reply| reply.attributes.iter().find_map(nsid)))
+        message.attributes = vec![NsidAttribute::Fd(file)];
+        let request = Request::read("read a namespace's number", RTM_GETNSID, &message);
+        let numbers = self.objects(&[request], |answer| {
+            let answer: NsidMessage = answer.read(RTM_NEWNSID)?;
+            answer.attributes.iter().find_map(nsid)
+        })?;
+        Ok(numbers.first().copied())
     }
 }
 

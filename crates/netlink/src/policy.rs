@@ -5,21 +5,19 @@
 //! addresses that a packet had before netfilter translated it.
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{DecodeError, Emitable, NLM_F_CREATE, NLM_F_EXCL, Parseable};
 use nix::errno::Errno;
 use nix::libc::{AF_INET, AF_INET6};
 
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::filter::{Packets, words};
-use crate::message::Message;
+use crate::links::found;
+use crate::message::{Bytes, Message};
 use crate::request::Request;
 use crate::socket::Protocol;
-use crate::transport::Transport;
 
 /// A netlink socket for policies; it belongs to the namespace in which it was opened.
-pub struct Policies {
-    transport: Transport,
-}
+pub struct Policies(Connection);
 
 impl Policies {
     /// Opens a socket in the calling thread's namespace; `None` if the kernel has no policies
@@ -28,8 +26,8 @@ impl Policies {
     /// # Errors
     /// [`Error::Open`].
     pub fn open() -> Result<Option<Self>, Error> {
-        match Transport::of(Protocol::Xfrm, &[]) {
-            Ok(transport) => Ok(Some(Self { transport })),
+        match Connection::to(Protocol::Xfrm, &[]) {
+            Ok(connection) => Ok(Some(Self(connection))),
             Err(Error::Open { source })
                 if source.raw_os_error() == Some(Errno::EPROTONOSUPPORT as i32) =>
             {
@@ -46,11 +44,10 @@ impl Policies {
     /// [`Error::Refused`].
     pub fn block(&self, packets: &[Packets]) -> Result<(), Error> {
         let requests = packets.iter().map(|packets| {
-            let message = Message::new(NEW_POLICY, &Policy(*packets));
             let operation = format!("block {packets}");
-            Request::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
+            Request::create(operation, NEW_POLICY, &Bytes(policy(*packets)))
         });
-        for outcome in self.transport.outcomes(&requests.collect::<Vec<_>>())? {
+        for outcome in self.0.outcomes(&requests.collect::<Vec<_>>())? {
             match outcome {
                 Err(error) if error.is_already_exists() => {}
                 outcome => drop(outcome?),
@@ -66,65 +63,40 @@ impl Policies {
     pub fn accepted(&self, packets: &[Packets]) -> Result<Vec<Packets>, Error> {
         let mut accepted = Vec::new();
         for packets in packets {
-            let message = Message::new(GET_POLICY, &Id(*packets));
-            let request = Request::new(format!("read the policy {packets}"), message, 0);
-            let is_blocked = match self.transport.execute(&[request]) {
-                Err(error) if error.is_not_found() => false,
-                replies => {
-                    let replies = replies?;
-                    let mut replies = replies.iter().flatten();
-                    replies.any(|it| it.read::<Blocks>(NEW_POLICY).is_some_and(|it| it.0))
-                }
-            };
-            accepted.extend(Some(*packets).filter(|_| !is_blocked));
+            let operation = format!("read the policy {packets}");
+            let request = Request::read(operation, GET_POLICY, &Bytes(id(*packets)));
+            let found = found(self.0.objects(&[request], blocks))?;
+            if !found.is_some_and(|blocks| blocks.contains(&true)) {
+                accepted.push(*packets);
+            }
         }
         Ok(accepted)
     }
 }
 
-/// `struct xfrm_userpolicy_info` (include/uapi/linux/xfrm.h) that blocks these incoming packets.
-struct Policy(Packets);
-
-/// `struct xfrm_userpolicy_id` of the policy for these incoming packets.
-struct Id(Packets);
-
-/// Whether a policy blocks.
-struct Blocks(bool);
-
-impl Emitable for Policy {
-    fn buffer_len(&self) -> usize {
-        POLICY
-    }
-
-    fn emit(&self, buffer: &mut [u8]) {
-        let mut bytes = selector(self.0);
-        // Limits of bytes, packets and lifetime: none.
-        bytes.extend([0xff; 4 * size_of::<u64>()]);
-        bytes.resize(ACTION, 0);
-        bytes.push(BLOCK);
-        bytes.resize(POLICY, 0);
-        buffer.copy_from_slice(&bytes);
-    }
+/// Returns `struct xfrm_userpolicy_info` (include/uapi/linux/xfrm.h) that blocks these incoming
+/// packets.
+fn policy(packets: Packets) -> Vec<u8> {
+    let mut bytes = selector(packets);
+    // Limits of bytes, packets and lifetime: none.
+    bytes.extend([0xff; 4 * size_of::<u64>()]);
+    bytes.resize(ACTION, 0);
+    bytes.push(BLOCK);
+    bytes.resize(POLICY, 0);
+    bytes
 }
 
-impl Emitable for Id {
-    fn buffer_len(&self) -> usize {
-        ID
-    }
-
-    fn emit(&self, buffer: &mut [u8]) {
-        let mut bytes = selector(self.0);
-        bytes.resize(ID, 0);
-        buffer.copy_from_slice(&bytes);
-    }
+/// Returns `struct xfrm_userpolicy_id` of the policy for these incoming packets.
+fn id(packets: Packets) -> Vec<u8> {
+    let mut bytes = selector(packets);
+    bytes.resize(ID, 0);
+    bytes
 }
 
-impl Parseable<[u8]> for Blocks {
-    fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let action = bytes.get(ACTION);
-        let action = action.ok_or_else(|| DecodeError::buffer_too_small(bytes.len(), POLICY))?;
-        Ok(Self(*action == BLOCK))
-    }
+/// Returns whether a policy blocks.
+fn blocks(answer: &Message) -> Option<bool> {
+    let action = answer.body.get(ACTION)?;
+    Some(answer.kind == NEW_POLICY && *action == BLOCK)
 }
 
 /// Returns `struct xfrm_selector` for any protocol and link.

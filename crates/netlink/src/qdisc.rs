@@ -4,12 +4,13 @@
 
 use std::fmt;
 
-use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE};
-use netlink_packet_core::{Nla, NlasIterator};
+use netlink_packet_core::{
+    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_ECHO, NLM_F_REPLACE, Nla, NlasIterator,
+};
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use nix::libc::{RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS};
 
-use crate::bucket::{HeldBucket, TokenBucket};
+use crate::bucket::{HeldBucket, TokenBucket, number};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::message::Message;
@@ -67,6 +68,8 @@ pub enum QdiscKind {
 }
 
 impl Handle {
+    /// Neither qdisc nor class.
+    pub(crate) const NONE: Self = Self::new(0, 0);
     /// Root of a link's egress.
     pub const ROOT: Self = Self::new(0xffff, 0xffff);
     /// Parent of [`QdiscKind::Ingress`] and [`QdiscKind::Clsact`].
@@ -121,28 +124,24 @@ impl Request {
     /// Creates a token bucket filter or changes the existing one. Equivalent to `tc qdisc replace …
     /// tbf rate … burst … limit …`.
     pub fn set_tbf(place: Place, bucket: &TokenBucket) -> Self {
-        let options = bucket.tbf_options();
-        let message = message(place, "tbf", options);
-        let message = Message::new(RTM_NEWQDISC, &message);
         let operation = format!("set tbf {} on {}", place.handle, place.parent);
-        Self::change(operation, message, NLM_F_CREATE | NLM_F_REPLACE)
+        let message = message(place, "tbf", bucket.tbf_options());
+        Self::change(operation, RTM_NEWQDISC, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
     /// Creates a hierarchical token bucket. Equivalent to `tc qdisc add … htb default …`.
     pub fn add_htb(place: Place, default: u32) -> Self {
-        let message = message(place, "htb", vec![htb_init(default)]);
-        let message = Message::new(RTM_NEWQDISC, &message);
         let operation = format!("add htb {} on {}", place.handle, place.parent);
-        Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
+        let message = message(place, "htb", vec![htb_init(default)]);
+        Self::create(operation, RTM_NEWQDISC, &message)
     }
 
     /// Creates an HTB class or changes the existing one. Equivalent to `tc class replace … htb rate
     /// … burst … cburst …`.
     pub fn set_htb_class(place: Place, bucket: &TokenBucket) -> Self {
         let message = message(place, "htb", bucket.htb_options());
-        let message = Message::new(RTM_NEWTCLASS, &message);
         let operation = format!("set htb class {}", place.handle);
-        Self::change(operation, message, NLM_F_CREATE | NLM_F_REPLACE)
+        Self::change(operation, RTM_NEWTCLASS, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
     /// Creates the hook for packets that arrive at the link. Equivalent to `tc qdisc add …
@@ -153,16 +152,14 @@ impl Request {
             parent: Handle::INGRESS,
             handle: Handle::new(0xffff, 0),
         };
-        let message = Message::new(RTM_NEWQDISC, &message(place, "ingress", vec![]));
-        let operation = "add qdisc ingress".to_owned();
-        Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
+        let message = message(place, "ingress", vec![]);
+        Self::create("add qdisc ingress".to_owned(), RTM_NEWQDISC, &message)
     }
 
     /// Deletes the qdisc at `parent` and all below it. Equivalent to `tc qdisc delete`.
     pub fn delete_qdisc(link: u32, parent: Handle) -> Self {
-        let message = header(link, parent, Handle::new(0, 0));
-        let message = Message::new(RTM_DELQDISC, &message);
-        Self::change(format!("delete qdisc on {parent}"), message, 0)
+        let message = header(link, parent, Handle::NONE);
+        Self::change(format!("delete qdisc on {parent}"), RTM_DELQDISC, &message)
     }
 }
 
@@ -173,9 +170,9 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn qdisc(&self, link: u32, parent: Handle) -> Result<Option<Qdisc>, Error> {
-        let message = header(link, parent, Handle::new(0, 0));
-        let message = Message::new(RTM_GETQDISC, &message);
-        self.one_qdisc(format!("read qdisc on {parent}"), message)
+        let message = header(link, parent, Handle::NONE);
+        let operation = format!("read qdisc on {parent}");
+        self.one_qdisc(Request::read(operation, RTM_GETQDISC, &message))
     }
 
     /// Returns the class `handle` of the link with this index, if it exists. Equivalent to `tc
@@ -184,18 +181,17 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn class(&self, link: u32, handle: Handle) -> Result<Option<Qdisc>, Error> {
-        let message = header(link, Handle::new(0, 0), handle);
-        let message = Message::new(RTM_GETTCLASS, &message);
-        self.one_qdisc(format!("read class {handle}"), message)
+        let message = header(link, Handle::NONE, handle);
+        let operation = format!("read class {handle}");
+        self.one_qdisc(Request::read(operation, RTM_GETTCLASS, &message))
     }
 
     /// Asks for an echo, without which the kernel sends no answer until Linux 6.8. For a link that
     /// is down the kernel sends the acknowledgement only.
-    fn one_qdisc(&self, operation: String, message: Message) -> Result<Option<Qdisc>, Error> {
-        let request = Request::change(operation, message, NLM_F_ECHO);
-        match self.answers(request) {
+    fn one_qdisc(&self, request: Request) -> Result<Option<Qdisc>, Error> {
+        match self.objects(&[request.with(NLM_F_ACK | NLM_F_ECHO)], Qdisc::from_answer) {
             Err(error) if error.is_no_qdisc() => Ok(None),
-            answers => Ok(answers?.iter().find_map(Qdisc::from_answer)),
+            found => Ok(found?.into_iter().next()),
         }
     }
 }
@@ -204,19 +200,13 @@ impl Qdisc {
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
         let qdisc = answer.read(RTM_NEWQDISC);
         let message: &TcMessage = &qdisc.or_else(|| answer.read(RTM_NEWTCLASS))?;
-        let kind = message.attributes.iter().find_map(|it| match it {
-            TcAttribute::Kind(kind) => Some(kind.as_str()),
-            _ => None,
-        })?;
-        let kind = match kind {
-            "tbf" => QdiscKind::Tbf(HeldBucket::of_tbf(&options(message))?),
-            "htb" => {
-                let options = options(message);
-                QdiscKind::Htb {
-                    default: htb_default(&options),
-                    class: HeldBucket::of_htb(&options),
-                }
-            }
+        let options = options(message);
+        let kind = match kind_of(message)? {
+            "tbf" => QdiscKind::Tbf(HeldBucket::of_tbf(&options)?),
+            "htb" => QdiscKind::Htb {
+                default: number(&options, HTB_INIT, DEFAULT_CLASS).unwrap_or_default(),
+                class: HeldBucket::of_htb(&options),
+            },
             "ingress" => QdiscKind::Ingress,
             "clsact" => QdiscKind::Clsact,
             other => QdiscKind::Other(other.to_owned()),
@@ -246,15 +236,27 @@ fn message(place: Place, kind: &str, options: Vec<DefaultNla>) -> TcMessage {
     message
 }
 
+/// Returns the name of a qdisc, class or filter.
+pub(crate) fn kind_of(message: &TcMessage) -> Option<&str> {
+    message.attributes.iter().find_map(|it| match it {
+        TcAttribute::Kind(kind) => Some(kind.as_str()),
+        _ => None,
+    })
+}
+
+/// Returns the parts of `TCA_OPTIONS`.
+pub(crate) fn parts(message: &TcMessage) -> impl Iterator<Item = &TcOption> {
+    message.attributes.iter().flat_map(|it| match it {
+        TcAttribute::Options(options) => options.as_slice(),
+        _ => &[],
+    })
+}
+
 /// Returns the attributes inside `TCA_OPTIONS`. `netlink-packet-route` returns those of kinds
 /// without a type of their own as one piece.
 fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
-    let nests = message.attributes.iter().filter_map(|it| match it {
-        TcAttribute::Options(options) => Some(options),
-        _ => None,
-    });
     let mut found = Vec::new();
-    for option in nests.flatten() {
+    for option in parts(message) {
         let mut nest = vec![0; option.value_len()];
         option.emit_value(&mut nest);
         let inner = NlasIterator::new(nest.as_slice()).map_while(Result::ok);
@@ -266,17 +268,11 @@ fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
 /// Returns `TCA_HTB_INIT` with `struct tc_htb_glob` of `include/uapi/linux/pkt_sched.h`: version 3,
 /// the usual rate-to-quantum ratio, and the default class.
 fn htb_init(default: u32) -> DefaultNla {
-    let words = [3, 10, default, 0, 0];
-    DefaultNla::new(
-        HTB_INIT,
-        words.into_iter().flat_map(u32::to_ne_bytes).collect(),
-    )
-}
-
-fn htb_default(options: &[(u16, Vec<u8>)]) -> u32 {
-    let init = options.iter().find(|(kind, _)| *kind == HTB_INIT);
-    let word = init.and_then(|(_, bytes)| bytes.get(8..)?.first_chunk().copied());
-    word.map(u32::from_ne_bytes).unwrap_or_default()
+    let words = [3, 10, default, 0, 0].map(u32::to_ne_bytes);
+    DefaultNla::new(HTB_INIT, words.concat())
 }
 
 const HTB_INIT: u16 = 2;
+
+/// Offset of the default class in `struct tc_htb_glob`, in bytes.
+const DEFAULT_CLASS: usize = 8;

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::Link;
-use crate::monitor::{Heard, Monitor};
+use crate::monitor::{Monitor, Verdict};
 
 impl Connection {
     /// Deletes the link and returns as soon as no process can find it, 15 to 30 ms earlier than
@@ -24,18 +24,18 @@ impl Connection {
         let here = || self.delete_link(link);
         // The monitor listens before the deletion starts, so it never has to ask. A request would
         // wait for the lock that the kernel holds during the deletion.
-        let Ok(mut monitor) = Monitor::open() else {
+        let Ok(monitor) = Monitor::open() else {
             return here();
         };
-        let Ok(mut child) = Detached::start(&words(link.index)) else {
+        let Ok(mut child) = Detached::start(&format!("{DELETE}{}", link.index)) else {
             return here();
         };
         let start = Instant::now();
         while start.elapsed() < DEADLINE {
             let is_gone = match monitor.hear_of_end(link.index, BETWEEN_LOOKS) {
-                Heard::Gone => true,
-                Heard::Nothing => false,
-                Heard::Lost => {
+                Verdict::Found(()) => true,
+                Verdict::Nothing => false,
+                Verdict::MayBe => {
                     let found = self.link_by_index(link.index);
                     found.is_err_and(|error| error.is_not_found())
                 }
@@ -78,10 +78,6 @@ fn delete(task: &str) -> Result<(), Error> {
         source: io::ErrorKind::InvalidInput.into(),
     })?;
     Connection::open()?.delete_index(index, task.to_owned())
-}
-
-fn words(index: u32) -> String {
-    format!("{DELETE}{index}")
 }
 
 fn refused(link: &Link, errno: Errno) -> Error {

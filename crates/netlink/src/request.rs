@@ -2,7 +2,7 @@
 //!
 //! The modules of the objects build them.
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
+use netlink_packet_core::{Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
 use crate::error::Error;
 use crate::message::Message;
@@ -11,23 +11,62 @@ use crate::socket::{Datagram, Header, Refusal};
 /// A request, to be sent alone or with others by [`crate::Connection::execute`].
 #[derive(Debug, Clone)]
 pub struct Request {
-    pub(crate) operation: String,
+    operation: String,
     message: Message,
     flags: u16,
     keeps: Option<fn(&Message) -> bool>,
 }
 
 impl Request {
+    /// Reads one object. `kind` is the type of the message, such as `RTM_GETLINK`.
+    pub(crate) fn read(operation: impl Into<String>, kind: u16, content: &impl Emitable) -> Self {
+        Self {
+            operation: operation.into(),
+            message: Message::new(kind, content),
+            flags: 0,
+            keeps: None,
+        }
+    }
+
+    /// Reads all objects that `content` selects.
+    pub(crate) fn list(operation: impl Into<String>, kind: u16, content: &impl Emitable) -> Self {
+        Self::read(operation, kind, content).with(NLM_F_DUMP)
+    }
+
+    pub(crate) fn change(operation: String, kind: u16, content: &impl Emitable) -> Self {
+        Self::read(operation, kind, content).with(NLM_F_ACK)
+    }
+
+    /// Creates an object; the kernel refuses one that exists.
+    pub(crate) fn create(operation: String, kind: u16, content: &impl Emitable) -> Self {
+        Self::change(operation, kind, content).with(NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Adds `NLM_F_…`.
+    pub(crate) fn with(self, flags: u16) -> Self {
+        let flags = self.flags | flags;
+        Self { flags, ..self }
+    }
+
+    /// Keeps only the answers that satisfy `keeps`, so a long list takes no more memory than a
+    /// short one.
+    pub(crate) fn keeping(self, keeps: fn(&Message) -> bool) -> Self {
+        let keeps = Some(keeps);
+        Self { keeps, ..self }
+    }
+
+    pub(crate) fn keeps(&self, answer: &Message) -> bool {
+        self.keeps.is_none_or(|keeps| keeps(answer))
+    }
+
     /// Returns whether the kernel answers with a list of messages.
     pub(crate) fn asks_for_list(&self) -> bool {
         self.flags & NLM_F_DUMP == NLM_F_DUMP
     }
 
     pub(crate) fn unanswered(&self, reason: &'static str) -> Error {
-        Error::Unanswered {
-            operation: self.operation.clone(),
-            reason,
-        }
+        let operation = self.operation.clone();
+        Error::Unanswered { operation, reason }
     }
 
     pub(crate) fn refused(&self, Refusal { errno, message }: Refusal) -> Error {
@@ -40,38 +79,10 @@ impl Request {
 
     pub(crate) fn append_to(&self, datagram: &mut Datagram, number: u32) {
         let header = Header {
-            kind: self.message.kind(),
+            kind: self.message.kind,
             flags: self.flags,
             number,
         };
-        datagram.add(header, self.message.body());
-    }
-
-    pub(crate) fn change(operation: String, message: Message, flags: u16) -> Self {
-        Self::new(operation, message, NLM_F_ACK | flags)
-    }
-
-    pub(crate) fn read_all(operation: &str, message: Message) -> Self {
-        Self::new(operation.to_owned(), message, NLM_F_DUMP)
-    }
-
-    pub(crate) fn new(operation: String, message: Message, flags: u16) -> Self {
-        Self {
-            operation,
-            message,
-            flags,
-            keeps: None,
-        }
-    }
-
-    /// Keeps only the answers that satisfy `keeps`, so a long list takes no more memory than a
-    /// short one.
-    pub(crate) fn keeping(self, keeps: fn(&Message) -> bool) -> Self {
-        let keeps = Some(keeps);
-        Self { keeps, ..self }
-    }
-
-    pub(crate) fn keeps(&self, answer: &Message) -> bool {
-        self.keeps.is_none_or(|keeps| keeps(answer))
+        datagram.add(header, &self.message.body);
     }
 }

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
-use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteNextHop,
     RouteProtocol, RouteScope, RouteType, RouteVia,
@@ -85,8 +84,8 @@ impl Request {
         let via = |gateway: IpAddr| format!(" via {gateway}");
         let via = route.gateway.map(via).unwrap_or_default();
         let operation = format!("add route {}{via}", route.destination);
-        let message = Message::new(RTM_NEWROUTE, &route.message());
-        Self::change(operation, message, NLM_F_CREATE | NLM_F_APPEND)
+        let request = Self::change(operation, RTM_NEWROUTE, &route.message());
+        request.with(NLM_F_CREATE | NLM_F_APPEND)
     }
 }
 
@@ -97,7 +96,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn routes(&self) -> Result<Vec<Route>, Error> {
-        self.routes_of_kind(RouteType::Unicast, Route::from_message)
+        let lists = FAMILIES.map(|it| list(it, RouteType::Unicast));
+        self.objects(&lists, Route::from_answer)
     }
 
     /// Returns the routes of both families and all tables that make the kernel drop packets. As `ip
@@ -106,29 +106,10 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn discarding_routes(&self) -> Result<Vec<DiscardingRoute>, Error> {
-        self.routes_of_kind(RouteType::Unspec, DiscardingRoute::from_message)
-    }
-
-    /// Returns the routes that `read` accepts: the kernel may return routes of other kinds too.
-    fn routes_of_kind<T>(
-        &self,
-        kind: RouteType,
-        read: fn(&RouteMessage) -> Option<T>,
-    ) -> Result<Vec<T>, Error> {
-        let families = [AddressFamily::Inet, AddressFamily::Inet6];
-        let requests = families.map(|address_family| {
-            let mut message = RouteMessage::default();
-            message.header = RouteHeader {
-                address_family,
-                kind,
-                ..RouteHeader::default()
-            };
-            Request::read_all("read routes", Message::new(RTM_GETROUTE, &message))
-        });
-        let replies = self.transport.execute(&requests)?;
-        let routes = replies.iter().flatten();
-        let routes = routes.filter_map(|it| it.read(RTM_NEWROUTE));
-        Ok(routes.filter_map(|it| read(&it)).collect())
+        let lists = FAMILIES.map(|it| list(it, RouteType::Unspec));
+        self.objects(&lists, |answer| {
+            DiscardingRoute::from_message(&answer.read(RTM_NEWROUTE)?)
+        })
     }
 
     /// Returns the addresses and networks that are local to this host. Equivalent to `ip route show
@@ -138,20 +119,23 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn local_destinations(&self, family: Family) -> Result<Vec<IpNetwork>, Error> {
         let mut message = RouteMessage::default();
-        message.header = RouteHeader {
-            address_family: match family {
-                Family::V4 => AddressFamily::Inet,
-                Family::V6 => AddressFamily::Inet6,
-            },
-            table: RT_TABLE_LOCAL,
-            kind: RouteType::Local,
-            ..RouteHeader::default()
-        };
-        let message = Message::new(RTM_GETROUTE, &message);
-        let replies = self.all("read local addresses", message)?;
-        let routes = replies.iter().filter_map(|it| it.read(RTM_NEWROUTE));
-        Ok(routes.filter_map(|it| destination(&it)).collect())
+        message.header.address_family = family.into();
+        message.header.table = RT_TABLE_LOCAL;
+        message.header.kind = RouteType::Local;
+        let request = Request::list("read local addresses", RTM_GETROUTE, &message);
+        let route = |answer: &Message| Route::of_any_kind(&answer.read(RTM_NEWROUTE)?);
+        let routes = self.objects(&[request], route)?.into_iter();
+        Ok(routes.map(|it| it.destination).collect())
     }
+}
+
+/// Returns the request for all routes of a family; for [`RouteType::Unspec`] of all types. The kernel
+/// may return routes of other types, too.
+pub(crate) fn list(family: Family, kind: RouteType) -> Request {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family.into();
+    message.header.kind = kind;
+    Request::list("read routes", RTM_GETROUTE, &message)
 }
 
 impl Route {
@@ -182,10 +166,10 @@ impl Route {
         on_link && (self.is_of_link || self.destination.prefix() == longest)
     }
 
-    pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
-        Some(message)
-            .filter(|it| it.header.kind == RouteType::Unicast)
-            .and_then(Self::of_any_kind)
+    pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        let message: RouteMessage = answer.read(RTM_NEWROUTE)?;
+        let is_unicast = message.header.kind == RouteType::Unicast;
+        Self::of_any_kind(&message).filter(|_| is_unicast)
     }
 
     pub(crate) fn of_any_kind(message: &RouteMessage) -> Option<Self> {
@@ -246,40 +230,31 @@ impl NewRoute {
         message.header = RouteHeader {
             address_family: family(self.destination.ip()),
             destination_prefix_length: self.destination.prefix(),
-            table: self
-                .table
-                .and_then(|table| u8::try_from(table).ok())
-                .unwrap_or(if self.table.is_some() {
-                    RouteHeader::RT_TABLE_UNSPEC
-                } else {
-                    RouteHeader::RT_TABLE_MAIN
-                }),
+            // The attribute has a table above 255.
+            table: u8::try_from(self.table.unwrap_or(MAIN)).unwrap_or_default(),
             protocol: RouteProtocol::Boot,
-            scope: self
-                .scope
-                .map_or_else(|| self.default_scope(), RouteScope::from),
+            scope: self.scope.map_or(self.default_scope(), RouteScope::from),
             kind: RouteType::Unicast,
             ..RouteHeader::default()
         };
-        let attributes = &mut message.attributes;
-        attributes.push(RouteAttribute::Destination(address(
-            self.destination.network(),
-        )));
-        attributes.push(RouteAttribute::Oif(self.link));
-        attributes.extend(
-            self.gateway
-                .map(|gateway| RouteAttribute::Gateway(address(gateway))),
-        );
-        attributes.extend(self.priority.map(RouteAttribute::Priority));
-        attributes.extend(self.table.map(RouteAttribute::Table));
         let metrics = [
             self.mtu.map(RouteMetric::Mtu),
             self.advmss.map(RouteMetric::Advmss),
         ];
         let metrics: Vec<_> = metrics.into_iter().flatten().collect();
-        if !metrics.is_empty() {
-            attributes.push(RouteAttribute::Metrics(metrics));
-        }
+        let destination = RouteAttribute::Destination(address(self.destination.network()));
+        let gateway = self.gateway.map(address);
+        message.attributes = vec![destination, RouteAttribute::Oif(self.link)];
+        message.attributes.extend(
+            [
+                gateway.map(RouteAttribute::Gateway),
+                self.priority.map(RouteAttribute::Priority),
+                self.table.map(RouteAttribute::Table),
+                (!metrics.is_empty()).then_some(RouteAttribute::Metrics(metrics)),
+            ]
+            .into_iter()
+            .flatten(),
+        );
         message
     }
 
@@ -289,15 +264,6 @@ impl NewRoute {
             _ => RouteScope::Universe,
         }
     }
-}
-
-fn destination(message: &RouteMessage) -> Option<IpNetwork> {
-    let mut attributes = message.attributes.iter();
-    let address = attributes.find_map(|attribute| match attribute {
-        RouteAttribute::Destination(address) => ip(address),
-        _ => None,
-    })?;
-    IpNetwork::new(address, message.header.destination_prefix_length).ok()
 }
 
 impl NextHop {
@@ -334,3 +300,8 @@ pub(crate) fn address(ip: IpAddr) -> RouteAddress {
         IpAddr::V6(address) => RouteAddress::Inet6(address),
     }
 }
+
+/// `RT_TABLE_MAIN` of rtnetlink(7).
+const MAIN: u32 = 254;
+
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];

@@ -1,21 +1,15 @@
 //! Veth pairs, created in their final namespaces.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
-
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo, LinkMessage,
-};
+use netlink_packet_route::link::LinkAttribute;
 use netns::Netns;
-use nix::libc::RTM_NEWLINK;
 
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::{Link, LinkKind};
 use crate::link_change::LinkChange;
-use crate::links::{link_named, read_link};
+use crate::links::{found, link_named, link_numbered, message};
 use crate::mac::MacAddress;
-use crate::message::Message;
+use crate::new_links::{attributes, create, pair_with};
 use crate::request::Request;
 
 /// One end of a pair.
@@ -57,23 +51,16 @@ impl Connection {
         pair: &VethPair<'_>,
         changes: Vec<Request>,
     ) -> Result<(Link, Option<Link>), Error> {
-        let operation = format!("read link {}", pair.host.name);
+        let read = link_named(pair.host.name);
+        let missing = read.unanswered("no link in the answer");
         let mut requests = pair.requests();
         requests.extend(changes);
-        requests.push(link_named(pair.host.name));
-        requests.extend(pair.master.map(|index| {
-            let mut master = LinkMessage::default();
-            master.header.index = index;
-            read_link(operation.clone(), master)
-        }));
-        let replies = self.transport.execute(&requests)?;
-        let mut links = replies.iter().flatten().filter_map(Link::from_answer);
+        requests.push(read);
+        requests.extend(pair.master.map(link_numbered));
+        let mut links = self.objects(&requests, Link::from_answer)?.into_iter();
         match (links.next(), links.next()) {
             (Some(port), master) if master.is_some() == pair.master.is_some() => Ok((port, master)),
-            _ => Err(Error::Unanswered {
-                operation,
-                reason: "no link in the answer",
-            }),
+            _ => Err(missing),
         }
     }
 
@@ -89,9 +76,8 @@ impl Connection {
         let Some(index) = link.peer.filter(|_| link.kind == LinkKind::Veth) else {
             return Ok(None);
         };
-        let peer = match self.link_by_index(index) {
-            Err(error) if error.is_not_found() => return Ok(None),
-            peer => peer?,
+        let Some(peer) = found(self.link_by_index(index))? else {
+            return Ok(None);
         };
         let leads_back = peer.kind == LinkKind::Veth
             && peer.peer == Some(link.index)
@@ -105,39 +91,15 @@ impl VethPair<'_> {
     /// Returns one message for both ends and a second one for the alias, which the kernel ignores
     /// in the first.
     fn requests(&self) -> Vec<Request> {
-        let create = Request::change(
-            format!(
-                "create veth {} with peer {}",
-                self.host.name, self.container.name
-            ),
-            Message::new(RTM_NEWLINK, &self.message()),
-            NLM_F_CREATE | NLM_F_EXCL,
-        );
-        let alias = Request::change_link(self.host.name, &LinkChange::Alias(self.alias));
-        vec![create, alias]
-    }
-
-    fn message(&self) -> LinkMessage {
-        let mut peer = LinkMessage::default();
-        peer.attributes = self.attributes(self.container);
-        let sandbox = self.sandbox.as_fd().as_raw_fd();
-        peer.attributes.push(LinkAttribute::NetNsFd(sandbox));
-        let mut message = LinkMessage::default();
-        message.attributes = self.attributes(self.host);
-        let master = self.master.map(LinkAttribute::Controller);
-        message.attributes.extend(master);
-        message.attributes.push(LinkAttribute::LinkInfo(vec![
-            LinkInfo::Kind(InfoKind::Veth),
-            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
-        ]));
-        message
-    }
-
-    fn attributes(&self, end: VethEnd<'_>) -> Vec<LinkAttribute> {
+        let (host, container) = (self.host, self.container);
+        let peer = attributes(container.name, container.mac, self.mtu);
+        let mut attributes = attributes(host.name, host.mac, self.mtu);
+        attributes.extend(self.master.map(LinkAttribute::Controller));
+        attributes.push(LinkAttribute::LinkInfo(pair_with(peer, self.sandbox)));
+        let both = format!("{} with peer {}", host.name, container.name);
         vec![
-            LinkAttribute::IfName(end.name.to_owned()),
-            LinkAttribute::Mtu(self.mtu),
-            LinkAttribute::Address(end.mac.0.to_vec()),
+            create("veth", &both, &message(0, attributes)),
+            Request::change_link(host.name, &LinkChange::Alias(self.alias)),
         ]
     }
 }

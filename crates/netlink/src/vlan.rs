@@ -2,18 +2,16 @@
 
 use std::fmt;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{
-    AfSpecBridge, BridgeFlag, BridgeVlanInfo, BridgeVlanInfoFlags, InfoData, InfoKind, InfoVlan,
-    LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
+    AfSpecBridge, BridgeFlag, BridgeVlanInfo, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask,
+    LinkMessage,
 };
 use nix::libc::{RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::mac::MacAddress;
-use crate::message::Message;
+use crate::links::message;
 use crate::request::Request;
 
 /// VLANs that a port carries, with their tagging.
@@ -38,17 +36,13 @@ pub enum Tagging {
     Access,
 }
 
-/// A VLAN link of the host on a bridge, to be created.
+/// A link that carries VLANs, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VlanLink<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its address.
-    pub mac: MacAddress,
-    /// The VLAN, 1 to 4094.
-    pub vlan: u16,
-    /// Index of the bridge below it.
-    pub lower: u32,
+pub enum VlanCarrier {
+    /// A port of a bridge.
+    Port(u32),
+    /// The bridge itself, as with `self` in `bridge vlan add … self`.
+    Bridge(u32),
 }
 
 impl Connection {
@@ -58,89 +52,38 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn port_vlans(&self, port: u32) -> Result<Vec<PortVlans>, Error> {
-        let mut request = LinkMessage::default();
-        request.header.interface_family = AddressFamily::Bridge;
         let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]);
-        request.attributes.push(mask);
-        let reply = self.all("read VLANs", Message::new(RTM_GETLINK, &request))?;
-        let ports = reply
-            .iter()
-            .filter_map(|it| it.read::<LinkMessage>(RTM_NEWLINK));
-        let port = ports.filter(|it| it.header.index == port);
-        Ok(port.flat_map(|it| PortVlans::from_message(&it)).collect())
+        let mut message = message(0, vec![mask]);
+        message.header.interface_family = AddressFamily::Bridge;
+        let request = Request::list("read VLANs", RTM_GETLINK, &message);
+        let of_port = |it: &LinkMessage| it.header.index == port;
+        let ports = self.objects(&[request], |it| it.read(RTM_NEWLINK).filter(of_port))?;
+        Ok(ports.iter().flat_map(PortVlans::from_message).collect())
     }
 }
 
 impl Request {
-    /// Makes the port with this index carry `vlans`. Equivalent to `bridge vlan add dev … vid …`.
-    pub fn add_port_vlans(port: u32, vlans: PortVlans) -> Self {
-        let message = Message::new(RTM_SETLINK, &vlans.message(port, Object::Port));
-        Self::change(format!("add {vlans} to port number {port}"), message, 0)
+    /// Makes `carrier` carry `vlans`. Equivalent to `bridge vlan add dev … vid …`.
+    pub fn add_vlans(carrier: VlanCarrier, vlans: PortVlans) -> Self {
+        let operation = format!("add {vlans} to {carrier}");
+        Self::change(operation, RTM_SETLINK, &vlans.message(carrier))
     }
 
-    /// Makes the bridge with this index receive frames of `vlans` itself. Equivalent to `bridge
-    /// vlan add dev … vid … self`.
-    pub fn add_bridge_vlans(bridge: u32, vlans: PortVlans) -> Self {
-        let message = Message::new(RTM_SETLINK, &vlans.message(bridge, Object::Bridge));
-        Self::change(format!("add {vlans} to bridge number {bridge}"), message, 0)
+    /// Removes `vlans` from `carrier`. Equivalent to `bridge vlan delete dev … vid …`.
+    pub fn delete_vlans(carrier: VlanCarrier, vlans: PortVlans) -> Self {
+        let operation = format!("delete {vlans} from {carrier}");
+        Self::change(operation, RTM_DELLINK, &vlans.message(carrier))
     }
-
-    /// Stops the bridge with this index from receiving frames of `vlans` itself. Equivalent to
-    /// `bridge vlan delete dev … vid … self`.
-    pub fn delete_bridge_vlans(bridge: u32, vlans: PortVlans) -> Self {
-        let message = Message::new(RTM_DELLINK, &vlans.message(bridge, Object::Bridge));
-        let operation = format!("delete {vlans} from bridge number {bridge}");
-        Self::change(operation, message, 0)
-    }
-
-    /// Removes `vlans` from the port with this index. Equivalent to `bridge vlan delete dev … vid
-    /// …`.
-    pub fn delete_port_vlans(port: u32, vlans: PortVlans) -> Self {
-        let message = Message::new(RTM_DELLINK, &vlans.message(port, Object::Port));
-        Self::change(
-            format!("delete {vlans} from port number {port}"),
-            message,
-            0,
-        )
-    }
-
-    /// Creates a VLAN link of the host, down. Equivalent to `ip link add link BRIDGE name NAME type
-    /// vlan id VLAN`.
-    pub fn add_vlan_link(link: &VlanLink<'_>) -> Self {
-        let mut message = LinkMessage::default();
-        message.attributes = vec![
-            LinkAttribute::IfName(link.name.to_owned()),
-            LinkAttribute::Link(link.lower),
-            LinkAttribute::Address(link.mac.0.to_vec()),
-            LinkAttribute::LinkInfo(vec![
-                LinkInfo::Kind(InfoKind::Vlan),
-                LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(link.vlan)])),
-            ]),
-        ];
-        let operation = format!("create VLAN link {}", link.name);
-        let message = Message::new(RTM_NEWLINK, &message);
-        Self::change(operation, message, NLM_F_CREATE | NLM_F_EXCL)
-    }
-}
-
-/// The target of a VLAN request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Object {
-    Port,
-    Bridge,
 }
 
 impl PortVlans {
     /// Reads the VLANs of a port or bridge from its description in the bridge family.
     pub(crate) fn from_message(message: &LinkMessage) -> Vec<Self> {
-        let specifications = message
-            .attributes
-            .iter()
-            .filter_map(|attribute| match attribute {
-                LinkAttribute::AfSpecBridge(specification) => Some(specification),
-                _ => None,
-            });
-        let infos = specifications.flatten().filter_map(|it| match it {
+        let families = message.attributes.iter().flat_map(|it| match it {
+            LinkAttribute::AfSpecBridge(specification) => specification.as_slice(),
+            _ => &[],
+        });
+        let infos = families.filter_map(|it| match it {
             AfSpecBridge::VlanInfo(info) => Some(*info),
             _ => None,
         });
@@ -171,20 +114,19 @@ impl PortVlans {
         })
     }
 
-    fn message(self, index: u32, object: Object) -> LinkMessage {
-        let mut message = LinkMessage::default();
+    fn message(self, carrier: VlanCarrier) -> LinkMessage {
+        let (index, target) = match carrier {
+            VlanCarrier::Port(index) => (index, None),
+            VlanCarrier::Bridge(index) => (index, Some(AfSpecBridge::Flags(BridgeFlag::LowerDev))),
+        };
+        let infos = self.infos().into_iter().map(AfSpecBridge::VlanInfo);
+        let specification = target.into_iter().chain(infos).collect();
+        let mut message = message(index, vec![LinkAttribute::AfSpecBridge(specification)]);
         message.header.interface_family = AddressFamily::Bridge;
-        message.header.index = index;
-        let mut specification: Vec<_> = self.infos().map(AfSpecBridge::VlanInfo).collect();
-        if object == Object::Bridge {
-            specification.insert(0, AfSpecBridge::Flags(BridgeFlag::LowerDev));
-        }
-        let specification = LinkAttribute::AfSpecBridge(specification);
-        message.attributes.push(specification);
         message
     }
 
-    fn infos(self) -> impl Iterator<Item = BridgeVlanInfo> {
+    fn infos(self) -> Vec<BridgeVlanInfo> {
         let flags = match self.tagging {
             Tagging::Tagged => BridgeVlanInfoFlags::empty(),
             Tagging::Untagged => BridgeVlanInfoFlags::Untagged,
@@ -194,15 +136,22 @@ impl PortVlans {
             vid,
             flags: flags | bound,
         };
-        let infos = if self.first == self.last {
-            vec![info(self.first, BridgeVlanInfoFlags::empty())]
-        } else {
-            vec![
-                info(self.first, BridgeVlanInfoFlags::RangeBegin),
-                info(self.last, BridgeVlanInfoFlags::RangeEnd),
-            ]
-        };
-        infos.into_iter()
+        if self.first == self.last {
+            return vec![info(self.first, BridgeVlanInfoFlags::empty())];
+        }
+        vec![
+            info(self.first, BridgeVlanInfoFlags::RangeBegin),
+            info(self.last, BridgeVlanInfoFlags::RangeEnd),
+        ]
+    }
+}
+
+impl fmt::Display for VlanCarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(index) => write!(f, "port number {index}"),
+            Self::Bridge(index) => write!(f, "bridge number {index}"),
+        }
     }
 }
 
@@ -232,7 +181,7 @@ mod tests {
         for tagging in [Tagging::Tagged, Tagging::Untagged, Tagging::Access] {
             let asked = vlans(100, 100, tagging);
             assert_eq!(
-                PortVlans::from_message(&asked.message(7, Object::Port)),
+                PortVlans::from_message(&asked.message(VlanCarrier::Port(7))),
                 [asked]
             );
         }
@@ -240,7 +189,7 @@ mod tests {
 
     #[test]
     fn range_is_two_entries_with_its_bounds() {
-        let infos: Vec<_> = vlans(200, 299, Tagging::Tagged).infos().collect();
+        let infos = vlans(200, 299, Tagging::Tagged).infos();
         let bounds: Vec<_> = infos.iter().map(|info| (info.vid, info.flags)).collect();
         assert_eq!(
             bounds,

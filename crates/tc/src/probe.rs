@@ -1,6 +1,6 @@
 //! Detects missing kernel modules by trying to use them.
 
-use netlink::{Connection, Filter, Handle, Ifb, MacAddress, Packets, Place, Request};
+use netlink::{Connection, Filter, Handle, MacAddress, Packets, Place, Request};
 
 use crate::error::{Error, Module};
 use crate::limit::{BitsPerSecond, Burst, Limit};
@@ -13,13 +13,9 @@ use crate::limit::{BitsPerSecond, Burst, Limit};
 /// [`Error::Netlink`]: the kernel refused for another reason.
 pub fn missing(connection: &Connection) -> Result<Vec<Module>, Error> {
     let lo = connection.link("lo")?.index;
-    let ifb = Ifb {
-        name: "ifb",
-        mac: MacAddress([2, 0, 0, 0, 0, 0]),
-        mtu: 1500,
-    };
+    let ifb = connection.add_ifb("ifb", MacAddress([2, 0, 0, 0, 0, 0]), 1500);
     let mut missing = Vec::new();
-    missing.extend(lacking(Module::Ifb, connection.add_ifb(&ifb).map(drop))?);
+    missing.extend(lacking(Module::Ifb, ifb.map(drop))?);
     for (module, request) in [
         (Module::Htb, Request::add_htb(root(lo, 1), 0)),
         (

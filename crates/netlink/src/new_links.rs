@@ -1,0 +1,122 @@
+//! Creates links: bridges, ifb devices, VLAN links, and imitations for dry runs.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute, LinkInfo, LinkMessage,
+};
+use netns::Netns;
+use nix::libc::RTM_NEWLINK;
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::link::Link;
+use crate::links::{link_named, message};
+use crate::mac::MacAddress;
+use crate::request::Request;
+
+/// Kind of an imitation of a link of another namespace.
+#[derive(Debug, Clone, Copy)]
+pub enum StandIn<'a> {
+    /// A bridge without ports.
+    Bridge,
+    /// One end of a pair; the other end has this name and is in this namespace.
+    Pair(&'a Netns, &'a str),
+}
+
+impl Connection {
+    /// Creates a bridge without ports; it is down. Equivalent to `ip link add NAME address MAC mtu
+    /// MTU type bridge`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken.
+    pub fn add_bridge(&self, name: &str, mac: MacAddress, mtu: u32) -> Result<(), Error> {
+        let mut attributes = attributes(name, mac, mtu);
+        attributes.push(LinkAttribute::LinkInfo(info(InfoKind::Bridge, None)));
+        self.execute([create("bridge", name, &message(0, attributes))])
+    }
+
+    /// Creates an ifb device, which queues packets redirected from other links, and returns it. It
+    /// is down. Equivalent to `ip link add NAME address MAC mtu MTU type ifb`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken,
+    /// [`Error::is_not_supported`] if the kernel lacks ifb.
+    pub fn add_ifb(&self, name: &str, mac: MacAddress, mtu: u32) -> Result<Link, Error> {
+        let mut attributes = attributes(name, mac, mtu);
+        attributes.push(LinkAttribute::LinkInfo(info(InfoKind::Ifb, None)));
+        let create = create("ifb", name, &message(0, attributes));
+        self.one_link(vec![create], link_named(name))
+    }
+
+    /// Creates a link with the index, name, MAC, MTU and master of `link`, which is in another
+    /// namespace. Programs that go by any of these take it for that link. It is down at first.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn add_stand_in(&self, link: &Link, stand_in: StandIn<'_>) -> Result<(), Error> {
+        let mut attributes = vec![
+            LinkAttribute::IfName(link.name.clone()),
+            LinkAttribute::Mtu(link.mtu.clamp(LEAST_MTU, MOST_MTU)),
+            LinkAttribute::LinkInfo(match stand_in {
+                StandIn::Bridge => info(InfoKind::Bridge, None),
+                StandIn::Pair(namespace, name) => {
+                    pair_with(vec![LinkAttribute::IfName(name.to_owned())], namespace)
+                }
+            }),
+        ];
+        let mac = link.mac.filter(|it| *it != UNSET);
+        attributes.extend(mac.map(|it| LinkAttribute::Address(it.0.to_vec())));
+        attributes.extend(link.master.map(LinkAttribute::Controller));
+        let message = message(link.index, attributes);
+        self.execute([create("a link in the place of", &link.name, &message)])
+    }
+}
+
+impl Request {
+    /// Creates a VLAN link of the host on the bridge with the index `lower`, down. `vlan` is 1 to
+    /// 4094. Equivalent to `ip link add link BRIDGE name NAME type vlan id VLAN`.
+    pub fn add_vlan_link(name: &str, mac: MacAddress, vlan: u16, lower: u32) -> Self {
+        let data = InfoData::Vlan(vec![InfoVlan::Id(vlan)]);
+        let attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::Link(lower),
+            LinkAttribute::Address(mac.0.to_vec()),
+            LinkAttribute::LinkInfo(info(InfoKind::Vlan, Some(data))),
+        ];
+        create("VLAN link", name, &message(0, attributes))
+    }
+}
+
+/// Returns the attributes of a new link. Its MAC is among them, because udev rewrites one that the
+/// kernel chose.
+pub(crate) fn attributes(name: &str, mac: MacAddress, mtu: u32) -> Vec<LinkAttribute> {
+    vec![
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::Mtu(mtu),
+        LinkAttribute::Address(mac.0.to_vec()),
+    ]
+}
+
+/// Returns the kind of a pair whose other end has these attributes and is in `namespace`.
+pub(crate) fn pair_with(mut other: Vec<LinkAttribute>, namespace: &Netns) -> Vec<LinkInfo> {
+    other.push(LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()));
+    let peer = InfoData::Veth(InfoVeth::Peer(message(0, other)));
+    info(InfoKind::Veth, Some(peer))
+}
+
+pub(crate) fn create(words: &str, name: &str, message: &LinkMessage) -> Request {
+    Request::create(format!("create {words} {name}"), RTM_NEWLINK, message)
+}
+
+fn info(kind: InfoKind, data: Option<InfoData>) -> Vec<LinkInfo> {
+    let data = data.map(LinkInfo::Data);
+    [LinkInfo::Kind(kind)].into_iter().chain(data).collect()
+}
+
+/// MAC of a link without one.
+const UNSET: MacAddress = MacAddress([0; 6]);
+
+/// MTU limits of a pair in bytes; IPv6 needs the lower one.
+const LEAST_MTU: u32 = 1280;
+const MOST_MTU: u32 = 65_535;
