@@ -120,11 +120,7 @@ pub enum Ending {
 impl Error {
     /// Returns whether a delegate reported a failure itself, so it neither crashed nor was killed.
     pub fn is_answer(&self) -> bool {
-        let ending = match self {
-            Self::Delegate { ending, .. } => *ending,
-            _ => Ending::Silent,
-        };
-        ending == Ending::Answered
+        matches!(self, Self::Delegate { ending, .. } if *ending == Ending::Answered)
     }
 
     /// Returns the code of this failure in the specification's error object.

@@ -25,7 +25,10 @@ impl Files {
         let beside = storage.index_directory(network);
         let leases = Directory::new(storage.lease_directory(network), Scratch(beside.clone()));
         Self {
-            cooldown: Cooldown::new(beside.join("released"), storage.reuse_delay),
+            cooldown: Cooldown {
+                delay: storage.reuse_delay,
+                directory: beside.join("released"),
+            },
             index: Index::open(beside, &leases),
             leases,
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use anyhow::{Context as _, bail};
@@ -41,13 +41,9 @@ pub struct Record {
     pub address: IpAddr,
     /// Identity of its file.
     pub identity: Identity,
-    /// Boot in which the lease was made.
-    pub boot: BootId,
+    /// ID of the boot in which the lease was made.
+    pub boot: String,
 }
-
-/// One run of the machine, from boot to shutdown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BootId(String);
 
 /// Records of all holders.
 pub(crate) type Records = BTreeMap<Holder, Vec<Record>>;
@@ -65,7 +61,7 @@ enum Standing {
 /// Description of leases and records at the time of their agreement.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
-    boot: BootId,
+    boot: String,
     leases: Stamp,
     records: Stamp,
 }
@@ -121,16 +117,16 @@ impl Index {
     }
 
     /// Adds a new lease.
-    pub fn insert(&self, lease: &Lease, leases: &Directory) {
+    pub fn insert(&self, Lease { address, holder }: &Lease, leases: &Directory) {
         self.change(|| {
-            let mut records = self.records_of(&lease.holder)?;
-            let identity = leases.identity(lease.address)?;
+            let identity = leases.identity(*address)?;
+            let mut records = self.records_of(holder)?;
             records.push(Record {
-                address: lease.address,
+                address: *address,
                 identity: identity.context("the lease is deleted already")?,
-                boot: BootId::current()?,
+                boot: boot_id()?,
             });
-            self.write_records(&lease.holder, &records)
+            self.write_records(holder, &records)
         });
     }
 
@@ -153,20 +149,23 @@ impl Index {
     pub fn read_all(&self) -> Records {
         let names = read::names(&self.records).unwrap_or_default();
         let holders = names.iter().filter_map(|name| parse_name(name));
-        let records =
-            holders.filter_map(|it| self.records_of(&it).ok().map(|records| (it, records)));
-        records.collect()
+        let read = |holder| Some((self.records_of(&holder).ok()?, holder));
+        let records = holders.filter_map(read);
+        records.map(|(records, holder)| (holder, records)).collect()
     }
 
     /// Rebuilds the index and trusts it if everything could be written. `old` is the result of
     /// [`Self::read_all`], `new` the wanted content.
     pub fn replace(&self, old: &Records, new: &Records) -> anyhow::Result<()> {
         let directory = &self.records;
-        make_directory(directory)
-            .with_context(|| format!("create directory {}", directory.display()))?;
+        make_directory(directory)?;
         for name in read::names(directory)? {
             if parse_name(&name).is_none_or(|holder| !new.contains_key(&holder)) {
-                remove_any(&directory.join(name));
+                let path = directory.join(name);
+                let removed = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+                if let Err(error) = removed {
+                    note(format_args!("remove record {}: {error}", path.display()));
+                }
             }
         }
         let changed = new
@@ -217,7 +216,7 @@ impl Index {
 
     fn state(&self, leases: Stamp) -> anyhow::Result<State> {
         Ok(State {
-            boot: BootId::current()?,
+            boot: boot_id()?,
             leases,
             records: Stamp::of(&fs::metadata(&self.records)?),
         })
@@ -239,34 +238,19 @@ impl Index {
     }
 }
 
-impl BootId {
-    /// Returns the current boot's ID (random(4)), which does not change in a process's lifetime.
-    pub fn current() -> anyhow::Result<Self> {
-        static TEXT: LazyLock<io::Result<String>> = LazyLock::new(|| fs::read_to_string(BOOT_ID));
-        match &*TEXT {
-            Ok(text) => Ok(Self(text.trim().to_owned())),
-            Err(error) => bail!("read {BOOT_ID}: {error}"),
-        }
-    }
-}
-
-fn remove_any(path: &Path) {
-    let removed = if path.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
-    };
-    if let Err(error) = removed {
-        note(format_args!("remove record {}: {error}", path.display()));
+/// Returns the current boot's ID (random(4)), which does not change in a process's lifetime.
+pub(crate) fn boot_id() -> anyhow::Result<String> {
+    static TEXT: LazyLock<io::Result<String>> = LazyLock::new(|| fs::read_to_string(BOOT_ID));
+    match &*TEXT {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(error) => bail!("read {BOOT_ID}: {error}"),
     }
 }
 
 /// Returns the holder with a record of this name.
 fn parse_name(name: &str) -> Option<Holder> {
-    match name.split_once(SEPARATOR) {
-        Some((container, interface)) => Holder::of_names(container, Some(interface)),
-        None => Holder::of_names(name, None),
-    }
+    let mut names = name.splitn(2, SEPARATOR);
+    Holder::of_names(names.next()?, names.next())
 }
 
 /// Separates the parts of a record's name; container IDs and interface names contain no colon.

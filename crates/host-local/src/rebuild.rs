@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use cni::note;
 
-use crate::directory::{Content, Directory, Identity};
+use crate::directory::{Content, Directory};
 use crate::files::Files;
-use crate::index::{BootId, Record, Records};
+use crate::index::{Record, Records, boot_id};
 use crate::storage::EarlierBoot;
 
 /// Reads all leases and rebuilds the index.
@@ -61,11 +61,12 @@ struct Findings {
 
 impl Findings {
     fn of(leases: &Directory, known: &Records, earlier: EarlierBoot) -> anyhow::Result<Self> {
-        let boot = BootId::current()?;
+        let boot = boot_id()?;
+        let is_stale = |it: &Record| it.boot != boot && earlier == EarlierBoot::Release;
         let mut findings = Self::default();
         for address in leases.addresses()? {
             match examine(leases, address, known) {
-                Ok(Some(found)) => findings.add(found, &boot, earlier),
+                Ok(Some((content, record))) => findings.add(content, record, is_stale),
                 Ok(None) => {}
                 Err(error) => note(format_args!("{error:#}; the lease stays")),
             }
@@ -73,55 +74,50 @@ impl Findings {
         Ok(findings)
     }
 
-    fn add(&mut self, found: Found, boot: &BootId, earlier: EarlierBoot) {
-        let address = found.address;
-        let reason = match found.content {
+    fn add(&mut self, content: Content, record: Record, is_stale: impl Fn(&Record) -> bool) {
+        let reason = match content {
             Content::Empty => "its file is empty, so no DEL can release it".into(),
             Content::Garbled => "its file names no container, so no DEL can release it".into(),
-            Content::Holder(holder) => {
-                let recorded = found.boot.unwrap_or_else(|| boot.clone());
-                if recorded == *boot || earlier == EarlierBoot::Keep {
-                    self.kept.entry(holder).or_default().push(Record {
-                        address,
-                        identity: found.identity,
-                        boot: recorded,
-                    });
-                    return;
-                }
+            Content::Holder(holder) if is_stale(&record) => {
                 format!("{holder} leased it before the machine's last boot")
             }
+            Content::Holder(holder) => {
+                self.kept.entry(holder).or_default().push(record);
+                return;
+            }
         };
-        self.stale.insert(address, reason);
+        self.stale.insert(record.address, reason);
     }
 }
 
-/// The file of an address, and the boot in its record.
-#[derive(Debug)]
-struct Found {
-    address: IpAddr,
-    content: Content,
-    identity: Identity,
-    boot: Option<BootId>,
-}
-
+/// Returns the content of the file of `address`, if it exists, and its record: the known one, or a
+/// new one of this boot.
+///
 /// Reads the file even if it has a record: with a coarse clock, another file may have the same
 /// inode and change time.
-fn examine(leases: &Directory, address: IpAddr, known: &Records) -> anyhow::Result<Option<Found>> {
+fn examine(
+    leases: &Directory,
+    address: IpAddr,
+    known: &Records,
+) -> anyhow::Result<Option<(Content, Record)>> {
     let (Some(identity), Some(content)) = (leases.identity(address)?, leases.content(address)?)
     else {
         return Ok(None);
     };
     let records = match &content {
-        Content::Holder(holder) => known.get(holder).map(Vec::as_slice).unwrap_or_default(),
-        Content::Empty | Content::Garbled => &[],
+        Content::Holder(holder) => known.get(holder),
+        Content::Empty | Content::Garbled => None,
     };
     let is_about = |it: &&Record| it.address == address && it.identity == identity;
-    Ok(Some(Found {
-        address,
-        boot: records.iter().find(is_about).map(|it| it.boot.clone()),
-        content,
-        identity,
-    }))
+    let record = match records.into_iter().flatten().find(is_about) {
+        Some(record) => record.clone(),
+        None => Record {
+            address,
+            identity,
+            boot: boot_id()?,
+        },
+    };
+    Ok(Some((content, record)))
 }
 
 #[cfg(test)]

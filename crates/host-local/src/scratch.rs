@@ -7,6 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use nix::fcntl::OFlag;
 use tempfile::{Builder, NamedTempFile};
 
@@ -57,8 +58,9 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Creates a directory and its parents.
-pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path)
+pub(crate) fn make_directory(path: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    made.with_context(|| format!("create directory {}", path.display()))
 }
 
 /// Removes a file; a missing one counts as success.

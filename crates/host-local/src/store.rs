@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use cni::{Attachment, NetworkName, note};
 
 use crate::files::Files;
@@ -46,8 +46,7 @@ impl Store {
             storage.lease_directory(network),
             storage.index_directory(network),
         ] {
-            make_directory(&path)
-                .with_context(|| format!("create directory {}", path.display()))?;
+            make_directory(&path)?;
         }
         Ok(Self::lock(storage, network)?.with_current_index(storage.earlier_boot))
     }
