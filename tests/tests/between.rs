@@ -35,7 +35,8 @@ impl Slow {
         Self { trace, call }
     }
 
-    /// Runs it, and `other` beside it after `steps` messages or at its end.
+    /// Runs it, and `other` beside it after `steps` messages or at its end. If it hangs, fails with
+    /// its last messages.
     fn with<T>(&self, steps: usize, other: impl FnOnce() -> T) -> (Outcome, T) {
         thread::scope(|scope| {
             let slow = scope.spawn(|| self.call.run());
@@ -43,7 +44,15 @@ impl Slow {
             let is_there = || slow.is_finished() || sent().matches("sendto(").count() > steps;
             assert!(eventually(is_there));
             let other = other();
-            (slow.join().unwrap(), other)
+            let slow = slow.join().unwrap();
+            let (code, sent) = (slow.status.code(), sent());
+            let last: Vec<_> = sent.lines().rev().take(5).collect();
+            assert_ne!(
+                code,
+                Some(TIMED_OUT),
+                "{slow:?} its last messages: {last:#?}"
+            );
+            (slow, other)
         })
     }
 }
@@ -115,6 +124,9 @@ fn reloaded_during_a_slow_removal(place: usize, removal: Removal, steps: usize) 
         "{removal:?} after {steps} messages: {left}"
     );
 }
+
+/// Status of timeout(1).
+const TIMED_OUT: i32 = 124;
 
 const BRIDGE: usize = 0;
 const PORTMAP: usize = 1;
