@@ -50,24 +50,21 @@ pub fn read<T: DeserializeOwned>(value: &Value, at: &str) -> Result<Read<T>, Err
 
 /// Returns the value of `key` in any case. The exact spelling wins; `null` counts as absent.
 pub fn value<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    let folded = || {
-        object
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(key))
-    };
-    let found = object.get(key).or_else(|| folded().map(|(_, value)| value));
-    found.filter(|value| !value.is_null())
+    let (_, value) = entry(object, key)?;
+    Some(value).filter(|value| !value.is_null())
 }
 
 /// Removes `key` from `object` and returns its value; searches as [`value`] does.
-pub fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
-    let folded = |name: &&String| name.eq_ignore_ascii_case(key);
-    let name = if object.contains_key(key) {
-        key.to_owned()
-    } else {
-        object.keys().find(folded)?.clone()
-    };
+pub(crate) fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
+    let (name, _) = entry(object, key)?;
+    let name = name.clone();
     object.remove(&name).filter(|value| !value.is_null())
+}
+
+fn entry<'a>(object: &'a Map<String, Value>, key: &str) -> Option<(&'a String, &'a Value)> {
+    let is_folded = |(name, _): &(&String, &Value)| name.eq_ignore_ascii_case(key);
+    let exact = object.get_key_value(key);
+    exact.or_else(|| object.iter().find(is_folded))
 }
 
 /// Returns whether `value` is neither `null` nor an empty list.

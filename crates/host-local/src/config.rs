@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::pod_cidr::{self, USE_POD_CIDR};
-use crate::range::{Range, RangeSet, parse_address};
+use crate::range::{Range, RangeSet, overlap, parse_address};
 use crate::raw::{RawConfig, RawRange, RawRoute};
 use crate::resolv_conf;
 use crate::storage::Storage;
@@ -185,15 +185,9 @@ fn ranges(raw: &[RawRange], at: &str) -> Result<Vec<Range>, Error> {
 }
 
 fn expect_apart(sets: &[RangeSet]) -> Result<(), Error> {
-    for (index, set) in sets.iter().enumerate() {
-        for range in set.ranges() {
-            let others = sets.iter().skip(index + 1).flat_map(RangeSet::ranges);
-            range.expect_apart(others).map_err(|reason| {
-                Error::invalid("ipam.ranges", format!("{reason}, another set"))
-            })?;
-        }
-    }
-    Ok(())
+    let ranges: Vec<_> = sets.iter().flat_map(RangeSet::ranges).collect();
+    let overlapping = |reason| Error::invalid("ipam.ranges", format!("{reason}, another set"));
+    overlap(&ranges).map_or(Ok(()), |reason| Err(overlapping(reason)))
 }
 
 /// Rejects several addresses of one family for results before 0.3.0, which hold only one.

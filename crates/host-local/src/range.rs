@@ -45,10 +45,8 @@ impl Range {
             if subnet.contains(address) {
                 return Ok(address);
             }
-            Err(Error::invalid(
-                key,
-                format!("{address} is not in subnet {subnet}"),
-            ))
+            let reason = format!("{address} is not in subnet {subnet}");
+            Err(Error::invalid(key, reason))
         };
         // An IPv4 subnet ends with the broadcast address.
         let highest = number(subnet.broadcast()).saturating_sub(u128::from(subnet.is_ipv4()));
@@ -61,10 +59,8 @@ impl Range {
         let key = format!("{at}.gateway");
         let gateway = parse_address(&raw.gateway, &key)?.unwrap_or(second);
         if gateway.is_ipv4() != subnet.is_ipv4() {
-            return Err(Error::invalid(
-                key,
-                format!("{gateway} is not of the family of {subnet}"),
-            ));
+            let reason = format!("{gateway} is not of the family of {subnet}");
+            return Err(Error::invalid(key, reason));
         }
         Ok(Self {
             subnet,
@@ -84,24 +80,6 @@ impl Range {
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.first.is_ipv4() && self.numbers().contains(&number(address))
     }
-
-    /// Checks that no range of `others` has an address of this one.
-    ///
-    /// # Errors
-    /// The message that names both ranges.
-    pub fn expect_apart<'a>(
-        &self,
-        mut others: impl Iterator<Item = &'a Self>,
-    ) -> Result<(), String> {
-        let overlaps = |it: &&Self| self.contains(it.first) || it.contains(self.first);
-        let Some(other) = others.find(overlaps) else {
-            return Ok(());
-        };
-        let (subnet, other_subnet) = (self.subnet, other.subnet);
-        Err(format!(
-            "{self} of {subnet} overlaps {other} of {other_subnet}"
-        ))
-    }
 }
 
 impl RangeSet {
@@ -120,11 +98,10 @@ impl RangeSet {
                 format!("{first} and {other} are of different families; give each its own set");
             return Err(Error::invalid(at, reason));
         }
-        for (index, range) in ranges.iter().enumerate() {
-            let apart = range.expect_apart(ranges.iter().skip(index + 1));
-            apart.map_err(|reason| Error::invalid(at, reason))?;
+        match overlap(&ranges.iter().collect::<Vec<_>>()) {
+            Some(reason) => Err(Error::invalid(at, reason)),
+            None => Ok(Self { ranges }),
         }
-        Ok(Self { ranges })
     }
 
     /// Returns the ranges in the order of use.
@@ -167,6 +144,19 @@ impl fmt::Display for RangeSet {
         let ranges: Vec<_> = self.ranges.iter().map(ToString::to_string).collect();
         f.write_str(&ranges.join(","))
     }
+}
+
+/// Returns the message that names the first two of `ranges` with a common address.
+pub(crate) fn overlap(ranges: &[&Range]) -> Option<String> {
+    let mut pairs = ranges.iter().enumerate().flat_map(|(index, one)| {
+        let others = ranges.iter().skip(index + 1);
+        others.map(move |other| (one, other))
+    });
+    let (one, other) = pairs.find(|(a, b)| a.contains(b.first) || b.contains(a.first))?;
+    let (subnet, other_subnet) = (one.subnet, other.subnet);
+    Some(format!(
+        "{one} of {subnet} overlaps {other} of {other_subnet}"
+    ))
 }
 
 /// Converts an address to a number for counting.

@@ -134,21 +134,13 @@ impl Store {
         last: Option<IpAddr>,
         holder: &Holder,
     ) -> anyhow::Result<Lease> {
-        let Files {
-            leases, cooldown, ..
-        } = &self.files;
-        if let Some(address) = near(&self.files, set, last)
-            && let Some(lease) = self.reserve(address, holder)?
-        {
-            return Ok(lease);
+        let reserve = |address| self.reserve(address, holder).transpose();
+        if let Some(lease) = near(&self.files, set, last).and_then(reserve) {
+            return lease;
         }
-        let free = Free::all_but(leases.addresses()?, cooldown);
-        for address in free.of(set, last) {
-            if let Some(lease) = self.reserve(address, holder)? {
-                return Ok(lease);
-            }
-        }
-        Err(free.exhaustion(set))
+        let free = Free::all_but(self.files.leases.addresses()?, &self.files.cooldown);
+        let lease = free.of(set, last).find_map(reserve);
+        lease.unwrap_or_else(|| Err(free.exhaustion(set)))
     }
 
     /// Writes the lease of `address`; returns `None` if its file exists.
@@ -231,9 +223,8 @@ impl Store {
         }
         let outcomes = self.files.leases.remove(leases.iter().map(|it| it.address));
         let removed = leases.iter().zip(&outcomes);
-        self.files
-            .index
-            .remove(removed.filter_map(|(lease, outcome)| outcome.is_ok().then_some(lease)));
+        let removed = removed.filter(|(_, outcome)| outcome.is_ok());
+        self.files.index.remove(removed.map(|(lease, _)| lease));
         cni::all(outcomes)
     }
 
