@@ -71,11 +71,11 @@ impl Attachment {
     /// Returns the attachment with the tag `owner`, or `None` for a tag of other programs and for one with hashes in
     /// place of names.
     pub fn of_owner(owner: &str) -> Option<Self> {
-        let mut names = names(owner);
+        let [network, container, interface] = names(owner)?;
         let attachment = Self {
-            network: names.next()?.parse().ok()?,
-            container: names.next()?.parse().ok()?,
-            interface: names.next()?.parse().ok()?,
+            network: network.parse().ok()?,
+            container: container.parse().ok()?,
+            interface: interface.parse().ok()?,
         };
         (attachment.owner() == owner).then_some(attachment)
     }
@@ -95,16 +95,15 @@ impl Attachment {
 
     /// Returns whether the tag `owner` belongs to an attachment of `network`.
     pub fn is_owner_in(owner: &str, network: &NetworkName) -> bool {
-        let mut names = names(owner);
-        names
-            .next()
-            .is_some_and(|it| stands_for(it, network.as_str()))
+        names(owner).is_some_and(|[it, ..]| stands_for(it, network.as_str()))
     }
 
     /// Returns whether the tags `one` and `other` belong to attachments of one container.
     pub fn is_same_container(one: &str, other: &str) -> bool {
-        let containers = names(one).nth(1).zip(names(other).nth(1));
-        containers.is_some_and(|(one, other)| stands_for(one, other) || stands_for(other, one))
+        let names = names(one).zip(names(other));
+        names.is_some_and(|([_, one, _], [_, other, _])| {
+            stands_for(one, other) || stands_for(other, one)
+        })
     }
 
     /// Returns the SHA-256 of the three names; kernel names and addresses are derived from it.
@@ -144,10 +143,11 @@ const OWNER_LIMIT: usize = 128;
 /// What each tag begins with.
 const OWNER_PREFIX: &str = "cni:";
 
-/// Returns the names in a tag, or what stands for them: network, container ID, interface.
-fn names(owner: &str) -> impl Iterator<Item = &str> {
-    let names = owner.strip_prefix(OWNER_PREFIX);
-    names.into_iter().flat_map(|names| names.splitn(3, '/'))
+/// Returns the names in a tag, or what stands for them: network, container ID and interface.
+fn names(owner: &str) -> Option<[&str; 3]> {
+    let (network, rest) = owner.strip_prefix(OWNER_PREFIX)?.split_once('/')?;
+    let (container, interface) = rest.split_once('/')?;
+    Some([network, container, interface])
 }
 
 /// Returns whether `text` of a tag is `name` or stands for it.

@@ -11,7 +11,7 @@ use crate::environment::SearchPath;
 use crate::error::Error;
 use crate::json;
 use crate::stderr::note;
-use crate::version::{SpecVersion, UnknownVersion};
+use crate::version::SpecVersion;
 
 /// Standard input's document: a JSON object, not interpreted yet.
 #[derive(Debug, Clone)]
@@ -48,8 +48,7 @@ pub struct Network {
     pub version: SpecVersion,
     /// `CNI_PATH`: the directories of delegates.
     pub path: SearchPath,
-    config: Value,
-    stdin: Vec<u8>,
+    document: Document,
 }
 
 impl Network {
@@ -60,28 +59,24 @@ impl Network {
     /// `name` is missing or invalid. [`Error::IncompatibleVersion`]: `cniVersion` is not among
     /// `supported`.
     pub fn parse(
-        Document { config, stdin }: Document,
+        document: Document,
         path: SearchPath,
         supported: &'static [SpecVersion],
     ) -> Result<Self, Error> {
-        let head = json::read::<Head>(&config, "");
+        let head = json::read::<Head>(&document.config, "");
         let head = head.map_err(|error| undecodable(error.to_string()))?.value;
         let name = name(&head.name)?;
-        let version = match head.cni_version.parse() {
-            Ok(version) if supported.contains(&version) => version,
-            Ok(_) | Err(UnknownVersion(_)) => {
-                return Err(Error::IncompatibleVersion {
-                    requested: head.cni_version,
-                    supported,
-                });
-            }
-        };
+        let known = head.cni_version.parse().ok();
+        let version = known.filter(|version| supported.contains(version));
+        let version = version.ok_or(Error::IncompatibleVersion {
+            requested: head.cni_version,
+            supported,
+        })?;
         Ok(Self {
             name,
             version,
             path,
-            config,
-            stdin,
+            document,
         })
     }
 
@@ -91,10 +86,7 @@ impl Network {
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn config<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        let read = json::read(&self.config, "")?;
-        let is_common = |key: &str| COMMON.iter().any(|common| common.eq_ignore_ascii_case(key));
-        self.tell_unknown(read.unknown.iter().filter(|key| !is_common(key)));
-        Ok(read.value)
+        self.read(&self.document.config, "", COMMON)
     }
 
     /// Reads some of the plugin's keys, without a message about the others.
@@ -102,7 +94,7 @@ impl Network {
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn quiet_config<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        Ok(json::read(&self.config, "")?.value)
+        Ok(json::read(&self.document.config, "")?.value)
     }
 
     /// Reads the keys of the `ipam` section, for an IPAM plugin.
@@ -110,9 +102,7 @@ impl Network {
     /// # Errors
     /// [`Error::InvalidConfig`]: the section is missing or a value has the wrong type.
     pub fn ipam<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        let read = json::read(self.ipam_section()?, "ipam")?;
-        self.tell_unknown(read.unknown.iter().filter(|key| *key != "ipam.type"));
-        Ok(read.value)
+        self.read(self.ipam_section()?, "ipam", &["ipam.type"])
     }
 
     /// Reads some keys of the `ipam` section, whatever the values of its other keys are.
@@ -191,26 +181,40 @@ impl Network {
 
     /// Returns the unchanged document, which delegates receive.
     pub(crate) fn stdin(&self) -> &[u8] {
-        &self.stdin
+        &self.document.stdin
     }
 
     /// Returns the value of a top-level key in any case; `null` counts as absent.
     pub(crate) fn top(&self, key: &str) -> Option<&Value> {
-        json::value(self.config.as_object()?, key)
+        json::value(self.document.config.as_object()?, key)
     }
 
     /// Returns whether the key exists, even with the value `null`.
     pub(crate) fn has(&self, key: &str) -> bool {
-        let mut keys = self.config.as_object().into_iter().flat_map(Map::keys);
+        let mut keys = self
+            .document
+            .config
+            .as_object()
+            .into_iter()
+            .flat_map(Map::keys);
         keys.any(|name| name.eq_ignore_ascii_case(key))
     }
 
-    fn tell_unknown<'a>(&self, keys: impl Iterator<Item = &'a String>) {
-        let keys: Vec<_> = keys.map(String::as_str).collect();
-        if !keys.is_empty() {
-            let (name, keys) = (&self.name, keys.join(", "));
+    /// Reads `value` and reports unknown keys, except `common` ones.
+    fn read<T: DeserializeOwned>(
+        &self,
+        value: &Value,
+        at: &str,
+        common: &[&str],
+    ) -> Result<T, Error> {
+        let mut read = json::read(value, at)?;
+        let is_common = |key: &str| common.iter().any(|it| it.eq_ignore_ascii_case(key));
+        read.unknown.retain(|key| !is_common(key));
+        if !read.unknown.is_empty() {
+            let (name, keys) = (&self.name, read.unknown.join(", "));
             note(format_args!("network {name}: unknown keys ignored: {keys}"));
         }
+        Ok(read.value)
     }
 }
 

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use cni::result::{Dns, Route};
 use cni::{Error, Network, SpecVersion, WhenFull};
-use ipnetwork::{IpNetwork, IpNetworkError};
+use ipnetwork::IpNetwork;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::pod_cidr::{self, USE_POD_CIDR};
-use crate::range::{Range, RangeSet, overlap, parse_address};
-use crate::raw::{RawConfig, RawRange, RawRoute};
+use crate::range::{Range, RangeSet, overlap};
+use crate::raw::{RawConfig, RawRange};
 use crate::resolv_conf;
 use crate::storage::Storage;
 
@@ -73,7 +73,7 @@ impl Config {
         expect_apart(&sets)?;
         Ok(Self {
             sets,
-            routes: routes(&ipam.routes)?,
+            routes: cni::json::read(&json!(ipam.routes), "ipam.routes")?.value,
             storage: Storage::new(&ipam)?,
             when_full: ipam.status_when_full,
             resolv_conf: (!ipam.resolv_conf.is_empty()).then(|| ipam.resolv_conf.into()),
@@ -201,26 +201,6 @@ fn expect_one_a_family(sets: &[RangeSet], version: SpecVersion) -> Result<(), Er
         return Err(Error::invalid("ipam.ranges", reason));
     }
     Ok(())
-}
-
-fn routes(raw: &[RawRoute]) -> Result<Vec<Route>, Error> {
-    let parse = |(index, raw)| route(raw, &format!("ipam.routes[{index}]"));
-    raw.iter().enumerate().map(parse).collect()
-}
-
-fn route(raw: &RawRoute, at: &str) -> Result<Route, Error> {
-    let dst = raw.dst.parse().map_err(|error: IpNetworkError| {
-        Error::invalid(format!("{at}.dst"), format!("{:?}: {error}", raw.dst))
-    })?;
-    Ok(Route {
-        gw: parse_address(&raw.gw, &format!("{at}.gw"))?,
-        mtu: raw.mtu,
-        advmss: raw.advmss,
-        priority: raw.priority,
-        table: raw.table,
-        scope: raw.scope,
-        ..Route::to(dst)
-    })
 }
 
 #[cfg(test)]

@@ -215,7 +215,7 @@ fn parse_exclude(texts: &[String], subnet: IpNetwork, key: &str) -> Result<Vec<I
 }
 
 /// Parses the address under `key`, if there is one.
-pub(crate) fn parse_address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
+fn parse_address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
     if text.is_empty() {
         return Ok(None);
     }

@@ -2,7 +2,7 @@
 
 use cni::WhenFull;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Leases addresses from ranges and keeps them in files.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -61,7 +61,7 @@ pub struct RawRange {
 }
 
 /// A route, with the attributes of specification 1.1.0.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RawRoute {
     /// Destination CIDR.
     pub dst: String,

@@ -184,12 +184,11 @@ impl Store {
     /// A file cannot be read.
     pub fn leases_except(&self, listed: &HashSet<Holder>) -> anyhow::Result<Vec<Lease>> {
         let is_stale = |holder: &Holder| !listed.contains(holder);
-        let index = &self.files.index;
-        let holders = index.is_trusted().then(|| index.holders()).flatten();
-        let indexed = holders.and_then(|mut holders| {
+        let stale = self.files.index.holders().map(|mut holders| {
             holders.retain(is_stale);
-            self.indexed(&holders)
+            holders
         });
+        let indexed = stale.and_then(|stale| self.indexed(&stale));
         indexed.map_or_else(|| self.scan(is_stale), Ok)
     }
 

@@ -6,7 +6,7 @@ use ipnetwork::IpNetwork;
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
-use serde_json::Map;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::version::SpecVersion;
@@ -19,76 +19,50 @@ fn address() -> impl Strategy<Value = IpNetwork> {
     prop_oneof![v4, v6].prop_map(Result::unwrap)
 }
 
-fn interface() -> impl Strategy<Value = Interface> {
+fn interface() -> impl Strategy<Value = Value> {
     let text = || of("[a-z0-9:/.]{1,20}");
-    let parts = (
-        "[a-z]{1,15}",
-        text(),
-        of(any::<u32>()),
-        text(),
-        text(),
-        text(),
-    );
-    parts.prop_map(|(name, mac, mtu, sandbox, socket_path, pci_id)| Interface {
-        name,
-        mac,
-        mtu,
-        sandbox,
-        socket_path,
-        pci_id,
-        extra: Map::new(),
+    let texts = ("[a-z]{1,15}", text(), text(), text(), text());
+    (texts, of(any::<u32>())).prop_map(|((name, mac, sandbox, socket, pci), mtu)| {
+        json!({
+            "name": name, "mac": mac, "mtu": mtu,
+            "sandbox": sandbox, "socketPath": socket, "pciID": pci,
+        })
     })
 }
 
-fn route() -> impl Strategy<Value = Route> {
+fn route() -> impl Strategy<Value = Value> {
     let number = || of(any::<u32>());
     let numbers = (number(), number(), number(), number(), of(any::<u8>()));
     let parts = (address(), of(any::<IpAddr>()), numbers);
-    parts.prop_map(|(dst, gw, (mtu, advmss, priority, table, scope))| Route {
-        gw,
-        mtu,
-        advmss,
-        priority,
-        table,
-        scope,
-        ..Route::to(dst)
+    parts.prop_map(|(dst, gw, (mtu, advmss, priority, table, scope))| {
+        json!({
+            "dst": dst, "gw": gw, "mtu": mtu, "advmss": advmss,
+            "priority": priority, "table": table, "scope": scope,
+        })
     })
 }
 
-fn dns() -> impl Strategy<Value = Dns> {
+fn dns() -> impl Strategy<Value = Value> {
     let words = || vec("[a-z0-9.:]{1,20}", 0..3);
     let parts = (words(), of("[a-z.]{1,20}"), words(), words());
-    parts.prop_map(|(nameservers, domain, search, options)| Dns {
-        nameservers,
-        domain,
-        search,
-        options,
-        extra: Map::new(),
+    parts.prop_map(|(servers, domain, search, options)| {
+        json!({"nameservers": servers, "domain": domain, "search": search, "options": options})
+    })
+}
+
+fn ip() -> impl Strategy<Value = Value> {
+    let parts = (address(), of(any::<IpAddr>()), of(0usize..4));
+    parts.prop_map(|(address, gateway, interface)| {
+        json!({"address": address, "gateway": gateway, "interface": interface})
     })
 }
 
 /// Generates results with all keys except unknown ones.
 fn result() -> impl Strategy<Value = AddResult> {
-    let ip = (address(), of(any::<IpAddr>()), of(0usize..4));
-    let parts = (
-        vec(interface(), 0..4),
-        vec(ip, 0..5),
-        vec(route(), 0..4),
-        dns(),
-    );
-    parts.prop_map(|(interfaces, ips, routes, dns)| AddResult {
-        ips: ips
-            .into_iter()
-            .map(|(address, gateway, interface)| IpConfig {
-                gateway,
-                interface: interface.filter(|it| *it < interfaces.len()),
-                ..IpConfig::of(address)
-            })
-            .collect(),
-        interfaces,
-        routes,
-        dns,
-        extra: Map::new(),
+    let lists = (vec(interface(), 0..4), vec(ip(), 0..5), vec(route(), 0..4));
+    (lists, dns()).prop_map(|((interfaces, ips, routes), dns)| {
+        let value = json!({"interfaces": interfaces, "ips": ips, "routes": routes, "dns": dns});
+        read(value, SpecVersion::CURRENT, "result").unwrap()
     })
 }
 
@@ -103,29 +77,26 @@ fn held(mut result: AddResult, version: SpecVersion) -> AddResult {
     if version >= SpecVersion::V0_3_0 {
         return result;
     }
-    let first = |is_v4: bool| {
-        let mut ips = result.ips.iter().cloned();
-        ips.find(|ip| ip.address.is_ipv4() == is_v4)
-    };
-    let ips: Vec<_> = [first(true), first(false)].into_iter().flatten().collect();
-    // A route without an address of its family is not representable.
-    let routes = ips.iter().flat_map(|ip| {
-        let of_family = |route: &&Route| route.dst.is_ipv4() == ip.address.is_ipv4();
-        result.routes.iter().filter(of_family).cloned()
-    });
-    AddResult {
-        routes: routes.collect(),
-        ips: ips
-            .into_iter()
-            .map(|ip| IpConfig {
-                interface: None,
-                ..ip
-            })
-            .collect(),
-        interfaces: Vec::new(),
+    let is_v4 = |ip: &IpConfig| ip.address.is_ipv4();
+    let (v4, v6): (Vec<_>, Vec<_>) = result.ips.into_iter().partition(is_v4);
+    let mut held = AddResult {
         dns: result.dns,
-        extra: Map::new(),
+        ..AddResult::default()
+    };
+    for ip in [v4, v6]
+        .into_iter()
+        .filter_map(|ips| ips.into_iter().next())
+    {
+        // A route without an address of its family is not representable.
+        let of_family = |it: &&Route| it.dst.is_ipv4() == ip.address.is_ipv4();
+        let routes = result.routes.iter().filter(of_family).cloned();
+        held.routes.extend(routes);
+        held.ips.push(IpConfig {
+            interface: None,
+            ..ip
+        });
     }
+    held
 }
 
 fn there_and_back(result: &AddResult, version: SpecVersion) -> AddResult {
