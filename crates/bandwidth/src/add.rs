@@ -63,9 +63,9 @@ impl<'a> Limiting<'a> {
         let link = self.host_link;
         undo.push("take the limit from the host's end", move || {
             // The connection itself may have failed.
-            Ok(link_egress(&Connection::open()?, link).remove()?)
+            Ok(LinkEgress::new(&Connection::open()?, link).remove()?)
         });
-        Ok(link_egress(self.host, link).ensure(limit, self.traffic)?)
+        Ok(LinkEgress::new(self.host, link).ensure(limit, self.traffic)?)
     }
 
     /// Limits the sandbox's egress, which is the ingress of the host's end. The ifb is ready before packets are redirected to it.
@@ -110,20 +110,12 @@ impl<'a> Limiting<'a> {
     /// without the ifb.
     fn send_to(self, ifb: &Link, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         let link = self.host_link;
-        let hook = link_ingress(self.host, link).find_hook()?;
+        let hook = LinkIngress::new(self.host, link).find_hook()?;
         undo.push("send nothing to the ifb", move || {
-            Ok(link_ingress(&Connection::open()?, link).remove(hook)?)
+            Ok(LinkIngress::new(&Connection::open()?, link).remove(hook)?)
         });
-        Ok(link_ingress(self.host, link).ensure(hook, ifb, self.traffic)?)
+        Ok(LinkIngress::new(self.host, link).ensure(hook, ifb, self.traffic)?)
     }
-}
-
-fn link_egress<'a>(connection: &'a Connection, link: &'a Link) -> LinkEgress<'a> {
-    LinkEgress { connection, link }
-}
-
-fn link_ingress<'a>(connection: &'a Connection, link: &'a Link) -> LinkIngress<'a> {
-    LinkIngress { connection, link }
 }
 
 fn interface(ifb: &Link) -> Interface {

@@ -68,10 +68,7 @@ impl Check<'_> {
         };
         let limit = (self.plan.egress.as_ref(), asked);
         let mut differences = self.limit(&ifb, limit, &Traffic::All)?;
-        let link_ingress = LinkIngress {
-            connection: self.host,
-            link: self.host_link,
-        };
+        let link_ingress = LinkIngress::new(self.host, self.host_link);
         differences.extend(link_ingress.differences(&ifb, &self.plan.traffic)?);
         if !ifb.is_up {
             differences.push(format!("{} is down", ifb.name));
@@ -108,10 +105,7 @@ impl Check<'_> {
         (limit, asked): (Option<&Limit>, &Asked),
         traffic: &Traffic,
     ) -> anyhow::Result<Vec<String>> {
-        let link_egress = LinkEgress {
-            connection: self.host,
-            link,
-        };
+        let link_egress = LinkEgress::new(self.host, link);
         let Some(limit) = limit else {
             return Ok(Vec::new());
         };

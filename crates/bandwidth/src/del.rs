@@ -69,11 +69,7 @@ fn somebody_else_at(
 ) -> anyhow::Result<Option<String>> {
     let mut senders = Vec::new();
     for link in host.links()? {
-        let link_ingress = LinkIngress {
-            connection: host,
-            link: &link,
-        };
-        if link_ingress.redirects_to(ifb)? {
+        if LinkIngress::new(host, &link).redirects_to(ifb)? {
             senders.push(link);
         }
     }

@@ -3,7 +3,7 @@
 use cni::{Attachment, Error, NetworkName};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
-use tc::{Limit, LinkEgress, LinkIngress, Module, Traffic};
+use tc::{Limit, LinkEgress, LinkIngress, Traffic, module};
 
 /// Ifbs with a name that the attachment's could have.
 pub(crate) struct Found {
@@ -45,10 +45,7 @@ pub(crate) fn find_behind(
     if let Some(own) = found.own.pop() {
         return Ok(Some(own));
     }
-    let link_ingress = LinkIngress {
-        connection: host,
-        link: host_link,
-    };
+    let link_ingress = LinkIngress::new(host, host_link);
     for link in found.unclaimed {
         if link_ingress.redirects_to(&link)? {
             return Ok(Some(link));
@@ -84,7 +81,7 @@ pub(crate) fn make(
             Err(error) if error.is_already_exists() => taken = Some(error),
             made => {
                 on_made();
-                return Ok(made.map_err(|error| tc::Error::of(Module::Ifb, error))?);
+                return Ok(made.map_err(|error| tc::Error::of(module::IFB, error))?);
             }
         }
         if !find(host, attachment)?.own.is_empty() {
@@ -111,7 +108,7 @@ pub(crate) fn set_up(
         Request::change_link(&link.name, &LinkChange::Up),
     ];
     let done = host.execute(requests);
-    Ok(done.map_err(|error| tc::Error::of(Module::Tbf, error))?)
+    Ok(done.map_err(|error| tc::Error::of(module::TBF, error))?)
 }
 
 /// Takes over an ifb of an interrupted ADD or of the reference: sets the owner and the limit, and
@@ -134,11 +131,7 @@ pub(crate) fn adopt(
     } else {
         host.change_link(&link.name, &changes)?
     };
-    let link_egress = LinkEgress {
-        connection: host,
-        link: &link,
-    };
-    link_egress.ensure(limit, &Traffic::All)?;
+    LinkEgress::new(host, &link).ensure(limit, &Traffic::All)?;
     if !link.is_up {
         host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
     }

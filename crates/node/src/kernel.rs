@@ -85,7 +85,7 @@ fn limits() -> anyhow::Result<Vec<Lack>> {
     let lacks = modules.map(|module| Lack {
         reason: format!("the kernel lacks {module}, and modprobe {module} may help"),
         need: match module {
-            tc::Module::Htb => SUBNETS,
+            tc::module::HTB => SUBNETS,
             _ => RATES,
         },
         consequence: Consequence::AddFails,

@@ -165,11 +165,7 @@ impl Node {
         self.discarding_routes = connection.discarding_routes()?;
         let limited = |it: &&Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);
         for link in self.links.iter().filter(limited) {
-            let link_egress = tc::LinkEgress {
-                connection: &connection,
-                link,
-            };
-            if let Some(rate) = link_egress.rate()? {
+            if let Some(rate) = tc::LinkEgress::new(&connection, link).rate()? {
                 self.limits.insert(link.name.clone(), rate);
             }
         }

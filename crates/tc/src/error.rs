@@ -1,7 +1,5 @@
 //! Errors of setting or reading a limit.
 
-use std::fmt;
-
 use netlink::Handle;
 
 /// A failure to set or read a limit.
@@ -17,7 +15,7 @@ pub enum Error {
     )]
     Lacks {
         /// The missing module.
-        module: Module,
+        module: &'static str,
         /// The kernel's refusal.
         #[source]
         source: netlink::Error,
@@ -36,46 +34,28 @@ pub enum Error {
     },
 }
 
-/// A feature of the kernel, by its module's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Module {
+/// Names of the modules.
+pub mod module {
     /// Links that queue redirected ingress packets.
-    Ifb,
+    pub const IFB: &str = "ifb";
     /// The token bucket filter.
-    Tbf,
+    pub const TBF: &str = "sch_tbf";
     /// The hierarchical token bucket, which classifies packets.
-    Htb,
+    pub const HTB: &str = "sch_htb";
     /// The hook for ingress packets.
-    Ingress,
+    pub const INGRESS: &str = "sch_ingress";
     /// The packet filter.
-    U32,
+    pub const U32: &str = "cls_u32";
     /// The filter action that redirects packets to another link.
-    Mirred,
-}
-
-impl fmt::Display for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ifb => "ifb",
-            Self::Tbf => "sch_tbf",
-            Self::Htb => "sch_htb",
-            Self::Ingress => "sch_ingress",
-            Self::U32 => "cls_u32",
-            Self::Mirred => "act_mirred",
-        })
-    }
+    pub const MIRRED: &str = "act_mirred";
 }
 
 impl Error {
     /// Returns the error of a refused request that needs `module`.
-    pub fn of(module: Module, error: netlink::Error) -> Self {
-        if error.is_unknown_kind() {
-            return Self::Lacks {
-                module,
-                source: error,
-            };
+    pub fn of(module: &'static str, source: netlink::Error) -> Self {
+        if source.is_unknown_kind() {
+            return Self::Lacks { module, source };
         }
-        Self::Netlink(error)
+        Self::Netlink(source)
     }
 }

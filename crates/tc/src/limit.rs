@@ -59,17 +59,15 @@ impl TryFrom<u64> for BitsPerSecond {
 
     fn try_from(value: u64) -> Result<Self, OutOfRange> {
         let (least, most) = (BITS, Self::MAX.0);
-        let out_of_range = OutOfRange {
+        if (least..=most).contains(&value) {
+            return Ok(Self(value));
+        }
+        Err(OutOfRange {
             value,
             least,
             most,
             unit: "bit/s",
-        };
-        let range = least..=most;
-        range
-            .contains(&value)
-            .then_some(Self(value))
-            .ok_or(out_of_range)
+        })
     }
 }
 

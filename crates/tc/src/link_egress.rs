@@ -5,45 +5,61 @@
 //! class. Such a class lets a segment of 64 KiB pass in one piece, half a second's worth at low
 //! rates. So the class contains a TBF that never delays packets but splits segments.
 
-use netlink::{Connection, Filter, Handle, Link, Packets, Place, Qdisc, QdiscKind, Request};
-use netlink::{HeldBucket, HeldFilter, TokenBucket};
+use ipnetwork::IpNetwork;
+use netlink::{
+    Connection, Filter, Handle, HeldBucket, Link, Packets, Place, Qdisc, QdiscKind, Request,
+    TokenBucket,
+};
 
-use crate::error::{Error, Module};
+use crate::error::{Error, module};
 use crate::limit::{BitsPerSecond, Limit};
 use crate::traffic::Traffic;
 
 /// A link whose egress packets are limited.
 #[derive(Clone, Copy)]
 pub struct LinkEgress<'a> {
-    /// Connection to the link's namespace.
-    pub connection: &'a Connection,
-    /// The link itself.
-    pub link: &'a Link,
+    pub(crate) connection: &'a Connection,
+    pub(crate) link: &'a Link,
 }
 
-impl LinkEgress<'_> {
+impl<'a> LinkEgress<'a> {
+    /// Takes the link and a connection to its namespace.
+    pub fn new(connection: &'a Connection, link: &'a Link) -> Self {
+        Self { connection, link }
+    }
+
     /// Limits `traffic` to `limit` and replaces earlier limits of this crate.
     ///
     /// # Errors
     /// [`Error::Foreign`] and [`Error::Lacks`].
     pub fn ensure(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
-        let bucket = limit.bucket();
-        let root = self.root()?;
-        match traffic {
-            Traffic::All => self.ensure_bucket(root.as_ref(), &bucket),
-            _ => self.ensure_class(root.as_ref(), &bucket, traffic),
+        let (root, bucket) = (self.root()?, limit.bucket());
+        if self.difference(root.as_ref(), &bucket, traffic)?.is_none() {
+            return Ok(());
         }
+        let handle = match root {
+            // The kernel changes a bucket in its place.
+            Some(Qdisc {
+                handle,
+                kind: QdiscKind::Tbf(_),
+            }) if *traffic == Traffic::All => handle,
+            Some(_) => {
+                self.delete_root()?;
+                ROOT
+            }
+            None => ROOT,
+        };
+        let place = place(self.link, Handle::ROOT, handle);
+        if *traffic == Traffic::All {
+            return self.execute(module::TBF, &[Request::set_tbf(place, &bucket)]);
+        }
+        self.add_class(place, &bucket, traffic)
     }
 
     /// Returns the request that limits all traffic of a new link, on which there is nothing to
     /// compare with. The caller sends it together with others.
     pub fn first(link: &Link, limit: &Limit) -> Request {
-        let place = Place {
-            link: link.index,
-            parent: Handle::ROOT,
-            handle: ROOT,
-        };
-        Request::set_tbf(place, &limit.bucket())
+        Request::set_tbf(place(link, Handle::ROOT, ROOT), &limit.bucket())
     }
 
     /// Removes the limit; qdiscs of other programs stay.
@@ -54,10 +70,7 @@ impl LinkEgress<'_> {
         match self.root() {
             Err(Error::Foreign { .. }) | Ok(None) => Ok(()),
             Err(error) => Err(error),
-            Ok(Some(_)) => {
-                let root = Request::delete_qdisc(self.link.index, Handle::ROOT);
-                Ok(self.connection.execute(vec![root])?)
-            }
+            Ok(Some(_)) => self.delete_root(),
         }
     }
 
@@ -84,30 +97,40 @@ impl LinkEgress<'_> {
     /// # Errors
     /// [`Error::Netlink`].
     pub fn differences(&self, limit: &Limit, traffic: &Traffic) -> Result<Vec<String>, Error> {
-        let (name, bucket) = (&self.link.name, limit.bucket());
-        let held = match self.root() {
-            Err(Error::Foreign { kind, handle, .. }) => {
+        let root = match self.root() {
+            Err(Error::Foreign { link, kind, handle }) => {
                 return Ok(vec![format!(
-                    "{name} has qdisc {kind} {handle} of another program"
+                    "{link} has qdisc {kind} {handle} of another program"
                 )]);
             }
             root => root?,
         };
-        let root = held.as_ref().map(|it| &it.kind);
-        match (traffic, root) {
-            (Traffic::All, Some(QdiscKind::Tbf(held))) if holds(held, &bucket) => Ok(vec![]),
-            (Traffic::All, Some(QdiscKind::Tbf(held))) => {
-                Ok(vec![format!("{name} has {held}, not {bucket}")])
-            }
+        let difference = self.difference(root.as_ref(), &limit.bucket(), traffic)?;
+        Ok(difference.into_iter().collect())
+    }
+
+    fn difference(
+        &self,
+        root: Option<&Qdisc>,
+        bucket: &TokenBucket,
+        traffic: &Traffic,
+    ) -> Result<Option<String>, Error> {
+        let name = &self.link.name;
+        let (is_as_left, difference) = match (traffic, root.map(|it| &it.kind)) {
+            (Traffic::All, Some(QdiscKind::Tbf(held))) => (
+                holds(held, bucket),
+                format!("{name} has {held}, not {bucket}"),
+            ),
             (Traffic::Only(_) | Traffic::AllBut(_), Some(QdiscKind::Htb { default, .. })) => {
                 let is_as_left = *default == default_class(traffic)
-                    && self.is_class_as_left(&bucket)?
-                    && are_same(&self.filters()?, &wanted_filters(traffic));
+                    && self.is_class_as_left(bucket)?
+                    && self.has_filters(traffic)?;
                 let difference = format!("the limit of {name} is not {bucket} for these subnets");
-                Ok((!is_as_left).then_some(difference).into_iter().collect())
+                (is_as_left, difference)
             }
-            _ => Ok(vec![format!("{name} has no limit")]),
-        }
+            _ => (false, format!("{name} has no limit")),
+        };
+        Ok((!is_as_left).then_some(difference))
     }
 
     /// Returns the root qdisc if it is this crate's or the reference's.
@@ -127,60 +150,26 @@ impl LinkEgress<'_> {
         }
     }
 
-    fn ensure_bucket(&self, root: Option<&Qdisc>, bucket: &TokenBucket) -> Result<(), Error> {
-        match root.map(|root| &root.kind) {
-            Some(QdiscKind::Tbf(held)) if holds(held, bucket) => return Ok(()),
-            None | Some(QdiscKind::Tbf(_)) => {}
-            Some(_) => self.remove()?,
-        }
-        let handle = match root {
-            Some(root) if matches!(root.kind, QdiscKind::Tbf(_)) => root.handle,
-            _ => ROOT,
-        };
-        let set = Request::set_tbf(self.place(Handle::ROOT, handle), bucket);
-        self.execute(Module::Tbf, set)
+    /// Limits some traffic of a link without a qdisc.
+    fn add_class(&self, root: Place, bucket: &TokenBucket, traffic: &Traffic) -> Result<(), Error> {
+        let class = place(self.link, ROOT, CLASS);
+        let classes = [
+            Request::add_htb(root, default_class(traffic)),
+            Request::set_htb_class(class, bucket),
+        ];
+        self.execute(module::HTB, &classes)?;
+        let leaf = place(self.link, CLASS, LEAF);
+        let segments = Request::set_tbf(leaf, &segmenter(bucket));
+        self.execute(module::TBF, &[segments])?;
+        let filters = wanted_filters(traffic);
+        let filters = filters.iter();
+        let filters = filters.map(|it| Request::add_filter(self.link.index, ROOT, it));
+        self.execute(module::U32, &filters.collect::<Vec<_>>())
     }
 
-    fn ensure_class(
-        &self,
-        root: Option<&Qdisc>,
-        bucket: &TokenBucket,
-        traffic: &Traffic,
-    ) -> Result<(), Error> {
-        let default = default_class(traffic);
-        match root.map(|root| &root.kind) {
-            Some(QdiscKind::Htb { default: held, .. }) if *held == default => {}
-            found => {
-                if found.is_some() {
-                    self.remove()?;
-                }
-                let add = Request::add_htb(self.place(Handle::ROOT, ROOT), default);
-                self.execute(Module::Htb, add)?;
-            }
-        }
-        if !self.is_class_as_left(bucket)? {
-            let class = Request::set_htb_class(self.place(ROOT, CLASS), bucket);
-            self.execute(Module::Htb, class)?;
-            let segments = Request::set_tbf(self.place(CLASS, LEAF), &segmenter(bucket));
-            self.execute(Module::Tbf, segments)?;
-        }
-        self.ensure_filters(traffic)
-    }
-
-    fn ensure_filters(&self, traffic: &Traffic) -> Result<(), Error> {
-        let (held, wanted) = (self.filters()?, wanted_filters(traffic));
-        if are_same(&held, &wanted) {
-            return Ok(());
-        }
-        let link = self.link.index;
-        let mut stale = held;
-        stale.dedup_by_key(|it| it.priority);
-        let delete = stale.iter();
-        let delete = delete.map(|it| Request::delete_priority(link, ROOT, it));
-        self.connection.execute(delete.collect::<Vec<_>>())?;
-        let add = wanted.iter().map(|it| Request::add_filter(link, ROOT, it));
-        let added = self.connection.execute(add.collect::<Vec<_>>());
-        added.map_err(|error| Error::of(Module::U32, error))
+    fn delete_root(&self) -> Result<(), Error> {
+        let root = Request::delete_qdisc(self.link.index, Handle::ROOT);
+        Ok(self.connection.execute([root])?)
     }
 
     fn is_class_as_left(&self, bucket: &TokenBucket) -> Result<bool, Error> {
@@ -203,36 +192,30 @@ impl LinkEgress<'_> {
         }))
     }
 
-    fn filters(&self) -> Result<Vec<HeldFilter>, Error> {
-        let filters = self.connection.filters(self.link.index, ROOT)?;
-        Ok(filters
-            .into_iter()
-            .filter(|it| it.filter.is_some())
-            .collect())
+    fn has_filters(&self, traffic: &Traffic) -> Result<bool, Error> {
+        let held = self.connection.filters(self.link.index, ROOT)?;
+        Ok(held
+            .iter()
+            .filter_map(|it| it.filter)
+            .eq(wanted_filters(traffic)))
     }
 
-    fn place(&self, parent: Handle, handle: Handle) -> Place {
-        Place {
-            link: self.link.index,
-            parent,
-            handle,
-        }
-    }
-
-    fn execute(&self, module: Module, request: Request) -> Result<(), Error> {
-        let done = self.connection.execute(vec![request]);
+    fn execute(&self, module: &'static str, requests: &[Request]) -> Result<(), Error> {
+        let done = self.connection.execute(requests);
         done.map_err(|error| Error::of(module, error))
+    }
+}
+
+fn place(link: &Link, parent: Handle, handle: Handle) -> Place {
+    Place {
+        link: link.index,
+        parent,
+        handle,
     }
 }
 
 fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {
     wanted.is_held_by(held) && wanted.limit == held.limit
-}
-
-fn are_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
-    held.iter()
-        .filter_map(|it| it.filter)
-        .eq(wanted.iter().copied())
 }
 
 /// Returns the class of unclassified packets: none, or the limited one.
@@ -250,17 +233,15 @@ fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
         // The root itself stands for no class.
         Traffic::All | Traffic::AllBut(_) => ROOT,
     };
-    let filter = |priority| {
-        move |subnet: &_| Filter {
-            priority,
-            packets: Packets::From(*subnet),
-            class,
-            redirect: None,
-        }
+    let filter = |subnet: &IpNetwork| Filter {
+        priority: if subnet.is_ipv4() { 1 } else { 2 },
+        packets: Packets::From(*subnet),
+        class,
+        redirect: None,
     };
-    let (ipv4, ipv6): (Vec<_>, Vec<_>) = traffic.subnets().iter().partition(|it| it.is_ipv4());
-    let ipv4 = ipv4.into_iter().map(filter(1));
-    ipv4.chain(ipv6.into_iter().map(filter(2))).collect()
+    let mut filters: Vec<_> = traffic.subnets().iter().map(filter).collect();
+    filters.sort_by_key(|it| it.priority);
+    filters
 }
 
 fn segmenter(bucket: &TokenBucket) -> TokenBucket {

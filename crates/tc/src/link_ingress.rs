@@ -3,16 +3,14 @@
 use ipnetwork::IpNetwork;
 use netlink::{Connection, Filter, Handle, HeldFilter, Link, Packets, Request};
 
-use crate::error::{Error, Module};
+use crate::error::{Error, module};
 use crate::traffic::{Case, Traffic};
 
 /// A link whose ingress packets are redirected.
 #[derive(Clone, Copy)]
 pub struct LinkIngress<'a> {
-    /// Connection to the link's namespace.
-    pub connection: &'a Connection,
-    /// The link itself.
-    pub link: &'a Link,
+    connection: &'a Connection,
+    link: &'a Link,
 }
 
 /// State of the qdisc that filters are attached to.
@@ -24,7 +22,12 @@ pub enum Hook {
     Missing,
 }
 
-impl LinkIngress<'_> {
+impl<'a> LinkIngress<'a> {
+    /// Takes the link and a connection to its namespace.
+    pub fn new(connection: &'a Connection, link: &'a Link) -> Self {
+        Self { connection, link }
+    }
+
     /// Looks for the qdisc.
     ///
     /// # Errors
@@ -40,8 +43,24 @@ impl LinkIngress<'_> {
     /// # Errors
     /// [`Error::Lacks`]; some filters may exist by then, which [`Self::remove`] deletes.
     pub fn ensure(&self, before: Hook, other: &Link, traffic: &Traffic) -> Result<(), Error> {
-        let hook = self.ensure_hook(before)?;
-        self.ensure_filters(hook, other, traffic)
+        let (ours, others) = match self.ensure_hook(before)? {
+            Hook::Found => self.filters(other.index)?,
+            Hook::Missing => Default::default(),
+        };
+        let is_ours = |priority| ours.iter().any(|it| it.priority == priority);
+        let taken = others.iter().map(|it| it.priority);
+        let taken = taken.filter(|it| !is_ours(*it)).collect();
+        let wanted = wanted(other, traffic, first_priority(taken));
+        if do_the_same(&ours, &wanted) {
+            return Ok(());
+        }
+        self.delete(&ours)?;
+        let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
+        let add = wanted
+            .iter()
+            .map(|it| Request::add_filter(link, parent, it));
+        let added = self.connection.execute(add.collect::<Vec<_>>());
+        added.map_err(|error| Error::of(module::MIRRED, error))
     }
 
     /// Returns whether a filter of any program redirects packets to `other`.
@@ -49,11 +68,8 @@ impl LinkIngress<'_> {
     /// # Errors
     /// [`Error::Netlink`].
     pub fn redirects_to(&self, other: &Link) -> Result<bool, Error> {
-        let filters = self
-            .connection
-            .filters(self.link.index, Handle::INGRESS_FILTERS)?;
-        let goals = filters.iter().filter_map(|it| it.filter?.redirect);
-        Ok(goals.into_iter().any(|goal| goal == other.index))
+        let mut filters = self.held()?.into_iter().filter_map(|it| it.filter);
+        Ok(filters.any(|it| it.redirect == Some(other.index)))
     }
 
     /// Deletes the redirections. Deletes the qdisc, too, if it was missing `before` and no other
@@ -99,42 +115,21 @@ impl LinkIngress<'_> {
         if before == Hook::Found {
             return Ok(before);
         }
-        let add = Request::add_ingress(self.link.index);
-        match self.connection.execute(vec![add]) {
-            Ok(()) => Ok(before),
+        match self
+            .connection
+            .execute([Request::add_ingress(self.link.index)])
+        {
             // Another process created it first.
             Err(error) if error.is_already_exists() => Ok(Hook::Found),
-            Err(error) => Err(Error::of(Module::Ingress, error)),
+            added => added
+                .map(|()| before)
+                .map_err(|error| Error::of(module::INGRESS, error)),
         }
-    }
-
-    fn ensure_filters(&self, hook: Hook, other: &Link, traffic: &Traffic) -> Result<(), Error> {
-        let (ours, others) = match hook {
-            Hook::Found => self.filters(other.index)?,
-            Hook::Missing => Default::default(),
-        };
-        let is_ours = |priority| ours.iter().any(|it| it.priority == priority);
-        let taken = others.iter().map(|it| it.priority);
-        let taken = taken.filter(|it| !is_ours(*it)).collect();
-        let wanted = wanted(other, traffic, first_priority(taken));
-        if do_the_same(&ours, &wanted) {
-            return Ok(());
-        }
-        self.delete(&ours)?;
-        let link = self.link.index;
-        let add = wanted
-            .iter()
-            .map(|it| Request::add_filter(link, Handle::INGRESS_FILTERS, it));
-        let added = self.connection.execute(add.collect::<Vec<_>>());
-        added.map_err(|error| Error::of(Module::Mirred, error))
     }
 
     /// Returns the own filters and those of other programs. The reference's filters to the link
     /// with the index `other`, or to a deleted link, count as own.
     fn filters(&self, other: u32) -> Result<(Vec<HeldFilter>, Vec<HeldFilter>), Error> {
-        let filters = self
-            .connection
-            .filters(self.link.index, Handle::INGRESS_FILTERS)?;
         let is_ours = |held: &HeldFilter| {
             held.filter.is_some_and(|it| {
                 it.class == MARK
@@ -142,7 +137,12 @@ impl LinkIngress<'_> {
                         && it.redirect.is_some_and(|to| to == other || to == GONE)
             })
         };
-        Ok(filters.into_iter().partition(is_ours))
+        Ok(self.held()?.into_iter().partition(is_ours))
+    }
+
+    fn held(&self) -> Result<Vec<HeldFilter>, Error> {
+        let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
+        Ok(self.connection.filters(link, parent)?)
     }
 
     /// Deletes the filters. Own priorities contain no foreign filters, so each is deleted as a

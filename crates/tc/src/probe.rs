@@ -2,7 +2,7 @@
 
 use netlink::{Connection, Filter, Handle, MacAddress, Packets, Place, Request};
 
-use crate::error::{Error, Module};
+use crate::error::{Error, module};
 use crate::limit::{BitsPerSecond, Burst, Limit};
 
 /// Returns the modules that limits need and the kernel lacks. It creates one object of each kind in
@@ -11,34 +11,36 @@ use crate::limit::{BitsPerSecond, Burst, Limit};
 ///
 /// # Errors
 /// [`Error::Netlink`]: the kernel refused for another reason.
-pub fn missing(connection: &Connection) -> Result<Vec<Module>, Error> {
+pub fn missing(connection: &Connection) -> Result<Vec<&'static str>, Error> {
     let lo = connection.link("lo")?.index;
     let ifb = connection.add_ifb("ifb", MacAddress([2, 0, 0, 0, 0, 0]), 1500);
     let mut missing = Vec::new();
-    missing.extend(lacking(Module::Ifb, ifb.map(drop))?);
+    missing.extend(lacking(module::IFB, ifb.map(drop))?);
     for (module, request) in [
-        (Module::Htb, Request::add_htb(root(lo, 1), 0)),
+        (module::HTB, Request::add_htb(root(lo, 1), 0)),
         (
-            Module::Tbf,
+            module::TBF,
             Request::set_tbf(root(lo, 2), &any_limit().bucket()),
         ),
-        (Module::Ingress, Request::add_ingress(lo)),
-        (Module::U32, add_filter(lo, 1, None)),
-        (Module::Mirred, add_filter(lo, 2, Some(lo))),
+        (module::INGRESS, Request::add_ingress(lo)),
+        (module::U32, add_filter(lo, 1, None)),
+        (module::MIRRED, add_filter(lo, 2, Some(lo))),
     ] {
         missing.extend(lacking(module, connection.execute(vec![request]))?);
-        if missing.last() == Some(&Module::Ingress) {
+        if missing.last() == Some(&module::INGRESS) {
             break;
         }
     }
     Ok(missing)
 }
 
-fn lacking(module: Module, tried: Result<(), netlink::Error>) -> Result<Option<Module>, Error> {
-    match tried.map_err(|error| Error::of(module, error)) {
-        Ok(()) => Ok(None),
-        Err(Error::Lacks { module, .. }) => Ok(Some(module)),
-        Err(error) => Err(error),
+fn lacking(
+    module: &'static str,
+    tried: Result<(), netlink::Error>,
+) -> Result<Option<&'static str>, Error> {
+    match tried {
+        Err(error) if error.is_unknown_kind() => Ok(Some(module)),
+        tried => Ok(tried.map(|()| None)?),
     }
 }
 

@@ -4,7 +4,7 @@
 //! sums overflow for such a burst, so the burst is not compared. It sets a TBF; only 1.5.0 and
 //! 1.5.1 set an HTB with a limited and an unlimited class.
 
-use netlink::{Handle, QdiscKind, TokenBucket};
+use netlink::{Handle, HeldBucket, QdiscKind, TokenBucket};
 
 use crate::error::Error;
 use crate::limit::BitsPerSecond;
@@ -31,10 +31,7 @@ impl LinkEgress<'_> {
 
     fn has_class_of_reference(&self, rate: BitsPerSecond, bits: u64) -> Result<bool, Error> {
         let class = self.connection.class(self.link.index, LIMITED)?;
-        let Some(QdiscKind::Htb {
-            class: Some(held), ..
-        }) = class.map(|class| class.kind)
-        else {
+        let Some(QdiscKind::Htb { class, .. }) = class.map(|class| class.kind) else {
             return Ok(false);
         };
         let wanted = TokenBucket {
@@ -42,8 +39,10 @@ impl LinkEgress<'_> {
             burst: burst(bits),
             limit: 0,
         };
-        let same_rate = held.rate == wanted.rate;
-        Ok(same_rate && (wanted.overflows() || wanted.is_held_by(&held)))
+        let is_same = |held: HeldBucket| {
+            held.rate == wanted.rate && (wanted.overflows() || wanted.is_held_by(&held))
+        };
+        Ok(class.is_some_and(is_same))
     }
 }
 

@@ -39,21 +39,15 @@ impl Traffic {
     /// decides. All other packets are limited: those of other protocols and those with a VLAN tag
     /// may contain anything.
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
-        let case = match self {
-            Self::All | Self::AllBut(_) => Case::Free,
-            Self::Only(_) => Case::Limited,
+        const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        const V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let (case, everywhere) = match self {
+            Self::All | Self::AllBut(_) => (Case::Free, None),
+            Self::Only(_) => (Case::Limited, Some([V4, V6])),
         };
-        let everywhere = [
-            IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        ];
-        let everywhere = everywhere
-            .into_iter()
-            .filter(|_| matches!(self, Self::Only(_)))
-            .filter_map(|it| IpNetwork::new(it, 0).ok());
         let subnets = self.subnets().iter().map(|it| (*it, case));
-        subnets
-            .chain(everywhere.map(|it| (it, Case::Free)))
-            .collect()
+        let rest = everywhere.into_iter().flatten();
+        let rest = rest.filter_map(|it| IpNetwork::new(it, 0).ok());
+        subnets.chain(rest.map(|it| (it, Case::Free))).collect()
     }
 }
