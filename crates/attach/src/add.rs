@@ -348,7 +348,8 @@ fn disable_ipv6(port: &str) {
     }
 }
 
-fn interface(link: &Link) -> Interface {
+/// Returns a link of the host as the result reports it.
+pub fn interface(link: &Link) -> Interface {
     Interface {
         name: link.name.clone(),
         mac: link.mac.map(|mac| mac.to_string()),

@@ -4,7 +4,7 @@ use cni::delegate::{Delegate, Waiting};
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use netlink::{Connection, Link};
 
-use crate::guard;
+use crate::guard::{self, Removal};
 use crate::names;
 
 /// Removes the pair and its `nf_tables` elements, and releases the lease. Absent objects count as
@@ -32,7 +32,7 @@ pub fn del(
     let attachment = &request.attachment;
     cni::step("delete the pair");
     match find_host_link(&host, attachment)? {
-        Some(link) => remove(&host, &link)?,
+        Some(link) => host.remove_link(&link)?,
         None => delete_container_link(&host, request, is_foreign_end)?,
     }
     cni::step("remove nf_tables elements");
@@ -52,7 +52,10 @@ fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
 /// Removes the attachment's elements from `nf_tables`.
 pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
     let owner = attachment.owner();
-    guard::remove(|it| it == owner).map(drop)
+    let mut removal = Removal::start(guard::tables())?;
+    removal.remove(|it| it == owner)?;
+    removal.finish();
+    Ok(())
 }
 
 /// Calls the IPAM plugin, if there is one, with `verb`.
@@ -109,19 +112,11 @@ fn delete_container_link(
     if let Some(peer) = untagged
         && is_foreign_end(host, &peer)?
     {
-        return remove(host, &peer);
+        return Ok(host.remove_link(&peer)?);
     }
     note(format_args!(
         "{} in the sandbox is no end of a pair with a port of the bridge: left alone",
         container.name
     ));
     Ok(())
-}
-
-/// Deletes the link; an absent one counts as deleted.
-pub(crate) fn remove(host: &Connection, link: &Link) -> anyhow::Result<()> {
-    match host.remove_link(link) {
-        Err(error) if error.is_not_found() => Ok(()),
-        removed => Ok(removed?),
-    }
 }

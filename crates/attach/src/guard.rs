@@ -97,7 +97,7 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
 ///
 /// # Errors
 /// As [`install`], and those of `is_gone`.
-pub(crate) fn take_back(
+pub fn take_back(
     protections: &[Protection],
     is_gone: impl Fn() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
@@ -108,9 +108,8 @@ pub(crate) fn take_back(
             if is_gone()? {
                 for element in elements {
                     let there = connection.holder(table, element)?;
-                    change
-                        .delete
-                        .extend(there.filter(|it| it.owner == element.owner));
+                    let own = there.filter(|it| it.owner == element.owner);
+                    change.delete.extend(own);
                 }
             }
             Ok::<_, anyhow::Error>(change)
@@ -145,23 +144,61 @@ pub fn tables() -> [Table; 2] {
     [frames::table(), masquerade::table()]
 }
 
-/// Removes the elements whose owner is stale, and returns the owners. A missing table or kernel feature counts as success.
-///
-/// # Errors
-/// Refusals of the kernel.
-pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
-    let connection = Connection::open()?;
-    let mut owners = Vec::new();
-    for table in tables() {
-        match connection.delete(&table, &is_stale) {
-            Ok(deleted) => owners.extend(deleted.into_iter().map(|element| element.owner)),
-            Err(error) if error.is_unsupported() => {}
-            Err(error) => return Err(coded(error)),
-        }
+/// Elements being removed, with one socket: closing it after a deletion takes long.
+pub struct Removal {
+    /// `None` if the kernel has no netfilter.
+    connection: Option<Connection>,
+    tables: [Table; 2],
+    /// Owners of removed elements.
+    owners: Vec<String>,
+}
+
+impl Removal {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// The kernel opened no socket.
+    pub fn start(tables: [Table; 2]) -> anyhow::Result<Self> {
+        let connection = match Connection::open() {
+            Err(error) if error.is_unsupported() => None,
+            connection => Some(connection.map_err(coded)?),
+        };
+        Ok(Self {
+            connection,
+            tables,
+            owners: Vec::new(),
+        })
     }
-    owners.dedup();
-    connection.close();
-    Ok(owners)
+
+    /// Removes the elements whose owner is stale. Absent elements, and those that the kernel cannot
+    /// have, count as removed.
+    ///
+    /// # Errors
+    /// Refusals of the kernel.
+    pub fn remove(&mut self, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+        let Some(connection) = &self.connection else {
+            return Ok(());
+        };
+        for table in &self.tables {
+            match connection.delete(table, &is_stale) {
+                Err(error) if error.is_unsupported() => {}
+                deleted => {
+                    let deleted = deleted.map_err(coded)?.into_iter();
+                    self.owners.extend(deleted.map(|it| it.owner));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the socket. Returns the owners of removed elements; an owner may occur several times.
+    pub fn finish(mut self) -> Vec<String> {
+        if let Some(connection) = self.connection {
+            connection.close();
+        }
+        self.owners.dedup();
+        self.owners
+    }
 }
 
 /// Compares `nf_tables` with the state that [`install`] leaves; returns the differences.
@@ -180,7 +217,8 @@ pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<Stri
     Ok(found)
 }
 
-fn coded(error: nft::Error) -> anyhow::Error {
+/// Returns the error of a refusal by `nf_tables`, with its CNI code.
+pub fn coded(error: nft::Error) -> anyhow::Error {
     if error.is_busy() {
         let reason = error.to_string();
         return Error::TryAgain { reason }.into();

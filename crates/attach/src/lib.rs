@@ -26,7 +26,7 @@ mod reload;
 mod rollback;
 mod sandbox;
 
-pub use add::add;
+pub use add::{add, interface};
 pub use addressing::{Addressing, Gateway};
 pub use check::check;
 pub use del::{del, forward};
@@ -36,12 +36,13 @@ pub use desired::{
 };
 pub use differences::Differences;
 pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE};
-pub use gc::gc;
-pub use guard::{Guard, MacCheck, tables};
+pub use gc::{delete_stale_links, gc, remove_stale_elements};
+pub use guard::{Guard, MacCheck, Removal, coded, tables, take_back};
 pub use keys::{Backend, KNOWN_ARGS, RawDns, asked_mac, dns};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
 pub use mtu::MtuChoice;
-pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac};
+pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, twelve_digits};
+pub use protection::Protection;
 pub use reload::reload;
 
 /// Maximum number of a bridge's ports: `BR_MAX_PORTS` in `net/bridge/br_private.h`, minus the

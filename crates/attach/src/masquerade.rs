@@ -11,6 +11,7 @@ use nft::{
 use sha2::{Digest as _, Sha256};
 
 use crate::keys::Backend;
+use crate::names::twelve_digits;
 use crate::protection::{Protection, Subject};
 
 /// Scope and method of masquerading.
@@ -102,9 +103,7 @@ impl Masquerade {
     /// Returns twelve digits that identify a policy.
     fn policy_hash(&self, exempt: &[IpNetwork]) -> String {
         let text = format!("{exempt:?} {:?}", self.source_port);
-        let digest = Sha256::digest(text);
-        let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
-        digits.collect()
+        twelve_digits(&Sha256::digest(text))
     }
 }
 

@@ -87,6 +87,12 @@ pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
 
+/// Returns twelve hexadecimal digits of a digest.
+pub fn twelve_digits(digest: &[u8]) -> String {
+    let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
+    digits.collect()
+}
+
 /// What the name of a pair's host end begins with.
 pub const HOST_LINK_PREFIX: &str = "veth";
 

@@ -6,7 +6,7 @@ use nft::{Element, Table};
 
 /// Elements of an attachment in one table.
 #[derive(Debug)]
-pub(crate) struct Protection {
+pub struct Protection {
     /// The desired table.
     pub table: Table,
     /// Elements of its sets.

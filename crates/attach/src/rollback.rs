@@ -40,10 +40,10 @@ impl Made {
         }
         // The connection itself may have failed.
         let host = Connection::open()?;
-        match del::find_host_link(&host, &request.attachment)? {
-            Some(link) => del::remove(&host, &link),
-            None => Ok(()),
+        if let Some(link) = del::find_host_link(&host, &request.attachment)? {
+            host.remove_link(&link)?;
         }
+        Ok(())
     }
 
     /// Removes the elements.

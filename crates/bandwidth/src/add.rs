@@ -1,6 +1,6 @@
 //! ADD: sets the limits, with a rollback.
 
-use cni::result::Interface;
+use attach::{Removal, interface};
 use cni::{AddRequest, Answer, Answered, Error, Undo};
 use netlink::{Connection, Link};
 use netns::Netns;
@@ -101,7 +101,7 @@ impl<'a> Limiting<'a> {
             return Ok(());
         };
         undo.push("remove the backstop", move || {
-            backstop::Removal::start()?.remove(|it| it == owner)
+            Removal::start(backstop::tables())?.remove(|it| it == owner)
         });
         backstop.put()
     }
@@ -115,14 +115,5 @@ impl<'a> Limiting<'a> {
             Ok(LinkIngress::new(&Connection::open()?, link).remove(hook)?)
         });
         Ok(LinkIngress::new(self.host, link).ensure(hook, ifb, self.traffic)?)
-    }
-}
-
-fn interface(ifb: &Link) -> Interface {
-    Interface {
-        name: ifb.name.clone(),
-        mac: ifb.mac.map(|mac| mac.to_string()),
-        mtu: Some(ifb.mtu),
-        ..Interface::default()
     }
 }

@@ -4,7 +4,8 @@
 //! (`tc_skip_classify`: an ifb and `mirred` set it). `nf_tables` sees such packets. Packets from
 //! the ifb are slower than this limit, so none of them is dropped.
 
-use cni::{Error, note};
+use attach::{Protection, coded};
+use cni::note;
 use netlink::Link;
 use nft::{
     BaseChain, Chain, ChainKind, Change, Connection, Element, Family, Field, Hook, Limit, Rule,
@@ -17,8 +18,7 @@ use crate::policy::{self, Policy};
 /// The elements of one attachment and their table.
 #[derive(Debug)]
 pub(crate) struct Backstop {
-    table: Table,
-    elements: Vec<Element>,
+    protection: Protection,
     /// The keys of all elements that it may have.
     places: [Element; 2],
 }
@@ -45,8 +45,7 @@ impl Backstop {
             });
         }
         Some(Self {
-            table,
-            elements,
+            protection: Protection { table, elements },
             places,
         })
     }
@@ -69,41 +68,27 @@ impl Backstop {
 
     fn try_put(&self) -> Result<(), nft::Error> {
         let connection = Connection::open()?;
-        let updated = connection.update(&self.table, || {
-            let there = self.places.iter();
-            let there = there.map(|it| connection.holder(&self.table, it));
+        let Protection { table, elements } = &self.protection;
+        let updated = connection.update(table, || {
+            let there = self.places.iter().map(|it| connection.holder(table, it));
             let delete = there.filter_map(Result::transpose);
             Ok::<_, nft::Error>(Change {
                 delete: delete.collect::<Result<_, _>>()?,
-                add: self.elements.clone(),
+                add: elements.clone(),
                 ..Change::default()
             })
         })?;
-        updated.warning(&self.table).iter().for_each(note);
+        updated.warning(table).iter().for_each(note);
         Ok(())
     }
 
     /// Removes the elements again if the attachment is gone. `is_gone` is checked in the same
     /// generation of the rules, because a concurrent ADD creates its ifb before its elements.
     ///
-    /// As [`Self::put`], and errors of `is_gone`.
+    /// # Errors
     /// As [`Self::put`], and those of `is_gone`.
-    pub fn take_back(&self, is_gone: impl Fn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
-        let connection = Connection::open()?;
-        connection.update(&self.table, || {
-            let mut change = Change::default();
-            if is_gone()? {
-                for element in &self.elements {
-                    let there = connection.holder(&self.table, element)?;
-                    change
-                        .delete
-                        .extend(there.filter(|it| it.owner == element.owner));
-                }
-            }
-            Ok::<_, anyhow::Error>(change)
-        })?;
-        let chains = connection.delete_chains_of(&self.table, &self.elements);
-        chains.map_err(coded)
+    pub fn take_back(self, is_gone: impl Fn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+        attach::take_back(&[self.protection], is_gone)
     }
 
     /// Returns messages about what [`Self::put`] would change; empty if the kernel lacks a required
@@ -117,7 +102,7 @@ impl Backstop {
             Err(error) if error.is_unsupported() => return Ok(Vec::new()),
             found => found,
         };
-        match Connection::open().and_then(|it| it.dry_run(&self.table)) {
+        match Connection::open().and_then(|it| it.dry_run(&self.protection.table)) {
             Err(error) if error.is_unsupported() => Ok(Vec::new()),
             _ => found.map_err(coded),
         }
@@ -125,70 +110,15 @@ impl Backstop {
 
     fn try_differences(&self) -> Result<Vec<String>, nft::Error> {
         let connection = Connection::open()?;
-        let mut found = connection.differences(&self.table, &self.elements)?;
-        let is_wanted =
-            |place: &Element| self.elements.iter().any(|it| it.place() == place.place());
+        let Protection { table, elements } = &self.protection;
+        let mut found = connection.differences(table, elements)?;
+        let is_wanted = |place: &Element| elements.iter().any(|it| it.place() == place.place());
         for place in self.places.iter().filter(|it| !is_wanted(it)) {
-            if connection.holder(&self.table, place)?.is_some() {
+            if connection.holder(table, place)?.is_some() {
                 found.push(format!("nf_tables: {place} was not asked for"));
             }
         }
         Ok(found)
-    }
-}
-
-/// Backstops being removed, with one socket: closing it after a deletion takes long.
-pub(crate) struct Removal {
-    /// `None` if the kernel has no netfilter.
-    connection: Option<Connection>,
-    /// Owners of removed elements; an owner may occur several times.
-    owners: Vec<String>,
-}
-
-impl Removal {
-    /// Opens the socket.
-    ///
-    /// # Errors
-    /// The kernel opened no socket.
-    pub fn start() -> anyhow::Result<Self> {
-        let connection = match Connection::open() {
-            Err(error) if error.is_unsupported() => None,
-            connection => Some(connection.map_err(coded)?),
-        };
-        Ok(Self {
-            connection,
-            owners: Vec::new(),
-        })
-    }
-
-    /// Removes the elements with a stale owner. Absent elements, and those that the kernel cannot
-    /// have, count as removed.
-    ///
-    /// # Errors
-    /// Refusals of the kernel.
-    pub fn remove(&mut self, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
-        let Some(connection) = &self.connection else {
-            return Ok(());
-        };
-        for family in FAMILIES {
-            match connection.delete(&table(family), &is_stale) {
-                Err(error) if error.is_unsupported() => {}
-                deleted => {
-                    let deleted = deleted.map_err(coded)?.into_iter();
-                    self.owners.extend(deleted.map(|it| it.owner));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Closes the socket. Returns the owners of removed elements; an owner may occur several times.
-    pub fn finish(mut self) -> Vec<String> {
-        if let Some(connection) = self.connection {
-            connection.close();
-        }
-        self.owners.dedup();
-        self.owners
     }
 }
 
@@ -198,11 +128,7 @@ impl Removal {
 /// Other refusals of the kernel.
 pub(crate) fn missing() -> anyhow::Result<Option<String>> {
     let connection = Connection::open();
-    let tried = connection.and_then(|it| {
-        FAMILIES
-            .iter()
-            .try_for_each(|family| it.dry_run(&table(*family)))
-    });
+    let tried = connection.and_then(|it| tables().iter().try_for_each(|table| it.dry_run(table)));
     match tried {
         Err(error) if error.is_unsupported() => Ok(Some(without(error))),
         tried => tried.map(|()| None).map_err(coded),
@@ -262,14 +188,6 @@ pub const TABLE: &str = "cni-bandwidth";
 /// Drops packets above the limit of their input link.
 fn limited(rule: Rule) -> Rule {
     rule.when_in(&[Field::InputName], LIMITS).drop()
-}
-
-fn coded(error: nft::Error) -> anyhow::Error {
-    if error.is_busy() {
-        let reason = error.to_string();
-        return Error::TryAgain { reason }.into();
-    }
-    anyhow::Error::from(error).context("nf_tables")
 }
 
 const FAMILIES: [Family; 2] = [Family::Bridge, Family::Inet];

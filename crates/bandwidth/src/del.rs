@@ -1,6 +1,7 @@
 //! DEL: removes the backstop and the ifb. The qdiscs of the pair disappear with it; the plugin that
 //! created the pair deletes it.
 
+use attach::Removal;
 use cni::{DelRequest, note};
 use netlink::{Connection, Link};
 use tc::LinkIngress;
@@ -28,7 +29,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     }
     let owner = request.attachment.owner();
     cni::step("remove the backstop");
-    let mut backstop = backstop::Removal::start()?;
+    let mut backstop = Removal::start(backstop::tables())?;
     let first = backstop.remove(|it| it == owner);
     cni::step("delete the ifb");
     let deleted = delete_all(&host, &ifbs);
@@ -58,7 +59,7 @@ fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
 /// # Errors
 /// All refusals of the kernel.
 pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()> {
-    cni::all(ifbs.iter().map(|link| ifb::delete(host, link)))
+    cni::all(ifbs.iter().map(|link| Ok(host.remove_link(link)?)))
 }
 
 /// Returns the name of a link of another attachment that redirects to `ifb`.

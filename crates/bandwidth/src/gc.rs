@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use cni::{Attachment, GcRequest, note};
-use netlink::{Connection, LinkKind};
+use cni::GcRequest;
+use netlink::{Link, LinkKind};
 
 use crate::{backstop, ifb};
 
@@ -13,50 +13,14 @@ use crate::{backstop, ifb};
 /// # Errors
 /// All errors; every object is tried.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
     let network = &request.network.name;
-    let is_stale = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    let valid = request.valid_attachments();
+    let valid: HashSet<_> = valid.flat_map(|it| ifb::names(&it)).collect();
+    let is_ifb = |link: &Link| link.kind == LinkKind::Ifb;
+    let is_unowned = |link: &Link| ifb::is_unowned(link, network) && !valid.contains(&link.name);
     cni::step("delete ifbs");
-    let ifbs = delete_ifbs(request, is_stale);
+    let ifbs = attach::delete_stale_links(request, is_ifb, is_unowned);
     cni::step("remove backstops");
-    cni::all([ifbs, remove_backstops(is_stale)])
-}
-
-fn remove_backstops(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
-    let mut removal = backstop::Removal::start()?;
-    let removed = removal.remove(is_stale);
-    for owner in removal.finish() {
-        note(format_args!(
-            "removed the backstop of {owner}, which the runtime does not list"
-        ));
-    }
-    removed
-}
-
-fn delete_ifbs(request: &GcRequest, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
-    let host = Connection::open()?;
-    let network = &request.network.name;
-    let names: HashSet<_> = request
-        .valid_attachments()
-        .flat_map(|it| ifb::names(&it))
-        .collect();
-    let mut outcomes = Vec::new();
-    let mut links = host.links()?;
-    links.retain(|link| link.kind == LinkKind::Ifb);
-    for link in links {
-        match &link.alias {
-            Some(owner) if is_stale(owner) => {
-                note(format_args!(
-                    "deleted {} of {owner}, which the runtime does not list",
-                    link.name
-                ));
-            }
-            None if ifb::is_unowned(&link, network) && !names.contains(&link.name) => {
-                note(format_args!("deleted {} of an interrupted ADD", link.name));
-            }
-            _ => continue,
-        }
-        outcomes.push(ifb::delete(&host, &link));
-    }
-    cni::all(outcomes)
+    let backstops = attach::remove_stale_elements(request, backstop::tables());
+    cni::all([ifbs, backstops])
 }

@@ -1,5 +1,6 @@
 //! The ifb device that queues a sandbox's packets.
 
+use attach::twelve_digits;
 use cni::{Attachment, Error, NetworkName};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
@@ -138,17 +139,6 @@ pub(crate) fn adopt(
     Ok(link)
 }
 
-/// Deletes the ifb and returns as soon as no process finds it; an absent one counts as deleted.
-///
-/// # Errors
-/// Refusals of the kernel.
-pub(crate) fn delete(host: &Connection, link: &Link) -> anyhow::Result<()> {
-    match host.remove_link(link) {
-        Err(error) if error.is_not_found() => Ok(()),
-        removed => Ok(removed?),
-    }
-}
-
 /// Returns the name that the reference would choose, and a second one. The reference's name does
 /// not include the interface, so another interface of the container may have it.
 pub(crate) fn names(attachment: &Attachment) -> [String; 2] {
@@ -161,10 +151,7 @@ pub(crate) fn names(attachment: &Attachment) -> [String; 2] {
 }
 
 fn name(parts: &[&str]) -> String {
-    let digest = Sha512::digest(parts.concat());
-    let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
-    let digits: String = digits.collect();
-    format!("bwp{digits}")
+    format!("bwp{}", twelve_digits(&Sha512::digest(parts.concat())))
 }
 
 /// Returns a locally administered MAC that no pair has. It identifies the network before the alias

@@ -1,6 +1,7 @@
 //! Packets that the backstop limits if a limit applies to some subnets: those that filters redirect
 //! to the ifb.
 
+use attach::twelve_digits;
 use ipnetwork::IpNetwork;
 use nft::Rule;
 use sha2::{Digest as _, Sha256};
@@ -30,9 +31,7 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Po
             .return_to_caller(),
     });
     let rules = rules.chain([limited(Rule::new("all else is limited"))]);
-    let digest = Sha256::digest(format!("{cases:?}"));
-    let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
-    let digits: String = digits.collect();
+    let digits = twelve_digits(&Sha256::digest(format!("{cases:?}")));
     Some(Policy {
         chain: format!("policy-{digits}"),
         rules: rules.collect(),

@@ -10,17 +10,24 @@ use nix::errno::Errno;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::Link;
+use crate::links::found;
 use crate::monitor::{Monitor, Verdict};
 
 impl Connection {
+    /// Deletes the link and returns as soon as no process can find it; an absent one counts as
+    /// deleted.
+    ///
+    /// # Errors
+    /// As [`Self::delete_link`], except for a link that does not exist; [`Error::Timeout`].
+    pub fn remove_link(&self, link: &Link) -> Result<(), Error> {
+        found(self.delete_elsewhere(link)).map(drop)
+    }
+
     /// Deletes the link and returns as soon as no process can find it, 15 to 30 ms earlier than
     /// [`Self::delete_link`]. A separate process asks the kernel and waits. In a pid namespace no
     /// process may be left behind, so the call takes as long. The `main` of an executable that calls
     /// this must be [`run`].
-    ///
-    /// # Errors
-    /// As [`Self::delete_link`]; [`Error::Timeout`].
-    pub fn remove_link(&self, link: &Link) -> Result<(), Error> {
+    fn delete_elsewhere(&self, link: &Link) -> Result<(), Error> {
         let here = || self.delete_link(link);
         // The monitor listens before the deletion starts, so it never has to ask. A request would
         // wait for the lock that the kernel holds during the deletion.
