@@ -4,10 +4,7 @@ use anyhow::Context as _;
 use cni::delegate::{Delegate, Waiting};
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb};
-use netlink::{
-    BridgePort, Connection, Link, LinkChange, MacAddress, Monitor, PortState, VethEnd, VethPair,
-    Wait,
-};
+use netlink::{Connection, Link, LinkChange, Monitor, VethEnd, VethPair, Wait};
 use netns::{Netns, Sysctl};
 
 use crate::addressing::Addressing;
@@ -15,7 +12,7 @@ use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_br
 use crate::gateway::{self, Gateways};
 use crate::guard;
 use crate::names;
-use crate::protection::Subject;
+use crate::note::note_failure;
 use crate::rollback::Made;
 use crate::sandbox::{DEADLINE, Sandbox};
 
@@ -48,7 +45,12 @@ pub fn add<T: Topology>(
     add.expect_nothing_there()?;
     add.prepare_undo();
     let result = match lease {
-        Lease::None => add.without_lease(),
+        // The container configures the link itself.
+        Lease::None => {
+            let side = topology.ensure_host_side(&host)?;
+            let desired = topology.desired(side, Addressing::default());
+            add.connect(desired, AddResult::default())
+        }
         Lease::BeforeLink(delegate) => add.lease_first(delegate),
         Lease::AfterLink(delegate) => add.link_first(delegate),
     }?;
@@ -154,27 +156,20 @@ impl<T: Topology> Add<'_, T> {
         self.made.lease.set(!is_refused);
         let (side, lease) = (side?, lease?);
         let desired = self.desired(side, &lease)?;
-        let ips = &desired.container.addressing.ips;
-        let derived = names::derived_mac(ips, &self.request.attachment);
-        let pair = self.make_pair(&desired, derived)?;
-        let pair = self.configure(pair, &desired)?;
-        Ok(self.result(&pair, desired, lease))
+        self.connect(desired, lease)
     }
 
-    /// Connects a container that configures the link itself.
-    fn without_lease(&mut self) -> anyhow::Result<AddResult> {
-        let side = self.topology.ensure_host_side(self.host)?;
-        let desired = self.topology.desired(side, Addressing::default());
-        let pair = self.make_pair(&desired, self.early_mac())?;
-        let pair = self.configure(pair, &desired)?;
-        Ok(self.result(&pair, desired, AddResult::default()))
+    fn connect(&mut self, desired: Desired, lease: AddResult) -> anyhow::Result<AddResult> {
+        let pair = self.make_pair(&desired)?;
+        let configured = self.configure(pair, &desired)?;
+        Ok(self.result(&configured, desired, lease))
     }
 
     /// Runs the IPAM plugin after the link is up in the sandbox, with its final MAC.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
         let side = self.topology.ensure_host_side(self.host)?;
         let early = self.topology.desired(side, Addressing::default());
-        let mut pair = self.make_pair(&early, self.early_mac())?;
+        let mut pair = self.make_pair(&early)?;
         pair.container = self
             .sandbox
             .bring_up(&pair.container, early.container.dad)?;
@@ -193,14 +188,11 @@ impl<T: Topology> Add<'_, T> {
         Ok(self.topology.desired(side, addressing))
     }
 
-    fn early_mac(&self) -> MacAddress {
-        names::early_mac(&self.request.attachment)
-    }
-
-    fn make_pair(&self, desired: &Desired, mac: MacAddress) -> anyhow::Result<Pair> {
+    fn make_pair(&self, desired: &Desired) -> anyhow::Result<Pair> {
         cni::step("make the pair");
         let side = &desired.side;
         let attachment = &self.request.attachment;
+        let derived = || names::derived_mac(&desired.container.addressing.ips, attachment);
         let pair = VethPair {
             host: VethEnd {
                 name: &self.host_name,
@@ -208,17 +200,15 @@ impl<T: Topology> Add<'_, T> {
             },
             container: VethEnd {
                 name: attachment.interface.as_str(),
-                mac: desired.container.mac.unwrap_or(mac),
+                mac: desired.container.mac.unwrap_or_else(derived),
             },
             mtu: side.mtu,
             master: side.bridge.as_ref().map(|bridge| bridge.index),
             alias: &attachment.owner(),
             sandbox: self.namespace,
         };
-        let port = &desired.port;
-        let made = self
-            .host
-            .add_veth(&pair, port.flag_requests(&self.host_name));
+        let flags = desired.port.flag_requests(&self.host_name);
+        let made = self.host.add_veth(&pair, flags);
         // After any other refusal the pair may exist.
         let is_anothers = made.as_ref().is_err_and(netlink::Error::is_already_exists);
         self.made.pair.set(!is_anothers);
@@ -227,7 +217,8 @@ impl<T: Topology> Add<'_, T> {
         if bridge.is_some() {
             disable_ipv6(&self.host_name);
         }
-        self.host.execute(port.vlan_requests(host.index))?;
+        let vlans = desired.port.vlan_requests(host.index);
+        self.host.execute(vlans)?;
         let found = self.sandbox.find_link()?;
         let container = found.context("the container's link is gone")?;
         Ok(Pair {
@@ -276,14 +267,9 @@ impl<T: Topology> Add<'_, T> {
     /// Adds the elements before the sandbox can send.
     fn protect(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<()> {
         cni::step("protect the pair");
-        let subject = Subject {
-            bridge: desired.side.bridge.as_ref(),
-            port: &pair.host.name,
-            mac: mac_of(&pair.container)?,
-            ips: &desired.container.addressing.ips,
-            owner: &self.request.attachment.owner(),
-        };
-        guard::install(&desired.guard.protections(&subject)?)?;
+        let (port, mac) = (&pair.host.name, mac_of(&pair.container)?);
+        let owner = self.request.attachment.owner();
+        guard::install(&desired.protections(port, mac, &owner)?)?;
         Ok(())
     }
 
@@ -301,9 +287,8 @@ impl<T: Topology> Add<'_, T> {
     /// (`stp_state` 2) may start the port as blocked. ADD waits for neither.
     fn wait_for_port(&self, port: Link) -> anyhow::Result<Link> {
         let works = |link: &Link| {
-            let is_enabled = |port: &BridgePort| port.state != PortState::Disabled;
-            link.is_operational
-                && (link.master.is_none() || link.port.as_ref().is_some_and(is_enabled))
+            let is_enabled = link.port.as_ref().is_some_and(|it| it.is_enabled);
+            link.is_operational && (link.master.is_none() || is_enabled)
         };
         if works(&port) {
             return Ok(port);
@@ -343,9 +328,7 @@ impl<T: Topology> Add<'_, T> {
 /// routes, and the kernel walks through the routes of all ports whenever a link is added or
 /// deleted.
 fn disable_ipv6(port: &str) {
-    if let Err(error) = Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1") {
-        cni::note(format_args!("{:#}", anyhow::Error::from(error)));
-    }
+    note_failure(Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1"));
 }
 
 /// Returns a link of the host as the result reports it.

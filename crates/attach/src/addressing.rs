@@ -30,15 +30,6 @@ pub struct Addressing {
     pub gateways: Vec<IpNetwork>,
 }
 
-/// IPv6 inside the sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ipv6 {
-    /// Enabled.
-    On,
-    /// Absent from the kernel, or disabled.
-    Off,
-}
-
 impl Addressing {
     /// Derives addresses, gateways and routes from a lease.
     ///
@@ -48,7 +39,7 @@ impl Addressing {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
         }
-        if ipv6(&lease.ips) == Ipv6::On && mtu < IPV6_MINIMUM_MTU {
+        if need_ipv6(&lease.ips) && mtu < IPV6_MINIMUM_MTU {
             let reason = format!("{mtu} is under {IPV6_MINIMUM_MTU} bytes, which IPv6 needs");
             return Err(Error::invalid("mtu", reason));
         }
@@ -81,18 +72,11 @@ impl Addressing {
             ips,
         })
     }
-
-    /// Returns whether the addresses need IPv6.
-    pub(crate) fn ipv6(&self) -> Ipv6 {
-        ipv6(&self.ips)
-    }
 }
 
-fn ipv6(ips: &[IpConfig]) -> Ipv6 {
-    if ips.iter().any(|ip| ip.address.is_ipv6()) {
-        return Ipv6::On;
-    }
-    Ipv6::Off
+/// Returns whether the addresses need IPv6 in the sandbox.
+pub(crate) fn need_ipv6(ips: &[IpConfig]) -> bool {
+    ips.iter().any(|ip| ip.address.is_ipv6())
 }
 
 fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {

@@ -17,7 +17,6 @@ use crate::desired::{ContainerLink, Desired, HostSide, Topology, mac_of};
 use crate::differences::Differences;
 use crate::guard;
 use crate::names;
-use crate::protection::Subject;
 use crate::sandbox::Sandbox;
 
 /// Calls the IPAM plugin first, then compares links, addresses, routes, sysctls and elements.
@@ -176,14 +175,7 @@ impl<T: Topology> Check<'_, T> {
         found.unless(port.alias.as_ref() == Some(&owner), || {
             format!("the alias of {name} is not {owner}")
         });
-        let subject = Subject {
-            bridge: desired.side.bridge.as_ref(),
-            port: name,
-            mac: mac_of(container)?,
-            ips: &desired.container.addressing.ips,
-            owner: &owner,
-        };
-        let protections = desired.guard.protections(&subject)?;
+        let protections = desired.protections(name, mac_of(container)?, &owner)?;
         found.extend(guard::differences(&protections)?);
         Ok(())
     }

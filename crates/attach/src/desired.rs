@@ -11,6 +11,7 @@ use crate::MAX_PORTS;
 use crate::addressing::{Addressing, Gateway};
 use crate::differences::Differences;
 use crate::guard::Guard;
+use crate::protection::{Protection, Subject};
 
 /// The host's side of a network, as an interface plugin sets it up.
 pub trait Topology {
@@ -77,6 +78,28 @@ pub struct Desired {
     pub guard: Guard,
     /// Name resolution that replaces the one of IPAM. It is only part of the result.
     pub dns: Option<Dns>,
+}
+
+impl Desired {
+    /// Returns the elements of `owner` in `nf_tables`, by table. `port` is the name of the host's end,
+    /// `mac` belongs to the container's end.
+    ///
+    /// # Errors
+    /// A sysctl cannot be read.
+    pub(crate) fn protections(
+        &self,
+        port: &str,
+        mac: MacAddress,
+        owner: &str,
+    ) -> anyhow::Result<Vec<Protection>> {
+        self.guard.protections(&Subject {
+            bridge: self.side.bridge.as_ref(),
+            port,
+            mac,
+            ips: &self.container.addressing.ips,
+            owner,
+        })
+    }
 }
 
 /// Treatment of an address that conflicts with the gateway's on the same link.

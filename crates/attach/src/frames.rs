@@ -59,6 +59,20 @@ pub(crate) fn table() -> Table {
         key: key.to_vec(),
         target: TargetType::None,
     };
+    let forged = Rule::new("not from the MAC of the container")
+        .when_in(&[Field::InputName], CHECKED_PORTS)
+        .when_not_in(&[Field::InputName, Field::EtherSource], SOURCES)
+        .drop();
+    let copies = [
+        (ETHERTYPE_V4, Field::Ipv4Source, ROUTED_V4),
+        (ETHERTYPE_V6, Field::Ipv6Source, ROUTED_V6),
+    ];
+    let copies = copies.into_iter().map(|(version, source, routed)| {
+        Rule::new("the host's copy of what the bridge delivers itself")
+            .when(Field::EtherType, &version)
+            .when_in(&[Field::EtherSource, source], routed)
+            .drop()
+    });
     Table {
         family: Family::Bridge,
         name: FRAMES_TABLE,
@@ -68,44 +82,27 @@ pub(crate) fn table() -> Table {
             set(ROUTED_V4, &[Type::EtherAddress, Type::Ipv4Address]),
             set(ROUTED_V6, &[Type::EtherAddress, Type::Ipv6Address]),
         ],
-        chains: vec![arriving(), routed()],
-    }
-}
-
-fn arriving() -> Chain {
-    let forged = Rule::new("not from the MAC of the container")
-        .when_in(&[Field::InputName], CHECKED_PORTS)
-        .when_not_in(&[Field::InputName, Field::EtherSource], SOURCES)
-        .drop();
-    Chain {
-        name: "prerouting".to_owned(),
-        base: Some(BaseChain {
-            kind: ChainKind::Filter,
-            hook: Hook::Prerouting,
-            priority: BEFORE_TRANSLATION,
-        }),
-        rules: vec![forged],
-    }
-}
-
-fn routed() -> Chain {
-    let duplicate = |version: &[u8], source, routed| {
-        Rule::new("the host's copy of what the bridge delivers itself")
-            .when(Field::EtherType, version)
-            .when_in(&[Field::EtherSource, source], routed)
-            .drop()
-    };
-    Chain {
-        name: "output".to_owned(),
-        base: Some(BaseChain {
-            kind: ChainKind::Filter,
-            hook: Hook::Output,
-            priority: AS_FILTERS,
-        }),
-        rules: vec![
-            duplicate(&ETHERTYPE_V4, Field::Ipv4Source, ROUTED_V4),
-            duplicate(&ETHERTYPE_V6, Field::Ipv6Source, ROUTED_V6),
+        chains: vec![
+            chain(
+                "prerouting",
+                Hook::Prerouting,
+                BEFORE_TRANSLATION,
+                vec![forged],
+            ),
+            chain("output", Hook::Output, AS_FILTERS, copies.collect()),
         ],
+    }
+}
+
+fn chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> Chain {
+    Chain {
+        name: name.to_owned(),
+        base: Some(BaseChain {
+            kind: ChainKind::Filter,
+            hook,
+            priority,
+        }),
+        rules,
     }
 }
 

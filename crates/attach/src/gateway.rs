@@ -78,36 +78,31 @@ impl Gateways<'_> {
         let is_missing = |gateway: &&IpNetwork| there.iter().all(|it| it.address != **gateway);
         let missing: Vec<_> = self.addresses.iter().filter(is_missing).collect();
         let keeps = self.other == OtherAddress::Keep;
-        let others = there
-            .iter()
-            .filter(|it| !keeps && !self.addresses.contains(&it.address));
-        let in_the_way = others.filter_map(|other| {
+        let is_other = |it: &&Address| !keeps && !self.addresses.contains(&it.address);
+        let in_the_way = there.iter().filter(is_other).filter_map(|other| {
             let gateway = missing.iter().find(|it| is_in_the_way(other, it))?;
             Some((other.address, **gateway))
         });
         let in_the_way: Vec<_> = in_the_way.collect();
-        self.expect_replaceable(&in_the_way)?;
+        if let (OtherAddress::Refuse, Some((address, gateway))) = (self.other, in_the_way.first()) {
+            let reason = format!(
+                "{} has {address}, not {gateway}; remove it, or replace it by forceAddress: true",
+                self.link.name
+            );
+            bail!(Error::invalid("bridge", reason));
+        }
         self.enable_forwarding()?;
         for (address, gateway) in in_the_way {
             self.replace(address, gateway, undo)?;
         }
         for gateway in missing {
-            self.add(*gateway, undo)?;
+            // If a concurrent ADD was faster, the rollback is up to that ADD.
+            if add_address(self.host, self.link.index, *gateway)? {
+                let rollback = self.rollback(*gateway);
+                undo.push("remove the gateway address", move || rollback.remove());
+            }
         }
         Ok(())
-    }
-
-    fn expect_replaceable(&self, in_the_way: &[(IpNetwork, IpNetwork)]) -> Result<(), Error> {
-        let name = &self.link.name;
-        match in_the_way {
-            [(address, gateway), ..] if self.other == OtherAddress::Refuse => {
-                let reason = format!(
-                    "{name} has {address}, not {gateway}; remove it, or replace it by forceAddress: true"
-                );
-                Err(Error::invalid("bridge", reason))
-            }
-            _ => Ok(()),
-        }
     }
 
     fn enable_forwarding(&self) -> anyhow::Result<()> {
@@ -132,30 +127,11 @@ impl Gateways<'_> {
         note(format_args!(
             "forceAddress: {name} loses {address} to {gateway}"
         ));
-        let delete = Request::delete_address(self.link.index, address);
-        match self.host.execute(vec![delete]) {
-            Ok(()) => {
-                let rollback = self.rollback(address);
-                undo.push("restore an address of the bridge", move || {
-                    rollback.restore()
-                });
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
-    }
-
-    /// Adds an address, with the same rule for the rollback as [`Self::replace`].
-    fn add(&self, gateway: IpNetwork, undo: &mut Undo<'_>) -> anyhow::Result<()> {
-        let add = Request::add_address(self.link.index, gateway, Dad::Skip);
-        match self.host.execute(vec![add]) {
-            Ok(()) => {
-                let rollback = self.rollback(gateway);
-                undo.push("remove the gateway address", move || rollback.remove());
-            }
-            Err(error) if error.is_already_exists() => {}
-            Err(error) => return Err(error.into()),
+        if delete_address(self.host, self.link.index, address)? {
+            let rollback = self.rollback(address);
+            undo.push("restore an address of the bridge", move || {
+                rollback.restore()
+            });
         }
         Ok(())
     }
@@ -191,39 +167,41 @@ impl AddressRollback {
             ));
             return Ok(());
         }
-        match host.execute(vec![Request::delete_address(self.link, self.address)]) {
-            Err(error) if !error.is_not_found() => return Err(error.into()),
-            _ => {}
-        }
+        delete_address(&host, self.link, self.address)?;
         if self.is_shared(&host)? {
-            return self.add(&host);
+            add_address(&host, self.link, self.address)?;
         }
         Ok(())
     }
 
     fn restore(&self) -> anyhow::Result<()> {
         let host = Connection::open()?;
-        if self.is_shared(&host)? {
-            return Ok(());
+        if !self.is_shared(&host)? {
+            add_address(&host, self.link, self.address)?;
         }
-        self.add(&host)
-    }
-
-    fn add(&self, host: &Connection) -> anyhow::Result<()> {
-        match host.execute(vec![Request::add_address(
-            self.link,
-            self.address,
-            Dad::Skip,
-        )]) {
-            Err(error) if !error.is_already_exists() => Err(error.into()),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn is_shared(&self, host: &Connection) -> anyhow::Result<bool> {
         let ports = host.ports(self.bridge)?;
         let mut others = ports.iter().filter(|port| port.name != self.port);
         Ok(others.any(|port| names::may_be_a_host_link(&port.name)))
+    }
+}
+
+/// Adds an address; returns `false` if the link has it already.
+fn add_address(host: &Connection, link: u32, address: IpNetwork) -> anyhow::Result<bool> {
+    match host.execute([Request::add_address(link, address, Dad::Skip)]) {
+        Err(error) if error.is_already_exists() => Ok(false),
+        added => Ok(added.map(|()| true)?),
+    }
+}
+
+/// Deletes an address; returns `false` if the link does not have it.
+fn delete_address(host: &Connection, link: u32, address: IpNetwork) -> anyhow::Result<bool> {
+    match host.execute([Request::delete_address(link, address)]) {
+        Err(error) if error.is_not_found() => Ok(false),
+        deleted => Ok(deleted.map(|()| true)?),
     }
 }
 

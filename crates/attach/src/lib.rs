@@ -21,6 +21,7 @@ mod keys;
 mod masquerade;
 mod mtu;
 mod names;
+mod note;
 mod protection;
 mod reload;
 mod rollback;
@@ -41,7 +42,8 @@ pub use guard::{Guard, MacCheck, Removal, coded, tables, take_back};
 pub use keys::{Backend, KNOWN_ARGS, RawDns, asked_mac, dns};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
 pub use mtu::MtuChoice;
-pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, twelve_digits};
+pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, mac, twelve_digits};
+pub use note::note_failure;
 pub use protection::Protection;
 pub use reload::reload;
 

@@ -71,13 +71,11 @@ pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
 }
 
 /// Returns the MAC that starts with `prefix`, filled with bytes of `rest`.
-fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
+pub fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     let mut bytes = [0; 6];
-    let source = prefix.iter().chain(rest);
-    bytes
-        .iter_mut()
-        .zip(source)
-        .for_each(|(byte, source)| *byte = *source);
+    for (byte, source) in bytes.iter_mut().zip(prefix.iter().chain(rest)) {
+        *byte = *source;
+    }
     MacAddress(bytes)
 }
 

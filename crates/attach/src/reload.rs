@@ -12,7 +12,6 @@ use crate::desired::Topology;
 use crate::differences::Differences;
 use crate::guard;
 use crate::names;
-use crate::protection::Subject;
 use crate::sandbox::Sandbox;
 
 /// Restores the pair's elements; existing elements stay untouched. The IPAM plugin has no firewall
@@ -32,9 +31,13 @@ pub fn reload<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Resu
     let Some(side) = topology.find_host_side(&host, &mut differences)? else {
         bail!("{}", differences.join());
     };
-    let desired = topology.desired(side, Addressing::default());
+    let addressing = Addressing {
+        ips: reported.ips.clone(),
+        ..Addressing::default()
+    };
+    let desired = topology.desired(side, addressing);
     let bridge = desired.side.bridge.as_ref();
-    let find = || find_port((&host, bridge), request, reported);
+    let find = || find_port(&host, bridge, request, reported);
     let port = find()?.with_context(|| {
         let attachment = &request.attachment;
         match bridge {
@@ -42,15 +45,8 @@ pub fn reload<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Resu
             None => format!("no link of the host belongs to {attachment}"),
         }
     })?;
-    let subject = Subject {
-        bridge,
-        port: &port.name,
-        mac,
-        ips: &reported.ips,
-        owner: &request.attachment.owner(),
-    };
     cni::step("put back nf_tables elements");
-    let wanted = desired.guard.protections(&subject)?;
+    let wanted = desired.protections(&port.name, mac, &request.attachment.owner())?;
     let updated = guard::install(&wanted)?;
     let is_gone = || Ok(find()?.is_none());
     if is_gone()? {
@@ -82,7 +78,8 @@ fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result
 /// Finds the host's end by the name that the attachment determines, or by the reported name if the
 /// reference made it.
 fn find_port(
-    (host, bridge): (&Connection, Option<&Link>),
+    host: &Connection,
+    bridge: Option<&Link>,
     request: &CheckRequest,
     reported: &AddResult,
 ) -> anyhow::Result<Option<Link>> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cni::result::{IpConfig, Route};
-use cni::{Error, InterfaceName, note};
+use cni::{Error, InterfaceName};
 use ipnetwork::IpNetwork;
 use netlink::{
     Address, Connection, Dad, Link, LinkChange, LinkLocalOrigin, MacAddress, Monitor, NewRoute,
@@ -12,8 +12,9 @@ use netlink::{
 };
 use netns::{Netns, Sysctl};
 
-use crate::addressing::{Addressing, Ipv6, next_hop};
+use crate::addressing::{Addressing, need_ipv6, next_hop};
 use crate::desired::Container;
+use crate::note::note_failure;
 
 /// The sandbox and the name of its new link.
 pub(crate) struct Sandbox<'a> {
@@ -63,7 +64,7 @@ impl<'a> Sandbox<'a> {
 
     /// Brings the link up before it has an address, and returns the changed link.
     pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
-        let requests = self.prepare(link, dad, Ipv6::Off)?;
+        let requests = self.prepare(link, dad, &[])?;
         let brought_up = self.connection.execute(requests).and_then(|()| {
             self.connection
                 .change_link(self.interface, &[LinkChange::Up])
@@ -74,7 +75,7 @@ impl<'a> Sandbox<'a> {
     /// Adds the addresses and routes to the link and brings it up.
     pub fn configure(&mut self, link: &Link, desired: &Container) -> anyhow::Result<()> {
         let (addressing, dad) = (&desired.addressing, desired.dad);
-        let mut requests = self.prepare(link, dad, addressing.ipv6())?;
+        let mut requests = self.prepare(link, dad, &addressing.ips)?;
         let add = |ip: &IpConfig| Request::add_address(link.index, ip.address, dad);
         requests.extend(addressing.ips.iter().map(add));
         requests.push(Request::change_link(self.interface, &LinkChange::Up));
@@ -86,20 +87,20 @@ impl<'a> Sandbox<'a> {
             .context("configure the container's link")
     }
 
-    /// Returns the requests that precede the addresses: gratuitous ARP for a new MAC, the IPv6 of
-    /// `needed`, and a link-local address that is usable at once.
+    /// Returns the requests that precede the addresses: gratuitous ARP for a new MAC, IPv6 for
+    /// `ips`, and a link-local address that is usable at once.
     ///
     /// The kernel would generate a link-local address only after the pair is up, and `accept_dad`
     /// makes it usable at once. ADD sets it for containers with other IPv6 addresses or with
     /// duplicate address detection. Other containers do without, because the lookup of sysctls
     /// takes time.
-    fn prepare(&mut self, link: &Link, dad: Dad, needed: Ipv6) -> anyhow::Result<Vec<Request>> {
+    fn prepare(&mut self, link: &Link, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<Vec<Request>> {
         let change = |change| Request::change_link(self.interface, &change);
         let mut requests = vec![change(LinkChange::ArpNotify)];
-        if needed == Ipv6::On || dad == Dad::Perform {
-            self.set_sysctls(dad, needed)?;
+        if need_ipv6(ips) || dad == Dad::Perform {
+            self.set_sysctls(dad, ips)?;
         }
-        let is_on = |it: &netlink::Ipv6| needed == Ipv6::On || !it.is_disabled;
+        let is_on = |it: &netlink::Ipv6| need_ipv6(ips) || !it.is_disabled;
         let (Some(ipv6), LinkLocal::None) = (link.ipv6.filter(is_on), self.link_local) else {
             return Ok(requests);
         };
@@ -121,7 +122,7 @@ impl<'a> Sandbox<'a> {
     /// `ndisc_notify` makes the kernel announce addresses when the MAC is set. `keep_addr_on_down`
     /// keeps IPv6 addresses when the link flaps. A failure to set one of these is only reported,
     /// since the container works without them.
-    fn set_sysctls(&self, dad: Dad, needed: Ipv6) -> anyhow::Result<()> {
+    fn set_sysctls(&self, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<()> {
         let accept_dad = match dad {
             Dad::Perform => "1",
             Dad::Skip => "0",
@@ -133,14 +134,10 @@ impl<'a> Sandbox<'a> {
         ];
         self.namespace.run(|| {
             for (sysctl, value) in &wishes {
-                if let Err(error) = sysctl.ensure_if_present(value) {
-                    note(format_args!(
-                        "in the sandbox: {:#}",
-                        anyhow::Error::from(error)
-                    ));
-                }
+                let set = sysctl.ensure_if_present(value);
+                note_failure(set.context("in the sandbox"));
             }
-            if needed == Ipv6::On {
+            if need_ipv6(ips) {
                 Sysctl::ipv6("lo", "disable_ipv6").ensure("0")?;
                 Sysctl::ipv6(self.interface, "disable_ipv6").ensure("0")?;
             }

@@ -157,11 +157,7 @@ fn name(parts: &[&str]) -> String {
 /// Returns a locally administered MAC that no pair has. It identifies the network before the alias
 /// is set.
 fn mac(attachment: &Attachment) -> MacAddress {
-    let mut bytes = [MAC; 6];
-    for (byte, digest) in bytes.iter_mut().skip(1).zip(attachment.marked_digest()) {
-        *byte = digest;
-    }
-    MacAddress(bytes)
+    attach::mac(&[MAC], &attachment.marked_digest())
 }
 
 const MAC: u8 = 0x0a;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 
 use anyhow::Context as _;
-use attach::{BRIDGE_NF_CALL, Gateway, HostSide, bridge_mac};
+use attach::{BRIDGE_NF_CALL, Gateway, HostSide, bridge_mac, note_failure};
 use cni::{Error, note};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use netns::Sysctl;
@@ -41,11 +41,8 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
     if config.port_mode == PortMode::Promiscuous && !link.is_promiscuous {
         changes.push(LinkChange::Promiscuous);
     }
-    let requests: Vec<_> = changes
-        .iter()
-        .map(|change| Request::change_link(name, change))
-        .collect();
-    host.execute(requests)?;
+    let requests = changes.iter().map(|it| Request::change_link(name, it));
+    host.execute(requests.collect::<Vec<_>>())?;
     let vlan_link = host_end.ensure(host, &link)?;
     Ok(HostSide {
         mtu,
@@ -65,7 +62,7 @@ fn ignore_router_advertisements(bridge: &str, gateway: Gateway) -> anyhow::Resul
             "a container can change the host's IPv6 routes by router advertisements: {:#}",
             anyhow::Error::from(error)
         )),
-        outcome => drop(outcome?),
+        outcome => outcome?,
     }
     Ok(())
 }
@@ -93,9 +90,7 @@ fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> 
     }
     // Duplicate address detection would delay the host's neighbour requests to pods that it
     // forwards to. The address follows from the MAC, which only this bridge has.
-    if let Err(error) = Sysctl::ipv6(name, "accept_dad").ensure_if_present("0") {
-        note(format_args!("{:#}", anyhow::Error::from(error)));
-    }
+    note_failure(Sysctl::ipv6(name, "accept_dad").ensure_if_present("0"));
     Ok(host.link(name)?)
 }
 
@@ -155,7 +150,7 @@ fn enable_bridge_nf_call() -> anyhow::Result<()> {
                 );
                 break;
             }
-            outcome => drop(outcome?),
+            outcome => outcome?,
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use netlink::MacAddress;
 use serde::Deserialize;
 
 use crate::raw::RawConfig;
-use crate::vlan::{Access, DefaultVlan, RawVlans, Vlans};
+use crate::vlan::{Access, DefaultVlan, Vlans};
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,8 +83,7 @@ impl Default for Config {
     /// Returns the configuration without any key.
     fn default() -> Self {
         let raw = RawConfig::default();
-        let ipam = Ipam::Plugin;
-        Self::try_from(Written { raw, ipam }).unwrap()
+        Self::of(raw, Some("host-local")).unwrap()
     }
 }
 
@@ -105,74 +104,27 @@ impl Config {
     /// # Errors
     /// Codes 2 and 7 with key and value.
     pub fn of_network(network: &Network) -> Result<Self, Error> {
-        let ipam = match network.ipam_type()? {
-            Some(_) => Ipam::Plugin,
-            None => Ipam::None,
-        };
-        let raw = network.config()?;
-        Self::try_from(Written { raw, ipam })
+        let ipam = network.ipam_type()?;
+        Self::of(network.config()?, ipam.as_deref())
     }
-}
 
-impl Config {
     /// Returns the gateway's VLAN, if the network has a gateway and a VLAN.
     pub fn gateway_vlan(&self) -> Option<&Access> {
         let access = self.vlans.access.as_ref();
         access.filter(|_| self.gateway != Gateway::None)
     }
-}
 
-/// Reads the bridge's name only: DEL and GC must not fail because of keys that they do not need.
-///
-/// # Errors
-/// Code 7: it is not an interface name.
-pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
-    #[derive(Deserialize)]
-    struct Name {
-        bridge: Option<String>,
-    }
-    named(network.quiet_config::<Name>()?.bridge.as_deref())
-}
-
-/// All inputs of a configuration.
-#[derive(Debug)]
-struct Written {
-    raw: RawConfig,
-    ipam: Ipam,
-}
-
-/// Source of addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ipam {
-    /// None: layer 2.
-    None,
-    /// The plugin of `ipam.type`.
-    Plugin,
-}
-
-impl TryFrom<Written> for Config {
-    type Error = Error;
-
-    fn try_from(Written { raw, ipam }: Written) -> Result<Self, Error> {
+    /// Applies the rules between the keys. `ipam` is the type of the IPAM plugin.
+    fn of(raw: RawConfig, ipam: Option<&str>) -> Result<Self, Error> {
         let bridge = named(raw.bridge.as_deref())?;
-        let vlans = RawVlans {
-            vlan: raw.vlan,
-            trunk: raw.vlan_trunk.clone(),
-        };
         let leaves_nf_call = raw.bridge_nf_call == Some(false);
+        let (keep, leave) = (DefaultVlan::Keep, DefaultVlan::Leave);
+        let (replace, refuse) = (OtherAddress::Replace, OtherAddress::Refuse);
         Ok(Self {
-            vlans: Vlans::parse(&vlans, &bridge)?,
-            default_vlan: choose(
-                raw.preserve_default_vlan,
-                DefaultVlan::Keep,
-                DefaultVlan::Leave,
-            ),
+            vlans: Vlans::parse(raw.vlan, &raw.vlan_trunk, &bridge)?,
+            default_vlan: choose(raw.preserve_default_vlan, keep, leave),
             gateway: gateway(&raw),
-            other_address: choose(
-                raw.force_address,
-                OtherAddress::Replace,
-                OtherAddress::Refuse,
-            ),
+            other_address: choose(raw.force_address, replace, refuse),
             mtu: mtu(&raw)?,
             port_mode: port_mode(&raw)?,
             mac_check: choose(raw.macspoofchk, MacCheck::Drop, MacCheck::None),
@@ -187,6 +139,18 @@ impl TryFrom<Written> for Config {
             when_full: raw.status_when_full,
         })
     }
+}
+
+/// Reads the bridge's name only: DEL and GC must not fail because of keys that they do not need.
+///
+/// # Errors
+/// Code 7: it is not an interface name.
+pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
+    #[derive(Deserialize)]
+    struct Name {
+        bridge: Option<String>,
+    }
+    named(network.quiet_config::<Name>()?.bridge.as_deref())
 }
 
 /// Returns the value for a boolean key.
@@ -253,12 +217,12 @@ fn port_mode(raw: &RawConfig) -> Result<PortMode, Error> {
     }
 }
 
-fn container_link(raw: &RawConfig, ipam: Ipam) -> Result<ContainerLink, Error> {
+fn container_link(raw: &RawConfig, ipam: Option<&str>) -> Result<ContainerLink, Error> {
     match (raw.disable_container_interface, ipam) {
-        (false, Ipam::Plugin) => Ok(ContainerLink::Addressed),
-        (false, Ipam::None) => Ok(ContainerLink::Up),
-        (true, Ipam::None) => Ok(ContainerLink::Down),
-        (true, Ipam::Plugin) => Err(Error::invalid(
+        (false, Some(_)) => Ok(ContainerLink::Addressed),
+        (false, None) => Ok(ContainerLink::Up),
+        (true, None) => Ok(ContainerLink::Down),
+        (true, Some(_)) => Err(Error::invalid(
             "disableContainerInterface",
             "true leaves the interface down, where the addresses of ipam are of no use; remove one of them",
         )),

@@ -4,6 +4,7 @@
 //! host only once.
 
 use anyhow::{Context as _, bail};
+use attach::note_failure;
 use cni::{Error, note};
 use netlink::{Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanCarrier};
 use netns::Sysctl;
@@ -46,7 +47,7 @@ impl<'a> HostEnd<'a> {
             return Ok(Self::Bridge);
         };
         if let Some(link) = host.find_link(access.gateway_link.as_str())? {
-            expect_end((host, bridge), &link, access)?;
+            expect_end(host, bridge, &link, access)?;
             return Ok(Self::Link(link));
         }
         let carried = host.port_vlans(bridge.index)?;
@@ -105,19 +106,14 @@ fn receive_and_make_link(
     bridge: &Link,
     access: &Access,
 ) -> anyhow::Result<Link> {
-    let entry = PortVlans {
-        first: access.vlan,
-        last: access.vlan,
-        tagging: Tagging::Tagged,
-    };
+    let entry = PortVlans::one(access.vlan, Tagging::Tagged);
     let itself = VlanCarrier::Bridge(bridge.index);
     host.execute([Request::add_vlans(itself, entry)])?;
     make_link(host, bridge, access).inspect_err(|_| {
         // A concurrent ADD may have created the link meanwhile.
         let is_unused = matches!(host.find_link(access.gateway_link.as_str()), Ok(None));
-        let removed = is_unused.then(|| host.execute([Request::delete_vlans(itself, entry)]));
-        if let Some(Err(error)) = removed {
-            note(format_args!("{:#}", anyhow::Error::from(error)));
+        if is_unused {
+            note_failure(host.execute([Request::delete_vlans(itself, entry)]));
         }
     })
 }
@@ -133,7 +129,7 @@ fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Resul
     let Some(link) = host.find_link(name)? else {
         bail!(taken_by_another(host, bridge, access.vlan)?);
     };
-    expect_end((host, bridge), &link, access)?;
+    expect_end(host, bridge, &link, access)?;
     Ok(link)
 }
 
@@ -153,7 +149,8 @@ fn taken_by_another(host: &Connection, bridge: &Link, vlan: u16) -> anyhow::Resu
 
 /// Checks that the link is a VLAN link or, as the reference makes it, a veth whose peer is a port.
 fn expect_end(
-    (host, bridge): (&Connection, &Link),
+    host: &Connection,
+    bridge: &Link,
     link: &Link,
     access: &Access,
 ) -> anyhow::Result<()> {

@@ -37,25 +37,18 @@ pub enum DefaultVlan {
     Leave,
 }
 
-/// The keys as they are written.
-#[derive(Debug, Default)]
-pub struct RawVlans {
-    pub vlan: i64,
-    pub trunk: Vec<RawTrunk>,
-}
-
 impl Vlans {
     /// Reads `vlan` and `vlanTrunk` for a port of `bridge`.
     ///
     /// # Errors
     /// Code 7: a number is out of range, a range is incomplete, or the VLAN link's name is too
     /// long.
-    pub fn parse(raw: &RawVlans, bridge: &InterfaceName) -> Result<Self, Error> {
-        let access = match raw.vlan {
+    pub fn parse(vlan: i64, trunk: &[RawTrunk], bridge: &InterfaceName) -> Result<Self, Error> {
+        let access = match vlan {
             0 => None,
             vlan => Some(Access::parse(vlan, bridge)?),
         };
-        let trunk = trunk_ranges(&raw.trunk)?;
+        let trunk = trunk_ranges(trunk)?;
         Ok(Self { access, trunk })
     }
 
@@ -126,11 +119,7 @@ impl fmt::Display for Vlans {
 
 /// Returns a VLAN whose frames are untagged in both directions.
 fn untagged(vlan: u16) -> PortVlans {
-    PortVlans {
-        first: vlan,
-        last: vlan,
-        tagging: Tagging::Access,
-    }
+    PortVlans::one(vlan, Tagging::Access)
 }
 
 /// Returns the parts of `range` below and above `native`, which the port cannot carry tagged as
@@ -154,22 +143,17 @@ fn trunk_ranges(trunk: &[RawTrunk]) -> Result<Vec<RangeInclusive<u16>>, Error> {
     let mut ranges = Vec::new();
     for (index, entry) in trunk.iter().enumerate() {
         let at = format!("vlanTrunk[{index}]");
-        if let Some(id) = entry.id {
-            let id = number(id, &format!("{at}.id"))?;
-            ranges.push(id..=id);
-        }
-        match (entry.min_id, entry.max_id) {
-            (Some(min), Some(max)) => {
-                let (min, max) = (
-                    number(min, &format!("{at}.minID"))?,
-                    number(max, &format!("{at}.maxID"))?,
-                );
-                if min > max {
-                    let reason = format!("{min} is more than maxID {max}");
-                    return Err(Error::invalid(format!("{at}.minID"), reason));
-                }
-                ranges.push(min..=max);
+        let bound = |vlan: Option<i64>, key| {
+            let number = |vlan| number(vlan, &format!("{at}.{key}"));
+            vlan.map(number).transpose()
+        };
+        ranges.extend(bound(entry.id, "id")?.map(|id| id..=id));
+        match (bound(entry.min_id, "minID")?, bound(entry.max_id, "maxID")?) {
+            (Some(min), Some(max)) if min > max => {
+                let reason = format!("{min} is more than maxID {max}");
+                return Err(Error::invalid(format!("{at}.minID"), reason));
             }
+            (Some(min), Some(max)) => ranges.push(min..=max),
             (None, None) if entry.id.is_some() => {}
             _ => {
                 let reason = "an entry has an id, or a minID and a maxID";
@@ -233,8 +217,8 @@ mod tests {
     use super::*;
 
     fn parse(vlan: i64, trunk: &Value) -> Result<Vlans, Error> {
-        let trunk = serde_json::from_value(trunk.clone()).unwrap();
-        Vlans::parse(&RawVlans { vlan, trunk }, &"cni0".parse().unwrap())
+        let trunk: Vec<RawTrunk> = serde_json::from_value(trunk.clone()).unwrap();
+        Vlans::parse(vlan, &trunk, &"cni0".parse().unwrap())
     }
 
     /// Describes the VLANs of a port.
@@ -317,12 +301,8 @@ mod tests {
 
     #[test]
     fn vlan_whose_link_would_have_too_long_a_name_is_refused() {
-        let raw = RawVlans {
-            vlan: 1000,
-            trunk: Vec::new(),
-        };
         for (bridge, fits) in [("br-of-pods", true), ("br-of-pods1", false)] {
-            let parsed = Vlans::parse(&raw, &bridge.parse().unwrap());
+            let parsed = Vlans::parse(1000, &[], &bridge.parse().unwrap());
             assert_eq!(parsed.is_ok(), fits, "{bridge}");
         }
     }

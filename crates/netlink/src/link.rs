@@ -95,26 +95,10 @@ pub struct BridgeVlans {
 /// Settings of a bridge port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BridgePort {
-    /// State in the spanning tree.
-    pub state: PortState,
+    /// Its state in the spanning tree is not `disabled`, as that of a port that is down.
+    pub is_enabled: bool,
     /// Flags that are on.
     pub flags: Vec<PortFlag>,
-}
-
-/// The state of a port in the spanning tree protocol (IEEE 802.1D).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PortState {
-    /// The link is down.
-    Disabled,
-    /// The port drops frames and does not learn addresses from them.
-    Listening,
-    /// The port drops frames and learns addresses from them.
-    Learning,
-    /// Frames pass.
-    Forwarding,
-    /// The port drops frames to break a loop.
-    Blocking,
 }
 
 impl Link {
@@ -147,10 +131,9 @@ impl Link {
             LinkAttribute::Mtu(mtu) => self.mtu = *mtu,
             LinkAttribute::OperState(state) => self.is_operational = *state == State::Up,
             LinkAttribute::Carrier(carrier) => {
-                self.carrier = if *carrier == 0 {
-                    Carrier::Off
-                } else {
-                    Carrier::On
+                self.carrier = match carrier {
+                    0 => Carrier::Off,
+                    _ => Carrier::On,
                 };
             }
             LinkAttribute::Controller(index) => self.master = Some(*index),
@@ -212,24 +195,14 @@ impl BridgeVlans {
 
 impl BridgePort {
     fn read(attributes: &[InfoBridgePort]) -> Self {
-        let mut port = Self {
-            state: PortState::Disabled,
-            flags: Vec::new(),
+        let is_enabled = |it: &InfoBridgePort| match it {
+            InfoBridgePort::State(state) => *state != BridgePortState::Disabled,
+            _ => false,
         };
-        for attribute in attributes {
-            if let InfoBridgePort::State(state) = attribute {
-                port.state = match state {
-                    BridgePortState::Listening => PortState::Listening,
-                    BridgePortState::Learning => PortState::Learning,
-                    BridgePortState::Forwarding => PortState::Forwarding,
-                    BridgePortState::Blocking => PortState::Blocking,
-                    _ => PortState::Disabled,
-                }
-            }
-            let flag = PortFlag::ALL.into_iter();
-            port.flags
-                .extend(flag.filter(|it| it.attribute() == *attribute));
+        let is_on = |flag: &PortFlag| attributes.contains(&flag.attribute());
+        Self {
+            is_enabled: attributes.iter().any(is_enabled),
+            flags: PortFlag::ALL.into_iter().filter(is_on).collect(),
         }
-        port
     }
 }

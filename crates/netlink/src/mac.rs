@@ -54,20 +54,16 @@ impl FromStr for MacAddress {
             Some('.') => ('.', 3),
             _ => return Err(InvalidMac),
         };
-        let is_even = |group: &str| group.len() * groups == DIGITS;
-        let has_digits = |group: &str| group.bytes().all(|digit| digit.is_ascii_hexdigit());
-        if !text
-            .split(separator)
-            .all(|it| is_even(it) && has_digits(it))
-        {
+        let parts: Vec<_> = text.split(separator).collect();
+        let is_group = |part: &&str| {
+            part.len() * groups == DIGITS && part.bytes().all(|it| it.is_ascii_hexdigit())
+        };
+        if parts.len() != groups || !parts.iter().all(is_group) {
             return Err(InvalidMac);
         }
-        let digits: String = text.split(separator).collect();
-        let number = u64::from_str_radix(&digits, 16).map_err(|_| InvalidMac)?;
+        let number = u64::from_str_radix(&parts.concat(), 16).map_err(|_| InvalidMac)?;
         let [_, _, bytes @ ..] = number.to_be_bytes();
-        (digits.len() == DIGITS)
-            .then_some(Self(bytes))
-            .ok_or(InvalidMac)
+        Ok(Self(bytes))
     }
 }
 

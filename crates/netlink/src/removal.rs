@@ -54,7 +54,13 @@ impl Connection {
             match child.outcome() {
                 Ok(None) => {}
                 Ok(Some(Ok(()))) => return Ok(()),
-                Ok(Some(Err(errno))) => return Err(refused(link, errno)),
+                Ok(Some(Err(errno))) => {
+                    return Err(Error::Refused {
+                        operation: format!("delete link {}", link.name),
+                        errno,
+                        message: None,
+                    });
+                }
                 // The process was killed.
                 Err(_) => return here(),
             }
@@ -85,14 +91,6 @@ fn delete(task: &str) -> Result<(), Error> {
         source: io::ErrorKind::InvalidInput.into(),
     })?;
     Connection::open()?.delete_index(index, task.to_owned())
-}
-
-fn refused(link: &Link, errno: Errno) -> Error {
-    Error::Refused {
-        operation: format!("delete link {}", link.name),
-        errno,
-        message: None,
-    }
 }
 
 const DELETE: &str = "delete link ";

@@ -10,7 +10,9 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST};
+use netlink_packet_core::{
+    NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NetlinkBuffer, NlasIterator,
+};
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM};
 use nix::errno::Errno;
@@ -283,17 +285,13 @@ impl From<Silence> for io::Error {
 pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Received>> {
     let mut messages = VecDeque::new();
     while !bytes.is_empty() {
-        let (length, rest) = bytes.split_first_chunk()?;
-        let (kind, rest) = rest.split_first_chunk()?;
-        let (flags, rest) = rest.split_first_chunk()?;
-        let (number, _) = rest.split_first_chunk()?;
-        let length = usize::try_from(u32::from_ne_bytes(*length)).ok()?;
+        let message = NetlinkBuffer::new_checked(bytes).ok()?;
         let header = Header {
-            kind: u16::from_ne_bytes(*kind),
-            flags: u16::from_ne_bytes(*flags),
-            number: u32::from_ne_bytes(*number),
+            kind: message.message_type(),
+            flags: message.flags(),
+            number: message.sequence_number(),
         };
-        let body = bytes.get(HEADER..length)?;
+        let body = message.payload();
         let content = match header.kind {
             NOTHING | OVERRUN => None,
             ERROR => Some(outcome(body, extended_message)?),
@@ -301,9 +299,9 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Received>> {
             _ => Some(Content::Object(body.to_vec())),
         };
         messages.extend(content.map(|content| Received { header, content }));
-        bytes = bytes
-            .get(length.next_multiple_of(ALIGNMENT)..)
-            .unwrap_or_default();
+        let length = usize::try_from(message.length()).ok()?;
+        let next = length.next_multiple_of(ALIGNMENT);
+        bytes = bytes.get(next..).unwrap_or_default();
     }
     Some(messages)
 }
@@ -323,20 +321,15 @@ fn outcome(body: &[u8], message: impl Fn(&[u8]) -> Option<String>) -> Option<Con
 /// Returns the kernel's message from the attributes behind the refused request's header.
 ///
 /// `NLMSGERR_ATTR_MSG` in include/uapi/linux/netlink.h.
-pub(crate) fn extended_message(mut attributes: &[u8]) -> Option<String> {
+pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
     const MESSAGE: u16 = 1;
-    attributes = attributes.get(HEADER..)?;
-    loop {
-        let (length, rest) = attributes.split_first_chunk::<2>()?;
-        let (kind, rest) = rest.split_first_chunk::<2>()?;
-        let length = usize::from(u16::from_ne_bytes(*length));
-        let value = rest.get(..length.checked_sub(4)?)?;
-        if u16::from_ne_bytes(*kind) == MESSAGE {
-            let text = value.strip_suffix(&[0]).unwrap_or(value);
-            return Some(String::from_utf8_lossy(text).into_owned());
-        }
-        attributes = attributes.get(length.next_multiple_of(ALIGNMENT)..)?;
-    }
+    let attributes = NlasIterator::new(bytes.get(HEADER..)?);
+    let message = attributes
+        .map_while(Result::ok)
+        .find(|it| it.kind() == MESSAGE)?;
+    let text = message.value();
+    let text = text.strip_suffix(&[0]).unwrap_or(text);
+    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 /// Size of `struct nlmsghdr`, and the alignment of messages and attributes, in bytes.

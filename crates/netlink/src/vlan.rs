@@ -98,9 +98,14 @@ impl PortVlans {
         } else {
             Tagging::Tagged
         };
+        Self::one(info.vid, tagging)
+    }
+
+    /// Returns a single VLAN.
+    pub fn one(vlan: u16, tagging: Tagging) -> Self {
         Self {
-            first: info.vid,
-            last: info.vid,
+            first: vlan,
+            last: vlan,
             tagging,
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use netlink::{
     Address, Connection, Dad, Family, LinkChange, LinkKind, LinkLocalOrigin, MacAddress, Monitor,
-    NewRoute, PortFlag, PortState, Request, VethEnd, VethPair, Wait,
+    NewRoute, PortFlag, Request, VethEnd, VethPair, Wait,
 };
 use netns::{Netns, Sysctl};
 use nix::errno::Errno;
@@ -113,7 +113,9 @@ fn conf_of_links_and_hosts_is_read_and_set() {
     pair.make();
     let conf = |family: &str, link: &str, name: &str, value: Option<&str>| {
         let key = Sysctl::new(&["net", family, "conf", link, name]);
-        value.map(|value| key.ensure(value).unwrap());
+        if let Some(value) = value {
+            key.ensure(value).unwrap();
+        }
         key.read().unwrap()
     };
     let bridge = || pair.host.link("br0").unwrap().ipv6.unwrap();
@@ -183,10 +185,7 @@ fn port_is_waited_for_by_event() {
         deadline: Duration::from_secs(5),
     };
     let forwarding = |link: &netlink::Link| {
-        link.port
-            .as_ref()
-            .is_some_and(|port| port.state == PortState::Forwarding)
-            && link.is_operational
+        link.port.as_ref().is_some_and(|port| port.is_enabled) && link.is_operational
     };
     monitor
         .wait_for_link(&pair.host, &wait, forwarding)

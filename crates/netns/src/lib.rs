@@ -8,4 +8,4 @@ mod sysctl;
 
 pub use error::Error;
 pub use namespace::Netns;
-pub use sysctl::{Outcome, Sysctl};
+pub use sysctl::Sysctl;

@@ -22,15 +22,6 @@ pub struct Sysctl {
     parts: Vec<String>,
 }
 
-/// Outcome of [`Sysctl::ensure`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The value was already right.
-    Unchanged,
-    /// The value was written.
-    Changed,
-}
-
 impl Sysctl {
     /// Creates a parameter from its parts: `["net", "ipv4", "ip_forward"]`. An interface name is
     /// one part, even if it contains dots.
@@ -70,10 +61,10 @@ impl Sysctl {
     ///
     /// # Errors
     /// As [`Self::read`]; [`Error::Write`] if the value differs and cannot be changed.
-    pub fn ensure(&self, value: &str) -> Result<Outcome, Error> {
+    pub fn ensure(&self, value: &str) -> Result<(), Error> {
         let was = self.read()?;
         if was == value {
-            return Ok(Outcome::Unchanged);
+            return Ok(());
         }
         let file = self.open(OFlag::O_WRONLY);
         let written = file.and_then(|mut file| file.write_all(value.as_bytes()));
@@ -82,8 +73,7 @@ impl Sysctl {
             was,
             value: value.to_owned(),
             source,
-        })?;
-        Ok(Outcome::Changed)
+        })
     }
 
     /// Writes `value` like [`Self::ensure`], but succeeds if the kernel lacks the parameter: it has
@@ -91,21 +81,17 @@ impl Sysctl {
     ///
     /// # Errors
     /// As [`Self::ensure`], except for an absent parameter.
-    pub fn ensure_if_present(&self, value: &str) -> Result<Outcome, Error> {
+    pub fn ensure_if_present(&self, value: &str) -> Result<(), Error> {
         match self.ensure(value) {
-            Err(error) if error.is_not_found() => Ok(Outcome::Unchanged),
+            Err(error) if error.is_not_found() => Ok(()),
             outcome => outcome,
         }
     }
 
     /// Returns the name as sysctl(8) spells it; dots inside a part become slashes.
     pub fn key(&self) -> String {
-        let parts: Vec<_> = self
-            .parts
-            .iter()
-            .map(|part| part.replace('.', "/"))
-            .collect();
-        parts.join(".")
+        let parts = self.parts.iter().map(|part| part.replace('.', "/"));
+        parts.collect::<Vec<_>>().join(".")
     }
 
     fn open(&self, flags: OFlag) -> io::Result<File> {

@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::Path;
 
-use netns::{Error, Netns, Outcome, Sysctl};
+use netns::{Error, Netns, Sysctl};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
 
@@ -59,15 +59,12 @@ fn what_is_no_network_namespace_is_refused() {
 }
 
 #[test]
-fn sysctl_is_written_only_where_it_differs() {
+fn sysctl_has_the_value_that_was_asked_for() {
     let namespace = new_namespace();
     let notify = Sysctl::ipv4("lo", "arp_notify");
-    let outcomes = namespace.run(|| [notify.ensure("1"), notify.ensure("1"), notify.ensure("0")]);
-    let outcomes = outcomes.unwrap().map(Result::unwrap);
-    assert_eq!(
-        outcomes,
-        [Outcome::Changed, Outcome::Unchanged, Outcome::Changed]
-    );
+    let set = |value| notify.ensure(value).and_then(|()| notify.read());
+    let values = namespace.run(|| ["1", "1", "0"].map(|value| set(value).unwrap()));
+    assert_eq!(values.unwrap(), ["1", "1", "0"]);
 }
 
 #[test]
@@ -79,5 +76,5 @@ fn missing_sysctl_is_distinguished() {
         error.to_string(),
         "read sysctl net.ipv6.conf.no/such.accept_ra"
     );
-    assert_eq!(missing.ensure_if_present("0").unwrap(), Outcome::Unchanged);
+    missing.ensure_if_present("0").unwrap();
 }

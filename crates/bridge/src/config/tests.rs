@@ -2,10 +2,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
+const IPAM: Option<&str> = Some("host-local");
+
 fn config(keys: &Value) -> Result<Config, Error> {
     let raw = cni::json::read(keys, "")?.value;
-    let ipam = Ipam::Plugin;
-    Config::try_from(Written { raw, ipam })
+    Config::of(raw, IPAM)
 }
 
 #[test]
@@ -79,12 +80,12 @@ fn link_without_addresses_may_be_down_and_one_with_them_may_not() {
             disable_container_interface: disabled,
             ..RawConfig::default()
         };
-        Config::try_from(Written { raw, ipam }).map(|config| config.container_link)
+        Config::of(raw, ipam).map(|config| config.container_link)
     };
-    assert_eq!(link(false, Ipam::Plugin).unwrap(), ContainerLink::Addressed);
-    assert_eq!(link(false, Ipam::None).unwrap(), ContainerLink::Up);
-    assert_eq!(link(true, Ipam::None).unwrap(), ContainerLink::Down);
-    assert_eq!(link(true, Ipam::Plugin).unwrap_err().code(), 7);
+    assert_eq!(link(false, IPAM).unwrap(), ContainerLink::Addressed);
+    assert_eq!(link(false, None).unwrap(), ContainerLink::Up);
+    assert_eq!(link(true, None).unwrap(), ContainerLink::Down);
+    assert_eq!(link(true, IPAM).unwrap_err().code(), 7);
 }
 
 #[test]
