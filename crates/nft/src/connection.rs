@@ -2,12 +2,8 @@
 //!
 //! Other modules add the methods that read and change tables.
 
-use netlink_packet_netfilter::NetfilterMessageInner;
-use netlink_packet_netfilter::nftables::{GenAttribute, NfTablesMessage};
-
 use crate::error::Error;
 use crate::message;
-use crate::reply::Reply;
 use crate::socket::NetfilterSocket;
 
 /// A netlink socket; it belongs to the namespace in which it was opened.
@@ -46,17 +42,13 @@ impl Connection {
             Err(Error::Unsupported { .. }) => ask()?,
             reply => reply?,
         };
-        let number = match reply {
-            Some(Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewGen(it)))) => {
-                it.attributes.iter().find_map(|attribute| match attribute {
-                    GenAttribute::Id(number) => Some(*number),
-                    _ => None,
-                })
-            }
-            _ => None,
-        };
-        number.ok_or_else(|| Error::Unreadable {
+        let number = reply.and_then(|it| Some(*it.value(GENERATION)?.first_chunk()?));
+        let number = number.ok_or_else(|| Error::Unreadable {
             reason: "no generation in the answer".to_owned(),
-        })
+        })?;
+        Ok(u32::from_be_bytes(number))
     }
 }
+
+/// `NFTA_GEN_ID`
+const GENERATION: u16 = 1;

@@ -3,24 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::DefaultNla;
-use netlink_packet_netfilter::conntrack::{
-    ConntrackAttribute, ConntrackMessage, ConntrackMessageType, Status, Tuple,
-};
-use netlink_packet_netfilter::{
-    NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
-};
 use nix::errno::Errno;
 
+use crate::attributes::Attributes;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::ip_version::IpVersion;
 use crate::message::Message;
-use crate::reply::Reply;
+use crate::raw::{DELETE_CONNECTIONS, GET_CONNECTIONS, RawMessage};
 use crate::tracked::{
-    ADDRESSES, BY_DESTINATION, BY_DESTINATION_PORT, BY_PROTOCOL, BY_SOURCE, BY_SOURCE_PORT,
-    DESTINATION_PORT, Direction, Half, PROTOCOL, SOURCE_PORT, TRANSPORT, destination_address,
-    filter, nested, source_address, status, tuple, with_status,
+    DESTINATION_TRANSLATED, Direction, Part, SEEN_REPLY, SOURCE_TRANSLATED, Status, destination,
+    filter,
 };
 
 /// Connections by the destination of their first packet.
@@ -41,10 +34,10 @@ struct Search<'a> {
     /// Description for error messages.
     of: String,
     version: IpVersion,
-    /// Attributes that the kernel compares.
-    filter: Vec<DefaultNla>,
-    /// The same condition for this process, plus what the filter cannot express.
-    is_found: &'a dyn Fn(&[ConntrackAttribute]) -> bool,
+    parts: Vec<Part>,
+    status: Option<Status>,
+    /// What the kernel's filter cannot express.
+    is_meant: &'a dyn Fn(&RawMessage) -> bool,
 }
 
 impl Connection {
@@ -59,7 +52,7 @@ impl Connection {
             return self.forget_listed_to(destinations, host);
         };
         for destination in &single {
-            let deleted = self.forget_found(&destination.search(&|_| true));
+            let deleted = self.forget_found(&destination.search());
             match deleted {
                 Err(error) if error.errno() == Some(Errno::EINVAL) => {
                     return self.forget_listed_to(destinations, host);
@@ -80,15 +73,23 @@ impl Connection {
         lists.sort_unstable_by_key(|it| (it.version, it.protocol, it.port));
         lists.dedup();
         for list in lists.chunk_by(|a, b| (a.version, a.protocol) == (b.version, b.protocol)) {
-            let is_meant = |attributes: &[ConntrackAttribute]| {
-                let original = Half::of(attributes, Direction::Original);
-                destinations.iter().any(|it| it.is_of(original, host))
+            let is_meant = |connection: &RawMessage| {
+                let mut destinations = destinations.iter();
+                destinations.any(|it| it.is_of(connection, host))
             };
-            match list {
-                [one] => self.forget_listed(&one.search(&is_meant))?,
-                [one, ..] => self.forget_listed(&one.search_of_protocol(&is_meant))?,
-                [] => {}
-            }
+            let search = match list {
+                [one] => one.search(),
+                [one, ..] => Search {
+                    of: format!("of protocol {}", one.protocol),
+                    parts: vec![Direction::Original.protocol(one.protocol)],
+                    ..one.search()
+                },
+                [] => continue,
+            };
+            self.forget_listed(&Search {
+                is_meant: &is_meant,
+                ..search
+            })?;
         }
         Ok(())
     }
@@ -102,37 +103,22 @@ impl Connection {
         destination: Destination,
         target: SocketAddr,
     ) -> Result<(), Error> {
-        let (parts, by) = destination.parts();
-        let answers = [
-            nested(ADDRESSES, &[source_address(target.ip())]),
-            nested(
-                TRANSPORT,
-                &[
-                    DefaultNla::new(PROTOCOL, vec![destination.protocol]),
-                    DefaultNla::new(SOURCE_PORT, target.port().to_be_bytes().to_vec()),
-                ],
-            ),
-        ];
-        let by_source = BY_SOURCE | BY_PROTOCOL | BY_SOURCE_PORT;
-        let mut filter = filter(&[
-            (Direction::Original, parts, by),
-            (Direction::Reply, answers.into(), by_source),
+        let answers = Direction::Reply;
+        let mut parts = destination.parts();
+        parts.extend([
+            answers.source(target.ip()),
+            answers.protocol(destination.protocol),
+            answers.source_port(target.port()),
         ]);
-        filter.extend(with_status(Status::DstNat, Status::DstNat));
+        let port = destination.port;
         self.forget_those(&Search {
-            of: format!(
-                "to port {} that were translated to {target}",
-                destination.port
-            ),
-            version: destination.version,
-            filter,
-            is_found: &|attributes| {
-                let answers = Half::of(attributes, Direction::Reply);
-                destination.is_that_of(Half::of(attributes, Direction::Original))
-                    && (answers.source, answers.source_port)
-                        == (Some(target.ip()), Some(target.port()))
-                    && status(attributes).is_some_and(|it| it.contains(Status::DstNat))
-            },
+            of: format!("to port {port} that were translated to {target}"),
+            parts,
+            status: Some(Status {
+                status: DESTINATION_TRANSLATED,
+                mask: DESTINATION_TRANSLATED,
+            }),
+            ..destination.search()
         })
     }
 
@@ -142,18 +128,15 @@ impl Connection {
     /// # Errors
     /// As [`Self::forget`].
     pub fn forget_unanswered(&self, source: IpAddr) -> Result<(), Error> {
-        let settled = Status::SeenReply | Status::SrcNat;
-        let addresses = nested(ADDRESSES, &[source_address(source)]);
-        let mut filter = filter(&[(Direction::Original, vec![addresses], BY_SOURCE)]);
-        filter.extend(with_status(Status::empty(), settled));
         self.forget_those(&Search {
             of: format!("from {source}"),
             version: IpVersion::of(source),
-            filter,
-            is_found: &|attributes| {
-                Half::of(attributes, Direction::Original).source == Some(source)
-                    && status(attributes).is_some_and(|it| !it.intersects(settled))
-            },
+            parts: vec![Direction::Original.source(source)],
+            status: Some(Status {
+                status: 0,
+                mask: SEEN_REPLY | SOURCE_TRANSLATED,
+            }),
+            is_meant: &|_| true,
         })
     }
 
@@ -167,42 +150,39 @@ impl Connection {
     /// Lets the kernel walk all tracked connections and delete those that the filter matches.
     /// Before Linux 6.11 it mistakes a filter for an incomplete tuple (EINVAL).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
-        let message = search.message(ConntrackMessageType::Delete);
-        self.socket.execute(message)
+        self.socket
+            .execute(search.message("forget", DELETE_CONNECTIONS))
     }
 
     /// Lists connections, for which the kernel locks each bucket of its table, empty or not.
     /// Deletes each connection as soon as it is read, so a flood cannot fill this process's memory.
     fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
-        let message = search.message(ConntrackMessageType::Get);
-        self.socket.dump_each(message, |reply| {
-            let Reply::Other(NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes))) =
-                reply
-            else {
-                return None;
-            };
-            let tuple = tuple(&attributes, Direction::Original);
-            let found = tuple.filter(|_| (search.is_found)(&attributes))?;
-            Some(delete(found.to_vec(), search.version))
+        let list = search.message("read", GET_CONNECTIONS);
+        self.socket.dump_each(list, |connection| {
+            let original = Direction::Original as u16;
+            let tuple = Attributes::new().and(connection.value(original)?);
+            search.includes(&connection).then(|| {
+                let tuple = Attributes::new().nest(original, &tuple);
+                let family = search.version.number();
+                let raw = RawMessage::new(DELETE_CONNECTIONS, family, tuple);
+                Message::new("forget a connection".to_owned(), raw)
+            })
         })
     }
 }
 
 impl Search<'_> {
-    fn message(&self, message_type: ConntrackMessageType) -> Message {
-        let verb = match message_type {
-            ConntrackMessageType::Delete => "forget",
-            _ => "read",
-        };
-        let body = ConntrackMessage::Other {
-            message_type: message_type.into(),
-            attributes: self.filter.clone(),
-        };
-        message(
-            format!("{verb} connections {}", self.of),
-            body,
-            self.version,
-        )
+    fn message(&self, verb: &str, kind: u16) -> Message {
+        let filter = filter(&self.parts, self.status);
+        let raw = RawMessage::new(kind, self.version.number(), filter);
+        Message::new(format!("{verb} connections {}", self.of), raw)
+    }
+
+    /// Compares again, because a kernel without the filter lists all connections.
+    fn includes(&self, connection: &RawMessage) -> bool {
+        self.parts.iter().all(|it| it.is_of(connection))
+            && self.status.is_none_or(|it| it.is_of(connection))
+            && (self.is_meant)(connection)
     }
 }
 
@@ -232,36 +212,20 @@ fn single_addresses(destinations: &[Destination], host: &[IpNetwork]) -> Option<
 impl Destination {
     /// Returns the filter's attributes, so the kernel does not send all connections of a busy host
     /// (`ctnetlink_alloc_filter`, Linux 5.8).
-    fn parts(self) -> (Vec<DefaultNla>, u32) {
-        let wanted = [
-            DefaultNla::new(PROTOCOL, vec![self.protocol]),
-            DefaultNla::new(DESTINATION_PORT, self.port.to_be_bytes().to_vec()),
-        ];
-        let mut parts = vec![nested(TRANSPORT, &wanted)];
-        let mut by = BY_PROTOCOL | BY_DESTINATION_PORT;
-        if let Some(address) = self.address {
-            parts.push(nested(ADDRESSES, &[destination_address(address)]));
-            by |= BY_DESTINATION;
-        }
-        (parts, by)
+    fn parts(self) -> Vec<Part> {
+        let to = Direction::Original;
+        let port = [to.protocol(self.protocol), to.destination_port(self.port)];
+        let address = self.address.map(|it| to.destination(it));
+        port.into_iter().chain(address).collect()
     }
 
-    fn search(self, is_found: &dyn Fn(&[ConntrackAttribute]) -> bool) -> Search<'_> {
-        let (parts, by) = self.parts();
+    fn search(self) -> Search<'static> {
         Search {
             of: format!("to port {}", self.port),
             version: self.version,
-            filter: filter(&[(Direction::Original, parts, by)]),
-            is_found,
-        }
-    }
-
-    fn search_of_protocol(self, is_found: &dyn Fn(&[ConntrackAttribute]) -> bool) -> Search<'_> {
-        let (parts, _) = self.parts();
-        Search {
-            of: format!("of protocol {}", self.protocol),
-            filter: filter(&[(Direction::Original, parts, BY_PROTOCOL)]),
-            ..self.search(is_found)
+            parts: self.parts(),
+            status: None,
+            is_meant: &|_| true,
         }
     }
 
@@ -273,34 +237,12 @@ impl Destination {
         }
     }
 
-    /// Compares again, because a kernel without the filter lists all connections.
-    fn is_that_of(self, original: Half) -> bool {
-        let is_there = self.address.is_none() || self.address == original.destination;
-        let port = (original.protocol, original.destination_port);
-        is_there && port == (Some(self.protocol), Some(self.port))
-    }
-
-    /// Compares like [`Self::is_that_of`]; without an address, only connections to `host` match.
-    fn is_of(self, original: Half, host: &[IpNetwork]) -> bool {
+    /// Returns whether the connection is to this destination, which without an address is in `host`.
+    fn is_of(self, connection: &RawMessage, host: &[IpNetwork]) -> bool {
         let is_in_host = |address| host.iter().any(|it| it.contains(address));
-        self.is_that_of(original)
-            && (self.address.is_some() || original.destination.is_some_and(is_in_host))
+        self.parts().iter().all(|it| it.is_of(connection))
+            && (self.address.is_some() || destination(connection).is_some_and(is_in_host))
     }
-}
-
-fn delete(tuple: Vec<Tuple>, version: IpVersion) -> Message {
-    let attributes = vec![ConntrackAttribute::CtaTupleOrig(tuple)];
-    let operation = "forget a connection".to_owned();
-    message(operation, ConntrackMessage::Delete(attributes), version)
-}
-
-fn message(operation: String, message: ConntrackMessage, version: IpVersion) -> Message {
-    let family = match version {
-        IpVersion::V4 => NetfilterProtoFamily::IPv4,
-        IpVersion::V6 => NetfilterProtoFamily::IPv6,
-    };
-    let header = NetfilterHeader::new(family, 0, 0);
-    Message::new(operation, NetfilterMessage::new(header, message))
 }
 
 /// Limit of separate deletions. A deletion takes 0.1 ms, a list about 10 ms in the kernel's table

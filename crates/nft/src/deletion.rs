@@ -6,13 +6,13 @@
 
 use std::collections::HashSet;
 
-use netlink_packet_netfilter::nftables::ChainAttribute;
-
+use crate::attributes::number;
 use crate::change::Change;
 use crate::connection::Connection;
 use crate::element::Element;
 use crate::error::Error;
 use crate::message::Message;
+use crate::raw::CHAIN_USES;
 use crate::socket::Committed;
 use crate::table::Table;
 use crate::update::until_current;
@@ -75,7 +75,7 @@ impl Connection {
             let counts = self.count(table, &change)?;
             let mut messages: Vec<_> = stale.iter().map(|it| table.delete_element(it)).collect();
             messages.extend(idle.into_iter().chain(counts));
-            self.commit(table, messages, generation)
+            self.commit(table, &messages, generation)
         })?;
         Ok(stale)
     }
@@ -88,7 +88,7 @@ impl Connection {
         until_current(|| {
             let generation = self.generation()?;
             match self.idle_chains(table, elements, &[])? {
-                Some(idle) => self.commit(table, idle, generation),
+                Some(idle) => self.commit(table, &idle, generation),
                 None => Ok(Committed::Outdated),
             }
         })
@@ -121,13 +121,10 @@ impl Connection {
         let Some(reply) = self.socket.find(table.get_chain(chain))? else {
             return Ok(None);
         };
-        let uses = reply.chain_attributes().iter().find_map(|it| match it {
-            ChainAttribute::Use(uses) => usize::try_from(*uses).ok(),
-            _ => None,
-        });
-        let uses = uses.ok_or_else(|| Error::Unreadable {
+        let uses = reply.value(CHAIN_USES).ok_or_else(|| Error::Unreadable {
             reason: format!("chain {chain} without the number of its uses"),
         })?;
+        let uses = usize::try_from(number(Some(uses))).unwrap_or(usize::MAX);
         let rules = self.rules(table.list_rules(chain))?;
         Ok(Some(uses.saturating_sub(rules.len())))
     }

@@ -3,12 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use netlink_packet_netfilter::nftables::{
-    DataAttribute, SetElementAttribute, Verdict, VerdictAttribute,
-};
-
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::{Attributes, text, value};
+use crate::expression::{self, DATA_VALUE, DATA_VERDICT, VERDICT_CHAIN};
 use crate::limit::Limit;
 use crate::register::padded;
 use crate::table::{Set, TargetType, Type};
@@ -130,51 +128,46 @@ impl Element {
         }
     }
 
-    pub(crate) fn attributes(&self) -> Vec<SetElementAttribute> {
-        let target = match &self.target {
-            Target::None => None,
-            Target::Chain(name) => Some(SetElementAttribute::Data(DataAttribute::Verdict(vec![
-                VerdictAttribute::Code(Verdict::Goto),
-                VerdictAttribute::Chain(name.clone()),
-            ]))),
-            Target::Values(bytes) => {
-                let value = DataAttribute::Value(bytes.clone());
-                Some(SetElementAttribute::Data(value))
-            }
-            Target::Limit(limit) => Some(limit.attribute()),
-        };
-        let is_owned = !self.owner.is_empty();
-        let owner = is_owned.then(|| SetElementAttribute::UserData(comment(&self.owner)));
+    pub(crate) fn attributes(&self) -> Attributes {
         let key = self.key_attribute();
-        [key].into_iter().chain(target).chain(owner).collect()
-    }
-
-    pub(crate) fn key_attribute(&self) -> SetElementAttribute {
-        SetElementAttribute::Key(DataAttribute::Value(self.key.clone()))
-    }
-
-    pub(crate) fn read(set: &str, attributes: &[SetElementAttribute]) -> Option<Self> {
-        let mut element = Self::new(set, &[], "");
-        for attribute in attributes {
-            match attribute {
-                SetElementAttribute::Key(DataAttribute::Value(key)) => element.key.clone_from(key),
-                SetElementAttribute::Data(DataAttribute::Verdict(verdict)) => {
-                    element.target = chain_of(verdict).map_or(Target::None, Target::Chain);
-                }
-                SetElementAttribute::Data(DataAttribute::Value(bytes)) => {
-                    element.target = Target::Values(bytes.clone());
-                }
-                SetElementAttribute::Other(other) => {
-                    let limit = Limit::of_attribute(other);
-                    element.target = limit.map_or(element.target, Target::Limit);
-                }
-                SetElementAttribute::UserData(data) => {
-                    element.owner = comment_of(data).unwrap_or_default();
-                }
-                _ => {}
+        let pair = match &self.target {
+            Target::None => key,
+            Target::Chain(name) => {
+                let verdict = Attributes::new().nest(DATA_VERDICT, &expression::goto(name));
+                key.nest(DATA, &verdict)
             }
+            Target::Values(bytes) => key.nest(DATA, &expression::value(bytes)),
+            Target::Limit(limit) => key.nest(EXPRESSION, &limit.expression()),
+        };
+        if self.owner.is_empty() {
+            return pair;
         }
-        Some(element).filter(|element| !element.key.is_empty())
+        pair.bytes(USERDATA, &comment(&self.owner))
+    }
+
+    pub(crate) fn key_attribute(&self) -> Attributes {
+        Attributes::new().nest(KEY, &expression::value(&self.key))
+    }
+
+    /// Reads the attributes of an element; `None` without a key.
+    pub(crate) fn read(set: &str, attributes: &[u8]) -> Option<Self> {
+        let data = value(attributes, DATA).unwrap_or_default();
+        let chain = value(data, DATA_VERDICT).and_then(|it| value(it, VERDICT_CHAIN));
+        let bytes = value(data, DATA_VALUE);
+        let limit = value(attributes, EXPRESSION).and_then(Limit::read);
+        let targets = [
+            chain.map(|it| Target::Chain(text(it))),
+            bytes.map(|it| Target::Values(it.to_vec())),
+            limit.map(Target::Limit),
+        ];
+        Some(Self {
+            set: set.to_owned(),
+            key: value(value(attributes, KEY)?, DATA_VALUE)?.to_vec(),
+            target: targets.into_iter().flatten().next().unwrap_or(Target::None),
+            owner: value(attributes, USERDATA)
+                .and_then(comment_of)
+                .unwrap_or_default(),
+        })
     }
 }
 
@@ -239,13 +232,6 @@ impl fmt::Display for Element {
     }
 }
 
-fn chain_of(verdict: &[VerdictAttribute]) -> Option<String> {
-    verdict.iter().find_map(|attribute| match attribute {
-        VerdictAttribute::Chain(name) => Some(name.clone()),
-        _ => None,
-    })
-}
-
 /// Encodes a comment like nft(8): type, length, text and a zero (`NFTNL_UDATA_SET_ELEM_COMMENT` and
 /// `NFTNL_UDATA_RULE_COMMENT` are both 0).
 pub(crate) fn comment(text: &str) -> Vec<u8> {
@@ -272,6 +258,12 @@ pub(crate) fn comment_of(mut data: &[u8]) -> Option<String> {
 }
 
 const COMMENT: u8 = 0;
+
+/// `NFTA_SET_ELEM_KEY`, `…_DATA`, `…_USERDATA` and `…_EXPR`
+const KEY: u16 = 1;
+const DATA: u16 = 2;
+const USERDATA: u16 = 6;
+const EXPRESSION: u16 = 7;
 
 #[cfg(test)]
 mod tests {

@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 
-use netlink_packet_netfilter::nftables::ListAttribute;
-
+use crate::attributes::attributes;
 use crate::connection::Connection;
 use crate::element::Element;
 use crate::error::Error;
-use crate::reply::Reply;
+use crate::raw::{ELEMENTS, RawMessage};
 use crate::table::{Set, Table};
 
 impl Connection {
@@ -88,13 +87,10 @@ impl Connection {
     }
 }
 
-pub(crate) fn read_elements(set: &str, reply: &Reply) -> Vec<Element> {
-    let Reply::Elements(elements) = reply else {
-        return Vec::new();
-    };
-    let elements = elements.iter().filter_map(|element| match element {
-        ListAttribute::Element(attributes) => Element::read(set, attributes),
-        _ => None,
-    });
-    elements.collect()
+/// Reads the elements of a reply, which are of the set called `set`.
+pub(crate) fn read_elements(set: &str, reply: &RawMessage) -> Vec<Element> {
+    let elements = attributes(reply.value(ELEMENTS).unwrap_or_default());
+    elements
+        .filter_map(|it| Element::read(set, it.value))
+        .collect()
 }

@@ -1,13 +1,8 @@
-//! Expressions that netlink-packet-netfilter has no type for, with the numbers of
-//! `include/uapi/linux/netfilter/nf_tables.h`.
+//! Expressions of rules, with the numbers of `include/uapi/linux/netfilter/nf_tables.h`.
 
-use netlink_packet_core::DefaultNla;
-use netlink_packet_netfilter::nftables::{
-    Bitwise, Cmp, DataAttribute, Expressions, Operator, Register,
-};
-
+use crate::attributes::Attributes;
 use crate::ip_version::IpVersion;
-use crate::register::u32_of;
+use crate::register::{Register, VERDICT, u32_of};
 
 /// How masquerading chooses the source port of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +14,66 @@ pub enum SourcePort {
     FullyRandom,
 }
 
+/// An expression of a rule or of a set.
+pub(crate) struct Expression {
+    name: &'static str,
+    data: Attributes,
+}
+
+impl Expression {
+    pub fn new(name: &'static str, data: Attributes) -> Self {
+        Self { name, data }
+    }
+
+    /// Builds an expression whose attributes are all numbers.
+    pub fn of_numbers(name: &'static str, numbers: &[(u16, u32)]) -> Self {
+        let data = numbers.iter();
+        let data = data.fold(Attributes::new(), |all, (kind, it)| all.number(*kind, *it));
+        Self::new(name, data)
+    }
+
+    pub fn encode(&self) -> Attributes {
+        Attributes::new()
+            .text(NAME, self.name)
+            .nest(DATA, &self.data)
+    }
+
+    /// Returns the build option that adds the expression to the kernel.
+    pub fn option(&self) -> Option<&'static str> {
+        match self.name {
+            "ct" => Some("CONFIG_NFT_CT"),
+            "fib" => Some("CONFIG_NFT_FIB_INET"),
+            "masq" => Some("CONFIG_NFT_MASQ"),
+            "nat" => Some("CONFIG_NFT_NAT"),
+            _ => None,
+        }
+    }
+}
+
+/// How a rule compares a register with a value: `NFT_CMP_EQ` and `NFT_CMP_NEQ`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Operator {
+    Equal = 0,
+    NotEqual = 1,
+}
+
+/// What a rule does with a key that a set contains.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lookup {
+    /// It continues.
+    Match,
+    /// It ends; it continues with a key that the set does not contain.
+    Inverted,
+    /// It loads the key's target into this register.
+    Load(Register),
+}
+
 /// `fib daddr type`: the type of the destination address on this host.
-pub(crate) fn destination_type(register: Register) -> Expressions {
-    other(
+pub(crate) fn destination_type(register: Register) -> Expression {
+    Expression::of_numbers(
         "fib",
         &[
-            (FIB_REGISTER, register.into()),
+            (FIB_REGISTER, register),
             (FIB_RESULT, FIB_ADDRESS_TYPE),
             (FIB_FLAGS, FIB_DESTINATION),
         ],
@@ -32,75 +81,85 @@ pub(crate) fn destination_type(register: Register) -> Expressions {
 }
 
 /// `ct status`
-pub(crate) fn connection_status(register: Register) -> Expressions {
-    other("ct", &[(CT_REGISTER, register.into()), (CT_KEY, CT_STATUS)])
+pub(crate) fn connection_status(register: Register) -> Expression {
+    Expression::of_numbers("ct", &[(CT_REGISTER, register), (CT_KEY, CT_STATUS)])
 }
 
 /// `dnat` to the address in one register and the port in another one.
-pub(crate) fn translate(version: IpVersion, address: Register, port: Register) -> Expressions {
-    other(
+pub(crate) fn translate(version: IpVersion, address: Register, port: Register) -> Expression {
+    Expression::of_numbers(
         "nat",
         &[
             (NAT_TYPE, NAT_DESTINATION),
             (NAT_FAMILY, version.number().into()),
-            (NAT_ADDRESS, address.into()),
-            (NAT_PORT, port.into()),
+            (NAT_ADDRESS, address),
+            (NAT_PORT, port),
         ],
     )
 }
 
-pub(crate) fn masquerade(port: SourcePort) -> Expressions {
+pub(crate) fn masquerade(port: SourcePort) -> Expression {
     match port {
-        SourcePort::Kept => other("masq", &[]),
-        SourcePort::FullyRandom => other("masq", &[(MASQUERADE_FLAGS, RANDOM_FULLY)]),
+        SourcePort::Kept => Expression::of_numbers("masq", &[]),
+        SourcePort::FullyRandom => {
+            Expression::of_numbers("masq", &[(MASQUERADE_FLAGS, RANDOM_FULLY)])
+        }
     }
 }
 
 /// Keeps the bits of a register that are set in `mask`, which is as long as the register's content.
-pub(crate) fn masked(register: Register, mask: Vec<u8>) -> Expressions {
-    Expressions::Bitwise(vec![
-        Bitwise::SourceRegister(register),
-        Bitwise::DestinationRegister(register),
-        Bitwise::Length(u32_of(mask.len())),
-        Bitwise::Xor(DataAttribute::Value(vec![0; mask.len()])),
-        Bitwise::Mask(DataAttribute::Value(mask)),
-    ])
+pub(crate) fn masked(register: Register, mask: &[u8]) -> Expression {
+    let data = Attributes::new()
+        .number(BITWISE_SOURCE, register)
+        .number(BITWISE_DESTINATION, register)
+        .number(BITWISE_LENGTH, u32_of(mask.len()))
+        .nest(BITWISE_XOR, &value(&vec![0; mask.len()]))
+        .nest(BITWISE_MASK, &value(mask));
+    Expression::new("bitwise", data)
 }
 
-pub(crate) fn compare(register: Register, operator: Operator, value: &[u8]) -> Expressions {
-    Expressions::Cmp(vec![
-        Cmp::SourceRegister(register),
-        Cmp::Op(operator),
-        Cmp::Data(DataAttribute::Value(value.to_vec())),
-    ])
+pub(crate) fn compare(register: Register, operator: Operator, with: &[u8]) -> Expression {
+    let data = Attributes::new()
+        .number(COMPARE_SOURCE, register)
+        .number(COMPARE_OPERATOR, operator as u32)
+        .nest(COMPARE_DATA, &value(with));
+    Expression::new("cmp", data)
 }
 
-/// Returns the build option that adds an expression to the kernel.
-pub(crate) fn option_for(expression: &Expressions) -> Option<&'static str> {
-    let Expressions::Other {
-        expression_type, ..
-    } = expression
-    else {
-        return None;
+/// Looks up the key from `register` on.
+pub(crate) fn lookup(register: Register, set: &str, how: Lookup) -> Expression {
+    let data = Attributes::new()
+        .text(LOOKUP_SET, set)
+        .number(LOOKUP_SOURCE, register);
+    let data = match how {
+        Lookup::Match => data,
+        Lookup::Inverted => data.number(LOOKUP_FLAGS, INVERTED),
+        Lookup::Load(register) => data.number(LOOKUP_DESTINATION, register),
     };
-    match expression_type.as_str() {
-        "ct" => Some("CONFIG_NFT_CT"),
-        "fib" => Some("CONFIG_NFT_FIB_INET"),
-        "masq" => Some("CONFIG_NFT_MASQ"),
-        "nat" => Some("CONFIG_NFT_NAT"),
-        _ => None,
-    }
+    Expression::new("lookup", data)
 }
 
-/// Builds an expression whose attributes are all numbers in network byte order.
-fn other(name: &str, attributes: &[(u16, u32)]) -> Expressions {
-    let attributes = attributes
-        .iter()
-        .map(|(kind, number)| DefaultNla::new(*kind, number.to_be_bytes().to_vec()));
-    Expressions::Other {
-        expression_type: name.to_owned(),
-        attributes: attributes.collect(),
-    }
+/// Ends the rule with these attributes of a verdict.
+pub(crate) fn end(verdict: &Attributes) -> Expression {
+    let data = Attributes::new()
+        .number(IMMEDIATE_DESTINATION, VERDICT)
+        .nest(
+            IMMEDIATE_DATA,
+            &Attributes::new().nest(DATA_VERDICT, verdict),
+        );
+    Expression::new("immediate", data)
+}
+
+/// The verdict to continue in the chain of this name.
+pub(crate) fn goto(chain: &str) -> Attributes {
+    Attributes::new()
+        .number(VERDICT_CODE, GOTO)
+        .text(VERDICT_CHAIN, chain)
+}
+
+/// A value in a register or in a set.
+pub(crate) fn value(bytes: &[u8]) -> Attributes {
+    Attributes::new().bytes(DATA_VALUE, bytes)
 }
 
 /// `RTN_LOCAL`: an address of this host.
@@ -139,3 +198,43 @@ const MASQUERADE_FLAGS: u16 = 1;
 
 /// `NF_NAT_RANGE_PROTO_RANDOM_FULLY`
 const RANDOM_FULLY: u32 = 1 << 4;
+
+/// `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`
+pub(crate) const NAME: u16 = 1;
+pub(crate) const DATA: u16 = 2;
+
+/// `NFTA_DATA_VALUE` and `NFTA_DATA_VERDICT`
+pub(crate) const DATA_VALUE: u16 = 1;
+pub(crate) const DATA_VERDICT: u16 = 2;
+
+/// `NFTA_VERDICT_CODE` and `NFTA_VERDICT_CHAIN`
+pub(crate) const VERDICT_CODE: u16 = 1;
+pub(crate) const VERDICT_CHAIN: u16 = 2;
+
+/// `NFT_GOTO`
+const GOTO: u32 = 4_u32.wrapping_neg();
+
+/// `NFTA_BITWISE_SREG`, `…_DREG`, `…_LEN`, `…_MASK` and `…_XOR`
+const BITWISE_SOURCE: u16 = 1;
+const BITWISE_DESTINATION: u16 = 2;
+const BITWISE_LENGTH: u16 = 3;
+const BITWISE_MASK: u16 = 4;
+const BITWISE_XOR: u16 = 5;
+
+/// `NFTA_CMP_SREG`, `NFTA_CMP_OP` and `NFTA_CMP_DATA`
+const COMPARE_SOURCE: u16 = 1;
+const COMPARE_OPERATOR: u16 = 2;
+const COMPARE_DATA: u16 = 3;
+
+/// `NFTA_LOOKUP_SET`, `…_SREG`, `…_DREG` and `…_FLAGS`
+const LOOKUP_SET: u16 = 1;
+const LOOKUP_SOURCE: u16 = 2;
+const LOOKUP_DESTINATION: u16 = 3;
+const LOOKUP_FLAGS: u16 = 5;
+
+/// `NFT_LOOKUP_F_INV`
+const INVERTED: u32 = 1;
+
+/// `NFTA_IMMEDIATE_DREG` and `NFTA_IMMEDIATE_DATA`
+const IMMEDIATE_DESTINATION: u16 = 1;
+const IMMEDIATE_DATA: u16 = 2;

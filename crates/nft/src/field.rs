@@ -1,8 +1,7 @@
 //! Fields of a packet, and the expressions that load them into a register.
 
-use netlink_packet_netfilter::nftables::{Expressions, Meta, MetaKey, Payload, Register};
-
-use crate::register::u32_of;
+use crate::expression::Expression;
+use crate::register::{Register, u32_of};
 
 /// A field of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,18 +30,28 @@ pub enum Field {
 }
 
 impl Field {
-    pub(crate) fn load(self, register: Register) -> Expressions {
+    pub(crate) fn load(self, register: Register) -> Expression {
+        // `NFTA_PAYLOAD_DREG`, `…_BASE`, `…_OFFSET` and `…_LEN`
+        let payload = |base, offset| {
+            let numbers = [
+                (1, register),
+                (2, base),
+                (3, offset),
+                (4, u32_of(self.len())),
+            ];
+            Expression::of_numbers("payload", &numbers)
+        };
         match self {
-            Self::InputName => meta(MetaKey::Iifname, register),
-            Self::EtherType => meta(MetaKey::EtherTypeProtocol, register),
-            Self::Protocol => meta(MetaKey::L4Proto, register),
-            Self::Mark => meta(MetaKey::Mark, register),
-            Self::EtherSource => payload(LINK_LAYER, 6, self.len(), register),
-            Self::Ipv4Source => payload(NETWORK_LAYER, 12, self.len(), register),
-            Self::Ipv4Destination => payload(NETWORK_LAYER, 16, self.len(), register),
-            Self::Ipv6Source => payload(NETWORK_LAYER, 8, self.len(), register),
-            Self::Ipv6Destination => payload(NETWORK_LAYER, 24, self.len(), register),
-            Self::DestinationPort => payload(TRANSPORT_LAYER, 2, self.len(), register),
+            Self::EtherType => meta(META_PROTOCOL, register),
+            Self::Mark => meta(META_MARK, register),
+            Self::InputName => meta(META_INPUT_NAME, register),
+            Self::Protocol => meta(META_TRANSPORT, register),
+            Self::EtherSource => payload(LINK_LAYER, 6),
+            Self::Ipv4Source => payload(NETWORK_LAYER, 12),
+            Self::Ipv4Destination => payload(NETWORK_LAYER, 16),
+            Self::Ipv6Source => payload(NETWORK_LAYER, 8),
+            Self::Ipv6Destination => payload(NETWORK_LAYER, 24),
+            Self::DestinationPort => payload(TRANSPORT_LAYER, 2),
         }
     }
 
@@ -58,19 +67,25 @@ impl Field {
     }
 }
 
-pub(crate) fn meta(key: MetaKey, register: Register) -> Expressions {
-    Expressions::Meta(vec![Meta::Key(key), Meta::DestinationRegister(register)])
+/// Loads the IP version of a packet: `meta nfproto`.
+pub(crate) fn load_version(register: Register) -> Expression {
+    meta(META_VERSION, register)
 }
 
-/// Loads `len` bytes at `offset` of the header at `base`.
-fn payload(base: u32, offset: u32, len: usize, register: Register) -> Expressions {
-    Expressions::Payload(vec![
-        Payload::DestinationRegister(register),
-        Payload::Base(base),
-        Payload::Offset(offset),
-        Payload::Len(u32_of(len)),
-    ])
+fn meta(key: u32, register: Register) -> Expression {
+    Expression::of_numbers("meta", &[(META_KEY, key), (META_DESTINATION, register)])
 }
+
+/// `NFTA_META_DREG` and `NFTA_META_KEY`
+const META_DESTINATION: u16 = 1;
+const META_KEY: u16 = 2;
+
+/// `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_NFPROTO` and `…_L4PROTO`
+const META_PROTOCOL: u32 = 1;
+const META_MARK: u32 = 3;
+const META_INPUT_NAME: u32 = 6;
+const META_VERSION: u32 = 15;
+const META_TRANSPORT: u32 = 16;
 
 /// `NFT_PAYLOAD_LL_HEADER`, `NFT_PAYLOAD_NETWORK_HEADER` and `NFT_PAYLOAD_TRANSPORT_HEADER`
 const LINK_LAYER: u32 = 0;

@@ -1,14 +1,11 @@
 //! Reads other programs' chains and rule comments in `nf_tables`.
 
-use netlink_packet_netfilter::NetfilterMessageInner;
-use netlink_packet_netfilter::nftables::{
-    ChainAttribute, Hook, HookNumber, InetHookNumber, NfTablesMessage,
-};
-
+use crate::attributes::{number, value};
 use crate::connection::Connection;
+use crate::element::comment_of;
 use crate::error::Error;
-use crate::message::{self, Message};
-use crate::reply::{HeldRule, Reply};
+use crate::message::{self, HOOK_NUMBER, Message};
+use crate::raw::{CHAIN_HOOK, CHAIN_NAME, RULE_CHAIN, RULE_USERDATA, RawMessage, TABLE};
 use crate::table::Family;
 
 /// A chain in the kernel, of any program.
@@ -24,6 +21,13 @@ pub struct HeldChain {
     pub is_forward: bool,
 }
 
+/// A rule in the kernel, of any program.
+#[derive(Debug)]
+pub(crate) struct HeldRule {
+    pub chain: String,
+    pub comment: Option<String>,
+}
+
 impl Connection {
     /// Returns all chains of these families, of any program. Equivalent to `nft list chains`.
     ///
@@ -33,7 +37,7 @@ impl Connection {
         let mut chains = Vec::new();
         for family in families {
             let replies = self.socket.dump(message::list_chains(*family))?;
-            chains.extend(replies.iter().filter_map(|it| HeldChain::read(*family, it)));
+            chains.extend(replies.iter().map(|it| HeldChain::read(*family, it)));
         }
         Ok(chains)
     }
@@ -49,38 +53,28 @@ impl Connection {
 
     /// Returns the rules that `message` lists, in the order of each chain.
     pub(crate) fn rules(&self, message: Message) -> Result<Vec<HeldRule>, Error> {
-        let replies = self.socket.dump(message)?.into_iter();
-        let rules = replies.filter_map(|reply| match reply {
-            Reply::Rule(rule) => Some(rule),
-            _ => None,
+        let rules = self.socket.dump(message)?;
+        let rules = rules.iter().map(|it| HeldRule {
+            chain: it.text(RULE_CHAIN),
+            comment: it.value(RULE_USERDATA).and_then(comment_of),
         });
         Ok(rules.collect())
     }
 }
 
 impl HeldChain {
-    fn read(family: Family, reply: &Reply) -> Option<Self> {
-        let Reply::Other(NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(message))) =
-            reply
-        else {
-            return None;
-        };
-        let mut chain = Self {
+    fn read(family: Family, reply: &RawMessage) -> Self {
+        let hook = reply
+            .value(CHAIN_HOOK)
+            .and_then(|it| value(it, HOOK_NUMBER));
+        Self {
             family,
-            table: String::new(),
-            name: String::new(),
-            is_forward: false,
-        };
-        for attribute in &message.attributes {
-            match attribute {
-                ChainAttribute::Table(name) => chain.table.clone_from(name),
-                ChainAttribute::Name(name) => chain.name.clone_from(name),
-                ChainAttribute::Hook(hook) => chain.is_forward = hook.contains(&FORWARD),
-                _ => {}
-            }
+            table: reply.text(TABLE),
+            name: reply.text(CHAIN_NAME),
+            is_forward: hook.is_some_and(|it| number(Some(it)) == FORWARD),
         }
-        Some(chain)
     }
 }
 
-const FORWARD: Hook = Hook::Number(HookNumber::Inet(InetHookNumber::Forward));
+/// `NF_INET_FORWARD`
+const FORWARD: u64 = 2;

@@ -11,6 +11,7 @@
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 
+mod attributes;
 mod change;
 mod connection;
 mod conntrack;
@@ -21,7 +22,6 @@ mod elements;
 mod error;
 mod expression;
 mod field;
-mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod held;
@@ -31,7 +31,6 @@ mod message;
 mod raw;
 mod register;
 mod repair;
-mod reply;
 mod rule;
 mod ruleset;
 mod socket;

@@ -1,11 +1,10 @@
 //! A shared rate limit of the packets with one key of a set (`struct nft_limit_priv` in
 //! `net/netfilter/nft_limit.c`).
 
-use netlink_packet_core::{
-    DefaultNla, Emitable as _, NLA_F_NESTED, NLA_TYPE_MASK, Nla as _, NlasIterator,
-};
-use netlink_packet_netfilter::nftables::{ExpressionAttribute, Expressions, SetElementAttribute};
 use serde::{Deserialize, Serialize};
+
+use crate::attributes::{Attributes, number, text, value};
+use crate::expression::{DATA, Expression, NAME};
 
 /// A token bucket. A full one holds `burst` plus the bytes of one second, because the kernel counts
 /// in whole seconds.
@@ -31,72 +30,33 @@ impl Limit {
     pub(crate) const OF_SETS: Self = Self { rate: 1, burst: 0 };
 
     /// `limit rate over …`: the rule continues for packets above the limit and ends for all others.
-    pub(crate) fn expression(self) -> Vec<u8> {
-        let number = |kind, number: u32| DefaultNla::new(kind, number.to_be_bytes().to_vec());
-        let long = |kind, number: u64| DefaultNla::new(kind, number.to_be_bytes().to_vec());
-        let attributes = vec![
-            long(RATE, self.rate),
-            long(UNIT, SECOND),
-            number(BURST, self.burst),
-            number(KIND, BYTES),
-            number(FLAGS, OVER),
-        ];
-        let expression = [
-            ExpressionAttribute::Name(NAME.to_owned()),
-            ExpressionAttribute::Data(Expressions::Other {
-                expression_type: NAME.to_owned(),
-                attributes,
-            }),
-        ];
-        let mut bytes = vec![0; expression.as_slice().buffer_len()];
-        expression.as_slice().emit(&mut bytes);
-        bytes
+    pub(crate) fn expression(self) -> Attributes {
+        let data = Attributes::new()
+            .bytes(RATE, &self.rate.to_be_bytes())
+            .bytes(UNIT, &SECOND.to_be_bytes())
+            .number(BURST, self.burst)
+            .number(KIND, BYTES)
+            .number(FLAGS, OVER);
+        Expression::new(LIMIT, data).encode()
     }
 
-    /// Returns the limit as an element's attribute; the library has no attribute that it can read
-    /// back.
-    pub(crate) fn attribute(self) -> SetElementAttribute {
-        let kind = ELEMENT_EXPRESSION | NLA_F_NESTED;
-        SetElementAttribute::Other(DefaultNla::new(kind, self.expression()))
-    }
-
-    /// Reads the result of [`Self::attribute`]; `None` for anything else.
-    pub(crate) fn of_attribute(attribute: &DefaultNla) -> Option<Self> {
-        let mut expression = vec![0; attribute.value_len()];
-        attribute.emit_value(&mut expression);
-        let is_expression = attribute.kind() & NLA_TYPE_MASK == ELEMENT_EXPRESSION;
-        is_expression.then(|| Self::read(&expression))?
+    /// Returns whether an expression in the kernel is a limit.
+    pub(crate) fn is_expression(expression: &[u8]) -> bool {
+        value(expression, NAME).is_some_and(|it| text(it) == LIMIT)
     }
 
     /// Reads the result of [`Self::expression`]; `None` for any other expression.
-    fn read(expression: &[u8]) -> Option<Self> {
-        let data = find(expression, DATA)?;
-        let long = |kind| Some(u64::from_be_bytes(*find(&data, kind)?.first_chunk()?));
-        let number = |kind| Some(u32::from_be_bytes(*find(&data, kind)?.first_chunk()?));
-        let is_ours = find(expression, EXPRESSION_NAME)? == b"limit\0"
-            && long(UNIT)? == SECOND
-            && number(KIND)? == BYTES
-            && number(FLAGS)? == OVER;
-        let (rate, burst) = (long(RATE)?, number(BURST)?);
-        is_ours.then_some(Self { rate, burst })
+    pub(crate) fn read(expression: &[u8]) -> Option<Self> {
+        let data = value(expression, DATA)?;
+        let kinds = [UNIT, KIND, FLAGS].map(|kind| number(value(data, kind)));
+        let is_ours = kinds == [SECOND, BYTES.into(), OVER.into()];
+        let rate = u64::from_be_bytes(*value(data, RATE)?.first_chunk()?);
+        let burst = u32::from_be_bytes(*value(data, BURST)?.first_chunk()?);
+        (is_ours && Self::is_expression(expression)).then_some(Self { rate, burst })
     }
 }
 
-/// Returns the content of the first attribute of this kind.
-fn find(attributes: &[u8], kind: u16) -> Option<Vec<u8>> {
-    let mut attributes = NlasIterator::new(attributes).map_while(Result::ok);
-    let found = attributes.find(|it| it.kind() == kind)?;
-    Some(found.value().to_vec())
-}
-
-const NAME: &str = "limit";
-
-/// `NFTA_SET_ELEM_EXPR`
-pub(crate) const ELEMENT_EXPRESSION: u16 = 7;
-
-/// `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`
-const EXPRESSION_NAME: u16 = 1;
-const DATA: u16 = 2;
+const LIMIT: &str = "limit";
 
 /// `NFTA_LIMIT_RATE`, `NFTA_LIMIT_UNIT`, `NFTA_LIMIT_BURST`, `NFTA_LIMIT_TYPE` and
 /// `NFTA_LIMIT_FLAGS`

@@ -1,19 +1,20 @@
 //! Converts descriptions to messages, each with the words of its error message.
 
 use netlink::Refusal;
-use netlink_packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_netfilter::nftables::{
-    ChainAttribute, ChainMessage, GenMessage, Hook as HookAttribute, ListAttribute,
-    NfTablesMessage, RuleAttribute, RuleMessage, SetAttribute, SetElementAttribute, SetElementList,
-    SetElementMessage, SetFlags, SetMessage, TableAttribute, TableFlags, TableMessage,
-};
-use netlink_packet_netfilter::none::ControlMessage;
-use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use nix::errno::Errno;
 
+use crate::attributes::{Attributes, value};
 use crate::element::{Element, comment};
 use crate::error::Error;
 use crate::limit::Limit;
+use crate::raw::{
+    CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TYPE, DELETE_CHAIN, DELETE_ELEMENTS, DELETE_RULE,
+    DELETE_TABLE, ELEMENTS, ELEMENTS_SET, GET_CHAIN, GET_ELEMENTS, GET_GENERATION, GET_RULE,
+    GET_SET, GET_TABLE, ITEM, NEW_CHAIN, NEW_ELEMENTS, NEW_RULE, NEW_SET, NEW_TABLE, RULE_CHAIN,
+    RULE_EXPRESSIONS, RULE_USERDATA, RawMessage, SET_DATA_LENGTH, SET_DATA_TYPE, SET_EXPRESSION,
+    SET_FLAGS, SET_ID, SET_KEY_LENGTH, SET_KEY_TYPE, SET_NAME, SET_USERDATA, TABLE,
+};
 use crate::register::u32_of;
 use crate::rule::Rule;
 use crate::table::{
@@ -25,7 +26,7 @@ use crate::table::{
 pub(crate) struct Message {
     pub operation: Operation,
     pub flags: u16,
-    pub inner: NetfilterMessage,
+    pub raw: RawMessage,
 }
 
 /// Description of a message for error messages.
@@ -37,6 +38,11 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
+    pub fn new(what: String) -> Self {
+        let needs = Vec::new();
+        Self { what, needs }
+    }
+
     pub fn refused(self, refusal: Refusal) -> Error {
         let operation = self.what;
         let is_unknown = match refusal.errno {
@@ -52,134 +58,96 @@ impl Operation {
     }
 }
 
-/// Begins a transaction for rules of `generation`.
-pub(crate) fn batch_begin(generation: u32) -> Message {
-    let expected = DefaultNla::new(BATCH_GENERATION, generation.to_be_bytes().to_vec());
-    control(ControlMessage::Other {
-        message_type: BATCH_BEGIN,
-        attributes: vec![expected],
-    })
-}
-
-/// Begins a transaction for rules of any generation.
-pub(crate) fn batch_begin_of_any() -> Message {
-    control(ControlMessage::BatchBegin)
-}
-
-pub(crate) fn batch_end() -> Message {
-    control(ControlMessage::BatchEnd)
-}
-
-fn control(message: ControlMessage) -> Message {
-    let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, SUBSYSTEM);
-    Message {
-        operation: Operation {
-            what: "change the rules".to_owned(),
-            needs: Vec::new(),
-        },
-        flags: 0,
-        inner: NetfilterMessage::new(header, message),
-    }
-}
-
 /// Returns the request for the current generation of all rules.
 pub(crate) fn get_generation() -> Message {
-    let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, 0);
-    let message = NfTablesMessage::GetGen(GenMessage { attributes: vec![] });
-    Message {
-        operation: Operation {
-            what: "read the generation of the rules".to_owned(),
-            needs: vec![NF_TABLES],
-        },
-        flags: 0,
-        inner: NetfilterMessage::new(header, message),
-    }
+    let raw = RawMessage::new(GET_GENERATION, 0, Attributes::new());
+    Message::new("read the generation of the rules".to_owned(), raw).needing([NF_TABLES])
 }
 
 /// Returns the request for all chains of this family, of any program.
 pub(crate) fn list_chains(family: Family) -> Message {
-    let message = NfTablesMessage::GetChain(ChainMessage { attributes: vec![] });
-    of_family(family, "read chains".to_owned(), message)
+    let raw = RawMessage::new(GET_CHAIN, family.number(), Attributes::new());
+    Message::new("read chains".to_owned(), raw)
 }
 
 /// Returns the request for all rules of any table.
 pub(crate) fn list_rules(family: Family, table: &str) -> Message {
-    let attributes = vec![RuleAttribute::Table(table.to_owned())];
-    let message = NfTablesMessage::GetRule(RuleMessage { attributes });
-    of_family(family, format!("read rules of table {table}"), message)
-}
-
-fn of_family(family: Family, what: String, message: NfTablesMessage) -> Message {
-    let header = NetfilterHeader::new(family.protocol(), 0, 0);
-    Message::new(what, NetfilterMessage::new(header, message))
+    let attributes = Attributes::new().text(TABLE, table);
+    let raw = RawMessage::new(GET_RULE, family.number(), attributes);
+    Message::new(format!("read rules of table {table}"), raw)
 }
 
 impl Table {
     pub(crate) fn create(&self) -> Message {
         // For an existing table this clears the dormant flag.
-        let awake = TableAttribute::Flags(TableFlags::empty());
-        let message = NfTablesMessage::NewTable(self.attributes(Some(awake)));
-        self.message(format!("create table {}", self.name), message)
+        let attributes = self.attributes().number(TABLE_FLAGS, 0);
+        self.message(format!("create table {}", self.name), NEW_TABLE, attributes)
             .with(NLM_F_CREATE)
             .needing([self.family.option()])
     }
 
     /// Deletes the table with its content.
     pub(crate) fn delete(&self) -> Message {
-        let message = NfTablesMessage::DeleteTable(self.attributes(None));
-        self.message(format!("delete table {}", self.name), message)
+        let what = format!("delete table {}", self.name);
+        self.message(what, DELETE_TABLE, self.attributes())
     }
 
     pub(crate) fn get(&self) -> Message {
-        let message = NfTablesMessage::GetTable(self.attributes(None));
-        self.message(format!("read table {}", self.name), message)
+        let what = format!("read table {}", self.name);
+        self.message(what, GET_TABLE, self.attributes())
     }
 
     pub(crate) fn create_set(&self, set: &Set, id: u32) -> Message {
-        let mut attributes = self.set(set);
-        attributes.extend(set.shape());
-        attributes.extend([
-            SetAttribute::Id(id),
-            SetAttribute::UserData(byte_order(set)),
-        ]);
+        let attributes = self.attributes().text(SET_NAME, set.name);
+        let attributes = attributes
+            .and(&set.shape())
+            .number(SET_ID, id)
+            .bytes(SET_USERDATA, &byte_order(set));
         let option = (set.target == TargetType::Limit).then_some("CONFIG_NFT_LIMIT");
-        let message = NfTablesMessage::NewSet(SetMessage { attributes });
-        self.message(format!("create set {}", set.name), message)
+        self.message(format!("create set {}", set.name), NEW_SET, attributes)
             .with(NLM_F_CREATE)
             .needing(option)
     }
 
     pub(crate) fn get_set(&self, set: &Set) -> Message {
-        let attributes = self.set(set);
-        let message = NfTablesMessage::GetSet(SetMessage { attributes });
-        self.message(format!("read set {}", set.name), message)
+        let attributes = self.attributes().text(SET_NAME, set.name);
+        self.message(format!("read set {}", set.name), GET_SET, attributes)
     }
 
     pub(crate) fn create_chain(&self, chain: &Chain) -> Message {
-        let mut attributes = self.chain(&chain.name);
-        attributes.extend(chain.shape());
-        attributes.extend(chain.base.map(|_| ChainAttribute::Policy(ACCEPT)));
-        let option = chain.base.map(|base| match base.kind {
-            ChainKind::Filter => self.family.option(),
-            ChainKind::Nat => "CONFIG_NFT_NAT",
-        });
-        let message = NfTablesMessage::NewChain(ChainMessage { attributes });
-        self.message(format!("create chain {}", chain.name), message)
-            .with(NLM_F_CREATE)
-            .needing(option)
+        let named = self.chain(&chain.name).and(&chain.shape());
+        let (attributes, option) = match chain.base {
+            None => (named, None),
+            Some(base) => {
+                let option = match base.kind {
+                    ChainKind::Filter => self.family.option(),
+                    ChainKind::Nat => "CONFIG_NFT_NAT",
+                };
+                (named.number(CHAIN_POLICY, ACCEPT), Some(option))
+            }
+        };
+        self.message(
+            format!("create chain {}", chain.name),
+            NEW_CHAIN,
+            attributes,
+        )
+        .with(NLM_F_CREATE)
+        .needing(option)
     }
 
     /// Deletes the chain with its rules.
     pub(crate) fn delete_chain(&self, name: &str) -> Message {
-        let attributes = self.chain(name);
-        let message = NfTablesMessage::DeleteChain(ChainMessage { attributes });
-        self.message(format!("delete chain {name}"), message)
+        self.message(
+            format!("delete chain {name}"),
+            DELETE_CHAIN,
+            self.chain(name),
+        )
     }
 
     /// Deletes all rules of the chain.
     pub(crate) fn flush_chain(&self, chain: &Chain) -> Message {
-        let message = NfTablesMessage::DeleteRule(self.rules_of(&chain.name));
-        self.message(format!("flush chain {}", chain.name), message)
+        let what = format!("flush chain {}", chain.name);
+        self.message(what, DELETE_RULE, self.rules_of(&chain.name))
     }
 
     pub(crate) fn append_rules(&self, chain: &Chain) -> impl Iterator<Item = Message> {
@@ -188,190 +156,173 @@ impl Table {
     }
 
     fn append_rule(&self, chain: &Chain, (rule, identity): (&Rule, &str)) -> Message {
-        let mut message = self.rules_of(&chain.name);
-        message.attributes.extend([
-            RuleAttribute::Expressions(rule.expressions()),
-            RuleAttribute::UserData(comment(identity)),
-        ]);
-        let message = NfTablesMessage::NewRule(message);
-        self.message(format!("add rule to chain {}", chain.name), message)
-            .with(NLM_F_CREATE | NLM_F_APPEND)
-            .needing(rule.needs().chain(self.family.rule_option()))
+        let attributes = self.rules_of(&chain.name);
+        let attributes = attributes
+            .nest(RULE_EXPRESSIONS, rule.expressions())
+            .bytes(RULE_USERDATA, &comment(identity));
+        self.message(
+            format!("add rule to chain {}", chain.name),
+            NEW_RULE,
+            attributes,
+        )
+        .with(NLM_F_CREATE | NLM_F_APPEND)
+        .needing(rule.needs().chain(self.family.rule_option()))
     }
 
     pub(crate) fn get_chain(&self, chain: &str) -> Message {
-        let attributes = self.chain(chain);
-        let message = NfTablesMessage::GetChain(ChainMessage { attributes });
-        self.message(format!("read chain {chain}"), message)
+        self.message(format!("read chain {chain}"), GET_CHAIN, self.chain(chain))
     }
 
     pub(crate) fn list_rules(&self, chain: &str) -> Message {
-        let message = NfTablesMessage::GetRule(self.rules_of(chain));
-        self.message(format!("read rules of chain {chain}"), message)
+        let what = format!("read rules of chain {chain}");
+        self.message(what, GET_RULE, self.rules_of(chain))
     }
 
     pub(crate) fn add_element(&self, element: &Element) -> Message {
-        let attributes = Some(element.attributes());
-        let message = NfTablesMessage::NewSetElement(self.elements_of(&element.set, attributes));
-        self.message(format!("add {element}"), message)
+        let attributes = self.elements_of(&element.set, &element.attributes());
+        self.message(format!("add {element}"), NEW_ELEMENTS, attributes)
             .with(NLM_F_CREATE | NLM_F_EXCL)
     }
 
     pub(crate) fn delete_element(&self, element: &Element) -> Message {
-        let key = Some(vec![element.key_attribute()]);
-        let message = NfTablesMessage::DeleteSetElement(self.elements_of(&element.set, key));
-        self.message(format!("delete {element}"), message)
+        let attributes = self.elements_of(&element.set, &element.key_attribute());
+        self.message(format!("delete {element}"), DELETE_ELEMENTS, attributes)
     }
 
     pub(crate) fn get_element(&self, element: &Element) -> Message {
-        let key = Some(vec![element.key_attribute()]);
-        let message = NfTablesMessage::GetSetElement(self.elements_of(&element.set, key));
-        self.message(format!("read element of set {}", element.set), message)
+        let attributes = self.elements_of(&element.set, &element.key_attribute());
+        let what = format!("read element of set {}", element.set);
+        self.message(what, GET_ELEMENTS, attributes)
     }
 
     pub(crate) fn list_elements(&self, set: &Set) -> Message {
-        let message = NfTablesMessage::GetSetElement(self.elements_of(set.name, None));
-        self.message(format!("read elements of set {}", set.name), message)
+        let attributes = self.attributes().text(ELEMENTS_SET, set.name);
+        let what = format!("read elements of set {}", set.name);
+        self.message(what, GET_ELEMENTS, attributes)
     }
 
-    fn attributes(&self, flags: Option<TableAttribute>) -> TableMessage {
-        let mut attributes = vec![TableAttribute::Name(self.name.to_owned())];
-        attributes.extend(flags);
-        TableMessage { attributes }
+    fn attributes(&self) -> Attributes {
+        Attributes::new().text(TABLE, self.name)
     }
 
-    fn set(&self, set: &Set) -> Vec<SetAttribute> {
-        vec![
-            SetAttribute::Table(self.name.to_owned()),
-            SetAttribute::Name(set.name.to_owned()),
-        ]
+    fn chain(&self, name: &str) -> Attributes {
+        self.attributes().text(CHAIN_NAME, name)
     }
 
-    fn chain(&self, name: &str) -> Vec<ChainAttribute> {
-        vec![
-            ChainAttribute::Table(self.name.to_owned()),
-            ChainAttribute::Name(name.to_owned()),
-        ]
+    fn rules_of(&self, chain: &str) -> Attributes {
+        self.attributes().text(RULE_CHAIN, chain)
     }
 
-    fn rules_of(&self, chain: &str) -> RuleMessage {
-        RuleMessage {
-            attributes: vec![
-                RuleAttribute::Table(self.name.to_owned()),
-                RuleAttribute::Chain(chain.to_owned()),
-            ],
-        }
+    fn elements_of(&self, set: &str, element: &Attributes) -> Attributes {
+        let elements = Attributes::new().nest(ITEM, element);
+        let attributes = self.attributes().text(ELEMENTS_SET, set);
+        attributes.nest(ELEMENTS, &elements)
     }
 
-    fn elements_of(
-        &self,
-        set: &str,
-        element: Option<Vec<SetElementAttribute>>,
-    ) -> SetElementMessage {
-        let mut attributes = vec![
-            SetElementList::Table(self.name.to_owned()),
-            SetElementList::Set(set.to_owned()),
-        ];
-        let elements = element.map(|it| SetElementList::Elements(vec![ListAttribute::Element(it)]));
-        attributes.extend(elements);
-        SetElementMessage { attributes }
-    }
-
-    fn message(&self, what: String, message: NfTablesMessage) -> Message {
-        of_family(self.family, what, message)
+    fn message(&self, what: String, kind: u16, attributes: Attributes) -> Message {
+        Message::new(
+            what,
+            RawMessage::new(kind, self.family.number(), attributes),
+        )
     }
 }
 
 impl Set {
     /// Returns the attributes that the kernel cannot change in an existing set.
-    pub(crate) fn shape(&self) -> Vec<SetAttribute> {
-        let mut shape = vec![
-            SetAttribute::KeyType(type_number(&self.key)),
-            SetAttribute::KeyLen(u32_of(type_len(&self.key))),
-        ];
-        shape.extend(match &self.target {
-            TargetType::None => Vec::new(),
-            TargetType::Chain => vec![
-                SetAttribute::Flags(SetFlags::Map),
-                SetAttribute::DataType(VERDICT),
-            ],
-            TargetType::Values(parts) => vec![
-                SetAttribute::Flags(SetFlags::Map),
-                SetAttribute::DataType(type_number(parts)),
-                SetAttribute::DataLen(u32_of(type_len(parts))),
-            ],
-            TargetType::Limit => vec![set_of_limits()],
-            TargetType::Count(_) => vec![
-                SetAttribute::Flags(SetFlags::Map),
-                SetAttribute::DataType(MARK),
-                SetAttribute::DataLen(u32_of(size_of::<u32>())),
-            ],
-        });
-        shape
+    fn shape(&self) -> Attributes {
+        let key = Attributes::new()
+            .number(SET_KEY_TYPE, type_number(&self.key))
+            .number(SET_KEY_LENGTH, u32_of(type_len(&self.key)));
+        let map = |kind| {
+            key.clone()
+                .number(SET_FLAGS, MAP)
+                .number(SET_DATA_TYPE, kind)
+        };
+        let of_length = |map: Attributes, length| map.number(SET_DATA_LENGTH, u32_of(length));
+        match &self.target {
+            TargetType::None => key,
+            TargetType::Chain => map(VERDICT),
+            TargetType::Values(parts) => of_length(map(type_number(parts)), type_len(parts)),
+            TargetType::Limit => key.nest(SET_EXPRESSION, &Limit::OF_SETS.expression()),
+            TargetType::Count(_) => of_length(map(MARK), size_of::<u32>()),
+        }
     }
-}
 
-/// Returns the attribute that makes a set one of limits; the library has none.
-pub(crate) fn set_of_limits() -> SetAttribute {
-    let expression = Limit::OF_SETS.expression();
-    SetAttribute::Other(DefaultNla::new(SET_EXPRESSION | NLA_F_NESTED, expression))
+    /// Returns whether a set in the kernel has the same shape.
+    pub(crate) fn fits(&self, found: &RawMessage) -> bool {
+        let (shape, found) = (self.shape(), &found.attributes);
+        // The kernel adds the length of a verdict itself.
+        let length = Some(SET_DATA_LENGTH).filter(|_| self.target != TargetType::Chain);
+        let kinds = [SET_KEY_TYPE, SET_KEY_LENGTH, SET_FLAGS, SET_DATA_TYPE];
+        let mut kinds = kinds.into_iter().chain(length);
+        let has_limits = |set| value(set, SET_EXPRESSION).is_some_and(Limit::is_expression);
+        has_limits(&shape) == has_limits(found)
+            && kinds.all(|kind| value(&shape, kind) == value(found, kind))
+    }
 }
 
 impl Chain {
     /// Returns the attributes that the kernel cannot change in an existing chain.
-    pub(crate) fn shape(&self) -> Vec<ChainAttribute> {
-        let attributes = self.base.iter().flat_map(|base| {
-            [
-                ChainAttribute::Hook(vec![
-                    HookAttribute::Number(base.hook.number().into()),
-                    HookAttribute::Priority(base.priority.cast_unsigned()),
-                ]),
-                ChainAttribute::Type(base.kind.name().to_owned()),
-            ]
-        });
-        attributes.collect()
+    pub(crate) fn shape(&self) -> Attributes {
+        let Some(base) = self.base else {
+            return Attributes::new();
+        };
+        let hook = Attributes::new()
+            .number(HOOK_NUMBER, base.hook.number())
+            .number(HOOK_PRIORITY, base.priority.cast_unsigned());
+        let shape = Attributes::new().nest(CHAIN_HOOK, &hook);
+        shape.text(CHAIN_TYPE, base.kind.name())
+    }
+
+    /// Returns whether a chain in the kernel has the same shape.
+    pub(crate) fn fits(&self, found: &RawMessage) -> bool {
+        let shape = self.shape();
+        let mut kinds = [CHAIN_HOOK, CHAIN_TYPE].into_iter();
+        kinds.all(|kind| value(&shape, kind) == found.value(kind))
     }
 }
 
 impl Message {
-    pub(crate) fn new(what: String, inner: NetfilterMessage) -> Self {
-        let needs = Vec::new();
+    pub(crate) fn new(what: String, raw: RawMessage) -> Self {
         Self {
-            operation: Operation { what, needs },
+            operation: Operation::new(what),
             flags: 0,
-            inner,
+            raw,
         }
     }
 
-    fn with(self, flags: u16) -> Self {
+    pub(crate) fn with(self, flags: u16) -> Self {
         Self { flags, ..self }
     }
 
-    pub(crate) fn needing(mut self, options: impl IntoIterator<Item = &'static str>) -> Self {
+    fn needing(mut self, options: impl IntoIterator<Item = &'static str>) -> Self {
         self.operation.needs = options.into_iter().collect();
         self
+    }
+
+    /// Returns whether the kernel frees objects after the message.
+    pub(crate) fn is_deletion(&self) -> bool {
+        [DELETE_TABLE, DELETE_CHAIN, DELETE_RULE, DELETE_ELEMENTS].contains(&self.raw.kind)
     }
 }
 
 const NF_TABLES: &str = "CONFIG_NF_TABLES";
 
-/// `NFNL_MSG_BATCH_BEGIN`
-const BATCH_BEGIN: u8 = 16;
+/// `NFTA_TABLE_FLAGS`
+pub(crate) const TABLE_FLAGS: u16 = 2;
 
-/// `NFNL_BATCH_GENID`
-const BATCH_GENERATION: u16 = 1;
-
-/// `NFNL_SUBSYS_NFTABLES`
-const SUBSYSTEM: u16 = 10;
+/// `NFTA_HOOK_HOOKNUM` and `NFTA_HOOK_PRIORITY`
+pub(crate) const HOOK_NUMBER: u16 = 1;
+const HOOK_PRIORITY: u16 = 2;
 
 /// `NF_ACCEPT`
 pub(crate) const ACCEPT: u32 = 1;
 
-/// `NFTA_SET_EXPR`
-const SET_EXPRESSION: u16 = 17;
+/// `NFT_SET_MAP`
+const MAP: u32 = 8;
 
 /// The number of type `mark` in nft(8), a number in the host's order; the kernel does not look at it.
 const MARK: u32 = 19;
 
 /// `NFT_DATA_VERDICT`
-pub(crate) const VERDICT: u32 = 0xffff_ff00;
+const VERDICT: u32 = 0xffff_ff00;

@@ -1,20 +1,19 @@
 //! Messages in the kernel's own form, which another namespace accepts again.
 
-use crate::frame::Frame;
+use crate::attributes::{Attributes, attributes, number, text, value};
 
-/// A message of `nf_tables`.
+/// A message of `nf_tables` or of connection tracking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawMessage {
-    /// `NFT_MSG_…`
-    pub kind: u8,
+    /// The type with its subsystem, such as [`NEW_TABLE`].
+    pub kind: u16,
     /// `NFPROTO_…`
     pub family: u8,
-    /// All attributes, each aligned to 4 bytes.
-    pub attributes: Vec<u8>,
+    pub attributes: Attributes,
 }
 
 impl RawMessage {
-    pub fn new(kind: u8, family: u8, attributes: Vec<u8>) -> Self {
+    pub fn new(kind: u16, family: u8, attributes: Attributes) -> Self {
         Self {
             kind,
             family,
@@ -32,83 +31,88 @@ impl RawMessage {
         text(self.value(kind).unwrap_or_default())
     }
 
+    /// Returns the number of an attribute; 0 if it is absent.
+    pub fn number(&self, kind: u16) -> u64 {
+        number(self.value(kind))
+    }
+
     /// Returns the message with only the attributes in `kept`, as type `kind`.
-    pub fn with_only(&self, kind: u8, kept: &[u16]) -> Self {
+    pub fn with_only(&self, kind: u16, kept: &[u16]) -> Self {
         let kept = attributes(&self.attributes).filter(|it| kept.contains(&it.kind));
-        let attributes = kept.flat_map(|it| it.whole).copied().collect();
+        let attributes = kept.fold(Attributes::new(), |all, it| all.and(it.whole));
         Self::new(kind, self.family, attributes)
     }
 
-    /// Parses a message; `None` if it is not of `nf_tables`.
+    /// Parses the content of a message of this type; `None` without a header (`struct nfgenmsg`).
     pub fn read(kind: u16, body: &[u8]) -> Option<Self> {
-        let [high, low] = kind.to_be_bytes();
         let ([family, ..], attributes) = body.split_first_chunk::<4>()?;
-        (u16::from(high) == SUBSYSTEM).then(|| Self::new(low, *family, attributes.to_owned()))
+        Some(Self::new(kind, *family, Attributes::new().and(attributes)))
     }
 
-    pub fn to_frame(&self) -> Frame {
-        Frame {
-            kind: SUBSYSTEM << 8 | u16::from(self.kind),
-            flags: 0,
-            body: [&[self.family, 0, 0, 0], self.attributes.as_slice()].concat(),
-        }
+    /// Returns the content of the message.
+    pub fn body(&self) -> Vec<u8> {
+        [&[self.family, 0, 0, 0], &*self.attributes].concat()
     }
 }
 
-/// An attribute of a message or of another attribute.
-pub(crate) struct Attribute<'a> {
-    /// Type without the flags.
-    pub kind: u16,
-    pub value: &'a [u8],
-    /// The attribute with its header and the padding behind it.
-    pub whole: &'a [u8],
-}
+/// `NFNL_SUBSYS_NFTABLES`, and its `NFT_MSG_…` in `include/uapi/linux/netfilter/nf_tables.h`.
+const NF_TABLES: u16 = 10 << 8;
+pub(crate) const NEW_TABLE: u16 = NF_TABLES;
+pub(crate) const GET_TABLE: u16 = NF_TABLES + 1;
+pub(crate) const DELETE_TABLE: u16 = NF_TABLES + 2;
+pub(crate) const NEW_CHAIN: u16 = NF_TABLES + 3;
+pub(crate) const GET_CHAIN: u16 = NF_TABLES + 4;
+pub(crate) const DELETE_CHAIN: u16 = NF_TABLES + 5;
+pub(crate) const NEW_RULE: u16 = NF_TABLES + 6;
+pub(crate) const GET_RULE: u16 = NF_TABLES + 7;
+pub(crate) const DELETE_RULE: u16 = NF_TABLES + 8;
+pub(crate) const NEW_SET: u16 = NF_TABLES + 9;
+pub(crate) const GET_SET: u16 = NF_TABLES + 10;
+pub(crate) const DELETE_SET: u16 = NF_TABLES + 11;
+pub(crate) const NEW_ELEMENTS: u16 = NF_TABLES + 12;
+pub(crate) const GET_ELEMENTS: u16 = NF_TABLES + 13;
+pub(crate) const DELETE_ELEMENTS: u16 = NF_TABLES + 14;
+pub(crate) const GET_GENERATION: u16 = NF_TABLES + 16;
+pub(crate) const TRACE: u16 = NF_TABLES + 17;
+pub(crate) const NEW_OBJECT: u16 = NF_TABLES + 18;
+pub(crate) const GET_OBJECT: u16 = NF_TABLES + 19;
+pub(crate) const NEW_FLOW_TABLE: u16 = NF_TABLES + 22;
+pub(crate) const GET_FLOW_TABLE: u16 = NF_TABLES + 23;
 
-/// Splits `bytes` into attributes, up to a truncated one.
-pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
-    let mut rest = bytes;
-    std::iter::from_fn(move || {
-        let ([low, high, kind @ ..], _) = rest.split_first_chunk::<4>()?;
-        let length = usize::from(u16::from_ne_bytes([*low, *high]));
-        let value = rest.get(4..length)?;
-        let aligned = length.next_multiple_of(4).min(rest.len());
-        let (whole, next) = rest.split_at_checked(aligned)?;
-        rest = next;
-        let kind = u16::from_ne_bytes(*kind) & KIND;
-        Some(Attribute { kind, value, whole })
-    })
-}
+/// `NFNL_SUBSYS_CTNETLINK`, and its `IPCTNL_MSG_CT_…`
+/// (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`)
+pub(crate) const GET_CONNECTIONS: u16 = (1 << 8) + 1;
+pub(crate) const DELETE_CONNECTIONS: u16 = (1 << 8) + 2;
 
-/// Returns the value of the first attribute of this kind.
-pub(crate) fn value(bytes: &[u8], kind: u16) -> Option<&[u8]> {
-    attributes(bytes)
-        .find(|it| it.kind == kind)
-        .map(|it| it.value)
-}
+/// `NFTA_…_TABLE`, and `NFTA_TABLE_NAME`: the table that a message is about.
+pub(crate) const TABLE: u16 = 1;
 
-/// Encodes an attribute with this value.
-pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
-    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
+/// `NFTA_CHAIN_…`
+pub(crate) const CHAIN_NAME: u16 = 3;
+pub(crate) const CHAIN_HOOK: u16 = 4;
+pub(crate) const CHAIN_POLICY: u16 = 5;
+pub(crate) const CHAIN_USES: u16 = 6;
+pub(crate) const CHAIN_TYPE: u16 = 7;
 
-/// Encodes an attribute that contains attributes.
-pub(crate) fn nested(kind: u16, parts: &[Vec<u8>]) -> Vec<u8> {
-    attribute(kind | NESTED, &parts.concat())
-}
+/// `NFTA_RULE_…`
+pub(crate) const RULE_CHAIN: u16 = 2;
+pub(crate) const RULE_EXPRESSIONS: u16 = 4;
+pub(crate) const RULE_USERDATA: u16 = 7;
 
-/// Reads a string up to its first zero byte.
-pub(crate) fn text(value: &[u8]) -> String {
-    let text = value.split(|byte| *byte == 0).next();
-    String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
-}
+/// `NFTA_SET_…`
+pub(crate) const SET_NAME: u16 = 2;
+pub(crate) const SET_FLAGS: u16 = 3;
+pub(crate) const SET_KEY_TYPE: u16 = 4;
+pub(crate) const SET_KEY_LENGTH: u16 = 5;
+pub(crate) const SET_DATA_TYPE: u16 = 6;
+pub(crate) const SET_DATA_LENGTH: u16 = 7;
+pub(crate) const SET_ID: u16 = 10;
+pub(crate) const SET_USERDATA: u16 = 13;
+pub(crate) const SET_EXPRESSION: u16 = 17;
 
-/// `NFNL_SUBSYS_NFTABLES`
-const SUBSYSTEM: u16 = 10;
+/// `NFTA_SET_ELEM_LIST_SET` and `NFTA_SET_ELEM_LIST_ELEMENTS`
+pub(crate) const ELEMENTS_SET: u16 = 2;
+pub(crate) const ELEMENTS: u16 = 3;
 
-/// `NLA_TYPE_MASK` and `NLA_F_NESTED`
-const KIND: u16 = 0x3fff;
-const NESTED: u16 = 0x8000;
+/// `NFTA_LIST_ELEM`
+pub(crate) const ITEM: u16 = 1;

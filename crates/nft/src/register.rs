@@ -1,4 +1,16 @@
-//! Lengths in the registers into which rules load fields of a packet.
+//! Registers into which rules load fields of a packet.
+
+/// `NFT_REG_…` and `NFT_REG32_…`
+pub(crate) type Register = u32;
+
+/// `NFT_REG_VERDICT`
+pub(crate) const VERDICT: Register = 0;
+
+/// `NFT_REG_1`, for comparisons with a single value.
+pub(crate) const SCRATCH: Register = 1;
+
+/// `NFT_REG32_00`, the first of sixteen registers of four bytes.
+pub(crate) const FIRST: Register = 8;
 
 /// Rounds up to registers of four bytes.
 pub(crate) fn padded(len: usize) -> usize {

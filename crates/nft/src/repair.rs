@@ -1,15 +1,11 @@
 //! Finds damage of a table and repairs it.
 
-use netlink_packet_netfilter::nftables::{
-    ChainAttribute, ExpressionAttribute, SetAttribute, TableAttribute, TableFlags,
-};
-
 use crate::change::{Change, Counts, Updated};
 use crate::connection::Connection;
 use crate::count;
 use crate::error::Error;
-use crate::message::{self, ACCEPT, Message, VERDICT, set_of_limits};
-use crate::reply::Reply;
+use crate::message::{self, ACCEPT, Message, TABLE_FLAGS};
+use crate::raw::{CHAIN_POLICY, RawMessage};
 use crate::table::{Chain, Set, Table};
 
 /// Messages that repair or recreate a table.
@@ -81,8 +77,7 @@ impl Connection {
         let chains = table.chains.iter().map(|it| table.get_chain(&it.name));
         let chains = self.socket.find_each(chains)?.into_iter();
         let mut chains = table.chains.iter().zip(chains);
-        let have_their_shape = chains
-            .all(|(chain, found)| found.is_none_or(|it| is(&chain.shape(), &shape_of_chain(it))));
+        let have_their_shape = chains.all(|(chain, found)| found.is_none_or(|it| chain.fits(&it)));
         Ok(!have_their_shape || self.fitting(table)?.len() < table.sets.len())
     }
 
@@ -111,20 +106,16 @@ impl Connection {
             .socket
             .find_each(table.sets.iter().map(|it| table.get_set(it)))?;
         let sets = table.sets.iter().zip(found);
-        let fitting = sets.filter_map(|(set, found)| {
-            let fits = found.is_none_or(|it| is(&set.shape(), &shape_of_set(it)));
-            fits.then_some(set)
-        });
+        let fitting =
+            sets.filter_map(|(set, found)| found.is_none_or(|it| set.fits(&it)).then_some(set));
         Ok(fitting.collect())
     }
 
     /// Returns whether another program owns the table. A table that outlived its owner (`flags
     /// owner,persist`) has none.
     pub(crate) fn is_owned(&self, table: &Table) -> Result<bool, Error> {
-        let attributes = self.socket.find(table.get())?.map(Reply::table_attributes);
-        let is_owner =
-            |it: &TableAttribute| matches!(it, TableAttribute::Owner(port) if *port != 0);
-        Ok(attributes.unwrap_or_default().iter().any(is_owner))
+        let found = self.socket.find(table.get())?;
+        Ok(found.is_some_and(|it| it.number(TABLE_OWNER) != 0))
     }
 
     /// Returns the state of the table. A chain is complete if it has exactly its rules and accepts
@@ -139,10 +130,12 @@ impl Connection {
             .socket
             .find_each([table.get()].into_iter().chain(bases))?;
         let mut found = found.into_iter();
-        let attributes = found.next().flatten().map(Reply::table_attributes);
+        let is_dormant = |it: RawMessage| it.number(TABLE_FLAGS) & DORMANT != 0;
+        let is_dormant = found.next().flatten().is_some_and(is_dormant);
         let rules = self.rules(message::list_rules(table.family, table.name))?;
         let mut is_complete = |chain: &Chain| {
             let rules = rules.iter().filter(|it| it.chain == chain.name);
+            let accepts = |it: RawMessage| it.number(CHAIN_POLICY) == ACCEPT.into();
             let accepts = chain.base.is_none() || found.next().flatten().is_some_and(accepts);
             accepts
                 && chain
@@ -150,9 +143,6 @@ impl Connection {
                     .map(Some)
                     .eq(rules.map(|it| it.comment.clone()))
         };
-        let is_dormant = attributes.unwrap_or_default().iter().any(|attribute| {
-            matches!(attribute, TableAttribute::Flags(it) if it.contains(TableFlags::Dormant))
-        });
         Ok(State {
             broken: table.chains.iter().filter(|it| !is_complete(it)).collect(),
             is_dormant,
@@ -169,38 +159,8 @@ fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     messages
 }
 
-/// Returns whether the attributes `found` are those of `shape`, in any order.
-fn is<A: PartialEq>(shape: &[A], found: &[A]) -> bool {
-    found.len() == shape.len() && shape.iter().all(|it| found.contains(it))
-}
+/// `NFTA_TABLE_OWNER`, which is absent without an owner
+const TABLE_OWNER: u16 = 7;
 
-fn accepts(chain: Reply) -> bool {
-    let attributes = chain.chain_attributes();
-    attributes.contains(&ChainAttribute::Policy(ACCEPT))
-}
-
-/// Returns the attributes that `Set::shape` may contain. The kernel adds the length of a verdict
-/// itself.
-fn shape_of_set(reply: Reply) -> Vec<SetAttribute> {
-    let mut attributes = reply.set_attributes();
-    let leads_to_chains = attributes.contains(&SetAttribute::DataType(VERDICT));
-    let limit = SetAttribute::Expression(ExpressionAttribute::Name("limit".to_owned()));
-    let holds_limits = attributes.contains(&limit);
-    attributes.retain(|attribute| match attribute {
-        SetAttribute::DataLen(_) => !leads_to_chains,
-        SetAttribute::Flags(_)
-        | SetAttribute::KeyType(_)
-        | SetAttribute::KeyLen(_)
-        | SetAttribute::DataType(_) => true,
-        _ => false,
-    });
-    attributes.extend(holds_limits.then(set_of_limits));
-    attributes
-}
-
-/// Returns the attributes that `Chain::shape` may contain.
-fn shape_of_chain(reply: Reply) -> Vec<ChainAttribute> {
-    let mut attributes = reply.chain_attributes();
-    attributes.retain(|it| matches!(it, ChainAttribute::Hook(_) | ChainAttribute::Type(_)));
-    attributes
-}
+/// `NFT_TABLE_F_DORMANT`
+const DORMANT: u64 = 1;

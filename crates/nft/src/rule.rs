@@ -1,23 +1,25 @@
 //! Rules: conditions on a packet, and an action.
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::Emitable as _;
-use netlink_packet_netfilter::nftables::{
-    ChainAttribute, DataAttribute, ExpressionAttribute, Expressions, Immediate, ListAttribute,
-    Lookup, MetaKey, Operator, Register, Verdict, VerdictAttribute,
-};
 use sha2::{Digest as _, Sha256};
 
-use crate::expression::{self, LOCAL, SourcePort, TRANSLATED, compare, masked};
-use crate::field::{Field, meta};
+use crate::attributes::Attributes;
+use crate::expression::{
+    self, Expression, LOCAL, Lookup, Operator, SourcePort, TRANSLATED, VERDICT_CODE, compare,
+    masked,
+};
+use crate::field::{Field, load_version};
 use crate::ip_version::IpVersion;
-use crate::register::{padded, u32_of};
+use crate::raw::ITEM;
+use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
 
 /// Conditions that must all hold, and an action.
 #[derive(Debug, Clone)]
 pub struct Rule {
     comment: &'static str,
-    expressions: Vec<Expressions>,
+    expressions: Attributes,
+    /// Build options that the kernel needs for the expressions.
+    needs: Vec<&'static str>,
 }
 
 impl Rule {
@@ -25,7 +27,8 @@ impl Rule {
     pub fn new(comment: &'static str) -> Self {
         Self {
             comment,
-            expressions: Vec::new(),
+            expressions: Attributes::new(),
+            needs: Vec::new(),
         }
     }
 
@@ -41,7 +44,7 @@ impl Rule {
 
     /// Matches packets of this IP version; for tables of family `inet`.
     pub fn when_ip(self, version: IpVersion) -> Self {
-        self.with(meta(MetaKey::Nfproto, SCRATCH)).with(compare(
+        self.with(&load_version(SCRATCH)).with(&compare(
             SCRATCH,
             Operator::Equal,
             &[version.number()],
@@ -83,85 +86,80 @@ impl Rule {
 
     /// Matches packets to an address of this host: `fib daddr type local`.
     pub fn when_to_host(self) -> Self {
-        self.with(expression::destination_type(SCRATCH))
-            .with(compare(SCRATCH, Operator::Equal, &LOCAL.to_ne_bytes()))
+        self.with(&expression::destination_type(SCRATCH))
+            .with(&compare(SCRATCH, Operator::Equal, &LOCAL.to_ne_bytes()))
     }
 
     /// Matches packets of connections with a translated destination: `ct status dnat`.
     pub fn when_translated(self) -> Self {
-        self.with(expression::connection_status(SCRATCH))
-            .with(masked(SCRATCH, TRANSLATED.to_ne_bytes().to_vec()))
-            .with(compare(SCRATCH, Operator::NotEqual, &[0; 4]))
+        self.with(&expression::connection_status(SCRATCH))
+            .with(&masked(SCRATCH, &TRANSLATED.to_ne_bytes()))
+            .with(&compare(SCRATCH, Operator::NotEqual, &[0; 4]))
     }
 
     /// Matches if the set contains the key of `fields`.
     pub fn when_in(self, fields: &[Field], set: &'static str) -> Self {
-        self.lookup(fields, set, None)
+        self.lookup(fields, set, Lookup::Match)
     }
 
     /// Matches if the set does not contain the key of `fields`.
     pub fn when_not_in(self, fields: &[Field], set: &'static str) -> Self {
-        self.lookup(fields, set, Some(Lookup::Flags(INVERTED)))
+        self.lookup(fields, set, Lookup::Inverted)
     }
 
     /// Continues in the chain that the key of `fields` points to; does not match without such a
     /// key.
     pub fn goto_by(self, fields: &[Field], set: &'static str) -> Self {
-        let to = Lookup::DestinationRegister(Register::Verdict);
-        self.lookup(fields, set, Some(to))
+        self.lookup(fields, set, Lookup::Load(VERDICT))
     }
 
     /// Translates (DNAT) the connection to the address and port that the key of `fields` maps to,
     /// of IP version `version`. Does not match without such a key.
     pub fn dnat_by(self, version: IpVersion, fields: &[Field], set: &'static str) -> Self {
         let [address, port] = match version {
-            IpVersion::V4 => [FIRST_REGISTER, FIRST_REGISTER + 1],
-            IpVersion::V6 => [FIRST_REGISTER, FIRST_REGISTER + 4],
+            IpVersion::V4 => [FIRST, FIRST + 1],
+            IpVersion::V6 => [FIRST, FIRST + 4],
         };
-        let to = Lookup::DestinationRegister(Register::Other(address));
-        let [address, port] = [address, port].map(Register::Other);
-        self.lookup(fields, set, Some(to))
-            .with(expression::translate(version, address, port))
+        self.lookup(fields, set, Lookup::Load(address))
+            .with(&expression::translate(version, address, port))
     }
 
     /// Continues in the chain of this name.
     pub fn goto(self, chain: &str) -> Self {
-        self.verdict(vec![
-            VerdictAttribute::Code(Verdict::Goto),
-            VerdictAttribute::Chain(chain.to_owned()),
-        ])
+        self.with(&expression::end(&expression::goto(chain)))
     }
 
     /// Drops the packet.
     pub fn drop(self) -> Self {
-        self.verdict(vec![VerdictAttribute::Code(Verdict::Other(DROP))])
+        self.end(DROP)
     }
 
     /// Returns from the chain.
     pub fn return_to_caller(self) -> Self {
-        self.verdict(vec![VerdictAttribute::Code(Verdict::Return)])
+        self.end(RETURN)
     }
 
     /// Masquerades the connection: its source becomes the host's address on the output link.
     pub fn masquerade(self, port: SourcePort) -> Self {
-        self.with(expression::masquerade(port))
+        self.with(&expression::masquerade(port))
     }
 
-    fn verdict(self, verdict: Vec<VerdictAttribute>) -> Self {
-        self.with(Expressions::Immediate(vec![
-            Immediate::DestinationRegister(Register::Verdict),
-            Immediate::Data(DataAttribute::Verdict(verdict)),
-        ]))
+    fn end(self, verdict: u32) -> Self {
+        let verdict = Attributes::new().number(VERDICT_CODE, verdict);
+        self.with(&expression::end(&verdict))
     }
 
-    fn with(mut self, expression: Expressions) -> Self {
-        self.expressions.push(expression);
-        self
+    fn with(mut self, expression: &Expression) -> Self {
+        self.needs.extend(expression.option());
+        Self {
+            expressions: self.expressions.nest(ITEM, &expression.encode()),
+            ..self
+        }
     }
 
     fn compared(self, field: Field, operator: Operator, value: &[u8]) -> Self {
-        self.with(field.load(SCRATCH))
-            .with(compare(SCRATCH, operator, value))
+        self.with(&field.load(SCRATCH))
+            .with(&compare(SCRATCH, operator, value))
     }
 
     fn in_network(self, field: Field, operator: Operator, network: IpNetwork) -> Self {
@@ -180,52 +178,41 @@ impl Rule {
                 (prefix, mask)
             }
         };
-        let mut rule = self.with(field.load(SCRATCH));
-        if mask.iter().any(|byte| *byte != u8::MAX) {
-            rule = rule.with(masked(SCRATCH, mask));
-        }
-        rule.with(compare(SCRATCH, operator, &prefix))
+        let loaded = self.with(&field.load(SCRATCH));
+        let is_single = mask.iter().all(|byte| *byte == u8::MAX);
+        let rule = if is_single {
+            loaded
+        } else {
+            loaded.with(&masked(SCRATCH, &mask))
+        };
+        rule.with(&compare(SCRATCH, operator, &prefix))
     }
 
-    fn lookup(mut self, fields: &[Field], set: &str, how: Option<Lookup>) -> Self {
-        let mut register = FIRST_REGISTER;
+    fn lookup(mut self, fields: &[Field], set: &str, how: Lookup) -> Self {
+        let mut register = FIRST;
         for field in fields {
-            self = self.with(field.load(Register::Other(register)));
+            self = self.with(&field.load(register));
             register += u32_of(padded(field.len()) / 4);
         }
-        let mut lookup = vec![
-            Lookup::Set(set.to_owned()),
-            Lookup::SourceRegister(Register::Other(FIRST_REGISTER)),
-        ];
-        lookup.extend(how);
-        self.with(Expressions::Lookup(lookup))
+        self.with(&expression::lookup(FIRST, set, how))
     }
 
     /// Returns the build options that the kernel needs for the expressions.
     pub(crate) fn needs(&self) -> impl Iterator<Item = &'static str> {
-        self.expressions.iter().filter_map(expression::option_for)
+        self.needs.iter().copied()
     }
 
-    /// Returns the comment and a digest of the expressions and the chain's shape. An existing rule
+    /// Returns the comment and a digest of the chain's shape and the expressions. An existing rule
     /// is compared with the wanted one by this text.
-    pub(crate) fn identity(&self, shape: &[ChainAttribute]) -> String {
-        let expressions = self.expressions();
-        let expressions = expressions.as_slice();
-        let mut bytes = vec![0; shape.buffer_len() + expressions.buffer_len()];
-        let (first, second) = bytes.split_at_mut(shape.buffer_len());
-        shape.emit(first);
-        expressions.emit(second);
-        let digest = Sha256::digest(&bytes);
-        let digest: Vec<_> = digest
-            .iter()
-            .take(4)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        format!("{} [{}]", self.comment, digest.concat())
+    pub(crate) fn identity(&self, shape: &[u8]) -> String {
+        let digest = Sha256::new().chain_update(shape);
+        let digest = digest.chain_update(&*self.expressions).finalize();
+        let [a, b, c, d, ..]: [u8; 32] = digest.into();
+        format!("{} [{a:02x}{b:02x}{c:02x}{d:02x}]", self.comment)
     }
 
-    pub(crate) fn expressions(&self) -> Vec<ListAttribute<ExpressionAttribute>> {
-        self.expressions.iter().cloned().map(Into::into).collect()
+    pub(crate) fn expressions(&self) -> &Attributes {
+        &self.expressions
     }
 }
 
@@ -243,17 +230,11 @@ fn destination(network: IpNetwork) -> Field {
     }
 }
 
-/// Register for comparisons with a single value.
-const SCRATCH: Register = Register::Reg1;
-
-/// `NFT_REG32_00`, the first of sixteen registers of four bytes.
-const FIRST_REGISTER: u32 = 8;
-
 const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
 
-/// `NFT_LOOKUP_F_INV`
-const INVERTED: u32 = 1;
-
 /// `NF_DROP`
 const DROP: u32 = 0;
+
+/// `NFT_RETURN`
+const RETURN: u32 = 5_u32.wrapping_neg();

@@ -6,9 +6,17 @@
 
 use std::collections::BTreeSet;
 
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
+
+use crate::attributes::{Attributes, attributes, number, text, value};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::raw::{RawMessage, attribute, attributes, nested, text, value};
+use crate::message::{Message, TABLE_FLAGS};
+use crate::raw::{
+    CHAIN_HOOK, GET_CHAIN, GET_ELEMENTS, GET_FLOW_TABLE, GET_OBJECT, GET_RULE, GET_SET, GET_TABLE,
+    NEW_CHAIN, NEW_ELEMENTS, NEW_FLOW_TABLE, NEW_OBJECT, NEW_RULE, NEW_SET, NEW_TABLE,
+    RULE_EXPRESSIONS, RawMessage, SET_FLAGS, SET_ID, SET_NAME, TABLE,
+};
 
 /// The rules of a namespace.
 #[derive(Debug, Default)]
@@ -50,8 +58,7 @@ impl Connection {
     fn ruleset_once(&self) -> Result<Ruleset, Error> {
         let mut messages = Vec::new();
         for (what, get, new, kept) in KINDS {
-            let question = RawMessage::new(*get, 0, Vec::new());
-            let found = match self.socket.dump_raw(&question, what) {
+            let found = match self.raw_list(what, RawMessage::new(*get, 0, Attributes::new())) {
                 // This kernel was built without flow tables.
                 Err(error) if *new == NEW_FLOW_TABLE && error.errno().is_some() => Vec::new(),
                 found => found?,
@@ -67,30 +74,39 @@ impl Connection {
     fn every_element(&self, sets: &[RawMessage]) -> Result<Vec<RawMessage>, Error> {
         let mut elements = Vec::new();
         for set in sets {
-            let mut question = set.with_only(GET_ELEMENTS, &[NAME]);
-            question
-                .attributes
-                .extend(attribute(2, set.value(2).unwrap_or_default()));
-            let found = self.socket.dump_raw(&question, "elements")?;
-            elements.extend(
-                found
-                    .iter()
-                    .map(|it| it.with_only(NEW_ELEMENTS, &[1, 2, 3])),
-            );
+            let question = set.with_only(GET_ELEMENTS, &[TABLE, SET_NAME]);
+            let found = self.raw_list("elements", question)?;
+            let found = found.iter();
+            elements.extend(found.map(|it| it.with_only(NEW_ELEMENTS, &[1, 2, 3])));
         }
         Ok(elements)
     }
 
     fn rule_places(&self) -> Result<Vec<RulePlace>, Error> {
-        let question = RawMessage::new(GET_RULE, 0, Vec::new());
-        let rules = self.socket.dump_raw(&question, "rules")?;
+        let question = RawMessage::new(GET_RULE, 0, Attributes::new());
+        let rules = self.raw_list("rules", question)?;
         let place = |it: &RawMessage| RulePlace {
             family: it.family,
             table: it.text(1),
             chain: it.text(2),
-            handle: number(it.value(3)),
+            handle: it.number(3),
         };
         Ok(rules.iter().map(place).collect())
+    }
+
+    fn raw_list(&self, what: &str, question: RawMessage) -> Result<Vec<RawMessage>, Error> {
+        self.socket
+            .dump(Message::new(format!("read {what}"), question))
+    }
+
+    /// Creates the objects of `messages` in one transaction.
+    pub(crate) fn create(&self, what: &str, messages: Vec<RawMessage>) -> Result<(), Error> {
+        let messages = messages.into_iter().map(|raw| {
+            let of = format!("{what} of table {}", raw.text(TABLE));
+            Message::new(of, raw).with(NLM_F_CREATE | NLM_F_APPEND)
+        });
+        let messages: Vec<_> = messages.collect();
+        self.socket.commit(&messages, None).map(drop)
     }
 
     /// Creates all of `ruleset` in this namespace, which must have no rules. Returns the locations
@@ -106,11 +122,11 @@ impl Connection {
             length += message.attributes.len();
             waiting.push(message);
             if length > TRANSACTION {
-                self.socket.commit_raw(&waiting, "copy rules")?;
-                (waiting, length) = (Vec::new(), 0);
+                self.create("copy rules", std::mem::take(&mut waiting))?;
+                length = 0;
             }
         }
-        self.socket.commit_raw(&waiting, "copy rules")?;
+        self.create("copy rules", waiting)?;
         self.rule_places()
     }
 }
@@ -161,39 +177,32 @@ impl Ruleset {
 /// Returns `message` in the form that the kernel accepts, with a set number unique in the
 /// transaction.
 fn loadable(message: &RawMessage, number: u32) -> RawMessage {
-    let mut message = message.clone();
-    match message.kind {
+    let flags = |kind| u32::try_from(message.number(kind)).unwrap_or_default();
+    let all = 1..=SET_EXPRESSIONS;
+    let (kept, added) = match message.kind {
         NEW_SET => {
-            let flags = message.value(3).and_then(|it| it.first_chunk().copied());
-            let flags = u32::from_be_bytes(flags.unwrap_or_default()) & !ANONYMOUS;
-            let kept: Vec<_> = (1..=18).filter(|it| *it != 3).collect();
-            message = message.with_only(NEW_SET, &kept);
-            message
-                .attributes
-                .extend(attribute(3, &flags.to_be_bytes()));
-            message
-                .attributes
-                .extend(attribute(SET_ID, &number.to_be_bytes()));
+            let added = Attributes::new().number(SET_FLAGS, flags(SET_FLAGS) & !ANONYMOUS);
+            let kept = all.filter(|it| *it != SET_FLAGS).collect();
+            (kept, added.number(SET_ID, number))
         }
         NEW_TABLE => {
-            let flags = message.value(2).and_then(|it| it.first_chunk().copied());
-            let flags = u32::from_be_bytes(flags.unwrap_or_default()) & DORMANT;
-            message = message.with_only(NEW_TABLE, &[NAME, 6]);
-            message
-                .attributes
-                .extend(attribute(2, &flags.to_be_bytes()));
+            let added = Attributes::new().number(TABLE_FLAGS, flags(TABLE_FLAGS) & DORMANT);
+            (vec![TABLE, TABLE_USERDATA], added)
         }
-        NEW_RULE => message
-            .attributes
-            .extend(compatible(&message).unwrap_or_default()),
-        _ => {}
-    }
-    message
+        NEW_RULE => (all.collect(), compatible(message).unwrap_or_default()),
+        _ => return message.clone(),
+    };
+    let RawMessage {
+        kind,
+        family,
+        attributes,
+    } = message.with_only(message.kind, &kept);
+    RawMessage::new(kind, family, attributes.and(&added))
 }
 
 /// Returns the protocol of a rule with an iptables match. The kernel requires it but does not
 /// report it; the comparison before the match contains it.
-fn compatible(rule: &RawMessage) -> Option<Vec<u8>> {
+fn compatible(rule: &RawMessage) -> Option<Attributes> {
     let expressions = rule.value(RULE_EXPRESSIONS)?;
     let (mut is_protocol, mut protocol) = (false, None);
     let mut is_needed = false;
@@ -214,13 +223,10 @@ fn compatible(rule: &RawMessage) -> Option<Vec<u8>> {
     }
     let (protocol, is_other) = protocol.filter(|_| is_needed)?;
     let flags = u32::from(is_other) << 1;
-    Some(nested(
-        RULE_COMPATIBILITY,
-        &[
-            attribute(1, &u32::from(protocol).to_be_bytes()),
-            attribute(2, &flags.to_be_bytes()),
-        ],
-    ))
+    let parts = Attributes::new()
+        .number(1, protocol.into())
+        .number(2, flags);
+    Some(Attributes::new().nest(RULE_COMPATIBILITY, &parts))
 }
 
 /// Returns whether `payload` loads the protocol field of the network header.
@@ -230,31 +236,25 @@ fn is_protocol_field(family: u8, payload: &[u8]) -> bool {
     (base, offset, length) == (1, place, 1)
 }
 
-/// Reads a number in network byte order; 0 if it is absent.
-pub(crate) fn number(value: Option<&[u8]>) -> u64 {
-    let bytes = value.unwrap_or_default().iter().take(8);
-    bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
 /// Description, request type, creating message type, and attributes that the kernel accepts again,
 /// by the numbers of `include/uapi/linux/netfilter/nf_tables.h`.
-const KINDS: &[(&str, u8, u8, &[u16])] = &[
-    ("tables", 1, NEW_TABLE, &[1, 2, 6]),
-    ("objects", 19, 18, &[1, 2, 3, 4, 8]),
-    ("flow tables", 23, NEW_FLOW_TABLE, &[1, 2, 3]),
-    ("chains", 4, NEW_CHAIN, &[1, 3, 4, 5, 7]),
+const KINDS: &[(&str, u16, u16, &[u16])] = &[
+    ("tables", GET_TABLE, NEW_TABLE, &[1, 2, 6]),
+    ("objects", GET_OBJECT, NEW_OBJECT, &[1, 2, 3, 4, 8]),
+    ("flow tables", GET_FLOW_TABLE, NEW_FLOW_TABLE, &[1, 2, 3]),
+    ("chains", GET_CHAIN, NEW_CHAIN, &[1, 3, 4, 5, 7]),
     (
         "sets",
-        10,
+        GET_SET,
         NEW_SET,
         &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18],
     ),
     ("rules", GET_RULE, NEW_RULE, &[1, 2, 4, 7]),
 ];
 
-const ORDER: [u8; 7] = [
+const ORDER: [u16; 7] = [
     NEW_TABLE,
-    18,
+    NEW_OBJECT,
     NEW_FLOW_TABLE,
     NEW_CHAIN,
     NEW_SET,
@@ -262,21 +262,10 @@ const ORDER: [u8; 7] = [
     NEW_RULE,
 ];
 
-pub(crate) const NEW_TABLE: u8 = 0;
-pub(crate) const NEW_CHAIN: u8 = 3;
-pub(crate) const NEW_RULE: u8 = 6;
-const GET_RULE: u8 = 7;
-const NEW_SET: u8 = 9;
-const NEW_ELEMENTS: u8 = 12;
-const GET_ELEMENTS: u8 = 13;
-const NEW_FLOW_TABLE: u8 = 22;
-
-/// `NFTA_TABLE_NAME`; the attribute has the same number in all messages.
-const NAME: u16 = 1;
-pub(crate) const CHAIN_HOOK: u16 = 4;
-const SET_ID: u16 = 10;
-pub(crate) const RULE_EXPRESSIONS: u16 = 4;
+/// `NFTA_RULE_COMPAT`, `NFTA_TABLE_USERDATA` and `NFTA_SET_EXPRESSIONS`
 const RULE_COMPATIBILITY: u16 = 5;
+const TABLE_USERDATA: u16 = 6;
+const SET_EXPRESSIONS: u16 = 18;
 
 /// `NFT_TABLE_F_DORMANT`: the only flag that affects packets.
 const DORMANT: u32 = 1;

@@ -5,17 +5,15 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use netlink::{Content, Datagram, Protocol, Received, Refusal, Silence, Socket};
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NetlinkSerializable as _};
-use netlink_packet_netfilter::NetfilterMessageInner;
-use netlink_packet_netfilter::nftables::NfTablesMessage;
+use netlink::{Content, Datagram, Header, Protocol, Received, Refusal, Silence, Socket};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use nix::errno::Errno;
 
+use crate::attributes::Attributes;
 use crate::error::Error;
-use crate::frame::Frame;
-use crate::message::{self, Message, Operation};
+use crate::message::{Message, Operation};
 use crate::raw::RawMessage;
-use crate::reply::Reply;
+use crate::register::u32_of;
 
 /// A netlink socket for `nf_tables` and tracked connections.
 pub(crate) struct NetfilterSocket {
@@ -30,6 +28,13 @@ pub(crate) enum Committed {
     Yes,
     /// The kernel carried out nothing: the rules are of another generation.
     Outdated,
+}
+
+/// How a transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Commit,
+    RollBack,
 }
 
 impl NetfilterSocket {
@@ -72,14 +77,17 @@ impl NetfilterSocket {
         }
     }
 
-    /// Sends `messages` as one transaction for rules of `generation`.
+    /// Sends `messages` as one transaction, for rules of `generation` or of any.
     ///
     /// # Errors
     /// The first refusal; the kernel carried out nothing then.
-    pub fn commit(&self, messages: Vec<Message>, generation: u32) -> Result<Committed, Error> {
-        let is_deletion = messages.iter().any(is_deletion);
-        let committed = self.transact(messages, generation, Some(message::batch_end()))?;
-        if is_deletion && committed == Committed::Yes {
+    pub fn commit(
+        &self,
+        messages: &[Message],
+        generation: Option<u32>,
+    ) -> Result<Committed, Error> {
+        let committed = self.transact(messages, generation, End::Commit)?;
+        if committed == Committed::Yes && messages.iter().any(Message::is_deletion) {
             self.has_deleted.set(true);
         }
         Ok(committed)
@@ -90,86 +98,56 @@ impl NetfilterSocket {
     ///
     /// # Errors
     /// The first refusal.
-    pub fn dry_run(&self, messages: Vec<Message>, generation: u32) -> Result<(), Error> {
-        self.transact(messages, generation, None).map(drop)
-    }
-
-    fn transact(
-        &self,
-        messages: Vec<Message>,
-        generation: u32,
-        end: Option<Message>,
-    ) -> Result<Committed, Error> {
-        let mut operations: Vec<Operation> = Vec::with_capacity(messages.len() + 1);
-        let mut bodies = Vec::with_capacity(messages.len());
-        let begin = message::batch_begin(generation);
-        let frame = Frame::from(&begin);
-        operations.push(begin.operation);
-        for message in messages {
-            bodies.push(Frame::from(&message));
-            operations.push(message.operation);
-        }
-        match self.batch(&frame, bodies, end.as_ref().map(Into::into)) {
-            Ok(()) => Ok(Committed::Yes),
-            Err(Failure::Socket(error)) => Err(error),
-            Err(Failure::At(0, refusal)) if refusal.errno == Errno::ERESTART => {
-                Ok(Committed::Outdated)
-            }
-            Err(Failure::At(place, refusal)) => {
-                let operation = operations.into_iter().nth(place);
-                Err(operation.unwrap_or_default().refused(refusal))
-            }
-        }
-    }
-
-    /// Sends `messages`, which all create objects, as one transaction.
-    pub fn commit_raw(&self, messages: &[RawMessage], what: &str) -> Result<(), Error> {
-        let bodies = messages
-            .iter()
-            .map(|it| it.to_frame().with(CREATE))
-            .collect();
-        let [begin, end] = [message::batch_begin_of_any(), message::batch_end()];
-        let committed = self.batch(&Frame::from(&begin), bodies, Some(Frame::from(&end)));
-        committed.map_err(|failure| match failure {
-            Failure::Socket(error) => error,
-            Failure::At(place, refusal) => {
-                let message = place.checked_sub(1).and_then(|it| messages.get(it));
-                let of = message.map(|it| format!(" of table {}", it.text(1)));
-                Error::refused(format!("{what}{}", of.unwrap_or_default()), refusal)
-            }
-        })
+    pub fn dry_run(&self, messages: &[Message], generation: u32) -> Result<(), Error> {
+        let outcome = self.transact(messages, Some(generation), End::RollBack);
+        outcome.map(drop)
     }
 
     /// Sends a transaction and waits for the answer to its last message or for the first refusal.
-    fn batch(
+    fn transact(
         &self,
-        begin: &Frame,
-        messages: Vec<Frame>,
-        end: Option<Frame>,
-    ) -> Result<(), Failure> {
-        if messages.is_empty() {
-            return Ok(());
-        }
+        messages: &[Message],
+        generation: Option<u32>,
+        end: End,
+    ) -> Result<Committed, Error> {
+        let Some((last, others)) = messages.split_last() else {
+            return Ok(Committed::Yes);
+        };
         let first = self.socket.numbers(messages.len() + 2);
         let mut datagram = Datagram::default();
-        let (mut number, mut left) = (first, messages.len());
-        begin.append_to(&mut datagram, number);
-        for message in messages {
-            (number, left) = (number + 1, left - 1);
-            // Refusals arrive without a request, the first one first; this answer arrives last.
-            let acknowledge = if left == 0 { NLM_F_ACK } else { 0 };
-            message.with(acknowledge).append_to(&mut datagram, number);
+        let expected = generation.map(u32::to_be_bytes);
+        let expected = expected.map(|it| Attributes::new().bytes(BATCH_GENERATION, &it));
+        limit(
+            &mut datagram,
+            (BATCH_BEGIN, first),
+            &expected.unwrap_or_default(),
+        );
+        let mut numbers = first + 1..;
+        for (message, number) in others.iter().zip(numbers.by_ref()) {
+            message.append_to(&mut datagram, (number, 0));
         }
-        let past = number + 1;
-        if let Some(end) = end {
-            end.append_to(&mut datagram, past);
+        let past = first + u32_of(messages.len()) + 1;
+        // Refusals arrive without a request, the first one first; this answer arrives last.
+        last.append_to(&mut datagram, (past - 1, NLM_F_ACK));
+        if end == End::Commit {
+            limit(&mut datagram, (BATCH_END, past), &Attributes::new());
         }
         self.send(&datagram)?;
-        self.outcome(&(first..past))
+        match self.outcome(&(first..past))? {
+            Ok(()) => Ok(Committed::Yes),
+            Err((0, refusal)) if refusal.errno == Errno::ERESTART => Ok(Committed::Outdated),
+            Err((place, refusal)) => {
+                let message = place.checked_sub(1).and_then(|it| messages.get(it));
+                let operation = message.map(|it| it.operation.clone());
+                let whole = || Operation::new("change the rules".to_owned());
+                Err(operation.unwrap_or_else(whole).refused(refusal))
+            }
+        }
     }
 
-    /// Waits for the answer to the last of `numbers` or for the first refusal.
-    fn outcome(&self, numbers: &Range<u32>) -> Result<(), Failure> {
+    /// Waits for the answer to the last of `numbers`, or for the first refusal, which it returns with
+    /// its place in the transaction (0 is the transaction itself).
+    fn outcome(&self, numbers: &Range<u32>) -> Result<Result<(), (usize, Refusal)>, Error> {
         let mut refused = Ok(());
         loop {
             let Received { header, content } = self.answer(numbers)?;
@@ -177,28 +155,33 @@ impl NetfilterSocket {
             match content {
                 Content::Object(_) => continue,
                 Content::Refused(refusal) if refused.is_ok() => {
-                    refused = Err(Failure::At(place as usize, refusal));
+                    refused = Err((place as usize, refusal));
                 }
                 Content::Refused(_) | Content::End => {}
             }
             if place == 0 || header.number + 1 == numbers.end {
-                return refused;
+                return Ok(refused);
             }
         }
     }
 
     /// Requests all objects that match `message`.
-    pub fn dump(&self, message: Message) -> Result<Vec<Reply>, Error> {
-        self.ask(message, NLM_F_DUMP)
+    pub fn dump(&self, message: Message) -> Result<Vec<RawMessage>, Error> {
+        let mut replies = Vec::new();
+        self.converse(message, NLM_F_DUMP, |reply| {
+            replies.push(reply);
+            Ok(())
+        })?;
+        Ok(replies)
     }
 
     /// Carries out `message`, which is no part of a transaction.
     pub fn execute(&self, message: Message) -> Result<(), Error> {
-        self.ask(message, NLM_F_ACK).map(drop)
+        self.converse(message, NLM_F_ACK, |_| Ok(()))
     }
 
     /// Requests one object; `None` if it does not exist.
-    pub fn find(&self, message: Message) -> Result<Option<Reply>, Error> {
+    pub fn find(&self, message: Message) -> Result<Option<RawMessage>, Error> {
         let found = self.find_each([message])?;
         Ok(found.into_iter().next().flatten())
     }
@@ -211,21 +194,21 @@ impl NetfilterSocket {
     pub fn find_each(
         &self,
         messages: impl IntoIterator<Item = Message>,
-    ) -> Result<Vec<Option<Reply>>, Error> {
+    ) -> Result<Vec<Option<RawMessage>>, Error> {
         let messages: Vec<_> = messages.into_iter().collect();
         let mut found = Vec::with_capacity(messages.len());
         for messages in messages.chunks(MOST_QUESTIONS) {
             let first = self.socket.numbers(messages.len());
             let mut datagram = Datagram::default();
             for (message, number) in messages.iter().zip(first..) {
-                Frame::from(message).append_to(&mut datagram, number);
+                message.append_to(&mut datagram, (number, 0));
             }
             self.send(&datagram)?;
             for (message, number) in messages.iter().zip(first..) {
                 // Without NLM_F_ACK, the object or the refusal is the only answer.
                 let Received { header, content } = self.answer(&(number..number + 1))?;
                 found.push(match content {
-                    Content::Object(body) => Some(Reply::read(header.kind, &body)?),
+                    Content::Object(body) => RawMessage::read(header.kind, &body),
                     Content::Refused(refusal) => match message.operation.clone().refused(refusal) {
                         error if error.is_not_found() => None,
                         error => return Err(error),
@@ -245,61 +228,40 @@ impl NetfilterSocket {
     pub fn dump_each(
         &self,
         message: Message,
-        mut react: impl FnMut(Reply) -> Option<Message>,
+        mut react: impl FnMut(RawMessage) -> Option<Message>,
     ) -> Result<(), Error> {
-        let question = Frame::from(&message).with(NLM_F_DUMP);
-        let ended = self.converse(&question, |kind, body| {
-            let Some(reaction) = react(Reply::read(kind, body)?) else {
+        self.converse(message, NLM_F_DUMP, |reply| {
+            let Some(reaction) = react(reply) else {
                 return Ok(());
             };
             let mut datagram = Datagram::default();
-            Frame::from(&reaction).append_to(&mut datagram, self.socket.numbers(1));
+            reaction.append_to(&mut datagram, (self.socket.numbers(1), 0));
             self.send(&datagram)
-        })?;
-        ended.map_err(|refusal| message.operation.refused(refusal))
+        })
     }
 
-    fn ask(&self, message: Message, flags: u16) -> Result<Vec<Reply>, Error> {
-        let question = Frame::from(&message).with(flags);
-        let mut replies = Vec::new();
-        let ended = self.converse(&question, |kind, body| {
-            replies.push(Reply::read(kind, body)?);
-            Ok(())
-        })?;
-        ended.map_err(|refusal| message.operation.refused(refusal))?;
-        Ok(replies)
-    }
-
-    /// Requests all objects that match `message`.
-    pub fn dump_raw(&self, message: &RawMessage, what: &str) -> Result<Vec<RawMessage>, Error> {
-        let question = message.to_frame().with(NLM_F_DUMP);
-        let mut messages = Vec::new();
-        let ended = self.converse(&question, |kind, body| {
-            messages.extend(RawMessage::read(kind, body));
-            Ok(())
-        })?;
-        ended.map_err(|refusal| Error::refused(format!("read {what}"), refusal))?;
-        Ok(messages)
-    }
-
-    /// Sends `question` and passes the type and content of each object to `hear` until the kernel
-    /// ends the answer. Lists of an interrupted dump are not repeated: a transaction compares the
-    /// generation of the rules that the caller read.
+    /// Sends `message` with these flags and passes each object to `hear` until the kernel ends the
+    /// answer. Lists of an interrupted dump are not repeated: a transaction compares the generation
+    /// of the rules that the caller read.
     fn converse(
         &self,
-        question: &Frame,
-        mut hear: impl FnMut(u16, &[u8]) -> Result<(), Error>,
-    ) -> Result<Result<(), Refusal>, Error> {
+        message: Message,
+        flags: u16,
+        mut hear: impl FnMut(RawMessage) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let number = self.socket.numbers(1);
         let mut datagram = Datagram::default();
-        question.append_to(&mut datagram, number);
+        message.append_to(&mut datagram, (number, flags));
         self.send(&datagram)?;
         loop {
             let Received { header, content } = self.answer(&(number..number + 1))?;
             match content {
-                Content::Object(body) => hear(header.kind, &body)?,
-                Content::Refused(refusal) => return Ok(Err(refusal)),
-                Content::End => return Ok(Ok(())),
+                Content::Object(body) => {
+                    let reply = RawMessage::read(header.kind, &body);
+                    reply.map_or(Ok(()), &mut hear)?;
+                }
+                Content::Refused(refusal) => return Err(message.operation.refused(refusal)),
+                Content::End => return Ok(()),
             }
         }
     }
@@ -317,40 +279,26 @@ impl NetfilterSocket {
     }
 }
 
-impl From<&Message> for Frame {
-    fn from(message: &Message) -> Self {
-        let mut body = vec![0; message.inner.buffer_len()];
-        message.inner.serialize(&mut body);
-        Self {
-            kind: message.inner.message_type(),
-            flags: message.flags,
-            body,
-        }
+impl Message {
+    /// Adds the message with this number, and with these flags in addition.
+    fn append_to(&self, datagram: &mut Datagram, (number, flags): (u32, u16)) {
+        let header = Header {
+            kind: self.raw.kind,
+            flags: self.flags | flags,
+            number,
+        };
+        datagram.add(header, &self.raw.body());
     }
 }
 
-/// Returns whether the kernel frees objects after the message.
-fn is_deletion(message: &Message) -> bool {
-    use NfTablesMessage::{DeleteChain, DeleteRule, DeleteSetElement, DeleteTable};
-    matches!(
-        message.inner.inner,
-        NetfilterMessageInner::NfTables(
-            DeleteTable(_) | DeleteChain(_) | DeleteRule(_) | DeleteSetElement(_)
-        )
-    )
-}
-
-/// The refused message by its place in the transaction (0 is the transaction itself), or a failed
-/// socket.
-enum Failure {
-    At(usize, Refusal),
-    Socket(Error),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Socket(error)
-    }
+/// Adds the begin or the end of a transaction of `nf_tables`.
+fn limit(datagram: &mut Datagram, (kind, number): (u16, u32), attributes: &Attributes) {
+    let header = Header {
+        kind,
+        flags: 0,
+        number,
+    };
+    datagram.add(header, &[&[0, 0, 0, SUBSYSTEM], &**attributes].concat());
 }
 
 pub(crate) fn unheard(source: io::Error) -> Error {
@@ -360,8 +308,13 @@ pub(crate) fn unheard(source: io::Error) -> Error {
     }
 }
 
-/// `NLM_F_CREATE | NLM_F_APPEND`
-const CREATE: u16 = 0x0c00;
+/// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END` and `NFNL_BATCH_GENID`
+const BATCH_BEGIN: u16 = 16;
+const BATCH_END: u16 = 17;
+const BATCH_GENERATION: u16 = 1;
+
+/// `NFNL_SUBSYS_NFTABLES`
+const SUBSYSTEM: u8 = 10;
 
 const LISTEN: &str = "listen to a netfilter socket";
 

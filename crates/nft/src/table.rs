@@ -1,8 +1,5 @@
 //! Description of a table: its sets, and the chains that look packets up in them.
 
-use netlink_packet_netfilter::NetfilterProtoFamily;
-use netlink_packet_netfilter::nftables::InetHookNumber;
-
 use crate::register::padded;
 use crate::rule::Rule;
 
@@ -125,12 +122,13 @@ pub enum Hook {
 }
 
 impl Family {
-    pub(crate) fn protocol(self) -> NetfilterProtoFamily {
+    /// `NFPROTO_…`
+    pub(crate) fn number(self) -> u8 {
         match self {
-            Self::Bridge => NetfilterProtoFamily::Bridge,
-            Self::Inet => NetfilterProtoFamily::Inet,
-            Self::Ipv4 => NetfilterProtoFamily::IPv4,
-            Self::Ipv6 => NetfilterProtoFamily::IPv6,
+            Self::Inet => 1,
+            Self::Ipv4 => 2,
+            Self::Bridge => 7,
+            Self::Ipv6 => 10,
         }
     }
 
@@ -184,11 +182,12 @@ impl ChainKind {
 }
 
 impl Hook {
-    pub(crate) fn number(self) -> InetHookNumber {
+    /// `NF_INET_…`, which has the same value as `NF_BR_…`.
+    pub(crate) fn number(self) -> u32 {
         match self {
-            Self::Prerouting => InetHookNumber::PreRouting,
-            Self::Output => InetHookNumber::LocalOut,
-            Self::Postrouting => InetHookNumber::PostRouting,
+            Self::Prerouting => 0,
+            Self::Output => 3,
+            Self::Postrouting => 4,
         }
     }
 }

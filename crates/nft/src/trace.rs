@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use netlink::{Content, Silence};
 
+use crate::attributes::{Attributes, number, value};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::raw::{self, RawMessage, attribute, nested};
-use crate::ruleset::{
-    CHAIN_HOOK, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_EXPRESSIONS, RulePlace, number,
+use crate::expression::{self, Expression, Operator, compare};
+use crate::message::HOOK_NUMBER;
+use crate::raw::{
+    CHAIN_HOOK, CHAIN_NAME, CHAIN_TYPE, ITEM, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN,
+    RULE_EXPRESSIONS, RawMessage, TABLE as TABLE_NAME, TRACE,
 };
+use crate::register::SCRATCH;
+use crate::ruleset::RulePlace;
 use crate::socket::{NetfilterSocket, unheard};
 
 /// Receives the kernel's reports on packets of this namespace.
@@ -46,19 +51,17 @@ impl Tracer {
     pub fn start(connection: &Connection, links: &[&str]) -> Result<Self, Error> {
         let socket = NetfilterSocket::listening(TRACES)?;
         socket.make_room()?;
-        let netdev = links.iter().map(|it| attribute(1, &zero_ended(it)));
-        let netdev = nested(HOOK_LINKS, &netdev.collect::<Vec<_>>());
+        let names = links.iter();
+        let names = names.fold(Attributes::new(), |all, it| all.text(ITEM, it));
+        let netdev = Attributes::new().nest(HOOK_LINKS, &names);
         for (family, hook, links) in [
-            (NETDEV, INGRESS, Some(netdev)),
-            (BRIDGE, PREROUTING, None),
-            (INET, PREROUTING, None),
-            (INET, OUTPUT, None),
+            (NETDEV, INGRESS, netdev),
+            (BRIDGE, PREROUTING, Attributes::new()),
+            (INET, PREROUTING, Attributes::new()),
+            (INET, OUTPUT, Attributes::new()),
         ] {
-            let name = format!("{TABLE}-{hook}");
-            let messages = marking((family, &name), (hook, links));
-            if let Err(error @ Error::Socket { .. }) =
-                connection.socket.commit_raw(&messages, "trace")
-            {
+            let messages = marking(family, hook, &links);
+            if let Err(error @ Error::Socket { .. }) = connection.create("trace", messages) {
                 return Err(error);
             }
         }
@@ -90,8 +93,8 @@ impl Tracer {
 
 impl Ended {
     fn read(message: &RawMessage) -> Option<Self> {
-        let is_policy = number(message.value(TYPE)) == POLICY;
-        let verdict = message.value(VERDICT).and_then(|it| raw::value(it, 1));
+        let is_policy = message.number(TYPE) == POLICY;
+        let verdict = message.value(VERDICT).and_then(|it| value(it, 1));
         let verdict = if is_policy {
             message.value(POLICY_VERDICT)
         } else {
@@ -140,61 +143,45 @@ impl fmt::Display for RulePlace {
     }
 }
 
-/// Returns messages for a table whose chain marks packets before other chains see them.
-fn marking((family, name): (u8, &str), (hook, links): (u32, Option<Vec<u8>>)) -> Vec<RawMessage> {
-    let message = |kind, parts: &[Vec<u8>]| RawMessage::new(kind, family, parts.concat());
-    let table = attribute(1, &zero_ended(name));
-    let mut parts = vec![
-        attribute(1, &hook.to_be_bytes()),
-        attribute(2, &FIRST.to_be_bytes()),
-    ];
-    parts.extend(links);
-    let chain = [
-        table.clone(),
-        attribute(3, &zero_ended(name)),
-        nested(CHAIN_HOOK, &parts),
-        attribute(7, b"filter\0"),
-    ];
-    let mut messages = vec![
-        message(NEW_TABLE, std::slice::from_ref(&table)),
-        message(NEW_CHAIN, &chain),
-    ];
-    for (key, value) in MARKED {
+/// Returns messages for a table whose chain marks packets before other chains see them. `links` is
+/// a part of the hook.
+fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {
+    let name = format!("{TABLE}-{hook}");
+    let table = || Attributes::new().text(TABLE_NAME, &name);
+    let hook = Attributes::new()
+        .number(HOOK_NUMBER, hook)
+        .number(HOOK_PRIORITY, FIRST.cast_unsigned())
+        .and(links);
+    let chain = table()
+        .text(CHAIN_NAME, &name)
+        .nest(CHAIN_HOOK, &hook)
+        .text(CHAIN_TYPE, "filter");
+    let rules = MARKED.iter().map(|(key, value)| {
+        let one = Attributes::new()
+            .number(1, SCRATCH)
+            .nest(2, &expression::value(&[1]));
         let expressions = [
-            expression("meta", &[(1, REGISTER), (2, *key)], None),
-            expression("cmp", &[(1, REGISTER), (2, 0)], Some((3, value))),
-            expression("immediate", &[(1, REGISTER)], Some((2, &[1]))),
-            expression("meta", &[(2, TRACED), (3, REGISTER)], None),
+            Expression::of_numbers("meta", &[(1, SCRATCH), (2, *key)]),
+            compare(SCRATCH, Operator::Equal, value),
+            Expression::new("immediate", one),
+            Expression::of_numbers("meta", &[(2, TRACED), (3, SCRATCH)]),
         ];
-        let parts = [
-            table.clone(),
-            attribute(2, &zero_ended(name)),
-            nested(RULE_EXPRESSIONS, &expressions),
-        ];
-        messages.push(message(NEW_RULE, &parts));
-    }
-    messages
-}
-
-/// Encodes an expression with these numbers and a value.
-fn expression(name: &str, numbers: &[(u16, u32)], value: Option<(u16, &[u8])>) -> Vec<u8> {
-    let numbers = numbers
-        .iter()
-        .map(|(kind, it)| attribute(*kind, &it.to_be_bytes()));
-    let value = value.map(|(kind, value)| nested(kind, &[attribute(1, value)]));
-    let data: Vec<_> = numbers.chain(value).collect();
-    nested(1, &[attribute(1, &zero_ended(name)), nested(2, &data)])
-}
-
-fn zero_ended(text: &str) -> Vec<u8> {
-    [text.as_bytes(), &[0]].concat()
+        let expressions = expressions.iter();
+        let expressions =
+            expressions.fold(Attributes::new(), |all, it| all.nest(ITEM, &it.encode()));
+        let rule = table().text(RULE_CHAIN, &name);
+        (NEW_RULE, rule.nest(RULE_EXPRESSIONS, &expressions))
+    });
+    let objects = [(NEW_TABLE, table()), (NEW_CHAIN, chain)];
+    let messages = objects.into_iter().chain(rules);
+    let messages = messages.map(|(kind, attributes)| RawMessage::new(kind, family, attributes));
+    messages.collect()
 }
 
 /// `NFNLGRP_NFTRACE`
 const TRACES: u32 = 9;
 
-/// `NFT_MSG_TRACE`, `NFTA_TRACE_TYPE`, `NFTA_TRACE_VERDICT` and `NFTA_TRACE_POLICY`
-const TRACE: u8 = 17;
+/// `NFTA_TRACE_TYPE`, `NFTA_TRACE_VERDICT` and `NFTA_TRACE_POLICY`
 const TYPE: u16 = 4;
 const VERDICT: u16 = 5;
 const POLICY_VERDICT: u16 = 16;
@@ -216,14 +203,14 @@ const INGRESS: u32 = 0;
 const PREROUTING: u32 = 0;
 const OUTPUT: u32 = 3;
 
-/// `NFTA_HOOK_DEVS`
+/// `NFTA_HOOK_PRIORITY` and `NFTA_HOOK_DEVS`
+const HOOK_PRIORITY: u16 = 2;
 const HOOK_LINKS: u16 = 4;
 
 /// Lowest priority, ahead of all others.
 const FIRST: i32 = i32::MIN + 1;
 
-/// `NFT_REG_1` and `NFT_META_NFTRACE`
-const REGISTER: u32 = 1;
+/// `NFT_META_NFTRACE`
 const TRACED: u32 = 12;
 
 /// `NFT_META_L4PROTO` with TCP and UDP, and `NFT_META_PROTOCOL` with ARP.

@@ -1,9 +1,9 @@
-//! The kernel's description of a tracked connection, and the parts of it that a filter compares.
+//! Parts of the kernel's description of a tracked connection, which a filter compares.
 
 use std::net::IpAddr;
 
-use netlink_packet_core::{DefaultNla, Emitable as _, NLA_F_NESTED};
-use netlink_packet_netfilter::conntrack::{ConntrackAttribute, IPTuple, ProtoTuple, Status, Tuple};
+use crate::attributes::{Attributes, value};
+use crate::raw::RawMessage;
 
 /// Direction of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,107 +14,134 @@ pub(crate) enum Direction {
     Reply = 2,
 }
 
-/// Source and destination of the packets of one direction.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Half {
-    pub source: Option<IpAddr>,
-    pub destination: Option<IpAddr>,
-    pub protocol: Option<u8>,
-    pub source_port: Option<u16>,
-    pub destination_port: Option<u16>,
+/// A part of the addresses and ports of one direction.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    direction: Direction,
+    /// [`ADDRESSES`] or [`TRANSPORT`]
+    group: u16,
+    kind: u16,
+    value: Vec<u8>,
+    /// `CTA_FILTER_F_…` (`net/netfilter/nf_internals.h`)
+    flag: u32,
 }
 
-impl Half {
-    pub fn of(attributes: &[ConntrackAttribute], direction: Direction) -> Self {
-        let mut half = Self::default();
-        for part in tuple(attributes, direction).unwrap_or_default() {
-            match part {
-                Tuple::Ip(parts) => parts.iter().for_each(|part| half.has_address(part)),
-                Tuple::Proto(parts) => parts.iter().for_each(|part| half.has_port(part)),
-                _ => {}
+/// Status bits in `mask` that equal those of `status`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Status {
+    pub status: u32,
+    pub mask: u32,
+}
+
+impl Direction {
+    pub fn source(self, address: IpAddr) -> Part {
+        self.address(address, [V4_SOURCE, V6_SOURCE], 1)
+    }
+
+    pub fn destination(self, address: IpAddr) -> Part {
+        self.address(address, [V4_DESTINATION, V6_DESTINATION], 1 << 1)
+    }
+
+    pub fn protocol(self, number: u8) -> Part {
+        self.transport(PROTOCOL, vec![number], 1 << 3)
+    }
+
+    pub fn source_port(self, port: u16) -> Part {
+        self.transport(SOURCE_PORT, port.to_be_bytes().to_vec(), 1 << 4)
+    }
+
+    pub fn destination_port(self, port: u16) -> Part {
+        self.transport(DESTINATION_PORT, port.to_be_bytes().to_vec(), 1 << 5)
+    }
+
+    fn address(self, address: IpAddr, [v4, v6]: [u16; 2], flag: u32) -> Part {
+        let (kind, value) = match address {
+            IpAddr::V4(address) => (v4, address.octets().to_vec()),
+            IpAddr::V6(address) => (v6, address.octets().to_vec()),
+        };
+        Part {
+            direction: self,
+            group: ADDRESSES,
+            kind,
+            value,
+            flag,
+        }
+    }
+
+    fn transport(self, kind: u16, value: Vec<u8>, flag: u32) -> Part {
+        Part {
+            direction: self,
+            group: TRANSPORT,
+            kind,
+            value,
+            flag,
+        }
+    }
+}
+
+impl Part {
+    /// Returns whether the connection has this part.
+    pub fn is_of(&self, connection: &RawMessage) -> bool {
+        let tuple = connection.value(self.direction as u16);
+        let found = tuple.and_then(|it| value(value(it, self.group)?, self.kind));
+        found == Some(self.value.as_slice())
+    }
+}
+
+impl Status {
+    /// Returns whether the connection has this status.
+    pub fn is_of(self, connection: &RawMessage) -> bool {
+        connection.number(STATUS) & u64::from(self.mask) == u64::from(self.status)
+    }
+}
+
+/// Returns the destination of the client's packets.
+pub(crate) fn destination(connection: &RawMessage) -> Option<IpAddr> {
+    let addresses = value(connection.value(Direction::Original as u16)?, ADDRESSES)?;
+    let v4 = value(addresses, V4_DESTINATION).and_then(|it| it.first_chunk::<4>());
+    let v6 = || value(addresses, V6_DESTINATION).and_then(|it| it.first_chunk::<16>());
+    v4.map(|it| IpAddr::from(*it))
+        .or_else(|| Some(IpAddr::from(*v6()?)))
+}
+
+/// Returns a filter for connections with these parts and this status. The kernel compares them, so
+/// it does not send all connections of a busy host (`ctnetlink_alloc_filter`, Linux 5.8).
+pub(crate) fn filter(parts: &[Part], status: Option<Status>) -> Attributes {
+    let (mut tuples, mut flags) = (Attributes::new(), Attributes::new());
+    for direction in [Direction::Original, Direction::Reply] {
+        let (mut tuple, mut by) = (Attributes::new(), 0_u32);
+        for group in [ADDRESSES, TRANSPORT] {
+            let parts = parts.iter().filter(|it| it.direction == direction);
+            let parts: Vec<_> = parts.filter(|it| it.group == group).collect();
+            if !parts.is_empty() {
+                let values = parts.iter();
+                let values =
+                    values.fold(Attributes::new(), |all, it| all.bytes(it.kind, &it.value));
+                tuple = tuple.nest(group, &values);
             }
+            by = parts.iter().fold(by, |by, it| by | it.flag);
         }
-        half
-    }
-
-    fn has_address(&mut self, told: &IPTuple) {
-        match told {
-            IPTuple::SourceAddress(address) => self.source = Some(*address),
-            IPTuple::DestinationAddress(address) => self.destination = Some(*address),
-            _ => {}
+        if by != 0 {
+            tuples = tuples.nest(direction as u16, &tuple);
+            flags = flags.bytes(direction as u16, &by.to_ne_bytes());
         }
     }
-
-    fn has_port(&mut self, told: &ProtoTuple) {
-        match told {
-            ProtoTuple::Protocol(protocol) => self.protocol = Some(u8::from(*protocol)),
-            ProtoTuple::SourcePort(port) => self.source_port = Some(*port),
-            ProtoTuple::DestinationPort(port) => self.destination_port = Some(*port),
-            _ => {}
-        }
+    let filter = tuples.nest(FILTER, &flags);
+    match status {
+        Some(Status { status, mask }) => filter.number(STATUS, status).number(STATUS_MASK, mask),
+        None => filter,
     }
 }
 
-/// Returns a filter for connections with these parts, each compared by its flags.
-pub(crate) fn filter(halves: &[(Direction, Vec<DefaultNla>, u32)]) -> Vec<DefaultNla> {
-    let tuples = halves
-        .iter()
-        .map(|(direction, parts, _)| nested(*direction as u16, parts));
-    let flags = halves
-        .iter()
-        .map(|(direction, _, by)| DefaultNla::new(*direction as u16, by.to_ne_bytes().to_vec()));
-    let flags = flags.collect::<Vec<_>>();
-    tuples.chain([nested(FILTER, &flags)]).collect()
-}
-
-/// Returns a filter for connections whose status bits in `mask` equal those of `status`.
-pub(crate) fn with_status(status: Status, mask: Status) -> [DefaultNla; 2] {
-    [(STATUS, status), (STATUS_MASK, mask)]
-        .map(|(kind, bits)| DefaultNla::new(kind, bits.bits().to_be_bytes().to_vec()))
-}
-
-pub(crate) fn source_address(address: IpAddr) -> DefaultNla {
-    match address {
-        IpAddr::V4(address) => DefaultNla::new(V4_SOURCE, address.octets().to_vec()),
-        IpAddr::V6(address) => DefaultNla::new(V6_SOURCE, address.octets().to_vec()),
-    }
-}
-
-pub(crate) fn destination_address(address: IpAddr) -> DefaultNla {
-    match address {
-        IpAddr::V4(address) => DefaultNla::new(V4_DESTINATION, address.octets().to_vec()),
-        IpAddr::V6(address) => DefaultNla::new(V6_DESTINATION, address.octets().to_vec()),
-    }
-}
-
-pub(crate) fn tuple(attributes: &[ConntrackAttribute], direction: Direction) -> Option<&[Tuple]> {
-    attributes
-        .iter()
-        .find_map(|attribute| match (attribute, direction) {
-            (ConntrackAttribute::CtaTupleOrig(tuple), Direction::Original)
-            | (ConntrackAttribute::CtaTupleReply(tuple), Direction::Reply) => {
-                Some(tuple.as_slice())
-            }
-            _ => None,
-        })
-}
-
-pub(crate) fn status(attributes: &[ConntrackAttribute]) -> Option<Status> {
-    attributes.iter().find_map(|attribute| match attribute {
-        ConntrackAttribute::CtaStatus(status) => Some(*status),
-        _ => None,
-    })
-}
-
-pub(crate) fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
-    let mut bytes = vec![0; attributes.buffer_len()];
-    attributes.emit(&mut bytes);
-    DefaultNla::new(kind | NLA_F_NESTED, bytes)
-}
+/// `IPS_SEEN_REPLY`, `IPS_SRC_NAT` and `IPS_DST_NAT` in
+/// `include/uapi/linux/netfilter/nf_conntrack_common.h`.
+pub(crate) const SEEN_REPLY: u32 = 1 << 1;
+pub(crate) const SOURCE_TRANSLATED: u32 = 1 << 4;
+pub(crate) const DESTINATION_TRANSLATED: u32 = 1 << 5;
 
 /// In `CTA_TUPLE_ORIG` and `CTA_TUPLE_REPLY`: `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`
-pub(crate) const ADDRESSES: u16 = 1;
-pub(crate) const TRANSPORT: u16 = 2;
+const ADDRESSES: u16 = 1;
+const TRANSPORT: u16 = 2;
 
 /// `CTA_IP_V4_SRC` and the three after it
 const V4_SOURCE: u16 = 1;
@@ -123,9 +150,9 @@ const V6_SOURCE: u16 = 3;
 const V6_DESTINATION: u16 = 4;
 
 /// `CTA_PROTO_NUM` and the two after it
-pub(crate) const PROTOCOL: u16 = 1;
-pub(crate) const SOURCE_PORT: u16 = 2;
-pub(crate) const DESTINATION_PORT: u16 = 3;
+const PROTOCOL: u16 = 1;
+const SOURCE_PORT: u16 = 2;
+const DESTINATION_PORT: u16 = 3;
 
 /// `CTA_FILTER`; in it `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` have the tuples'
 /// numbers
@@ -134,11 +161,3 @@ const FILTER: u16 = 25;
 /// `CTA_STATUS` and `CTA_STATUS_MASK`
 const STATUS: u16 = 3;
 const STATUS_MASK: u16 = 26;
-
-/// `CTA_FILTER_F_CTA_IP_SRC`, `…_CTA_IP_DST`, `…_CTA_PROTO_NUM`, `…_CTA_PROTO_SRC_PORT` and
-/// `…_CTA_PROTO_DST_PORT` (`net/netfilter/nf_internals.h`)
-pub(crate) const BY_SOURCE: u32 = 1;
-pub(crate) const BY_DESTINATION: u32 = 1 << 1;
-pub(crate) const BY_PROTOCOL: u32 = 1 << 3;
-pub(crate) const BY_SOURCE_PORT: u32 = 1 << 4;
-pub(crate) const BY_DESTINATION_PORT: u32 = 1 << 5;

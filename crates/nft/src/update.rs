@@ -50,7 +50,7 @@ impl Connection {
             let repairs = match self.repairs(table)? {
                 Repairs::InPlace(repairs) => repairs,
                 Repairs::Alone(messages, what) => {
-                    if self.commit(table, messages, generation)? == Committed::Yes {
+                    if self.commit(table, &messages, generation)? == Committed::Yes {
                         repaired = what;
                     }
                     return Ok(Committed::Outdated);
@@ -67,7 +67,7 @@ impl Connection {
                 [] => repaired,
                 _ => repaired.max(Updated::Rules),
             };
-            Ok(self.commit(table, messages, generation)?)
+            Ok(self.commit(table, &messages, generation)?)
         });
         done.map(|()| updated)
     }
@@ -79,7 +79,7 @@ impl Connection {
     pub fn dry_run(&self, table: &Table) -> Result<(), Error> {
         let generation = self.generation()?;
         let repairs = self.repairs(table)?;
-        let outcome = self.socket.dry_run(repairs.into_messages(), generation);
+        let outcome = self.socket.dry_run(&repairs.into_messages(), generation);
         outcome.map_err(|error| self.explained(table, error))
     }
 
@@ -125,13 +125,13 @@ impl Connection {
     pub(crate) fn commit(
         &self,
         table: &Table,
-        messages: Vec<Message>,
+        messages: &[Message],
         generation: u32,
     ) -> Result<Committed, Error> {
         if messages.is_empty() && self.generation()? != generation {
             return Ok(Committed::Outdated);
         }
-        let committed = self.socket.commit(messages, generation);
+        let committed = self.socket.commit(messages, Some(generation));
         committed.map_err(|error| self.explained(table, error))
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use netlink::{Content, Received, Silence};
 
 use crate::error::Error;
-use crate::raw::RawMessage;
+use crate::raw::{DELETE_ELEMENTS, DELETE_SET, DELETE_TABLE, RawMessage, TABLE};
 use crate::socket::{NetfilterSocket, unheard};
 use crate::table::Table;
 
@@ -54,32 +54,28 @@ fn is_deletion(report: &Received, table: &str) -> bool {
         return false;
     };
     let message = RawMessage::read(report.header.kind, body);
-    message.is_some_and(|it| DELETIONS.contains(&it.kind) && it.text(TABLE_NAME) == table)
+    message.is_some_and(|it| DELETIONS.contains(&it.kind) && it.text(TABLE) == table)
 }
 
 /// `NFNLGRP_NFTABLES` in include/uapi/linux/netfilter/nfnetlink.h
 const NFTABLES: u32 = 7;
 
-/// `NFT_MSG_DELTABLE`, `NFT_MSG_DELSET` and `NFT_MSG_DELSETELEM`
-const DELETIONS: [u8; 3] = [0x02, 0x0b, 0x0e];
-
-/// `NFTA_TABLE_NAME`, `NFTA_SET_TABLE` and `NFTA_SET_ELEM_LIST_TABLE`: the table that each such
-/// message is about.
-const TABLE_NAME: u16 = 1;
+const DELETIONS: [u16; 3] = [DELETE_TABLE, DELETE_SET, DELETE_ELEMENTS];
 
 #[cfg(test)]
 mod tests {
     use netlink::Header;
 
     use super::*;
+    use crate::raw::NEW_ELEMENTS;
 
     /// Builds a message like the kernel, in the machine's byte order; the table's name is 11 bytes
     /// long.
-    fn report(kind: u8, table: &str) -> Received {
-        let attribute = [16_u16, TABLE_NAME].map(u16::to_ne_bytes).concat();
+    fn report(kind: u16, table: &str) -> Received {
+        let attribute = [16_u16, TABLE].map(u16::to_ne_bytes).concat();
         let body = [vec![1, 0, 0, 0], attribute, table.into(), vec![0]].concat();
         let header = Header {
-            kind: 0x0a00 | u16::from(kind),
+            kind,
             flags: 0,
             number: 0,
         };
@@ -97,7 +93,10 @@ mod tests {
             &report(DELETIONS[2], "cni-another"),
             "cni-portmap"
         ));
-        assert!(!is_deletion(&report(0x0c, "cni-portmap"), "cni-portmap"));
+        assert!(!is_deletion(
+            &report(NEW_ELEMENTS, "cni-portmap"),
+            "cni-portmap"
+        ));
         let mut torn = report(DELETIONS[2], "cni-portmap");
         torn.content = Content::Object(vec![1, 0, 0, 0, 200]);
         assert!(!is_deletion(&torn, "cni-portmap"));

@@ -1,0 +1,103 @@
+//! Netlink attributes in the kernel's form: what a message consists of behind its header.
+
+/// Attributes to send, one after the other, each aligned to 4 bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Attributes(Vec<u8>);
+
+impl Attributes {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an attribute with this value.
+    pub fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
+        let Self(bytes) = &mut self;
+        let length = u16::try_from(HEADER + value.len()).unwrap_or(u16::MAX);
+        bytes.extend(length.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        self
+    }
+
+    /// Adds a number in network byte order.
+    pub fn number(self, kind: u16, number: u32) -> Self {
+        self.bytes(kind, &number.to_be_bytes())
+    }
+
+    /// Adds a text with a zero behind it.
+    pub fn text(self, kind: u16, text: &str) -> Self {
+        self.bytes(kind, &[text.as_bytes(), &[0]].concat())
+    }
+
+    /// Adds an attribute that contains attributes.
+    pub fn nest(self, kind: u16, parts: &Self) -> Self {
+        self.bytes(kind | NESTED, &parts.0)
+    }
+
+    /// Adds `others` behind these.
+    pub fn and(mut self, others: &[u8]) -> Self {
+        self.0.extend(others);
+        self
+    }
+}
+
+impl std::ops::Deref for Attributes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// An attribute of a message or of another attribute.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attribute<'a> {
+    /// Type without the flags.
+    pub kind: u16,
+    pub value: &'a [u8],
+    /// The attribute with its header and the padding behind it.
+    pub whole: &'a [u8],
+}
+
+/// Splits `bytes` into attributes, up to a truncated one.
+pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let ([low, high, kind @ ..], _) = rest.split_first_chunk::<HEADER>()?;
+        let length = usize::from(u16::from_ne_bytes([*low, *high]));
+        let value = rest.get(HEADER..length)?;
+        let aligned = length.next_multiple_of(ALIGNMENT).min(rest.len());
+        let (whole, next) = rest.split_at_checked(aligned)?;
+        rest = next;
+        let kind = u16::from_ne_bytes(*kind) & KIND;
+        Some(Attribute { kind, value, whole })
+    })
+}
+
+/// Returns the value of the first attribute of this kind.
+pub(crate) fn value(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes)
+        .find(|it| it.kind == kind)
+        .map(|it| it.value)
+}
+
+/// Reads a string up to its first zero byte.
+pub(crate) fn text(value: &[u8]) -> String {
+    let text = value.split(|byte| *byte == 0).next();
+    String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
+}
+
+/// Reads a number in network byte order; 0 if it is absent.
+pub(crate) fn number(value: Option<&[u8]>) -> u64 {
+    let bytes = value.unwrap_or_default().iter().take(8);
+    bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Size of `struct nlattr`, and the alignment of attributes, in bytes.
+const HEADER: usize = 4;
+const ALIGNMENT: usize = 4;
+
+/// `NLA_TYPE_MASK` and `NLA_F_NESTED`
+const KIND: u16 = 0x3fff;
+const NESTED: u16 = 0x8000;
