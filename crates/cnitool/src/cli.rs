@@ -1,19 +1,21 @@
 //! The command line. Only this module writes to standard output.
 
+use std::env;
+use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use cni::{Attachment, AttachmentId, InterfaceName, NetworkName, note};
-use runtime::{Arguments, Cache, Chain, Conflist, Sandbox};
+use cni::{Attachment, InterfaceName, NetworkName, note};
+use runtime::{Arguments, Cache, Chain, Conflist, Directories, Entry, Sandbox};
+use serde::Serialize;
 
 use crate::doctor::doctor;
-use crate::gc::{Gone, gc};
+use crate::gc::{Collect, gc};
 use crate::install::Install;
-use crate::listing::Listing;
-use crate::migrate::{Action, migrate};
+use crate::migrate::Migrate;
 use crate::ps::ps;
 use crate::reload::reload;
 use crate::sandbox;
@@ -45,7 +47,10 @@ enum Command {
     ///
     /// For each attachment with a cached result and an existing sandbox, the plugins add missing
     /// elements of `nf_tables` as `add` did. Existing elements stay untouched.
-    Reload(Scope),
+    Reload {
+        /// The network's name [default: all networks]
+        network: Option<NetworkName>,
+    },
     /// Install the executables where runtimes look for them
     ///
     /// Each executable replaces the one of its name in one step, after all of them are copied and
@@ -66,7 +71,7 @@ enum Command {
     /// An attachment is live if a link of the host leads to it, if its result is cached and its
     /// sandbox exists or, without a cached result, if it has a lease. Chains of iptables are
     /// removed with iptables-restore, rules of `nf_tables` with nft.
-    Migrate(Cleaning),
+    Migrate(Migrate),
 }
 
 #[derive(Debug, Args)]
@@ -77,14 +82,16 @@ struct Output {
 }
 
 impl Output {
-    fn print(&self, listing: &impl Listing) -> anyhow::Result<()> {
-        let mut stdout = anstream::stdout().lock();
-        let written = if self.json {
-            let json = serde_json::to_string_pretty(listing)?;
-            writeln!(stdout, "{json}")
+    /// Prints the text for people, or the serialized value. Styles are removed if the output is no
+    /// terminal.
+    fn print(&self, listing: &(impl Serialize + Display)) -> anyhow::Result<()> {
+        let text = if self.json {
+            serde_json::to_string_pretty(listing)? + "\n"
         } else {
-            listing.text(&mut stdout)
+            listing.to_string()
         };
+        let mut stdout = anstream::stdout().lock();
+        let written = stdout.write_all(text.as_bytes());
         match written.and_then(|()| stdout.flush()) {
             // A reader such as `head` may close the pipe early.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -111,7 +118,12 @@ enum OfNetwork {
     /// links cannot show whether attachments are live, gc removes nothing, reports why and exits
     /// with 1: outside the host's network namespace, with plugins other than bridge and ptp, or if
     /// an address behind a port of the bridge cannot be read.
-    Gc(Collect),
+    Gc {
+        #[command(flatten)]
+        network: Network,
+        #[command(flatten)]
+        collect: Collect,
+    },
     /// Ask the plugins whether a sandbox could be attached
     Status(Network),
 }
@@ -133,31 +145,6 @@ struct Network {
     netns: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-struct Scope {
-    /// The network's name [default: all networks]
-    network: Option<NetworkName>,
-}
-
-#[derive(Debug, Args)]
-struct Cleaning {
-    /// Remove rules of deleted sandboxes
-    #[arg(long)]
-    remove: bool,
-}
-
-#[derive(Debug, Args)]
-struct Collect {
-    #[command(flatten)]
-    network: Network,
-    /// Keep this attachment (repeatable); of the others, keep only those that are proven to be live
-    #[arg(long, value_name = "CONTAINERID/IFNAME", value_parser = attachment_id)]
-    valid: Vec<AttachmentId>,
-    /// Remove all attachments, even live ones
-    #[arg(long, conflicts_with = "valid")]
-    all: bool,
-}
-
 /// Returns the command line, for man pages and completions.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -165,14 +152,8 @@ pub fn command() -> clap::Command {
 
 /// Runs the command.
 pub fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            drop(error.print());
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
-        }
-    };
-    match execute(&cli) {
+    // clap itself reports a wrong command line, and exits with 2.
+    match execute(&Cli::parse()) {
         Ok(status) => status,
         Err(error) => {
             note(format_args!("cnitool: {error:#}"));
@@ -182,22 +163,19 @@ pub fn run() -> ExitCode {
 }
 
 fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
-    let settings = Settings::read(|name| std::env::var_os(name))?;
+    let settings = Settings::read(|name| env::var_os(name))?;
+    let directories = &settings.directories;
     match &cli.command {
         Command::OfNetwork(command) => execute_on(command, &settings, cli.ifname.as_ref())?,
-        Command::Reload(scope) => reload(&settings.directories, scope.network.as_ref())?,
-        Command::Install(install) => {
-            install.run(&settings.directories.networks, |name| {
-                std::env::var_os(name)
-            })?;
-        }
-        Command::Ps(output) => output.print(&ps(&settings.directories))?,
+        Command::Reload { network } => reload(directories, network.as_ref())?,
+        Command::Install(install) => install.run(&directories.networks, |it| env::var_os(it))?,
+        Command::Ps(output) => output.print(&ps(directories))?,
         Command::Doctor(output) => {
-            let page = doctor(&settings.directories);
+            let page = doctor(directories);
             output.print(&page)?;
             return Ok(ExitCode::from(page.status()));
         }
-        Command::Migrate(cleaning) => migrate(&settings.directories, cleaning.action(), print)?,
+        Command::Migrate(migrate) => migrate.run(directories, print)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -207,21 +185,20 @@ fn execute_on(
     settings: &Settings,
     interface: Option<&InterfaceName>,
 ) -> anyhow::Result<()> {
-    let cache = Cache::new(&settings.directories.cache);
+    let directories = &settings.directories;
+    let cache = Cache::new(&directories.cache);
     let interface = interface.unwrap_or(&settings.interface);
-    let network = Conflist::find(&settings.directories.networks, command.network());
-    let network = match command {
+    let network = Conflist::find(&directories.networks, command.network());
+    let network = &match command {
         OfNetwork::Del(target) => network.or_else(|error| {
-            let cached = target.cached_network(&cache, settings, interface);
+            let cached = target.cached_network(directories, interface);
             cached.ok().flatten().ok_or(error)
         }),
         _ => network,
     }?;
     let chain = Chain {
-        network: &network,
-        directory: &settings.directories.networks,
-        path: &settings.directories.plugins,
-        cache: &cache,
+        network,
+        directories,
     };
     match command {
         OfNetwork::Add(target) => {
@@ -244,7 +221,7 @@ fn execute_on(
                 _ => chain.del_as_added(&sandbox),
             }
         }
-        OfNetwork::Gc(collect) => gc(&settings.directories, &chain, &collect.gone()),
+        OfNetwork::Gc { collect, .. } => gc(&chain, collect),
         OfNetwork::Status(_) => chain.status(),
     }
 }
@@ -253,8 +230,7 @@ impl OfNetwork {
     fn network(&self) -> &str {
         match self {
             Self::Add(target) | Self::Check(target) | Self::Del(target) => &target.network,
-            Self::Gc(collect) => &collect.network.network,
-            Self::Status(network) => &network.network,
+            Self::Gc { network, .. } | Self::Status(network) => &network.network,
         }
     }
 }
@@ -277,59 +253,24 @@ impl Target {
     /// configured.
     fn cached_network(
         &self,
-        cache: &Cache,
-        settings: &Settings,
+        directories: &Directories,
         interface: &InterfaceName,
     ) -> anyhow::Result<Option<Conflist>> {
+        let cache = Cache::new(&directories.cache);
         let sandbox = self.sandbox(&self.network.parse()?, interface)?;
         let attachment = cache.find(&sandbox)?.unwrap_or(sandbox).attachment;
-        let entry = cache.read(&attachment)?;
-        Ok(entry
-            .map(|it| it.network(&settings.directories.networks))
-            .transpose()?
-            .flatten())
-    }
-}
-
-impl Cleaning {
-    fn action(&self) -> Action {
-        if self.remove {
-            Action::Remove
-        } else {
-            Action::List
-        }
-    }
-}
-
-impl Collect {
-    fn gone(&self) -> Gone {
-        match self.valid.as_slice() {
-            _ if self.all => Gone::All,
-            [] => Gone::Proven,
-            listed => Gone::Unlisted(listed.to_vec()),
-        }
+        let network = |entry: Entry| entry.network(&directories.networks);
+        Ok(cache.read(&attachment)?.map(network).transpose()?.flatten())
     }
 }
 
 /// Adds the advice to run `del` to an error of ADD, which may have left resources.
 fn add_error(error: &anyhow::Error, sandbox: &Sandbox) -> anyhow::Error {
-    let Attachment {
-        network, interface, ..
-    } = &sandbox.attachment;
+    let (network, interface) = (&sandbox.attachment.network, &sandbox.attachment.interface);
     let netns = sandbox.netns.display();
     anyhow!(
         "{error:#}\nto remove what this or an earlier add left: cnitool del {network} {netns} --ifname {interface}"
     )
-}
-
-fn attachment_id(text: &str) -> anyhow::Result<AttachmentId> {
-    let parts = text
-        .split_once('/')
-        .context("it is not of the form CONTAINERID/IFNAME")?;
-    Ok(AttachmentId {
-        container: parts.0.parse()?,
-        interface: parts.1.parse()?,
-    })
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

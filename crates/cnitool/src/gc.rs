@@ -6,23 +6,33 @@
 
 use std::fs;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use clap::Args;
 use cni::{Attachment, AttachmentId, all, note};
 use netlink::Connection;
 use node::{HostLinks, Lease, Node, Part};
-use runtime::{Arguments, Chain, Directories, Sandbox, may_exist};
+use runtime::{Arguments, Chain, Sandbox, may_exist};
 
 use crate::life::{Life, Remains, life};
 
-/// Which attachments of a network `gc` considers stale.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Gone {
-    /// Those that are proven to be stale.
-    Proven,
-    /// Those, and of the attachments without a proof, those that are not listed.
-    Unlisted(Vec<AttachmentId>),
-    /// All: the plugins get the specification's GC with an empty list.
-    All,
+/// Which attachments of a network `gc` considers stale: without these arguments, those that are proven to be stale.
+#[derive(Debug, Args)]
+pub struct Collect {
+    /// Keep this attachment (repeatable); of the others, keep only those that are proven to be live
+    #[arg(long, value_name = "CONTAINERID/IFNAME", value_parser = attachment_id)]
+    pub valid: Vec<AttachmentId>,
+    /// Remove all attachments, even live ones
+    #[arg(long, conflicts_with = "valid")]
+    pub all: bool,
+}
+
+fn attachment_id(text: &str) -> anyhow::Result<AttachmentId> {
+    let parts = text.split_once('/');
+    let (container, interface) = parts.context("it is not of the form CONTAINERID/IFNAME")?;
+    Ok(AttachmentId {
+        container: container.parse()?,
+        interface: interface.parse()?,
+    })
 }
 
 /// Removes resources of stale attachments of the chain's network.
@@ -30,15 +40,16 @@ pub enum Gone {
 /// # Errors
 /// The node cannot be read. Nothing shows whether attachments are live; nothing is removed then.
 /// All errors of plugins, after each attachment was tried.
-pub fn gc(directories: &Directories, chain: &Chain<'_>, gone: &Gone) -> anyhow::Result<()> {
+pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
     if chain.network.disable_gc {
         note("nothing is collected: disableGC is set");
         return Ok(());
     }
-    if *gone == Gone::All {
+    if collect.all {
+        // The plugins get the specification's GC with an empty list.
         return chain.remove_all();
     }
-    let node = Node::attachments(directories);
+    let node = Node::attachments(chain.directories);
     for (part, reason) in &node.unread {
         // Without the firewall `gc` finds fewer attachments, but none that is live.
         ensure!(*part == Part::Firewall, "nothing was removed: {reason}");
@@ -48,20 +59,21 @@ pub fn gc(directories: &Directories, chain: &Chain<'_>, gone: &Gone) -> anyhow::
     let mut unseen = Vec::new();
     for remains in Remains::of_network(&node, chain.network) {
         let attachment = &remains.attachment;
-        match (life(&node, &remains), gone) {
-            (_, Gone::Unlisted(listed)) if listed.contains(&attachment.id()) => {}
-            (Life::Lives, Gone::Unlisted(_)) => {
-                note(format_args!(
-                    "{attachment} is not listed, but is live: kept"
-                ));
-            }
-            (Life::Lives, _) => {}
-            (Life::Young, _) => note(format_args!(
+        let is_listed = collect.valid.contains(&attachment.id());
+        match life(&node, &remains) {
+            _ if is_listed => {}
+            Life::Lives if collect.valid.is_empty() => {}
+            Life::Lives => note(format_args!(
+                "{attachment} is not listed, but is live: kept"
+            )),
+            Life::Young => note(format_args!(
                 "{attachment} was leased its address less than five minutes ago, and its ADD may \
                  still be running: kept"
             )),
-            (Life::Unseen(reason), Gone::Proven) => unseen.push((attachment.clone(), reason)),
-            (Life::Unseen(_) | Life::Gone, _) => stale.push(remains),
+            Life::Unseen(reason) if collect.valid.is_empty() => {
+                unseen.push((attachment.clone(), reason));
+            }
+            Life::Unseen(_) | Life::Gone => stale.push(remains),
         }
     }
     refuse(chain, &unseen)?;
@@ -71,17 +83,16 @@ pub fn gc(directories: &Directories, chain: &Chain<'_>, gone: &Gone) -> anyhow::
 /// # Errors
 /// Nothing shows whether some attachments are live.
 fn refuse(chain: &Chain<'_>, unseen: &[(Attachment, String)]) -> anyhow::Result<()> {
-    let Some((_, reason)) = unseen.first() else {
-        return Ok(());
-    };
     let name = &chain.network.name;
     for (attachment, _) in unseen {
         note(format_args!("{attachment} may be live: kept"));
     }
-    bail!(
-        "nothing was removed, because gc may not see all live attachments: {reason}. List the live \
-         ones with --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
-    )
+    unseen.first().map_or(Ok(()), |(_, reason)| {
+        bail!(
+            "nothing was removed, because gc may not see all live attachments: {reason}. List the live \
+             ones with --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
+        )
+    })
 }
 
 /// Calls DEL, with the configuration of the ADD if a runtime cached it.
@@ -107,14 +118,11 @@ fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<()> {
 /// Returns whether no runtime attached the container again since the node was read. podman reuses
 /// the ID at each start.
 fn is_unchanged(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<bool> {
-    let written = |it: &&Lease| {
-        fs::symlink_metadata(&it.path)
-            .and_then(|it| it.modified())
-            .ok()
-    };
-    let has_leases = remains.leases.iter().all(|it| written(it) == it.since);
+    let written = |it: &Lease| fs::symlink_metadata(&it.path)?.modified();
+    let has_leases = remains.leases.iter().all(|it| written(it).ok() == it.since);
     let has_entry = remains.cached.is_none_or(|cached| {
-        !may_exist(cached.entry.netns()) && chain.cache.written(&remains.attachment) == cached.since
+        let written = chain.cache().written(&remains.attachment);
+        !may_exist(cached.entry.netns()) && written == cached.since
     });
     let host = Connection::open()?;
     let links = HostLinks::read(&host, &host.links()?);

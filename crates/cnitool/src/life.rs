@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, NetworkName};
+use ipnetwork::IpNetwork;
 use netlink::LinkKind;
 use node::{Attached, HostLink, HostLinks, Lease, Node, bridge_of, lease_directories};
 use runtime::Conflist;
@@ -53,65 +54,58 @@ impl<'n> Remains<'n> {
     /// Returns the remains of all attachments of `network`, sorted by name. Only leases that the network's plugins find
     /// count.
     pub fn of_network(node: &'n Node, network: &Conflist) -> Vec<Self> {
-        let mut all = BTreeMap::<String, Self>::new();
-        let mut take = |found: Self| {
-            let of = all.entry(found.attachment.owner());
-            of.and_modify(|it| it.join(&found)).or_insert(found);
-        };
+        let mut all = BTreeMap::new();
         let cached = node.attached.iter();
         for attached in cached.filter(|it| it.attachment.network == network.name) {
-            let mut found = Self::of(attached.attachment.clone());
+            let found = Self::among(&mut all, attached.attachment.clone());
             found.cached = Some(attached);
-            let addresses = attached.addresses().into_iter();
-            found.addresses.extend(addresses.map(|it| it.ip()));
-            take(found);
+            let addresses = attached.addresses();
+            found.addresses.extend(addresses.iter().map(IpNetwork::ip));
         }
         let directories = lease_directories(network);
         let is_in = |it: &&Lease| directories.iter().any(|directory| it.is_in(directory));
-        let leases = node.leases.iter().filter(is_in);
-        for found in leases.filter_map(|it| Self::of_lease(node, it)) {
-            if found.attachment.network == network.name {
-                take(found);
+        for lease in node.leases.iter().filter(is_in) {
+            let holder = lease.attachment();
+            if let Some(holder) = holder.filter(|it| it.network == network.name) {
+                let found = Self::among(&mut all, holder);
+                found.leases.push(lease);
+                found.addresses.insert(lease.address);
             }
         }
-        for (attachment, address) in tags(node, &network.name) {
-            let mut found = Self::of(attachment);
-            found.addresses.extend(address);
-            take(found);
+        let aliases = node.links.iter().filter_map(|it| it.alias.as_deref());
+        let elements = node.firewall.elements.iter();
+        let elements = elements.map(|it| (it.owner.as_str(), it.address));
+        for (tag, address) in aliases.map(|it| (it, None)).chain(elements) {
+            let attachment = Attachment::of_owner(tag).filter(|it| it.network == network.name);
+            if let Some(attachment) = attachment {
+                Self::among(&mut all, attachment).addresses.extend(address);
+            }
         }
         all.into_values().collect()
     }
 
-    fn of(attachment: Attachment) -> Self {
-        Self {
+    fn among(all: &mut BTreeMap<String, Self>, attachment: Attachment) -> &mut Self {
+        all.entry(attachment.owner()).or_insert_with(|| Self {
             attachment,
             cached: None,
             leases: Vec::new(),
             addresses: BTreeSet::new(),
-        }
-    }
-
-    fn join(&mut self, other: &Self) {
-        self.cached = self.cached.or(other.cached);
-        self.leases.extend(&other.leases);
-        self.addresses.extend(&other.addresses);
+        })
     }
 
     /// Returns a link of the host with the tag of an attachment of the same container to the same network.
     pub fn has_tagged<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
         let owner = self.attachment.owner();
-        let container = owner
-            .rsplit_once('/')
-            .map_or("", |(container, _)| container);
-        links.of_owner(|it| it.rsplit_once('/').is_some_and(|(of, _)| of == container))
+        let container = owner.rsplit_once('/').map(|it| it.0);
+        links.of_owner(|it| it.rsplit_once('/').map(|it| it.0) == container)
     }
 
     /// Returns whether its ADD may be under way. A runtime caches the result after the lease.
     fn is_young(&self) -> bool {
         let cached = self.cached.and_then(|it| it.since);
         let is_young = |since: SystemTime| {
-            let age = SystemTime::now().duration_since(since);
-            cached.is_none_or(|cached| cached < since) && age.is_ok_and(|age| age < LONGEST_ADD)
+            let is_recent = since.elapsed().is_ok_and(|age| age < LONGEST_ADD);
+            is_recent && cached.is_none_or(|cached| cached < since)
         };
         let mut leases = self.leases.iter();
         leases.any(|it| it.since.is_none_or(is_young))
@@ -123,9 +117,8 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     let Attachment {
         network, container, ..
     } = &remains.attachment;
-    let mut attached = node.attached.iter().filter(|it| it.is_alive);
-    let has_sandbox = attached
-        .any(|it| it.attachment.container == *container && it.attachment.network == *network);
+    let is_of = |it: &Attachment| it.container == *container && it.network == *network;
+    let has_sandbox = node.alive().any(|it| is_of(&it.attachment));
     let mut addresses = remains.addresses.iter();
     if has_sandbox
         || remains.has_tagged(&node.host_links).is_some()
@@ -136,17 +129,14 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     if remains.is_young() {
         return Life::Young;
     }
-    match sees(node, network) {
-        Ok(()) => Life::Gone,
-        Err(reason) => Life::Unseen(reason),
-    }
+    sees(node, network).map_or_else(Life::Unseen, |()| Life::Gone)
 }
 
 /// Checks that every live sandbox of `network` has a visible link on this host.
 ///
 /// # Errors
 /// The reason why this is not certain.
-pub fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
+fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
     let networks = networks(node, network);
     if networks.is_empty() {
         return Err(format!("no network {network} is configured"));
@@ -176,9 +166,8 @@ pub fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
     };
     match node.host_links.unexplained().find(is_port) {
         None => Ok(()),
-        Some(link) => Err(format!(
-            "the kernel shows no address of the sandbox behind {}, which may be any of them",
-            link.name
+        Some(HostLink { name, .. }) => Err(format!(
+            "the kernel shows no address of the sandbox behind {name}, which may be any of them"
         )),
     }
 }
@@ -194,24 +183,12 @@ fn has_link_of(node: &Node, network: &NetworkName) -> bool {
 
 /// Returns the configured networks with this name, and the lists that its attachments were made from.
 fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
-    let files = node.configuration.files.iter();
-    let lists = files.filter_map(|file| Some(&file.network.as_ref().ok()?.list));
+    let lists = node.configuration.networks().map(|(_, it)| &it.list);
     let attached = node.attached.iter();
     let attached = attached.filter(|it| it.attachment.network == *name);
     let then = attached.filter_map(|it| it.network(&node.configuration));
     let now = lists.filter(|it| it.name == *name);
     now.cloned().chain(then).collect()
-}
-
-/// Returns the attachments of `network` in the tags of links and elements, with the address of the element.
-fn tags(node: &Node, network: &NetworkName) -> Vec<(Attachment, Option<IpAddr>)> {
-    let links = node.links.iter();
-    let links = links.filter_map(|it| Some((it.alias.as_deref()?, None)));
-    let elements = node.firewall.elements.iter();
-    let elements = elements.map(|it| (it.owner.as_str(), it.address));
-    let tags = links.chain(elements);
-    let all = tags.filter_map(|(tag, address)| Some((Attachment::of_owner(tag)?, address)));
-    all.filter(|(it, _)| it.network == *network).collect()
 }
 
 /// Longer than any ADD takes from its lease to its link: kubelet gives up an ADD after four minutes.

@@ -1,17 +1,4 @@
-//! Output for people, or as JSON for programs.
-
-use std::io::{self, Write};
-
-use serde::Serialize;
-
-/// Output with both forms; the JSON form is the serialized value.
-pub trait Listing: Serialize {
-    /// Writes the form for people. Styles are removed if the output is no terminal.
-    ///
-    /// # Errors
-    /// Those of `to`.
-    fn text(&self, to: &mut impl Write) -> io::Result<()>;
-}
+//! Text for terminals.
 
 /// Returns `text` without control characters of terminals, because processes and pods choose their
 /// names.

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::panic::resume_unwind;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
@@ -18,47 +17,40 @@ use runtime::{Cache, Chain, Conflist, Directories, Entry, may_exist};
 /// Some attachments could not be reloaded, each of which is reported on standard error. The cache
 /// cannot be read. The network does not exist.
 pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::Result<()> {
-    let cache = Cache::new(&directories.cache);
     let mut remembered = Vec::new();
-    for entry in cache.entries()? {
+    for entry in Cache::new(&directories.cache).entries()? {
         match entry {
-            Ok(entry) => remembered.push(entry),
+            Ok((attachment, entry)) if only.is_none_or(|it| *it == attachment.network) => {
+                remembered.push(Remembered::new(directories, attachment, entry));
+            }
+            Ok(_) => {}
             Err(error) => note(format_args!("{error:#}: no entry, skipped")),
         }
     }
-    if let Some(only) = only {
-        remembered.retain(|(attachment, _)| attachment.network == *only);
-        if remembered.is_empty() {
-            // The name may be misspelt.
-            Conflist::find(&directories.networks, only.as_str())?;
-        }
+    if let Some(only) = only
+        && remembered.is_empty()
+    {
+        // The name may be misspelt.
+        Conflist::find(&directories.networks, only.as_str())?;
     }
-    let remembered = remembered.iter().map(|(attachment, entry)| Remembered {
-        attachment,
-        entry,
-        network: network(directories, attachment, entry),
-    });
-    let remembered: Vec<_> = remembered.collect();
-    let host = Host {
-        directory: &directories.networks,
-        path: &directories.plugins,
-        cache: &cache,
-        reloading: reloading(&directories.plugins, &remembered),
-    };
+    let reloading = reloading(&directories.plugins, &remembered);
     let outcomes = side_by_side(&remembered, |it| {
-        (&it.attachment.network, host.outcome_of(it))
+        let outcome = it.outcome(directories, &reloading);
+        (&it.attachment.network, outcome)
     });
     report(&outcomes)
 }
 
 /// An attachment with an entry in the cache.
-struct Remembered<'a> {
-    attachment: &'a Attachment,
-    entry: &'a Entry,
+struct Remembered {
+    attachment: Attachment,
+    entry: Entry,
+    /// The configuration of the ADD, or else the current one of that name.
     network: anyhow::Result<Conflist>,
 }
 
 /// The outcome for an attachment.
+#[derive(PartialEq)]
 enum Outcome {
     Reloaded,
     /// None of its plugins has rules in a firewall.
@@ -68,74 +60,69 @@ enum Outcome {
     Failed,
 }
 
-/// The environment of RELOAD.
-struct Host<'a> {
-    directory: &'a Path,
-    path: &'a SearchPath,
-    cache: &'a Cache,
-    /// The plugins that support RELOAD.
-    reloading: BTreeSet<String>,
-}
-
-impl Host<'_> {
-    fn outcome_of(&self, it: &Remembered<'_>) -> Outcome {
-        let is_gone = || {
-            let is_forgotten = matches!(self.cache.read(it.attachment), Ok(None));
-            is_forgotten || !may_exist(it.entry.netns())
+impl Remembered {
+    fn new(directories: &Directories, attachment: Attachment, entry: Entry) -> Self {
+        let now = || {
+            let network = Conflist::find(&directories.networks, attachment.network.as_str());
+            network.context("its entry in the cache has no configuration")
         };
-        match self.reload(it) {
+        let then = entry.network(&directories.networks);
+        Self {
+            network: then.and_then(|it| it.map_or_else(now, Ok)),
+            attachment,
+            entry,
+        }
+    }
+
+    fn outcome(&self, directories: &Directories, reloading: &BTreeSet<String>) -> Outcome {
+        let cache = Cache::new(&directories.cache);
+        let is_gone = || {
+            let is_forgotten = matches!(cache.read(&self.attachment), Ok(None));
+            is_forgotten || !may_exist(self.entry.netns())
+        };
+        match self.reload(directories, reloading) {
             Ok(outcome) => outcome,
             // A DEL may have run meanwhile.
             Err(_) if is_gone() => Outcome::Gone,
             Err(error) => {
-                note(format_args!("{}: {error:#}", it.attachment));
+                note(format_args!("{}: {error:#}", self.attachment));
                 Outcome::Failed
             }
         }
     }
 
-    fn reload(&self, it: &Remembered<'_>) -> anyhow::Result<Outcome> {
-        let netns = it.entry.netns();
+    /// Calls RELOAD of those of its plugins that are in `reloading`.
+    fn reload(
+        &self,
+        directories: &Directories,
+        reloading: &BTreeSet<String>,
+    ) -> anyhow::Result<Outcome> {
+        let netns = self.entry.netns();
         if !may_exist(netns) {
             return Ok(Outcome::Gone);
         }
-        let network = it.network.as_ref().map_err(|error| anyhow!("{error:#}"))?;
+        let network = self.network.as_ref().map_err(|it| anyhow!("{it:#}"))?;
         let mut plugins = network.plugins.iter();
-        if !plugins.any(|plugin| self.reloading.contains(&plugin.program)) {
+        if !plugins.any(|it| reloading.contains(&it.program)) {
             return Ok(Outcome::Nothing);
         }
         ensure!(
             !netns.as_os_str().is_empty(),
             "its entry in the cache names no namespace"
         );
+        let sandbox = self.entry.sandbox(&self.attachment);
         let chain = Chain {
             network,
-            directory: self.directory,
-            path: self.path,
-            cache: self.cache,
+            directories,
         };
-        let sandbox = it.entry.sandbox(it.attachment);
-        chain.reload((&sandbox, it.entry), &self.reloading)?;
+        chain.reload(&sandbox, &self.entry, reloading)?;
         Ok(Outcome::Reloaded)
-    }
-}
-
-/// Returns the configuration of the ADD, or else the current one of that name.
-fn network(
-    directories: &Directories,
-    attachment: &Attachment,
-    entry: &Entry,
-) -> anyhow::Result<Conflist> {
-    match entry.network(&directories.networks)? {
-        Some(network) => Ok(network),
-        None => Conflist::find(&directories.networks, attachment.network.as_str())
-            .context("its entry in the cache has no configuration"),
     }
 }
 
 /// Returns the plugins that support RELOAD, and those that cannot be asked, so their attachments
 /// report the error. Plugins of other suites without RELOAD are reported on standard error.
-fn reloading(path: &SearchPath, remembered: &[Remembered<'_>]) -> BTreeSet<String> {
+fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
     let plugins = networks.flat_map(|network| &network.plugins);
     let mut programs: BTreeSet<_> = plugins.map(|it| it.program.clone()).collect();
@@ -168,9 +155,9 @@ fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + 
 }
 
 fn report(outcomes: &[(&NetworkName, Outcome)]) -> anyhow::Result<()> {
-    let count = |is_it: fn(&Outcome) -> bool| {
+    let count = |wanted| {
         let mut networks = BTreeMap::<_, usize>::new();
-        for (network, _) in outcomes.iter().filter(|(_, outcome)| is_it(outcome)) {
+        for (network, _) in outcomes.iter().filter(|it| it.1 == wanted) {
             *networks.entry(network).or_default() += 1;
         }
         let all: usize = networks.values().sum();
@@ -178,18 +165,18 @@ fn report(outcomes: &[(&NetworkName, Outcome)]) -> anyhow::Result<()> {
             .iter()
             .map(|(name, count)| format!("{name} {count}"));
         let each: Vec<_> = each.collect();
-        match each.as_slice() {
-            [] => "0".to_owned(),
-            each => format!("{all} ({})", each.join(", ")),
+        match all {
+            0 => "0".to_owned(),
+            all => format!("{all} ({})", each.join(", ")),
         }
     };
     note(format_args!(
         "reloaded: {}; sandbox gone: {}; nothing to reload: {}",
-        count(|it| matches!(it, Outcome::Reloaded)),
-        count(|it| matches!(it, Outcome::Gone)),
-        count(|it| matches!(it, Outcome::Nothing)),
+        count(Outcome::Reloaded),
+        count(Outcome::Gone),
+        count(Outcome::Nothing),
     ));
-    let failed = count(|it| matches!(it, Outcome::Failed));
+    let failed = count(Outcome::Failed);
     ensure!(failed == "0", "failed: {failed}");
     Ok(())
 }

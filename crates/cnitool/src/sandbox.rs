@@ -10,8 +10,8 @@ use sha2::{Digest as _, Sha512};
 /// sandbox may no longer exist.
 pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     ensure!(!path.as_os_str().is_empty(), "NETNS: the path is empty");
-    let absolute =
-        std::path::absolute(path).with_context(|| format!("resolve {}", path.display()))?;
+    let absolute = std::path::absolute(path);
+    let absolute = absolute.with_context(|| format!("resolve {}", path.display()))?;
     let mut clean = PathBuf::new();
     for component in absolute.components() {
         match component {
@@ -25,10 +25,17 @@ pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 /// Returns a container ID for a sandbox without one, as upstream's tool derives it: `cnitool-` and
 /// the first 20 hexadecimal digits of the SHA-512 of its path.
 pub fn container_id(netns: &Path) -> anyhow::Result<ContainerId> {
-    let digest = Sha512::digest(netns.as_os_str().as_encoded_bytes());
-    let leading = digest.iter().take(10);
-    let digits = leading.fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
-    format!("cnitool-{digits}").parse().context("container ID")
+    let digits = sha512(netns.as_os_str().as_encoded_bytes());
+    format!("cnitool-{digits:.20}")
+        .parse()
+        .context("container ID")
+}
+
+/// Returns the SHA-512 in hexadecimal digits.
+pub fn sha512(bytes: &[u8]) -> String {
+    let digest = Sha512::digest(bytes);
+    let bytes = digest.iter();
+    bytes.fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"))
 }
 
 #[cfg(test)]

@@ -6,12 +6,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::Context as _;
-use cni::{Attachment, SpecVersion};
+use cni::Attachment;
 use host_local::{Content, DEFAULT_DATA_DIR, Holder};
 use ipnetwork::IpNetwork;
-use runtime::{Cache, Conflist, Directories, Entry, may_exist};
-use serde_json::Value;
+use runtime::{Cache, Conflist, Directories, Entry, may_exist, paths_in};
 
 use super::configuration::Configuration;
 use super::keys;
@@ -47,59 +45,34 @@ pub struct Lease {
 impl Attached {
     /// Returns the addresses that ADD reported.
     pub fn addresses(&self) -> Vec<IpNetwork> {
-        let result = self.entry.result(SpecVersion::CURRENT).ok().flatten();
-        let result = result.unwrap_or_default();
-        let ips = result.get("ips").and_then(Value::as_array);
-        let texts = ips
-            .into_iter()
-            .flatten()
-            .filter_map(|it| it.get("address")?.as_str());
-        texts.filter_map(|it| it.parse().ok()).collect()
+        let ips = self.entry.reported().ips;
+        ips.iter().map(|it| it.address).collect()
     }
 
     /// Returns the names of the host links that ADD reported.
     pub fn host_links(&self) -> Vec<String> {
-        let result = self.entry.result(SpecVersion::CURRENT).ok().flatten();
-        let result = result.unwrap_or_default();
-        let interfaces = result.get("interfaces").and_then(Value::as_array);
-        let text = |it: &Value, key| it.get(key).and_then(Value::as_str).map(str::to_owned);
-        let of_host = interfaces.into_iter().flatten().filter(|it| {
-            let sandbox = text(it, "sandbox");
-            sandbox.is_none_or(|it| it.is_empty())
-        });
-        of_host.filter_map(|it| text(it, "name")).collect()
+        let mut interfaces = self.entry.reported().interfaces;
+        interfaces.retain(|it| it.sandbox.as_deref().unwrap_or_default().is_empty());
+        interfaces.into_iter().map(|it| it.name).collect()
     }
 
     /// Returns the gateway of the default route of this family that ADD reported.
     pub fn default_gateway(&self, is_ipv4: bool) -> Option<IpAddr> {
-        let result = self.entry.result(SpecVersion::CURRENT).ok().flatten()?;
-        let of_family = |text: &str| {
-            let address: IpAddr = text.split('/').next()?.parse().ok()?;
-            (address.is_ipv4() == is_ipv4).then_some(address)
-        };
-        let items = |key| {
-            result
-                .get(key)
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-        };
-        let text = |it: &'_ Value, key| it.get(key).and_then(Value::as_str).and_then(of_family);
-        let is_default = |it: &&Value| {
-            let destination = it.get("dst").and_then(Value::as_str);
-            let destination = destination.and_then(|it| it.parse::<IpNetwork>().ok());
-            destination.is_some_and(|it| it.prefix() == 0 && it.is_ipv4() == is_ipv4)
-        };
-        let route = items("routes").find(is_default)?;
-        let of_address = || items("ips").find_map(|it| text(it, "gateway"));
-        text(route, "gw").or_else(of_address)
+        let result = self.entry.reported();
+        let mut routes = result.routes.iter();
+        let route = routes.find(|it| it.dst.prefix() == 0 && it.dst.is_ipv4() == is_ipv4)?;
+        let mut gateways = result.ips.iter().filter_map(|it| it.gateway);
+        let of_address = gateways.find(|it| it.is_ipv4() == is_ipv4);
+        route.gw.or(of_address)
     }
 
     /// Returns the configuration list of its ADD, or the current list of its network if the entry has none.
     pub fn network(&self, configuration: &Configuration) -> Option<Conflist> {
-        let now = || configuration.network(self.attachment.network.as_str());
         let then = self.entry.network(&configuration.directory).ok().flatten();
-        then.or_else(|| now().map(|it| it.list.clone()))
+        then.or_else(|| {
+            let now = configuration.network(self.attachment.network.as_str());
+            now.map(|it| it.list.clone())
+        })
     }
 }
 
@@ -107,14 +80,11 @@ impl Lease {
     /// Returns the holder, or `None` for a lease without holder. The interface is eth0 if an old version of host-local
     /// wrote none.
     pub fn attachment(&self) -> Option<Attachment> {
-        let Holder {
-            container,
-            interface,
-        } = self.holder.clone()?;
+        let holder = self.holder.clone()?;
         Some(Attachment {
             network: self.network.parse().ok()?,
-            container,
-            interface: interface.or_else(|| "eth0".parse().ok())?,
+            container: holder.container,
+            interface: holder.interface.or_else(|| "eth0".parse().ok())?,
         })
     }
 
@@ -131,12 +101,11 @@ impl Lease {
 
     /// Returns whether `attachment` is the holder.
     pub fn is_of(&self, attachment: &Attachment) -> bool {
-        self.network == attachment.network.as_str()
-            && self.holder.as_ref().is_some_and(|holder| {
-                let mut interface = holder.interface.iter();
-                holder.container == attachment.container
-                    && interface.all(|it| *it == attachment.interface)
-            })
+        let is_of = |it: &Holder| {
+            let is_other = it.interface.as_ref() != Some(&attachment.interface);
+            it.container == attachment.container && !(it.interface.is_some() && is_other)
+        };
+        self.network == attachment.network.as_str() && self.holder.as_ref().is_some_and(is_of)
     }
 }
 
@@ -155,10 +124,9 @@ pub(super) fn attached(directories: &Directories) -> anyhow::Result<Vec<Attached
 
 /// Returns the directories in which host-local keeps leases: those of all networks, and the default.
 pub fn data_directories(configuration: &Configuration) -> BTreeSet<PathBuf> {
-    let configured = configuration.sources();
-    let configured = configured.filter_map(|source| keys::data_dir(source.plugin));
-    let all = configured.chain([PathBuf::from(DEFAULT_DATA_DIR)]);
-    all.collect()
+    let sources = configuration.sources();
+    let configured = sources.filter_map(|it| keys::data_dir(it.plugin));
+    configured.chain([DEFAULT_DATA_DIR.into()]).collect()
 }
 
 /// Returns all leases below these directories.
@@ -181,14 +149,13 @@ fn lease(path: &Path) -> Option<Lease> {
     let address = name(path)?.parse().ok()?;
     let network = name(path.parent()?)?.to_owned();
     let metadata = fs::symlink_metadata(path).ok()?;
-    let holder = match Content::read(path) {
-        Ok(Some(Content::Holder(holder))) => Some(holder),
-        _ => None,
-    };
     Some(Lease {
         network,
         address,
-        holder,
+        holder: match Content::read(path) {
+            Ok(Some(Content::Holder(holder))) => Some(holder),
+            _ => None,
+        },
         path: path.to_owned(),
         since: metadata.modified().ok(),
     })
@@ -196,15 +163,10 @@ fn lease(path: &Path) -> Option<Lease> {
 
 /// Returns the paths in `directory`, sorted by name; none if it does not exist.
 fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let reading = || format!("read {}", directory.display());
     if !directory.is_dir() {
         return Ok(Vec::new());
     }
-    let entries = fs::read_dir(directory).with_context(reading)?;
-    let paths = entries.map(|entry| entry.map(|it| it.path()));
-    let mut paths: Vec<_> = paths.collect::<Result<_, _>>().with_context(reading)?;
-    paths.sort();
-    Ok(paths)
+    paths_in(directory)
 }
 
 fn name(path: &Path) -> Option<&str> {

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cni::{SearchPath, json};
+use cni::SearchPath;
 use ipnetwork::IpNetwork;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use runtime::{Abilities, Conflist, Directories, PluginConfig};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::keys::bridge_of;
 use super::pod_cidrs;
@@ -78,6 +78,7 @@ pub enum Program {
 /// A plugin with its network and file.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
+    configuration: &'a Configuration,
     /// The path.
     pub file: &'a File,
     /// The network.
@@ -103,20 +104,14 @@ impl Configuration {
         let mut paths = runtime::candidates(&configuration.directory)?;
         paths.sort();
         configuration.files = paths.iter().map(|path| File::read(path)).collect();
-        for file in &mut configuration.files {
-            if let Ok(network) = &mut file.network {
-                network.pod_cidrs = pod_cidrs::of(&network.list);
-            }
-        }
         Ok(configuration)
     }
 
     /// Finds the plugins, and asks each for its versions.
     pub(super) fn find_programs(&mut self, directories: &Directories) {
-        let names: BTreeSet<_> = self.sources().flat_map(Source::programs).collect();
-        let programs = names
-            .into_iter()
-            .map(|name| (name.to_owned(), program(&directories.plugins, name)));
+        let names: BTreeSet<_> = self.sources().flat_map(|it| it.plugin.programs()).collect();
+        let programs = names.into_iter();
+        let programs = programs.map(|it| (it.to_owned(), program(&directories.plugins, it)));
         self.programs = programs.collect();
     }
 
@@ -126,15 +121,18 @@ impl Configuration {
         matches!(program, Some(Program::Found { is_ours: true, .. }))
     }
 
+    /// Returns all valid networks with their files.
+    pub fn networks(&self) -> impl Iterator<Item = (&File, &Network)> {
+        let files = self.files.iter();
+        files.filter_map(|file| Some((file, file.network.as_ref().ok()?)))
+    }
+
     /// Returns all plugins of all valid networks.
     pub fn sources(&self) -> impl Iterator<Item = Source<'_>> {
-        let networks = self.files.iter().filter_map(|file| {
-            let network = file.network.as_ref().ok()?;
-            Some((file, network))
-        });
-        networks.flat_map(|(file, network)| {
+        self.networks().flat_map(move |(file, network)| {
             let plugins = network.list.plugins.iter();
             plugins.map(move |plugin| Source {
+                configuration: self,
                 file,
                 network,
                 plugin,
@@ -147,15 +145,10 @@ impl Configuration {
         self.files.first().filter(|file| file.network.is_ok())
     }
 
-    /// Returns whether `source` is in the file that runtimes use.
-    pub fn is_chosen(&self, source: Source<'_>) -> bool {
-        self.chosen().is_some_and(|it| it.name == source.file.name)
-    }
-
     /// Returns the network with this name.
     pub fn network(&self, name: &str) -> Option<&Network> {
-        let mut sources = self.sources().map(|it| it.network);
-        sources.find(|it| it.list.name.as_str() == name)
+        let mut networks = self.networks().map(|(_, it)| it);
+        networks.find(|it| it.list.name.as_str() == name)
     }
 
     /// Returns the bridges of all networks, each once.
@@ -171,42 +164,24 @@ impl Configuration {
 
 impl File {
     fn read(path: &Path) -> Self {
+        let read = || {
+            let text = fs::read(path)?;
+            let directory = path.parent().unwrap_or(Path::new("."));
+            let mut network = Network::parse(&runtime::with_parts(text.clone(), directory)?)?;
+            network.text = String::from_utf8_lossy(&text).into_owned();
+            network.pod_cidrs = pod_cidrs::of(&network.list);
+            Ok(network)
+        };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let directory = path.parent().unwrap_or(Path::new("."));
-        let read = fs::read(path).map_err(anyhow::Error::from);
-        let whole = read.and_then(|text| {
-            let whole = runtime::with_parts(text.clone(), directory)?;
-            Ok((text, whole))
-        });
-        match whole {
-            Ok((text, whole)) => {
-                let mut file = Self::parse(&name, &whole);
-                if let Ok(network) = &mut file.network {
-                    network.text = String::from_utf8_lossy(&text).into_owned();
-                }
-                file
-            }
-            Err(error) => Self {
-                name: name.into_owned(),
-                network: Err(super::message(error)),
-            },
-        }
+        Self::new(&name, read())
     }
 
     /// Parses a file from its name and content.
     pub fn parse(name: &str, bytes: &[u8]) -> Self {
-        let parse = || {
-            let document = serde_json::from_slice(bytes)?;
-            let list = Conflist::parse(bytes.to_owned())?;
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            Ok(Network {
-                list,
-                document,
-                text,
-                pod_cidrs: BTreeMap::new(),
-            })
-        };
-        let network: anyhow::Result<Network> = parse();
+        Self::new(name, Network::parse(bytes))
+    }
+
+    fn new(name: &str, network: anyhow::Result<Network>) -> Self {
         Self {
             name: name.to_owned(),
             network: network.map_err(super::message),
@@ -215,31 +190,42 @@ impl File {
 
     /// Returns whether the name has the extension of a list.
     pub fn is_list(&self) -> bool {
-        Path::new(&self.name)
-            .extension()
-            .is_some_and(|it| it == "conflist")
+        let extension = Path::new(&self.name).extension();
+        extension.is_some_and(|it| it == "conflist")
+    }
+}
+
+impl Network {
+    fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
+        Ok(Self {
+            document: serde_json::from_slice(bytes)?,
+            list: Conflist::parse(bytes.to_owned())?,
+            text: String::from_utf8_lossy(bytes).into_owned(),
+            pod_cidrs: BTreeMap::new(),
+        })
     }
 }
 
 impl<'a> Source<'a> {
+    /// Returns the path of the file.
+    pub fn place(self) -> String {
+        self.configuration.place(self.file)
+    }
+
     /// Returns the value of a key of the plugin, in any case.
     pub fn key(self, name: &str) -> Option<&'a Value> {
-        json::value(&self.plugin.config, name)
+        self.plugin.key(name)
     }
 
     /// Returns whether the value of a key is `true`.
     pub fn is_set(self, name: &str) -> bool {
-        self.key(name).and_then(Value::as_bool).unwrap_or(false)
+        self.plugin.is_set(name)
     }
 
-    /// Returns the `ipam` section.
-    pub fn ipam(self) -> Option<&'a Map<String, Value>> {
-        self.plugin.ipam()
-    }
-
-    /// Returns the IPAM plugin.
-    pub fn ipam_type(self) -> Option<&'a str> {
-        self.plugin.ipam_type()
+    /// Returns the items of a list.
+    pub fn list(self, name: &str) -> &'a [Value] {
+        let list = self.key(name).and_then(Value::as_array);
+        list.map_or(&[], Vec::as_slice)
     }
 
     /// Returns the node's pod CIDRs if the plugin leases from them.
@@ -247,11 +233,6 @@ impl<'a> Source<'a> {
         let file = self.plugin.ipam().and_then(pod_cidrs::file_of);
         let cidrs = file.and_then(|it| self.network.pod_cidrs.get(it));
         cidrs.map_or(&[], Vec::as_slice)
-    }
-
-    /// Returns the plugin and its IPAM plugin.
-    pub fn programs(self) -> Vec<&'a str> {
-        self.plugin.programs().collect()
     }
 
     /// Returns the bridge of a plugin `bridge`.
@@ -264,13 +245,26 @@ impl<'a> Source<'a> {
         self.is_set("isGateway") || self.is_set("isDefaultGateway")
     }
 
+    /// Returns whether the network is on a VLAN of its bridge, so its gateway is on another link.
+    pub fn has_vlan(self) -> bool {
+        self.key("vlan").and_then(Value::as_u64) > Some(0)
+    }
+
     /// Returns the network's name.
     pub fn name(self) -> &'a str {
         self.network.list.name.as_str()
     }
 }
 
-fn asked(search: &SearchPath, path: PathBuf, name: &str) -> Program {
+fn program(search: &SearchPath, name: &str) -> Program {
+    let Some(path) = search.find(name) else {
+        let mut files = search.directories().iter().map(|it| it.join(name));
+        return match files.find(|it| it.is_file()) {
+            None => Program::Missing,
+            Some(file) if is_on_noexec(&file) => Program::NotExecutableMount(file),
+            Some(file) => Program::NotExecutable(file),
+        };
+    };
     let abilities = match runtime::ask_abilities(search, &path, name) {
         Ok(abilities) => abilities,
         Err(cni::Error::Delegate { object, .. }) if object.is_specific() => Abilities::default(),
@@ -283,18 +277,6 @@ fn asked(search: &SearchPath, path: PathBuf, name: &str) -> Program {
         path,
         versions: abilities.supported_versions,
         is_ours: abilities.verbs.is_some(),
-    }
-}
-
-fn program(path: &SearchPath, name: &str) -> Program {
-    if let Some(file) = path.find(name) {
-        return asked(path, file, name);
-    }
-    let mut files = path.directories().iter().map(|it| it.join(name));
-    match files.find(|it| it.is_file()) {
-        None => Program::Missing,
-        Some(file) if is_on_noexec(&file) => Program::NotExecutableMount(file),
-        Some(file) => Program::NotExecutable(file),
     }
 }
 

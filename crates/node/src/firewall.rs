@@ -53,18 +53,17 @@ impl Firewall {
             let read = connection.elements(&table)?;
             elements.extend(read.iter().map(|it| Held::of(&table, it)));
         }
-        let has_legacy = |family: &&str| {
+        let mut legacy = ["ip", "ip6"].map(str::to_owned).to_vec();
+        legacy.retain(|family| {
             let names = fs::read_to_string(format!("/proc/net/{family}_tables_names"));
             names.is_ok_and(|it| !it.trim().is_empty())
-        };
-        let guards_localnet = guards_localnet(&connection, &chains)?;
-        let legacy = ["ip", "ip6"].iter().filter(|it| has_legacy(it));
+        });
         Ok(Self {
             elements,
             rule_comments,
+            guards_localnet: guards_localnet(&connection, &chains)?,
             chains,
-            legacy: legacy.map(|it| (*it).to_owned()).collect(),
-            guards_localnet,
+            legacy,
         })
     }
 
@@ -111,9 +110,8 @@ fn rule_comments(
     chains: &[HeldChain],
 ) -> Result<Vec<RuleComment>, nft::Error> {
     let names = [REFERENCE_PORTMAP, REFERENCE_MASQUERADE];
-    let of_reference = |it: &&HeldChain| names.contains(&it.table.as_str());
-    let tables = chains.iter().filter(of_reference);
-    let mut tables: Vec<_> = tables.map(|it| (it.family, &it.table)).collect();
+    let tables = chains.iter().map(|it| (it.family, &it.table));
+    let mut tables: Vec<_> = tables.filter(|it| names.contains(&it.1.as_str())).collect();
     tables.dedup();
     let mut rule_comments = Vec::new();
     for (family, table) in tables {
@@ -129,17 +127,16 @@ fn rule_comments(
 /// Returns whether portmap's chain has both rules: to and from 127.0.0.0/8.
 fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
     let (family, table) = (Family::Inet, portmap::TABLE);
-    let is_guard = |it: &HeldChain| {
-        it.family == family && it.table == table && it.name == portmap::LOCALNET_CHAIN
-    };
-    if !chains.iter().any(is_guard) {
+    let chain = (family, table, portmap::LOCALNET_CHAIN);
+    if !chains
+        .iter()
+        .any(|it| (it.family, &*it.table, &*it.name) == chain)
+    {
         return Ok(false);
     }
-    let comments = connection.comments(family, table)?;
-    let rules = comments
-        .iter()
-        .filter(|it| it.starts_with(portmap::LOCALNET_COMMENT));
-    Ok(rules.count() >= 2)
+    let mut comments = connection.comments(family, table)?;
+    comments.retain(|it| it.starts_with(portmap::LOCALNET_COMMENT));
+    Ok(comments.len() >= 2)
 }
 
 /// The table of portmap in newer versions of the reference.

@@ -12,9 +12,7 @@ use netlink::{Address, Connection, Link, LinkKind};
 
 /// Host ends of pairs that lead to another namespace or have an owner.
 #[derive(Debug, Default)]
-pub struct HostLinks {
-    links: Vec<HostLink>,
-}
+pub struct HostLinks(pub Vec<HostLink>);
 
 /// The host's end of a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,23 +30,22 @@ pub struct HostLink {
 impl HostLinks {
     /// Reads the host ends among `links`, with the addresses behind them.
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
-        let mut behind = BTreeMap::new();
-        let mut addresses_in = |namespace| {
+        let mut known = BTreeMap::new();
+        let mut behind = |namespace| {
             let read = || addresses_in(connection, namespace);
-            behind.entry(namespace).or_insert_with(read).clone()
+            known.entry(namespace).or_insert_with(read).clone()
         };
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {
             let owner = link.alias.clone().filter(|it| Attachment::is_owner(it));
-            let addresses = match link.peer_namespace {
+            let addresses = match &owner {
                 // The tag identifies the attachment, so no address is needed.
-                _ if owner.is_some() => Some(BTreeSet::new()),
-                Some(namespace) => match addresses_in(namespace) {
+                Some(_) => Some(BTreeSet::new()),
+                None => match behind(link.peer_namespace?) {
                     Behind::Addresses(addresses) => Some(addresses),
                     Behind::Hidden => None,
                     Behind::Ended => return None,
                 },
-                None => return None,
             };
             Some(HostLink {
                 name: link.name.clone(),
@@ -57,54 +54,45 @@ impl HostLinks {
                 addresses,
             })
         });
-        Self {
-            links: links.collect(),
-        }
+        Self(links.collect())
     }
 
     /// Returns a link whose owner satisfies `is_owner`.
     pub fn of_owner(&self, is_owner: impl Fn(&str) -> bool) -> Option<&HostLink> {
-        let mut links = self.links.iter();
+        let mut links = self.0.iter();
         links.find(|it| it.owner.as_deref().is_some_and(&is_owner))
     }
 
     /// Returns the link without owner that has this address behind it.
     pub fn of_address(&self, address: IpAddr) -> Option<&HostLink> {
-        let has = |it: &&HostLink| {
-            let addresses = it.addresses.as_ref();
-            it.owner.is_none() && addresses.is_some_and(|all| all.contains(&address))
-        };
-        self.links.iter().find(has)
+        let has = |it: &HostLink| it.addresses.iter().flatten().any(|it| *it == address);
+        self.untagged().find(|it| has(it))
     }
 
     /// Returns the owners of all links that have one.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
-        self.links.iter().filter_map(|it| it.owner.as_deref())
+        self.0.iter().filter_map(|it| it.owner.as_deref())
     }
 
     /// Returns the addresses behind links without owner.
     pub fn untagged_addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let links = self.links.iter().filter(|it| it.owner.is_none());
+        let links = self.untagged();
         links.filter_map(|it| it.addresses.clone()).flatten()
     }
 
     /// Returns a link whose sandbox the kernel does not show to this process.
     pub fn hidden(&self) -> Option<&HostLink> {
-        self.links.iter().find(|it| it.addresses.is_none())
+        self.0.iter().find(|it| it.addresses.is_none())
     }
 
     /// Returns links without owner and without visible address: the sandbox can belong to any attachment.
     pub fn unexplained(&self) -> impl Iterator<Item = &HostLink> {
-        let links = self.links.iter().filter(|it| it.owner.is_none());
+        let links = self.untagged();
         links.filter(|it| it.addresses.as_ref().is_none_or(BTreeSet::is_empty))
     }
-}
 
-impl FromIterator<HostLink> for HostLinks {
-    fn from_iter<T: IntoIterator<Item = HostLink>>(links: T) -> Self {
-        Self {
-            links: links.into_iter().collect(),
-        }
+    fn untagged(&self) -> impl Iterator<Item = &HostLink> {
+        self.0.iter().filter(|it| it.owner.is_none())
     }
 }
 

@@ -1,14 +1,10 @@
 //! Missing kernel features, found by trials in a temporary network namespace.
 
-use std::net::Ipv4Addr;
-
-use ipnetwork::IpNetwork;
+use anyhow::anyhow;
 use netlink::{LinkChange, MacAddress, Request, VethEnd, VethPair};
 use netns::Netns;
-use nft::{
-    BaseChain, Chain, ChainKind, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
-    TargetType, Type,
-};
+
+use super::firewall;
 
 /// A missing kernel feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,17 +52,14 @@ pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
 fn links() -> anyhow::Result<Vec<Lack>> {
     let connection = netlink::Connection::open()?;
     let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
-    let bridge = connection.add_bridge(BRIDGE, mac(1), MTU);
-    if let Err(error) = bridge {
+    if let Err(error) = connection.add_bridge(BRIDGE, mac(1), MTU) {
         return Ok(vec![lack(error, ALWAYS)]);
     }
-    let end = |name, last| VethEnd {
-        name,
-        mac: mac(last),
-    };
+    let [host, container] =
+        [("host", mac(2)), ("container", mac(3))].map(|(name, mac)| VethEnd { name, mac });
     let pair = VethPair {
-        host: end("host", 2),
-        container: end("container", 3),
+        host,
+        container,
         mtu: MTU,
         master: Some(connection.link(BRIDGE)?.index),
         alias: "a pair to try whether there can be one",
@@ -82,97 +75,37 @@ fn links() -> anyhow::Result<Vec<Lack>> {
 
 fn limits() -> anyhow::Result<Vec<Lack>> {
     let modules = tc::missing(&netlink::Connection::open()?)?.into_iter();
-    let lacks = modules.map(|module| Lack {
-        reason: format!("the kernel lacks {module}, and modprobe {module} may help"),
-        need: match module {
-            tc::module::HTB => SUBNETS,
-            _ => RATES,
-        },
-        consequence: Consequence::AddFails,
+    let lacks = modules.map(|module| {
+        let reason = anyhow!("the kernel lacks {module}, and modprobe {module} may help");
+        let is_for_subnets = module == tc::module::HTB;
+        lack(reason, if is_for_subnets { SUBNETS } else { RATES })
     });
     Ok(lacks.collect())
 }
 
-/// Tries the parts of the plugins' tables, each on its own.
+/// Tries the plugins' tables.
 fn tables() -> anyhow::Result<Vec<Lack>> {
     let connection = nft::Connection::open()?;
-    let frames = Rule::new("").when_in(&[Field::InputName, Field::EtherSource], SET);
-    let frames = (frames.drop(), [Type::InterfaceName, Type::EtherAddress]);
-    let masquerade = Rule::new("").when_translated().when_ip(IpVersion::V4);
-    let masquerade = masquerade.masquerade(SourcePort::FullyRandom);
-    let ports = [Field::Protocol, Field::DestinationPort];
-    let translate = Rule::new("").when_to_host().when_ip(IpVersion::V4);
-    let elsewhere = IpNetwork::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
-    let translate = translate.unless_to(elsewhere);
-    let translate = translate.dnat_by(IpVersion::V4, &ports, MAP);
-    let key = [Type::Protocol, Type::Port];
-    let (pre, post) = (Hook::Prerouting, Hook::Postrouting);
-    let tried = [
-        (table((Family::Bridge, pre), frames), FRAMES),
-        (table((Family::Inet, post), (masquerade, key)), MASQUERADE),
-        (table((Family::Inet, pre), (translate, key)), PORTS),
-    ];
-    let tried = tried
-        .iter()
-        .map(|(table, need)| (connection.dry_run(table), *need));
-    let lacks = tried.filter_map(|(tried, need)| Some(lack(tried.err()?, need)));
-    Ok(lacks.chain(backstops(&connection)).collect())
-}
-
-/// Tries the tables of `bandwidth`, for ports of bridges and for other links.
-fn backstops(connection: &nft::Connection) -> Option<Lack> {
-    let limited = || Rule::new("").when_in(&[Field::InputName], SET).drop();
-    let tried = [Family::Bridge, Family::Inet].map(|family| {
-        let set = Set {
-            name: SET,
-            key: vec![Type::InterfaceName],
-            target: TargetType::Limit,
+    let mut lacks: Vec<Lack> = Vec::new();
+    for (plugin, table) in firewall::tables() {
+        let (need, consequence) = match table.name {
+            portmap::TABLE => (PORTS, Consequence::AddFails),
+            attach::FRAMES_TABLE => (FRAMES, Consequence::AddFails),
+            _ if plugin == RATES.plugin => (RATES, Consequence::LimitsEvadable),
+            _ => (MASQUERADE, Consequence::AddFails),
         };
-        let chain = chain((ChainKind::Filter, Hook::Prerouting), limited());
-        connection.dry_run(&Table {
-            family,
-            name: TABLE,
-            sets: vec![set],
-            chains: vec![chain],
-        })
-    });
-    let error = tried.into_iter().find_map(Result::err)?;
-    Some(Lack {
-        consequence: Consequence::LimitsEvadable,
-        ..lack(error, RATES)
-    })
-}
-
-/// Returns a table with one rule, and with a set and a map for look-ups.
-fn table((family, hook): (Family, Hook), (rule, key): (Rule, [Type; 2])) -> Table {
-    let kind = match family {
-        Family::Bridge => ChainKind::Filter,
-        _ => ChainKind::Nat,
-    };
-    let pod = TargetType::Values(vec![Type::Ipv4Address, Type::Port]);
-    let set = |name, target| Set {
-        name,
-        key: key.to_vec(),
-        target,
-    };
-    Table {
-        family,
-        name: TABLE,
-        sets: vec![set(SET, TargetType::None), set(MAP, pod)],
-        chains: vec![chain((kind, hook), rule)],
+        // bandwidth has a table for ports of bridges and one for other links.
+        let is_new = lacks.iter().all(|it| it.need != need);
+        if let Err(error) = connection.dry_run(&table)
+            && is_new
+        {
+            lacks.push(Lack {
+                consequence,
+                ..lack(error, need)
+            });
+        }
     }
-}
-
-fn chain((kind, hook): (ChainKind, Hook), rule: Rule) -> Chain {
-    Chain {
-        name: TABLE.to_owned(),
-        base: Some(BaseChain {
-            kind,
-            hook,
-            priority: 100,
-        }),
-        rules: vec![rule],
-    }
+    Ok(lacks)
 }
 
 fn lack(error: impl Into<anyhow::Error>, need: Need) -> Lack {
@@ -200,8 +133,3 @@ const MTU: u32 = 1500;
 
 /// The name is free in the temporary namespace.
 const BRIDGE: &str = "trial";
-
-/// Name of the table and of its chain.
-const TABLE: &str = "try";
-const SET: &str = "set";
-const MAP: &str = "map";

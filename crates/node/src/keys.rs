@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Returns the bridge of a plugin `bridge`; `None` for other plugins.
 pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
-    let named = json::value(&plugin.config, "bridge").and_then(Value::as_str);
+    let named = plugin.key("bridge").and_then(Value::as_str);
     let named = named.filter(|it| !it.is_empty());
     (plugin.program == "bridge").then(|| named.unwrap_or(bridge::DEFAULT_BRIDGE))
 }

@@ -14,12 +14,12 @@ mod managers;
 mod pod_cidrs;
 mod pods;
 mod probe;
+mod program;
 mod programs;
 mod sockets;
 mod sysctls;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 
 use netlink::{Address, DiscardingRoute, Link, LinkKind, Route};
 use runtime::Directories;
@@ -36,8 +36,8 @@ pub use self::keys::{bridge_of, lease_directories};
 pub use self::localnet::Localnet;
 pub use self::managers::{Managed, Managers};
 pub use self::pods::{Inside, Pod};
-use self::probe::Rules;
 pub use self::probe::{Fate, Path as PacketPath, Probe, Protocol, Stage};
+pub use self::program::output_of;
 pub use self::programs::Refusal;
 pub use self::sockets::Socket;
 pub use self::sysctls::Sysctls;
@@ -112,10 +112,10 @@ impl Node {
         let mut node = Self::attachments(directories);
         node.configuration.find_programs(directories);
         node.refusals = programs::refusals(directories, &node.configuration);
-        node.lacks = node.unread.take(Part::Kernel, kernel::lacks());
+        node.lacks = node.take(Part::Kernel, kernel::lacks());
         node.sysctls = Sysctls::read(&node.forwarding_links());
-        node.pods = node.unread.take(Part::Links, pods::pods(&node));
-        node.localnet = node.unread.take(Part::Policies, Localnet::read());
+        node.pods = node.take(Part::Links, pods::pods(&node));
+        node.localnet = node.take(Part::Policies, Localnet::read());
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();
         node.disks = disk::disks(&data_directories(&node.configuration));
@@ -127,14 +127,7 @@ impl Node {
         if stages.is_empty() || self.unread.iter().any(|it| it.0 == Part::Firewall) {
             return;
         }
-        match Rules::read(&self.firewall.legacy) {
-            Ok(rules) => self.probes = stages.iter().map(|it| rules.probe(it)).collect(),
-            Err(error) => {
-                let reason = message(error);
-                let untried = stages.iter().map(|it| Probe::failed(it, reason.clone()));
-                self.probes = untried.collect();
-            }
-        }
+        self.probes = probe::probe(stages, &self.firewall.legacy);
     }
 
     /// Reads all that shows attachments, without calling a plugin.
@@ -142,18 +135,24 @@ impl Node {
     /// The order is that of an ADD: leases first, links last, since links prove that an attachment lives. So a
     /// concurrent ADD is either not visible or visible with its link, unless it got its lease a moment ago.
     pub fn attachments(directories: &Directories) -> Self {
-        let mut unread = Vec::new();
-        let configuration = unread.take(Part::Configuration, Configuration::read(directories));
-        let mut node = Self {
-            leases: unread.take(Part::Leases, leases(&data_directories(&configuration))),
-            firewall: unread.take(Part::Firewall, Firewall::read()),
-            attached: unread.take(Part::Cache, attachments::attached(directories)),
-            configuration,
-            ..Self::default()
-        };
-        unread.take(Part::Links, node.read_links());
-        node.unread = unread;
+        let mut node = Self::default();
+        node.configuration = node.take(Part::Configuration, Configuration::read(directories));
+        let mut data_directories = data_directories(&node.configuration);
+        data_directories.insert(directories.cache.join("networks"));
+        node.leases = node.take(Part::Leases, leases(&data_directories));
+        node.firewall = node.take(Part::Firewall, Firewall::read());
+        node.attached = node.take(Part::Cache, attachments::attached(directories));
+        let links = node.read_links();
+        node.take(Part::Links, links);
         node
+    }
+
+    /// Returns what was read, or lists the error and returns the default.
+    fn take<T: Default, E: Into<anyhow::Error>>(&mut self, part: Part, read: Result<T, E>) -> T {
+        read.unwrap_or_else(|error| {
+            self.unread.push((part, message(error)));
+            T::default()
+        })
     }
 
     fn read_links(&mut self) -> anyhow::Result<()> {
@@ -165,9 +164,8 @@ impl Node {
         self.discarding_routes = connection.discarding_routes()?;
         let limited = |it: &&Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);
         for link in self.links.iter().filter(limited) {
-            if let Some(rate) = tc::LinkEgress::new(&connection, link).rate()? {
-                self.limits.insert(link.name.clone(), rate);
-            }
+            let rate = tc::LinkEgress::new(&connection, link).rate()?;
+            self.limits.extend(rate.map(|it| (link.name.clone(), it)));
         }
         Ok(())
     }
@@ -194,9 +192,24 @@ impl Node {
 
     /// Returns the ports of the bridge with this index.
     pub fn ports(&self, bridge: u32) -> impl Iterator<Item = &Link> {
-        self.links
-            .iter()
-            .filter(move |it| it.master == Some(bridge))
+        let links = self.links.iter();
+        links.filter(move |it| it.master == Some(bridge))
+    }
+
+    /// Returns the addresses of the link with this index.
+    pub fn addresses_of(&self, link: u32) -> impl Iterator<Item = &Address> {
+        self.addresses.iter().filter(move |it| it.link == link)
+    }
+
+    /// Returns the attachments whose sandboxes exist.
+    pub fn alive(&self) -> impl Iterator<Item = &Attached> {
+        self.attached.iter().filter(|it| it.is_alive)
+    }
+
+    /// Returns whether a link has the name and ports.
+    pub fn is_in_use(&self, bridge: &str) -> bool {
+        let bridge = self.link_called(bridge);
+        bridge.is_some_and(|it| self.ports(it.index).next().is_some())
     }
 
     /// Returns the link with this index.
@@ -220,22 +233,6 @@ pub fn is_looked_up(table: u32) -> bool {
 const DEFAULT_TABLE: u32 = 253;
 const LOCAL_TABLE: u32 = 255;
 
-/// Lists what could not be read.
-trait Take {
-    fn take<T: Default, E: Into<anyhow::Error>>(&mut self, part: Part, read: Result<T, E>) -> T;
-}
-
-impl Take for Vec<(Part, String)> {
-    fn take<T: Default, E: Into<anyhow::Error>>(&mut self, part: Part, read: Result<T, E>) -> T {
-        read.unwrap_or_else(|error| {
-            self.push((part, message(error)));
-            T::default()
-        })
-    }
-}
-
 fn message(error: impl Into<anyhow::Error>) -> String {
-    let error: anyhow::Error = error.into();
-    let chain: &dyn Display = &format_args!("{error:#}");
-    chain.to_string()
+    format!("{:#}", error.into())
 }

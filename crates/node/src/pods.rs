@@ -64,11 +64,8 @@ fn inside(
     host_link: &Link,
 ) -> Option<Result<Inside, String>> {
     let read = || -> anyhow::Result<Option<Inside>> {
-        let path = attached.entry.netns();
-        let Some((namespace, inside)) = Connection::open_if_present(path)? else {
-            return Ok(None);
-        };
-        let Some(index) = host_link.peer else {
+        let inside = Connection::open_if_present(attached.entry.netns())?;
+        let Some(((namespace, inside), index)) = inside.zip(host_link.peer) else {
             return Ok(None);
         };
         let number = connection.namespace_id(&namespace)?;

@@ -1,7 +1,7 @@
 //! Plugins' answers to STATUS.
 
 use cni::{SpecVersion, Verb};
-use runtime::{Cache, Chain, Conflist, Directories};
+use runtime::{Chain, Conflist, Directories};
 
 use super::configuration::{Configuration, Program, Source};
 
@@ -15,23 +15,19 @@ pub struct Refusal {
 }
 
 pub(super) fn refusals(directories: &Directories, configuration: &Configuration) -> Vec<Refusal> {
-    let cache = Cache::new(&directories.cache);
-    let asked = configuration
-        .sources()
-        .filter(|it| can_be_asked(*it, configuration));
+    let sources = configuration.sources();
+    let asked = sources.filter(|it| can_be_asked(*it, configuration));
     let refusals = asked.filter_map(|source| {
-        let network = Conflist {
+        let network = &Conflist {
             version: SpecVersion::CURRENT,
             plugins: vec![source.plugin.clone()],
             ..source.network.list.clone()
         };
-        let chain = Chain {
-            network: &network,
-            directory: &directories.networks,
-            path: &directories.plugins,
-            cache: &cache,
-        };
-        let refusal = chain.refusal()?;
+        let refusal = Chain {
+            network,
+            directories,
+        }
+        .refusal()?;
         Some(Refusal {
             file: source.file.name.clone(),
             reason: super::message(refusal),
@@ -42,8 +38,8 @@ pub(super) fn refusals(directories: &Directories, configuration: &Configuration)
 
 /// Returns whether the plugin can be run, and its network or the plugin itself is new enough for STATUS.
 fn can_be_asked(source: Source<'_>, configuration: &Configuration) -> bool {
-    source.programs().iter().all(|name| {
-        let Some(Program::Found { versions, .. }) = configuration.programs.get(*name) else {
+    source.plugin.programs().all(|name| {
+        let Some(Program::Found { versions, .. }) = configuration.programs.get(name) else {
             return false;
         };
         let newest = SpecVersion::CURRENT.as_str();

@@ -26,11 +26,9 @@ pub(super) fn listening() -> Vec<Socket> {
     for (file, protocol, state) in TABLES {
         // Without IPv6 two of the files do not exist.
         let table = fs::read_to_string(Path::new("/proc/net").join(file)).unwrap_or_default();
-        let lines = table
-            .lines()
-            .skip(1)
-            .filter_map(|line| listener(line, state));
-        sockets.extend(lines.map(|(local, inode)| Socket {
+        let lines = table.lines().skip(1);
+        let listeners = lines.filter_map(|line| listener(line, state));
+        sockets.extend(listeners.map(|(local, inode)| Socket {
             protocol,
             address: local.ip().to_canonical(),
             port: local.port(),
@@ -58,35 +56,32 @@ fn address(digits: &str) -> Option<IpAddr> {
         bytes.extend(u32::from_str_radix(number, 16).ok()?.to_ne_bytes());
     }
     let v4 = <[u8; 4]>::try_from(bytes.as_slice()).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(bytes.as_slice()).map(IpAddr::from))
-        .ok()
+    let v6 = <[u8; 16]>::try_from(bytes.as_slice()).map(IpAddr::from);
+    v4.or(v6).ok()
 }
 
 /// Returns the names of processes by the inodes of their sockets.
 fn holders() -> HashMap<u64, String> {
     let mut holders = HashMap::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = || fs::read_to_string(process.path().join("comm")).ok();
-        let files = fs::read_dir(process.path().join("fd"))
-            .into_iter()
-            .flatten();
-        let links = files.filter_map(|it| fs::read_link(it.ok()?.path()).ok());
-        let sockets: Vec<_> = links
-            .filter_map(|it| inode(&it.to_string_lossy()))
-            .collect();
-        if let Some(name) = (!sockets.is_empty()).then(name).flatten() {
+        let files = fs::read_dir(process.path().join("fd"));
+        let files = files.into_iter().flatten().flatten();
+        let links = files.filter_map(|it| fs::read_link(it.path()).ok());
+        let inodes = links.filter_map(|it| inode(&it.to_string_lossy()));
+        let inodes: Vec<_> = inodes.collect();
+        if !inodes.is_empty()
+            && let Ok(name) = fs::read_to_string(process.path().join("comm"))
+        {
             let name = name.trim_end();
-            holders.extend(sockets.into_iter().map(|it| (it, name.to_owned())));
+            holders.extend(inodes.into_iter().map(|it| (it, name.to_owned())));
         }
     }
     holders
 }
 
 fn inode(link: &str) -> Option<u64> {
-    link.strip_prefix("socket:[")?
-        .strip_suffix(']')?
-        .parse()
-        .ok()
+    let number = link.strip_prefix("socket:[")?.strip_suffix(']')?;
+    number.parse().ok()
 }
 
 /// The kernel's files, their protocols, and the state of a listening socket: `TCP_LISTEN`, and `TCP_CLOSE` without

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use cni::{Attachment, NetworkName, SpecVersion};
+use cni::{AddResult, Attachment, NetworkName, SpecVersion};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -26,8 +26,8 @@ pub struct Cache {
 }
 
 /// The cached data of one attachment.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Entry {
     kind: String,
     container_id: String,
@@ -35,13 +35,13 @@ pub struct Entry {
     config: Option<String>,
     if_name: String,
     network_name: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     netns: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     cni_args: Option<Vec<[String; 2]>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     capability_args: Option<Map<String, Value>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Value>,
 }
 
@@ -62,9 +62,8 @@ impl Cache {
         match fs::read(&path) {
             Ok(bytes) => {
                 let entry = serde_json::from_slice(&bytes).and_then(Entry::from_json);
-                entry
-                    .map(Some)
-                    .with_context(|| format!("decode {}", path.display()))
+                let decoding = || format!("decode {}", path.display());
+                entry.map(Some).with_context(decoding)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
@@ -81,12 +80,9 @@ impl Cache {
         let wanted = &sandbox.attachment;
         // DEL continues without an entry that cannot be read.
         if let Ok(Some(entry)) = self.read(wanted) {
-            let remembered = entry.sandbox(wanted);
-            let netns = sandbox.netns.clone();
-            return Ok(Some(Sandbox {
-                netns,
-                ..remembered
-            }));
+            let mut remembered = entry.sandbox(wanted);
+            remembered.netns.clone_from(&sandbox.netns);
+            return Ok(Some(remembered));
         }
         let remembered = self.of_network(&wanted.network)?;
         let mut sandboxes = remembered.iter().map(|(it, entry)| entry.sandbox(it));
@@ -108,17 +104,12 @@ impl Cache {
         let path = self.path(&sandbox.attachment);
         let entry = Entry::new(network, sandbox, result);
         let write = || {
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&self.results)?;
+            let mut directories = fs::DirBuilder::new();
+            let directories = directories.recursive(true).mode(0o700);
+            directories.create(&self.results)?;
             let mut options = fs::OpenOptions::new();
-            let file = options
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&path)?;
+            let options = options.write(true).create(true).truncate(true);
+            let file = options.mode(0o600).open(&path)?;
             serde_json::to_writer(file, &entry).map_err(std::io::Error::from)
         };
         write().with_context(|| format!("write {}", path.display()))
@@ -150,10 +141,9 @@ impl Cache {
     /// The directory cannot be read.
     pub fn of_network(&self, network: &NetworkName) -> anyhow::Result<Vec<(Attachment, Entry)>> {
         // Other programs may keep other files there.
-        let entries = self.entries()?.into_iter().filter_map(Result::ok);
-        Ok(entries
-            .filter(|(attachment, _)| attachment.network == *network)
-            .collect())
+        let mut entries: Vec<_> = self.entries()?.into_iter().flatten().collect();
+        entries.retain(|(attachment, _)| attachment.network == *network);
+        Ok(entries)
     }
 
     /// Returns all cached attachments with their entries, and an error for each other file, which
@@ -162,16 +152,10 @@ impl Cache {
     /// # Errors
     /// The directory cannot be read.
     pub fn entries(&self) -> anyhow::Result<Vec<anyhow::Result<(Attachment, Entry)>>> {
-        let reading = || format!("read {}", self.results.display());
-        let files = match fs::read_dir(&self.results) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            files => files.with_context(reading)?,
-        };
-        let mut paths = Vec::new();
-        for file in files {
-            paths.push(file.with_context(reading)?.path());
+        if matches!(self.results.try_exists(), Ok(false)) {
+            return Ok(Vec::new());
         }
-        paths.sort();
+        let paths = parts::paths_in(&self.results)?;
         let entries = paths.iter().map(|path| {
             let entry = Entry::of_file(path).with_context(|| path.display().to_string())?;
             Ok((entry.attachment()?, entry))
@@ -180,30 +164,22 @@ impl Cache {
     }
 
     fn path(&self, attachment: &Attachment) -> PathBuf {
-        let Attachment {
-            network,
-            container,
-            interface,
-        } = attachment;
-        self.results
-            .join(format!("{network}-{container}-{interface}"))
+        let (container, interface) = (&attachment.container, &attachment.interface);
+        let name = format!("{}-{container}-{interface}", attachment.network);
+        self.results.join(name)
     }
 }
 
 impl Entry {
     fn new(network: &Conflist, sandbox: &Sandbox, result: Value) -> Self {
-        let Attachment {
-            network: name,
-            container,
-            interface,
-        } = &sandbox.attachment;
+        let attachment = &sandbox.attachment;
         let Arguments { cni, capabilities } = sandbox.arguments.clone();
         Self {
             kind: KIND.into(),
-            container_id: container.to_string(),
+            container_id: attachment.container.to_string(),
             config: Some(BASE64_STANDARD.encode(&network.bytes)),
-            if_name: interface.to_string(),
-            network_name: name.to_string(),
+            if_name: attachment.interface.to_string(),
+            network_name: attachment.network.to_string(),
             netns: sandbox.netns.to_string_lossy().into_owned(),
             cni_args: Some(cni).filter(|args| !args.is_empty()),
             capability_args: Some(capabilities).filter(|args| !args.is_empty()),
@@ -218,14 +194,8 @@ impl Entry {
         }
         Ok(Self {
             kind: KIND.into(),
-            container_id: String::new(),
-            config: None,
-            if_name: String::new(),
-            network_name: String::new(),
-            netns: String::new(),
-            cni_args: None,
-            capability_args: None,
             result: Some(value),
+            ..Self::default()
         })
     }
 
@@ -307,6 +277,13 @@ impl Entry {
         }
         let read = cni::result::read(result.clone(), version, "cached result")?;
         Ok(Some(read.to_json(version)))
+    }
+
+    /// Returns the result for reading; the default without a valid one.
+    pub fn reported(&self) -> AddResult {
+        let result = self.result.clone().unwrap_or_default();
+        let read = cni::result::read(result, SpecVersion::CURRENT, "cached result");
+        read.unwrap_or_default()
     }
 }
 

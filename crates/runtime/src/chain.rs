@@ -5,29 +5,31 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, anyhow, bail, ensure};
-use cni::{SearchPath, SpecVersion, Verb, delegate, note};
+use anyhow::{Context as _, anyhow, ensure};
+use cni::{SearchPath, SpecVersion, Verb, all, delegate, note};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::cache::{Cache, Entry};
 use crate::conflist::{Conflist, PluginConfig};
+use crate::directories::Directories;
 use crate::sandbox::Sandbox;
 
 /// A network with everything that calls of its plugins need.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Chain<'a> {
     /// The network's configuration list.
     pub network: &'a Conflist,
-    /// Directory of network configurations.
-    pub directory: &'a Path,
-    /// Directories of plugins.
-    pub path: &'a SearchPath,
-    /// Cache of results.
-    pub cache: &'a Cache,
+    /// Configurations, plugins and cached results.
+    pub directories: &'a Directories,
 }
 
 impl Chain<'_> {
+    /// Returns the cache of results.
+    pub fn cache(&self) -> Cache {
+        Cache::new(&self.directories.cache)
+    }
+
     /// Attaches `sandbox` and caches the result of the last plugin.
     ///
     /// # Errors
@@ -35,12 +37,11 @@ impl Chain<'_> {
     pub fn add(&self, sandbox: &Sandbox) -> anyhow::Result<Value> {
         let mut result = None;
         for plugin in &self.network.plugins {
-            let request = self.request(plugin, sandbox, result.as_ref());
-            let printed = self.call(plugin, &Call::on(sandbox, Verb::Add, request))?;
+            let printed = self.call(plugin, &Call::on(sandbox, Verb::Add, result))?;
             result = Some(self.read_result(plugin, &printed)?);
         }
         let result = result.context("the network has no plugins")?;
-        self.cache.write(self.network, sandbox, result.clone())?;
+        self.cache().write(self.network, sandbox, result.clone())?;
         Ok(result)
     }
 
@@ -49,25 +50,24 @@ impl Chain<'_> {
     /// # Errors
     /// The version of the list has no CHECK; no result is cached; a plugin fails.
     pub fn check(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
-        self.require(Verb::Check)?;
+        ensure!(
+            self.network.version >= Verb::Check.since(),
+            self.too_old(Verb::Check)
+        );
         if self.network.disable_check {
             note("nothing is checked: disableCheck is set");
             return Ok(());
         }
-        let entry = self.cache.read(&sandbox.attachment)?;
         let attachment = &sandbox.attachment;
-        let entry = entry.with_context(|| {
+        let entry = self.cache().read(attachment)?.with_context(|| {
             format!(
                 "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if \
                      the runtime has a cache of its own"
             )
         })?;
-        let result = self.prev_result(Some(&entry))?;
-        for plugin in &self.network.plugins {
-            let request = self.request(plugin, sandbox, result.as_ref());
-            self.call(plugin, &Call::on(sandbox, Verb::Check, request))?;
-        }
-        Ok(())
+        let call = Call::on(sandbox, Verb::Check, self.prev_result(Some(&entry))?);
+        let mut plugins = self.network.plugins.iter();
+        plugins.try_for_each(|it| self.call(it, &call).map(drop))
     }
 
     /// Detaches `sandbox`. It calls the plugins in reverse order and stops at the first that fails.
@@ -77,17 +77,16 @@ impl Chain<'_> {
     /// # Errors
     /// A plugin fails; the cached result cannot be removed.
     pub fn del(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
-        let entry = self.cache.read(&sandbox.attachment);
+        let entry = self.cache().read(&sandbox.attachment);
         let result = entry.and_then(|entry| self.prev_result(entry.as_ref()));
         let result = result.unwrap_or_else(|error| {
             note(format_args!("{error:#}; going on without it"));
             None
         });
-        for plugin in self.network.plugins.iter().rev() {
-            let request = self.request(plugin, sandbox, result.as_ref());
-            self.call(plugin, &Call::on(sandbox, Verb::Del, request))?;
-        }
-        self.cache.remove(&sandbox.attachment)
+        let call = Call::on(sandbox, Verb::Del, result);
+        let mut plugins = self.network.plugins.iter().rev();
+        plugins.try_for_each(|it| self.call(it, &call).map(drop))?;
+        self.cache().remove(&sandbox.attachment)
     }
 
     /// Like [`Self::del`], but with the cached configuration of the ADD, if there is one. If
@@ -96,18 +95,16 @@ impl Chain<'_> {
     /// # Errors
     /// As [`Self::del`].
     pub fn del_as_added(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
-        let entry = self.cache.read(&sandbox.attachment).ok().flatten();
-        let then = entry.map(|it| it.network(self.directory)).transpose();
-        let then = then.unwrap_or_else(|error| {
-            note(format_args!("{error:#}; using the current configuration"));
-            None
+        let entry = self.cache().read(&sandbox.attachment).ok().flatten();
+        let network = entry.and_then(|it| {
+            let then = it.network(&self.directories.networks);
+            then.unwrap_or_else(|error| {
+                note(format_args!("{error:#}; using the current configuration"));
+                None
+            })
         });
-        let network = then.flatten();
-        let chain = Chain {
-            network: network.as_ref().unwrap_or(self.network),
-            ..*self
-        };
-        chain.del(sandbox)
+        let network = network.as_ref().unwrap_or(self.network);
+        Chain { network, ..*self }.del(sandbox)
     }
 
     /// Detaches every cached attachment, then calls GC of every plugin with an empty list of valid
@@ -116,32 +113,23 @@ impl Chain<'_> {
     /// # Errors
     /// The cache cannot be read; all that plugins report.
     pub fn remove_all(&self) -> anyhow::Result<()> {
-        let mut errors = Vec::new();
-        for (attachment, entry) in self.cache.of_network(&self.network.name)? {
+        let mut outcomes = Vec::new();
+        for (attachment, entry) in self.cache().of_network(&self.network.name)? {
             note(format_args!("DEL {attachment}"));
-            let deleted = self.del_as_added(&entry.sandbox(&attachment));
-            errors.extend(deleted.err());
+            outcomes.push(self.del_as_added(&entry.sandbox(&attachment)));
         }
         if self.network.version < Verb::Gc.since() {
             note(self.too_old(Verb::Gc));
         } else {
-            errors.extend(self.gc_plugins());
+            let mut call = Call::new(Verb::Gc);
+            // The second key is the former name of the first.
+            for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+                call.keys.insert(key.to_owned(), json!([]));
+            }
+            let plugins = self.network.plugins.iter();
+            outcomes.extend(plugins.map(|it| self.call(it, &call).map(drop)));
         }
-        all(&errors)
-    }
-
-    /// Calls GC of every plugin with an empty list of valid attachments.
-    fn gc_plugins(&self) -> Vec<anyhow::Error> {
-        // The second key is the former name of the first.
-        let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
-        let keys = keys.map(|key| (key.to_owned(), json!([])));
-        let keys: Map<_, _> = keys.into_iter().collect();
-        let plugins = self.network.plugins.iter();
-        let called = plugins.map(|plugin| {
-            let request = plugin.request(self.network, keys.clone());
-            self.call(plugin, &Call::without_sandbox(Verb::Gc, request))
-        });
-        called.filter_map(Result::err).collect()
+        all(outcomes)
     }
 
     /// Calls STATUS of every plugin; stops at the first error.
@@ -153,22 +141,17 @@ impl Chain<'_> {
             note(self.too_old(Verb::Status));
             return Ok(());
         }
-        for plugin in &self.network.plugins {
-            let request = plugin.request(self.network, Map::new());
-            self.call(plugin, &Call::without_sandbox(Verb::Status, request))?;
-        }
-        Ok(())
+        let mut plugins = self.network.plugins.iter();
+        plugins.try_for_each(|it| self.call(it, &Call::new(Verb::Status)).map(drop))
     }
 
     /// Returns the first error of STATUS. The plugins' standard error is discarded.
     pub fn refusal(&self) -> Option<anyhow::Error> {
-        let plugins = self.network.plugins.iter();
-        let mut asked = plugins.map(|plugin| {
-            let request = plugin.request(self.network, Map::new());
-            let call = Call::without_sandbox(Verb::Status, request);
-            self.run(plugin, &call, Stdio::null())
-        });
-        asked.find_map(Result::err)
+        let mut plugins = self.network.plugins.iter();
+        plugins.find_map(|it| {
+            let asked = self.run(it, &Call::new(Verb::Status), Stdio::null());
+            asked.err()
+        })
     }
 
     /// Calls RELOAD of the plugins in `reloading`, which restores rules that a reload of the host's
@@ -178,24 +161,15 @@ impl Chain<'_> {
     /// The cached result is invalid; all that plugins report.
     pub fn reload(
         &self,
-        (sandbox, entry): (&Sandbox, &Entry),
+        sandbox: &Sandbox,
+        entry: &Entry,
         reloading: &BTreeSet<String>,
     ) -> anyhow::Result<()> {
         let result = entry.result(self.network.version)?;
+        let call = Call::on(sandbox, Verb::Reload, result);
         let plugins = self.network.plugins.iter();
-        let called = plugins
-            .filter(|it| reloading.contains(&it.program))
-            .map(|plugin| {
-                let request = self.request(plugin, sandbox, result.as_ref());
-                self.call(plugin, &Call::on(sandbox, Verb::Reload, request))
-            });
-        let errors: Vec<_> = called.filter_map(Result::err).collect();
-        all(&errors)
-    }
-
-    fn require(&self, verb: Verb) -> anyhow::Result<()> {
-        ensure!(self.network.version >= verb.since(), self.too_old(verb));
-        Ok(())
+        let plugins = plugins.filter(|it| reloading.contains(&it.program));
+        all(plugins.map(|it| self.call(it, &call).map(drop)))
     }
 
     fn too_old(&self, verb: Verb) -> String {
@@ -212,18 +186,6 @@ impl Chain<'_> {
         Ok(result.transpose()?.flatten())
     }
 
-    fn request(&self, plugin: &PluginConfig, sandbox: &Sandbox, result: Option<&Value>) -> Vec<u8> {
-        let mut keys = Map::new();
-        if let Some(result) = result {
-            keys.insert("prevResult".into(), result.clone());
-        }
-        let runtime_config = sandbox.arguments.runtime_config(&plugin.capabilities);
-        if !runtime_config.is_empty() {
-            keys.insert("runtimeConfig".into(), Value::Object(runtime_config));
-        }
-        plugin.request(self.network, keys)
-    }
-
     /// Parses a plugin's result. A result without version has the version of the configuration.
     fn read_result(&self, plugin: &PluginConfig, printed: &[u8]) -> anyhow::Result<Value> {
         let what = || format!("plugin {}: decode its result", plugin.program);
@@ -238,72 +200,82 @@ impl Chain<'_> {
         Ok(result)
     }
 
-    fn call(&self, plugin: &PluginConfig, call: &Call) -> anyhow::Result<Vec<u8>> {
+    fn call(&self, plugin: &PluginConfig, call: &Call<'_>) -> anyhow::Result<Vec<u8>> {
         self.run(plugin, call, Stdio::inherit())
     }
 
-    fn run(&self, plugin: &PluginConfig, call: &Call, stderr: Stdio) -> anyhow::Result<Vec<u8>> {
-        let name = &plugin.program;
-        let mut command = Command::new(find(self.path, name)?);
-        command.envs(call.environment(self.path)).stderr(stderr);
-        delegate::run(name, &mut command, &call.request).map_err(|error| match error {
+    fn run(
+        &self,
+        plugin: &PluginConfig,
+        call: &Call<'_>,
+        stderr: Stdio,
+    ) -> anyhow::Result<Vec<u8>> {
+        let (name, path) = (&plugin.program, &self.directories.plugins);
+        let mut command = Command::new(find(path, name)?);
+        command.envs(call.environment(path)).stderr(stderr);
+        let request = plugin.request(self.network, call.keys_for(plugin));
+        delegate::run(name, &mut command, &request).map_err(|error| match error {
             cni::Error::Delegate { plugin, object, .. } => {
                 let details = match object.details.as_str() {
                     "" => String::new(),
                     details => format!(": {details}"),
                 };
-                anyhow!(
-                    "plugin {plugin}: {}{details} (code {})",
-                    object.msg,
-                    object.code
-                )
+                let (msg, code) = (object.msg, object.code);
+                anyhow!("plugin {plugin}: {msg}{details} (code {code})")
             }
             other => anyhow!(other),
         })
     }
 }
 
-/// One call of one plugin.
+/// A verb with its arguments.
 #[derive(Debug)]
 struct Call<'a> {
     verb: Verb,
     sandbox: Option<&'a Sandbox>,
-    /// The plugin's standard input.
-    request: Vec<u8>,
+    /// Keys that every plugin gets besides its own.
+    keys: Map<String, Value>,
 }
 
 impl<'a> Call<'a> {
-    fn on(sandbox: &'a Sandbox, verb: Verb, request: Vec<u8>) -> Self {
-        Self {
-            verb,
-            sandbox: Some(sandbox),
-            request,
-        }
-    }
-
-    fn without_sandbox(verb: Verb, request: Vec<u8>) -> Self {
+    fn new(verb: Verb) -> Self {
         Self {
             verb,
             sandbox: None,
-            request,
+            keys: Map::new(),
         }
+    }
+
+    fn on(sandbox: &'a Sandbox, verb: Verb, prev_result: Option<Value>) -> Self {
+        let result = prev_result.map(|it| ("prevResult".to_owned(), it));
+        Self {
+            verb,
+            sandbox: Some(sandbox),
+            keys: result.into_iter().collect(),
+        }
+    }
+
+    fn keys_for(&self, plugin: &PluginConfig) -> Map<String, Value> {
+        let mut keys = self.keys.clone();
+        let arguments = self.sandbox.map(|it| &it.arguments);
+        let passed = arguments.map(|it| it.runtime_config(&plugin.capabilities));
+        if let Some(passed) = passed.filter(|it| !it.is_empty()) {
+            keys.insert("runtimeConfig".to_owned(), Value::Object(passed));
+        }
+        keys
     }
 
     /// Returns all variables of the protocol. Unused ones are empty, so a plugin does not inherit
     /// them from this tool's environment.
     fn environment(&self, path: &SearchPath) -> [(&'static str, OsString); 6] {
         let of = |text: fn(&Sandbox) -> OsString| self.sandbox.map(text).unwrap_or_default();
+        let container = of(|it| it.attachment.container.as_str().into());
+        let interface = of(|it| it.attachment.interface.as_str().into());
         [
             ("CNI_COMMAND", self.verb.as_str().into()),
-            (
-                "CNI_CONTAINERID",
-                of(|it| it.attachment.container.as_str().into()),
-            ),
+            ("CNI_CONTAINERID", container),
             ("CNI_NETNS", of(|it| it.netns.clone().into())),
-            (
-                "CNI_IFNAME",
-                of(|it| it.attachment.interface.as_str().into()),
-            ),
+            ("CNI_IFNAME", interface),
             ("CNI_ARGS", of(|it| it.arguments.cni_text().into())),
             ("CNI_PATH", path.to_string().into()),
         ]
@@ -343,23 +315,14 @@ pub fn ask_abilities(
 ) -> Result<Abilities, cni::Error> {
     let mut command = Command::new(program);
     let request = json!({"cniVersion": SpecVersion::CURRENT.as_str()}).to_string();
-    let call = Call::without_sandbox(Verb::Version, request.into_bytes());
-    command.envs(call.environment(path));
-    let answer = delegate::run(name, &mut command, &call.request)?;
+    command.envs(Call::new(Verb::Version).environment(path));
+    let answer = delegate::run(name, &mut command, request.as_bytes())?;
     Ok(serde_json::from_slice(&answer).unwrap_or_default())
 }
 
 fn find(path: &SearchPath, name: &str) -> anyhow::Result<PathBuf> {
     let program = path.find(name);
     program.with_context(|| format!("plugin {name} is not in {path}"))
-}
-
-fn all(errors: &[anyhow::Error]) -> anyhow::Result<()> {
-    let texts: Vec<_> = errors.iter().map(|error| format!("{error:#}")).collect();
-    if !texts.is_empty() {
-        bail!("{}", texts.join("; "));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

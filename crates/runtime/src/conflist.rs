@@ -41,16 +41,25 @@ pub struct PluginConfig {
 }
 
 impl PluginConfig {
+    /// Returns the value of a key, in any case.
+    pub fn key(&self, name: &str) -> Option<&Value> {
+        json::value(&self.config, name)
+    }
+
+    /// Returns whether the value of a key is `true`.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.key(name).and_then(Value::as_bool) == Some(true)
+    }
+
     /// Returns the `ipam` section.
     pub fn ipam(&self) -> Option<&Map<String, Value>> {
-        json::value(&self.config, "ipam")?.as_object()
+        self.key("ipam")?.as_object()
     }
 
     /// Returns the type of its IPAM plugin.
     pub fn ipam_type(&self) -> Option<&str> {
-        json::value(self.ipam()?, "type")?
-            .as_str()
-            .filter(|it| !it.is_empty())
+        let name = json::value(self.ipam()?, "type")?.as_str();
+        name.filter(|it| !it.is_empty())
     }
 
     /// Returns the types of the plugin and of its IPAM plugin.
@@ -91,10 +100,8 @@ impl Conflist {
     /// The document is not a valid list.
     pub fn parse(bytes: Vec<u8>) -> anyhow::Result<Self> {
         let document: Value = serde_json::from_slice(&bytes).context("decode")?;
-        let is_list = document
-            .as_object()
-            .is_some_and(|object| json::value(object, "plugins").is_some());
-        if is_list {
+        let keys = document.as_object();
+        if keys.is_some_and(|it| json::value(it, "plugins").is_some()) {
             return Self::of_list(&document, bytes);
         }
         let single: Single = json::read(&document, "")?.value;

@@ -29,11 +29,9 @@ pub fn with_parts(bytes: Vec<u8>, directory: &Path) -> anyhow::Result<Vec<u8>> {
     }
     let own = json::value(&list, "plugins").cloned().unwrap_or_default();
     let own = own.as_array().cloned().unwrap_or_default();
-    list.retain(|key, _| {
-        !["plugins", INLINED]
-            .iter()
-            .any(|it| key.eq_ignore_ascii_case(it))
-    });
+    for key in ["plugins", INLINED] {
+        list.retain(|it, _| !it.eq_ignore_ascii_case(key));
+    }
     list.insert("plugins".to_owned(), own.into_iter().chain(parts).collect());
     list.insert(INLINED.to_owned(), json!(true));
     Ok(serde_json::to_vec(&list)?)
@@ -50,9 +48,8 @@ fn parts(directory: &Path) -> anyhow::Result<Vec<Value>> {
         let bytes = std::fs::read(path)?;
         anyhow::Ok(serde_json::from_slice(&bytes)?)
     };
-    let parts = paths.iter();
-    let parts = parts.map(|path| part(path).with_context(|| path.display().to_string()));
-    parts.collect()
+    let part = |path| part(path).with_context(|| path.display().to_string());
+    paths.iter().map(part).collect()
 }
 
 const INLINED: &str = "loadOnlyInlinedPlugins";
@@ -63,20 +60,30 @@ const INLINED: &str = "loadOnlyInlinedPlugins";
 /// # Errors
 /// The directory cannot be read.
 pub fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let reading = || format!("read {}", directory.display());
-    let entries = std::fs::read_dir(directory).with_context(reading)?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    let mut paths: Vec<_> = paths.collect::<Result<_, _>>().with_context(reading)?;
-    let rank = |path: &PathBuf| {
-        let known = path.extension().and_then(|extension| extension.to_str());
-        match known {
-            Some("conflist") => Some(0),
-            Some("conf" | "json") => Some(1),
-            _ => None,
-        }
+    let mut paths = paths_in(directory)?;
+    let rank = |path: &PathBuf| match path.extension()?.to_str()? {
+        "conflist" => Some(0),
+        "conf" | "json" => Some(1),
+        _ => None,
     };
     paths.retain(|path| rank(path).is_some() && path.is_file());
-    paths.sort_by_key(|path| (rank(path), path.clone()));
+    paths.sort_by_key(rank);
+    Ok(paths)
+}
+
+/// Returns the paths in `directory`, sorted.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn paths_in(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let read = || {
+        std::fs::read_dir(directory)?
+            .map(|it| Ok(it?.path()))
+            .collect()
+    };
+    let paths: std::io::Result<Vec<_>> = read();
+    let mut paths = paths.with_context(|| format!("read {}", directory.display()))?;
+    paths.sort();
     Ok(paths)
 }
 

@@ -52,11 +52,9 @@ impl Arguments {
 
     /// Returns the values of the capabilities in `declared`.
     pub fn runtime_config(&self, declared: &[String]) -> Map<String, Value> {
-        let known = self.capabilities.iter();
-        let wanted = known.filter(|(name, _)| declared.contains(name));
-        wanted
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
+        let mut passed = self.capabilities.clone();
+        passed.retain(|name, _| declared.contains(name));
+        passed
     }
 }
 

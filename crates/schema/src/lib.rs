@@ -4,7 +4,7 @@
 //! `generate` writes it from the type `RawConfig` of each plugin if `SCHEMA_UPDATE` is set, and compares it
 //! otherwise. This crate does not know which values are valid.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A plugin of the suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,55 +41,13 @@ pub fn plugins() -> impl Iterator<Item = Plugin> {
     })
 }
 
-/// Returns a plugin's keys as written, with their parents, as in `ipam.ranges[][].subnet`; `None` if the
-/// plugin is not of the suite. Plugins match keys in any case.
-///
-/// An interface plugin has none of the keys of `ipam`: they belong to the plugin that `ipam.type` names.
-pub fn known_keys(plugin: &str) -> Option<Vec<String>> {
-    let Plugin { name, role } = plugins().find(|it| it.name == plugin)?;
+/// Returns a plugin's keys as written, each with its JSON Schema; `None` if the plugin is not of the suite. Plugins
+/// match keys in any case.
+pub fn known_keys(plugin: &str) -> Option<Map<String, Value>> {
+    let Plugin { name, .. } = plugins().find(|it| it.name == plugin)?;
     let schema: Value = serde_json::from_str(SCHEMA).ok()?;
-    let own = keys_of(&schema, name);
-    Some(match role {
-        Role::Interface | Role::Chained => own,
-        Role::Ipam => {
-            let own = own.into_iter().map(|key| format!("ipam.{key}"));
-            common_keys(&schema).into_iter().chain(own).collect()
-        }
-    })
-}
-
-/// Keys that all plugins of a list know.
-fn common_keys(schema: &Value) -> Vec<String> {
-    let mut listed = plugins().filter(|it| it.role != Role::Ipam);
-    let first = listed.next().map(|it| keys_of(schema, it.name));
-    let mut common = first.unwrap_or_default();
-    for plugin in listed {
-        let other = keys_of(schema, plugin.name);
-        common.retain(|key| other.contains(key));
-    }
-    common
-}
-
-/// Returns the keys of a plugin's own definition.
-fn keys_of(schema: &Value, plugin: &str) -> Vec<String> {
-    let definition = schema.pointer(&format!("/$defs/{plugin}"));
-    definition.map(keys).unwrap_or_default()
-}
-
-/// Returns the keys of an object's schema and of its nested objects, with their parents.
-fn keys(schema: &Value) -> Vec<String> {
-    let mut all = Vec::new();
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (key, schema) in properties.into_iter().flatten() {
-        let (mut inner, mut below) = (schema, key.clone());
-        while let Some(items) = inner.get("items") {
-            inner = items;
-            below.push_str("[]");
-        }
-        all.push(key.clone());
-        all.extend(keys(inner).iter().map(|key| format!("{below}.{key}")));
-    }
-    all
+    let keys = schema.pointer(&format!("/$defs/{name}/properties"));
+    keys.and_then(Value::as_object).cloned()
 }
 
 const PLUGINS: &str = include_str!("../../plugins.txt");

@@ -29,15 +29,22 @@ fn namespace_is_left_out_where_it_means_nothing() {
 
 #[test]
 fn gc_needs_proof_unless_attachments_are_listed() {
-    let gone = |line: &str| match parse(line).unwrap().command {
-        Command::OfNetwork(OfNetwork::Gc(collect)) => collect.gone(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(gone("cnitool gc pods"), Gone::Proven);
-    assert_eq!(gone("cnitool gc pods --all"), Gone::All);
-    let listed = vec![attachment_id("c1/eth0").unwrap()];
-    let line = "cnitool gc pods --valid c1/eth0";
-    assert_eq!(gone(line), Gone::Unlisted(listed));
+    for (arguments, count, is_all) in [
+        ("", 0, false),
+        (" --all", 0, true),
+        (" --valid c1/eth0", 1, false),
+    ] {
+        let line = format!("cnitool gc pods{arguments}");
+        let collect = match parse(&line).unwrap().command {
+            Command::OfNetwork(OfNetwork::Gc { collect, .. }) => collect,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            (collect.valid.len(), collect.all),
+            (count, is_all),
+            "{line}"
+        );
+    }
     for line in ["--valid c1", "--valid ../x/eth0", "--all --valid c1/eth0"] {
         assert!(parse(&format!("cnitool gc pods {line}")).is_err(), "{line}");
     }

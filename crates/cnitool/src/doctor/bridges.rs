@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use attach::MAX_PORTS;
 use ipnetwork::IpNetwork;
-use netlink::{Link, LinkKind, Route};
+use netlink::{Link, LinkKind};
 use node::{Attached, Node, Source, bridge_of};
 
 use super::finding::{Finding, quoted, some_of};
@@ -14,7 +14,8 @@ use super::range::Range;
 /// Checks each bridge with live attachments, and each existing bridge of a network.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let living = living(node);
-    let mut findings = gone(node, &living);
+    let gone = living.iter().filter(|it| node.link_called(it.0).is_none());
+    let mut findings: Vec<_> = gone.map(deleted).collect();
     for name in node.configuration.bridges() {
         let Some(bridge) = node.link_called(name) else {
             continue;
@@ -23,7 +24,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         findings.extend(kind(bridge));
         findings.extend(ports(node, bridge));
         findings.extend(others_addresses(node, bridge));
-        findings.extend(gateways(node, bridge, &living));
+        let attached = living.get(name).map_or(&[][..], Vec::as_slice);
+        findings.extend(gateways(node, bridge, attached));
         findings.extend(port_mtus(node, bridge));
         findings.extend(uplink_mtus(node, bridge));
         if findings.len() == before {
@@ -35,12 +37,10 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Live attachments by the bridge of their ADD.
-type Living<'a> = BTreeMap<String, Vec<&'a Attached>>;
-
-fn living(node: &Node) -> Living<'_> {
-    let mut living = Living::new();
-    for attached in node.attached.iter().filter(|it| it.is_alive) {
+/// Returns the live attachments by the bridge of their ADD.
+fn living(node: &Node) -> BTreeMap<String, Vec<&Attached>> {
+    let mut living = BTreeMap::<_, Vec<_>>::new();
+    for attached in node.alive() {
         let network = attached.network(&node.configuration);
         let plugins = network.iter().flat_map(|it| &it.plugins);
         for bridge in plugins.filter_map(bridge_of) {
@@ -50,65 +50,56 @@ fn living(node: &Node) -> Living<'_> {
     living
 }
 
-fn gone(node: &Node, living: &Living<'_>) -> Vec<Finding> {
-    let gone = living
-        .iter()
-        .filter(|(name, _)| node.link_called(name).is_none());
-    let finding = |(name, attached): (&String, &Vec<&Attached>)| {
-        let owners = attached.iter().map(|it| it.attachment.owner());
-        let owners: Vec<_> = owners.collect();
-        let owners = some_of(&owners);
-        let message = format!("{name} does not exist, so these pods have no network: {owners}");
-        Finding::problem(SUBJECT, message)
-            .impact(
-                "The next ADD creates the bridge, but does not add the ports of these pods: recreate the pods.",
-            )
-            .fix("cnitool ps")
-    };
-    gone.map(finding).collect()
+fn deleted((name, attached): (&String, &Vec<&Attached>)) -> Finding {
+    let owners = some_of(attached.iter().map(|it| it.attachment.owner()));
+    let message = format!("{name} does not exist, so these pods have no network: {owners}");
+    let impact = "The next ADD creates the bridge, but does not add the ports of these pods: recreate the pods.";
+    let finding = Finding::problem(SUBJECT, message).impact(impact);
+    finding.fix("cnitool ps")
 }
 
 fn kind(bridge: &Link) -> Option<Finding> {
-    let name = &bridge.name;
+    let (name, word) = (&bridge.name, quoted(&bridge.name));
     if bridge.kind != LinkKind::Bridge {
-        let message = format!("{name} is no bridge");
         let impact = "A network is configured to attach pods to it, so every ADD fails.";
         let other = quoted(&format!("{name}-old"));
-        let fix = format!("ip link set {} name {other}", quoted(name));
-        return Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix));
+        let finding = Finding::problem(SUBJECT, format!("{name} is no bridge")).impact(impact);
+        return Some(finding.fix(format!("ip link set {word} name {other}")));
     }
     (!bridge.is_up).then(|| {
         Finding::problem(SUBJECT, format!("{name} is down"))
             .impact("Its pods reach nothing.")
-            .fix(format!("ip link set {} up", quoted(name)))
+            .fix(format!("ip link set {word} up"))
     })
 }
 
 fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     let ports = node.ports(bridge.index).count();
     let message = format!("{} has {ports} of {MAX_PORTS} ports", bridge.name);
-    let fix = format!("ip link show master {}", quoted(&bridge.name));
-    if ports >= MAX_PORTS {
+    let finding = if ports >= MAX_PORTS {
         let impact = "A Linux bridge cannot have more, so every ADD fails. Run fewer pods here.";
-        return Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix));
-    }
-    let is_nearly_full = ports * 10 >= MAX_PORTS * 9;
-    is_nearly_full.then(|| {
+        Finding::problem(SUBJECT, message).impact(impact)
+    } else {
         let impact = "It is nearly full. When it is full, every ADD fails.";
-        Finding::warning(SUBJECT, message).impact(impact).fix(fix)
-    })
+        Finding::warning(SUBJECT, message).impact(impact)
+    };
+    let fix = format!("ip link show master {}", quoted(&bridge.name));
+    (ports * 10 >= MAX_PORTS * 9).then(|| finding.fix(fix))
+}
+
+/// Returns the plugins whose networks have their gateway on the bridge.
+fn routed<'n>(node: &'n Node, bridge: &'n Link) -> impl Iterator<Item = Source<'n>> {
+    let sources = node.configuration.sources();
+    let of_bridge = sources.filter(|it| it.bridge() == Some(bridge.name.as_str()));
+    of_bridge.filter(|it| it.is_gateway() && !it.has_vlan())
 }
 
 /// Finds an address of another network on the bridge, because of which ADD refuses to add the
 /// gateway's.
 fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
-    let sources = node.configuration.sources();
-    let refusing = sources.filter(|it| {
-        it.bridge() == Some(bridge.name.as_str()) && it.is_gateway() && !it.is_set("forceAddress")
-    });
-    let mut refusing = refusing.filter(|it| !has_vlan(*it));
-    let of_bridge = node.addresses.iter().filter(|it| it.link == bridge.index);
-    let of_bridge: Vec<_> = of_bridge.map(|it| it.address).collect();
+    let of_bridge = node.addresses_of(bridge.index).map(|it| it.address);
+    let of_bridge: Vec<_> = of_bridge.collect();
+    let mut refusing = routed(node, bridge).filter(|it| !it.is_set("forceAddress"));
     refusing.find_map(|source| {
         let ranges = Range::all_of(source);
         let gateways: Vec<_> = ranges.iter().filter_map(Range::gateway).collect();
@@ -120,14 +111,10 @@ fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
         })?;
         let (name, network) = (&bridge.name, source.name());
         let message = format!("{name} has {other}, but network {network} needs {gateway} there");
-        Some(
-            Finding::problem(SUBJECT, message)
-                .impact(
-                    "Every ADD of the network fails, which STATUS does not detect. Pods that use \
-                     the other address lose their gateway when it is deleted.",
-                )
-                .fix(format!("ip address delete {other} dev {}", quoted(name))),
-        )
+        let impact = "Every ADD of the network fails, which STATUS does not detect. Pods that use \
+             the other address lose their gateway when it is deleted.";
+        let fix = format!("ip address delete {other} dev {}", quoted(name));
+        Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix))
     })
 }
 
@@ -138,80 +125,58 @@ fn is_in_the_way(other: IpNetwork, gateway: IpNetwork) -> bool {
     other.is_ipv4() == gateway.is_ipv4() && (gateway.is_ipv4() || overlap)
 }
 
-/// Returns whether the network's gateway is on a VLAN link.
-fn has_vlan(source: Source<'_>) -> bool {
-    source.key("vlan").and_then(serde_json::Value::as_u64) > Some(0)
-}
-
-/// Finds gateway addresses of pods that the bridge no longer has.
-fn gateways(node: &Node, bridge: &Link, living: &Living<'_>) -> Vec<Finding> {
-    let is_of = |it: &Source<'_>| {
-        it.bridge() == Some(bridge.name.as_str()) && it.is_gateway() && !has_vlan(*it)
-    };
-    let attached = living.get(&bridge.name).map_or(&[][..], Vec::as_slice);
+/// Finds gateway addresses of the attached pods that the bridge no longer has.
+fn gateways(node: &Node, bridge: &Link, attached: &[&Attached]) -> Vec<Finding> {
     let is_used = |range: &Range<'_>| {
         let of_network = |it: &&&Attached| it.attachment.network.as_str() == range.network();
         let attached = attached.iter().filter(of_network);
         let mut addresses = attached.flat_map(|it| it.addresses());
-        let has_ports = node.ports(bridge.index).next().is_some();
-        has_ports && addresses.any(|it| range.subnet.contains(it.ip()))
+        addresses.any(|it| range.subnet.contains(it.ip()))
     };
-    let sources = node.configuration.sources().filter(is_of);
-    let ranges = sources.flat_map(Range::all_of).filter(is_used);
-    let missing = ranges.filter_map(|it| it.gateway()).filter(|gateway| {
-        let mut addresses = node.addresses.iter();
-        !addresses.any(|it| it.link == bridge.index && it.address.ip() == gateway.ip())
+    let has_ports = node.is_in_use(&bridge.name);
+    let sources = routed(node, bridge).filter(|_| has_ports);
+    let ranges = sources.flat_map(Range::all_of);
+    let missing = ranges.filter(is_used).filter_map(|it| it.gateway());
+    let missing = missing.filter(|gateway| {
+        let mut addresses = node.addresses_of(bridge.index);
+        !addresses.any(|it| it.address.ip() == gateway.ip())
     });
+    let name = &bridge.name;
     let finding = |gateway| {
-        let name = &bridge.name;
-        Finding::problem(
-            SUBJECT,
-            format!("{name} lacks the gateway's address {gateway}"),
-        )
-        .impact("Pods reach nothing beyond their bridge. A network manager may have deleted it.")
-        .fix(format!("ip address add {gateway} dev {}", quoted(name)))
+        let message = format!("{name} lacks the gateway's address {gateway}");
+        let impact =
+            "Pods reach nothing beyond their bridge. A network manager may have deleted it.";
+        let fix = format!("ip address add {gateway} dev {}", quoted(name));
+        Finding::problem(SUBJECT, message).impact(impact).fix(fix)
     };
     missing.map(finding).collect()
 }
 
 fn port_mtus(node: &Node, bridge: &Link) -> Option<Finding> {
-    let other = node.ports(bridge.index).filter(|it| it.mtu != bridge.mtu);
-    let other: Vec<_> = other.map(|it| format!("{} {}", it.name, it.mtu)).collect();
     let (name, mtu) = (&bridge.name, bridge.mtu);
-    let message = format!(
-        "{name} has MTU {mtu}, but its ports have {}",
-        some_of(&other)
-    );
+    let other = node.ports(bridge.index).filter(|it| it.mtu != mtu);
+    let other: Vec<_> = other.map(|it| format!("{} {}", it.name, it.mtu)).collect();
+    let found = some_of(&other);
     (!other.is_empty()).then(|| {
-        Finding::warning("mtu", message)
-            .impact(
-                "Packets above the smallest MTU of the path are dropped silently: connections open \
-                 and then hang. Pods keep their MTU until they are recreated.",
-            )
-            .fix(format!("ip -details link show master {}", quoted(name)))
+        let message = format!("{name} has MTU {mtu}, but its ports have {found}");
+        let impact = "Packets above the smallest MTU of the path are dropped silently: connections open \
+             and then hang. Pods keep their MTU until they are recreated.";
+        let fix = format!("ip -details link show master {}", quoted(name));
+        Finding::warning("mtu", message).impact(impact).fix(fix)
     })
 }
 
-/// Finds links of default routes with an MTU below the pods'.
+/// Finds uplinks with an MTU below the pods'.
 fn uplink_mtus(node: &Node, bridge: &Link) -> Vec<Finding> {
-    let default = node.routes.iter().filter(|it| it.is_default());
-    let mut uplinks: Vec<_> = default.flat_map(Route::links).collect();
-    uplinks.sort_unstable();
-    uplinks.dedup();
-    let uplinks = uplinks.into_iter().filter_map(|it| node.link(it));
+    let uplinks = node.uplinks().into_iter();
     let narrow = uplinks.filter(|it| it.index != bridge.index && it.mtu < bridge.mtu);
     let finding = |uplink: &Link| {
-        let (name, mtu) = (&bridge.name, bridge.mtu);
-        let message = format!(
-            "{name} has MTU {mtu}, but {} has {}",
-            uplink.name, uplink.mtu
-        );
-        Finding::warning("mtu", message)
-            .impact(
-                "Large packets to other hosts depend on ICMP, which many firewalls drop. Pods keep \
-                 their MTU until they are recreated.",
-            )
-            .fix(format!("ip link set {} mtu {}", quoted(name), uplink.mtu))
+        let (name, narrow, mtu) = (&bridge.name, &uplink.name, uplink.mtu);
+        let message = format!("{name} has MTU {}, but {narrow} has {mtu}", bridge.mtu);
+        let impact = "Large packets to other hosts depend on ICMP, which many firewalls drop. Pods keep \
+             their MTU until they are recreated.";
+        let fix = format!("ip link set {} mtu {mtu}", quoted(name));
+        Finding::warning("mtu", message).impact(impact).fix(fix)
     };
     narrow.map(finding).collect()
 }

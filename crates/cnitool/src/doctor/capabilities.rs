@@ -11,51 +11,52 @@ use super::finding::{Finding, Level};
 /// Checks each plugin that needs a capability.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let sources = node.configuration.sources();
-    sources.filter_map(|source| finding(node, source)).collect()
+    sources.filter_map(finding).collect()
 }
 
-fn finding(node: &Node, source: Source<'_>) -> Option<Finding> {
-    let declares = |name: &str| source.plugin.capabilities.iter().any(|it| it == name);
-    let (capability, level, impact) = match source.plugin.program.as_str() {
-        "portmap" if !declares("portMappings") => {
+fn finding(source: Source<'_>) -> Option<Finding> {
+    let (file, plugin) = (&source.file.name, &source.plugin.program);
+    let has_rates = || {
+        ["ingressRate", "egressRate"]
+            .iter()
+            .any(|it| source.key(it).is_some())
+    };
+    let (declared, level, impact) = match plugin.as_str() {
+        "portmap" => {
             let impact = "The runtime passes it no ports, so hostPorts silently do not work.";
-            ("portMappings", Level::Problem, impact)
+            (&["portMappings"][..], Level::Problem, impact)
         }
-        "bandwidth"
-            if !has_rates(source) && !declares("bandwidth") && !declares(POD_ANNOTATIONS) =>
-        {
+        "bandwidth" if !has_rates() => {
             let impact = "The runtime passes it no rates, so pods silently have no limits.";
-            ("bandwidth", Level::Warning, impact)
+            (&["bandwidth", POD_ANNOTATIONS][..], Level::Warning, impact)
         }
-        "bridge" if has_no_ranges(source) && !declares("ipRanges") => {
+        "bridge" if has_no_ranges(source) => {
             let impact =
                 "host-local has no range, and the runtime passes it none: every ADD fails.";
-            ("ipRanges", Level::Problem, impact)
+            (&["ipRanges"][..], Level::Problem, impact)
         }
         _ => return None,
     };
-    let (file, plugin) = (&source.file.name, &source.plugin.program);
+    let mut capabilities = source.plugin.capabilities.iter();
+    if capabilities.any(|it| declared.contains(&it.as_str())) {
+        return None;
+    }
+    let capability = *declared.first()?;
     let message = format!("{file}: {plugin} does not declare the capability {capability}");
     let others = source.key("capabilities").and_then(Value::as_object);
     let mut all = others.cloned().unwrap_or_default();
     all.insert(capability.to_owned(), Value::Bool(true));
     let finding = Finding::new(level, "capability", message).impact(impact);
-    let all = Value::Object(all);
-    Some(edit::give(finding, (node, source), ("capabilities", &all)))
-}
-
-fn has_rates(source: Source<'_>) -> bool {
-    let rates = ["ingressRate", "egressRate"];
-    rates.iter().any(|name| source.key(name).is_some())
+    Some(edit::give(finding, source, "capabilities", &all.into()))
 }
 
 fn has_no_ranges(source: Source<'_>) -> bool {
-    let Some(ipam) = source.ipam() else {
-        return false;
-    };
-    let keys = ["ranges", "subnet"];
-    source.ipam_type() == Some("host-local")
-        && keys.iter().all(|it| json::value(ipam, it).is_none())
+    let has = |ipam, key| json::value(ipam, key).is_some();
+    source.plugin.ipam_type() == Some("host-local")
+        && source
+            .plugin
+            .ipam()
+            .is_some_and(|it| !has(it, "ranges") && !has(it, "subnet"))
 }
 
 #[cfg(test)]

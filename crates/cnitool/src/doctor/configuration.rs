@@ -1,45 +1,44 @@
 //! Checks the configuration files: whether they are valid, and which one the runtime uses.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use cni::{SpecVersion, Verb};
 use node::{Configuration, File, Network, Node};
 use serde_json::Value;
 
-use super::finding::{Finding, Level, quoted};
+use super::finding::{Finding, quoted};
 
 /// Checks each file, and all together.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let configuration = &node.configuration;
-    let mut findings = Vec::new();
-    if configuration.files.is_empty() {
-        findings.push(none(configuration));
-    }
-    for (place, file) in configuration.files.iter().enumerate() {
-        match &file.network {
-            Err(reason) => findings.push(broken(configuration, (place, file), reason)),
-            Ok(network) => findings.push(sound(configuration, file, network)),
-        }
-    }
-    findings.extend(several(configuration));
-    findings
+    let files = configuration.files.iter();
+    let each = files.map(|file| match &file.network {
+        Err(reason) => broken(configuration, file, reason),
+        Ok(network) => misnamed(configuration, file, network)
+            .unwrap_or_else(|| sound(configuration, file, network)),
+    });
+    let absent = configuration.files.is_empty().then(|| none(configuration));
+    let findings = absent.into_iter().chain(each);
+    findings.chain(several(configuration)).collect()
 }
 
 fn none(configuration: &Configuration) -> Finding {
     let directory = configuration.directory.display();
     let file = quoted(&format!("{directory}/10-NETWORK.conflist"));
+    let impact =
+        "Runtimes report that the CNI plugin is not initialized, and the node stays NotReady.";
     Finding::problem(SUBJECT, format!("no network in {directory}"))
-        .impact(
-            "Runtimes report that the CNI plugin is not initialized, and the node stays NotReady.",
-        )
+        .impact(impact)
         .fix(format!("install -D -m 644 NETWORK.conflist {file}"))
 }
 
-fn broken(configuration: &Configuration, (place, file): (usize, &File), reason: &str) -> Finding {
+fn broken(configuration: &Configuration, file: &File, reason: &str) -> Finding {
     let message = format!("{}: {}", file.name, reason.trim_start_matches("decode: "));
     let line = line_of(reason).map_or_else(String::new, |line| format!("+{line} "));
     let fix = format!("vi {line}{}", quoted(&configuration.place(file)));
-    if place == 0 {
+    let first = configuration.files.first();
+    if first.is_some_and(|it| it.name == file.name) {
         let impact = "It is the first file. containerd stops at it, so no pod gets a network; CRI-O \
                      uses the next file.";
         return Finding::problem(SUBJECT, message).impact(impact).fix(fix);
@@ -50,9 +49,6 @@ fn broken(configuration: &Configuration, (place, file): (usize, &File), reason: 
 }
 
 fn sound(configuration: &Configuration, file: &File, network: &Network) -> Finding {
-    if let Some(finding) = misnamed(configuration, file, network) {
-        return finding;
-    }
     let (name, version) = (&network.list.name, network.list.version);
     let message = format!("{}: network {name}, version {version}", file.name);
     let chosen = configuration.chosen();
@@ -77,45 +73,40 @@ fn sound(configuration: &Configuration, file: &File, network: &Network) -> Findi
 
 /// Finds a file whose extension does not match its content.
 fn misnamed(configuration: &Configuration, file: &File, network: &Network) -> Option<Finding> {
-    let is_document_of_list = network.document.get("plugins").is_some();
-    let (is, extension) = if is_document_of_list {
+    let is_list = network.document.get("plugins").is_some();
+    let (is, extension) = if is_list {
         ("a list of plugins", "conflist")
     } else {
         ("a single plugin", "conf")
     };
     let place = configuration.place(file);
-    let stem = place
-        .rsplit_once('.')
-        .map_or(place.as_str(), |(stem, _)| stem);
-    let renamed = quoted(&format!("{stem}.{extension}"));
-    (is_document_of_list != file.is_list()).then(|| {
+    let renamed = Path::new(&place).with_extension(extension);
+    let fix = format!("mv {} {}", quoted(&place), quoted(&renamed.display()));
+    (is_list != file.is_list()).then(|| {
         Finding::problem(SUBJECT, format!("{}: it contains {is}", file.name))
             .impact("Runtimes use the file name's extension, and reject this file.")
-            .fix(format!("mv {} {renamed}", quoted(&place)))
+            .fix(fix)
     })
 }
 
 /// Finds files with the same network name; the runtime uses the first.
 fn several(configuration: &Configuration) -> Vec<Finding> {
-    let mut files = BTreeMap::<&str, Vec<&str>>::new();
-    for file in &configuration.files {
-        if let Ok(network) = &file.network {
-            let same = files.entry(network.list.name.as_str()).or_default();
-            same.push(&file.name);
-        }
+    let mut files = BTreeMap::<&str, Vec<&File>>::new();
+    for (file, network) in configuration.networks() {
+        let same = files.entry(network.list.name.as_str()).or_default();
+        same.push(file);
     }
     let several = files.into_iter().filter(|(_, files)| files.len() > 1);
-    let finding = |(name, files): (&str, Vec<&str>)| {
-        let message = format!("network {name} is in {}", files.join(" and "));
+    let findings = several.filter_map(|(name, files)| {
+        let names: Vec<_> = files.iter().map(|it| it.name.as_str()).collect();
+        let message = format!("network {name} is in {}", names.join(" and "));
         let impact = "They share leases and attachments, and DEL may use the wrong one.";
-        let last = files.last().map(|it| configuration.directory.join(it));
-        let last = last.unwrap_or_default().display().to_string();
+        let last = configuration.place(files.last()?);
         let aside = quoted(&format!("{last}.disabled"));
-        Finding::new(Level::Warning, SUBJECT, message)
-            .impact(impact)
-            .fix(format!("mv {} {aside}", quoted(&last)))
-    };
-    several.map(finding).collect()
+        let fix = format!("mv {} {aside}", quoted(&last));
+        Some(Finding::warning(SUBJECT, message).impact(impact).fix(fix))
+    });
+    findings.collect()
 }
 
 /// Returns the line number in an error of the JSON parser: `… at line 4 column 3`.
@@ -128,6 +119,7 @@ const SUBJECT: &str = "conflist";
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Level;
     use super::super::tests::{levels, node};
     use super::*;
 

@@ -11,30 +11,27 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 fn finding(disk: &Disk) -> Finding {
     let directory = disk.directory.display();
-    let (bytes, files) = (disk.bytes.0, disk.files.0);
-    let is_limited = disk.files.1 > 0;
     let place = quoted(&directory);
-    let fix = format!("df -h {place}; df -i {place}");
     let impact = "No lease can be written: every ADD fails.";
     if disk.is_read_only {
         let message = format!("{directory} is read-only");
         let fix = format!("mount -o remount,rw \"$(findmnt -no TARGET -T {place})\"");
         return Finding::problem(SUBJECT, message).impact(impact).fix(fix);
     }
+    let (bytes, files, is_limited) = (disk.bytes.0, disk.files.0, disk.files.1 > 0);
     let left = format!("{directory} has {} and {files} files left", size(bytes));
-    if bytes < LEASE || (is_limited && files == 0) {
-        return Finding::problem(SUBJECT, left).impact(impact).fix(fix);
-    }
-    if is_nearly_full(disk.bytes) || (is_limited && is_nearly_full(disk.files)) {
+    let finding = if bytes < LEASE || (is_limited && files == 0) {
+        Finding::problem(SUBJECT, left).impact(impact)
+    } else if [disk.bytes, disk.files]
+        .iter()
+        .any(|(left, all)| *left < all / 50)
+    {
         let impact = "When it is full, no lease can be written and every ADD fails.";
-        return Finding::warning(SUBJECT, left).impact(impact).fix(fix);
-    }
-    Finding::ok(SUBJECT, left)
-}
-
-/// Returns whether less than 2 % is free.
-fn is_nearly_full((left, all): (u64, u64)) -> bool {
-    left < all / 50
+        Finding::warning(SUBJECT, left).impact(impact)
+    } else {
+        return Finding::ok(SUBJECT, left);
+    };
+    finding.fix(format!("df -h {place}; df -i {place}"))
 }
 
 fn size(bytes: u64) -> String {

@@ -1,14 +1,14 @@
 //! Commands that change a network's file: by sed if its pattern matches only the intended text,
 //! otherwise by hand.
 
-use node::{Node, Source};
+use node::Source;
 use serde_json::Value;
 
 use super::finding::{Finding, quoted};
 
 /// Returns a command that renames a key everywhere in the file.
 pub fn rename(place: &str, key: &str, name: &str) -> String {
-    sed(&pattern(&json(key)), &replacement(&json(name)), place)
+    sed(&pattern(key), &replacement(&json(name)), place)
 }
 
 /// Returns a command that changes a key's value from `from` to `to`.
@@ -20,29 +20,20 @@ pub fn set(place: &str, key: &str, [from, to]: [&str; 2]) -> String {
 /// Returns `finding` with a fix that adds a key with this value to the plugin's object. If the
 /// object already has the key, or sed would match more than this plugin, the fix is for the
 /// operator to write.
-pub fn give(
-    finding: Finding,
-    (node, source): (&Node, Source<'_>),
-    (key, value): (&str, &Value),
-) -> Finding {
-    let place = node.configuration.place(source.file);
+pub fn give(finding: Finding, source: Source<'_>, key: &str, value: &Value) -> Finding {
+    let place = source.place();
     let program = &source.plugin.program;
     let added = format!("{}: {value}", json(key));
+    // Each match of the pattern of `met_by`.
+    let types = source.network.text.split("\"type\":").skip(1);
+    let of_program = types.filter(|it| it.trim_start_matches(' ').starts_with(&json(program)));
     let mut keys = source.plugin.config.keys();
-    if !keys.any(|it| it.eq_ignore_ascii_case(key)) && met(source, program) == 1 {
+    if of_program.count() == 1 && !keys.any(|it| it.eq_ignore_ascii_case(key)) {
         let by = format!("&, {}", replacement(&added));
         return finding.fix(sed(&met_by("type", program), &by, &place));
     }
     let impact = format!("{} Write {added} for {program}.", finding.impact);
     finding.impact(impact).fix(format!("vi {}", quoted(&place)))
-}
-
-/// Returns how often the type of `program` in the file matches the pattern of [`met_by`].
-fn met(source: Source<'_>, program: &str) -> usize {
-    let types = source.network.text.split("\"type\":").skip(1);
-    let program = json(program);
-    let of_program = types.filter(|it| it.trim_start_matches(' ').starts_with(&program));
-    of_program.count()
 }
 
 /// Returns a sed command that replaces the first match of each line.
@@ -53,12 +44,12 @@ fn sed(pattern: &str, replacement: &str, place: &str) -> String {
 
 /// Returns the pattern of a key with this string value.
 fn met_by(key: &str, value: &str) -> String {
-    format!("{}: *{}", pattern(&json(key)), pattern(&json(value)))
+    format!("{}: *{}", pattern(key), pattern(value))
 }
 
-/// Returns a sed pattern that matches exactly `text`.
+/// Returns a sed pattern that matches exactly this JSON string.
 fn pattern(text: &str) -> String {
-    escaped(text, r"\|.*[]^$")
+    escaped(&json(text), r"\|.*[]^$")
 }
 
 /// Returns a sed replacement that inserts exactly `text`.
@@ -68,9 +59,8 @@ fn replacement(text: &str) -> String {
 
 fn escaped(text: &str, special: &str) -> String {
     let escape = |c: char| special.contains(c).then_some('\\');
-    text.chars()
-        .flat_map(|c| escape(c).into_iter().chain([c]))
-        .collect()
+    let escaped = text.chars().flat_map(|c| escape(c).into_iter().chain([c]));
+    escaped.collect()
 }
 
 /// Returns `text` as a JSON string.
@@ -90,7 +80,7 @@ mod tests {
         let node = node(&[("pods.conflist", &list)]);
         let source = node.configuration.sources().next().unwrap();
         let finding = Finding::problem("capability", "").impact("It gets nothing.");
-        give(finding, (&node, source), ("a", &json!("x|y & z")))
+        give(finding, source, "a", &json!("x|y & z"))
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Findings: what doctor found, how severe it is, and how to fix it.
 
+use node::Node;
 use serde::Serialize;
 
 /// Severity; a worse one is greater.
@@ -12,6 +13,16 @@ pub enum Level {
     Warning,
     /// Pods have no network, or will lose it.
     Problem,
+}
+
+impl Level {
+    /// Returns the level of what makes a network useless: a problem in the file that runtimes use.
+    pub fn of_file(node: &Node, file: &str) -> Self {
+        match node.configuration.chosen() {
+            Some(chosen) if chosen.name == file => Self::Problem,
+            _ => Self::Warning,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,12 +79,22 @@ impl Finding {
 }
 
 /// Returns the first items of `all` as text, and the number of the others.
-pub fn some_of<T: ToString>(all: &[T]) -> String {
-    let named: Vec<_> = all.iter().take(NAMED).map(ToString::to_string).collect();
+pub fn some_of(all: impl IntoIterator<Item = impl ToString>) -> String {
+    let mut all = all.into_iter();
+    let named: Vec<_> = all.by_ref().take(NAMED).map(|it| it.to_string()).collect();
     let named = named.join(", ");
-    match all.len().saturating_sub(NAMED) {
+    match all.count() {
         0 => named,
         more => format!("{named} and {more} more"),
+    }
+}
+
+/// Returns the number and the word, in the plural unless it is one.
+pub fn count(number: usize, word: &str) -> String {
+    match number {
+        1 => format!("1 {word}"),
+        _ if word.ends_with('s') => format!("{number} {word}es"),
+        _ => format!("{number} {word}s"),
     }
 }
 
@@ -102,7 +123,7 @@ mod tests {
 
     #[test]
     fn long_lists_are_cut_short() {
-        assert_eq!(some_of(&[1, 2]), "1, 2");
-        assert_eq!(some_of(&[1, 2, 3, 4, 5, 6]), "1, 2, 3, 4 and 2 more");
+        assert_eq!(some_of([1, 2]), "1, 2");
+        assert_eq!(some_of([1, 2, 3, 4, 5, 6]), "1, 2, 3, 4 and 2 more");
     }
 }

@@ -1,29 +1,26 @@
 //! Checks what all rules of the node do to packets of pods, and which elements of this suite a
 //! reload removed.
 
-use cni::json;
 use netlink::LinkKind;
 use nft::{EndVerdict, Ended};
 use node::{Attached, Consequence, Fate, Node, PacketPath, Probe, Protocol};
 use portmap::{HostAddress, Mapping};
 use serde_json::Value;
 
-use super::finding::{Finding, quoted, some_of};
+use super::finding::{Finding, Level, quoted, some_of};
 
 /// Checks each bridge with tried packets, and each attachment with elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
     if findings.is_empty() {
-        let bridges = node.probes.iter().map(|it| it.bridge.as_str());
-        let mut bridges: Vec<_> = bridges.collect();
+        let mut bridges: Vec<_> = node.probes.iter().map(|it| it.bridge.as_str()).collect();
         bridges.dedup();
-        findings.push(match bridges.as_slice() {
-            [] => Finding::ok(SUBJECT, "no network has the node as its gateway"),
-            bridges => {
-                let message = format!("new packets of pods on {} pass", some_of(bridges));
-                Finding::ok(SUBJECT, message).impact("They were sent through a copy of all rules.")
-            }
+        findings.push(if bridges.is_empty() {
+            Finding::ok(SUBJECT, "no network has the node as its gateway")
+        } else {
+            let message = format!("new packets of pods on {} pass", some_of(bridges));
+            Finding::ok(SUBJECT, message).impact(COPY)
         });
     }
     findings
@@ -51,54 +48,42 @@ fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
         let words: Vec<_> = paths.iter().map(|it| words(*it, bridge)).collect();
         let version = if probe.is_ipv4 { "IPv4" } else { "IPv6" };
         let packets = format!("new {version} packets {}, are", words.join(", "));
+        let finding = end(node, probe, fate, &packets);
         let is_needed = |it: &PacketPath| {
-            matches!(
-                it,
-                PacketPath::ToElsewhere(Protocol::Tcp) | PacketPath::ToHostPort(_)
-            )
+            let tcp = PacketPath::ToElsewhere(Protocol::Tcp);
+            *it == tcp || matches!(it, PacketPath::ToHostPort(_))
         };
-        let finding = end(node, bridge, (fate, &packets));
-        if paths.iter().any(is_needed) && !is_uncertain(fate) {
+        // A program in user space decides, or no rule was seen.
+        let is_uncertain = match fate {
+            Fate::Ended(ended) => ended.verdict == EndVerdict::Queue,
+            fate => **fate == Fate::Lost(None),
+        };
+        if paths.iter().any(is_needed) && !is_uncertain {
             return finding;
         }
-        Finding {
-            level: super::finding::Level::Warning,
-            ..finding
-        }
+        let level = Level::Warning;
+        Finding { level, ..finding }
     });
     findings.collect()
 }
 
-/// Returns whether a program in user space decides, or no rule was seen.
-fn is_uncertain(fate: &Fate) -> bool {
-    match fate {
-        Fate::Ended(ended) => ended.verdict == EndVerdict::Queue,
-        Fate::Lost(rule) => rule.is_none(),
-        Fate::Passed => true,
-    }
-}
-
 fn words(path: PacketPath, bridge: &str) -> String {
-    let protocol = |it| match it {
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
-    };
+    let name = |it| if it == Protocol::Tcp { "TCP" } else { "UDP" };
     match path {
         PacketPath::ToElsewhere(it) => {
-            format!("from pods on {bridge} to other hosts ({})", protocol(it))
+            format!("from pods on {bridge} to other hosts ({})", name(it))
         }
         PacketPath::ToNode(it, port) => {
-            format!(
-                "from pods on {bridge} to port {port} of the node ({})",
-                protocol(it)
-            )
+            let protocol = name(it);
+            format!("from pods on {bridge} to port {port} of the node ({protocol})")
         }
         PacketPath::FromNode => format!("from the node to pods on {bridge}"),
         PacketPath::ToHostPort(port) => format!("from other hosts to hostPort {port}"),
     }
 }
 
-fn end(node: &Node, bridge: &str, (fate, packets): (&Fate, &str)) -> Finding {
+fn end(node: &Node, probe: &Probe, fate: &Fate, packets: &str) -> Finding {
+    let bridge = &probe.bridge;
     match fate {
         Fate::Ended(ended) => {
             let verdict = match ended.verdict {
@@ -110,19 +95,15 @@ fn end(node: &Node, bridge: &str, (fate, packets): (&Fate, &str)) -> Finding {
                 handle => format!("the rule with handle {handle}"),
             };
             let message = format!("{packets} {verdict} in {}, by {by}", ended.place);
-            let impact = "They were sent through a copy of all rules.";
-            Finding::problem(SUBJECT, message)
-                .impact(impact)
-                .fix(fix(node, bridge, ended))
+            let finding = Finding::problem(SUBJECT, message).impact(COPY);
+            finding.fix(fix(node, bridge, ended))
         }
         Fate::Lost(Some(rule)) => {
-            let message = format!("{packets} dropped by {rule}");
             let program = rule.split(' ').next().unwrap_or_default();
-            let fix = opened(program, "FORWARD", &quoted(bridge));
             let is_forward = rule.contains("FORWARD") && rule.contains("-t filter:");
-            let finding = Finding::problem(SUBJECT, message);
+            let finding = Finding::problem(SUBJECT, format!("{packets} dropped by {rule}"));
             finding.fix(if is_forward {
-                fix
+                opened(program, &quoted(bridge))
             } else {
                 format!("{program}-save -c")
             })
@@ -130,9 +111,8 @@ fn end(node: &Node, bridge: &str, (fate, packets): (&Fate, &str)) -> Finding {
         Fate::Lost(None) | Fate::Passed => {
             let message = format!("{packets} lost, and no rule was seen that drops them");
             let impact = "In a copy of all rules they are redirected, or a table that is not copied drops them.";
-            Finding::problem(SUBJECT, message)
-                .impact(impact)
-                .fix("nft list ruleset")
+            let finding = Finding::problem(SUBJECT, message).impact(impact);
+            finding.fix("nft list ruleset")
         }
     }
 }
@@ -146,37 +126,31 @@ fn fix(node: &Node, bridge: &str, Ended { place, .. }: &Ended) -> String {
         .any(|it| (it.family.name(), &it.table, &it.name) == (family, &place.table, &place.chain));
     let [table, chain] = [&place.table, &place.chain].map(quoted);
     match family {
-        "ip" if is_forward && chain == "FORWARD" => opened("iptables", &chain, &bridge),
-        "ip6" if is_forward && chain == "FORWARD" => opened("ip6tables", &chain, &bridge),
-        _ if is_forward => format!(
-            "nft insert rule {family} {table} {chain} iifname {bridge} accept\n\
-             nft insert rule {family} {table} {chain} oifname {bridge} accept"
-        ),
+        "ip" if is_forward && chain == "FORWARD" => opened("iptables", &bridge),
+        "ip6" if is_forward && chain == "FORWARD" => opened("ip6tables", &bridge),
+        _ if is_forward => ["iifname", "oifname"]
+            .map(|it| format!("nft insert rule {family} {table} {chain} {it} {bridge} accept"))
+            .join("\n"),
         _ => format!("nft -a list chain {family} {table} {chain}"),
     }
 }
 
-fn opened(program: &str, chain: &str, bridge: &str) -> String {
-    format!(
-        "{program} -I {chain} -i {bridge} -j ACCEPT\n{program} -I {chain} -o {bridge} -j ACCEPT"
-    )
+fn opened(program: &str, bridge: &str) -> String {
+    let accept = |flag| format!("{program} -I FORWARD {flag} {bridge} -j ACCEPT");
+    ["-i", "-o"].map(accept).join("\n")
 }
 
 /// Finds live attachments that lack elements which their configuration requires.
 fn taken_away(node: &Node) -> Option<Finding> {
-    let alive = node.attached.iter().filter(|it| it.is_alive);
     // The reference adds rules instead of elements.
-    let ours = alive.filter(|it| is_ours(node, it));
-    let lacking = ours.filter_map(|it| lacks(node, it));
-    let lacking: Vec<_> = lacking.collect();
+    let ours = node.alive().filter(|it| is_ours(node, it));
+    let lacking: Vec<_> = ours.filter_map(|it| lacks(node, it)).collect();
     let message = format!("elements are missing: {}", some_of(&lacking));
     (!lacking.is_empty()).then(|| {
-        Finding::problem(SUBJECT, message)
-            .impact(
-                "The rules were flushed: hostPorts are not forwarded, pods are not masqueraded, \
-                 their MACs are not checked, and root in a pod can exceed its limit.",
-            )
-            .fix("cnitool reload")
+        let impact = "The rules were flushed: hostPorts are not forwarded, pods are not masqueraded, \
+             their MACs are not checked, and root in a pod can exceed its limit.";
+        let finding = Finding::problem(SUBJECT, message).impact(impact);
+        finding.fix("cnitool reload")
     })
 }
 
@@ -191,49 +165,40 @@ pub fn is_ours(node: &Node, attached: &Attached) -> bool {
 /// Returns the attachment and the first table without its element; `None` if it lacks none.
 fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     let owner = attached.attachment.owner();
-    let has = |table: &&str| {
+    let missing = tables(node, attached).into_iter().find(|table| {
         let mut elements = node.firewall.elements.iter();
-        elements.any(|it| it.table == *table && it.owner == owner)
-    };
-    let wanted = tables(node, attached);
-    let missing = wanted.iter().find(|table| !has(table))?;
+        !elements.any(|it| it.table == *table && it.owner == owner)
+    })?;
     Some(format!("{owner} in {missing}"))
 }
 
 /// Returns the tables that should have elements of the attachment.
 pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
-    let owner = attached.attachment.owner();
     let network = attached.entry.network(&node.configuration.directory);
     let plugins = network.ok().flatten().map(|it| it.plugins);
     let mut wanted = Vec::new();
     for plugin in plugins.unwrap_or_default() {
-        let is_set = |key| {
-            let value = json::value(&plugin.config, key);
-            value.and_then(Value::as_bool) == Some(true)
-        };
         match plugin.program.as_str() {
             "bridge" => {
-                wanted.extend(is_set("ipMasq").then_some(attach::MASQUERADE_TABLE));
-                wanted.extend(is_set("macspoofchk").then_some(attach::FRAMES_TABLE));
+                wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE));
+                wanted.extend(plugin.is_set("macspoofchk").then_some(attach::FRAMES_TABLE));
             }
             "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push(portmap::TABLE),
-            "bandwidth" if has_ifb(node, &owner) && can_back(node) => wanted.push(bandwidth::TABLE),
+            "bandwidth" if has_backstop(node, attached) => wanted.push(bandwidth::TABLE),
             _ => {}
         }
     }
     wanted
 }
 
-/// Returns whether the attachment's egress is limited.
-fn has_ifb(node: &Node, owner: &str) -> bool {
+/// Returns whether the attachment's egress is limited, and the kernel supports the second limit. ADD does without it
+/// otherwise.
+fn has_backstop(node: &Node, attached: &Attached) -> bool {
+    let owner = attached.attachment.owner();
     let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);
-    ifbs.any(|it| it.alias.as_deref() == Some(owner))
-}
-
-/// Returns whether the kernel supports the second limit. ADD does without it otherwise.
-fn can_back(node: &Node) -> bool {
     let mut lacks = node.lacks.iter();
-    !lacks.any(|it| it.consequence == Consequence::LimitsEvadable)
+    ifbs.any(|it| it.alias.as_ref() == Some(&owner))
+        && !lacks.any(|it| it.consequence == Consequence::LimitsEvadable)
 }
 
 fn has_ports(attached: &Attached, declared: &[String]) -> bool {
@@ -248,6 +213,8 @@ fn has_ports(attached: &Attached, declared: &[String]) -> bool {
     let mut ports = ports.into_iter().flatten();
     ports.any(|it| Mapping::parse(it).map_or(true, is_served))
 }
+
+const COPY: &str = "They were sent through a copy of all rules.";
 
 const SUBJECT: &str = "firewall";
 

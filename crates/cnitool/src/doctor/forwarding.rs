@@ -1,26 +1,36 @@
 //! Checks that the node forwards packets, and whether netfilter sees bridged packets.
 
+use ipnetwork::IpNetwork;
+use netns::Sysctl;
+use node::{Node, Source};
+
 use super::finding::{Finding, quoted, some_of};
 use super::range::pod_networks;
-use ipnetwork::IpNetwork;
-use node::{Node, Source};
 
 /// Checks each sysctl that a network needs.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let gateways: Vec<_> = node
+        .configuration
+        .sources()
+        .filter(|it| it.is_gateway())
+        .collect();
     for (key, is_of) in FORWARDING {
-        let routed = |source: &Source<'_>| {
-            source.is_gateway() && pod_networks(node, *source).iter().any(is_of)
-        };
-        let bridges = node.configuration.sources().filter(routed);
-        if let Some(bridge) = bridges
-            .filter_map(Source::bridge)
-            .max_by_key(|it| in_use(node, it))
-        {
-            findings.push(forwarding(node, key, bridge));
-        }
+        let routed = gateways
+            .iter()
+            .filter(|it| pod_networks(node, **it).iter().any(is_of));
+        let bridges = routed.filter_map(|it| it.bridge());
+        let bridge = bridges.max_by_key(|it| node.is_in_use(it));
+        findings.extend(bridge.map(|it| forwarding(node, key, it)));
     }
-    findings.extend(bridges_that_do_not(node));
+    for bridge in gateways.iter().filter_map(|it| it.bridge()) {
+        let key = not_forwarding(node, bridge).filter(|_| node.is_in_use(bridge));
+        findings.extend(key.map(|key| {
+            Finding::problem(SUBJECT, format!("{key} is 0"))
+                .impact(format!("Pods on {bridge} reach nothing beyond the node."))
+                .fix(set(&[&key]))
+        }));
+    }
     findings.extend(bridged(node));
     findings
 }
@@ -29,7 +39,7 @@ fn forwarding(node: &Node, key: &str, bridge: &str) -> Finding {
     match node.sysctls.value(key) {
         None => Finding::warning(SUBJECT, format!("{key} does not exist"))
             .impact("The kernel does not support this family, so pods cannot have its addresses."),
-        Some("0") if in_use(node, bridge) => Finding::problem(SUBJECT, format!("{key} is 0"))
+        Some("0") if node.is_in_use(bridge) => Finding::problem(SUBJECT, format!("{key} is 0"))
             .impact(format!(
                 "Pods on {bridge} reach nothing beyond the node. It was 1 when they were attached: \
                  find what reset it, for example in /etc/sysctl.d."
@@ -41,78 +51,47 @@ fn forwarding(node: &Node, key: &str, bridge: &str) -> Finding {
     }
 }
 
-/// Finds bridges with another setting than the node.
-fn bridges_that_do_not(node: &Node) -> Vec<Finding> {
+/// Returns the sysctl by which a link does not forward, although the node does.
+pub fn not_forwarding(node: &Node, link: &str) -> Option<String> {
+    let key = Sysctl::ipv4(link, "forwarding").key();
     let is_node = node.sysctls.value("net.ipv4.ip_forward") == Some("1");
-    let gateways = node
-        .configuration
-        .sources()
-        .filter(|it| is_node && it.is_gateway());
-    let keys = gateways.filter_map(Source::bridge).map(|bridge| {
-        let part = bridge.replace('.', "/");
-        (bridge, format!("net.ipv4.conf.{part}.forwarding"))
-    });
-    let mut findings = Vec::new();
-    for (bridge, key) in keys {
-        if in_use(node, bridge) && node.sysctls.value(&key) == Some("0") {
-            let finding = Finding::problem(SUBJECT, format!("{key} is 0"))
-                .impact(format!("Pods on {bridge} reach nothing beyond the node."))
-                .fix(set(&[&key]));
-            findings.push(finding);
-        }
-    }
-    findings
+    (is_node && node.sysctls.value(&key) == Some("0")).then_some(key)
 }
 
 /// Checks `br_netfilter` and its sysctls.
 fn bridged(node: &Node) -> Option<Finding> {
-    let wants = |source: &Source<'_>| {
-        let is_on = source
-            .key("bridgeNfCall")
-            .and_then(serde_json::Value::as_bool);
-        source.bridge().is_some() && is_on != Some(false)
-    };
+    let wants = |it: &Source<'_>| it.key("bridgeNfCall") != Some(&false.into());
     let sources = node.configuration.sources().filter(wants);
     let bridges: Vec<_> = sources.filter_map(Source::bridge).collect();
+    let is = |key: &&&str, value| node.sysctls.value(key) == value;
+    let impact = "Services and hostPorts do not work between pods of this node.";
     if bridges.is_empty() {
         return None;
     }
-    let is = |key: &&&str, value| node.sysctls.value(key) == value;
-    let impact = "Services and hostPorts do not work between pods of this node.";
     if BRIDGED.iter().any(|it| is(&it, None)) {
         let message = "the kernel module br_netfilter is not loaded";
-        let finding = Finding::warning(SUBJECT, message).impact(impact);
-        return Some(finding.fix(format!(
-            "modprobe br_netfilter\necho br_netfilter >> {MODULES}"
-        )));
+        let fix = format!("modprobe br_netfilter\necho br_netfilter >> {MODULES}");
+        return Some(Finding::warning(SUBJECT, message).impact(impact).fix(fix));
     }
     let off = BRIDGED.iter().filter(|it| is(it, Some("0")));
     let off: Vec<_> = off.copied().collect();
-    if off.is_empty() {
-        return Some(Finding::ok(SUBJECT, "netfilter sees bridged packets"));
-    }
     let message = format!("{} is 0", some_of(&off));
-    if !bridges.iter().any(|it| in_use(node, it)) {
-        return Some(Finding::ok(SUBJECT, message).impact("The first ADD sets it."));
-    }
-    Some(
+    Some(if off.is_empty() {
+        Finding::ok(SUBJECT, "netfilter sees bridged packets")
+    } else if !bridges.iter().any(|it| node.is_in_use(it)) {
+        Finding::ok(SUBJECT, message).impact("The first ADD sets it.")
+    } else {
         Finding::warning(SUBJECT, message)
             .impact(impact)
-            .fix(set(&off)),
-    )
+            .fix(set(&off))
+    })
 }
 
 /// Returns commands that set these sysctls now and at boot.
-fn set(keys: &[&str]) -> String {
+pub fn set(keys: &[&str]) -> String {
     let keys = keys.iter().map(|it| quoted(&format!("{it}=1")));
     let keys = keys.collect::<Vec<_>>().join(" ");
     format!("sysctl -w {keys}\nprintf '%s\\n' {keys} >> {SYSCTLS}")
-}
-
-/// Returns whether a pod is attached to the bridge.
-fn in_use(node: &Node, bridge: &str) -> bool {
-    let bridge = node.link_called(bridge);
-    bridge.is_some_and(|it| node.ports(it.index).next().is_some())
 }
 
 type IsOf = fn(&IpNetwork) -> bool;

@@ -12,9 +12,8 @@ use super::finding::Finding;
 /// Checks each port that is forwarded to a pod.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let held = node.firewall.elements.iter();
-    let held: Vec<_> = held
-        .filter_map(|it| Some((it.port?.port, it.owner.as_str())))
-        .collect();
+    let held = held.filter_map(|it| Some((it.port?.port, it.owner.as_str())));
+    let held: Vec<_> = held.collect();
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
     if findings.is_empty() && !held.is_empty() {
@@ -34,12 +33,10 @@ fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
         let later = held.iter().skip(place + 1);
         let same = later.filter(|(other, holder)| holder != owner && is_same_as(other, one));
         findings.extend(same.map(|(_, holder)| {
-            Finding::problem(
-                SUBJECT,
-                format!("{} is forwarded to {owner} and to {holder}", one.name()),
-            )
-            .impact("The destination address decides which of them receives a connection.")
-            .fix(format!("nft list table inet {}", portmap::TABLE))
+            let message = format!("{} is forwarded to {owner} and to {holder}", one.name());
+            Finding::problem(SUBJECT, message)
+                .impact("The destination address decides which of them receives a connection.")
+                .fix(format!("nft list table inet {}", portmap::TABLE))
         }));
     }
     findings
@@ -47,27 +44,27 @@ fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
 
 /// Finds a process of the node that listens on a port that is forwarded to a pod.
 fn listened(node: &Node, held: &[(HostPort, &str)]) -> Vec<Finding> {
-    let mut told = BTreeMap::new();
+    let mut findings = BTreeMap::new();
     for (port, owner) in held {
         let mut sockets = node.sockets.iter().filter(|it| shadows(port, it));
         // conmon reserves podman's ports and receives nothing on them.
         if let Some(socket) = sockets.find(|it| it.process.as_deref() != Some("conmon")) {
             let name = port.name();
-            told.entry(name.clone())
-                .or_insert_with(|| shadowed((&name, owner), socket));
+            let finding = shadowed(&name, owner, socket);
+            findings.entry(name).or_insert(finding);
         }
     }
-    told.into_values().collect()
+    findings.into_values().collect()
 }
 
-fn shadowed((name, owner): (&str, &str), socket: &Socket) -> Finding {
+fn shadowed(name: &str, owner: &str, socket: &Socket) -> Finding {
     let process = socket.process.as_deref();
     let process = process.unwrap_or("a process of the node");
     let (at, impact) = match socket.address {
-        it if it.is_unspecified() => (
-            String::new(),
-            "It no longer receives packets from other hosts.",
-        ),
+        it if it.is_unspecified() => {
+            let impact = "It no longer receives packets from other hosts.";
+            (String::new(), impact)
+        }
         it if it.is_loopback() => {
             let impact =
                 "It no longer receives packets: those of the node itself go to the pod, too.";
@@ -76,9 +73,8 @@ fn shadowed((name, owner): (&str, &str), socket: &Socket) -> Finding {
         it => (format!(" at {it}"), "It no longer receives packets."),
     };
     let message = format!("{name} is forwarded to {owner}, but {process} listens on it{at}");
-    Finding::warning(SUBJECT, message)
-        .impact(impact)
-        .fix(format!("ss -lnp 'sport = :{}'", socket.port))
+    let fix = format!("ss -lnp 'sport = :{}'", socket.port);
+    Finding::warning(SUBJECT, message).impact(impact).fix(fix)
 }
 
 /// Returns whether packets for the socket are forwarded to the pod.
@@ -98,12 +94,9 @@ fn shadows(port: &HostPort, socket: &Socket) -> bool {
 
 /// Returns whether a packet may match both.
 fn is_same_as(one: &HostPort, other: &HostPort) -> bool {
-    let address = match (one.address, other.address) {
-        (Some(address), Some(another)) => address == another,
-        _ => true,
-    };
+    let addresses = one.address.zip(other.address);
     let key = |it: &HostPort| (it.version, it.protocol, it.port);
-    key(one) == key(other) && address
+    key(one) == key(other) && addresses.is_none_or(|(one, other)| one == other)
 }
 
 const SUBJECT: &str = "hostport";

@@ -16,14 +16,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 /// Reports the plugins' errors of STATUS.
 pub fn refusals(node: &Node) -> Vec<Finding> {
-    let chosen = node.configuration.chosen().map(|it| it.name.as_str());
     let finding = |refusal: &Refusal| {
-        let is_chosen = chosen == Some(refusal.file.as_str());
-        let level = if is_chosen {
-            Level::Problem
-        } else {
-            Level::Warning
-        };
+        let level = Level::of_file(node, &refusal.file);
         let message = format!("{}: {}", refusal.file, refusal.reason);
         let file = node.configuration.directory.join(&refusal.file);
         Finding::new(level, "status", message)
@@ -34,14 +28,13 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
 }
 
 fn lack(node: &Node, lack: &Lack) -> Finding {
-    let Lack { reason, need, .. } = lack;
-    let Need { plugin, keys } = need;
+    let (reason, Need { plugin, keys }) = (&lack.reason, lack.need);
     let what = match keys {
-        [] => (*plugin).to_owned(),
+        [] => plugin.to_owned(),
         keys => format!("{plugin} with {}", keys.join(" or ")),
     };
     let mut sources = node.configuration.sources();
-    match sources.find(|it| needs(*it, *need)) {
+    match sources.find(|it| needs(*it, lack.need)) {
         None => Finding::ok("kernel", reason).impact(format!(
             "Only {what} needs it, which no network configures."
         )),
@@ -49,20 +42,17 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
             Finding::warning("kernel", reason)
                 .impact("Only tc limits the egress of pods: root in a pod can exceed its limit.")
         }
-        Some(source) => Finding::problem("kernel", reason).impact(format!(
+        Some(Source { file, .. }) => Finding::problem("kernel", reason).impact(format!(
             "{what} needs it, and {} configures that: its ADDs fail.",
-            source.file.name
+            file.name
         )),
     }
 }
 
 fn needs(source: Source<'_>, Need { plugin, keys }: Need) -> bool {
-    let is_asked = |key: &&str| {
-        source.key(key).is_some_and(|value| match value {
-            Value::Bool(is_set) => *is_set,
-            Value::Number(number) => number.as_f64() != Some(0.0),
-            _ => true,
-        })
+    let is_asked = |key: &&str| match source.key(key) {
+        None | Some(Value::Bool(false)) => false,
+        Some(value) => value.as_f64() != Some(0.0),
     };
     source.plugin.program == plugin && (keys.is_empty() || keys.iter().any(is_asked))
 }

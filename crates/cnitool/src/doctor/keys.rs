@@ -8,21 +8,16 @@ use super::finding::Finding;
 
 /// Checks each network's document, and each plugin with known keys.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for file in &node.configuration.files {
-        if let Ok(network) = &file.network {
-            findings.extend(of_list(network).into_iter().map(|it| {
-                let place = node.configuration.place(file);
-                it.finding(&file.name, &place)
-            }));
-        }
-    }
-    for source in node.configuration.sources() {
-        let place = node.configuration.place(source.file);
-        let unknown = of_plugin(source).into_iter();
-        findings.extend(unknown.map(|it| it.finding(&source.file.name, &place)));
-    }
-    findings
+    let networks = node.configuration.networks();
+    let lists = networks.map(|(file, network)| (file, of_list(network)));
+    let sources = node.configuration.sources();
+    let plugins = sources.map(|it| (it.file, of_plugin(it)));
+    let findings = lists.chain(plugins).flat_map(|(file, unknown)| {
+        let place = node.configuration.place(file);
+        let finding = move |it: Unknown| it.finding(&file.name, &place);
+        unknown.into_iter().map(finding)
+    });
+    findings.collect()
 }
 
 /// An unknown key.
@@ -38,18 +33,12 @@ struct Unknown {
 
 impl Unknown {
     fn finding(self, file: &str, place: &str) -> Finding {
-        let Self {
-            whose,
-            path,
-            nearest,
-        } = self;
-        let message = format!("{file}: {whose} has no key {path}");
+        let message = format!("{file}: {} has no key {}", self.whose, self.path);
         let finding = Finding::warning("key", message);
-        let key = last(&path);
-        match nearest {
+        match self.nearest {
             Some(nearest) => finding
                 .impact(format!("It is ignored. Perhaps {nearest} was meant."))
-                .fix(edit::rename(place, key, last(&nearest))),
+                .fix(edit::rename(place, last(&self.path), last(&nearest))),
             None => finding.impact("It is ignored."),
         }
     }
@@ -58,77 +47,65 @@ impl Unknown {
 /// Finds misspelt keys of the list. Other unknown keys are ignored, because runtimes have keys of
 /// their own.
 fn of_list(network: &Network) -> Vec<Unknown> {
-    let Some(document) = network.document.as_object() else {
+    let document = network.document.as_object();
+    let Some(document) = document.filter(|it| it.contains_key("plugins")) else {
         return Vec::new();
     };
-    if !document.contains_key("plugins") {
-        return Vec::new();
-    }
-    let mut unknown = unknown_in(("", document), LIST, "a list of plugins");
+    let known = LIST.iter().map(|it| ((*it).to_owned(), Value::Null));
+    let mut unknown = unknown_in("", document, &known.collect(), "a list of plugins");
     unknown.retain(|it| it.nearest.is_some());
     unknown
 }
 
 fn of_plugin(source: Source<'_>) -> Vec<Unknown> {
-    let program = source.plugin.program.as_str();
+    let (plugin, program) = (source.plugin, source.plugin.program.as_str());
     let mut unknown = Vec::new();
-    if let Some(keys) = schema::known_keys(program) {
-        let own = keys.iter().map(String::as_str);
-        let own = own.filter(|key| !key.starts_with(IPAM));
-        let keys: Vec<_> = OF_ALL.iter().copied().chain(own).collect();
-        unknown.extend(unknown_in(("", &source.plugin.config), &keys, program));
+    if let Some(mut keys) = schema::known_keys(program) {
+        for key in OF_ALL {
+            keys.entry(*key).or_insert(Value::Null);
+        }
+        // Another plugin knows what is in it.
+        keys.insert("ipam".to_owned(), Value::Null);
+        unknown.extend(unknown_in("", &plugin.config, &keys, program));
     }
-    if let (Some(ipam), Some(program)) = (source.ipam(), source.ipam_type())
+    if let Some((ipam, program)) = plugin.ipam().zip(plugin.ipam_type())
         && let Some(keys) = schema::known_keys(program)
     {
-        let keys = keys.iter().filter_map(|key| key.strip_prefix(IPAM));
-        let keys: Vec<_> = keys.collect();
-        unknown.extend(unknown_in((IPAM, ipam), &keys, program));
+        unknown.extend(unknown_in("ipam.", ipam, &keys, program));
     }
     unknown
 }
 
-/// Finds keys of `object`, whose path is `at`, that are not in `known`. It also checks nested
-/// objects whose keys are known.
+/// Finds keys of `object`, whose path is `at`, that are not in `known`, which has their JSON Schemas. It also checks
+/// nested objects whose keys are known.
 fn unknown_in(
-    (at, object): (&str, &Map<String, Value>),
-    known: &[&str],
+    at: &str,
+    object: &Map<String, Value>,
+    known: &Map<String, Value>,
     whose: &str,
 ) -> Vec<Unknown> {
     let mut unknown = Vec::new();
     let is_of_runtime = |key: &str| key.starts_with("cni.dev/");
     for (key, value) in object.iter().filter(|(key, _)| !is_of_runtime(key)) {
-        let Some(name) = known.iter().find(|it| it.eq_ignore_ascii_case(key)) else {
-            let nearest = nearest(key, known).map(|it| format!("{at}{it}"));
+        let Some((name, schema)) = known.iter().find(|it| it.0.eq_ignore_ascii_case(key)) else {
             unknown.push(Unknown {
                 whose: whose.to_owned(),
                 path: format!("{at}{key}"),
-                nearest,
+                nearest: nearest(key, known).map(|it| format!("{at}{it}")),
             });
             continue;
         };
-        let mut within = ((*name).to_owned(), vec![value]);
+        let (mut at, mut schema, mut within) = (format!("{at}{name}"), schema, vec![value]);
         // Objects in nested lists are checked like the list's own.
-        while within.1.iter().any(|it| it.is_array()) {
-            within.0.push_str("[]");
-            within.1 = within
-                .1
-                .into_iter()
-                .filter_map(Value::as_array)
-                .flatten()
-                .collect();
+        while let Some(items) = schema.get("items") {
+            (at, schema) = (at + "[]", items);
+            let lists = within.into_iter().filter_map(Value::as_array);
+            within = lists.flatten().collect();
         }
-        let prefix = format!("{}.", within.0);
-        let inner: Vec<_> = known
-            .iter()
-            .filter_map(|it| it.strip_prefix(&prefix))
-            .collect();
-        if inner.is_empty() {
-            continue;
-        }
-        let at = format!("{at}{prefix}");
-        for object in within.1.into_iter().filter_map(Value::as_object) {
-            unknown.extend(unknown_in((&at, object), &inner, whose));
+        if let Some(known) = schema.get("properties").and_then(Value::as_object) {
+            let objects = within.into_iter().filter_map(Value::as_object);
+            let inner = objects.flat_map(|it| unknown_in(&format!("{at}."), it, known, whose));
+            unknown.extend(inner);
         }
     }
     unknown.dedup();
@@ -136,13 +113,11 @@ fn unknown_in(
 }
 
 /// Returns the key in `known` that was most likely intended.
-fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+fn nearest<'k>(key: &str, known: &'k Map<String, Value>) -> Option<&'k str> {
     let key = key.to_lowercase();
     let distance = |it: &str| strsim::osa_distance(&key, &it.to_lowercase());
-    let names = known.iter().filter(|it| !it.contains('.'));
-    let nearest = names.map(|it| (distance(it), *it)).min();
-    let close = nearest.filter(|(distance, _)| *distance <= (key.len() / 3).max(1));
-    close.map(|(_, name)| name)
+    let (distance, name) = known.keys().map(|it| (distance(it), it)).min()?;
+    (distance <= (key.len() / 3).max(1)).then_some(name)
 }
 
 fn last(path: &str) -> &str {
@@ -160,19 +135,19 @@ const LIST: &[&str] = &[
     "plugins",
 ];
 
-/// Keys of every plugin that the schema does not list: those that runtimes add, and those of a
-/// list, which a single plugin may have.
+/// Keys of every plugin that the schema does not list for all: those that runtimes add, those of a
+/// list, which a single plugin may have, and those of plugins that are used alone.
 const OF_ALL: &[&str] = &[
+    "args",
+    "capabilities",
     "cniVersion",
-    "name",
-    "runtimeConfig",
-    "prevResult",
-    "ipam",
     "dns",
+    "logFile",
+    "logLevel",
+    "name",
+    "prevResult",
+    "runtimeConfig",
 ];
-
-/// Path prefix of the IPAM plugin's keys.
-const IPAM: &str = "ipam.";
 
 #[cfg(test)]
 mod tests;

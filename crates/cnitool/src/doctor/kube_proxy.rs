@@ -1,5 +1,6 @@
 //! Checks kube-proxy's mode: in one of them, hostPorts could receive packets for Services.
 
+use ipnetwork::IpNetwork;
 use node::{Node, Source};
 use serde_json::Value;
 
@@ -17,54 +18,43 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         let message = format!("its mode is {mode}: Services take precedence over hostPorts");
         return vec![Finding::ok(SUBJECT, message)];
     };
-    let services = node.addresses.iter().filter(|it| it.link == link.index);
-    let services: Vec<_> = services.filter(|it| !it.is_link_local).collect();
+    let services = node.addresses_of(link.index);
+    let services = services.filter(|it| !it.is_link_local);
+    let services: Vec<_> = services.map(|it| it.address).collect();
     let mut findings = Vec::new();
-    for source in node.configuration.sources() {
-        if source.plugin.program == "portmap" {
-            let families = FAMILIES.iter().filter(|it| {
-                let mut of_family = services.iter().map(|it| it.address);
-                of_family.any(|address| address.is_ipv4() == it.is_ipv4)
-            });
-            let open = families.filter(|it| !excludes(source, it.key, it.word));
-            findings.extend(open.map(|it| exposed(node, source, it)));
-        }
+    let sources = node.configuration.sources();
+    for source in sources.filter(|it| it.plugin.program == "portmap") {
+        let families = FAMILIES.iter().filter(|it| services.iter().any(it.is_of));
+        let open = families.filter(|it| {
+            let mut conditions = source.list(it.key).iter().filter_map(Value::as_str);
+            !conditions.any(|condition| condition.contains(it.word))
+        });
+        findings.extend(open.map(|it| exposed(source, it)));
     }
     if findings.is_empty() {
-        let addresses: Vec<_> = services.iter().map(|it| it.address.ip()).collect();
-        let message = format!("its mode is IPVS; Services have {}", some_of(&addresses));
+        let addresses = some_of(services.iter().map(IpNetwork::ip));
+        let message = format!("its mode is IPVS; Services have {addresses}");
         findings.push(Finding::ok(SUBJECT, message));
     }
     findings
 }
 
-/// Returns whether a condition excludes some destinations.
-fn excludes(source: Source<'_>, key: &str, word: &str) -> bool {
-    let conditions = source.key(key).and_then(Value::as_array);
-    let mut conditions = conditions.into_iter().flatten().filter_map(Value::as_str);
-    conditions.any(|it| it.contains(word))
-}
-
-fn exposed(node: &Node, source: Source<'_>, family: &Family) -> Finding {
-    let file = &source.file.name;
-    let message = format!(
-        "its mode is IPVS, and portmap in {file} has no {}",
-        family.key
-    );
-    let conditions = source.key(family.key).and_then(Value::as_array);
-    let mut conditions = conditions.cloned().unwrap_or_default();
+fn exposed(source: Source<'_>, family: &Family) -> Finding {
+    let (file, key) = (&source.file.name, family.key);
+    let message = format!("its mode is IPVS, and portmap in {file} has no {key}");
+    let mut conditions = source.list(key).to_vec();
     conditions.push(format!("{} != {}", family.word, family.range).into());
     let finding = Finding::problem(SUBJECT, message).impact(format!(
         "The node has the addresses of Services on {IPVS_LINK}: packets to a Service on a port that \
          is also a hostPort go to that pod. Insert your range of Services."
     ));
-    let conditions = Value::Array(conditions);
-    edit::give(finding, (node, source), (family.key, &conditions))
+    edit::give(finding, source, key, &conditions.into())
 }
 
 struct Family {
-    is_ipv4: bool,
+    is_of: fn(&IpNetwork) -> bool,
     key: &'static str,
+    /// What a condition that excludes destinations contains.
     word: &'static str,
     /// kubeadm's default, as an example of a range.
     range: &'static str,
@@ -72,13 +62,13 @@ struct Family {
 
 const FAMILIES: [Family; 2] = [
     Family {
-        is_ipv4: true,
+        is_of: IpNetwork::is_ipv4,
         key: "conditionsV4",
         word: "ip daddr",
         range: "10.96.0.0/12",
     },
     Family {
-        is_ipv4: false,
+        is_of: IpNetwork::is_ipv6,
         key: "conditionsV6",
         word: "ip6 daddr",
         range: "fd00:10:96::/112",

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cni::Attachment;
 use node::{Held, Lease, Node, Program, lease_directories};
-use runtime::Conflist;
 use serde_json::json;
 
-use super::finding::{Finding, quoted, some_of};
+use super::finding::{Finding, count, quoted, some_of};
 
 use crate::life::{Life, Remains, life};
 
@@ -35,21 +34,25 @@ fn stale_leases(node: &Node) -> Vec<Finding> {
         let of = stale.entry((&lease.network, reason)).or_default();
         of.push(lease);
     }
-    let finding = |((network, unseen), leases): ((&str, Option<String>), Vec<&Lease>)| {
-        let names: Vec<_> = leases.iter().map(|it| holder_of(it)).collect();
+    let findings = stale.into_iter().map(|((network, unseen), leases)| {
+        let names = some_of(leases.iter().map(|it| holder_of(it)));
         let number = count(leases.len(), "address");
         let whom = match unseen {
             Some(_) => "leased, but no sandbox of the holder is visible",
             None => "leased to sandboxes that no longer exist",
         };
-        let message = format!("network {network}: {number} {whom}: {}", some_of(&names));
+        let message = format!("network {network}: {number} {whom}: {names}");
         let finding = Finding::warning("lease", message);
-        match unseen {
-            Some(reason) => finding.impact(format!("The holders may be live: {reason}.")),
-            None => released(finding, node, (network, &leases)),
+        if let Some(reason) = unseen {
+            return finding.impact(format!("The holders may be live: {reason}."));
         }
-    };
-    stale.into_iter().map(finding).collect()
+        let finding = finding.impact("No pod can get them until they are released.");
+        if gc_finds(node, network, &leases) {
+            return finding.fix(format!("cnitool gc {}", quoted(network)));
+        }
+        finding
+    });
+    findings.collect()
 }
 
 fn holder_of(lease: &Lease) -> String {
@@ -57,33 +60,22 @@ fn holder_of(lease: &Lease) -> String {
     format!("{} ({})", lease.address, container.unwrap_or_default())
 }
 
-/// Adds the command that releases the leases, if `gc` finds them in the network's directories.
-fn released(finding: Finding, node: &Node, (network, leases): (&str, &[&Lease])) -> Finding {
-    let finding = finding.impact("No pod can get them until they are released.");
-    let list = node.configuration.network(network).map(|it| &it.list);
-    let finds = |list: &Conflist, lease: &&Lease| {
-        let mut directories = lease_directories(list).into_iter();
-        directories.any(|it| lease.is_in(&it))
-    };
-    match list {
-        Some(list) if !list.disable_gc && leases.iter().all(|it| finds(list, it)) => {
-            finding.fix(format!("cnitool gc {}", quoted(network)))
-        }
-        _ => finding,
-    }
+/// Returns whether `gc` finds all of these leases in the network's directories.
+fn gc_finds(node: &Node, network: &str, leases: &[&Lease]) -> bool {
+    node.configuration.network(network).is_some_and(|it| {
+        let directories = lease_directories(&it.list);
+        let finds = |lease: &&Lease| directories.iter().any(|it| lease.is_in(it));
+        !it.list.disable_gc && leases.iter().all(finds)
+    })
 }
 
 /// Finds files without a valid container ID, which no DEL matches.
 fn torn_leases(node: &Node) -> Option<Finding> {
     let torn = node.leases.iter().filter(|it| it.holder.is_none());
-    let torn: Vec<_> = torn.collect();
-    let paths: Vec<_> = torn.iter().map(|it| it.path.display()).collect();
-    let message = format!(
-        "{} without holder: {}",
-        count(torn.len(), "lease"),
-        some_of(&paths)
-    );
-    (!torn.is_empty()).then(|| {
+    let paths: Vec<_> = torn.map(|it| it.path.display()).collect();
+    let number = count(paths.len(), "lease");
+    let message = format!("{number} without holder: {}", some_of(&paths));
+    (!paths.is_empty()).then(|| {
         let impact = "A crash leaves such files. The next ADD of this host-local removes them.";
         Finding::warning("lease", message).impact(impact)
     })
@@ -91,10 +83,10 @@ fn torn_leases(node: &Node) -> Option<Finding> {
 
 /// Finds elements of this suite whose owner has neither a lease, a link nor a cached result.
 fn stale_elements(node: &Node) -> Vec<Finding> {
-    let leases: BTreeSet<_> = node.leases.iter().filter_map(Lease::owner).collect();
-    let is_stale = |it: &&Held| {
-        !leases.contains(&it.owner) && !has_link(node, it) && !is_cached(node, &it.owner)
-    };
+    let leases = node.leases.iter().filter_map(Lease::owner);
+    let cached = node.alive().map(|it| it.attachment.owner());
+    let owners: BTreeSet<_> = leases.chain(cached).collect();
+    let is_stale = |it: &&Held| !owners.contains(&it.owner) && !has_link(node, it);
     let mut stale = BTreeMap::<&str, BTreeSet<&str>>::new();
     for element in node.firewall.elements.iter().filter(is_stale) {
         let tables = stale.entry(&element.owner).or_default();
@@ -107,53 +99,38 @@ fn stale_elements(node: &Node) -> Vec<Finding> {
 fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
     let names: Vec<_> = tables.iter().copied().collect();
     let names = names.join(", ");
-    let Some(fix) = delete(node, owner, tables) else {
-        let message = format!("elements of {owner:?}, which is not an attachment, in {names}");
-        let list = |table: &&str| {
-            let ours = node::tables().into_iter().map(|(_, it)| it);
-            let lists = ours.filter(|it| it.name == *table);
-            let lists = lists.map(|it| format!("nft list table {} {}", it.family.name(), it.name));
-            lists.collect::<Vec<_>>()
-        };
-        let lists: Vec<_> = tables.iter().flat_map(list).collect();
+    let mut ours = node::tables();
+    ours.retain(|(_, it)| tables.contains(it.name));
+    if let Some(attachment) = Attachment::of_owner(owner) {
+        let plugins = ours.into_iter().map(|(plugin, _)| plugin);
+        let deletions = plugins.collect::<BTreeSet<_>>().into_iter();
+        let deletions = deletions.map(|it| delete(node, &attachment, it));
+        let message = format!("{owner} has elements in {names}, and nothing else");
         return Finding::warning("element", message)
-            .impact("No DEL matches them. Remove the listed elements with `nft delete element`.")
-            .fix(lists.join("\n"));
-    };
-    let message = format!("{owner} has elements in {names}, and nothing else");
+            .impact("Its sandbox no longer exists, but its ports may still be held.")
+            .fix(deletions.collect::<Vec<_>>().join("\n"));
+    }
+    let message = format!("elements of {owner:?}, which is not an attachment, in {names}");
+    ours.sort_by_key(|(_, it)| it.name);
+    let lists = ours.iter().map(|(_, it)| (it.family.name(), it.name));
+    let lists = lists.map(|(family, name)| format!("nft list table {family} {name}"));
     Finding::warning("element", message)
-        .impact("Its sandbox no longer exists, but its ports may still be held.")
-        .fix(fix)
+        .impact("No DEL matches them. Remove the listed elements with `nft delete element`.")
+        .fix(lists.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns a command that calls DEL of the plugins that added the elements; `None` if the owner is
-/// not a valid tag.
-fn delete(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Option<String> {
-    let Attachment {
-        network,
-        container,
-        interface,
-    } = Attachment::of_owner(owner)?;
-    let sandbox = format!(
-        "CNI_CONTAINERID={} CNI_IFNAME={}",
-        quoted(&container),
-        quoted(&interface)
-    );
-    let ours = node::tables().into_iter();
-    let plugins = ours.filter(|(_, table)| tables.contains(table.name));
-    let plugins: BTreeSet<_> = plugins.map(|(plugin, _)| plugin).collect();
-    let commands = plugins.into_iter().map(|plugin| {
-        let path = match node.configuration.programs.get(plugin) {
-            Some(Program::Found { path, .. }) => quoted(&path.display()),
-            _ => format!("/opt/cni/bin/{plugin}"),
-        };
-        let request = json!({"cniVersion": "1.0.0", "name": network.as_str(), "type": plugin});
-        format!(
-            "echo {} | CNI_COMMAND=DEL {sandbox} {path}",
-            quoted(&request)
-        )
-    });
-    Some(commands.collect::<Vec<_>>().join("\n"))
+/// Returns a command that calls DEL of a plugin.
+fn delete(node: &Node, attachment: &Attachment, plugin: &str) -> String {
+    let [container, interface] =
+        [attachment.container.as_str(), attachment.interface.as_str()].map(quoted);
+    let path = match node.configuration.programs.get(plugin) {
+        Some(Program::Found { path, .. }) => quoted(&path.display()),
+        _ => format!("/opt/cni/bin/{plugin}"),
+    };
+    let network = attachment.network.as_str();
+    let request = quoted(&json!({"cniVersion": "1.0.0", "name": network, "type": plugin}));
+    let sandbox = format!("CNI_CONTAINERID={container} CNI_IFNAME={interface}");
+    format!("echo {request} | CNI_COMMAND=DEL {sandbox} {path}")
 }
 
 /// Returns whether a link of the host has this tag, or leads to the element's address in the
@@ -162,20 +139,6 @@ fn has_link(node: &Node, Held { owner, address, .. }: &Held) -> bool {
     let links = &node.host_links;
     links.of_owner(|it| it == owner).is_some()
         || address.is_some_and(|it| links.of_address(it).is_some())
-}
-
-fn is_cached(node: &Node, owner: &str) -> bool {
-    node.attached
-        .iter()
-        .any(|it| it.is_alive && it.attachment.owner() == owner)
-}
-
-fn count(number: usize, word: &str) -> String {
-    match (number, word) {
-        (1, word) => format!("1 {word}"),
-        (number, "address") => format!("{number} addresses"),
-        (number, word) => format!("{number} {word}s"),
-    }
 }
 
 #[cfg(test)]
@@ -222,14 +185,14 @@ mod tests {
         let mut node = leased();
         node.attached = vec![attached("pods", "a")];
         let tagged = host_link(Some("cni:pods/b/eth0"), Some(&[]));
-        node.host_links = HostLinks::from_iter([tagged]);
+        node.host_links = HostLinks(vec![tagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         // The reference sets no tag.
         let untagged = host_link(None, Some(&["10.1.0.3"]));
-        node.host_links = HostLinks::from_iter([untagged]);
+        node.host_links = HostLinks(vec![untagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         // Another pod has the address, which does not prove that the holder is live.
-        node.host_links = HostLinks::from_iter([host_link(Some("cni:pods/c/eth0"), Some(&[]))]);
+        node.host_links = HostLinks(vec![host_link(Some("cni:pods/c/eth0"), Some(&[]))]);
         assert_eq!(levels(&judge(&node)), [Level::Warning]);
     }
 
@@ -270,7 +233,7 @@ mod tests {
         };
         let mut node = leased();
         for hidden in [host_link(None, None), host_link(None, Some(&[]))] {
-            node.host_links = HostLinks::from_iter([hidden]);
+            node.host_links = HostLinks(vec![hidden]);
             may_live(&node, "no address of the sandbox behind veth7");
         }
         node.links.clear();

@@ -17,31 +17,29 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let links = node.links.iter().filter(|it| it.routes_localnet);
     let links = links.filter(|it| it.kind != LinkKind::Loopback);
     let (ours, others): (Vec<_>, Vec<_>) = links.partition(|it| is_for_ports(node, it));
-    let ours: Vec<_> = ours.iter().map(|it| it.name.as_str()).collect();
-    let mut others: Vec<_> = others.iter().map(|it| it.name.as_str()).collect();
-    others.extend(is_everywhere(node).then_some("all"));
+    let [ours, mut others] =
+        [ours, others].map(|links| links.iter().map(|it| it.name.as_str()).collect::<Vec<_>>());
+    let is_everywhere = node.sysctls.value(&key("all")) == Some("1");
+    others.extend(is_everywhere.then_some("all"));
     if ours.is_empty() && others.is_empty() {
         return Vec::new();
     }
-    let names = [ours.as_slice(), &others].concat();
-    let message = format!("{} is 1", keys(&names));
+    let keys = some_of(ours.iter().chain(&others).map(|it| key(it)));
+    let message = format!("{keys} is 1");
     let accepted = node.localnet.accepted.as_deref();
-    vec![if accepted.is_some_and(<[_]>::is_empty) {
-        Finding::ok(SUBJECT, message).impact("IPsec policies keep neighbours off 127.0.0.0/8.")
-    } else if node.firewall.guards_localnet {
-        match accepted {
-            Some(accepted) if !ours.is_empty() => {
-                let message = format!("no IPsec policy blocks {}", some_of(accepted));
-                only_rules(message, &ours).fix(fix(node))
-            }
-            _ => Finding::ok(SUBJECT, message).impact(
-                "Rules of portmap keep neighbours off 127.0.0.0/8, until `nft flush ruleset`.",
-            ),
+    let has_rules = node.firewall.guards_localnet;
+    vec![match accepted {
+        Some([]) => {
+            Finding::ok(SUBJECT, message).impact("IPsec policies keep neighbours off 127.0.0.0/8.")
         }
-    } else if ours.is_empty() {
-        by_another(node, message, &others)
-    } else {
-        open(&message, &ours).fix(fix(node))
+        Some(accepted) if has_rules && !ours.is_empty() => {
+            let message = format!("no IPsec policy blocks {}", some_of(accepted));
+            only_rules(message, &ours).fix(fix(node))
+        }
+        _ if has_rules => Finding::ok(SUBJECT, message)
+            .impact("Rules of portmap keep neighbours off 127.0.0.0/8, until `nft flush ruleset`."),
+        _ if ours.is_empty() => by_another(node, message, &others),
+        _ => open(&message, &ours).fix(fix(node)),
     }]
 }
 
@@ -55,14 +53,13 @@ fn only_rules(message: String, links: &[&str]) -> Finding {
 }
 
 fn open(message: &str, links: &[&str]) -> Finding {
-    let message =
-        format!("{message}, and portmap's rules and IPsec policies for 127.0.0.0/8 are missing");
+    let missing = "portmap's rules and IPsec policies for 127.0.0.0/8 are missing";
     let impact = format!(
         "A pod on {} reaches services that listen only on 127.0.0.1 of the node (CVE-2020-8558), \
          unless rules of other programs drop its packets.",
         some_of(links)
     );
-    Finding::problem(SUBJECT, message).impact(impact)
+    Finding::problem(SUBJECT, format!("{message}, and {missing}")).impact(impact)
 }
 
 /// Returns the fix: RELOAD restores both guards, if an attachment can be reloaded.
@@ -71,9 +68,9 @@ fn fix(node: &Node) -> String {
     if attached.any(|it| is_ours(node, it) && has_ports(node, it)) {
         return "cnitool reload".to_owned();
     }
-    let policies = ["dst", "src"]
-        .map(|side| format!("ip xfrm policy update dir in {side} 127.0.0.0/8 action block"));
-    policies.join("\n")
+    ["dst", "src"]
+        .map(|side| format!("ip xfrm policy update dir in {side} 127.0.0.0/8 action block"))
+        .join("\n")
 }
 
 /// Reports links whose `route_localnet` another program set. kube-proxy and the kubelet guard the
@@ -126,15 +123,6 @@ fn has_ports_of_reference(node: &Node) -> bool {
 
 fn has_ports(node: &Node, attached: &Attached) -> bool {
     attached.is_alive && tables(node, attached).contains(&portmap::TABLE)
-}
-
-fn is_everywhere(node: &Node) -> bool {
-    node.sysctls.value(&key("all")) == Some("1")
-}
-
-fn keys(links: &[&str]) -> String {
-    let keys: Vec<_> = links.iter().map(|it| key(it)).collect();
-    some_of(&keys)
 }
 
 fn key(link: &str) -> String {

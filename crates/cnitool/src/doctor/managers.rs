@@ -13,26 +13,22 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     for by in ["systemd-networkd", NETWORK_MANAGER] {
         let managed = node.managers.managed.iter().filter(|it| it.by == by);
         let managed: Vec<_> = managed.filter(|it| is_ours(node, &it.link)).collect();
-        if let [first, ..] = managed.as_slice() {
-            findings.push(finding(first, &managed));
-        }
+        findings.extend(managed.first().map(|it| finding(it, &managed)));
     }
-    if let Some(file) = &node.managers.mac_policy {
+    findings.extend(node.managers.mac_policy.as_ref().map(|file| {
         let message = format!("udev changes MACs, by {}", file.display());
         let impact =
             "It does not change links of this suite, because their MACs are set explicitly.";
-        findings.push(Finding::ok("udev", message).impact(impact));
-    }
+        Finding::ok("udev", message).impact(impact)
+    }));
     findings
 }
 
 fn finding(first: &Managed, managed: &[&Managed]) -> Finding {
     let names: Vec<_> = managed.iter().map(|it| it.link.as_str()).collect();
-    let by_file = first
-        .file
-        .as_ref()
-        .map_or_else(String::new, |it| format!(", by {it}"));
-    let message = format!("{} manages {}{by_file}", first.by, some_of(&names));
+    let file = first.file.as_ref().map(|it| format!(", by {it}"));
+    let (links, file) = (some_of(&names), file.unwrap_or_default());
+    let message = format!("{} manages {links}{file}", first.by);
     Finding::warning("manager", message)
         .impact("It may take addresses from links, or take them down, when it starts or reloads.")
         .fix(fix(first.by, &names))
@@ -52,11 +48,13 @@ fn fix(by: &str, links: &[&str]) -> String {
         let words: Vec<_> = text.lines().map(quoted).collect();
         format!("printf '%s\\n' {} > {}", words.join(" "), quoted(&file))
     }));
-    let reload = match by {
-        NETWORK_MANAGER => "nmcli general reload",
-        _ => "networkctl reload",
+    let is_network_manager = by == NETWORK_MANAGER;
+    let program = if is_network_manager {
+        "nmcli general"
+    } else {
+        "networkctl"
     };
-    commands.push(reload.to_owned());
+    commands.push(format!("{program} reload"));
     commands.join("\n")
 }
 

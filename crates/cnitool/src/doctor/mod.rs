@@ -26,7 +26,8 @@ mod remnants;
 mod stages;
 mod uplinks;
 
-use node::{Node, Part};
+use node::Node;
+use node::Part::{self, Cache, Configuration, Firewall, Kernel, Leases, Links, Policies};
 use runtime::Directories;
 
 use self::finding::Finding;
@@ -63,38 +64,24 @@ type Judge = fn(&Node) -> Vec<Finding>;
 /// parts could not be read.
 const SUBJECTS: &[(Judge, &[Part])] = &[
     (unread, &[]),
-    (configuration::judge, &[Part::Configuration]),
+    (configuration::judge, &[Configuration]),
     (programs::judge, &[]),
     (keys::judge, &[]),
     (capabilities::judge, &[]),
-    (kernel::judge, &[Part::Kernel]),
-    (kernel::refusals, &[Part::Firewall]),
-    (forwarding::judge, &[Part::Links]),
-    (firewall::judge, &[Part::Firewall, Part::Cache]),
-    (
-        localnet::judge,
-        &[Part::Policies, Part::Firewall, Part::Links, Part::Cache],
-    ),
-    (
-        remnants::judge,
-        &[
-            Part::Firewall,
-            Part::Cache,
-            Part::Leases,
-            Part::Configuration,
-        ],
-    ),
-    (kube_proxy::judge, &[Part::Firewall, Part::Links]),
-    (bridges::judge, &[Part::Links, Part::Cache]),
-    (pods::judge, &[Part::Links, Part::Cache]),
-    (uplinks::judge, &[Part::Links]),
-    (managers::judge, &[Part::Links]),
-    (ranges::judge, &[Part::Links, Part::Leases]),
-    (
-        leases::judge,
-        &[Part::Leases, Part::Cache, Part::Links, Part::Firewall],
-    ),
-    (host_ports::judge, &[Part::Firewall]),
+    (kernel::judge, &[Kernel]),
+    (kernel::refusals, &[Firewall]),
+    (forwarding::judge, &[Links]),
+    (firewall::judge, &[Firewall, Cache]),
+    (localnet::judge, &[Policies, Firewall, Links, Cache]),
+    (remnants::judge, &[Firewall, Cache, Leases, Configuration]),
+    (kube_proxy::judge, &[Firewall, Links]),
+    (bridges::judge, &[Links, Cache]),
+    (pods::judge, &[Links, Cache]),
+    (uplinks::judge, &[Links]),
+    (managers::judge, &[Links]),
+    (ranges::judge, &[Links, Leases]),
+    (leases::judge, &[Leases, Cache, Links, Firewall]),
+    (host_ports::judge, &[Firewall]),
     (disk::judge, &[]),
 ];
 
@@ -109,7 +96,7 @@ mod tests {
     use super::finding::Level;
     use super::*;
     use host_local::Holder;
-    use node::{Attached, Configuration, File, Lease};
+    use node::{Attached, File, Lease};
 
     pub fn levels(findings: &[Finding]) -> Vec<Level> {
         findings.iter().map(|it| it.level).collect()
@@ -120,10 +107,10 @@ mod tests {
         let files = files
             .iter()
             .map(|(name, text)| File::parse(name, text.as_bytes()));
-        let configuration = Configuration {
+        let configuration = node::Configuration {
             directory: "/etc/cni/net.d".into(),
             files: files.collect(),
-            ..Configuration::default()
+            ..node::Configuration::default()
         };
         Node {
             configuration,
@@ -200,11 +187,8 @@ mod tests {
             subjects
         };
         assert_eq!(subjects(&[]), ["conflist", "kernel", "firewall"]);
-        assert_eq!(
-            subjects(&[Part::Firewall]),
-            ["doctor", "conflist", "kernel"]
-        );
-        let most = [Part::Configuration, Part::Kernel, Part::Cache];
+        assert_eq!(subjects(&[Firewall]), ["doctor", "conflist", "kernel"]);
+        let most = [Configuration, Kernel, Cache];
         assert_eq!(subjects(&most), ["doctor"; 3]);
     }
 }

@@ -1,12 +1,12 @@
 //! Formats findings for a terminal, 80 columns wide, and derives the exit status.
 
-use std::io::{self, Write};
+use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
-use super::finding::{Finding, Level};
-use crate::listing::{Listing, printable};
+use super::finding::{Finding, Level, count};
+use crate::listing::printable;
 
 /// Findings, the worst last.
 #[derive(Debug, Serialize)]
@@ -22,21 +22,21 @@ impl Page {
 
     /// Returns the exit status: 0, 1 if there are warnings, 2 if there are problems.
     pub fn status(&self) -> u8 {
-        match self.0.last().map(|it| it.level) {
-            None | Some(Level::Ok) => 0,
-            Some(Level::Warning) => 1,
-            Some(Level::Problem) => 2,
-        }
+        self.0.last().map_or(0, |it| it.level as u8)
     }
 }
 
-impl Listing for Page {
-    fn text(&self, to: &mut impl Write) -> io::Result<()> {
+impl fmt::Display for Page {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.0 {
             let mut words = wrapped(&finding.message).into_iter();
-            let (style, level) = (style(finding.level), word(finding.level));
+            let (level, color) = match finding.level {
+                Level::Ok => ("ok", AnsiColor::Green),
+                Level::Warning => ("warning", AnsiColor::Yellow),
+                Level::Problem => ("problem", AnsiColor::Red),
+            };
+            let (style, subject) = (color.on_default(), finding.subject);
             let first = words.next().unwrap_or_default();
-            let subject = finding.subject;
             writeln!(to, "{style}{level:8}{style:#} {subject:10} {first}")?;
             for line in words.chain(wrapped(&finding.impact)) {
                 writeln!(to, "{:MARGIN$}{line}", "")?;
@@ -46,39 +46,11 @@ impl Listing for Page {
                 writeln!(to, "    {command}{}{command:#}", printable(line))?;
             }
         }
-        writeln!(to, "{}", summary(&self.0))
+        let of = |level| self.0.iter().filter(|it| it.level == level).count();
+        let problems = count(of(Level::Problem), "problem");
+        let warnings = count(of(Level::Warning), "warning");
+        writeln!(to, "{problems}, {warnings}, {} ok", of(Level::Ok))
     }
-}
-
-fn summary(findings: &[Finding]) -> String {
-    let count = |level| findings.iter().filter(|it| it.level == level).count();
-    let plural = |count: usize, word: &str| match count {
-        1 => format!("1 {word}"),
-        count => format!("{count} {word}s"),
-    };
-    format!(
-        "{}, {}, {} ok",
-        plural(count(Level::Problem), "problem"),
-        plural(count(Level::Warning), "warning"),
-        count(Level::Ok)
-    )
-}
-
-fn word(level: Level) -> &'static str {
-    match level {
-        Level::Ok => "ok",
-        Level::Warning => "warning",
-        Level::Problem => "problem",
-    }
-}
-
-fn style(level: Level) -> Style {
-    let color = match level {
-        Level::Ok => AnsiColor::Green,
-        Level::Warning => AnsiColor::Yellow,
-        Level::Problem => AnsiColor::Red,
-    };
-    color.on_default()
 }
 
 /// Splits text into lines that fit beside the margin; a longer word has a line of its own.
@@ -87,8 +59,8 @@ fn wrapped(text: &str) -> Vec<String> {
     for word in printable(text).split_whitespace() {
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
-                line.push(' ');
-                line.push_str(word);
+                *line += " ";
+                *line += word;
             }
             _ => lines.push(word.to_owned()),
         }
@@ -105,11 +77,7 @@ mod tests {
     use super::*;
 
     fn text(findings: Vec<Finding>) -> String {
-        let mut text = Vec::new();
-        let page = Page::of(findings);
-        page.text(&mut anstream::StripStream::new(&mut text))
-            .unwrap();
-        String::from_utf8(text).unwrap()
+        anstream::adapter::strip_str(&Page::of(findings).to_string()).to_string()
     }
 
     #[test]

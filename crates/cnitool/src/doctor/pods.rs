@@ -3,7 +3,7 @@
 
 use netlink::Link;
 use node::{Attached, Inside, Node, Pod, bridge_of};
-use runtime::PluginConfig;
+use serde_json::json;
 
 use super::finding::{Finding, quoted};
 
@@ -21,15 +21,23 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
     let attached = node.attached.get(pod.attached)?;
     let host_link = node.link(pod.host_link)?;
-    let on_host = master(node, attached, host_link).or_else(|| host_link_down(attached, host_link));
-    on_host.or_else(|| match &pod.inside {
+    let (name, owner) = (&host_link.name, attached.attachment.owner());
+    if let Some(finding) = master(node, attached, host_link) {
+        return Some(finding);
+    }
+    if !host_link.is_up {
+        let finding = Finding::problem(SUBJECT, format!("{name} of {owner} is down"));
+        let fix = format!("ip link set {} up", quoted(name));
+        return Some(finding.impact("The pod reaches nothing.").fix(fix));
+    }
+    match &pod.inside {
         Ok(inside) => inside_fault(attached, inside),
         Err(reason) => {
-            let message = format!("{} was not checked: {reason}", owner(attached));
+            let message = format!("{owner} was not checked: {reason}");
             let impact = "Its sandbox cannot be entered from here; doctor has to run on the node.";
             Some(Finding::warning(SUBJECT, message).impact(impact))
         }
-    })
+    }
 }
 
 /// Finds a host's end that is not on its bridge. A bridge that does not exist is reported once with
@@ -42,9 +50,11 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
         return None;
     }
     let (name, bridge) = (&host_link.name, &bridge.name);
-    let message = format!("{name} of {} is no port of {bridge}", owner(attached));
+    let owner = attached.attachment.owner();
+    let message = format!("{name} of {owner} is no port of {bridge}");
     let finding = Finding::problem(SUBJECT, message);
-    if PORT_KEYS.iter().any(|key| is_wanted(plugin, key)) {
+    let mut values = PORT_KEYS.iter().filter_map(|key| plugin.key(key));
+    if values.any(|it| *it != json!(false) && *it != json!(0)) {
         return Some(finding.impact(
             "The pod reaches nothing. A port that is added again lacks the configured VLANs, \
              isolation and hairpin mode: recreate the pod.",
@@ -54,64 +64,40 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
     Some(finding.impact("The pod reaches nothing.").fix(fix))
 }
 
-fn is_wanted(plugin: &PluginConfig, key: &str) -> bool {
-    let value = cni::json::value(&plugin.config, key);
-    value.is_some_and(|it| *it != serde_json::json!(false) && *it != serde_json::json!(0))
-}
-
-fn host_link_down(attached: &Attached, host_link: &Link) -> Option<Finding> {
-    (!host_link.is_up).then(|| {
-        let name = &host_link.name;
-        let message = format!("{name} of {} is down", owner(attached));
-        Finding::problem(SUBJECT, message)
-            .impact("The pod reaches nothing.")
-            .fix(format!("ip link set {} up", quoted(name)))
-    })
-}
-
 fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
-    let (name, link) = (&inside.link.name, quoted(&inside.link.name));
-    let owner = owner(attached);
-    let enter = format!(
-        "nsenter --net={} ip",
-        quoted(&attached.entry.netns().display())
-    );
+    let (name, owner) = (&inside.link.name, attached.attachment.owner());
+    let problem = |message, impact: &str, command| {
+        let path = quoted(&attached.entry.netns().display());
+        let fix = format!("nsenter --net={path} ip {command}");
+        Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix))
+    };
+    let link = quoted(name);
     if !inside.link.is_up {
-        let message = format!("{name} of {owner} is down");
         let impact =
             "The pod reaches nothing. The kernel has deleted its IPv6 addresses and routes, too.";
-        let finding = Finding::problem(SUBJECT, message).impact(impact);
-        return Some(finding.fix(format!("{enter} link set {link} up")));
+        let message = format!("{name} of {owner} is down");
+        return problem(message, impact, format!("link set {link} up"));
     }
-    let has = |address: &&ipnetwork::IpNetwork| {
-        let mut addresses = inside.addresses.iter();
-        addresses.any(|it| it.address.ip() == address.ip())
-    };
     let reported = attached.addresses();
-    if let Some(address) = reported.iter().find(|it| !has(it)) {
-        let message = format!("{name} of {owner} lacks its address {address}");
+    let mut missing = reported.iter().filter(|reported| {
+        let mut addresses = inside.addresses.iter();
+        !addresses.any(|it| it.address.ip() == reported.ip())
+    });
+    if let Some(address) = missing.next() {
         let impact = "Answers to the pod are lost. A process in the pod may have deleted it.";
-        let finding = Finding::problem(SUBJECT, message).impact(impact);
-        return Some(finding.fix(format!("{enter} address add {address} dev {link}")));
+        let message = format!("{name} of {owner} lacks its address {address}");
+        return problem(message, impact, format!("address add {address} dev {link}"));
     }
-    let has_default_route = |is_ipv4| {
-        let mut routes = inside.routes.iter();
-        routes.any(|it| it.is_default() && it.destination.is_ipv4() == is_ipv4)
-    };
+    let default = inside.routes.iter().filter(|it| it.is_default());
+    let families: Vec<_> = default.map(|it| it.destination.is_ipv4()).collect();
     FAMILIES.iter().find_map(|(is_ipv4, words)| {
         let gateway = attached.default_gateway(*is_ipv4);
-        let gateway = gateway.filter(|_| !has_default_route(*is_ipv4))?;
-        let message = format!("{owner} has no default route of {words}");
+        let gateway = gateway.filter(|_| !families.contains(is_ipv4))?;
         let impact = "The pod reaches nothing beyond its own network.";
-        let finding = Finding::problem(SUBJECT, message).impact(impact);
-        Some(finding.fix(format!(
-            "{enter} route add default via {gateway} dev {link}"
-        )))
+        let message = format!("{owner} has no default route of {words}");
+        let command = format!("route add default via {gateway} dev {link}");
+        problem(message, impact, command)
     })
-}
-
-fn owner(attached: &Attached) -> String {
-    attached.attachment.owner()
 }
 
 const FAMILIES: [(bool, &str); 2] = [(true, "IPv4"), (false, "IPv6")];

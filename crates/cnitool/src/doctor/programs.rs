@@ -1,7 +1,5 @@
 //! Checks the plugins that networks name: they exist, can be run, and have the right version.
 
-use std::path::Path;
-
 use node::{Node, Program, Source};
 
 use super::edit;
@@ -9,97 +7,62 @@ use super::finding::{Finding, Level, quoted};
 
 /// Checks each plugin of each network.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for source in node.configuration.sources() {
-        for name in source.programs() {
-            findings.extend(finding(node, source, name));
-        }
-    }
-    if findings.is_empty() && !node.configuration.programs.is_empty() {
-        let names: Vec<_> = node.configuration.programs.keys().cloned().collect();
-        findings.push(Finding::ok(
-            SUBJECT,
-            format!("{} can be run", names.join(", ")),
-        ));
+    let sources = node.configuration.sources();
+    let findings = sources.flat_map(|source| {
+        let names = source.plugin.programs();
+        names.filter_map(move |name| finding(node, source, name))
+    });
+    let mut findings: Vec<_> = findings.collect();
+    let names: Vec<_> = node.configuration.programs.keys().cloned().collect();
+    if findings.is_empty() && !names.is_empty() {
+        let message = format!("{} can be run", names.join(", "));
+        findings.push(Finding::ok(SUBJECT, message));
     }
     findings
 }
 
 fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
-    let level = if node.configuration.is_chosen(source) {
-        Level::Problem
-    } else {
-        Level::Warning
+    let (configuration, file) = (&node.configuration, &source.file.name);
+    let finding = |message: String| {
+        let message = format!("{file}: plugin {message}");
+        let finding = Finding::new(Level::of_file(node, file), SUBJECT, message);
+        finding.impact("Every ADD of this network fails.")
     };
-    let (message, impact, fix) = fault(node, source, name)?;
-    let message = format!("{}: plugin {message}", source.file.name);
-    Some(
-        Finding::new(level, SUBJECT, message)
-            .impact(impact)
-            .fix(fix),
-    )
-}
-
-/// Returns a plugin's fault, its impact and its fix.
-fn fault(node: &Node, source: Source<'_>, name: &str) -> Option<(String, &'static str, String)> {
-    let path = &node.configuration.path;
-    Some(match node.configuration.programs.get(name)? {
+    Some(match configuration.programs.get(name)? {
         Program::Missing => {
-            let first = path.split(':').next().unwrap_or_default();
-            let fix = format!(
-                "install -m 755 {} {}",
-                quoted(name),
-                quoted(&format!("{first}/"))
-            );
-            (format!("{name} is not in {path}"), NO_ADD, fix)
+            let first = configuration.path.split(':').next().unwrap_or_default();
+            let directory = quoted(&format!("{first}/"));
+            finding(format!("{name} is not in {}", configuration.path))
+                .fix(format!("install -m 755 {} {directory}", quoted(name)))
         }
         Program::NotExecutable(program) => {
-            let program = program.display();
-            let fix = format!("chmod 755 {}", quoted(&program));
-            (format!("{program} is not executable"), NO_ADD, fix)
+            let fix = format!("chmod 755 {}", quoted(&program.display()));
+            finding(format!("{} is not executable", program.display())).fix(fix)
         }
-        Program::NotExecutableMount(program) => not_executable_mount(program),
+        Program::NotExecutableMount(program) => {
+            let place = quoted(&program.display());
+            let message = format!("{} is on a file system without exec", program.display());
+            let mount = format!("\"$(findmnt -no TARGET -T {place})\"");
+            finding(message).fix(format!("mount -o remount,exec {mount}"))
+        }
         Program::Broken { path, reason } => {
             let path = path.display();
-            let message = format!("{path} does not answer VERSION: {reason}");
             let fix = format!("CNI_COMMAND=VERSION {} </dev/null", quoted(&path));
-            (
-                message,
-                "It is not a plugin, or is damaged: every ADD fails.",
-                fix,
-            )
+            let finding = finding(format!("{path} does not answer VERSION: {reason}")).fix(fix);
+            finding.impact("It is not a plugin, or is damaged: every ADD fails.")
         }
         Program::Found { versions, .. } => {
-            return another_version(node, source, (name, versions.as_deref()?));
+            let (version, versions) = (source.network.list.version.as_str(), versions.as_ref()?);
+            if versions.iter().any(|it| it == version) {
+                return None;
+            }
+            let newest = versions.last().map_or("another one", String::as_str);
+            let fix = edit::set(&source.place(), "cniVersion", [version, newest]);
+            let finding = finding(format!("{name} does not support version {version}")).fix(fix);
+            finding.impact("CRI-O ignores the network; with other runtimes, every ADD fails.")
         }
     })
 }
-
-fn not_executable_mount(program: &Path) -> (String, &'static str, String) {
-    let place = quoted(&program.display());
-    let message = format!("{} is on a file system without exec", program.display());
-    let fix = format!("mount -o remount,exec \"$(findmnt -no TARGET -T {place})\"");
-    (message, NO_ADD, fix)
-}
-
-fn another_version(
-    node: &Node,
-    source: Source<'_>,
-    (name, versions): (&str, &[String]),
-) -> Option<(String, &'static str, String)> {
-    let version = source.network.list.version.as_str();
-    if versions.iter().any(|it| it == version) {
-        return None;
-    }
-    let newest = versions.last().map_or("another one", String::as_str);
-    let place = node.configuration.place(source.file);
-    let fix = edit::set(&place, "cniVersion", [version, newest]);
-    let impact = "CRI-O ignores the network; with other runtimes, every ADD fails.";
-    let message = format!("{name} does not support version {version}");
-    Some((message, impact, fix))
-}
-
-const NO_ADD: &str = "Every ADD of this network fails.";
 
 const SUBJECT: &str = "plugin";
 

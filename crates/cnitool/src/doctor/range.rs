@@ -5,21 +5,17 @@ use std::fmt;
 use std::net::IpAddr;
 
 use cni::json;
-use host_local::RawRange;
+use host_local::{RawConfig, RawRange};
 use ipnetwork::IpNetwork;
 use node::{Attached, Node, Source};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// A range of addresses, and the network that leases them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Range<'a> {
     /// The subnet that contains them.
     pub subnet: IpNetwork,
-    first: IpAddr,
-    last: IpAddr,
-    gateway: IpAddr,
-    /// Number of addresses that are excluded from leases.
-    excluded: u128,
+    own: host_local::Range,
     /// The range set. A pod gets one address of each set.
     set: usize,
     source: Source<'a>,
@@ -28,45 +24,37 @@ pub struct Range<'a> {
 impl<'a> Range<'a> {
     /// Returns the ranges of the plugin if its IPAM plugin is host-local.
     pub fn all_of(source: Source<'a>) -> Vec<Self> {
-        let Some(ipam) = source
-            .ipam()
-            .filter(|_| source.ipam_type() == Some("host-local"))
-        else {
+        let ipam = source.plugin.ipam().cloned();
+        let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("host-local"));
+        let read = ipam.map(|it| json::read(&Value::Object(it), ""));
+        let Some(Ok(json::Read { value: raw, .. })) = read else {
             return Vec::new();
         };
-        let sets = json::value(ipam, "ranges").and_then(Value::as_array);
-        let sets = sets.into_iter().flatten().filter_map(Value::as_array);
-        let ranges = sets.zip(1..).flat_map(|(ranges, set)| {
-            let ranges = ranges.iter().filter_map(Value::as_object);
-            ranges.map(move |it| (it, set))
-        });
+        let raw: RawConfig = raw;
+        let own = RawRange {
+            subnet: raw.subnet,
+            range_start: raw.range_start,
+            range_end: raw.range_end,
+            gateway: raw.gateway,
+            exclude: raw.exclude,
+        };
         let of_node = source.pod_cidrs().iter().map(|cidr| RawRange {
             subnet: cidr.to_string(),
             ..RawRange::default()
         });
-        // Each CIDR of the node is a set of its own, besides those that are numbered from 1.
-        let of_node = of_node.zip((1..).map(|it| usize::MAX - it));
-        let own = raw(ipam).map(|it| (it, 0));
-        let ranges = ranges.filter_map(|(keys, set)| Some((raw(keys)?, set)));
-        let all = own.into_iter().chain(of_node).chain(ranges);
-        all.filter_map(|(raw, set)| Self::of(&raw, (source, set)))
-            .collect()
-    }
-
-    fn of(raw: &RawRange, (source, set): (Source<'a>, usize)) -> Option<Self> {
-        let read = host_local::Range::parse(raw, "").ok()?;
-        let range = Self {
-            subnet: read.subnet,
-            first: read.first,
-            last: read.last,
-            gateway: read.gateway,
-            excluded: 0,
-            set,
-            source,
-        };
-        let excluded = read.exclude.into_iter().chain([range.gateway.into()]);
-        let excluded = count(excluded.filter_map(|it| range.shared_with(it)));
-        Some(Self { excluded, ..range })
+        let single = [own].into_iter().chain(of_node).map(|it| vec![it]);
+        let sets = single.chain(raw.ranges).enumerate();
+        let ranges = sets.flat_map(|(set, ranges)| ranges.into_iter().map(move |it| (set, it)));
+        let ranges = ranges.filter_map(|(set, raw)| {
+            let own = host_local::Range::parse(&raw, "").ok()?;
+            Some(Self {
+                subnet: own.subnet,
+                own,
+                set,
+                source,
+            })
+        });
+        ranges.collect()
     }
 
     /// Returns the network's name.
@@ -76,12 +64,17 @@ impl<'a> Range<'a> {
 
     /// Returns the gateway's address, with the prefix length of the subnet.
     pub fn gateway(&self) -> Option<IpNetwork> {
-        IpNetwork::new(self.gateway, self.subnet.prefix()).ok()
+        IpNetwork::new(self.own.gateway, self.subnet.prefix()).ok()
     }
 
-    /// Returns the configuration file that contains it.
+    /// Returns the name of the configuration file that contains it.
     pub fn file(&self) -> &'a str {
         &self.source.file.name
+    }
+
+    /// Returns the path of this file.
+    pub fn place(&self) -> String {
+        self.source.place()
     }
 
     /// Returns the bridge of its pods; `None` if another plugin attaches them.
@@ -91,16 +84,22 @@ impl<'a> Range<'a> {
 
     /// Returns whether the range contains `address`.
     pub fn leases(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.first.is_ipv4()
-            && (number(self.first)..=number(self.last)).contains(&number(address))
+        self.own.contains(address)
     }
 
     /// Returns the number of addresses that can be leased.
     pub fn size(&self) -> u128 {
-        let all = number(self.last)
-            .saturating_sub(number(self.first))
-            .saturating_add(1);
-        all.saturating_sub(self.excluded)
+        let numbers = self.own.numbers();
+        let mut excluded = self.own.exclude.clone();
+        excluded.push(self.own.gateway.into());
+        excluded.retain(|it| it.is_ipv4() == self.subnet.is_ipv4());
+        let spans = excluded.iter().map(|it| {
+            let from = number(it.network()).max(*numbers.start());
+            (from, number(it.broadcast()).min(*numbers.end()))
+        });
+        let all = numbers.end().saturating_sub(*numbers.start());
+        let all = all.saturating_add(1);
+        all.saturating_sub(count(spans.filter(|(from, to)| from <= to).collect()))
     }
 
     /// Returns whether both ranges are of the same set, so host-local may lease from either.
@@ -110,28 +109,17 @@ impl<'a> Range<'a> {
 
     /// Returns whether both contain the same address.
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.leases(other.first) || other.leases(self.first)
+        self.leases(other.own.first) || other.leases(self.own.first)
     }
 
     /// Returns whether the name is of a link of the network itself: its bridge or a VLAN on it.
     /// Other plugins than `bridge` attach pods to networks that the node is part of.
     pub fn is_own_link(&self, name: &str) -> bool {
-        match self.source.bridge() {
-            Some(bridge) => {
-                let vlan = name
-                    .strip_prefix(bridge)
-                    .and_then(|it| it.strip_prefix('.'));
-                name == bridge || vlan.is_some_and(|it| it.parse::<u16>().is_ok())
-            }
-            None => self.source.plugin.program != "ptp",
-        }
-    }
-
-    /// Returns the first and last address that `network` and the range share.
-    fn shared_with(&self, network: IpNetwork) -> Option<(u128, u128)> {
-        let from = number(network.network()).max(number(self.first));
-        let to = number(last(network)).min(number(self.last));
-        (network.is_ipv4() == self.first.is_ipv4() && from <= to).then_some((from, to))
+        let Some(bridge) = self.source.bridge() else {
+            return self.source.plugin.program != "ptp";
+        };
+        let vlan = name.strip_prefix(&format!("{bridge}."));
+        name == bridge || vlan.is_some_and(|it| it.parse::<u16>().is_ok())
     }
 }
 
@@ -143,12 +131,13 @@ pub fn pod_networks(node: &Node, source: Source<'_>) -> Vec<IpNetwork> {
         return ranges.into_iter().map(|it| it.subnet).collect();
     }
     let bridge = source.bridge().and_then(|it| node.link_called(it));
-    let addresses = node.addresses.iter().filter(|it| !it.is_link_local);
-    let of_bridge = addresses.filter(|it| bridge.is_some_and(|bridge| it.link == bridge.index));
-    let attached = node.attached.iter().filter(|it| it.is_alive);
-    let attached = attached.filter(|it| it.attachment.network.as_str() == source.name());
+    let bridges = bridge.into_iter().map(|it| it.index);
+    let addresses = bridges.flat_map(|it| node.addresses_of(it));
+    let own = addresses.filter(|it| !it.is_link_local);
+    let is_of_network = |it: &&Attached| it.attachment.network.as_str() == source.name();
+    let attached = node.alive().filter(is_of_network);
     let of_pods = attached.flat_map(Attached::addresses);
-    of_bridge.map(|it| it.address).chain(of_pods).collect()
+    own.map(|it| it.address).chain(of_pods).collect()
 }
 
 impl fmt::Display for Range<'_> {
@@ -157,30 +146,16 @@ impl fmt::Display for Range<'_> {
     }
 }
 
-fn raw(keys: &Map<String, Value>) -> Option<RawRange> {
-    let raw = json::read(&Value::Object(keys.clone()), "").ok()?;
-    Some(raw.value)
-}
-
 /// Returns how many numbers the spans contain, without duplicates.
-fn count(spans: impl Iterator<Item = (u128, u128)>) -> u128 {
-    let mut spans: Vec<_> = spans.collect();
+fn count(mut spans: Vec<(u128, u128)>) -> u128 {
     spans.sort_unstable();
-    let mut next = 0;
-    let mut counted: u128 = 0;
+    let (mut next, mut counted) = (0, 0_u128);
     for (from, to) in spans {
-        let new = to.saturating_add(1).saturating_sub(from.max(next));
-        counted = counted.saturating_add(new);
-        next = next.max(to.saturating_add(1));
+        let after = to.saturating_add(1);
+        counted = counted.saturating_add(after.saturating_sub(from.max(next)));
+        next = next.max(after);
     }
     counted
-}
-
-fn last(network: IpNetwork) -> IpAddr {
-    match network {
-        IpNetwork::V4(it) => it.broadcast().into(),
-        IpNetwork::V6(it) => it.broadcast().into(),
-    }
 }
 
 fn number(address: IpAddr) -> u128 {

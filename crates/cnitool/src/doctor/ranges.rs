@@ -33,13 +33,8 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
     for (place, one) in ranges.iter().enumerate() {
         let later = ranges.iter().skip(place + 1);
         for other in later.filter(|it| it.overlaps(one)) {
-            let message = format!(
-                "{one} of {} ({}) overlaps {other} of {} ({})",
-                one.network(),
-                one.file(),
-                other.network(),
-                other.file()
-            );
+            let of = |it: &Range<'_>| format!("{it} of {} ({})", it.network(), it.file());
+            let message = format!("{} overlaps {}", of(one), of(other));
             findings.push(if one.file() == other.file() {
                 Finding::problem(SUBJECT, message).impact("host-local refuses it: every ADD fails.")
             } else {
@@ -59,21 +54,17 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let foreign = addresses.filter(|it| !range.is_own_link(node.link_name(it.link)));
     let overlapping = foreign.filter(|it| concerns(it.address, range));
     let finding = |address: &netlink::Address| {
-        let link = node.link_name(address.link);
-        let message = format!(
-            "{range} of {} overlaps the node's own {} on {link}",
-            range.network(),
-            address.address
-        );
-        if range.subnet.prefix() > address.address.prefix() {
-            return Finding::warning(SUBJECT, message).impact(format!(
-                "Neighbours on {link} with addresses of {} cannot be reached.",
-                range.subnet
-            ));
+        let (link, own) = (node.link_name(address.link), address.address);
+        let network = range.network();
+        let message = format!("{range} of {network} overlaps the node's own {own} on {link}");
+        if range.subnet.prefix() > own.prefix() {
+            let impact =
+                format!("Neighbours on {link} with addresses of {range} cannot be reached.");
+            return Finding::warning(SUBJECT, message).impact(impact);
         }
         Finding::problem(SUBJECT, message)
             .impact("Packets to pods leave by that link, or the node looks for pods there.")
-            .fix(fix(node, range))
+            .fix(format!("vi {}", quoted(&range.place())))
     };
     overlapping.map(finding).collect()
 }
@@ -93,31 +84,24 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     // The route of an address is reported together with the address.
     let is_of_address = |route: &&Route| {
         route.gateway.is_none()
-            && node.addresses.iter().any(|it| {
-                route.links().any(|link| link == it.link)
-                    && it.address.network() == route.destination.network()
+            && route.links().any(|link| {
+                let mut addresses = node.addresses_of(link);
+                addresses.any(|it| it.address.network() == route.destination.network())
             })
     };
     let routes = node.routes.iter().filter(catches).filter(is_foreign);
     let finding = |route: &Route| {
         let link = route.links().next().map_or("?", |it| node.link_name(it));
-        let message = format!(
-            "packets to {range} of {} match the route to {} by {link}",
-            range.network(),
-            route.destination
-        );
-        Finding::problem(SUBJECT, message)
+        let (network, to) = (range.network(), route.destination);
+        let message = format!("packets to {range} of {network} match the route to {to} by {link}");
+        let fix = format!("ip route delete {to} dev {}", quoted(link));
+        let finding = Finding::problem(SUBJECT, message);
+        finding
             .impact("Packets to pods leave by that link.")
-            .fix(format!(
-                "ip route delete {} dev {}",
-                route.destination,
-                quoted(link)
-            ))
+            .fix(fix)
     };
-    routes
-        .filter(|it| !is_of_address(it))
-        .map(finding)
-        .collect()
+    let routes = routes.filter(|it| !is_of_address(it));
+    routes.map(finding).collect()
 }
 
 /// Finds routes that drop packets to pods: more specific than the bridge's own, or with precedence
@@ -138,11 +122,9 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let (action, destination, network) = (it.action, it.destination, range.network());
         let message =
             format!("packets to {destination}, part of {range} of {network}, are dropped");
-        Finding::problem(SUBJECT, message)
-            .impact(format!(
-                "A {action} route takes precedence over the bridge's."
-            ))
-            .fix(format!("ip route delete {action} {destination}"))
+        let impact = format!("A {action} route takes precedence over the bridge's.");
+        let fix = format!("ip route delete {action} {destination}");
+        Finding::problem(SUBJECT, message).impact(impact).fix(fix)
     };
     let routes = node.discarding_routes.iter().filter(catches);
     routes.map(finding).collect()
@@ -155,10 +137,8 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     let of_set = leases.filter(|lease| set.iter().any(|it| it.leases(lease.address)));
     let held = of_set.count() as u128;
     let size: u128 = set.iter().map(Range::size).fold(0, u128::saturating_add);
-    let message = format!(
-        "{} of {network}: {held} of {size} addresses are held",
-        some_of(set)
-    );
+    let ranges = some_of(set);
+    let message = format!("{ranges} of {network}: {held} of {size} addresses are held");
     if held >= size {
         let impact = "No pod gets a network until one is released.";
         let fix = format!("cnitool gc {}", quoted(network));
@@ -168,22 +148,19 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     is_nearly_full.then(|| Finding::warning(SUBJECT, message).impact("It is nearly full."))
 }
 
-fn fix(node: &Node, range: &Range<'_>) -> String {
-    let file = node.configuration.directory.join(range.file());
-    format!("vi {}", quoted(&file.display()))
-}
-
 /// Returns whether the route leads to a single pod, as plugins without bridge add it.
 fn is_pods(link: &Link, route: &Route) -> bool {
-    let whole = if route.destination.is_ipv4() { 32 } else { 128 };
-    link.kind == LinkKind::Veth && route.destination.prefix() == whole
+    link.kind == LinkKind::Veth && is_single(route.destination)
 }
 
 /// Returns whether the route matches packets to pods. A single address, as on tunnels, may be one
 /// that no pod gets.
 fn concerns(network: IpNetwork, range: &Range<'_>) -> bool {
-    let is_single = network.prefix() == if network.is_ipv4() { 32 } else { 128 };
-    overlap(network, range.subnet) && (!is_single || range.leases(network.ip()))
+    overlap(network, range.subnet) && (!is_single(network) || range.leases(network.ip()))
+}
+
+fn is_single(network: IpNetwork) -> bool {
+    network.prefix() == if network.is_ipv4() { 32 } else { 128 }
 }
 
 fn overlap(one: IpNetwork, other: IpNetwork) -> bool {

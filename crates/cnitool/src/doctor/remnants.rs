@@ -14,31 +14,22 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     if marks.is_empty() || !["bridge", "portmap"].iter().any(is_ours) {
         return Vec::new();
     }
-    let attached = node.attached.iter();
-    let attached = attached.map(|it| (&it.attachment, it.is_alive));
-    let living = Living::of(attached, &node.leases, &node.host_links);
+    let living = Living::of(node);
     let gone = marks.iter().filter(|it| !living.has(it)).count();
-    vec![match gone {
-        0 => {
-            let message = format!("chains and rules of the Go plugins: {}", marks.len());
-            Finding::ok(SUBJECT, message).impact(
-                "Each is for a live pod. After the pods are deleted, `cnitool migrate --remove` removes them.",
-            )
-        }
-        gone if living.has_unnamed() => {
-            let message = format!("chains and rules of the Go plugins without known pod: {gone}");
-            Finding::ok(SUBJECT, message)
-                .impact("Some live pods are known only by their addresses: see `cnitool migrate`.")
-        }
-        gone => {
-            let message = format!("chains and rules of the Go plugins for deleted pods: {gone}");
-            Finding::warning(SUBJECT, message)
-                .impact(
-                    "They take precedence over this suite's rules: a port that one of them forwards \
-                     does not reach the next pod that has it.",
-                )
-                .fix("cnitool migrate\ncnitool migrate --remove")
-        }
+    let what = "chains and rules of the Go plugins";
+    vec![if gone == 0 {
+        Finding::ok(SUBJECT, format!("{what}: {}", marks.len())).impact(
+            "Each is for a live pod. After the pods are deleted, `cnitool migrate --remove` removes them.",
+        )
+    } else if living.has_unnamed() {
+        Finding::ok(SUBJECT, format!("{what} without known pod: {gone}"))
+            .impact("Some live pods are known only by their addresses: see `cnitool migrate`.")
+    } else {
+        let impact = "They take precedence over this suite's rules: a port that one of them forwards \
+             does not reach the next pod that has it.";
+        Finding::warning(SUBJECT, format!("{what} for deleted pods: {gone}"))
+            .impact(impact)
+            .fix("cnitool migrate\ncnitool migrate --remove")
     }]
 }
 

@@ -13,44 +13,40 @@ use super::range::Range;
 /// Returns one stage for each family of each bridge that is its pods' gateway.
 pub fn stages(node: &Node) -> Vec<Stage> {
     let mut seen = BTreeSet::new();
-    let mut stages = Vec::new();
-    for source in node.configuration.sources().filter(is_concerned) {
-        for is_ipv4 in [true, false] {
-            if let Some(stage) = stage(node, source, is_ipv4)
-                && seen.insert((stage.bridge.name.clone(), is_ipv4))
-            {
-                stages.push(stage);
-            }
-        }
-    }
-    stages
-}
-
-/// Excludes VLANs, whose gateway is on another link.
-fn is_concerned(source: &Source<'_>) -> bool {
-    let vlan = source.key("vlan").and_then(serde_json::Value::as_u64);
-    source.bridge().is_some() && source.is_gateway() && vlan.unwrap_or_default() == 0
+    let sources = node.configuration.sources();
+    let routed = sources.filter(|it| it.is_gateway() && !it.has_vlan());
+    let both = routed.flat_map(|it| [(it, true), (it, false)]);
+    let stages = both.filter_map(|(source, is_ipv4)| stage(node, source, is_ipv4));
+    let stages = stages.filter(|it| seen.insert((it.bridge.name.clone(), it.pod.is_ipv4())));
+    stages.collect()
 }
 
 fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
-    let (gateway, pod, host_port) = ends(node, source, is_ipv4)?;
-    let next = node.links.iter().map(|it| it.index).max().unwrap_or(1) + 1;
     let name = source.bridge()?;
+    let Ends {
+        gateway,
+        pod,
+        host_port,
+    } = ends(node, source, is_ipv4)?;
+    let next = node.links.iter().map(|it| it.index).max().unwrap_or(1) + 1;
     let bridge = node.link_called(name).cloned();
     let bridge = bridge.unwrap_or_else(|| made_up(next, name));
     let uplink = uplink(node, is_ipv4, &bridge).cloned();
     let uplink = uplink.unwrap_or_else(|| made_up(next + 1, "eth0"));
     let links = [bridge.index, uplink.index];
-    let of_links = node.addresses.iter().filter(|it| links.contains(&it.link));
-    let of_links = of_links.filter(|it| !it.is_link_local);
-    let mut addresses: Vec<_> = of_links.map(|it| (it.link, it.address)).collect();
+    let mut addresses: Vec<_> = node.addresses.iter().map(|it| (it.link, it)).collect();
+    addresses.retain(|(link, it)| links.contains(link) && !it.is_link_local);
+    let mut addresses: Vec<_> = addresses
+        .iter()
+        .map(|(link, it)| (*link, it.address))
+        .collect();
     if !addresses.iter().any(|it| it.1.ip() == gateway) {
         addresses.push((bridge.index, IpNetwork::new(gateway, pod.prefix()).ok()?));
     }
     let mut of_uplink = addresses.iter().filter(|it| it.0 == uplink.index);
     if !of_uplink.any(|it| it.1.is_ipv4() == is_ipv4) {
-        let own: IpNetwork = if is_ipv4 { OWN_IPV4 } else { OWN_IPV6 }.parse().ok()?;
-        addresses.push((uplink.index, own));
+        let own = if is_ipv4 { OWN_IPV4 } else { OWN_IPV6 };
+        addresses.push((uplink.index, own.parse().ok()?));
     }
     addresses.dedup();
     let bridge_calls = BRIDGE_NF_CALL.iter().filter_map(|key| {
@@ -68,6 +64,15 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
     })
 }
 
+/// Where packets of pods begin.
+struct Ends {
+    gateway: IpAddr,
+    /// A pod's address with its prefix length.
+    pod: IpNetwork,
+    /// A port of the host with its target.
+    host_port: Option<(u16, u16)>,
+}
+
 /// Returns the gateway's address and a pod's: one that a port of the host is forwarded to, or a
 /// free one.
 fn ends(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Ends> {
@@ -76,43 +81,29 @@ fn ends(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Ends> {
     let (subnet, gateway) = if let Some(range) = range {
         (range.subnet, range.gateway()?.ip())
     } else {
-        let bridge = node.link_called(source.bridge()?)?;
-        let mut of_bridge = node.addresses.iter().filter(|it| it.link == bridge.index);
+        let mut of_bridge = node.addresses_of(node.link_called(source.bridge()?)?.index);
         let own = of_bridge.find(|it| it.address.is_ipv4() == is_ipv4 && !it.is_link_local)?;
         (own.address, own.address.ip())
     };
     let ports = node.firewall.elements.iter().filter_map(|it| it.port);
     let mut ports = ports.filter(|it| it.port.protocol == TCP && it.port.address.is_none());
-    if let Some(port) = ports.find(|it| subnet.contains(it.pod) && it.pod != gateway) {
-        let pod = IpNetwork::new(port.pod, subnet.prefix()).ok()?;
-        return Some((gateway, pod, Some((port.port.port, port.container_port))));
-    }
-    let is_held = |address: IpAddr| node.leases.iter().any(|it| it.address == address);
-    let is_leased = |address: IpAddr| range.is_none_or(|it| it.leases(address));
-    let mut free = hosts(subnet).filter(|it| *it != gateway && is_leased(*it) && !is_held(*it));
-    let pod = free
-        .next()
-        .or_else(|| hosts(subnet).find(|it| *it != gateway))?;
-    Some((gateway, IpNetwork::new(pod, subnet.prefix()).ok()?, None))
-}
-
-/// The gateway's address, a pod's with its prefix length, and a port of the host with its target.
-type Ends = (IpAddr, IpNetwork, Option<(u16, u16)>);
-
-/// Returns the first addresses of the network that a pod can have.
-fn hosts(subnet: IpNetwork) -> Box<dyn Iterator<Item = IpAddr>> {
-    match subnet {
-        IpNetwork::V4(it) => Box::new(it.iter().skip(1).take(MOST).map(IpAddr::from)),
-        IpNetwork::V6(it) => Box::new(it.iter().skip(1).take(MOST).map(IpAddr::from)),
-    }
+    let port = ports.find(|it| subnet.contains(it.pod) && it.pod != gateway);
+    let is_held = |address| node.leases.iter().any(|it| it.address == address);
+    let is_free = |it| !is_held(it) && range.is_none_or(|range| range.leases(it));
+    let hosts = || subnet.iter().skip(1).take(MOST).filter(|it| *it != gateway);
+    let free = || hosts().find(|it| is_free(*it)).or_else(|| hosts().next());
+    let pod = port.map(|it| it.pod).or_else(free)?;
+    Some(Ends {
+        gateway,
+        pod: IpNetwork::new(pod, subnet.prefix()).ok()?,
+        host_port: port.map(|it| (it.port.port, it.container_port)),
+    })
 }
 
 /// Returns the link of the default route, or else one that may reach another host.
 fn uplink<'n>(node: &'n Node, is_ipv4: bool, bridge: &Link) -> Option<&'n Link> {
-    let default = node
-        .routes
-        .iter()
-        .filter(|it| it.is_default() && is_looked_up(it.table));
+    let routes = node.routes.iter();
+    let default = routes.filter(|it| it.is_default() && is_looked_up(it.table));
     // A family without a default route is assumed to use the other family's link.
     let first = default.min_by_key(|it| {
         let is_other = it.destination.is_ipv4() != is_ipv4;

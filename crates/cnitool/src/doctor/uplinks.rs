@@ -1,9 +1,10 @@
 //! Checks uplinks: the links that packets of pods leave the node by.
 
-use netlink::{Carrier, Link, LinkKind};
+use netlink::{Carrier, DiscardingRoute, Link, LinkKind};
 use node::{Node, Source, is_looked_up};
 
 use super::finding::{Finding, quoted, some_of};
+use super::forwarding;
 
 /// Checks each default route, if a network's packets are routed.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -12,22 +13,20 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     let mut findings = discarding(node);
     let uplinks = node.uplinks();
-    findings.extend(
-        uplinks
-            .iter()
-            .filter_map(|it| without_carrier(&uplinks, it)),
-    );
+    let carriers = uplinks
+        .iter()
+        .filter_map(|it| without_carrier(&uplinks, it));
+    findings.extend(carriers);
     findings.extend(uplinks.iter().filter_map(|it| not_forwarding(node, it)));
     if uplinks.is_empty() {
         findings.extend(node.links.iter().filter_map(|it| down(node, it)));
     }
     if findings.is_empty() {
-        let names: Vec<_> = uplinks.iter().map(|it| &it.name).collect();
-        let message = match names.as_slice() {
-            [] => {
-                "there is no default route: pods reach only networks of the node's links".to_owned()
-            }
-            names => format!("default routes use {}", some_of(names)),
+        let message = if uplinks.is_empty() {
+            "there is no default route: pods reach only networks of the node's links".to_owned()
+        } else {
+            let names = some_of(uplinks.iter().map(|it| &it.name));
+            format!("default routes use {names}")
         };
         findings.push(Finding::ok(SUBJECT, message));
     }
@@ -47,66 +46,49 @@ fn discarding(node: &Node) -> Vec<Finding> {
     });
     // The kernel itself adds this route of IPv6 as the last one.
     let chosen = before.filter(|it| it.destination.is_ipv4() || it.priority != u32::MAX);
-    let finding = |it: &netlink::DiscardingRoute| {
+    let finding = |it: &DiscardingRoute| {
         let (action, priority) = (it.action, it.priority);
-        let version = if it.destination.is_ipv4() { "-4" } else { "-6" };
+        let version = if it.destination.is_ipv4() { 4 } else { 6 };
         let message = format!("the default route is {action}, with metric {priority}");
-        Finding::problem(SUBJECT, message)
-            .impact("Pods reach nothing beyond the node, nor does the node.")
-            .fix(format!(
-                "ip {version} route delete {action} default metric {priority}"
-            ))
+        let fix = format!("ip -{version} route delete {action} default metric {priority}");
+        Finding::problem(SUBJECT, message).impact(NOTHING).fix(fix)
     };
     chosen.map(finding).collect()
 }
 
 fn without_carrier(uplinks: &[&Link], link: &Link) -> Option<Finding> {
-    let name = &link.name;
-    let is_only = uplinks
-        .iter()
-        .all(|it| it.index == link.index || it.carrier == Carrier::Off);
-    let message = format!("{name}, which a default route uses, has no carrier");
-    let finding = if is_only {
-        let impact = "Pods reach nothing beyond the node, nor does the node.";
-        Finding::problem(SUBJECT, message).impact(impact)
+    let message = format!("{}, which a default route uses, has no carrier", link.name);
+    let mut others = uplinks.iter().filter(|it| it.index != link.index);
+    let finding = if others.all(|it| it.carrier == Carrier::Off) {
+        Finding::problem(SUBJECT, message).impact(NOTHING)
     } else {
         let impact = "Packets that take this route are lost; another default route works.";
         Finding::warning(SUBJECT, message).impact(impact)
     };
-    let fix = format!("ip link set {} up", quoted(name));
+    let fix = format!("ip link set {} up", quoted(&link.name));
     (link.carrier == Carrier::Off).then(|| finding.fix(fix))
 }
 
 /// Finds an uplink that does not forward. The kernel drops packets that it receives by such a link
 /// (`ip_route_input_slow` in `net/ipv4/route.c`), which are the answers to pods.
 fn not_forwarding(node: &Node, link: &Link) -> Option<Finding> {
-    let key = format!("net.ipv4.conf.{}.forwarding", link.name.replace('.', "/"));
-    let is_node = node.sysctls.value("net.ipv4.ip_forward") == Some("1");
-    (is_node && node.sysctls.value(&key) == Some("0")).then(|| {
-        let word = quoted(&format!("{key}=1"));
-        Finding::problem(SUBJECT, format!("{key} is 0"))
-            .impact("The kernel drops answers to pods that arrive by this link.")
-            .fix(format!(
-                "sysctl -w {word}\nprintf '%s\\n' {word} >> {SYSCTLS}"
-            ))
-    })
+    let key = forwarding::not_forwarding(node, &link.name)?;
+    let finding = Finding::problem(SUBJECT, format!("{key} is 0"))
+        .impact("The kernel drops answers to pods that arrive by this link.");
+    Some(finding.fix(forwarding::set(&[&key])))
 }
 
 /// Finds a link that is down and has addresses, if no other link leads out of the node.
 fn down(node: &Node, link: &Link) -> Option<Finding> {
-    let mut addresses = node.addresses.iter().filter(|it| it.link == link.index);
-    let has_address = addresses.any(|it| !it.is_link_local);
-    let bridges = node.configuration.bridges();
-    let is_ours = bridges.contains(link.name.as_str()) || link.alias.is_some();
+    let name = &link.name;
+    let has_address = node.addresses_of(link.index).any(|it| !it.is_link_local);
+    let is_ours = node.configuration.bridges().contains(name.as_str()) || link.alias.is_some();
     let is_inner = is_ours || link.master.is_some() || leads_nowhere(node, link);
     (has_address && !link.is_up && !is_inner).then(|| {
-        let name = &link.name;
-        Finding::problem(
-            SUBJECT,
-            format!("{name} is down, and there is no default route"),
-        )
-        .impact("The kernel deletes routes by a link that goes down: pods reach nothing there.")
-        .fix(format!("ip link set {} up", quoted(name)))
+        let message = format!("{name} is down, and there is no default route");
+        Finding::problem(SUBJECT, message)
+            .impact("The kernel deletes routes by a link that goes down: pods reach nothing there.")
+            .fix(format!("ip link set {} up", quoted(name)))
     })
 }
 
@@ -121,7 +103,6 @@ fn leads_nowhere(node: &Node, link: &Link) -> bool {
     }
 }
 
-/// A file that the node reads at boot.
-const SYSCTLS: &str = "/etc/sysctl.d/cni.conf";
+const NOTHING: &str = "Pods reach nothing beyond the node, nor does the node.";
 
 const SUBJECT: &str = "uplink";

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -33,15 +32,8 @@ pub struct Executables {
 pub struct Selection {
     /// `SKIP_CNI_BINARIES`: names, separated by commas.
     skipped: Vec<String>,
-    /// `UPDATE_CNI_BINARIES`.
-    existing: Existing,
-}
-
-/// Treatment of an existing executable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Existing {
-    Replaced,
-    Kept,
+    /// `UPDATE_CNI_BINARIES` is false: existing executables stay.
+    keeps_existing: bool,
 }
 
 impl Selection {
@@ -53,32 +45,32 @@ impl Selection {
         };
         let (skip, update) = (text(SKIP), text(UPDATE));
         let names = skip.split(',').map(str::trim);
-        let skipped: Vec<_> = names
-            .filter(|it| !it.is_empty())
-            .map(str::to_owned)
-            .collect();
-        for name in skipped
-            .iter()
-            .filter(|it| !released().any(|name| name == *it))
-        {
-            note(format_args!("{SKIP}: there is no {name} to be skipped"));
+        let skipped = names.filter(|it| !it.is_empty()).map(str::to_owned);
+        let skipped: Vec<_> = skipped.collect();
+        for name in &skipped {
+            if !released().any(|it| it == name) {
+                note(format_args!("{SKIP}: there is no {name} to be skipped"));
+            }
         }
-        let existing = match update.to_ascii_lowercase().as_str() {
-            "" | "true" | "1" => Existing::Replaced,
-            "false" | "0" => Existing::Kept,
+        let keeps_existing = match update.to_ascii_lowercase().as_str() {
+            "" | "true" | "1" => false,
+            "false" | "0" => true,
             _ => bail!("{UPDATE}: {update:?} is neither true nor false"),
         };
-        Ok(Self { skipped, existing })
+        Ok(Self {
+            skipped,
+            keeps_existing,
+        })
     }
 
     fn of(&self, name: &str, directory: &Path) -> Choice {
         if self.skipped.iter().any(|it| it == name) {
             return Choice::Skipped;
         }
-        match self.existing {
-            Existing::Kept if directory.join(name).exists() => Choice::Kept,
-            _ => Choice::Installed,
+        if self.keeps_existing && directory.join(name).exists() {
+            return Choice::Kept;
         }
+        Choice::Installed
     }
 }
 
@@ -93,9 +85,9 @@ enum Choice {
 impl Executables {
     /// Returns whether the plugin exists, or will after the installation.
     pub fn will_have(&self, name: &str) -> bool {
-        let is_ours = released().any(|it| it == name);
-        let choice = is_ours.then(|| self.selection.of(name, &self.directory));
-        choice == Some(Choice::Installed) || self.directory.join(name).exists()
+        let choice = self.selection.of(name, &self.directory);
+        let is_installed = choice == Choice::Installed && released().any(|it| it == name);
+        is_installed || self.directory.join(name).exists()
     }
 
     /// Creates the directory and waits for other installations into it. Only the holder of the lock
@@ -110,9 +102,9 @@ impl Executables {
         files::sweep(&self.directory)?;
         let choices = released().map(|name| (name, self.selection.of(name, &self.directory)));
         let choices: Vec<_> = choices.collect();
-        let chosen: Vec<_> = names(&choices, Choice::Installed);
+        let chosen = names(&choices, Choice::Installed);
         let aside = chosen.iter().map(|name| self.put_aside(name));
-        let aside = aside.collect::<anyhow::Result<Vec<_>>>()?;
+        let aside: Vec<_> = aside.collect::<anyhow::Result<_>>()?;
         let mut undo = Undo::default();
         for file in aside {
             file.take_place(&mut undo)?;
@@ -175,30 +167,27 @@ fn names(choices: &[(&'static str, Choice)], choice: Choice) -> Vec<&'static str
 /// Checks that the executable answers VERSION.
 fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(path);
-    if name == TOOL {
-        command.arg("--version");
-    } else {
-        command.env("CNI_COMMAND", "VERSION");
-    }
-    let output = match command.stdin(Stdio::null()).output() {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            return Err(error).context("is its file system mounted noexec?");
-        }
-        Err(error) if error.raw_os_error() == Some(nix::libc::ENOEXEC) => {
-            return Err(error).context("is it for another kind of processor?");
-        }
-        output => output?,
-    };
-    let is_right = if name == TOOL {
+    let is_tool = name == TOOL;
+    command.args(is_tool.then_some("--version"));
+    command.env("CNI_COMMAND", "VERSION").stdin(Stdio::null());
+    let output = command.output().map_err(|error| {
+        let question = match error.raw_os_error() {
+            Some(nix::libc::EACCES | nix::libc::EPERM) => "is its file system mounted noexec?",
+            Some(nix::libc::ENOEXEC) => "is it for another kind of processor?",
+            _ => return error.into(),
+        };
+        anyhow::Error::from(error).context(question)
+    })?;
+    let is_right = if is_tool {
         output.stdout.starts_with(TOOL.as_bytes())
     } else {
         let answer = serde_json::from_slice::<Value>(&output.stdout);
         answer.is_ok_and(|it| it.get("supportedVersions").is_some())
     };
+    let status = output.status;
     ensure!(
-        output.status.success() && is_right,
-        "it does not report its version: {}",
-        output.status
+        status.success() && is_right,
+        "it does not report its version: {status}"
     );
     Ok(())
 }
@@ -223,19 +212,19 @@ mod tests {
     fn names_are_separated_by_commas_and_may_have_room_around_them() {
         let selection = read(" bridge,,host-local ", "").unwrap();
         assert_eq!(selection.skipped, ["bridge", "host-local"]);
-        assert_eq!(selection.existing, Existing::Replaced);
+        assert!(!selection.keeps_existing);
     }
 
     #[test]
     fn whether_existing_ones_stay_is_a_boolean() {
         for (text, existing) in [
-            ("", Existing::Replaced),
-            ("True", Existing::Replaced),
-            ("1", Existing::Replaced),
-            ("false", Existing::Kept),
-            ("0", Existing::Kept),
+            ("", false),
+            ("True", false),
+            ("1", false),
+            ("false", true),
+            ("0", true),
         ] {
-            assert_eq!(read("", text).unwrap().existing, existing, "{text}");
+            assert_eq!(read("", text).unwrap().keeps_existing, existing, "{text}");
         }
         let error = read("", "never").unwrap_err().to_string();
         assert!(error.contains(UPDATE) && error.contains("never"), "{error}");

@@ -23,13 +23,12 @@ impl Aside {
     pub fn write(place: PathBuf, content: &[u8], mode: u32) -> anyhow::Result<Self> {
         let (directory, name) = parts(&place)?;
         let write = || {
-            let mut builder = Builder::new();
             let prefix = format!("{PREFIX}{name}-");
-            let mut file = builder.prefix(&prefix).tempfile_in(directory)?;
+            let mut file = Builder::new().prefix(&prefix).tempfile_in(directory)?;
             file.write_all(content)?;
             // Independent of the umask.
-            file.as_file()
-                .set_permissions(Permissions::from_mode(mode))?;
+            let permissions = Permissions::from_mode(mode);
+            file.as_file().set_permissions(permissions)?;
             file.as_file().sync_all()?;
             // The kernel refuses to run a file that is open for writing.
             Ok::<_, std::io::Error>(file.into_temp_path())
@@ -64,6 +63,10 @@ impl Aside {
     }
 }
 
+/// `--force`: whether a file that differs is replaced.
+#[derive(Debug, Clone, Copy)]
+pub struct Force(pub bool);
+
 /// A file to write, with its content.
 #[derive(Debug)]
 pub struct Wanted {
@@ -71,26 +74,18 @@ pub struct Wanted {
     content: Vec<u8>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Force {
-    /// Replaces a file that differs.
-    Yes,
-    /// Reports an error for a file that differs.
-    No,
-}
-
 impl Wanted {
     /// Returns the file to write at `place`; `None` if it already has the content.
     ///
     /// # Errors
-    /// The file exists and differs, or cannot be read.
+    /// The file exists and differs without `force`, or cannot be read.
     pub fn plan(place: PathBuf, content: Vec<u8>, force: Force) -> anyhow::Result<Option<Self>> {
         match fs::read(&place) {
             Ok(found) if found == content => {
                 note(format_args!("{}: is there already", place.display()));
                 Ok(None)
             }
-            Ok(_) if force == Force::No => bail!(
+            Ok(_) if !force.0 => bail!(
                 "{} is there and differs: --force replaces it",
                 place.display()
             ),
@@ -132,13 +127,10 @@ pub fn sync(directory: &Path) -> anyhow::Result<()> {
 pub fn sweep(directory: &Path) -> anyhow::Result<()> {
     let sweep = || {
         for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            if entry
-                .file_name()
-                .as_encoded_bytes()
-                .starts_with(PREFIX.as_bytes())
-            {
-                fs::remove_file(entry.path())?;
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default();
+            if name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+                fs::remove_file(path)?;
             }
         }
         Ok::<_, std::io::Error>(())

@@ -59,7 +59,11 @@ impl Install {
         let mut wanted = Vec::new();
         if self.drop_ins {
             for (path, content) in drop_ins::needed() {
-                wanted.extend(Wanted::plan(path.into(), content.into(), self.force())?);
+                wanted.extend(Wanted::plan(
+                    path.into(),
+                    content.into(),
+                    Force(self.force),
+                )?);
             }
         }
         if let Some(file) = &self.conflist {
@@ -89,10 +93,6 @@ impl Install {
         Ok(directory.to_owned())
     }
 
-    fn force(&self) -> Force {
-        if self.force { Force::Yes } else { Force::No }
-    }
-
     fn configuration(
         &self,
         file: &Path,
@@ -114,6 +114,6 @@ impl Install {
         let Some(name) = file.file_name().filter(|_| extension == Some("conflist")) else {
             bail!("{}: runtimes read lists from *.conflist", reading());
         };
-        Wanted::plan(directory.join(name), bytes, self.force())
+        Wanted::plan(directory.join(name), bytes, Force(self.force))
     }
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-use super::program::{carry_out, output_of};
+use node::output_of;
+
 use super::remnant::{Remnant, Table};
 use crate::reference::Mark;
 
 /// The table `nat` of one family, in one of the two implementations of iptables.
 #[derive(Debug)]
-pub struct Nat {
+struct Nat {
     /// Prefix of its programs, such as `iptables-nft`.
     program: String,
     /// Rules as `iptables-save` prints them, without `-A `.
@@ -21,7 +22,7 @@ pub struct Nat {
 }
 
 /// Returns the tables with rules of the reference.
-pub fn tables() -> anyhow::Result<Vec<Nat>> {
+pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     let mut tables = Vec::new();
     for (program, names) in FAMILIES {
         let mut saved = vec![saved_by(format!("{program}-nft"))?];
@@ -34,14 +35,14 @@ pub fn tables() -> anyhow::Result<Vec<Nat>> {
         }
         tables.extend(saved.into_iter().flatten());
     }
-    tables.retain(|nat| !nat.remnants.is_empty() || !nat.shared.is_empty());
-    Ok(tables)
+    tables.retain(|nat: &Nat| !nat.remnants.is_empty() || !nat.shared.is_empty());
+    Ok(tables.into_iter().map(Nat::table).collect())
 }
 
 /// Returns the rules that the program prints, if it is installed.
 fn saved_by(program: String) -> anyhow::Result<Option<Nat>> {
-    let saved = output_of(&[&format!("{program}-save"), "-t", "nat"])?;
-    Ok(saved.map(|it| Nat::parse(program, &it)))
+    let saved = output_of(&[&format!("{program}-save"), "-t", "nat"], b"")?;
+    Ok(saved.map(|it| Nat::parse(program, &String::from_utf8_lossy(&it))))
 }
 
 /// Returns whether the kernel has the table outside of `nf_tables`.
@@ -90,28 +91,22 @@ impl Nat {
         script.push("COMMIT\n".to_owned());
         script.join("\n")
     }
-}
 
-impl Table for Nat {
-    fn title(&self) -> String {
-        format!("{}-save -t nat", self.program)
-    }
-
-    fn remnants(&self) -> &[Remnant] {
-        &self.remnants
-    }
-
-    fn is_shared(&self) -> bool {
-        !self.shared.is_empty()
-    }
-
-    fn remove(&self, gone: &[&Remnant]) -> anyhow::Result<()> {
-        let mut chains: Vec<_> = gone.iter().map(|it| it.name.as_str()).collect();
-        if gone.len() == self.remnants.len() {
-            chains.extend(self.shared.iter().map(String::as_str));
+    fn table(self) -> Table {
+        Table {
+            title: format!("{}-save -t nat", self.program),
+            remnants: self.remnants.clone(),
+            is_shared: !self.shared.is_empty(),
+            remove: Box::new(move |gone| {
+                let mut chains: Vec<_> = gone.iter().map(|it| it.name.as_str()).collect();
+                if gone.len() == self.remnants.len() {
+                    chains.extend(self.shared.iter().map(String::as_str));
+                }
+                let restore = format!("{}-restore", self.program);
+                let script = self.script(&chains);
+                output_of(&[&restore, "--wait", "--noflush"], script.as_bytes()).map(drop)
+            }),
         }
-        let restore = format!("{}-restore", self.program);
-        carry_out(&[&restore, "--wait", "--noflush"], &self.script(&chains))
     }
 }
 
@@ -129,9 +124,9 @@ fn owner(rules: &[String], chain: &str) -> String {
 /// Returns single addresses in rules of the chain and in those that jump to it: `10.1.0.2/32`,
 /// `10.1.0.2:80`, `[fd00::2]:80`.
 fn addresses(rules: &[String], chain: &str) -> BTreeSet<IpAddr> {
-    let of = rules.iter();
-    let of = of.filter(|rule| is_in(rule, chain) || leads_to(rule, chain));
-    let words = of.flat_map(|rule| rule.split(' '));
+    let rules = rules.iter();
+    let of_chain = rules.filter(|rule| is_in(rule, chain) || leads_to(rule, chain));
+    let words = of_chain.flat_map(|rule| rule.split(' '));
     words.filter_map(address).collect()
 }
 

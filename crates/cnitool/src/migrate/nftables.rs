@@ -5,24 +5,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
+use node::output_of;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::program::{carry_out, output_of};
 use super::remnant::{Remnant, Table};
 use crate::reference::{Mark, TABLES};
 
-/// One of the reference's tables.
-#[derive(Debug)]
-pub struct OwnTable {
-    /// `ip cni_hostport`.
-    title: String,
-    /// Its rules, named `CHAIN handle NUMBER`.
-    remnants: Vec<Remnant>,
-}
-
 /// The output of `nft --json`; other objects are skipped.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Listing {
     nftables: Vec<Object>,
 }
@@ -49,32 +40,47 @@ struct Rule {
 }
 
 /// Returns the existing tables of the reference.
-pub fn tables() -> anyhow::Result<Vec<OwnTable>> {
-    let there = list(&["tables"])?.nftables;
-    let there: Vec<_> = there.into_iter().filter_map(|it| it.table).collect();
+pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
+    let listed = list(&["tables"])?;
     let mut tables = Vec::new();
     for (family, name) in TABLES {
-        if there
-            .iter()
-            .any(|it| it.family == family && it.name == name)
-        {
+        let mut names = listed.iter().filter_map(|it| it.table.as_ref());
+        if names.any(|it| it.family == family && it.name == name) {
             let listing = list(&["table", family, name])?;
-            let rules = listing.nftables.into_iter().filter_map(|it| it.rule);
-            tables.push(OwnTable {
-                title: format!("{family} {name}"),
-                remnants: rules.filter_map(|it| it.remnant(name)).collect(),
-            });
+            let rules = listing.into_iter().filter_map(|it| it.rule);
+            let remnants = rules.filter_map(|it| it.remnant(name)).collect();
+            tables.push(table(format!("{family} {name}"), remnants));
         }
     }
     Ok(tables)
 }
 
-fn list(what: &[&str]) -> anyhow::Result<Listing> {
-    let words = [&["nft", "--json", "--handle", "list"], what].concat();
-    match output_of(&words)? {
-        Some(text) => serde_json::from_str(&text).with_context(|| words.join(" ")),
-        None => Ok(Listing::default()),
+/// Returns the table of this family and name with its rules, each named `CHAIN handle NUMBER`.
+fn table(name: String, remnants: Vec<Remnant>) -> Table {
+    let count = remnants.len();
+    Table {
+        title: format!("nft list table {name}"),
+        remnants,
+        is_shared: true,
+        remove: Box::new(move |gone| {
+            let delete = |it: &&Remnant| format!("delete rule {name} {}\n", it.name);
+            let mut script: Vec<_> = gone.iter().map(delete).collect();
+            if gone.len() == count {
+                script.push(format!("delete table {name}\n"));
+            }
+            let script = script.concat();
+            output_of(&["nft", "--file", "-"], script.as_bytes()).map(drop)
+        }),
     }
+}
+
+fn list(what: &[&str]) -> anyhow::Result<Vec<Object>> {
+    let words = [&["nft", "--json", "--handle", "list"], what].concat();
+    let Some(text) = output_of(&words, b"")? else {
+        return Ok(Vec::new());
+    };
+    let listing: Listing = serde_json::from_slice(&text).with_context(|| words.join(" "))?;
+    Ok(listing.nftables)
 }
 
 impl Rule {
@@ -87,29 +93,6 @@ impl Rule {
             owner: comment,
             addresses: addresses(&self.expr),
         })
-    }
-}
-
-impl Table for OwnTable {
-    fn title(&self) -> String {
-        format!("nft list table {}", self.title)
-    }
-
-    fn remnants(&self) -> &[Remnant] {
-        &self.remnants
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn remove(&self, gone: &[&Remnant]) -> anyhow::Result<()> {
-        let delete = |it: &&Remnant| format!("delete rule {} {}\n", self.title, it.name);
-        let mut script: Vec<_> = gone.iter().map(delete).collect();
-        if gone.len() == self.remnants.len() {
-            script.push(format!("delete table {}\n", self.title));
-        }
-        carry_out(&["nft", "--file", "-"], &script.concat())
     }
 }
 

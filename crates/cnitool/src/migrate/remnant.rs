@@ -6,19 +6,18 @@ use std::net::IpAddr;
 use crate::reference::Mark;
 
 /// A table of a firewall with rules of the reference.
-pub(super) trait Table {
-    /// Returns the title under which an administrator finds it.
-    fn title(&self) -> String;
-
-    /// Returns the chains or rules of single attachments.
-    fn remnants(&self) -> &[Remnant];
-
-    /// Returns whether it has rules that all attachments share.
-    fn is_shared(&self) -> bool;
-
+pub(super) struct Table {
+    /// The command by which an administrator finds it.
+    pub title: String,
+    /// The chains or rules of single attachments.
+    pub remnants: Vec<Remnant>,
+    /// It has rules that all attachments share.
+    pub is_shared: bool,
     /// Removes these in one transaction. If no others remain, it also removes the shared rules.
-    fn remove(&self, gone: &[&Remnant]) -> anyhow::Result<()>;
+    pub remove: Box<Remove>,
 }
+
+type Remove = dyn Fn(&[&Remnant]) -> anyhow::Result<()>;
 
 /// A chain or rule of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]

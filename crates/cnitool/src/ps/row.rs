@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::time::SystemTime;
 
-use cni::{Attachment, SpecVersion};
-use host_local::Holder;
+use cni::Attachment;
+use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
 use node::{Attached, Held, Lease, Node};
 use portmap::{Forward, HostAddress, Mapping, Protocol};
@@ -83,7 +83,9 @@ impl Row {
         }
         for link in &node.links {
             if let Some(owner) = link.alias.as_ref().filter(|it| Attachment::is_owner(it)) {
-                row_of(&mut rows, owner).add_link(link, node);
+                let row = row_of(&mut rows, owner);
+                row.known_by.insert(Trace::Link);
+                row.add_link(link, node);
             }
         }
         for element in &node.firewall.elements {
@@ -95,14 +97,7 @@ impl Row {
             row_of(&mut rows, &holder(node, lease)).add_lease(lease);
         }
         let mut rows: Vec<_> = rows.into_values().collect();
-        let name = |row: &Self| {
-            (
-                row.network.clone(),
-                row.container.clone(),
-                row.interface.clone(),
-            )
-        };
-        rows.sort_by_key(name);
+        rows.sort_by_key(|it| [&it.network, &it.container, &it.interface].map(Clone::clone));
         rows
     }
 
@@ -115,32 +110,16 @@ impl Row {
         self.since = attached.since;
         self.pod = Pod::of(&attached.entry.arguments().cni);
         self.ports.extend(asked_ports(attached, node));
-        let result = attached.entry.result(SpecVersion::CURRENT).ok().flatten();
-        let result = result.unwrap_or_default();
-        let list = |key: &str| {
-            result
-                .get(key)
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-        };
-        let addresses = attached.addresses().into_iter();
-        self.addresses.extend(addresses.map(|it| it.ip()));
-        let on_host = list("interfaces").filter(|it| {
-            let sandbox = it.get("sandbox").and_then(Value::as_str);
-            sandbox.unwrap_or_default().is_empty()
-        });
-        let names = on_host.filter_map(|it| it.get("name")?.as_str());
-        let links = names.filter_map(|it| node.link_called(it));
-        let mut pairs = links.filter(|it| it.kind == LinkKind::Veth);
-        self.host_link = pairs.next().map(|it| it.name.clone());
-        if let Some(link) = &self.host_link {
-            self.limits.ingress = node.limits.get(link).copied();
+        let addresses = attached.addresses();
+        self.addresses.extend(addresses.iter().map(IpNetwork::ip));
+        let links = attached.host_links();
+        let mut links = links.iter().filter_map(|it| node.link_called(it));
+        if let Some(link) = links.find(|it| it.kind == LinkKind::Veth) {
+            self.add_link(link, node);
         }
     }
 
     fn add_link(&mut self, link: &Link, node: &Node) {
-        self.known_by.insert(Trace::Link);
         let limit = node.limits.get(&link.name).copied();
         if link.kind == LinkKind::Ifb {
             self.limits.egress = limit;
@@ -160,14 +139,10 @@ impl Row {
         self.known_by.insert(Trace::Lease);
         self.network.get_or_insert_with(|| lease.network.clone());
         if let Some(holder) = &lease.holder {
-            let Holder {
-                container,
-                interface,
-            } = holder;
-            self.container.get_or_insert_with(|| container.to_string());
-            if let Some(interface) = interface {
-                self.interface.get_or_insert_with(|| interface.to_string());
-            }
+            let container = holder.container.to_string();
+            self.container.get_or_insert(container);
+            let interface = holder.interface.as_ref().map(ToString::to_string);
+            self.interface = self.interface.take().or(interface);
         }
         self.addresses.insert(lease.address);
         self.since = self.since.or(lease.since);
@@ -190,10 +165,8 @@ impl Pod {
 /// Returns the row with this tag. A new row gets the names in it.
 fn row_of<'r>(rows: &'r mut BTreeMap<String, Row>, owner: &str) -> &'r mut Row {
     rows.entry(owner.to_owned()).or_insert_with(|| {
-        let mut names = owner
-            .strip_prefix("cni:")
-            .unwrap_or_default()
-            .splitn(3, '/');
+        let names = owner.strip_prefix("cni:").unwrap_or_default();
+        let mut names = names.splitn(3, '/');
         let mut name = || names.next().filter(|it| !it.is_empty()).map(str::to_owned);
         Row {
             network: name(),
@@ -208,9 +181,10 @@ fn row_of<'r>(rows: &'r mut BTreeMap<String, Row>, owner: &str) -> &'r mut Row {
 /// tag.
 fn holder(node: &Node, lease: &Lease) -> String {
     let of_cached = || {
-        let mut attached = node.attached.iter();
-        let attached = attached.find(|it| lease.is_of(&it.attachment))?;
-        Some(attached.attachment.owner())
+        let mut attachments = node.attached.iter().map(|it| &it.attachment);
+        attachments
+            .find(|it| lease.is_of(it))
+            .map(Attachment::owner)
     };
     let container = || match &lease.holder {
         Some(it) => format!("cni:{}/{}/", lease.network, it.container),
@@ -221,10 +195,8 @@ fn holder(node: &Node, lease: &Lease) -> String {
 
 fn port_of(forward: Forward) -> String {
     let port = forward.port;
-    let protocol = match Protocol::of_number(port.protocol) {
-        Some(protocol) => protocol.to_string(),
-        None => port.protocol.to_string(),
-    };
+    let protocol = Protocol::of_number(port.protocol);
+    let protocol = protocol.map_or_else(|| port.protocol.to_string(), |it| it.to_string());
     port_name(port.address, [port.port, forward.container_port], &protocol)
 }
 

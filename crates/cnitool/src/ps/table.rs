@@ -1,31 +1,29 @@
 //! Formats attachments as a table for people.
 
-use std::io::{self, Write};
-use std::time::{Duration, SystemTime};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::row::{Limits, Row};
-use crate::listing::{Listing, printable};
+use crate::listing::printable;
 
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub struct Table(pub Vec<Row>);
 
-impl Listing for Table {
+impl fmt::Display for Table {
     /// Writes a line of headings and one line for each attachment.
-    fn text(&self, to: &mut impl Write) -> io::Result<()> {
-        let now = SystemTime::now();
-        let rows = self.0.iter().map(|it| cells(it, now));
-        let lines: Vec<_> = [HEADINGS.map(str::to_owned)]
-            .into_iter()
-            .chain(rows)
-            .collect();
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headings = COLUMNS.map(|(heading, _)| heading.to_owned());
+        let rows = self.0.iter().map(|row| COLUMNS.map(|(_, cell)| cell(row)));
+        let lines: Vec<_> = [headings].into_iter().chain(rows).collect();
         let width = |column: usize| {
             let cells = lines.iter().filter_map(|line| line.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
-        let widths: Vec<_> = (0..HEADINGS.len()).map(width).collect();
+        let widths: Vec<_> = (0..COLUMNS.len()).map(width).collect();
         for line in &lines {
             let cells = line.iter().zip(&widths);
             let cells = cells.map(|(cell, width)| format!("{:width$}", printable(cell)));
@@ -35,44 +33,58 @@ impl Listing for Table {
     }
 }
 
-fn cells(row: &Row, now: SystemTime) -> [String; 9] {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let container = text(&row.container).chars().take(CONTAINER).collect();
-    let pod = row
-        .pod
-        .as_ref()
-        .map(|it| format!("{}/{}", it.namespace, it.name));
-    let addresses: Vec<_> = row.addresses.iter().map(ToString::to_string).collect();
-    let ports: Vec<_> = row.ports.iter().map(String::as_str).collect();
-    let age = row.since.and_then(|since| now.duration_since(since).ok());
-    [
-        text(&row.network),
-        container,
-        pod.unwrap_or_default(),
-        text(&row.interface),
-        addresses.join(","),
-        text(&row.host_link),
-        ports.join(","),
-        limits(row.limits),
-        age.map(self::age).unwrap_or_default(),
-    ]
+/// The heading of a column, and its text for an attachment.
+type Column = (&'static str, fn(&Row) -> String);
+
+const COLUMNS: [Column; 9] = [
+    ("NETWORK", |it| text(it.network.as_ref())),
+    ("CONTAINER", |it| {
+        text(it.container.as_ref())
+            .chars()
+            .take(CONTAINER)
+            .collect()
+    }),
+    ("POD", |it| {
+        text(
+            it.pod
+                .as_ref()
+                .map(|it| format!("{}/{}", it.namespace, it.name)),
+        )
+    }),
+    ("INTERFACE", |it| text(it.interface.as_ref())),
+    ("ADDRESSES", |it| list(&it.addresses)),
+    ("HOST LINK", |it| text(it.host_link.as_ref())),
+    ("PORTS", |it| list(&it.ports)),
+    ("LIMITS", |it| limits(it.limits)),
+    ("AGE", |it| {
+        text(it.since.and_then(|it| it.elapsed().ok()).map(age))
+    }),
+];
+
+/// Digits of a container ID in the table, as in other tools; JSON has all.
+const CONTAINER: usize = 13;
+
+fn text(value: Option<impl ToString>) -> String {
+    value.map(|it| it.to_string()).unwrap_or_default()
+}
+
+fn list(items: &BTreeSet<impl ToString>) -> String {
+    let items: Vec<_> = items.iter().map(ToString::to_string).collect();
+    items.join(",")
 }
 
 /// Formats the limits, ingress first.
 fn limits(Limits { ingress, egress }: Limits) -> String {
-    let direction = |name: &str, limit: Option<u64>| Some(format!("{name} {}", rate(limit?)));
+    let direction = |name, limit: Option<u64>| Some(format!("{name} {}", rate(limit?)));
     let limits = [direction("in", ingress), direction("out", egress)];
-    let limits: Vec<_> = limits.into_iter().flatten().collect();
-    limits.join(" ")
+    limits.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Formats a rate in the largest unit that represents it exactly.
 fn rate(bits: u64) -> String {
     let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")];
-    let unit = units
-        .into_iter()
-        .find(|(unit, _)| bits >= *unit && bits.is_multiple_of(*unit));
-    match unit {
+    let is_exact = |unit| bits >= unit && bits.is_multiple_of(unit);
+    match units.into_iter().find(|it| is_exact(it.0)) {
         Some((unit, name)) => format!("{}{name}", bits / unit),
         None => bits.to_string(),
     }
@@ -88,21 +100,6 @@ fn age(age: Duration) -> String {
     }
 }
 
-const HEADINGS: [&str; 9] = [
-    "NETWORK",
-    "CONTAINER",
-    "POD",
-    "INTERFACE",
-    "ADDRESSES",
-    "HOST LINK",
-    "PORTS",
-    "LIMITS",
-    "AGE",
-];
-
-/// Digits of a container ID in the table, as in other tools; JSON has all.
-const CONTAINER: usize = 13;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,9 +112,7 @@ mod tests {
             ports: ["8080:80/tcp", "8053:53/udp"].map(str::to_owned).into(),
             ..Row::default()
         };
-        let mut page = Vec::new();
-        Table(vec![row]).text(&mut page).unwrap();
-        let page = String::from_utf8(page).unwrap();
+        let page = Table(vec![row]).to_string();
         let [heading, line] = page.lines().collect::<Vec<_>>().try_into().unwrap();
         let (heading, line): (&str, &str) = (heading, line);
         assert_eq!(heading.find("PORTS"), line.find("8053:53/udp,8080:80/tcp"));

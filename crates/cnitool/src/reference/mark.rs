@@ -1,6 +1,9 @@
 //! The marks with which the reference finds its chains and rules.
 
+use cni::Attachment;
 use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
+
+use crate::sandbox::sha512;
 
 /// The reference's identification of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +30,25 @@ impl Mark {
         is_mark.then(|| Self::Chain(digits.to_owned()))
     }
 
+    /// Returns whether the reference marks the chains or rules of this attachment so.
+    pub fn is_of(&self, attachment: &Attachment) -> bool {
+        let Attachment {
+            network,
+            container,
+            interface,
+        } = attachment;
+        let digest = |text: String| sha512(text.as_bytes());
+        match self {
+            Self::Chain(digits) => digest(format!("{network}{container}")).starts_with(digits),
+            Self::Container(id) => id == container.as_str(),
+            Self::Instance(digits) => {
+                let network = digest(network.to_string());
+                let instance = digest(format!("{interface}:{container}"));
+                *digits == format!("{network:.16}-{instance:.16}")
+            }
+        }
+    }
+
     /// Returns the mark of a rule with this comment, if the table is the reference's.
     pub fn of_rule(table: &str, comment: &str) -> Option<Self> {
         match table {
@@ -48,3 +70,23 @@ pub const TABLES: [(&str, &str); 3] = [
     ("ip6", REFERENCE_PORTMAP),
     ("inet", REFERENCE_MASQUERADE),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `printf podsa | sha512sum`, from which Debian's reference derived the expected names.
+    #[test]
+    fn marks_are_those_of_the_reference() {
+        let attachment = Attachment::of_owner("cni:pods/a/eth0").unwrap();
+        for (mark, is_of) in [
+            (Mark::Chain("64e2b30124778559e7bbb4eb".into()), true),
+            (Mark::Chain("64e2b30124778559e7bbb".into()), true),
+            (Mark::Chain("64e2b30124778559e7bbb4ec".into()), false),
+            (Mark::Container("a".into()), true),
+            (Mark::Container("b".into()), false),
+        ] {
+            assert_eq!(mark.is_of(&attachment), is_of, "{mark:?}");
+        }
+    }
+}

@@ -1,9 +1,8 @@
 //! Rules of legacy iptables, saved and loaded by its own programs.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use anyhow::Context as _;
 
-use anyhow::{Context as _, ensure};
+use crate::program::output_of;
 
 /// The rules of one family.
 #[derive(Debug)]
@@ -17,10 +16,9 @@ pub(super) struct Saved {
 /// # Errors
 /// A program is missing, or fails.
 pub(super) fn save(families: &[String]) -> anyhow::Result<Vec<Saved>> {
-    let programs = PROGRAMS
-        .into_iter()
-        .filter(|it| families.iter().any(|family| family == it[0]));
-    let saved = programs.map(|[_, save, restore]| {
+    let mut programs = PROGRAMS.to_vec();
+    programs.retain(|it| families.iter().any(|family| family == it[0]));
+    let saved = programs.into_iter().map(|[_, save, restore]| {
         let text = run(save, &[], &[])?;
         let programs = [save, restore];
         Ok(Saved { programs, text })
@@ -43,9 +41,7 @@ impl Saved {
             table = line.strip_prefix('*').unwrap_or(table);
             let (counters, _) = line.get(line.find('[')?..)?.split_once(']')?;
             let rule = line.replace(&format!("{counters}]"), "");
-            let drops = ["-j DROP", "-j REJECT", " DROP"]
-                .iter()
-                .any(|it| rule.contains(it));
+            let drops = [" DROP", "-j REJECT"].iter().any(|it| rule.contains(it));
             let counted = !counters.starts_with("[0:");
             let program = self.programs[0].trim_end_matches("-save");
             (drops && counted).then(|| format!("{program} -t {table}: {}", rule.trim()))
@@ -53,29 +49,9 @@ impl Saved {
     }
 }
 
-fn run(program: &str, words: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let mut command = Command::new(program);
-    command
-        .args(words)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut child = command.stderr(Stdio::piped()).spawn();
-    let child = child
-        .as_mut()
-        .map_err(|error| std::io::Error::from(error.kind()));
-    let child = child.with_context(|| format!("run {program}"))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin
-            .write_all(input)
-            .with_context(|| format!("write to {program}"))?;
-    }
-    let mut printed = Vec::new();
-    if let Some(mut stdout) = child.stdout.take() {
-        std::io::Read::read_to_end(&mut stdout, &mut printed)?;
-    }
-    let status = child.wait().with_context(|| format!("run {program}"))?;
-    ensure!(status.success(), "{program} fails: {status}");
-    Ok(printed)
+fn run(program: &str, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let printed = output_of(&[&[program], arguments].concat(), input)?;
+    printed.with_context(|| format!("run {program}: it is not installed"))
 }
 
 /// The family, and the programs that save and load its rules.

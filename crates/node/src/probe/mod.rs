@@ -11,7 +11,7 @@ mod rules;
 mod stage;
 mod traffic;
 
-pub use self::rules::Rules;
+use self::rules::Rules;
 pub use self::stage::{Path, Protocol, Stage};
 pub use self::traffic::Fate;
 
@@ -26,25 +26,17 @@ pub struct Probe {
     pub fates: Result<Vec<(Path, Fate)>, String>,
 }
 
-impl Rules {
-    /// Sends packets through a copy of the rules.
-    pub fn probe(&self, stage: &Stage) -> Probe {
-        let fates = replica::run(self, stage).map_err(super::message);
-        Probe::new(stage, fates)
-    }
-}
-
-impl Probe {
-    /// Returns the outcome of a trial that failed for this reason.
-    pub fn failed(stage: &Stage, reason: String) -> Self {
-        Self::new(stage, Err(reason))
-    }
-
-    fn new(stage: &Stage, fates: Result<Vec<(Path, Fate)>, String>) -> Self {
-        Self {
-            bridge: stage.bridge.name.clone(),
-            is_ipv4: stage.pod.is_ipv4(),
-            fates,
-        }
-    }
+/// Sends packets through a copy of the rules, which include those of legacy iptables for these families.
+pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
+    let rules = Rules::read(legacy).map_err(super::message);
+    let fates = |stage| match &rules {
+        Ok(rules) => replica::run(rules, stage).map_err(super::message),
+        Err(reason) => Err(reason.clone()),
+    };
+    let probes = stages.iter().map(|stage| Probe {
+        bridge: stage.bridge.name.clone(),
+        is_ipv4: stage.pod.is_ipv4(),
+        fates: fates(stage),
+    });
+    probes.collect()
 }

@@ -33,10 +33,7 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
         for (_, fate) in &mut fates {
             match fate {
                 Fate::Ended(ended) => ended.place = rules.place_on_node(&copied, &ended.place),
-                Fate::Lost(_) => {
-                    let dropping = rules.legacy.iter().find_map(Saved::dropping);
-                    *fate = Fate::Lost(dropping);
-                }
+                Fate::Lost(rule) => *rule = rules.legacy.iter().find_map(Saved::dropping),
                 Fate::Passed => {}
             }
         }
@@ -52,13 +49,6 @@ struct Replica {
 
 impl Replica {
     fn new(stage: &Stage) -> anyhow::Result<Self> {
-        // No other link has these addresses, so duplicate address detection is not needed.
-        let prepared = || -> anyhow::Result<Netns> {
-            for link in ["all", "default"] {
-                Sysctl::ipv6(link, "accept_dad").ensure_if_present("0")?;
-            }
-            Ok(Netns::own()?)
-        };
         prepared()?;
         let pod = Netns::run_in_new(prepared)??;
         let elsewhere = Netns::run_in_new(prepared)??;
@@ -93,12 +83,23 @@ impl Replica {
         let elsewhere = traffic::elsewhere(stage.pod.is_ipv4());
         let default = route(default_of(elsewhere)?, None, stage.uplink.index);
         connection.execute(vec![default])?;
-        let pod = End::open(&self.pod, IN_POD, stage.pod)?;
-        pod.route_by(stage.gateway)?;
-        let whole = IpNetwork::from(elsewhere);
-        let far_end = End::open(&self.elsewhere, FAR_END, whole)?;
-        far_end.route_by(traffic::uplink_address(stage))
+        let (gateway, uplink) = (stage.gateway, traffic::uplink_address(stage));
+        set_up_end(&self.pod, IN_POD, [stage.pod, gateway.into()])?;
+        set_up_end(
+            &self.elsewhere,
+            FAR_END,
+            [elsewhere, uplink].map(IpNetwork::from),
+        )
     }
+}
+
+/// Returns this thread's new namespace. No other link has the addresses of its links, so duplicate address detection is
+/// not needed.
+fn prepared() -> anyhow::Result<Netns> {
+    for link in ["all", "default"] {
+        Sysctl::ipv6(link, "accept_dad").ensure_if_present("0")?;
+    }
+    Ok(Netns::own()?)
 }
 
 /// Loads all rules; returns their places in the copy.
@@ -121,26 +122,19 @@ fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     Ok(copied)
 }
 
-/// The end of a pair in a namespace beside the copy.
-struct End {
-    connection: Connection,
-    link: u32,
-}
-
-impl End {
-    fn open(namespace: &Netns, name: &str, address: IpNetwork) -> anyhow::Result<Self> {
-        let connection = Connection::open_in(namespace)?;
-        connection.execute(vec![up("lo"), up(name)])?;
-        let link = connection.link(name)?.index;
-        connection.execute(vec![Request::add_address(link, address, Dad::Skip)])?;
-        Ok(Self { connection, link })
-    }
-
-    fn route_by(&self, gateway: IpAddr) -> anyhow::Result<()> {
-        let neighbour = route(IpNetwork::from(gateway), None, self.link);
-        let default = route(default_of(gateway)?, Some(gateway), self.link);
-        Ok(self.connection.execute(vec![neighbour, default])?)
-    }
+/// Sets up the end of a pair in a namespace beside the copy, with this address and default gateway.
+fn set_up_end(
+    namespace: &Netns,
+    name: &str,
+    [address, gateway]: [IpNetwork; 2],
+) -> anyhow::Result<()> {
+    let connection = Connection::open_in(namespace)?;
+    connection.execute(vec![up("lo"), up(name)])?;
+    let link = connection.link(name)?.index;
+    let address = Request::add_address(link, address, Dad::Skip);
+    let neighbour = route(gateway, None, link);
+    let default = route(default_of(gateway.ip())?, Some(gateway.ip()), link);
+    Ok(connection.execute(vec![address, neighbour, default])?)
 }
 
 fn up(link: &str) -> Request {

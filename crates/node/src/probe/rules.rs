@@ -6,9 +6,9 @@ use super::legacy::{self, Saved};
 
 /// All rules of the node.
 #[derive(Debug)]
-pub struct Rules {
-    pub(super) ruleset: Ruleset,
-    pub(super) legacy: Vec<Saved>,
+pub(super) struct Rules {
+    pub ruleset: Ruleset,
+    pub legacy: Vec<Saved>,
 }
 
 impl Rules {

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ipnetwork::IpNetwork;
 use netns::Netns;
 use nft::{Ended, Tracer};
 use nix::sys::socket::setsockopt;
@@ -51,11 +52,10 @@ pub(super) fn fates(scene: &Scene<'_>) -> anyhow::Result<Vec<(Path, Fate)>> {
         let (protocol, [from, to], [at, listening]) = match path {
             Path::ToElsewhere(it) => (it, [scene.pod, scene.elsewhere], [(elsewhere, HTTPS); 2]),
             Path::ToNode(it, port) => (it, [scene.pod, &node], [(stage.gateway, port); 2]),
-            Path::FromNode => (
-                Protocol::Tcp,
-                [&node, scene.pod],
-                [(stage.pod.ip(), HTTP); 2],
-            ),
+            Path::FromNode => {
+                let ends = [(stage.pod.ip(), HTTP); 2];
+                (Protocol::Tcp, [&node, scene.pod], ends)
+            }
             Path::ToHostPort(port) => {
                 let target = stage.host_port.map_or(port, |(_, target)| target);
                 let ends = [(uplink_address(stage), port), (stage.pod.ip(), target)];
@@ -83,12 +83,9 @@ pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
 
 /// Returns the uplink's first address of the pod's family, or the gateway.
 pub(super) fn uplink_address(stage: &Stage) -> IpAddr {
-    let of_uplink = stage
-        .addresses
-        .iter()
-        .filter(|it| it.0 == stage.uplink.index);
-    let mut of_uplink = of_uplink.map(|it| it.1.ip());
-    let own = of_uplink.find(|it| it.is_ipv4() == stage.pod.is_ipv4());
+    let of_uplink = |it: &&(u32, IpNetwork)| it.0 == stage.uplink.index;
+    let mut own = stage.addresses.iter().filter(of_uplink).map(|it| it.1.ip());
+    let own = own.find(|it| it.is_ipv4() == stage.pod.is_ipv4());
     own.unwrap_or(stage.gateway)
 }
 
@@ -102,16 +99,39 @@ struct Exchange {
 impl Exchange {
     fn fate(&self, [from, to]: [&Netns; 2], tracer: &Tracer) -> anyhow::Result<Fate> {
         tracer.ended()?;
-        let server = Server::bind(to, self)?;
-        let is_over = AtomicBool::new(false);
+        let serve = to.run(|| self.server())??;
+        let is_over = &AtomicBool::new(false);
         thread::scope(|scope| {
-            let _end = End(&is_over);
-            scope.spawn(|| server.answer(&is_over));
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    serve();
+                }
+            });
             let (answered, answer) = mpsc::channel();
-            let ask = || from.run(|| self.ask(&is_over));
-            scope.spawn(move || drop(answered.send(ask())));
-            Ok(fate(tracer, &answer)?)
+            scope.spawn(move || drop(answered.send(from.run(|| self.ask(is_over)))));
+            let fate = fate(tracer, &answer);
+            is_over.store(true, Ordering::Relaxed);
+            Ok(fate?)
         })
+    }
+
+    /// Returns a function that waits for one request for a moment, and answers it.
+    fn server(&self) -> io::Result<Box<dyn Fn() + Send>> {
+        if self.protocol == Protocol::Tcp {
+            let listener = TcpListener::bind(self.listening)?;
+            let pause = TimeVal::milliseconds(PAUSE.as_millis().try_into().unwrap_or(1));
+            setsockopt(&listener, ReceiveTimeout, &pause)?;
+            return Ok(Box::new(move || {
+                let accepted = listener.accept();
+                drop(accepted.and_then(|(mut stream, _)| stream.write_all(&[0])));
+            }));
+        }
+        let socket = UdpSocket::bind(self.listening)?;
+        socket.set_read_timeout(Some(PAUSE))?;
+        Ok(Box::new(move || {
+            let received = socket.recv_from(&mut [0]);
+            drop(received.and_then(|(_, from)| socket.send_to(&[0], from)));
+        }))
     }
 
     /// Sends until an answer arrives or the exchange is over.
@@ -129,12 +149,12 @@ impl Exchange {
                 }
             }
         }
-        let any: IpAddr = if self.to.is_ipv4() {
-            [0; 4].into()
+        let any = if self.to.is_ipv4() {
+            "0.0.0.0:0"
         } else {
-            [0; 16].into()
+            "[::]:0"
         };
-        let socket = UdpSocket::bind((any, 0))?;
+        let socket = UdpSocket::bind(any)?;
         socket.connect(self.to)?;
         socket.set_read_timeout(Some(RETRY))?;
         while self.protocol == Protocol::Udp && is_on() {
@@ -168,57 +188,6 @@ fn fate<E>(
         let is_late = first.as_ref().is_some_and(|it| it.1.elapsed() > GRACE);
         if is_failed || is_late {
             return Ok(first.map_or(Fate::Lost(None), |(ended, _)| Fate::Ended(ended)));
-        }
-    }
-}
-
-/// Ends the threads, also after an error.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The answering side.
-enum Server {
-    Tcp(TcpListener),
-    Udp(UdpSocket),
-}
-
-impl Server {
-    fn bind(namespace: &Netns, exchange: &Exchange) -> anyhow::Result<Self> {
-        let address = exchange.listening;
-        let bind = || -> io::Result<Self> {
-            if exchange.protocol == Protocol::Tcp {
-                let listener = TcpListener::bind(address)?;
-                let pause = TimeVal::milliseconds(PAUSE.as_millis().try_into().unwrap_or(1));
-                setsockopt(&listener, ReceiveTimeout, &pause)?;
-                return Ok(Self::Tcp(listener));
-            }
-            let socket = UdpSocket::bind(address)?;
-            socket.set_read_timeout(Some(PAUSE))?;
-            Ok(Self::Udp(socket))
-        };
-        Ok(namespace.run(bind)??)
-    }
-
-    fn answer(&self, is_over: &AtomicBool) {
-        let mut request = [0; 1];
-        while !is_over.load(Ordering::Relaxed) {
-            match self {
-                Self::Tcp(listener) => {
-                    if let Ok((mut stream, _)) = listener.accept() {
-                        drop(stream.write_all(&request));
-                    }
-                }
-                Self::Udp(socket) => {
-                    if let Ok((_, from)) = socket.recv_from(&mut request) {
-                        drop(socket.send_to(&request, from));
-                    }
-                }
-            }
         }
     }
 }

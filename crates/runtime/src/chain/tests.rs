@@ -33,12 +33,14 @@ impl Field {
     }
 
     fn run<T>(&self, verb: impl FnOnce(&Chain<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let path = SearchPath::parse(&self.directory.path().to_string_lossy());
+        let directory = self.directory.path();
         verb(&Chain {
             network: &self.network,
-            directory: self.directory.path(),
-            path: &path,
-            cache: &Cache::new(self.directory.path()),
+            directories: &Directories {
+                networks: directory.to_owned(),
+                plugins: SearchPath::parse(&directory.to_string_lossy()),
+                cache: directory.to_owned(),
+            },
         })
     }
 

@@ -43,14 +43,11 @@ fn the_schema_is_what_the_configuration_types_say() {
 }
 
 #[test]
-fn a_plugin_knows_its_own_keys_and_those_of_all() {
-    let keys = schema::known_keys("host-local").unwrap();
-    for key in ["type", "logFile", "ipam.type", "ipam.ranges[][].rangeStart"] {
-        assert!(keys.iter().any(|it| it == key), "{key}: {keys:?}");
+fn a_plugin_knows_its_own_keys() {
+    for (plugin, key) in [("host-local", "ranges"), ("bridge", "vlanTrunk")] {
+        let keys = schema::known_keys(plugin).unwrap();
+        assert!(keys.contains_key(key), "{plugin}: {keys:?}");
     }
-    let keys = schema::known_keys("bridge").unwrap();
-    assert!(keys.iter().any(|it| it == "vlanTrunk[].minID"));
-    assert!(!keys.iter().any(|it| it.starts_with("ipam.")), "{keys:?}");
     assert_eq!(schema::known_keys("tuning"), None);
 }
 

@@ -1,6 +1,7 @@
 //! Tests the rows of fictitious nodes.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use host_local::Holder;
 use nft::IpVersion;
 use portmap::HostPort;
 use runtime::Entry;

@@ -1,0 +1,36 @@
+//! Runs the programs of firewalls.
+
+use std::io::{ErrorKind, Write as _};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+
+/// Returns the standard output of a program with this standard input; `None` if it is not installed, so it cannot have
+/// added rules.
+///
+/// # Errors
+/// The program cannot be run, or fails.
+pub fn output_of(words: &[&str], input: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
+    let (program, arguments) = words.split_first().context("no program")?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = || format!("run {program}");
+    let mut child = match command.spawn() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        child => child.with_context(running)?,
+    };
+    // These programs print nothing before they have read their whole input, so this cannot block.
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input).with_context(running)?;
+    }
+    let output = child.wait_with_output().with_context(running)?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{}: {}",
+        words.join(" "),
+        errors.trim()
+    );
+    Ok(Some(output.stdout))
+}
