@@ -34,14 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let link = sandbox.link("eth0")?.index;
     let address: IpNetwork = "10.202.0.2/16".parse()?;
     let route = NewRoute {
-        destination: "0.0.0.0/0".parse()?,
         gateway: Some("10.202.0.1".parse()?),
-        link,
-        mtu: None,
-        advmss: None,
-        priority: None,
-        table: None,
-        scope: None,
+        ..NewRoute::on_link("0.0.0.0/0".parse()?, link)
     };
     sandbox.execute(vec![
         Request::add_address(link, address, Dad::Skip),

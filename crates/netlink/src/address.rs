@@ -101,6 +101,21 @@ impl Request {
         Self::create(operation, RTM_NEWADDR, &addition(link, address, dad))
     }
 
+    /// Adds `address` as [`Self::add_address`] does, without the route to its network. Equivalent to
+    /// `ip address add … noprefixroute`.
+    pub fn add_address_without_route(link: u32, address: IpNetwork, dad: Dad) -> Self {
+        let mut addition = addition(link, address, dad);
+        // The kernel ignores the flags of the header if the message has this attribute.
+        let nodad = AddressFlags::from_bits_retain(addition.header.flags.bits().into());
+        let flags = AddressAttribute::Flags(nodad | AddressFlags::Noprefixroute);
+        addition.attributes.push(flags);
+        Self::change(
+            format!("add address {address} without a route"),
+            Message::new(RTM_NEWADDR, &addition),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
     /// Deletes `address` from the link with this index. Equivalent to `ip address delete`.
     pub fn delete_address(link: u32, address: IpNetwork) -> Self {
         let operation = format!("delete address {address}");

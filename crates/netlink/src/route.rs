@@ -30,6 +30,8 @@ pub struct Route {
     pub priority: Option<u32>,
     /// The kernel learnt it from a router advertisement.
     pub is_from_router_advertisement: bool,
+    /// The destination is an address of this host.
+    pub is_local: bool,
     is_of_link: bool,
     link: Option<u32>,
     next_hops: Vec<NextHop>,
@@ -75,17 +77,45 @@ pub struct NewRoute {
     /// The scope, as in rtnetlink(7). `None` means `link` without a gateway and `universe` with
     /// one.
     pub scope: Option<u8>,
+    /// Source address of packets that the host itself sends; `None` if the kernel chooses.
+    pub source: Option<IpAddr>,
+}
+
+impl NewRoute {
+    /// Returns a route without attributes to neighbours on the link with this index.
+    pub fn on_link(destination: IpNetwork, link: u32) -> Self {
+        Self {
+            destination,
+            gateway: None,
+            link,
+            mtu: None,
+            advmss: None,
+            priority: None,
+            table: None,
+            scope: None,
+            source: None,
+        }
+    }
 }
 
 impl Request {
     /// Adds a route beside existing ones to the same destination that differ in another property.
     /// Equivalent to `ip route append`.
     pub fn add_route(route: &NewRoute) -> Self {
+        Self::new_route(route, NLM_F_APPEND)
+    }
+
+    /// Adds a route as [`Self::add_route`] does, but before existing IPv4 routes of the same metric.
+    /// An IPv6 route precedes others only by a lower metric. Equivalent to `ip route prepend`.
+    pub fn prepend_route(route: &NewRoute) -> Self {
+        Self::new_route(route, 0)
+    }
+
+    fn new_route(route: &NewRoute, place: u16) -> Self {
         let via = |gateway: IpAddr| format!(" via {gateway}");
         let via = route.gateway.map(via).unwrap_or_default();
         let operation = format!("add route {}{via}", route.destination);
-        let request = Self::change(operation, RTM_NEWROUTE, &route.message());
-        request.with(NLM_F_CREATE | NLM_F_APPEND)
+        Self::change(operation, RTM_NEWROUTE, &route.message()).with(NLM_F_CREATE | place)
     }
 }
 
@@ -180,6 +210,7 @@ impl Route {
             table: u32::from(message.header.table),
             priority: None,
             is_from_router_advertisement: message.header.protocol == RouteProtocol::Ra,
+            is_local: message.header.kind == RouteType::Local,
             is_of_link: matches!(
                 message.header.protocol,
                 RouteProtocol::Kernel | RouteProtocol::Dhcp | RouteProtocol::Ra
@@ -248,6 +279,7 @@ impl NewRoute {
         message.attributes.extend(
             [
                 gateway.map(RouteAttribute::Gateway),
+                self.source.map(address).map(RouteAttribute::PrefSource),
                 self.priority.map(RouteAttribute::Priority),
                 self.table.map(RouteAttribute::Table),
                 (!metrics.is_empty()).then_some(RouteAttribute::Metrics(metrics)),

@@ -253,14 +253,8 @@ fn network(text: &str) -> ipnetwork::IpNetwork {
 
 fn route(destination: &str, gateway: Option<&str>) -> NewRoute {
     NewRoute {
-        destination: network(destination),
         gateway: gateway.map(|gateway| gateway.parse().unwrap()),
-        link: 0,
-        mtu: None,
-        advmss: None,
-        priority: None,
-        table: None,
-        scope: None,
+        ..NewRoute::on_link(network(destination), 0)
     }
 }
 
@@ -304,4 +298,53 @@ fn routes_keep_their_attributes() {
         (network("10.9.0.0/16"), Some(77))
     );
     assert_eq!(found.gateway, Some("10.1.0.1".parse().unwrap()));
+}
+
+#[test]
+fn latest_of_two_equal_routes_decides_if_it_is_prepended() {
+    let pair = bridge_and_sandbox();
+    pair.make();
+    let eth0 = pair.container.link("eth0").unwrap().index;
+    let lo = pair.container.link("lo").unwrap().index;
+    let up = ["eth0", "lo"].map(|name| Request::change_link(name, &LinkChange::Up));
+    pair.container.execute(up).unwrap();
+    let destination = network("10.9.0.1/32");
+    let decides = |place: fn(&NewRoute) -> Request, link| {
+        let route = NewRoute::on_link(destination, link);
+        pair.container.execute([place(&route)]).unwrap();
+        pair.container.link_towards(destination.ip()).unwrap()
+    };
+    assert_eq!(decides(Request::add_route, eth0), Some(eth0));
+    assert_eq!(decides(Request::add_route, lo), Some(eth0));
+    pair.container
+        .execute([Request::change_link("lo", &LinkChange::Down)])
+        .unwrap();
+    pair.container
+        .execute([Request::change_link("lo", &LinkChange::Up)])
+        .unwrap();
+    assert_eq!(decides(Request::prepend_route, lo), Some(lo));
+}
+
+#[test]
+fn address_without_route_makes_no_network_reachable() {
+    let pair = bridge_and_sandbox();
+    pair.make();
+    let link = pair.container.link("eth0").unwrap().index;
+    let add = |address| Request::add_address_without_route(link, network(address), Dad::Skip);
+    let requests = [
+        add("10.1.0.2/24"),
+        add("fd00::2/64"),
+        Request::change_link("eth0", &LinkChange::Up),
+    ];
+    pair.container.execute(requests).unwrap();
+    for neighbour in ["10.1.0.3", "fd00::3"] {
+        let route = pair.container.link_towards(neighbour.parse().unwrap());
+        assert_eq!(route.unwrap(), None, "{neighbour}");
+    }
+    let addresses = pair.container.addresses(link).unwrap();
+    assert!(
+        addresses
+            .iter()
+            .all(|it| !it.is_tentative || it.is_link_local)
+    );
 }

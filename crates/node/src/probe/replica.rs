@@ -148,14 +148,8 @@ fn default_of(address: IpAddr) -> anyhow::Result<IpNetwork> {
 
 fn route(destination: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Request {
     Request::add_route(&NewRoute {
-        destination,
         gateway,
-        link,
-        mtu: None,
-        advmss: None,
-        priority: None,
-        table: None,
-        scope: None,
+        ..NewRoute::on_link(destination, link)
     })
 }
 
