@@ -20,6 +20,16 @@ pub struct RawDns {
     pub options: Option<Vec<String>>,
 }
 
+/// An MTU, or 0; the schema of the key `mtu`.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub enum RawMtu {
+    /// 0.
+    Detect(#[schemars(range(min = 0, max = 0))] u32),
+    /// In bytes.
+    Bytes(#[schemars(range(min = 68, max = 65535))] u32),
+}
+
 /// The firewall that the reference would use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]

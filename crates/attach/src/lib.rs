@@ -39,7 +39,7 @@ pub use differences::Differences;
 pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE};
 pub use gc::{delete_stale_links, gc, remove_stale_elements};
 pub use guard::{Guard, MacCheck, Removal, coded, tables, take_back};
-pub use keys::{Backend, KNOWN_ARGS, RawDns, asked_mac, dns};
+pub use keys::{Backend, KNOWN_ARGS, RawDns, RawMtu, asked_mac, dns};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
 pub use mtu::MtuChoice;
 pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, mac, twelve_digits};

@@ -16,6 +16,27 @@ pub enum MtuChoice {
 }
 
 impl MtuChoice {
+    /// Parses `mtu` and `mtuOverhead`, both in bytes.
+    ///
+    /// # Errors
+    /// Code 7: the MTU is out of range, or both are present.
+    pub fn parse(mtu: u32, overhead: u32) -> Result<Self, Error> {
+        match (mtu, overhead) {
+            (0, overhead) => Ok(Self::Detect { overhead }),
+            (mtu, _) if !RANGE.contains(&mtu) => Err(Error::invalid(
+                "mtu",
+                format!("{mtu} is not within 68 to 65535 bytes; 0 detects it"),
+            )),
+            (mtu, 0) => Ok(Self::Asked(mtu)),
+            (mtu, overhead) => Err(Error::invalid(
+                "mtuOverhead",
+                format!(
+                    "{overhead} is subtracted from a detected MTU, but mtu asks for {mtu}; remove one of them"
+                ),
+            )),
+        }
+    }
+
     /// Returns the MTU in bytes. The source of a detected one is reported on standard error.
     ///
     /// # Errors
@@ -101,14 +122,15 @@ fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<D
 
 /// Returns the MTU for pods; `None` if it is below the minimum of IPv4.
 fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
-    mtu.checked_sub(overhead).filter(|rest| *rest >= SMALLEST)
+    mtu.checked_sub(overhead)
+        .filter(|rest| rest >= RANGE.start())
 }
 
 /// Ethernet's MTU in bytes, for a host without links.
 const FALLBACK: u32 = 1500;
 
-/// Minimum MTU of IPv4 in bytes (RFC 791).
-const SMALLEST: u32 = 68;
+/// From the minimum of IPv4 (RFC 791) to the maximum of an Ethernet link, in bytes.
+const RANGE: std::ops::RangeInclusive<u32> = 68..=65_535;
 
 #[cfg(test)]
 mod tests {

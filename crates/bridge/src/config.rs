@@ -125,7 +125,7 @@ impl Config {
             default_vlan: choose(raw.preserve_default_vlan, keep, leave),
             gateway: gateway(&raw),
             other_address: choose(raw.force_address, replace, refuse),
-            mtu: mtu(&raw)?,
+            mtu: MtuChoice::parse(raw.mtu, raw.mtu_overhead)?,
             port_mode: port_mode(&raw)?,
             mac_check: choose(raw.macspoofchk, MacCheck::Drop, MacCheck::None),
             masquerade: masquerade(&raw)?,
@@ -188,23 +188,6 @@ fn masquerade(raw: &RawConfig) -> Result<Option<Masquerade>, Error> {
     })
 }
 
-fn mtu(raw: &RawConfig) -> Result<MtuChoice, Error> {
-    match (raw.mtu, raw.mtu_overhead) {
-        (0, overhead) => Ok(MtuChoice::Detect { overhead }),
-        (mtu, _) if !MTU_RANGE.contains(&mtu) => Err(Error::invalid(
-            "mtu",
-            format!("{mtu} is not within 68 to 65535 bytes; 0 detects it"),
-        )),
-        (mtu, 0) => Ok(MtuChoice::Asked(mtu)),
-        (mtu, overhead) => Err(Error::invalid(
-            "mtuOverhead",
-            format!(
-                "{overhead} is subtracted from a detected MTU, but mtu asks for {mtu}; remove one of them"
-            ),
-        )),
-    }
-}
-
 fn port_mode(raw: &RawConfig) -> Result<PortMode, Error> {
     match (raw.hairpin_mode, raw.promisc_mode) {
         (true, true) => Err(Error::invalid(
@@ -231,9 +214,6 @@ fn container_link(raw: &RawConfig, ipam: Option<&str>) -> Result<ContainerLink, 
 
 /// The bridge without the key `bridge`.
 pub const DEFAULT_BRIDGE: &str = "cni0";
-
-/// From the minimum of IPv4 (RFC 791) to the maximum of an Ethernet link, in bytes.
-const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=65_535;
 
 #[cfg(test)]
 mod tests;

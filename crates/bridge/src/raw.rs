@@ -1,6 +1,6 @@
 //! The keys as they are written; `crates/schema` copies these comments.
 
-use attach::{Backend, RawDns};
+use attach::{Backend, RawDns, RawMtu};
 use cni::WhenFull;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -21,7 +21,7 @@ pub struct RawConfig {
     /// gateways of the network.
     pub force_address: bool,
     /// MTU in bytes of both ends of the pair and of a new bridge; 0 detects it.
-    #[schemars(with = "Mtu")]
+    #[schemars(with = "RawMtu")]
     pub mtu: u32,
     /// Bytes of an encapsulation, subtracted from the detected MTU.
     pub mtu_overhead: u32,
@@ -62,15 +62,6 @@ pub struct RawConfig {
     pub disable_container_interface: bool,
     /// Result of STATUS when the bridge has no port left: a line on standard error, or code 50.
     pub status_when_full: WhenFull,
-}
-
-/// An MTU, or 0.
-#[derive(JsonSchema)]
-#[schemars(untagged)]
-#[expect(dead_code, reason = "only the schema uses it")]
-enum Mtu {
-    Detect(#[schemars(range(min = 0, max = 0))] u32),
-    Bytes(#[schemars(range(min = 68, max = 65535))] u32),
 }
 
 /// A VLAN, a range of VLANs, or both.

@@ -109,11 +109,8 @@ impl Request {
         let nodad = AddressFlags::from_bits_retain(addition.header.flags.bits().into());
         let flags = AddressAttribute::Flags(nodad | AddressFlags::Noprefixroute);
         addition.attributes.push(flags);
-        Self::change(
-            format!("add address {address} without a route"),
-            Message::new(RTM_NEWADDR, &addition),
-            NLM_F_CREATE | NLM_F_EXCL,
-        )
+        let operation = format!("add address {address} without a route");
+        Self::create(operation, RTM_NEWADDR, &addition)
     }
 
     /// Deletes `address` from the link with this index. Equivalent to `ip address delete`.
