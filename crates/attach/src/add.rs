@@ -7,13 +7,14 @@ use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb};
 use netlink::{Connection, Link, LinkChange, Monitor, VethEnd, VethPair, Wait};
 use netns::{Netns, Sysctl};
 
-use crate::addressing::Addressing;
+use crate::addressing::{Addressing, Gateway};
 use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_bridge, mac_of};
 use crate::gateway::{self, Gateways};
 use crate::guard;
 use crate::names;
 use crate::note::note_failure;
 use crate::rollback::Made;
+use crate::routed;
 use crate::sandbox::{DEADLINE, Sandbox};
 
 /// Connects the sandbox and returns the result.
@@ -27,7 +28,7 @@ pub fn add<T: Topology>(
     topology: &T,
 ) -> anyhow::Result<Answered> {
     expect_first_of_chain(request, T::NAME)?;
-    let lease = Lease::prepare(&request.network)?;
+    let lease = Lease::prepare(&request.network, topology.gateway())?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     cni::step("look into the sandbox");
     let host = Connection::open()?;
@@ -85,10 +86,13 @@ enum Lease<'a> {
 }
 
 impl<'a> Lease<'a> {
-    fn prepare(network: &'a Network) -> Result<Self, Error> {
+    /// The host's end of a pair without a bridge has its addresses from the lease, so an IPAM plugin
+    /// reaches nothing over the link before.
+    fn prepare(network: &'a Network, gateway: Gateway) -> Result<Self, Error> {
+        let is_early = |name| gateway == Gateway::HostEnd || SANDBOX_BLIND.contains(&name);
         Ok(match Delegate::ipam(network)? {
             None => Self::None,
-            Some(delegate) if SANDBOX_BLIND.contains(&delegate.name()) => {
+            Some(delegate) if is_early(delegate.name()) => {
                 Self::BeforeLink(delegate.start(Verb::Add)?)
             }
             Some(delegate) => Self::AfterLink(delegate),
@@ -173,7 +177,7 @@ impl<T: Topology> Add<'_, T> {
         pair.container = self
             .sandbox
             .bring_up(&pair.container, early.container.dad)?;
-        self.wait_for_port(self.bring_up_port(&pair)?)?;
+        self.wait_for_port(self.bring_up_port(&pair, &early)?)?;
         cni::step("lease addresses");
         self.made.lease.set(true);
         let lease = delegate.start(Verb::Add)?.proceed()?.result()?;
@@ -214,8 +218,9 @@ impl<T: Topology> Add<'_, T> {
         self.made.pair.set(!is_anothers);
         let (host, bridge) =
             made.map_err(|error| explain_full_bridge(error, side.bridge.as_ref()))?;
-        if bridge.is_some() {
-            disable_ipv6(&self.host_name);
+        match &bridge {
+            Some(_) => disable_ipv6(&self.host_name),
+            None => routed::prepare_ipv6(&host, &desired.container.addressing.ips)?,
         }
         let vlans = desired.port.vlan_requests(host.index);
         self.host.execute(vlans)?;
@@ -232,8 +237,9 @@ impl<T: Topology> Add<'_, T> {
     fn configure(&mut self, mut pair: Pair, desired: &Desired) -> anyhow::Result<Pair> {
         self.protect(&pair, desired)?;
         let (side, container) = (&desired.side, &desired.container);
+        let gateways = &container.addressing.gateways;
         if container.link == ContainerLink::Down {
-            self.bring_up_port(&pair)?;
+            self.bring_up_port(&pair, desired)?;
             return Ok(pair);
         }
         cni::step("ensure the gateways");
@@ -243,19 +249,23 @@ impl<T: Topology> Add<'_, T> {
                 bridge,
                 link,
                 port: &pair.host.name,
-                addresses: &container.addressing.gateways,
+                addresses: gateways,
                 other: desired.other_address,
             };
             gateways.ensure(&mut self.undo)?;
+        } else {
+            gateway::enable_forwarding(self.host, gateways)?;
         }
         cni::step("configure the sandbox");
         self.sandbox.configure(&pair.container, container)?;
-        pair.host = self.wait_for_port(self.bring_up_port(&pair)?)?;
+        pair.host = self.wait_for_port(self.bring_up_port(&pair, desired)?)?;
         cni::step("wait for IPv6");
         pair.container = self
             .sandbox
             .wait_until_ready(&pair.container, container.dad)?;
+        // The host's end of a pair without a bridge is new, and knows no former MAC.
         if let Some(mac) = pair.container.mac
+            && pair.bridge.is_some()
             && names::must_announce(&container.addressing.ips, mac)
         {
             cni::step("announce the addresses");
@@ -276,9 +286,12 @@ impl<T: Topology> Add<'_, T> {
     /// Brings the host's end up, as the last step. The pair then comes up, and the kernel announces
     /// the container's IPv6 addresses to every port of the bridge. The kernel answers few requests
     /// meanwhile.
-    fn bring_up_port(&self, pair: &Pair) -> anyhow::Result<Link> {
+    fn bring_up_port(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<Link> {
         cni::step("bring up the port");
         let port = &pair.host.name;
+        let addressing = &desired.container.addressing;
+        let requests = routed::host_requests(self.host, &pair.host, addressing)?;
+        self.host.execute(requests)?;
         Ok(self.host.change_link(port, &[LinkChange::Up])?)
     }
 

@@ -15,6 +15,18 @@ pub enum Gateway {
     Address,
     /// Like [`Self::Address`], and the gateway is the containers' default route.
     DefaultRoute,
+    /// The host's end of each pair has the gateway addresses, and the host routes to the container.
+    HostEnd,
+}
+
+/// What a container reaches on its link without a next hop.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnLink {
+    /// Its own network.
+    #[default]
+    Network,
+    /// The gateways only, which are the next hops to its own network, too.
+    Gateway,
 }
 
 /// Addresses and routes from a lease.
@@ -26,8 +38,10 @@ pub struct Addressing {
     pub ips: Vec<IpConfig>,
     /// The container's routes, as the result reports them.
     pub routes: Vec<Route>,
-    /// The bridge's gateway addresses.
+    /// Gateway addresses, which a link of the host has.
     pub gateways: Vec<IpNetwork>,
+    /// What the container reaches without a next hop.
+    pub on_link: OnLink,
 }
 
 impl Addressing {
@@ -48,6 +62,7 @@ impl Addressing {
         Ok(Self {
             routes: routes(&ips, &lease.routes, mode)?,
             gateways: gateways(&ips, mode)?,
+            on_link: on_link(mode),
             ips,
         })
     }
@@ -69,6 +84,7 @@ impl Addressing {
         Ok(Self {
             routes: result.routes.clone(),
             gateways: gateways(&ips, mode)?,
+            on_link: on_link(mode),
             ips,
         })
     }
@@ -84,17 +100,25 @@ fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {
     if ip.gateway.is_none() && mode != Gateway::None {
         let gateway = first_host(ip.address).ok_or_else(|| {
             let reason = format!(
-                "{} has no room for a gateway beside the container",
+                "{} has no room for a gateway beside the container, and the plugin leased none",
                 ip.address
             );
-            Error::invalid("isGateway", reason)
+            Error::invalid("ipam", reason)
         })?;
         ip.gateway = Some(gateway);
     }
     Ok(ip)
 }
 
-/// Returns the gateway addresses with their networks' prefixes, without duplicates.
+fn on_link(mode: Gateway) -> OnLink {
+    match mode {
+        Gateway::HostEnd => OnLink::Gateway,
+        Gateway::None | Gateway::Address | Gateway::DefaultRoute => OnLink::Network,
+    }
+}
+
+/// Returns the gateway addresses without duplicates: on a link that is shared, with their networks'
+/// prefixes.
 fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     let mut gateways = Vec::new();
     if mode == Gateway::None {
@@ -102,7 +126,10 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     }
     for ip in ips {
         let Some(gateway) = ip.gateway else { continue };
-        let address = IpNetwork::new(gateway, ip.address.prefix());
+        let address = match mode {
+            Gateway::HostEnd => Ok(IpNetwork::from(gateway)),
+            _ => IpNetwork::new(gateway, ip.address.prefix()),
+        };
         let address = address
             .map_err(|error| Error::invalid("ipam", format!("gateway {gateway}: {error}")))?;
         if !gateways.contains(&address) {

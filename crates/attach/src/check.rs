@@ -17,6 +17,7 @@ use crate::desired::{ContainerLink, Desired, HostSide, Topology, mac_of};
 use crate::differences::Differences;
 use crate::guard;
 use crate::names;
+use crate::routed;
 use crate::sandbox::Sandbox;
 
 /// Calls the IPAM plugin first, then compares links, addresses, routes, sysctls and elements.
@@ -93,8 +94,8 @@ impl<T: Topology> Check<'_, T> {
             found.compare_mac(bridge, self.on_host(&bridge.name));
         }
         self.compare_container(container, &desired, &mut found)?;
-        self.compare_port(container, &desired, &mut found)?;
-        self.compare_gateways(&desired, &mut found)?;
+        let port = self.compare_port(container, &desired, &mut found)?;
+        self.compare_gateways(port.as_ref(), &desired, &mut found)?;
         self.compare_forwarding(&desired, &mut found)?;
         Ok(found)
     }
@@ -146,17 +147,17 @@ impl<T: Topology> Check<'_, T> {
     }
 
     /// Finds the host's end by the container's, so CHECK works for an attachment of the reference,
-    /// too.
+    /// too. Returns it.
     fn compare_port(
         &self,
         container: &Link,
         desired: &Desired,
         found: &mut Differences,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Option<Link>> {
         let Some(port) = self.host.other_end(container, self.namespace)? else {
             let name = &container.name;
             found.add(format!("the other end of {name} is not on this host"));
-            return Ok(());
+            return Ok(None);
         };
         let name = &port.name;
         found.unless(port.is_up, || format!("{name} is down"));
@@ -169,7 +170,7 @@ impl<T: Topology> Check<'_, T> {
         found.compare_mac(&port, self.on_host(name));
         if *name != names::host_link_name(&self.request.attachment) {
             // The reference added it, and CHECK of the reference compares its rules.
-            return Ok(());
+            return Ok(Some(port));
         }
         let owner = self.request.attachment.owner();
         found.unless(port.alias.as_ref() == Some(&owner), || {
@@ -177,12 +178,19 @@ impl<T: Topology> Check<'_, T> {
         });
         let protections = desired.protections(name, mac_of(container)?, &owner)?;
         found.extend(guard::differences(&protections)?);
-        Ok(())
+        Ok(Some(port))
     }
 
-    fn compare_gateways(&self, desired: &Desired, found: &mut Differences) -> anyhow::Result<()> {
-        let gateways = &desired.container.addressing.gateways;
-        let link = desired.side.gateway_link();
+    /// Compares the link that has the gateway addresses: one of the host's side, else the host's end.
+    fn compare_gateways(
+        &self,
+        port: Option<&Link>,
+        desired: &Desired,
+        found: &mut Differences,
+    ) -> anyhow::Result<()> {
+        let addressing = &desired.container.addressing;
+        let gateways = &addressing.gateways;
+        let link = desired.side.gateway_link().or(port);
         let Some(link) = link.filter(|_| !gateways.is_empty()) else {
             return Ok(());
         };
@@ -194,6 +202,7 @@ impl<T: Topology> Check<'_, T> {
                 format!("{} lacks address {gateway}", link.name)
             });
         }
+        found.extend(routed::differences(&self.host, link, addressing)?);
         Ok(())
     }
 

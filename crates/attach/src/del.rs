@@ -91,7 +91,7 @@ pub(crate) fn find_host_link(
 }
 
 /// Deletes the container's end of a pair without our tag, as the reference makes it: a veth whose
-/// peer is a port of the configured bridge.
+/// peer `is_foreign_end` accepts.
 fn delete_container_link(
     host: &Connection,
     request: &DelRequest,
@@ -115,7 +115,7 @@ fn delete_container_link(
         return Ok(host.remove_link(&peer)?);
     }
     note(format_args!(
-        "{} in the sandbox is no end of a pair with a port of the bridge: left alone",
+        "{} in the sandbox is no end of a pair of this network: left alone",
         container.name
     ));
     Ok(())

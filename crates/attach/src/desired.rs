@@ -42,10 +42,10 @@ pub trait Topology {
     fn desired(&self, side: HostSide, addressing: Addressing) -> Desired;
 }
 
-/// The host's side of a network, which all its attachments share.
-#[derive(Debug, Clone)]
+/// The host's side of a network, which all its attachments share. By default they share no link.
+#[derive(Debug, Clone, Default)]
 pub struct HostSide {
-    /// MTU of a new pair, in bytes.
+    /// MTU of a new pair, in bytes; only ADD uses it.
     pub mtu: u32,
     /// The bridge that the host's end of a pair joins.
     pub bridge: Option<Link>,

@@ -50,6 +50,10 @@ pub(crate) fn expect_free(
         let Some(index) = route.links().find(|index| Some(*index) != own) else {
             continue;
         };
+        // Each pair's host end has the address, if no link is shared.
+        if own.is_none() && (route.is_local || has_address(host, index, *gateway)?) {
+            continue;
+        }
         let link = host.link_by_index(index)?;
         if link.mac.is_some() || route.destination.ip() == *gateway {
             let reason = format!(
@@ -60,6 +64,13 @@ pub(crate) fn expect_free(
         }
     }
     Ok(())
+}
+
+/// Returns whether the link has the address. The kernel makes no local route for a tentative one,
+/// which a host end of the reference has for a while.
+fn has_address(host: &Connection, link: u32, address: IpAddr) -> Result<bool, netlink::Error> {
+    let addresses = host.addresses(link)?;
+    Ok(addresses.iter().any(|it| it.address.ip() == address))
 }
 
 impl Gateways<'_> {
@@ -84,14 +95,11 @@ impl Gateways<'_> {
             Some((other.address, **gateway))
         });
         let in_the_way: Vec<_> = in_the_way.collect();
-        if let (OtherAddress::Refuse, Some((address, gateway))) = (self.other, in_the_way.first()) {
-            let reason = format!(
-                "{} has {address}, not {gateway}; remove it, or replace it by forceAddress: true",
-                self.link.name
-            );
-            bail!(Error::invalid("bridge", reason));
+        self.expect_replaceable(&in_the_way)?;
+        if self.addresses.iter().any(IpNetwork::is_ipv6) {
+            enable_ipv6(self.link)?;
         }
-        self.enable_forwarding()?;
+        enable_forwarding(self.host, self.addresses)?;
         for (address, gateway) in in_the_way {
             self.replace(address, gateway, undo)?;
         }
@@ -105,15 +113,17 @@ impl Gateways<'_> {
         Ok(())
     }
 
-    fn enable_forwarding(&self) -> anyhow::Result<()> {
-        if self.addresses.iter().any(IpNetwork::is_ipv6) {
-            enable_ipv6(self.link)?;
-            enable_ipv6_forwarding(self.host)?;
+    fn expect_replaceable(&self, in_the_way: &[(IpNetwork, IpNetwork)]) -> Result<(), Error> {
+        let name = &self.link.name;
+        match in_the_way {
+            [(address, gateway), ..] if self.other == OtherAddress::Refuse => {
+                let reason = format!(
+                    "{name} has {address}, not {gateway}; remove it, or replace it by forceAddress: true"
+                );
+                Err(Error::invalid("bridge", reason))
+            }
+            _ => Ok(()),
         }
-        if self.addresses.iter().any(IpNetwork::is_ipv4) && !self.host.forwards(Family::V4)? {
-            Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
-        }
-        Ok(())
     }
 
     /// Replaces an address. If a concurrent ADD was faster, the rollback is up to that ADD.
@@ -225,7 +235,22 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
+/// Makes the host forward packets of the gateways' families.
+///
+/// # Errors
+/// A sysctl cannot be changed; refusals of the kernel.
+pub(crate) fn enable_forwarding(host: &Connection, gateways: &[IpNetwork]) -> anyhow::Result<()> {
+    if gateways.iter().any(IpNetwork::is_ipv6) {
+        enable_ipv6_forwarding(host)?;
+    }
+    if gateways.iter().any(IpNetwork::is_ipv4) && !host.forwards(Family::V4)? {
+        Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
+    }
+    Ok(())
+}
+
+/// Enables IPv6 on the link.
+pub(crate) fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
     if link.ipv6.is_none_or(|it| it.is_disabled) {
         Sysctl::ipv6(&link.name, "disable_ipv6").ensure("0")?;
     }

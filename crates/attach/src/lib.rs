@@ -6,6 +6,7 @@
 //! remove by owner, so they need neither the configuration nor the sandbox.
 //!
 //! This crate knows the ports of a bridge, but not how the bridge is made, or which keys configure it.
+//! Without a bridge, the host's end of a pair is the gateway (`routed.rs`).
 
 mod add;
 mod addressing;
@@ -25,10 +26,11 @@ mod note;
 mod protection;
 mod reload;
 mod rollback;
+mod routed;
 mod sandbox;
 
 pub use add::{add, interface};
-pub use addressing::{Addressing, Gateway};
+pub use addressing::{Addressing, Gateway, OnLink};
 pub use check::check;
 pub use del::{del, forward};
 pub use desired::{

@@ -84,7 +84,7 @@ fn find_port(
     reported: &AddResult,
 ) -> anyhow::Result<Option<Link>> {
     let owner = request.attachment.owner();
-    let is_port = |link: &Link| link.master == bridge.map(|it| it.index);
+    let is_port = |link: &Link| bridge.is_none_or(|it| link.master == Some(it.index));
     let ours = host.find_link(&names::host_link_name(&request.attachment))?;
     let ours = ours.filter(|it| is_port(it) && it.alias.as_ref() == Some(&owner));
     if ours.is_some() {

@@ -12,9 +12,10 @@ use netlink::{
 };
 use netns::{Netns, Sysctl};
 
-use crate::addressing::{Addressing, need_ipv6, next_hop};
+use crate::addressing::{Addressing, OnLink, need_ipv6, next_hop};
 use crate::desired::Container;
 use crate::note::note_failure;
+use crate::routed;
 
 /// The sandbox and the name of its new link.
 pub(crate) struct Sandbox<'a> {
@@ -76,12 +77,15 @@ impl<'a> Sandbox<'a> {
     pub fn configure(&mut self, link: &Link, desired: &Container) -> anyhow::Result<()> {
         let (addressing, dad) = (&desired.addressing, desired.dad);
         let mut requests = self.prepare(link, dad, &addressing.ips)?;
-        let add = |ip: &IpConfig| Request::add_address(link.index, ip.address, dad);
-        requests.extend(addressing.ips.iter().map(add));
+        let add = match addressing.on_link {
+            OnLink::Network => Request::add_address,
+            OnLink::Gateway => Request::add_address_without_route,
+        };
+        let ips = addressing.ips.iter();
+        requests.extend(ips.map(|ip| add(link.index, ip.address, dad)));
         requests.push(Request::change_link(self.interface, &LinkChange::Up));
-        let routes = addressing.routes.iter();
-        requests
-            .extend(routes.map(|route| Request::add_route(&new_route(route, addressing, link))));
+        let routes = wanted_routes(addressing, link);
+        requests.extend(routes.iter().map(Request::add_route));
         self.connection
             .execute(requests)
             .context("configure the container's link")
@@ -212,8 +216,7 @@ impl<'a> Sandbox<'a> {
             .map(|ip| format!("{name} lacks address {}", ip.address))
             .collect();
         let routes = self.connection.routes()?;
-        for wanted in &addressing.routes {
-            let wanted = new_route(wanted, addressing, link);
+        for wanted in wanted_routes(addressing, link) {
             let (network, prefix) = (wanted.destination.network(), wanted.destination.prefix());
             let is_there = routes.iter().any(|it| {
                 (it.destination.ip(), it.destination.prefix()) == (network, prefix)
@@ -231,17 +234,24 @@ impl<'a> Sandbox<'a> {
     }
 }
 
+/// Returns the routes of the sandbox: to the gateways before the reported ones, which may need them.
+fn wanted_routes(addressing: &Addressing, link: &Link) -> Vec<NewRoute> {
+    let reported = addressing.routes.iter();
+    let reported = reported.map(|route| new_route(route, addressing, link));
+    let own = routed::container_routes(addressing, link.index);
+    own.into_iter().chain(reported).collect()
+}
+
 fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
     NewRoute {
-        destination: route.dst,
         gateway: next_hop(route, &addressing.ips),
-        link: link.index,
         mtu: route.mtu,
         advmss: route.advmss,
         // 0 means the kernel's default for both.
         priority: route.priority.filter(|priority| *priority != 0),
         table: route.table.filter(|table| *table != 0),
         scope: route.scope,
+        ..NewRoute::on_link(route.dst, link.index)
     }
 }
 

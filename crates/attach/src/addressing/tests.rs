@@ -140,3 +140,25 @@ fn route_without_gateway_takes_the_one_of_its_family() {
     assert_eq!(next_hop(&route("0.0.0.0/0", None), &ips), ips[1].gateway);
     assert_eq!(next_hop(&route("::/0", None), &ips), None);
 }
+
+#[test]
+fn host_end_has_single_addresses_and_the_container_only_the_gateway_on_its_link() {
+    let ips = vec![ip("10.1.0.9/24", None), ip("fd00::9/64", Some("fe80::1"))];
+    let plan = leased(Gateway::HostEnd, ips, vec![]).unwrap();
+    let gateways = ["10.1.0.1/32", "fe80::1/128"].map(|it| it.parse().unwrap());
+    assert_eq!(plan.gateways, gateways);
+    assert_eq!(plan.on_link, OnLink::Gateway);
+    assert!(plan.routes.is_empty(), "the result has those of the lease");
+}
+
+#[test]
+fn single_address_needs_a_leased_gateway() {
+    let refusal = leased(Gateway::HostEnd, vec![ip("10.1.0.9/32", None)], vec![]);
+    assert_eq!(refusal.unwrap_err().code(), 7);
+    let leased = leased(
+        Gateway::HostEnd,
+        vec![ip("10.1.0.9/32", Some("10.1.0.1"))],
+        vec![],
+    );
+    assert!(leased.is_ok());
+}

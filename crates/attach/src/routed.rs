@@ -1,0 +1,159 @@
+//! Pairs without a bridge: the host's end has the gateway addresses, and the host routes to each
+//! address of the container.
+//!
+//! The routes and addresses are those of the reference's `ptp`, so either CHECK accepts the other's
+//! attachment. The kernel deletes them with the link.
+
+use std::net::IpAddr;
+
+use cni::result::IpConfig;
+use ipnetwork::IpNetwork;
+use netlink::{
+    Connection, Dad, Link, LinkChange, LinkLocalOrigin, MacAddress, NewRoute, Request, Route,
+};
+use netns::Sysctl;
+
+use crate::addressing::{Addressing, OnLink, need_ipv6};
+use crate::gateway;
+
+/// Prepares IPv6 of the host's end, which is down. Without IPv6 addresses, the end needs none. With
+/// them, it ignores router advertisements, by which the container could change the host's routes
+/// (CVE-2020-10749).
+///
+/// # Errors
+/// A sysctl cannot be changed.
+pub(crate) fn prepare_ipv6(end: &Link, ips: &[IpConfig]) -> anyhow::Result<()> {
+    if need_ipv6(ips) {
+        gateway::enable_ipv6(end)?;
+        Sysctl::ipv6(&end.name, "accept_ra").ensure("0")?;
+    } else {
+        Sysctl::ipv6(&end.name, "disable_ipv6").ensure_if_present("1")?;
+    }
+    Ok(())
+}
+
+/// Returns the requests that bring the host's end up with the gateway addresses and the routes to
+/// the container; none for a port of a bridge.
+///
+/// # Errors
+/// Refusals of the kernel.
+pub(crate) fn host_requests(
+    host: &Connection,
+    end: &Link,
+    addressing: &Addressing,
+) -> anyhow::Result<Vec<Request>> {
+    if addressing.on_link == OnLink::Network {
+        return Ok(Vec::new());
+    }
+    let mut requests = match end.mac.filter(|_| need_ipv6(&addressing.ips)) {
+        Some(mac) => link_local(end, mac)?,
+        None => Vec::new(),
+    };
+    let gateways = addressing.gateways.iter();
+    let add = |it: &IpNetwork| Request::add_address_without_route(end.index, *it, Dad::Skip);
+    requests.extend(gateways.map(add));
+    // The kernel accepts an IPv6 route only through a link that is up.
+    requests.push(Request::change_link(&end.name, &LinkChange::Up));
+    let destinations: Vec<_> = destinations(addressing).collect();
+    let there = host.routes_to(&destinations)?;
+    let routes = destinations.iter().zip(there);
+    let routes = routes.map(|(to, there)| NewRoute {
+        scope: Some(HOST_SCOPE),
+        priority: there.and_then(|it| preceding(&it)),
+        ..NewRoute::on_link(IpNetwork::from(*to), end.index)
+    });
+    requests.extend(routes.map(|route| Request::prepend_route(&route)));
+    Ok(requests)
+}
+
+/// Returns the requests for a link-local address that is usable at once. The host asks from it for
+/// the container's MAC.
+fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Request>> {
+    let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
+    let generate_none = LinkChange::LinkLocal(LinkLocalOrigin::None);
+    Ok(vec![
+        Request::change_link(&end.name, &generate_none),
+        Request::add_address(end.index, address, Dad::Skip),
+    ])
+}
+
+/// Returns the metric that precedes an IPv6 route to the same address, which the kernel would
+/// otherwise prefer for its age. `None` is the kernel's default.
+///
+/// The other route belongs to an attachment that is to be deleted. It stays, and serves again if
+/// this ADD fails.
+fn preceding(there: &Route) -> Option<u32> {
+    let is_equal =
+        there.destination.is_ipv6() && there.destination.prefix() == IPV6_HOST && !there.is_local;
+    let metric = there.priority.filter(|metric| is_equal && *metric > 1)?;
+    Some(metric.min(IPV6_METRIC + 1) - 1)
+}
+
+/// Returns the container's routes that replace the one to its own network: to each gateway, and
+/// through it to the network. As `ip route add GATEWAY dev … src ADDRESS` and `ip route add NETWORK
+/// via GATEWAY dev … src ADDRESS`.
+pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRoute> {
+    let mut routes = Vec::<NewRoute>::new();
+    if addressing.on_link == OnLink::Network {
+        return routes;
+    }
+    for ip in &addressing.ips {
+        let Some(gateway) = ip.gateway else { continue };
+        let (network, prefix) = (ip.address.network(), ip.address.prefix());
+        let network = IpNetwork::new(network, prefix).unwrap_or(ip.address);
+        let route = |destination, gateway| NewRoute {
+            gateway,
+            source: Some(ip.address.ip()),
+            ..NewRoute::on_link(destination, link)
+        };
+        let to_gateway = route(IpNetwork::from(gateway), None);
+        let is_single = network == IpNetwork::from(ip.address.ip());
+        let through_it = (!is_single).then(|| route(network, Some(gateway)));
+        for route in [to_gateway].into_iter().chain(through_it) {
+            if routes.iter().all(|it| it.destination != route.destination) {
+                routes.push(route);
+            }
+        }
+    }
+    routes
+}
+
+/// Returns messages about addresses of the container to which the host does not route through
+/// `end`.
+///
+/// # Errors
+/// Refusals of the kernel.
+pub(crate) fn differences(
+    host: &Connection,
+    end: &Link,
+    addressing: &Addressing,
+) -> anyhow::Result<Vec<String>> {
+    if addressing.on_link == OnLink::Network {
+        return Ok(Vec::new());
+    }
+    let destinations: Vec<_> = destinations(addressing).collect();
+    let there = host.routes_to(&destinations)?;
+    let missing = destinations.iter().zip(there).filter(|(_, route)| {
+        let mut links = route.iter().flat_map(Route::links);
+        !links.any(|it| it == end.index)
+    });
+    let message = |(to, _)| format!("the host does not route to {to} through {}", end.name);
+    Ok(missing.map(message).collect())
+}
+
+fn destinations(addressing: &Addressing) -> impl Iterator<Item = IpAddr> {
+    addressing.ips.iter().map(|ip| ip.address.ip())
+}
+
+/// `RT_SCOPE_HOST` of rtnetlink(7), as the reference has it. Such a route stays while its link is
+/// down.
+const HOST_SCOPE: u8 = 254;
+
+/// `IP6_RT_PRIO_USER` of the kernel: the metric of an IPv6 route that is added without one.
+const IPV6_METRIC: u32 = 1024;
+
+/// Prefix length of a single IPv6 address.
+const IPV6_HOST: u8 = 128;
+
+/// Prefix length that the kernel uses (RFC 4291, 2.5.6).
+const LINK_LOCAL_PREFIX: u8 = 64;
