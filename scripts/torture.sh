@@ -8,7 +8,8 @@
 #
 # By default all cases except fuzz run:
 #
-#     bridge, portmap, bandwidth     one plugin, bridge with the host-local that it runs
+#     bridge, portmap, bandwidth, ptp
+#                                    one plugin, bridge with the host-local that it runs
 #     chain                          each of the four in the chain of all of them
 #     soak                           10,000 calls for 300 sandboxes by 32 processes at a time
 #     fuzz                           code that parses outside input, each target of tests/fuzz for this many
@@ -41,7 +42,7 @@ main() {
                 shift
                 ;;
             fuzz) fuzz=yes ;;
-            bridge | portmap | bandwidth | chain) cases+=("--test=${1}_faults") ;;
+            bridge | ptp | portmap | bandwidth | chain) cases+=("--test=${1}_faults") ;;
             soak) cases+=("--test=soak") ;;
             *) die "unknown option or case $1" ;;
         esac
@@ -50,7 +51,7 @@ main() {
     [[ $fuzz == no ]] || fuzz "$seconds"
     [[ $fuzz == no || ${#cases[@]} -gt 0 ]] || return 0
     ((${#cases[@]} > 0)) ||
-        cases=(--test={bridge,portmap,bandwidth,chain}_faults --test=soak)
+        cases=(--test={bridge,ptp,portmap,bandwidth,chain}_faults --test=soak)
     need_rust
     need ip iproute2
     need unshare util-linux

@@ -210,6 +210,7 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
             let bridge = host.bridge().with("isDefaultGateway", true);
             bridge.with("ipMasq", true).with("macspoofchk", true)
         }
+        "ptp" => host.ptp().with("ipMasq", true),
         "host-local" => host.host_local(),
         _ => host.bandwidth().with("type", plugin),
     }

@@ -134,6 +134,18 @@ impl Host {
         Network::new(self, config)
     }
 
+    /// Returns the network `pods` of `ptp`: both families and their default routes, host-local.
+    pub fn ptp(&self) -> Network<'_> {
+        let config = json!({
+            "cniVersion": "1.0.0",
+            "name": "pods",
+            "type": "ptp",
+            "ipam": self.ipam(&json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]])),
+        });
+        let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+        Network::new(self, config).with("ipam.routes", routes)
+    }
+
     /// Returns [`Self::bridge`] with portmap behind it.
     pub fn ports(&self) -> Ports<'_> {
         Ports::new(self)

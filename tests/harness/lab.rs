@@ -335,10 +335,12 @@ impl Lab {
         }
         chain.remove(Removal::Del, (&b, &result))?;
         b.remove();
-        // A new bridge has a new MAC. Without `accept_dad` 0 it has checked its link-local address
-        // for duplicates by now.
-        self.host.ip("link set cni0 address 02:00:00:00:00:01");
-        self.host.set_sysctl("net/ipv6/conf/cni0/accept_dad", "0");
+        if self.host.has_link("cni0") {
+            // A new bridge has a new MAC. Without `accept_dad` 0 it has checked its link-local
+            // address for duplicates by now.
+            self.host.ip("link set cni0 address 02:00:00:00:00:01");
+            self.host.set_sysctl("net/ipv6/conf/cni0/accept_dad", "0");
+        }
         if !eventually(|| self.host.left_over().is_empty()) {
             return Err(format!("still running: {:?}", self.host.left_over()));
         }

@@ -13,7 +13,7 @@ struct Subject {
     del: &'static [&'static str],
 }
 
-const SUBJECTS: [Subject; 5] = [
+const SUBJECTS: [Subject; 6] = [
     Subject {
         chain: &["loopback"],
         add: &[NET, SYS],
@@ -21,6 +21,11 @@ const SUBJECTS: [Subject; 5] = [
     },
     Subject {
         chain: &["bridge"],
+        add: &[NET, SYS],
+        del: &[NET],
+    },
+    Subject {
+        chain: &["ptp"],
         add: &[NET, SYS],
         del: &[NET],
     },

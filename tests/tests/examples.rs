@@ -50,6 +50,25 @@ fn loopback_brings_lo_up() {
     assert!(!a.pings("127.0.0.1"));
 }
 
+#[test]
+fn ptp_gives_both_families_and_leaves_as_the_host() {
+    let host = Host::new();
+    let pods = Example::list(&host, "ptp.conflist").pods();
+    pods.reach_each_other(2).leave_as_the_host().detach();
+}
+
+/// kindnet masquerades by rules of its own, so its pods keep their addresses here.
+#[test]
+fn kindnet_gives_network_and_ports() {
+    let host = Host::new();
+    let pods = Example::list(&host, "kindnet.conflist").pods();
+    pods.outside.ip("route add 10.244.0.0/24 via 192.0.2.1");
+    pods.reach_each_other(2).forward_ports().reach_themselves();
+    let seen = tcp(&pods.a, &pods.outside, "192.0.2.2");
+    assert_eq!(seen, Some([10, 244, 0, 3].into()));
+    pods.detach();
+}
+
 /// The test uses pod CIDRs in flannel's file.
 #[test]
 fn kubernetes_gives_network_ports_and_limits() {

@@ -63,8 +63,8 @@ struct Neighbour<'h> {
 }
 
 impl<'h> Neighbour<'h> {
-    fn new(host: &'h Host) -> Self {
-        let chain = Chain::new(host, &PLUGINS).with_ports([9080, 9053]);
+    fn new(host: &'h Host, plugins: &[&str]) -> Self {
+        let chain = Chain::new(host, plugins).with_ports([9080, 9053]);
         let sandbox = host.sandbox("b");
         let result = chain.add(&sandbox).unwrap();
         Self {
@@ -82,13 +82,21 @@ impl<'h> Neighbour<'h> {
     }
 }
 
-const PLUGINS: [&str; 3] = ["bridge", "portmap", "bandwidth"];
-
 #[test]
 fn del_removes_everything_of_a_hostile_container_and_nothing_else() {
+    removes_everything_and_nothing_else(&["bridge", "portmap", "bandwidth"]);
+}
+
+#[test]
+fn del_removes_everything_of_a_hostile_container_of_a_routed_pair_and_nothing_else() {
+    removes_everything_and_nothing_else(&["ptp", "portmap", "bandwidth"]);
+}
+
+#[track_caller]
+fn removes_everything_and_nothing_else(plugins: &[&str]) {
     let host = Host::new();
-    let chain = Chain::new(&host, &PLUGINS);
-    let b = Neighbour::new(&host);
+    let chain = Chain::new(&host, plugins);
+    let b = Neighbour::new(&host, plugins);
     let _nested = host.sandbox("nested");
     let first = host.sandbox("first");
     let result = chain.add(&first).unwrap();

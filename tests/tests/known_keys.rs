@@ -22,6 +22,10 @@ fn unknown(host: &Host, plugin: &str, keys: impl Iterator<Item = String>) -> BTr
     for key in keys.filter(|key| key != "type") {
         section[key] = Value::Null;
     }
+    if plugin == "ptp" {
+        section["ipam"] =
+            json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": host.lease_dir()});
+    }
     let mut config = if plugin == "host-local" {
         section["subnet"] = "10.1.0.0/24".into();
         section["dataDir"] = host.lease_dir().to_str().into();

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::faults::Trace;
 use tests::{Chain, Host, Invocation, Network};
 
@@ -82,6 +82,13 @@ fn no_plugin_makes_more_system_calls_than_noted() {
         ledger.chained(&chain, &format!("pod{round}"));
         ledger.alone(&host.host_local(), &format!("lease{round}"));
         ledger.alone(&host.loopback(), &format!("lo{round}"));
+        let ptp = host.ptp().with("name", "ptp").with("ipMasq", true);
+        let subnets =
+            [["10.6.0.0/24"], ["fd00:6::/64"]].map(|it| it.map(|it| json!({"subnet": it})));
+        ledger.alone(
+            &ptp.with("ipam.ranges", json!(subnets)),
+            &format!("ptp{round}"),
+        );
     }
     let ranked = |rank: usize| -> BTreeMap<_, _> {
         let runs = ledger.runs.iter();

@@ -46,6 +46,12 @@ fn results_of_bridge() {
 }
 
 #[test]
+fn results_of_ptp() {
+    let host = Host::new();
+    assert_json_snapshot!(results(&host, &host.ptp().with("mtu", 1400)));
+}
+
+#[test]
 fn results_of_host_local() {
     let host = Host::new();
     let ranges = json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]);

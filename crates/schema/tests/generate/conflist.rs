@@ -12,7 +12,10 @@ pub fn schema() -> Value {
         definitions[name] = schema;
         rules.push(when(name));
     }
-    definitions["bridge"]["properties"]["ipam"]["allOf"] = json!([when("host-local")]);
+    for plugin in ["bridge", "ptp"] {
+        definitions[plugin]["properties"]["ipam"]["allOf"] = json!([when("host-local")]);
+    }
+    definitions["ptp"]["required"] = json!(["ipam"]);
     definitions["plugin"] = json!({
         "type": "object",
         "description": "A plugin, and its keys. Those of others are not judged.",

@@ -42,8 +42,8 @@ enum LogLevel {
 #[schemars(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only the schema uses it")]
 struct Delegating {
-    /// IPAM plugin, named by its key `type`, with that plugin's keys. The interface has no address
-    /// without it.
+    /// IPAM plugin, named by its key `type`, with that plugin's keys. Without it, `bridge` makes an
+    /// interface without address, and `ptp` refuses.
     ipam: Option<Map<String, Value>>,
     /// Time limit of the IPAM plugin for one verb.
     #[schemars(extend("default" = "60s"))]
@@ -58,8 +58,9 @@ pub fn ipam() -> Value {
 }
 
 /// Returns the plugins of a list and their keys, including the common ones.
-pub fn plugins() -> [(&'static str, Value); 4] {
+pub fn plugins() -> [(&'static str, Value); 5] {
     let bridge = [described::<bridge::RawConfig>(), described::<Delegating>()];
+    let ptp = [described::<ptp::RawConfig>(), described::<Delegating>()];
     [
         ("bandwidth", plugin([described::<bandwidth::RawConfig>()])),
         ("bridge", plugin(bridge)),
@@ -68,6 +69,7 @@ pub fn plugins() -> [(&'static str, Value); 4] {
             plugin([json!({"description": "Brings `lo` up."})]),
         ),
         ("portmap", plugin([described::<portmap::RawConfig>()])),
+        ("ptp", plugin(ptp)),
     ]
 }
 

@@ -1,0 +1,30 @@
+//! CNI plugin `ptp`: connects a sandbox to the host by a veth pair and routes.
+
+use std::process::ExitCode;
+
+use cni::{Plugin, SpecVersion};
+
+mod config;
+mod desired;
+mod raw;
+mod verbs;
+
+pub use config::Config;
+pub use raw::RawConfig;
+
+/// Runs the verb of `CNI_COMMAND`.
+pub fn main() -> ExitCode {
+    netlink::run(|| cni::run(&PLUGIN))
+}
+
+const PLUGIN: Plugin = Plugin {
+    name: "ptp",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::ALL,
+    add: verbs::add,
+    del: verbs::del,
+    check: verbs::check,
+    status: verbs::status,
+    gc: attach::gc,
+    reload: Some(verbs::reload),
+};

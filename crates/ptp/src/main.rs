@@ -1,0 +1,7 @@
+//! The executable `ptp`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ptp::main()
+}
