@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, anyhow, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use cni::{Attachment, InterfaceName, NetworkName, note};
-use runtime::{Arguments, Cache, Chain, Conflist, Directories, Entry, Sandbox};
+use runtime::{Arguments, Cache, Chain, Conflist, Entry, Sandbox};
 use serde::Serialize;
 
 use crate::doctor::doctor;
@@ -153,7 +153,7 @@ pub fn command() -> clap::Command {
 /// Runs the command.
 pub fn run() -> ExitCode {
     // clap itself reports a wrong command line, and exits with 2.
-    match execute(&Cli::parse()) {
+    match execute(Cli::parse()) {
         Ok(status) => status,
         Err(error) => {
             note(format_args!("cnitool: {error:#}"));
@@ -162,11 +162,12 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
-    let settings = Settings::read(|name| env::var_os(name))?;
+fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
+    let mut settings = Settings::read(|name| env::var_os(name))?;
+    settings.interface = cli.ifname.unwrap_or(settings.interface);
     let directories = &settings.directories;
     match &cli.command {
-        Command::OfNetwork(command) => execute_on(command, &settings, cli.ifname.as_ref())?,
+        Command::OfNetwork(command) => execute_on(command, &settings)?,
         Command::Reload { network } => reload(directories, network.as_ref())?,
         Command::Install(install) => install.run(&directories.networks, |it| env::var_os(it))?,
         Command::Ps(output) => output.print(&ps(directories))?,
@@ -180,40 +181,34 @@ fn execute(cli: &Cli) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn execute_on(
-    command: &OfNetwork,
-    settings: &Settings,
-    interface: Option<&InterfaceName>,
-) -> anyhow::Result<()> {
+fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
     let directories = &settings.directories;
     let cache = Cache::new(&directories.cache);
-    let interface = interface.unwrap_or(&settings.interface);
-    let network = Conflist::find(&directories.networks, command.network());
-    let network = &match command {
-        OfNetwork::Del(target) => network.or_else(|error| {
-            let cached = target.cached_network(directories, interface);
-            cached.ok().flatten().ok_or(error)
-        }),
-        _ => network,
-    }?;
+    let network = &command.network(settings)?;
     let chain = Chain {
         network,
         directories,
     };
     match command {
         OfNetwork::Add(target) => {
-            let mut sandbox = target.sandbox(&network.name, interface)?;
+            let mut sandbox = target.sandbox(&network.name, settings)?;
             if let Some(known) = cache.find(&sandbox)? {
                 let (known, own) = (&known.attachment, &sandbox.attachment);
                 ensure!(known == own, "a runtime attached it already, as {known}");
             }
             sandbox.arguments = settings.arguments(Arguments::default());
-            let result = chain.add(&sandbox);
-            let result = result.map_err(|error| add_error(&error, &sandbox))?;
+            let result = chain.add(&sandbox).map_err(|error| {
+                // A failed ADD may have left resources.
+                let (netns, interface) = (sandbox.netns.display(), &settings.interface);
+                anyhow!(
+                    "{error:#}\nto remove what this or an earlier add left: cnitool del {} {netns} --ifname {interface}",
+                    network.name
+                )
+            })?;
             print(&format!("{result:#}"))
         }
         OfNetwork::Check(target) | OfNetwork::Del(target) => {
-            let sandbox = target.sandbox(&network.name, interface)?;
+            let sandbox = target.sandbox(&network.name, settings)?;
             let mut sandbox = cache.find(&sandbox)?.unwrap_or(sandbox);
             sandbox.arguments = settings.arguments(sandbox.arguments);
             match command {
@@ -227,50 +222,44 @@ fn execute_on(
 }
 
 impl OfNetwork {
-    fn network(&self) -> &str {
-        match self {
+    /// Returns the network. DEL also takes the cached configuration of the sandbox's ADD, because
+    /// the network may no longer be configured.
+    fn network(&self, settings: &Settings) -> anyhow::Result<Conflist> {
+        let name = match self {
             Self::Add(target) | Self::Check(target) | Self::Del(target) => &target.network,
             Self::Gc { network, .. } | Self::Status(network) => &network.network,
-        }
+        };
+        let network = Conflist::find(&settings.directories.networks, name);
+        let Self::Del(target) = self else {
+            return network;
+        };
+        network.or_else(|error| target.cached_network(settings).ok().flatten().ok_or(error))
     }
 }
 
 impl Target {
-    fn sandbox(&self, network: &NetworkName, interface: &InterfaceName) -> anyhow::Result<Sandbox> {
+    fn sandbox(&self, network: &NetworkName, settings: &Settings) -> anyhow::Result<Sandbox> {
         let netns = sandbox::absolute(&self.netns)?;
         Ok(Sandbox {
             attachment: Attachment {
                 network: network.clone(),
                 container: sandbox::container_id(&netns)?,
-                interface: interface.clone(),
+                interface: settings.interface.clone(),
             },
             netns,
             arguments: Arguments::default(),
         })
     }
 
-    /// Returns the cached configuration of the sandbox's ADD, because the network may no longer be
-    /// configured.
-    fn cached_network(
-        &self,
-        directories: &Directories,
-        interface: &InterfaceName,
-    ) -> anyhow::Result<Option<Conflist>> {
+    /// Returns the cached configuration of the sandbox's ADD.
+    fn cached_network(&self, settings: &Settings) -> anyhow::Result<Option<Conflist>> {
+        let directories = &settings.directories;
         let cache = Cache::new(&directories.cache);
-        let sandbox = self.sandbox(&self.network.parse()?, interface)?;
+        let sandbox = self.sandbox(&self.network.parse()?, settings)?;
         let attachment = cache.find(&sandbox)?.unwrap_or(sandbox).attachment;
         let network = |entry: Entry| entry.network(&directories.networks);
         Ok(cache.read(&attachment)?.map(network).transpose()?.flatten())
     }
-}
-
-/// Adds the advice to run `del` to an error of ADD, which may have left resources.
-fn add_error(error: &anyhow::Error, sandbox: &Sandbox) -> anyhow::Error {
-    let (network, interface) = (&sandbox.attachment.network, &sandbox.attachment.interface);
-    let netns = sandbox.netns.display();
-    anyhow!(
-        "{error:#}\nto remove what this or an earlier add left: cnitool del {network} {netns} --ifname {interface}"
-    )
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

@@ -148,8 +148,9 @@ fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + 
     thread::scope(|scope| {
         let worker = || std::iter::from_fn(take).map(&work).collect::<Vec<_>>();
         let workers: Vec<_> = (0..processors).map(|_| scope.spawn(worker)).collect();
-        let done = workers.into_iter().map(ScopedJoinHandle::join);
-        done.flat_map(|it| it.unwrap_or_else(|panic| resume_unwind(panic)))
+        let results = workers.into_iter().map(ScopedJoinHandle::join);
+        results
+            .flat_map(|it| it.unwrap_or_else(|panic| resume_unwind(panic)))
             .collect()
     })
 }

@@ -12,7 +12,7 @@ use ipnetwork::IpNetwork;
 use runtime::{Cache, Conflist, Directories, Entry, may_exist, paths_in};
 
 use super::configuration::Configuration;
-use super::keys;
+use super::keys::lease_directories;
 
 /// An attachment in the cache of a runtime.
 #[derive(Debug)]
@@ -123,9 +123,9 @@ pub(super) fn attached(directories: &Directories) -> anyhow::Result<Vec<Attached
 }
 
 /// Returns the directories in which host-local keeps leases: those of all networks, and the default.
-pub fn data_directories(configuration: &Configuration) -> BTreeSet<PathBuf> {
-    let sources = configuration.sources();
-    let configured = sources.filter_map(|it| keys::data_dir(it.plugin));
+pub(super) fn data_directories(configuration: &Configuration) -> BTreeSet<PathBuf> {
+    let networks = configuration.networks();
+    let configured = networks.flat_map(|(_, it)| lease_directories(&it.list));
     configured.chain([DEFAULT_DATA_DIR.into()]).collect()
 }
 
@@ -133,7 +133,7 @@ pub fn data_directories(configuration: &Configuration) -> BTreeSet<PathBuf> {
 ///
 /// # Errors
 /// A directory cannot be read.
-pub fn leases(directories: &BTreeSet<PathBuf>) -> anyhow::Result<Vec<Lease>> {
+pub(super) fn leases(directories: &BTreeSet<PathBuf>) -> anyhow::Result<Vec<Lease>> {
     let mut leases = Vec::new();
     for directory in directories {
         for network in entries(directory)? {

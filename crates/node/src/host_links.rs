@@ -4,7 +4,7 @@
 //! a runtime's cache and without a path of the sandbox. The kernel lists the addresses behind it by the number of the
 //! namespace, also for a process that sees no file of that namespace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni::Attachment;
@@ -30,22 +30,18 @@ pub struct HostLink {
 impl HostLinks {
     /// Reads the host ends among `links`, with the addresses behind them.
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
-        let mut known = BTreeMap::new();
-        let mut behind = |namespace| {
-            let read = || addresses_in(connection, namespace);
-            known.entry(namespace).or_insert_with(read).clone()
-        };
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {
             let owner = link.alias.clone().filter(|it| Attachment::is_owner(it));
-            let addresses = match &owner {
+            let addresses = if owner.is_some() {
                 // The tag identifies the attachment, so no address is needed.
-                Some(_) => Some(BTreeSet::new()),
-                None => match behind(link.peer_namespace?) {
-                    Behind::Addresses(addresses) => Some(addresses),
-                    Behind::Hidden => None,
-                    Behind::Ended => return None,
-                },
+                Some(BTreeSet::new())
+            } else {
+                match connection.addresses_in(link.peer_namespace?) {
+                    // The kernel is deleting the namespace, and the link with it.
+                    Err(error) if error.is_no_namespace() => return None,
+                    addresses => addresses.ok().map(outward),
+                }
             };
             Some(HostLink {
                 name: link.name.clone(),
@@ -96,23 +92,8 @@ impl HostLinks {
     }
 }
 
-/// The kernel's answer for a namespace.
-#[derive(Debug, Clone)]
-enum Behind {
-    Addresses(BTreeSet<IpAddr>),
-    /// The kernel does not show it to this process.
-    Hidden,
-    /// The kernel is deleting it, and the link with it.
-    Ended,
-}
-
-fn addresses_in(connection: &Connection, namespace: i32) -> Behind {
-    let addresses = match connection.addresses_in(namespace) {
-        Err(error) if error.is_no_namespace() => return Behind::Ended,
-        Err(_) => return Behind::Hidden,
-        Ok(addresses) => addresses,
-    };
-    let is_outward = |it: &&Address| !it.is_link_local && !it.address.ip().is_loopback();
-    let outward = addresses.iter().filter(is_outward);
-    Behind::Addresses(outward.map(|it| it.address.ip()).collect())
+fn outward(addresses: Vec<Address>) -> BTreeSet<IpAddr> {
+    let addresses = addresses.into_iter().filter(|it| !it.is_link_local);
+    let addresses = addresses.map(|it| it.address.ip());
+    addresses.filter(|it| !it.is_loopback()).collect()
 }

@@ -17,13 +17,12 @@ pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
 pub fn lease_directories(network: &Conflist) -> Vec<PathBuf> {
     let plugins = network.plugins.iter();
     let leasing = plugins.filter(|it| it.ipam_type() == Some("host-local"));
-    let default = || host_local::DEFAULT_DATA_DIR.into();
-    let directories = leasing.map(|it| data_dir(it).unwrap_or_else(default));
+    let directories = leasing.map(|it| {
+        let named = it
+            .ipam()
+            .and_then(|it| json::value(it, "dataDir")?.as_str());
+        let named = named.filter(|it| !it.is_empty());
+        named.unwrap_or(host_local::DEFAULT_DATA_DIR).into()
+    });
     directories.collect()
-}
-
-/// Returns the `dataDir` of a plugin's `ipam` section.
-pub(crate) fn data_dir(plugin: &PluginConfig) -> Option<PathBuf> {
-    let named = json::value(plugin.ipam()?, "dataDir").and_then(Value::as_str);
-    named.filter(|it| !it.is_empty()).map(PathBuf::from)
 }

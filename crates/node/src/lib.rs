@@ -24,7 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use netlink::{Address, DiscardingRoute, Link, LinkKind, Route};
 use runtime::Directories;
 
-pub use self::attachments::{Attached, Lease, data_directories, leases};
+pub use self::attachments::{Attached, Lease};
+use self::attachments::{data_directories, leases};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
 pub use self::disk::Disk;
 pub use self::firewall::{

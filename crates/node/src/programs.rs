@@ -20,14 +20,13 @@ pub(super) fn refusals(directories: &Directories, configuration: &Configuration)
     let refusals = asked.filter_map(|source| {
         let network = &Conflist {
             version: SpecVersion::CURRENT,
-            plugins: vec![source.plugin.clone()],
             ..source.network.list.clone()
         };
         let refusal = Chain {
             network,
             directories,
         }
-        .refusal()?;
+        .refusal(source.plugin)?;
         Some(Refusal {
             file: source.file.name.clone(),
             reason: super::message(refusal),

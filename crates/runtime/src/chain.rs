@@ -145,13 +145,10 @@ impl Chain<'_> {
         plugins.try_for_each(|it| self.call(it, &Call::new(Verb::Status)).map(drop))
     }
 
-    /// Returns the first error of STATUS. The plugins' standard error is discarded.
-    pub fn refusal(&self) -> Option<anyhow::Error> {
-        let mut plugins = self.network.plugins.iter();
-        plugins.find_map(|it| {
-            let asked = self.run(it, &Call::new(Verb::Status), Stdio::null());
-            asked.err()
-        })
+    /// Returns the error of STATUS of a plugin, whose standard error is discarded.
+    pub fn refusal(&self, plugin: &PluginConfig) -> Option<anyhow::Error> {
+        let call = Call::new(Verb::Status);
+        self.run(plugin, &call, Stdio::null()).err()
     }
 
     /// Calls RELOAD of the plugins in `reloading`, which restores rules that a reload of the host's

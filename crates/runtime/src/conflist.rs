@@ -104,12 +104,8 @@ impl Conflist {
         if keys.is_some_and(|it| json::value(it, "plugins").is_some()) {
             return Self::of_list(&document, bytes);
         }
-        let single: Single = json::read(&document, "")?.value;
-        let list = json!({
-            "name": single.name,
-            "cniVersion": single.cni_version,
-            "plugins": [document],
-        });
+        let Single { name, cni_version } = json::read(&document, "")?.value;
+        let list = json!({"name": name, "cniVersion": cni_version, "plugins": [document]});
         let bytes = serde_json::to_vec(&list)?;
         Self::of_list(&list, bytes)
     }

@@ -51,12 +51,10 @@ fn finding(source: Source<'_>) -> Option<Finding> {
 }
 
 fn has_no_ranges(source: Source<'_>) -> bool {
-    let has = |ipam, key| json::value(ipam, key).is_some();
-    source.plugin.ipam_type() == Some("host-local")
-        && source
-            .plugin
-            .ipam()
-            .is_some_and(|it| !has(it, "ranges") && !has(it, "subnet"))
+    let is_leasing = source.plugin.ipam_type() == Some("host-local");
+    let ipam = source.plugin.ipam().filter(|_| is_leasing);
+    let has = |key| ipam.is_some_and(|it| json::value(it, key).is_some());
+    is_leasing && !has("ranges") && !has("subnet")
 }
 
 #[cfg(test)]

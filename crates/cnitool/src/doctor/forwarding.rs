@@ -10,15 +10,11 @@ use super::range::pod_networks;
 /// Checks each sysctl that a network needs.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let gateways: Vec<_> = node
-        .configuration
-        .sources()
-        .filter(|it| it.is_gateway())
-        .collect();
+    let sources = node.configuration.sources();
+    let gateways: Vec<_> = sources.filter(|it| it.is_gateway()).collect();
     for (key, is_of) in FORWARDING {
-        let routed = gateways
-            .iter()
-            .filter(|it| pod_networks(node, **it).iter().any(is_of));
+        let is_routed = |it: &&Source<'_>| pod_networks(node, **it).iter().any(is_of);
+        let routed = gateways.iter().filter(is_routed);
         let bridges = routed.filter_map(|it| it.bridge());
         let bridge = bridges.max_by_key(|it| node.is_in_use(it));
         findings.extend(bridge.map(|it| forwarding(node, key, it)));

@@ -34,12 +34,9 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
     let uplink = uplink(node, is_ipv4, &bridge).cloned();
     let uplink = uplink.unwrap_or_else(|| made_up(next + 1, "eth0"));
     let links = [bridge.index, uplink.index];
-    let mut addresses: Vec<_> = node.addresses.iter().map(|it| (it.link, it)).collect();
-    addresses.retain(|(link, it)| links.contains(link) && !it.is_link_local);
-    let mut addresses: Vec<_> = addresses
-        .iter()
-        .map(|(link, it)| (*link, it.address))
-        .collect();
+    let of_links = node.addresses.iter().filter(|it| links.contains(&it.link));
+    let of_links = of_links.filter(|it| !it.is_link_local);
+    let mut addresses: Vec<_> = of_links.map(|it| (it.link, it.address)).collect();
     if !addresses.iter().any(|it| it.1.ip() == gateway) {
         addresses.push((bridge.index, IpNetwork::new(gateway, pod.prefix()).ok()?));
     }

@@ -12,24 +12,17 @@ use super::legacy::Saved;
 use super::rules::Rules;
 use super::stage::{Path, Stage};
 use super::traffic;
-use super::traffic::{Fate, Scene};
+use super::traffic::{Fate, Sides};
 
 /// Creates the copy, sends packets through it, and deletes it.
 pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fate)>> {
     Netns::run_in_new(|| {
-        let replica = Replica::new(stage)?;
+        let sides = set_up(stage)?;
         let copied = load(rules)?;
-        let links = [&stage.bridge.name, &stage.uplink.name].map(String::as_str);
         let port = port_name();
-        let links = [links[0], links[1], &port];
+        let links = [&stage.bridge.name, &stage.uplink.name, &port].map(String::as_str);
         let tracer = Tracer::start(&nft::Connection::open()?, &links)?;
-        let scene = Scene {
-            pod: &replica.pod,
-            elsewhere: &replica.elsewhere,
-            stage,
-            tracer: &tracer,
-        };
-        let mut fates = traffic::fates(&scene)?;
+        let mut fates = traffic::fates(&sides, stage, &tracer)?;
         for (_, fate) in &mut fates {
             match fate {
                 Fate::Ended(ended) => ended.place = rules.place_on_node(&copied, &ended.place),
@@ -41,56 +34,50 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
     })?
 }
 
-/// The namespaces beside the copy.
-struct Replica {
-    pod: Netns,
-    elsewhere: Netns,
+/// Sets up the copy's links and settings, and the namespaces beside it.
+fn set_up(stage: &Stage) -> anyhow::Result<Sides> {
+    prepared()?;
+    let sides = Sides {
+        pod: Netns::run_in_new(prepared)??,
+        elsewhere: Netns::run_in_new(prepared)??,
+    };
+    Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
+    Sysctl::ipv6("all", "forwarding").ensure_if_present("1")?;
+    for (key, value) in &stage.bridge_calls {
+        Sysctl::new(&["net", "bridge", key]).ensure_if_present(value)?;
+    }
+    connect(&sides, stage)?;
+    Ok(sides)
 }
 
-impl Replica {
-    fn new(stage: &Stage) -> anyhow::Result<Self> {
-        prepared()?;
-        let pod = Netns::run_in_new(prepared)??;
-        let elsewhere = Netns::run_in_new(prepared)??;
-        Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
-        Sysctl::ipv6("all", "forwarding").ensure_if_present("1")?;
-        for (key, value) in &stage.bridge_calls {
-            Sysctl::new(&["net", "bridge", key]).ensure_if_present(value)?;
-        }
-        let replica = Self { pod, elsewhere };
-        replica.connect(stage)?;
-        Ok(replica)
-    }
-
-    fn connect(&self, stage: &Stage) -> anyhow::Result<()> {
-        let connection = Connection::open()?;
-        connection.add_stand_in(&stage.bridge, StandIn::Bridge)?;
-        let uplink = StandIn::Pair(&self.elsewhere, FAR_END);
-        connection.add_stand_in(&stage.uplink, uplink)?;
-        let port = Link {
-            name: port_name(),
-            mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
-            mtu: stage.bridge.mtu,
-            master: Some(stage.bridge.index),
-            ..Link::default()
-        };
-        connection.add_stand_in(&port, StandIn::Pair(&self.pod, IN_POD))?;
-        let names = ["lo", &stage.bridge.name, &stage.uplink.name, &port.name];
-        let mut requests: Vec<_> = names.iter().map(|it| up(it)).collect();
-        let addresses = stage.addresses.iter();
-        requests.extend(addresses.map(|(link, it)| Request::add_address(*link, *it, Dad::Skip)));
-        connection.execute(requests)?;
-        let elsewhere = traffic::elsewhere(stage.pod.is_ipv4());
-        let default = route(default_of(elsewhere)?, None, stage.uplink.index);
-        connection.execute(vec![default])?;
-        let (gateway, uplink) = (stage.gateway, traffic::uplink_address(stage));
-        set_up_end(&self.pod, IN_POD, [stage.pod, gateway.into()])?;
-        set_up_end(
-            &self.elsewhere,
-            FAR_END,
-            [elsewhere, uplink].map(IpNetwork::from),
-        )
-    }
+fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
+    let connection = Connection::open()?;
+    connection.add_stand_in(&stage.bridge, StandIn::Bridge)?;
+    let uplink = StandIn::Pair(&sides.elsewhere, FAR_END);
+    connection.add_stand_in(&stage.uplink, uplink)?;
+    let port = Link {
+        name: port_name(),
+        mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
+        mtu: stage.bridge.mtu,
+        master: Some(stage.bridge.index),
+        ..Link::default()
+    };
+    connection.add_stand_in(&port, StandIn::Pair(&sides.pod, IN_POD))?;
+    let names = ["lo", &stage.bridge.name, &stage.uplink.name, &port.name];
+    let mut requests: Vec<_> = names.iter().map(|it| up(it)).collect();
+    let addresses = stage.addresses.iter();
+    requests.extend(addresses.map(|(link, it)| Request::add_address(*link, *it, Dad::Skip)));
+    connection.execute(requests)?;
+    let elsewhere = traffic::elsewhere(stage.pod.is_ipv4());
+    let default = route(default_of(elsewhere)?, None, stage.uplink.index);
+    connection.execute(vec![default])?;
+    let (gateway, uplink) = (stage.gateway, traffic::uplink_address(stage));
+    set_up_end(&sides.pod, IN_POD, [stage.pod, gateway.into()])?;
+    set_up_end(
+        &sides.elsewhere,
+        FAR_END,
+        [elsewhere, uplink].map(IpNetwork::from),
+    )
 }
 
 /// Returns this thread's new namespace. No other link has the addresses of its links, so duplicate address detection is

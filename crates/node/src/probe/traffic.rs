@@ -27,18 +27,19 @@ pub enum Fate {
     Lost(Option<String>),
 }
 
-/// The namespaces of senders and listeners.
-pub(super) struct Scene<'a> {
-    pub pod: &'a Netns,
-    pub elsewhere: &'a Netns,
-    pub stage: &'a Stage,
-    pub tracer: &'a Tracer,
+/// The namespaces beside the copy.
+pub(super) struct Sides {
+    pub pod: Netns,
+    pub elsewhere: Netns,
 }
 
 /// Returns the outcome of a packet on each path.
-pub(super) fn fates(scene: &Scene<'_>) -> anyhow::Result<Vec<(Path, Fate)>> {
-    let stage = scene.stage;
-    let elsewhere = elsewhere(stage.pod.is_ipv4());
+pub(super) fn fates(
+    Sides { pod, elsewhere }: &Sides,
+    stage: &Stage,
+    tracer: &Tracer,
+) -> anyhow::Result<Vec<(Path, Fate)>> {
+    let host = self::elsewhere(stage.pod.is_ipv4());
     let mut paths = vec![
         Path::ToElsewhere(Protocol::Tcp),
         Path::ToElsewhere(Protocol::Udp),
@@ -50,16 +51,16 @@ pub(super) fn fates(scene: &Scene<'_>) -> anyhow::Result<Vec<(Path, Fate)>> {
     let mut fates = Vec::new();
     for path in paths {
         let (protocol, [from, to], [at, listening]) = match path {
-            Path::ToElsewhere(it) => (it, [scene.pod, scene.elsewhere], [(elsewhere, HTTPS); 2]),
-            Path::ToNode(it, port) => (it, [scene.pod, &node], [(stage.gateway, port); 2]),
+            Path::ToElsewhere(it) => (it, [pod, elsewhere], [(host, HTTPS); 2]),
+            Path::ToNode(it, port) => (it, [pod, &node], [(stage.gateway, port); 2]),
             Path::FromNode => {
                 let ends = [(stage.pod.ip(), HTTP); 2];
-                (Protocol::Tcp, [&node, scene.pod], ends)
+                (Protocol::Tcp, [&node, pod], ends)
             }
             Path::ToHostPort(port) => {
                 let target = stage.host_port.map_or(port, |(_, target)| target);
                 let ends = [(uplink_address(stage), port), (stage.pod.ip(), target)];
-                (Protocol::Tcp, [scene.elsewhere, scene.pod], ends)
+                (Protocol::Tcp, [elsewhere, pod], ends)
             }
         };
         let exchange = Exchange {
@@ -67,7 +68,7 @@ pub(super) fn fates(scene: &Scene<'_>) -> anyhow::Result<Vec<(Path, Fate)>> {
             to: at.into(),
             listening: listening.into(),
         };
-        fates.push((path, exchange.fate([from, to], scene.tracer)?));
+        fates.push((path, exchange.fate([from, to], tracer)?));
     }
     Ok(fates)
 }
