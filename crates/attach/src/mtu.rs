@@ -46,18 +46,10 @@ impl MtuChoice {
             Self::Asked(mtu) => return Ok(mtu),
             Self::Detect { overhead } => overhead,
         };
-        let (mtu, why) = match detect(host)? {
-            Some(detected) => (detected.mtu, detected.why),
-            None => (
-                FALLBACK,
-                "Ethernet's, since no link of the host is up".to_owned(),
-            ),
-        };
+        let Detected { mtu, why } = detect(host)?;
         let rest = less_overhead(mtu, overhead).ok_or_else(|| {
-            Error::invalid(
-                "mtuOverhead",
-                format!("{overhead} leaves too little of {mtu} bytes, {why}"),
-            )
+            let reason = format!("{overhead} leaves too little of {mtu} bytes, {why}");
+            Error::invalid("mtuOverhead", reason)
         })?;
         match overhead {
             0 => note(format_args!("mtu {rest}: {why}")),
@@ -69,7 +61,7 @@ impl MtuChoice {
     }
 }
 
-fn detect(host: &Connection) -> anyhow::Result<Option<Detected>> {
+fn detect(host: &Connection) -> anyhow::Result<Detected> {
     let routes = host.default_routes_in_use()?;
     let mut uplinks: Vec<_> = routes.iter().flat_map(Route::links).collect();
     uplinks.sort_unstable();
@@ -79,13 +71,17 @@ fn detect(host: &Connection) -> anyhow::Result<Option<Detected>> {
     let links = links.filter(|link| !matches!(link, Err(error) if error.is_not_found()));
     let links = links.collect::<Result<Vec<_>, _>>()?;
     if let Some(detected) = of_default_routes(&links) {
-        return Ok(Some(detected));
+        return Ok(detected);
     }
     // Links without a master come first, because the list of all links has a port for each pod.
-    match of_physical_links(&host.links_without_master()?) {
-        Some(detected) => Ok(Some(detected)),
-        None => Ok(of_physical_links(&host.links()?)),
-    }
+    let detected = match of_physical_links(&host.links_without_master()?) {
+        None => of_physical_links(&host.links()?),
+        detected => detected,
+    };
+    Ok(detected.unwrap_or(Detected {
+        mtu: FALLBACK,
+        why: "Ethernet's, since no link of the host is up".to_owned(),
+    }))
 }
 
 /// A detected MTU.

@@ -66,11 +66,11 @@ impl<'a> Sandbox<'a> {
     /// Brings the link up before it has an address, and returns the changed link.
     pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let requests = self.prepare(link, dad, &[])?;
-        let brought_up = self.connection.execute(requests).and_then(|()| {
-            self.connection
-                .change_link(self.interface, &[LinkChange::Up])
-        });
-        brought_up.context("bring up the container's link")
+        let connection = &self.connection;
+        let prepared = connection.execute(requests);
+        prepared
+            .and_then(|()| connection.change_link(self.interface, &[LinkChange::Up]))
+            .context("bring up the container's link")
     }
 
     /// Adds the addresses and routes to the link and brings it up.
@@ -163,15 +163,13 @@ impl<'a> Sandbox<'a> {
             .monitor
             .wait_for_link(&self.connection, &wait, |link| link.is_operational)?;
         let link_local = self.link_local;
-        match link_local {
-            LinkLocal::None => return Ok(link),
-            LinkLocal::Given => {
-                let again = LinkChange::LinkLocal(LinkLocalOrigin::Mac);
-                let again = Request::change_link(self.interface, &again);
-                self.connection.execute(vec![again])?;
-                return Ok(link);
-            }
-            LinkLocal::Unwanted | LinkLocal::Awaited => {}
+        if link_local == LinkLocal::Given {
+            let again = LinkChange::LinkLocal(LinkLocalOrigin::Mac);
+            let again = Request::change_link(self.interface, &again);
+            self.connection.execute([again])?;
+        }
+        if matches!(link_local, LinkLocal::None | LinkLocal::Given) {
+            return Ok(link);
         }
         let settled = format!("the IPv6 addresses of the container's {}", self.interface);
         let wait = Wait {
@@ -188,8 +186,7 @@ impl<'a> Sandbox<'a> {
         let addresses = self
             .monitor
             .wait_for_addresses(&self.connection, &wait, is_settled)?;
-        let duplicate = addresses.iter().find(|it| it.is_duplicate);
-        if let Some(Address { address, .. }) = duplicate {
+        if let Some(Address { address, .. }) = addresses.iter().find(|it| it.is_duplicate) {
             anyhow::bail!("{address} is in use by another host on the network");
         }
         Ok(link)
@@ -208,25 +205,20 @@ impl<'a> Sandbox<'a> {
     pub fn differences(&self, link: &Link, addressing: &Addressing) -> anyhow::Result<Vec<String>> {
         let name = &link.name;
         let addresses = self.connection.addresses(link.index)?;
-        let missing = addressing
-            .ips
-            .iter()
-            .filter(|ip| !addresses.iter().any(|it| it.address == ip.address));
-        let mut differences: Vec<_> = missing
-            .map(|ip| format!("{name} lacks address {}", ip.address))
-            .collect();
+        let is_missing = |ip: &&IpConfig| addresses.iter().all(|it| it.address != ip.address);
+        let missing = addressing.ips.iter().filter(is_missing);
+        let missing = missing.map(|ip| format!("{name} lacks address {}", ip.address));
+        let mut differences: Vec<_> = missing.collect();
         let routes = self.connection.routes()?;
         for wanted in wanted_routes(addressing, link) {
-            let (network, prefix) = (wanted.destination.network(), wanted.destination.prefix());
-            let is_there = routes.iter().any(|it| {
-                (it.destination.ip(), it.destination.prefix()) == (network, prefix)
+            let destination = (wanted.destination.network(), wanted.destination.prefix());
+            let is_it = |it: &netlink::Route| {
+                (it.destination.ip(), it.destination.prefix()) == destination
                     && it.leads_by(link.index, wanted.gateway)
                     && wanted.table.is_none_or(|table| it.table == table)
-                    && wanted
-                        .priority
-                        .is_none_or(|priority| it.priority == Some(priority))
-            });
-            if !is_there {
+                    && (wanted.priority.is_none() || it.priority == wanted.priority)
+            };
+            if !routes.iter().any(is_it) {
                 differences.push(format!("{name} lacks the route to {}", wanted.destination));
             }
         }

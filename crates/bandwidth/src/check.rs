@@ -4,11 +4,11 @@ use anyhow::bail;
 use cni::{CheckRequest, Error};
 use netlink::{Connection, Link};
 use netns::Netns;
-use tc::{Limit, LinkEgress, LinkIngress, Traffic};
+use tc::{LinkEgress, LinkIngress, Traffic};
 
 use crate::backstop::Backstop;
 use crate::config::{Asked, Config};
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::{host_link, ifb};
 
 /// Compares rates, bursts, queues, the redirection and the backstop.
@@ -33,7 +33,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     };
     let mut differences = Vec::new();
     if let Some(asked) = &config.ingress {
-        differences.extend(check.ingress(asked)?);
+        differences.extend(check.limit(&host_link, asked, &config.traffic)?);
     }
     if let Some(asked) = &config.egress {
         differences.extend(check.egress(asked)?);
@@ -56,18 +56,12 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn ingress(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
-        let traffic = &self.plan.traffic;
-        self.limit(self.host_link, (self.plan.ingress.as_ref(), asked), traffic)
-    }
-
     fn egress(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
         let attachment = &self.request.attachment;
         let Some(ifb) = ifb::find_behind(self.host_link, self.host, attachment)? else {
-            return Ok(vec![format!("its ifb is gone")]);
+            return Ok(vec!["its ifb is gone".to_owned()]);
         };
-        let limit = (self.plan.egress.as_ref(), asked);
-        let mut differences = self.limit(&ifb, limit, &Traffic::All)?;
+        let mut differences = self.limit(&ifb, asked, &Traffic::All)?;
         let link_ingress = LinkIngress::new(self.host, self.host_link);
         differences.extend(link_ingress.differences(&ifb, &self.plan.traffic)?);
         if !ifb.is_up {
@@ -75,11 +69,8 @@ impl Check<'_> {
         }
         let mtu = self.host_link.mtu;
         if ifb.mtu != mtu {
-            let name = &self.host_link.name;
-            differences.push(format!(
-                "{} has MTU {}, {name} has {mtu}",
-                ifb.name, ifb.mtu
-            ));
+            let (name, host_name) = (&ifb.name, &self.host_link.name);
+            differences.push(format!("{name} has MTU {}, {host_name} has {mtu}", ifb.mtu));
         }
         differences.extend(self.backstop(&ifb)?);
         Ok(differences)
@@ -99,19 +90,12 @@ impl Check<'_> {
         Ok(differences)
     }
 
-    fn limit(
-        &self,
-        link: &Link,
-        (limit, asked): (Option<&Limit>, &Asked),
-        traffic: &Traffic,
-    ) -> anyhow::Result<Vec<String>> {
+    fn limit(&self, link: &Link, asked: &Asked, traffic: &Traffic) -> anyhow::Result<Vec<String>> {
         let link_egress = LinkEgress::new(self.host, link);
-        let Some(limit) = limit else {
-            return Ok(Vec::new());
-        };
-        let differences = link_egress.differences(limit, traffic)?;
+        let limit = plan::limit(asked, self.host_link.mtu)?;
+        let differences = link_egress.differences(&limit, traffic)?;
         // Limits of the reference count as unchanged.
-        let bits = asked.burst.bits();
+        let bits = asked.burst.bits;
         if differences.is_empty()
             || *traffic == Traffic::All && link_egress.is_of_reference(asked.rate, bits)?
         {

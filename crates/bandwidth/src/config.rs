@@ -31,22 +31,13 @@ pub struct Asked {
     pub burst: AskedBurst,
 }
 
-impl AskedBurst {
-    /// Returns the configured bits, which the reference uses.
-    pub fn bits(&self) -> u64 {
-        match self {
-            Self::Chosen { bits, .. } | Self::Derived { bits } => *bits,
-        }
-    }
-}
-
 /// Amount that may pass at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AskedBurst {
-    /// The configuration contains these bits under this key.
-    Chosen { bits: u64, key: String },
-    /// No burst is configured. The reference still uses these bits as a burst.
-    Derived { bits: u64 },
+pub struct AskedBurst {
+    /// The configured bits. The reference uses them as a burst even if they are a placeholder.
+    pub bits: u64,
+    /// The key that configures them; `None` for a burst that follows from the rate.
+    pub key: Option<String>,
 }
 
 impl Config {
@@ -76,9 +67,9 @@ impl Config {
             (annotated(&runtime.annotations)?, "")
         };
         let bits = own.default_burst.unwrap_or_default();
-        let default = (bits != 0).then(|| AskedBurst::Chosen {
+        let default = (bits != 0).then(|| AskedBurst {
             bits,
-            key: "defaultBurst".to_owned(),
+            key: Some("defaultBurst".to_owned()),
         });
         let [ingress, egress] = limits;
         let subnets = match (own.shaped_subnets, own.unshaped_subnets) {
@@ -128,19 +119,25 @@ impl RawConfig {
     }
 
     fn limits(&self) -> [RawLimit; 2] {
+        let limit = |rate_key, rate: Option<u64>, burst_key, burst: Option<u64>| RawLimit {
+            rate: rate.unwrap_or_default(),
+            rate_key,
+            burst: burst.unwrap_or_default(),
+            burst_key,
+        };
         [
-            RawLimit {
-                rate: self.ingress_rate.unwrap_or_default(),
-                rate_key: "ingressRate",
-                burst: self.ingress_burst.unwrap_or_default(),
-                burst_key: "ingressBurst",
-            },
-            RawLimit {
-                rate: self.egress_rate.unwrap_or_default(),
-                rate_key: "egressRate",
-                burst: self.egress_burst.unwrap_or_default(),
-                burst_key: "egressBurst",
-            },
+            limit(
+                "ingressRate",
+                self.ingress_rate,
+                "ingressBurst",
+                self.ingress_burst,
+            ),
+            limit(
+                "egressRate",
+                self.egress_rate,
+                "egressBurst",
+                self.egress_burst,
+            ),
         ]
     }
 }
@@ -151,25 +148,19 @@ impl RawLimit {
         let is_chosen = bits != 0 && !SENTINELS.contains(&bits);
         if self.rate == 0 {
             if is_chosen {
-                let Self {
-                    rate_key,
-                    burst_key,
-                    ..
-                } = self;
-                note(format_args!(
-                    "{parent}{burst_key} does nothing without {rate_key}"
-                ));
+                let (burst, rate) = (self.burst_key, self.rate_key);
+                note(format_args!("{parent}{burst} does nothing without {rate}"));
             }
             return Ok(None);
         }
+        let key = |key| format!("{parent}{key}");
         let rate = BitsPerSecond::try_from(self.rate)
-            .map_err(|error| Error::invalid(format!("{parent}{}", self.rate_key), words(error)))?;
-        let burst = if is_chosen {
-            let key = format!("{parent}{}", self.burst_key);
-            AskedBurst::Chosen { bits, key }
-        } else {
-            default.unwrap_or(AskedBurst::Derived { bits })
+            .map_err(|error| Error::invalid(key(self.rate_key), error.to_string()))?;
+        let own = AskedBurst {
+            bits,
+            key: is_chosen.then(|| key(self.burst_key)),
         };
+        let burst = default.filter(|_| !is_chosen).unwrap_or(own);
         Ok(Some(Asked { rate, burst }))
     }
 }
@@ -178,12 +169,12 @@ impl RawLimit {
 fn annotated(annotations: &BTreeMap<String, String>) -> Result<[RawLimit; 2], Error> {
     let [ingress, egress] = ANNOTATIONS;
     let limit = |rate_key| {
-        let rate = match annotations.get(rate_key) {
-            Some(text) => annotated_rate(rate_key, text)?,
-            None => 0,
-        };
+        let text = annotations.get(rate_key);
+        let rate = text
+            .map(|text| annotated_rate(rate_key, text))
+            .transpose()?;
         Ok(RawLimit {
-            rate,
+            rate: rate.unwrap_or_default(),
             rate_key,
             burst: 0,
             burst_key: "",
@@ -223,22 +214,18 @@ fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
         let invalid = |error: &dyn Display| {
             Error::invalid(format!("{key}[{index}]"), format!("{text:?}: {error}"))
         };
-        let subnet: IpNetwork = match text.parse() {
+        let written: IpNetwork = match text.parse() {
             Ok(subnet) if text.contains('/') => subnet,
             Ok(_) => return Err(invalid(&"no length of a prefix, as in 10.0.0.0/8")),
             Err(error) => return Err(invalid(&error)),
         };
-        let subnet = IpNetwork::new(subnet.network(), subnet.prefix());
+        let subnet = IpNetwork::new(written.network(), written.prefix());
         let subnet = subnet.map_err(|error| invalid(&error))?;
         if !subnets.contains(&subnet) {
             subnets.push(subnet);
         }
     }
     Ok(subnets)
-}
-
-fn words(error: impl Display) -> String {
-    error.to_string()
 }
 
 /// Values that runtimes send for an unset burst: containerd (`MaxUint32` bits), CRI-O (`MaxUint32`

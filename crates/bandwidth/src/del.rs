@@ -54,10 +54,7 @@ fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     Ok(own)
 }
 
-/// Deletes the ifbs.
-///
-/// # Errors
-/// All refusals of the kernel.
+/// Deletes the ifbs; fails with all refusals of the kernel.
 pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()> {
     cni::all(ifbs.iter().map(|link| Ok(host.remove_link(link)?)))
 }

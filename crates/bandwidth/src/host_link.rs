@@ -75,16 +75,11 @@ fn only_pair(
 /// # Errors
 /// Refusals of the kernel.
 pub(crate) fn names(request: &DelRequest, host: &Connection) -> anyhow::Result<Vec<String>> {
-    let sandbox = match &request.netns {
-        Some(path) => Connection::open_if_present(path)?,
-        None => None,
-    };
-    if let Some((namespace, sandbox)) = sandbox {
+    let path = request.netns.as_deref();
+    if let Some((namespace, sandbox)) = path.map_or(Ok(None), Connection::open_if_present)? {
         let container_link = sandbox.find_link(request.attachment.interface.as_str())?;
-        let host_link = match container_link {
-            Some(link) => host.other_end(&link, &namespace)?,
-            None => None,
-        };
+        let host_link = container_link.map(|it| host.other_end(&it, &namespace));
+        let host_link = host_link.transpose()?.flatten();
         return Ok(host_link.into_iter().map(|it| it.name).collect());
     }
     let reported = request.prev_result.iter().flat_map(|it| &it.interfaces);

@@ -3,7 +3,7 @@
 use cni::Error;
 use tc::{Burst, Limit, Traffic};
 
-use crate::config::{Asked, AskedBurst, Config};
+use crate::config::{Asked, Config};
 
 /// The limits of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,13 +31,13 @@ impl Plan {
     }
 }
 
-fn limit(asked: &Asked, mtu: u32) -> Result<Limit, Error> {
+/// Returns the limit of one direction. Fails as [`Plan::new`].
+pub(crate) fn limit(asked: &Asked, mtu: u32) -> Result<Limit, Error> {
     let rate = asked.rate;
-    let burst = match &asked.burst {
-        AskedBurst::Derived { .. } => Burst::derived(rate, mtu),
-        AskedBurst::Chosen { bits, key } => {
-            Burst::from_bits(*bits, mtu).map_err(|error| Error::invalid(key, error.to_string()))?
-        }
+    let burst = match &asked.burst.key {
+        None => Burst::derived(rate, mtu),
+        Some(key) => Burst::from_bits(asked.burst.bits, mtu)
+            .map_err(|error| Error::invalid(key, error.to_string()))?,
     };
     Ok(Limit { rate, burst })
 }

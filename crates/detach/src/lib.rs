@@ -13,7 +13,7 @@
 //! This crate does not know the tasks.
 
 use std::env;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -32,9 +32,7 @@ use nix::unistd::close;
 
 /// Task of a detached process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    words: String,
-}
+pub struct Task(String);
 
 impl Task {
     /// Returns the task that [`Detached::start`] gave to this process; `None` for an ordinary
@@ -46,17 +44,17 @@ impl Task {
             return None;
         }
         close_inherited();
-        Some(Self { words })
+        Some(Self(words))
     }
 
     /// Returns whether the task is only to close a file, which [`Self::end`] does.
     pub fn is_close(&self) -> bool {
-        self.words == CLOSE
+        self.0 == CLOSE
     }
 
     /// Returns the words of [`Detached::start`].
     pub fn words(&self) -> &str {
-        &self.words
+        &self.0
     }
 
     /// Returns the exit status, from which [`Detached::outcome`] reads the reason of a failure.
@@ -167,10 +165,8 @@ fn has_received_file() -> bool {
     let mut bytes = [IoSliceMut::new(&mut byte)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let received = recvmsg::<()>(STDIN_FILENO, &mut bytes, Some(&mut space), flags);
-    received.is_ok_and(|it| {
-        it.cmsgs()
-            .is_ok_and(|mut messages| messages.next().is_some())
-    })
+    let messages = received.and_then(|it| Ok(it.cmsgs()?.count()));
+    messages.is_ok_and(|count| count > 0)
 }
 
 /// Waits until the file may be closed.
@@ -199,9 +195,8 @@ fn close_inherited() {
     let Ok(open) = fs::read_dir("/proc/self/fd") else {
         return;
     };
-    let numbers: Vec<i32> = open
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
+    let number = |entry: io::Result<DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    let numbers: Vec<i32> = open.filter_map(number).collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
         // The directory's own descriptor is in the list and already closed.
         close(number).ok();

@@ -37,11 +37,11 @@ thread_local! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// Links, addresses, routes and qdiscs.
-    Route,
+    Route = NETLINK_ROUTE,
     /// `IPsec` policies.
-    Xfrm,
+    Xfrm = NETLINK_XFRM,
     /// `nf_tables` and tracked connections.
-    Netfilter,
+    Netfilter = NETLINK_NETFILTER,
 }
 
 /// Messages to the kernel that are sent at once.
@@ -105,7 +105,7 @@ impl Socket {
     /// # Errors
     /// The kernel lacks the protocol, or refuses.
     pub fn open(protocol: Protocol, groups: &[u32]) -> io::Result<Self> {
-        let inner = netlink_sys::Socket::new(protocol.number())?;
+        let inner = netlink_sys::Socket::new(protocol as isize)?;
         // The socket receives messages of the kernel only from here on.
         inner.connect(&SocketAddr::new(0, 0))?;
         // Without a copy of the request, attributes follow its header in an error.
@@ -223,16 +223,6 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
-    }
-}
-
-impl Protocol {
-    fn number(self) -> isize {
-        match self {
-            Self::Route => NETLINK_ROUTE,
-            Self::Xfrm => NETLINK_XFRM,
-            Self::Netfilter => NETLINK_NETFILTER,
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rates, bursts and their token buckets.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use netlink::TokenBucket;
@@ -58,16 +59,7 @@ impl TryFrom<u64> for BitsPerSecond {
     type Error = OutOfRange;
 
     fn try_from(value: u64) -> Result<Self, OutOfRange> {
-        let (least, most) = (BITS, Self::MAX.0);
-        if (least..=most).contains(&value) {
-            return Ok(Self(value));
-        }
-        Err(OutOfRange {
-            value,
-            least,
-            most,
-            unit: "bit/s",
-        })
+        within_range(value, BITS..=Self::MAX.0, "bit/s").map(Self)
     }
 }
 
@@ -91,16 +83,11 @@ impl Burst {
     pub fn from_bits(bits: u64, mtu: u32) -> Result<Self, OutOfRange> {
         let least = u64::from(mtu.saturating_add(ETHERNET_HEADER)) * BITS;
         let most = u64::from(u32::MAX) * BITS;
-        let bytes = u32::try_from(bits / BITS).ok();
-        bytes
-            .filter(|_| bits >= least)
-            .map(|bytes| Self { bytes, queue: 0 })
-            .ok_or(OutOfRange {
-                value: bits,
-                least,
-                most,
-                unit: "bits",
-            })
+        let bytes = within_range(bits, least..=most, "bits")? / BITS;
+        Ok(Self {
+            bytes: saturating(bytes.into()),
+            queue: 0,
+        })
     }
 
     /// Derives the burst of a rate without a configured one. The burst is small enough to keep the
@@ -137,6 +124,20 @@ impl Limit {
 /// Returns the bytes of a rate within a time.
 fn within(rate: BitsPerSecond, time: Duration) -> u128 {
     u128::from(rate.bytes()) * time.as_micros() / 1_000_000
+}
+
+fn within_range(
+    value: u64,
+    range: RangeInclusive<u64>,
+    unit: &'static str,
+) -> Result<u64, OutOfRange> {
+    let (least, most) = (*range.start(), *range.end());
+    range.contains(&value).then_some(value).ok_or(OutOfRange {
+        value,
+        least,
+        most,
+        unit,
+    })
 }
 
 fn saturating(bytes: u128) -> u32 {

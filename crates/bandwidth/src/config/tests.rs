@@ -64,15 +64,15 @@ fn nothing_is_limited_by_zeros_and_bursts_alone() {
 #[test]
 fn burst_is_configured_or_derived() {
     let asked = |bits: u64| json!({"bandwidth": {"ingressRate": 1000, "ingressBurst": bits}});
-    let chosen = |bits, key: &str| AskedBurst::Chosen {
+    let chosen = |bits, key: &str| AskedBurst {
         bits,
-        key: key.to_owned(),
+        key: Some(key.to_owned()),
     };
     let default = json!({"defaultBurst": 64_000});
     for bits in [0, 4_294_967_295, 34_359_738_359] {
         assert_eq!(
             burst(&json!({}), &asked(bits)),
-            AskedBurst::Derived { bits }
+            AskedBurst { bits, key: None }
         );
         assert_eq!(
             burst(&default, &asked(bits)),
