@@ -57,12 +57,22 @@ impl Addressing {
             let reason = format!("{mtu} is under {IPV6_MINIMUM_MTU} bytes, which IPv6 needs");
             return Err(Error::invalid("mtu", reason));
         }
-        let ips = lease.ips.iter().map(|ip| with_gateway(ip, mode));
+        let leased = Self::of(mode, &lease.ips, &lease.routes)?;
+        let routes = routes(&leased.ips, &lease.routes, mode)?;
+        Ok(Self { routes, ..leased })
+    }
+
+    fn of<'i>(
+        mode: Gateway,
+        ips: impl IntoIterator<Item = &'i IpConfig>,
+        routes: &[Route],
+    ) -> Result<Self, Error> {
+        let ips = ips.into_iter().map(|ip| with_gateway(ip, mode));
         let ips = ips.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            routes: routes(&ips, &lease.routes, mode)?,
             gateways: gateways(&ips, mode)?,
             on_link: on_link(mode),
+            routes: routes.to_vec(),
             ips,
         })
     }
@@ -78,15 +88,7 @@ impl Addressing {
         place: Option<usize>,
     ) -> Result<Self, Error> {
         let is_own = |ip: &&IpConfig| ip.interface.is_none_or(|it| Some(it) == place);
-        let ips = result.ips.iter().filter(is_own);
-        let ips = ips.map(|ip| with_gateway(ip, mode));
-        let ips = ips.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self {
-            routes: result.routes.clone(),
-            gateways: gateways(&ips, mode)?,
-            on_link: on_link(mode),
-            ips,
-        })
+        Self::of(mode, result.ips.iter().filter(is_own), &result.routes)
     }
 }
 

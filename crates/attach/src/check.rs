@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use anyhow::bail;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error, Verb};
 use ipnetwork::IpNetwork;
@@ -45,15 +44,7 @@ pub fn check<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Resul
         namespace: &namespace,
         sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
     };
-    let differences = check.differences()?;
-    if differences.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "{} is not as ADD left it: {}",
-        request.attachment,
-        differences.join()
-    )
+    check.differences()?.report(&request.attachment)
 }
 
 /// Returns the index of the container's link in `interfaces` of the result.

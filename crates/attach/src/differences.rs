@@ -1,5 +1,7 @@
 //! What CHECK found to differ.
 
+use anyhow::ensure;
+use cni::Attachment;
 use cni::result::Interface;
 use netlink::Link;
 use netns::Sysctl;
@@ -14,12 +16,8 @@ impl Differences {
         self.0.push(difference);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Adds all of `differences`.
-    pub(crate) fn extend(&mut self, differences: impl IntoIterator<Item = String>) {
+    pub fn extend(&mut self, differences: impl IntoIterator<Item = String>) {
         self.0.extend(differences);
     }
 
@@ -42,6 +40,16 @@ impl Differences {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
+        Ok(())
+    }
+
+    /// Fails with all differences, if there are any.
+    ///
+    /// # Errors
+    /// One that names `attachment`.
+    pub fn report(&self, attachment: &Attachment) -> anyhow::Result<()> {
+        let all = self.join();
+        ensure!(all.is_empty(), "{attachment} is not as ADD left it: {all}");
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use anyhow::bail;
 use cni::{Error, Undo, note};
 use ipnetwork::IpNetwork;
-use netlink::{Address, Connection, Dad, Family, Link, Request, Route};
+use netlink::{Address, Connection, Dad, Family, Link, Request, Route, created, found};
 use netns::Sysctl;
 
 use crate::desired::{HostSide, OtherAddress};
@@ -105,7 +105,7 @@ impl Gateways<'_> {
         }
         for gateway in missing {
             // If a concurrent ADD was faster, the rollback is up to that ADD.
-            if add_address(self.host, self.link.index, *gateway)? {
+            if add_address(self.host, self.link.index, *gateway)?.is_some() {
                 let rollback = self.rollback(*gateway);
                 undo.push("remove the gateway address", move || rollback.remove());
             }
@@ -137,7 +137,8 @@ impl Gateways<'_> {
         note(format_args!(
             "forceAddress: {name} loses {address} to {gateway}"
         ));
-        if delete_address(self.host, self.link.index, address)? {
+        let delete = Request::delete_address(self.link.index, address);
+        if found(self.host.execute([delete]))?.is_some() {
             let rollback = self.rollback(address);
             undo.push("restore an address of the bridge", move || {
                 rollback.restore()
@@ -177,7 +178,7 @@ impl AddressRollback {
             ));
             return Ok(());
         }
-        delete_address(&host, self.link, self.address)?;
+        found(host.execute([Request::delete_address(self.link, self.address)]))?;
         if self.is_shared(&host)? {
             add_address(&host, self.link, self.address)?;
         }
@@ -199,20 +200,13 @@ impl AddressRollback {
     }
 }
 
-/// Adds an address; returns `false` if the link has it already.
-fn add_address(host: &Connection, link: u32, address: IpNetwork) -> anyhow::Result<bool> {
-    match host.execute([Request::add_address(link, address, Dad::Skip)]) {
-        Err(error) if error.is_already_exists() => Ok(false),
-        added => Ok(added.map(|()| true)?),
-    }
-}
-
-/// Deletes an address; returns `false` if the link does not have it.
-fn delete_address(host: &Connection, link: u32, address: IpNetwork) -> anyhow::Result<bool> {
-    match host.execute([Request::delete_address(link, address)]) {
-        Err(error) if error.is_not_found() => Ok(false),
-        deleted => Ok(deleted.map(|()| true)?),
-    }
+/// Adds an address; returns `None` if the link has it already.
+fn add_address(
+    host: &Connection,
+    link: u32,
+    address: IpNetwork,
+) -> Result<Option<()>, netlink::Error> {
+    created(host.execute([Request::add_address(link, address, Dad::Skip)]))
 }
 
 /// Returns whether an address conflicts with a gateway. A bridge has one network's IPv4 addresses,

@@ -75,7 +75,9 @@ impl<'a> Limiting<'a> {
         let (host, mtu) = (self.host, self.host_link.mtu);
         let ifb = if let Some(found) = ifb::find_behind(self.host_link, host, attachment)? {
             self.delete_on_failure(undo);
-            ifb::adopt(host, found, (attachment, mtu), limit)?
+            let ifb = ifb::adopt(host, found, attachment, mtu)?;
+            ifb::limit(host, &ifb, limit)?;
+            ifb
         } else {
             let on_made = || self.delete_on_failure(undo);
             let ifb = ifb::make(host, attachment, mtu, on_made)?;

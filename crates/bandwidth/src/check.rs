@@ -1,6 +1,6 @@
 //! CHECK: compares the state with that after ADD.
 
-use anyhow::bail;
+use attach::Differences;
 use cni::{CheckRequest, Error};
 use netlink::{Connection, Link};
 use netns::Netns;
@@ -31,21 +31,14 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         host: &host,
         host_link: &host_link,
     };
-    let mut differences = Vec::new();
+    let mut differences = Differences::default();
     if let Some(asked) = &config.ingress {
         differences.extend(check.limit(&host_link, asked, &config.traffic)?);
     }
     if let Some(asked) = &config.egress {
         differences.extend(check.egress(asked)?);
     }
-    if differences.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "{} is not as ADD left it: {}",
-        request.attachment,
-        differences.join("; ")
-    )
+    differences.report(&request.attachment)
 }
 
 struct Check<'a> {

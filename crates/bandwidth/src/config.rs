@@ -72,14 +72,14 @@ impl Config {
             key: Some("defaultBurst".to_owned()),
         });
         let [ingress, egress] = limits;
-        let subnets = match (own.shaped_subnets, own.unshaped_subnets) {
+        let (shaped, unshaped) = match (own.shaped_subnets, own.unshaped_subnets) {
             (None, None) => (of_runtime.shaped_subnets, of_runtime.unshaped_subnets),
             own => own,
         };
         Ok(Self {
             ingress: ingress.asked(parent, default.clone())?,
             egress: egress.asked(parent, default)?,
-            traffic: traffic(subnets)?,
+            traffic: traffic(shaped, unshaped)?,
         })
     }
 }
@@ -194,7 +194,7 @@ fn annotated_rate(key: &str, text: &str) -> Result<u64, Error> {
 
 type Subnets = Option<Vec<String>>;
 
-fn traffic((shaped, unshaped): (Subnets, Subnets)) -> Result<Traffic, Error> {
+fn traffic(shaped: Subnets, unshaped: Subnets) -> Result<Traffic, Error> {
     let given = |list: Subnets| list.filter(|list| !list.is_empty());
     match (given(shaped), given(unshaped)) {
         (None, None) => Ok(Traffic::All),

@@ -112,31 +112,36 @@ pub(crate) fn set_up(
     Ok(done.map_err(|error| tc::Error::of(module::TBF, error))?)
 }
 
-/// Takes over an ifb of an interrupted ADD or of the reference: sets the owner and the limit, and
-/// brings it up.
+/// Takes over an ifb of an interrupted ADD or of the reference: sets the owner and the MTU.
 ///
 /// # Errors
 /// Refusals of the kernel.
 pub(crate) fn adopt(
     host: &Connection,
     link: Link,
-    (attachment, mtu): (&Attachment, u32),
-    limit: &Limit,
+    attachment: &Attachment,
+    mtu: u32,
 ) -> anyhow::Result<Link> {
     let owner = attachment.owner();
     let alias = (link.alias.as_ref() != Some(&owner)).then_some(LinkChange::Alias(&owner));
     let mtu = (link.mtu != mtu).then_some(LinkChange::Mtu(mtu));
     let changes: Vec<_> = alias.into_iter().chain(mtu).collect();
-    let link = if changes.is_empty() {
-        link
-    } else {
-        host.change_link(&link.name, &changes)?
-    };
-    LinkEgress::new(host, &link).ensure(limit, &Traffic::All)?;
-    if !link.is_up {
-        host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
+    if changes.is_empty() {
+        return Ok(link);
     }
-    Ok(link)
+    Ok(host.change_link(&link.name, &changes)?)
+}
+
+/// Limits an ifb that was in use, and brings it up.
+///
+/// # Errors
+/// Refusals of the kernel.
+pub(crate) fn limit(host: &Connection, link: &Link, limit: &Limit) -> anyhow::Result<()> {
+    LinkEgress::new(host, link).ensure(limit, &Traffic::All)?;
+    if !link.is_up {
+        host.execute([Request::change_link(&link.name, &LinkChange::Up)])?;
+    }
+    Ok(())
 }
 
 /// Returns the name that the reference would choose, and a second one. The reference's name does

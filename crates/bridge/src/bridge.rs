@@ -6,7 +6,7 @@ use std::io::Read as _;
 use anyhow::Context as _;
 use attach::{BRIDGE_NF_CALL, Gateway, HostSide, bridge_mac, note_failure};
 use cni::{Error, note};
-use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
+use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, created};
 use netns::Sysctl;
 
 use crate::config::{BridgeNfCall, Config, PortMode};
@@ -84,10 +84,7 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
 
 /// Creates the bridge. If a concurrent ADD is faster, its bridge is used.
 fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> {
-    match host.add_bridge(name, random_mac()?, mtu) {
-        Err(error) if !error.is_already_exists() => return Err(error.into()),
-        _ => {}
-    }
+    created(host.add_bridge(name, random_mac()?, mtu))?;
     // Duplicate address detection would delay the host's neighbour requests to pods that it
     // forwards to. The address follows from the MAC, which only this bridge has.
     note_failure(Sysctl::ipv6(name, "accept_dad").ensure_if_present("0"));

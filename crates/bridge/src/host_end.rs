@@ -6,7 +6,9 @@
 use anyhow::{Context as _, bail};
 use attach::note_failure;
 use cni::{Error, note};
-use netlink::{Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanCarrier};
+use netlink::{
+    Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanCarrier, created,
+};
 use netns::Sysctl;
 
 use crate::vlan::Access;
@@ -121,11 +123,9 @@ fn receive_and_make_link(
 fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Result<Link> {
     let name = access.gateway_link.as_str();
     let mac = bridge.mac.context("the bridge has no MAC")?;
-    match host.execute([Request::add_vlan_link(name, mac, access.vlan, bridge.index)]) {
-        // A concurrent ADD may have created it.
-        Err(error) if !error.is_already_exists() => return Err(error.into()),
-        _ => {}
-    }
+    // A concurrent ADD may have created it.
+    let link = Request::add_vlan_link(name, mac, access.vlan, bridge.index);
+    created(host.execute([link]))?;
     let Some(link) = host.find_link(name)? else {
         bail!(taken_by_another(host, bridge, access.vlan)?);
     };

@@ -127,3 +127,25 @@ fn reason(errno: Errno) -> String {
 fn extended(message: Option<&String>) -> String {
     message.map_or_else(String::new, |message| format!(" ({message})"))
 }
+
+/// Returns `None` for an object that does not exist.
+///
+/// # Errors
+/// All others.
+pub fn found<T>(object: Result<T, Error>) -> Result<Option<T>, Error> {
+    match object {
+        Err(error) if error.is_not_found() => Ok(None),
+        object => object.map(Some),
+    }
+}
+
+/// Returns `None` for an object that was to be created and exists already.
+///
+/// # Errors
+/// All others.
+pub fn created<T>(object: Result<T, Error>) -> Result<Option<T>, Error> {
+    match object {
+        Err(error) if error.is_already_exists() => Ok(None),
+        object => object.map(Some),
+    }
+}

@@ -79,11 +79,8 @@ impl Request {
     /// Deletes a filter, all others of its priority and their hash tables. Equivalent to `tc filter
     /// delete … pref …`.
     pub fn delete_priority(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
-        Self::change(
-            filter.deletion(),
-            RTM_DELTFILTER,
-            &filter.message(link, parent),
-        )
+        let message = filter.message(link, parent);
+        Self::change(filter.deletion(), RTM_DELTFILTER, &message)
     }
 }
 
@@ -243,14 +240,12 @@ fn keys(subnet: IpNetwork, offset: i32) -> Vec<TcU32Key> {
 }
 
 pub(crate) fn words(address: IpAddr) -> Vec<u32> {
-    match address {
-        IpAddr::V4(address) => vec![address.to_bits()],
-        IpAddr::V6(address) => {
-            let bits = address.to_bits();
-            let word = |shift| u32::try_from(bits >> shift & u128::from(u32::MAX));
-            [96, 64, 32, 0].into_iter().flat_map(word).collect()
-        }
-    }
+    let bytes = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let (words, _) = bytes.as_chunks();
+    words.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
 fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {

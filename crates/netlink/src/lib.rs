@@ -39,7 +39,7 @@ pub use address::{Address, Dad};
 pub use bucket::{HeldBucket, TokenBucket};
 pub use conf::{Ipv6, LinkLocalOrigin};
 pub use connection::Connection;
-pub use error::Error;
+pub use error::{Error, created, found};
 pub use filter::{Filter, HeldFilter, Packets};
 pub use forwarding::Family;
 pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind};

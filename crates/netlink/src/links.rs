@@ -5,7 +5,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
 use nix::libc::{RTM_DELLINK, RTM_GETLINK};
 
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::{Error, found};
 use crate::link::Link;
 use crate::link_change::LinkChange;
 use crate::request::Request;
@@ -125,14 +125,6 @@ impl Connection {
         let requests: Vec<_> = changes.into_iter().chain([read]).collect();
         let links = self.objects(&requests, Link::from_answer)?;
         links.into_iter().next().ok_or(missing)
-    }
-}
-
-/// Returns `None` for an object that does not exist.
-pub(crate) fn found<T>(object: Result<T, Error>) -> Result<Option<T>, Error> {
-    match object {
-        Err(error) if error.is_not_found() => Ok(None),
-        object => object.map(Some),
     }
 }
 

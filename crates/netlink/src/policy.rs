@@ -9,9 +9,8 @@ use nix::errno::Errno;
 use nix::libc::{AF_INET, AF_INET6};
 
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::{Error, created, found};
 use crate::filter::{Packets, words};
-use crate::links::found;
 use crate::message::{Bytes, Message};
 use crate::request::Request;
 use crate::socket::Protocol;
@@ -48,10 +47,7 @@ impl Policies {
             Request::create(operation, NEW_POLICY, &Bytes(policy(*packets)))
         });
         for outcome in self.0.outcomes(&requests.collect::<Vec<_>>())? {
-            match outcome {
-                Err(error) if error.is_already_exists() => {}
-                outcome => drop(outcome?),
-            }
+            created(outcome)?;
         }
         Ok(())
     }

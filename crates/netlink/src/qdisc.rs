@@ -28,12 +28,9 @@ pub struct Handle {
 /// Location of a qdisc or class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Index of the link.
-    pub link: u32,
-    /// Handle of its parent.
-    pub parent: Handle,
-    /// Its own handle.
-    pub handle: Handle,
+    link: u32,
+    parent: Handle,
+    handle: Handle,
 }
 
 /// A qdisc or class that the kernel holds.
@@ -80,6 +77,17 @@ impl Handle {
     /// Creates `major:minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
+    }
+}
+
+impl Place {
+    /// Names a qdisc or class by its link's index, its parent and its own handle.
+    pub const fn new(link: u32, parent: Handle, handle: Handle) -> Self {
+        Self {
+            link,
+            parent,
+            handle,
+        }
     }
 }
 
@@ -147,11 +155,7 @@ impl Request {
     /// Creates the hook for packets that arrive at the link. Equivalent to `tc qdisc add …
     /// ingress`.
     pub fn add_ingress(link: u32) -> Self {
-        let place = Place {
-            link,
-            parent: Handle::INGRESS,
-            handle: Handle::new(0xffff, 0),
-        };
+        let place = Place::new(link, Handle::INGRESS, Handle::new(0xffff, 0));
         let message = message(place, "ingress", vec![]);
         Self::create("add qdisc ingress".to_owned(), RTM_NEWQDISC, &message)
     }

@@ -8,9 +8,8 @@ use detach::{Detached, Task};
 use nix::errno::Errno;
 
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::{Error, found};
 use crate::link::Link;
-use crate::links::found;
 use crate::monitor::{Monitor, Verdict};
 
 impl Connection {

@@ -4,10 +4,10 @@ use netlink_packet_route::link::LinkAttribute;
 use netns::Netns;
 
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::{Error, found};
 use crate::link::{Link, LinkKind};
 use crate::link_change::LinkChange;
-use crate::links::{found, link_named, link_numbered, message};
+use crate::links::{link_named, link_numbered, message};
 use crate::mac::MacAddress;
 use crate::new_links::{attributes, create, pair_with};
 use crate::request::Request;

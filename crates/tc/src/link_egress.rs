@@ -49,7 +49,7 @@ impl<'a> LinkEgress<'a> {
             }
             None => ROOT,
         };
-        let place = place(self.link, Handle::ROOT, handle);
+        let place = Place::new(self.link.index, Handle::ROOT, handle);
         if *traffic == Traffic::All {
             return self.execute(module::TBF, &[Request::set_tbf(place, &bucket)]);
         }
@@ -59,7 +59,7 @@ impl<'a> LinkEgress<'a> {
     /// Returns the request that limits all traffic of a new link, on which there is nothing to
     /// compare with. The caller sends it together with others.
     pub fn first(link: &Link, limit: &Limit) -> Request {
-        Request::set_tbf(place(link, Handle::ROOT, ROOT), &limit.bucket())
+        Request::set_tbf(Place::new(link.index, Handle::ROOT, ROOT), &limit.bucket())
     }
 
     /// Removes the limit; qdiscs of other programs stay.
@@ -152,13 +152,13 @@ impl<'a> LinkEgress<'a> {
 
     /// Limits some traffic of a link without a qdisc.
     fn add_class(&self, root: Place, bucket: &TokenBucket, traffic: &Traffic) -> Result<(), Error> {
-        let class = place(self.link, ROOT, CLASS);
+        let class = Place::new(self.link.index, ROOT, CLASS);
         let classes = [
             Request::add_htb(root, default_class(traffic)),
             Request::set_htb_class(class, bucket),
         ];
         self.execute(module::HTB, &classes)?;
-        let leaf = place(self.link, CLASS, LEAF);
+        let leaf = Place::new(self.link.index, CLASS, LEAF);
         let segments = Request::set_tbf(leaf, &segmenter(bucket));
         self.execute(module::TBF, &[segments])?;
         let filters = wanted_filters(traffic);
@@ -203,14 +203,6 @@ impl<'a> LinkEgress<'a> {
     fn execute(&self, module: &'static str, requests: &[Request]) -> Result<(), Error> {
         let done = self.connection.execute(requests);
         done.map_err(|error| Error::of(module, error))
-    }
-}
-
-fn place(link: &Link, parent: Handle, handle: Handle) -> Place {
-    Place {
-        link: link.index,
-        parent,
-        handle,
     }
 }
 

@@ -14,13 +14,14 @@ use crate::limit::{BitsPerSecond, Burst, Limit};
 pub fn missing(connection: &Connection) -> Result<Vec<&'static str>, Error> {
     let lo = connection.link("lo")?.index;
     let ifb = connection.add_ifb("ifb", MacAddress([2, 0, 0, 0, 0, 0]), 1500);
+    let root = |major| Place::new(lo, Handle::ROOT, Handle::new(major, 0));
     let mut missing = Vec::new();
     missing.extend(lacking(module::IFB, ifb.map(drop))?);
     for (module, request) in [
-        (module::HTB, Request::add_htb(root(lo, 1), 0)),
+        (module::HTB, Request::add_htb(root(1), 0)),
         (
             module::TBF,
-            Request::set_tbf(root(lo, 2), &any_limit().bucket()),
+            Request::set_tbf(root(2), &any_limit().bucket()),
         ),
         (module::INGRESS, Request::add_ingress(lo)),
         (module::U32, add_filter(lo, 1, None)),
@@ -41,14 +42,6 @@ fn lacking(
     match tried {
         Err(error) if error.is_unknown_kind() => Ok(Some(module)),
         tried => Ok(tried.map(|()| None)?),
-    }
-}
-
-fn root(link: u32, major: u16) -> Place {
-    Place {
-        link,
-        parent: Handle::ROOT,
-        handle: Handle::new(major, 0),
     }
 }
 
