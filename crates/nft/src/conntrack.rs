@@ -34,7 +34,7 @@ struct Search<'a> {
     /// Description for error messages.
     of: String,
     version: IpVersion,
-    parts: Vec<Part>,
+    parts: Vec<(Direction, Part)>,
     status: Option<Status>,
     /// What the kernel's filter cannot express.
     is_meant: &'a dyn Fn(&RawMessage) -> bool,
@@ -81,7 +81,7 @@ impl Connection {
                 [one] => one.search(),
                 [one, ..] => Search {
                     of: format!("of protocol {}", one.protocol),
-                    parts: vec![Direction::Original.protocol(one.protocol)],
+                    parts: vec![(Direction::Original, Part::Protocol(one.protocol))],
                     ..one.search()
                 },
                 [] => continue,
@@ -103,13 +103,13 @@ impl Connection {
         destination: Destination,
         target: SocketAddr,
     ) -> Result<(), Error> {
-        let answers = Direction::Reply;
+        let answers = [
+            Part::Source(target.ip()),
+            Part::Protocol(destination.protocol),
+            Part::SourcePort(target.port()),
+        ];
         let mut parts = destination.parts();
-        parts.extend([
-            answers.source(target.ip()),
-            answers.protocol(destination.protocol),
-            answers.source_port(target.port()),
-        ]);
+        parts.extend(answers.map(|it| (Direction::Reply, it)));
         let port = destination.port;
         self.forget_those(&Search {
             of: format!("to port {port} that were translated to {target}"),
@@ -131,7 +131,7 @@ impl Connection {
         self.forget_those(&Search {
             of: format!("from {source}"),
             version: IpVersion::of(source),
-            parts: vec![Direction::Original.source(source)],
+            parts: vec![(Direction::Original, Part::Source(source))],
             status: Some(Status {
                 status: 0,
                 mask: SEEN_REPLY | SOURCE_TRANSLATED,
@@ -180,7 +180,8 @@ impl Search<'_> {
 
     /// Compares again, because a kernel without the filter lists all connections.
     fn includes(&self, connection: &RawMessage) -> bool {
-        self.parts.iter().all(|it| it.is_of(connection))
+        let mut parts = self.parts.iter();
+        parts.all(|(direction, it)| it.is_of(connection, *direction))
             && self.status.is_none_or(|it| it.is_of(connection))
             && (self.is_meant)(connection)
     }
@@ -212,11 +213,13 @@ fn single_addresses(destinations: &[Destination], host: &[IpNetwork]) -> Option<
 impl Destination {
     /// Returns the filter's attributes, so the kernel does not send all connections of a busy host
     /// (`ctnetlink_alloc_filter`, Linux 5.8).
-    fn parts(self) -> Vec<Part> {
-        let to = Direction::Original;
-        let port = [to.protocol(self.protocol), to.destination_port(self.port)];
-        let address = self.address.map(|it| to.destination(it));
-        port.into_iter().chain(address).collect()
+    fn parts(self) -> Vec<(Direction, Part)> {
+        let port = [
+            Part::Protocol(self.protocol),
+            Part::DestinationPort(self.port),
+        ];
+        let parts = port.into_iter().chain(self.address.map(Part::Destination));
+        parts.map(|it| (Direction::Original, it)).collect()
     }
 
     fn search(self) -> Search<'static> {
@@ -240,7 +243,7 @@ impl Destination {
     /// Returns whether the connection is to this destination, which without an address is in `host`.
     fn is_of(self, connection: &RawMessage, host: &[IpNetwork]) -> bool {
         let is_in_host = |address| host.iter().any(|it| it.contains(address));
-        self.parts().iter().all(|it| it.is_of(connection))
+        self.search().includes(connection)
             && (self.address.is_some() || destination(connection).is_some_and(is_in_host))
     }
 }

@@ -125,7 +125,7 @@ impl Connection {
             reason: format!("chain {chain} without the number of its uses"),
         })?;
         let uses = usize::try_from(number(Some(uses))).unwrap_or(usize::MAX);
-        let rules = self.rules(table.list_rules(chain))?;
+        let rules = self.socket.dump(table.list_rules(chain))?;
         Ok(Some(uses.saturating_sub(rules.len())))
     }
 

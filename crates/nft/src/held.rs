@@ -2,10 +2,9 @@
 
 use crate::attributes::{number, value};
 use crate::connection::Connection;
-use crate::element::comment_of;
 use crate::error::Error;
-use crate::message::{self, HOOK_NUMBER, Message};
-use crate::raw::{CHAIN_HOOK, CHAIN_NAME, RULE_CHAIN, RULE_USERDATA, RawMessage, TABLE};
+use crate::message::{self, HOOK_NUMBER};
+use crate::raw::{CHAIN_HOOK, CHAIN_NAME, RawMessage, TABLE};
 use crate::table::Family;
 
 /// A chain in the kernel, of any program.
@@ -19,13 +18,6 @@ pub struct HeldChain {
     pub name: String,
     /// It is a base chain of the forward hook.
     pub is_forward: bool,
-}
-
-/// A rule in the kernel, of any program.
-#[derive(Debug)]
-pub(crate) struct HeldRule {
-    pub chain: String,
-    pub comment: Option<String>,
 }
 
 impl Connection {
@@ -47,18 +39,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn comments(&self, family: Family, table: &str) -> Result<Vec<String>, Error> {
-        let rules = self.rules(message::list_rules(family, table))?;
-        Ok(rules.into_iter().filter_map(|it| it.comment).collect())
-    }
-
-    /// Returns the rules that `message` lists, in the order of each chain.
-    pub(crate) fn rules(&self, message: Message) -> Result<Vec<HeldRule>, Error> {
-        let rules = self.socket.dump(message)?;
-        let rules = rules.iter().map(|it| HeldRule {
-            chain: it.text(RULE_CHAIN),
-            comment: it.value(RULE_USERDATA).and_then(comment_of),
-        });
-        Ok(rules.collect())
+        let rules = self.socket.dump(message::list_rules(family, table))?;
+        Ok(rules.iter().filter_map(RawMessage::rule_comment).collect())
     }
 }
 

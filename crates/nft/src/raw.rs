@@ -1,6 +1,7 @@
 //! Messages in the kernel's own form, which another namespace accepts again.
 
 use crate::attributes::{Attributes, attributes, number, text, value};
+use crate::element::comment_of;
 
 /// A message of `nf_tables` or of connection tracking.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,11 @@ impl RawMessage {
     /// Returns the number of an attribute; 0 if it is absent.
     pub fn number(&self, kind: u16) -> u64 {
         number(self.value(kind))
+    }
+
+    /// Returns the comment of a rule.
+    pub fn rule_comment(&self) -> Option<String> {
+        self.value(RULE_USERDATA).and_then(comment_of)
     }
 
     /// Returns the message with only the attributes in `kept`, as type `kind`.

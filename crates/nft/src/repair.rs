@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::count;
 use crate::error::Error;
 use crate::message::{self, ACCEPT, Message, TABLE_FLAGS};
-use crate::raw::{CHAIN_POLICY, RawMessage};
+use crate::raw::{CHAIN_POLICY, RULE_CHAIN, RawMessage};
 use crate::table::{Chain, Set, Table};
 
 /// Messages that repair or recreate a table.
@@ -132,16 +132,17 @@ impl Connection {
         let mut found = found.into_iter();
         let is_dormant = |it: RawMessage| it.number(TABLE_FLAGS) & DORMANT != 0;
         let is_dormant = found.next().flatten().is_some_and(is_dormant);
-        let rules = self.rules(message::list_rules(table.family, table.name))?;
+        let list = message::list_rules(table.family, table.name);
+        let rules = self.socket.dump(list)?;
         let mut is_complete = |chain: &Chain| {
-            let rules = rules.iter().filter(|it| it.chain == chain.name);
+            let rules = rules.iter().filter(|it| it.text(RULE_CHAIN) == chain.name);
             let accepts = |it: RawMessage| it.number(CHAIN_POLICY) == ACCEPT.into();
             let accepts = chain.base.is_none() || found.next().flatten().is_some_and(accepts);
             accepts
                 && chain
                     .identities()
                     .map(Some)
-                    .eq(rules.map(|it| it.comment.clone()))
+                    .eq(rules.map(RawMessage::rule_comment))
         };
         Ok(State {
             broken: table.chains.iter().filter(|it| !is_complete(it)).collect(),

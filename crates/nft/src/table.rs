@@ -124,22 +124,12 @@ pub enum Hook {
 impl Family {
     /// `NFPROTO_…`
     pub(crate) fn number(self) -> u8 {
-        match self {
-            Self::Inet => 1,
-            Self::Ipv4 => 2,
-            Self::Bridge => 7,
-            Self::Ipv6 => 10,
-        }
+        self.facts().0
     }
 
     /// Returns the build option that the kernel needs for the family.
     pub(crate) fn option(self) -> &'static str {
-        match self {
-            Self::Bridge => "CONFIG_NF_TABLES_BRIDGE",
-            Self::Inet => "CONFIG_NF_TABLES_INET",
-            Self::Ipv4 => "CONFIG_NF_TABLES_IPV4",
-            Self::Ipv6 => "CONFIG_NF_TABLES_IPV6",
-        }
+        self.facts().1
     }
 
     /// Returns the build option that `meta` in rules of the family needs in addition.
@@ -149,11 +139,15 @@ impl Family {
 
     /// Returns the family's name in nft(8).
     pub fn name(self) -> &'static str {
+        self.facts().2
+    }
+
+    fn facts(self) -> (u8, &'static str, &'static str) {
         match self {
-            Self::Bridge => "bridge",
-            Self::Inet => "inet",
-            Self::Ipv4 => "ip",
-            Self::Ipv6 => "ip6",
+            Self::Inet => (1, "CONFIG_NF_TABLES_INET", "inet"),
+            Self::Ipv4 => (2, "CONFIG_NF_TABLES_IPV4", "ip"),
+            Self::Bridge => (7, "CONFIG_NF_TABLES_BRIDGE", "bridge"),
+            Self::Ipv6 => (10, "CONFIG_NF_TABLES_IPV6", "ip6"),
         }
     }
 }

@@ -15,9 +15,17 @@ pub(crate) enum Direction {
 }
 
 /// A part of the addresses and ports of one direction.
-#[derive(Debug, Clone)]
-pub(crate) struct Part {
-    direction: Direction,
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part {
+    Source(IpAddr),
+    Destination(IpAddr),
+    Protocol(u8),
+    SourcePort(u16),
+    DestinationPort(u16),
+}
+
+/// A part as the kernel has it.
+struct Encoded {
     /// [`ADDRESSES`] or [`TRANSPORT`]
     group: u16,
     kind: u16,
@@ -33,58 +41,39 @@ pub(crate) struct Status {
     pub mask: u32,
 }
 
-impl Direction {
-    pub fn source(self, address: IpAddr) -> Part {
-        self.address(address, [V4_SOURCE, V6_SOURCE], 1)
-    }
-
-    pub fn destination(self, address: IpAddr) -> Part {
-        self.address(address, [V4_DESTINATION, V6_DESTINATION], 1 << 1)
-    }
-
-    pub fn protocol(self, number: u8) -> Part {
-        self.transport(PROTOCOL, vec![number], 1 << 3)
-    }
-
-    pub fn source_port(self, port: u16) -> Part {
-        self.transport(SOURCE_PORT, port.to_be_bytes().to_vec(), 1 << 4)
-    }
-
-    pub fn destination_port(self, port: u16) -> Part {
-        self.transport(DESTINATION_PORT, port.to_be_bytes().to_vec(), 1 << 5)
-    }
-
-    fn address(self, address: IpAddr, [v4, v6]: [u16; 2], flag: u32) -> Part {
-        let (kind, value) = match address {
-            IpAddr::V4(address) => (v4, address.octets().to_vec()),
-            IpAddr::V6(address) => (v6, address.octets().to_vec()),
-        };
-        Part {
-            direction: self,
-            group: ADDRESSES,
-            kind,
-            value,
-            flag,
-        }
-    }
-
-    fn transport(self, kind: u16, value: Vec<u8>, flag: u32) -> Part {
-        Part {
-            direction: self,
-            group: TRANSPORT,
-            kind,
-            value,
-            flag,
-        }
-    }
-}
-
 impl Part {
     /// Returns whether the connection has this part.
-    pub fn is_of(&self, connection: &RawMessage) -> bool {
-        let tuple = connection.value(self.direction as u16);
-        let found = tuple.and_then(|it| value(value(it, self.group)?, self.kind));
-        found == Some(self.value.as_slice())
+    pub fn is_of(self, connection: &RawMessage, direction: Direction) -> bool {
+        let Encoded {
+            group,
+            kind,
+            value: wanted,
+            ..
+        } = self.encode();
+        let tuple = connection.value(direction as u16);
+        let found = tuple.and_then(|it| value(value(it, group)?, kind));
+        found == Some(wanted.as_slice())
+    }
+
+    fn encode(self) -> Encoded {
+        let address = |[v4, v6]: [u16; 2], address| match address {
+            IpAddr::V4(address) => (ADDRESSES, v4, address.octets().to_vec()),
+            IpAddr::V6(address) => (ADDRESSES, v6, address.octets().to_vec()),
+        };
+        let port = |kind, port: u16| (TRANSPORT, kind, port.to_be_bytes().to_vec());
+        let ((group, kind, value), flag) = match self {
+            Self::Source(it) => (address([V4_SOURCE, V6_SOURCE], it), 1),
+            Self::Destination(it) => (address([V4_DESTINATION, V6_DESTINATION], it), 1 << 1),
+            Self::Protocol(number) => ((TRANSPORT, PROTOCOL, vec![number]), 1 << 3),
+            Self::SourcePort(it) => (port(SOURCE_PORT, it), 1 << 4),
+            Self::DestinationPort(it) => (port(DESTINATION_PORT, it), 1 << 5),
+        };
+        Encoded {
+            group,
+            kind,
+            value,
+            flag,
+        }
     }
 }
 
@@ -106,22 +95,21 @@ pub(crate) fn destination(connection: &RawMessage) -> Option<IpAddr> {
 
 /// Returns a filter for connections with these parts and this status. The kernel compares them, so
 /// it does not send all connections of a busy host (`ctnetlink_alloc_filter`, Linux 5.8).
-pub(crate) fn filter(parts: &[Part], status: Option<Status>) -> Attributes {
+pub(crate) fn filter(parts: &[(Direction, Part)], status: Option<Status>) -> Attributes {
     let (mut tuples, mut flags) = (Attributes::new(), Attributes::new());
     for direction in [Direction::Original, Direction::Reply] {
-        let (mut tuple, mut by) = (Attributes::new(), 0_u32);
+        let parts = parts.iter().filter(|(of, _)| *of == direction);
+        let parts: Vec<_> = parts.map(|(_, it)| it.encode()).collect();
+        let mut tuple = Attributes::new();
         for group in [ADDRESSES, TRANSPORT] {
-            let parts = parts.iter().filter(|it| it.direction == direction);
-            let parts: Vec<_> = parts.filter(|it| it.group == group).collect();
-            if !parts.is_empty() {
-                let values = parts.iter();
-                let values =
-                    values.fold(Attributes::new(), |all, it| all.bytes(it.kind, &it.value));
+            let parts = parts.iter().filter(|it| it.group == group);
+            let values = parts.fold(Attributes::new(), |all, it| all.bytes(it.kind, &it.value));
+            if !values.is_empty() {
                 tuple = tuple.nest(group, &values);
             }
-            by = parts.iter().fold(by, |by, it| by | it.flag);
         }
-        if by != 0 {
+        if !parts.is_empty() {
+            let by = parts.iter().fold(0, |by, it| by | it.flag);
             tuples = tuples.nest(direction as u16, &tuple);
             flags = flags.bytes(direction as u16, &by.to_ne_bytes());
         }
