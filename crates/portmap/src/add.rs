@@ -4,7 +4,6 @@ use std::cell::RefCell;
 
 use cni::{AddRequest, Answer, Answered, Undo};
 
-use crate::config::Config;
 use crate::installation::Installation;
 use crate::plan::Plan;
 use crate::record::Records;
@@ -16,22 +15,11 @@ use crate::wait;
 /// Everything that prevents it. The undo restores the ports of the earlier ADD by then.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let result = request.chained()?;
-    let config = Config::parse(&request.network)?;
-    if config.mappings.is_empty() {
+    let Some(plan) = Plan::of(request)? else {
         return Ok(answer.give(result)?);
-    }
-    let plan = Plan::new(&config, result, &request.attachment.interface);
-    plan.log_idle();
-    if plan.forwards.is_empty() {
-        return Ok(answer.give(result)?);
-    }
+    };
     cni::step("look at the sandbox");
-    let ports = RefCell::new(Installation::new(
-        request,
-        &config,
-        &plan,
-        Records::default(),
-    )?);
+    let ports = RefCell::new(Installation::new(request, &plan, Records::default())?);
     let mut undo = Undo::default();
     undo.push("put the ports back", || ports.borrow().put_back());
     let stale = ports.borrow_mut().install(wait::FOR_DEL)?;

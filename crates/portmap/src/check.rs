@@ -4,7 +4,6 @@ use anyhow::bail;
 use cni::CheckRequest;
 use netlink::Connection;
 
-use crate::config::Config;
 use crate::plan::Plan;
 use crate::record::Records;
 use crate::{firewall, localnet, table};
@@ -14,20 +13,13 @@ use crate::{firewall, localnet, table};
 /// # Errors
 /// One error with all differences. Code 7: `prevResult` is missing.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
-    let result = request.chained()?;
-    let config = Config::parse(&request.network)?;
-    if config.mappings.is_empty() {
+    let Some(plan) = Plan::of(request)? else {
         return Ok(());
-    }
+    };
     let attachment = &request.attachment;
-    let plan = Plan::new(&config, result, &attachment.interface);
-    plan.log_idle();
-    if plan.forwards.is_empty() {
-        return Ok(());
-    }
     cni::step("compare");
     let links = localnet::links(&Connection::open()?, &plan.pods())?;
-    let claim = table::claim(&plan, &config, &links, attachment.owner());
+    let claim = table::claim(&plan, &links, attachment.owner());
     let record = Records::default().find(attachment)?;
     let mut differences = firewall::differences(&claim, &record)?;
     if let Some(link) = localnet::link(&links, &plan) {

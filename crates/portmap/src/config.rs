@@ -132,15 +132,8 @@ impl HostAddress {
         match self {
             Self::Any => true,
             Self::AnyOf(one) => one == version,
-            Self::One(address) => version_of(address) == version,
+            Self::One(address) => IpVersion::of(address) == version,
         }
-    }
-}
-
-pub(crate) fn version_of(address: IpAddr) -> IpVersion {
-    match address {
-        IpAddr::V4(_) => IpVersion::V4,
-        IpAddr::V6(_) => IpVersion::V6,
     }
 }
 
@@ -241,7 +234,7 @@ impl Mapping {
 
     /// Returns whether the host's addresses and the container's address `pod` have a family in common.
     pub fn is_for(&self, pod: IpAddr) -> bool {
-        self.host.is_of(version_of(pod))
+        self.host.is_of(IpVersion::of(pod))
     }
 
     fn of(raw: &RawMapping, at: &str) -> Result<Self, Error> {
@@ -292,7 +285,7 @@ fn host_address(text: &str, key: &str) -> Result<HostAddress, Error> {
         .parse::<IpAddr>()
         .map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))?;
     match address.to_canonical() {
-        address if address.is_unspecified() => Ok(HostAddress::AnyOf(version_of(address))),
+        address if address.is_unspecified() => Ok(HostAddress::AnyOf(IpVersion::of(address))),
         IpAddr::V6(address) if address.is_loopback() => {
             let reason = "::1: packets from ::1 cannot leave the host, so no container can answer \
                           them; use 127.0.0.1";

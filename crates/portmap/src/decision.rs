@@ -57,7 +57,7 @@ pub(crate) fn decide(
 ) -> Result<Change, Refusal> {
     let found = find(connection, claim)?;
     let singles = singles(connection, claim, &found)?;
-    let standing = ports_behind(claim, (&found, &singles.elements), had.behind)?;
+    let standing = ports_behind(claim, &found, &singles, had.behind)?;
     // A record may list two elements of one place, if an ADD was killed that would have replaced
     // one.
     let mut known: BTreeMap<_, _> = had.elements.iter().map(|it| (it.place(), it)).collect();
@@ -106,7 +106,8 @@ fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft:
 /// [`Refusal::Held`]: another attachment holds a port, on an address that the claim includes.
 fn ports_behind(
     claim: &Claim,
-    (found, singles): (&Found<'_>, &HashMap<HostPort, Vec<Element>>),
+    found: &Found<'_>,
+    singles: &Singles,
     behind: &BTreeSet<String>,
 ) -> Result<HashSet<HostPort>, Refusal> {
     let mut standing = HashSet::new();
@@ -117,7 +118,7 @@ fn ports_behind(
         };
         let same = there.as_ref().filter(is_other);
         let wider = found.others.get(&port).filter(|_| port.address.is_some());
-        let narrower = singles.get(&port).into_iter().flatten();
+        let narrower = singles.elements.get(&port).into_iter().flatten();
         let wide = same.into_iter().chain(wider);
         let mut holders = wide.chain(narrower).filter(is_other);
         if let Some(holder) = holders.find(|it| !behind.contains(&it.owner)) {

@@ -12,7 +12,6 @@ use netlink::Link;
 use netns::Netns;
 use nft::{Change, Connection, Element, Updated};
 
-use crate::config::Config;
 use crate::decision::{Known, Refusal, decide};
 use crate::element::host_port;
 use crate::firewall::{self, coded};
@@ -47,17 +46,12 @@ impl<'a> Installation<'a> {
     ///
     /// # Errors
     /// Code 4: the sandbox does not exist. Refusals of the kernel.
-    pub fn new(
-        request: &'a AddRequest,
-        config: &Config,
-        plan: &Plan,
-        records: Records,
-    ) -> anyhow::Result<Self> {
+    pub fn new(request: &'a AddRequest, plan: &Plan, records: Records) -> anyhow::Result<Self> {
         let attachment = &request.attachment;
         let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
         let host = netlink::Connection::open()?;
         let links = localnet::links(&host, &plan.pods())?;
-        let claim = table::claim(plan, config, &links, attachment.owner());
+        let claim = table::claim(plan, &links, attachment.owner());
         let localnet = localnet::link(&links, plan).cloned();
         let identity = Identity::of(&request.netns)
             .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
@@ -69,8 +63,8 @@ impl<'a> Installation<'a> {
             localnet: localnet.as_ref().map(|it| it.index),
             addresses: plan.pods(),
             elements: claim.elements.clone(),
-            conditions_v4: config.conditions_v4.clone(),
-            conditions_v6: config.conditions_v6.clone(),
+            conditions_v4: plan.config.conditions_v4.clone(),
+            conditions_v6: plan.config.conditions_v6.clone(),
         };
         let mut earlier = records.earlier(attachment)?;
         if earlier.is_none() && records.is_torn(&claim.owner) {

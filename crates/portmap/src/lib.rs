@@ -17,6 +17,7 @@ mod holder;
 mod installation;
 mod localnet;
 mod names;
+mod owners;
 mod plan;
 mod raw;
 mod record;

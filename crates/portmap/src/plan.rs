@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni::result::{AddResult, IpConfig};
-use cni::{InterfaceName, note};
+use cni::{AddRequest, Error, InterfaceName, note};
 use nft::{Destination, IpVersion};
 
-use crate::config::{Config, Mapping, Protocol, SourceNat, version_of};
+use crate::config::{Config, Mapping, Protocol, SourceNat};
 
 /// The ports to forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,8 @@ pub(crate) struct Plan {
     pub forwards: Vec<Forward>,
     /// The mappings that are not forwarded, because the container has no address of their family.
     pub idle: Vec<Mapping>,
-    source_nat: SourceNat,
+    /// What was asked.
+    pub config: Config,
 }
 
 /// A port of the host, for one family, and its destination.
@@ -44,8 +45,25 @@ pub struct HostPort {
 }
 
 impl Plan {
+    /// Decides what `request` forwards; `None` if it forwards nothing. Logs the mappings that are not
+    /// forwarded. As in the reference, they are no error.
+    ///
+    /// # Errors
+    /// Code 7: a key is invalid, or `prevResult` is missing.
+    pub fn of(request: &AddRequest) -> Result<Option<Self>, Error> {
+        let result = request.chained()?;
+        let config = Config::parse(&request.network)?;
+        let plan = Self::new(config, result, &request.attachment.interface);
+        for mapping in &plan.idle {
+            note(format_args!(
+                "{mapping} is not forwarded: the container has no address of that family"
+            ));
+        }
+        Ok(Some(plan).filter(|it| !it.forwards.is_empty()))
+    }
+
     /// Decides which ports are forwarded to which address.
-    pub fn new(config: &Config, result: &AddResult, interface: &InterfaceName) -> Self {
+    pub fn new(config: Config, result: &AddResult, interface: &InterfaceName) -> Self {
         let pods = pods(result, interface);
         let (mut forwards, mut idle) = (Vec::new(), Vec::new());
         for mapping in &config.mappings {
@@ -62,16 +80,7 @@ impl Plan {
         Self {
             forwards,
             idle,
-            source_nat: config.source_nat,
-        }
-    }
-
-    /// Logs the mappings that are not forwarded. As in the reference, they are no error.
-    pub fn log_idle(&self) {
-        for mapping in &self.idle {
-            note(format_args!(
-                "{mapping} is not forwarded: the container has no address of that family"
-            ));
+            config,
         }
     }
 
@@ -89,7 +98,7 @@ impl Plan {
         let is_local = |it: &&Forward| it.port.address.is_none_or(|it| it.is_loopback());
         let mut local = self.forwards.iter().filter(is_local);
         local.find_map(|forward| match forward.pod {
-            IpAddr::V4(pod) if self.source_nat != SourceNat::None => Some(pod),
+            IpAddr::V4(pod) if self.config.source_nat != SourceNat::None => Some(pod),
             _ => None,
         })
     }
@@ -103,7 +112,7 @@ impl Forward {
         };
         Self {
             port: HostPort {
-                version: version_of(pod),
+                version: IpVersion::of(pod),
                 address,
                 protocol: mapping.protocol.number(),
                 port: mapping.host_port.get(),
@@ -169,7 +178,7 @@ fn pods(result: &AddResult, interface: &InterfaceName) -> Vec<IpAddr> {
     };
     let is_inside = |ip: &&IpConfig| link(ip).is_none_or(|it| it.sandbox.is_some());
     let first = |version: IpVersion| {
-        let of_version = |ip: &&IpConfig| version_of(ip.address.ip()) == version;
+        let of_version = |ip: &&IpConfig| IpVersion::of(ip.address.ip()) == version;
         let candidates = || result.ips.iter().filter(of_version);
         let found = candidates().find(is_own).or(candidates().find(is_inside));
         found.map(|ip| ip.address.ip())

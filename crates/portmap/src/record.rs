@@ -9,10 +9,10 @@
 //! it finds the record retired and removes them itself.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -22,6 +22,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
+use crate::owners::{create_directory, file_name, list, owner_of, remove_file};
 
 /// The facts about a sandbox that ADD recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,18 +116,15 @@ impl Records {
     pub fn write(&self, owner: &str, record: &Record) -> anyhow::Result<()> {
         let path = self.file("", owner);
         let write = || {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o755)
-                .create(&self.directory)?;
+            create_directory(&self.directory)?;
             let new = self.file(NEW, owner);
             private(&new)?.write_all(&serde_json::to_vec(record)?)?;
             match self.writing {
-                Writing::All => fs::rename(&new, &path),
+                Writing::All => Ok(fs::rename(&new, &path)?),
                 Writing::Existing => {
                     let exchanged = renameat_with(CWD, &new, CWD, &path, RenameFlags::EXCHANGE);
                     fs::remove_file(&new)?;
-                    Ok(exchanged?)
+                    anyhow::Ok(exchanged?)
                 }
             }
         };
@@ -183,33 +181,15 @@ impl Records {
 
     /// Removes the record of `owner`, also a retired or incomplete one.
     pub fn remove(&self, owner: &str) -> anyhow::Result<()> {
-        for prefix in [NEW, "", RETIRED] {
-            let path = self.file(prefix, owner);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // A read-only file system refuses to remove a missing file, too (EROFS).
-                Err(error) if fs::exists(&path).unwrap_or(true) => {
-                    return Err(error).with_context(|| format!("remove {}", path.display()));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        let mut prefixes = [NEW, "", RETIRED].into_iter();
+        prefixes.try_for_each(|prefix| remove_file(&self.file(prefix, owner)))
     }
 
     /// Returns the owners of all records, including retired and incomplete ones.
     pub fn owners(&self) -> anyhow::Result<BTreeSet<String>> {
-        let action = || format!("read directory {}", self.directory.display());
-        let mut owners = BTreeSet::new();
-        let entries = match fs::read_dir(&self.directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(owners),
-            entries => entries.with_context(action)?,
-        };
-        for entry in entries {
-            let name = entry.with_context(action)?.file_name();
-            owners.extend(name.to_str().and_then(owner_of));
-        }
-        Ok(owners)
+        let owners = list(&self.directory, owner_of_record);
+        let owners = owners.with_context(|| format!("read directory {}", self.directory.display()));
+        Ok(owners?.into_iter().collect())
     }
 
     fn file(&self, prefix: &str, owner: &str) -> PathBuf {
@@ -221,18 +201,11 @@ fn read(file: &Path) -> Option<Record> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
-/// Returns the file name of the owner's record. It is unique, because the parts of an owner contain
-/// no colon.
-pub(crate) fn file_name(owner: &str) -> String {
-    owner.replace('/', ":")
-}
-
 /// Returns the owner of the record with this file name, which may be retired or incomplete.
-pub(crate) fn owner_of(name: &str) -> Option<String> {
+fn owner_of_record(name: &str) -> Option<String> {
     let prefixes = [NEW, RETIRED].into_iter();
     let name = prefixes.fold(name, |name, it| name.strip_prefix(it).unwrap_or(name));
-    let names = name.strip_prefix("cni:")?;
-    Some(format!("cni:{}", names.replace(':', "/")))
+    owner_of(name)
 }
 
 /// Creates an empty file that only root may read.

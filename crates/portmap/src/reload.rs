@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use cni::{Attachment, CheckRequest, Undo};
 
-use crate::config::Config;
 use crate::installation::Installation;
 use crate::plan::Plan;
 use crate::record::Records;
@@ -18,14 +17,10 @@ use crate::{firewall, holder, localnet};
 /// Code 7: `prevResult` is missing. Code 11: another live attachment has taken a port. The record
 /// is missing, or the sandbox is another one. Refusals of the kernel.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
-    let result = request.chained()?;
-    let config = Config::parse(&request.network)?;
-    let attachment = &request.attachment;
-    let plan = Plan::new(&config, result, &attachment.interface);
-    plan.log_idle();
-    if plan.forwards.is_empty() {
+    let Some(plan) = Plan::of(request)? else {
         return Ok(());
-    }
+    };
+    let attachment = &request.attachment;
     cni::step("look at the sandbox");
     let records = Records::of_attached();
     let record = records.find(attachment)?;
@@ -33,7 +28,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         !holder::is_over(&record),
         "the sandbox of {attachment} no longer exists, or has other addresses; DEL removes its resources"
     );
-    let ports = RefCell::new(Installation::new(request, &config, &plan, records)?);
+    let ports = RefCell::new(Installation::new(request, &plan, records)?);
     let mut undo = Undo::default();
     undo.push("remove ports beside a DEL", || yield_to_removal(attachment));
     undo.push("put the ports back", || ports.borrow().put_back());

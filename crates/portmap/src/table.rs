@@ -12,7 +12,7 @@ use nft::{
 };
 
 use crate::conditions::Conditions;
-use crate::config::{Config, SourceNat};
+use crate::config::SourceNat;
 use crate::element::{condition_element, port_element};
 use crate::names::{FAMILIES, Names, names, network};
 use crate::plan::Plan;
@@ -27,14 +27,10 @@ pub(crate) struct Claim {
     pub elements: Vec<Element>,
 }
 
-/// Returns the claim for `plan` and `config`. `links` has the host's link towards each of the
-/// container's addresses.
-pub(crate) fn claim(
-    plan: &Plan,
-    config: &Config,
-    links: &[(IpAddr, Link)],
-    owner: String,
-) -> Claim {
+/// Returns the claim for `plan`. `links` has the host's link towards each of the container's
+/// addresses.
+pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Claim {
+    let config = &plan.config;
     let mut elements = Vec::new();
     let chain = |version| condition_chain(version, config.conditions(version));
     let chains = [IpVersion::V4, IpVersion::V6].map(|it| (it, chain(it)));
@@ -71,7 +67,7 @@ fn masquerade(
     links: &[(IpAddr, Link)],
     owner: &str,
 ) -> Vec<Element> {
-    let names = names(crate::config::version_of(pod));
+    let names = names(IpVersion::of(pod));
     let to = Value::Address(pod);
     let mut elements = Vec::new();
     if source_nat == SourceNat::None {

@@ -46,7 +46,7 @@ fn result(addresses: &[(&str, Option<usize>)]) -> AddResult {
 
 fn plan(host: HostAddress, addresses: &[(&str, Option<usize>)]) -> Plan {
     let eth0 = "eth0".parse().unwrap();
-    Plan::new(&config(&[mapping(host)]), &result(addresses), &eth0)
+    Plan::new(config(&[mapping(host)]), &result(addresses), &eth0)
 }
 
 fn text(pods: &[IpAddr]) -> Vec<String> {

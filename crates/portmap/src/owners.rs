@@ -1,0 +1,104 @@
+//! Directories with a file for each of some attachments, named after it.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+/// A directory with an empty file for each owner. It is absent without owners.
+#[derive(Debug)]
+pub(crate) struct Owners(pub PathBuf);
+
+impl Owners {
+    /// Adds `owner` if the directory exists; returns whether it does.
+    pub fn join_existing(&self, owner: &str) -> anyhow::Result<bool> {
+        let path = self.file(owner);
+        match File::create(&path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("create {}", path.display())),
+        }
+    }
+
+    /// Adds `owner`. Another owner that leaves may remove the directory meanwhile.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn join(&self, owner: &str) -> anyhow::Result<()> {
+        for _ in 0..ATTEMPTS {
+            create_directory(&self.0)?;
+            if self.join_existing(owner)? {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("{} is removed again and again", self.0.display())
+    }
+
+    /// Removes `owner`, if it is there. The directory stays.
+    ///
+    /// # Errors
+    /// The file exists and cannot be removed.
+    pub fn remove(&self, owner: &str) -> anyhow::Result<()> {
+        remove_file(&self.file(owner))
+    }
+
+    /// Returns the owners of all files, sorted; without the directory none.
+    pub fn all(&self) -> io::Result<Vec<String>> {
+        list(&self.0, owner_of)
+    }
+
+    fn file(&self, owner: &str) -> PathBuf {
+        self.0.join(file_name(owner))
+    }
+}
+
+/// Returns the owners, by `owner_of`, of all files in a directory, sorted; without the directory none.
+pub(crate) fn list(
+    directory: &Path,
+    owner_of: impl Fn(&str) -> Option<String>,
+) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut owners = Vec::new();
+    for entry in entries {
+        owners.extend(entry?.file_name().to_str().and_then(&owner_of));
+    }
+    owners.sort_unstable();
+    Ok(owners)
+}
+
+/// Creates a directory that all users may read, and those above it.
+pub(crate) fn create_directory(path: &Path) -> anyhow::Result<()> {
+    let created = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    created.with_context(|| format!("create {}", path.display()))
+}
+
+/// Removes a file, if it exists.
+pub(crate) fn remove_file(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        // A read-only file system refuses to remove a missing file, too (EROFS).
+        Err(error) if fs::exists(path).unwrap_or(true) => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the file name of an owner. It is unique, because the parts of an owner contain no colon.
+pub(crate) fn file_name(owner: &str) -> String {
+    owner.replace('/', ":")
+}
+
+/// Returns the owner of a file with this name; `None` for the name of another file.
+pub(crate) fn owner_of(name: &str) -> Option<String> {
+    let names = name.strip_prefix("cni:")?;
+    Some(format!("cni:{}", names.replace(':', "/")))
+}
+
+/// More than the attachments that end at the same moment.
+const ATTEMPTS: usize = 100;
