@@ -2,6 +2,7 @@
 
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoKind, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
 };
 use nix::libc::RTM_NEWLINK;
 
@@ -44,8 +45,24 @@ pub enum LinkChange<'a> {
 impl Request {
     /// Changes the link called `name`.
     pub fn change_link(name: &str, change: &LinkChange<'_>) -> Self {
+        Self::change_of(
+            message(0, vec![LinkAttribute::IfName(name.to_owned())]),
+            name,
+            change,
+        )
+    }
+
+    /// Changes the link with this index, which needs no look-up of its name.
+    pub fn change_link_number(index: u32, change: &LinkChange<'_>) -> Self {
+        Self::change_of(
+            message(index, Vec::new()),
+            &format!("link number {index}"),
+            change,
+        )
+    }
+
+    fn change_of(mut message: LinkMessage, link: &str, change: &LinkChange<'_>) -> Self {
         let (words, part) = change.parts();
-        let mut message = message(0, vec![LinkAttribute::IfName(name.to_owned())]);
         match part {
             Part::Attribute(attribute) => message.attributes.push(attribute),
             Part::Flags(flags, mask) => {
@@ -53,7 +70,7 @@ impl Request {
             }
         }
         // RTM_SETLINK accepts a port's attributes but does not apply them.
-        Self::change(format!("{words} {name}"), RTM_NEWLINK, &message)
+        Self::change(format!("{words} {link}"), RTM_NEWLINK, &message)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Manages `route_localnet` on the host's links towards containers: whether packets from 127.0.0.1
 //! may leave by them.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ use ipnetwork::IpNetwork;
 use netlink::{Connection, Link, LinkChange, Packets, Policies, Request};
 use netns::Sysctl;
 
+use crate::owners::Owners;
 use crate::plan::Plan;
 use crate::record::Record;
 
@@ -77,16 +78,17 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
         ),
     }
     let (users, is_set) = (Users(link.index), link.routes_localnet);
-    if !users.join(owner)? {
+    let owners = users.owners();
+    if !owners.join_existing(owner)? {
         if is_set && host.link_by_index(link.index)?.routes_localnet {
             // The administrator or another program set it.
             return Ok(());
         }
-        users.begin(owner)?;
+        owners.join(owner)?;
     } else if is_set {
         return Ok(());
     }
-    Ok(host.execute(vec![request(link, 1)])?)
+    Ok(host.execute(vec![users.request(1)])?)
 }
 
 /// Removes `owner` from the users of its record's link, or without a record, of all links. The
@@ -117,47 +119,16 @@ pub fn localnet_links() -> Vec<u32> {
 struct Users(u32);
 
 impl Users {
-    fn directory(&self) -> PathBuf {
-        PathBuf::from(USERS).join(self.0.to_string())
-    }
-
-    fn file(&self, owner: &str) -> PathBuf {
-        self.directory().join(owner.replace('/', ":"))
-    }
-
-    /// Adds a user if the directory exists; returns whether it does.
-    fn join(&self, owner: &str) -> anyhow::Result<bool> {
-        let path = self.file(owner);
-        match File::create(&path) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error).with_context(|| format!("create {}", path.display())),
-        }
-    }
-
-    /// Adds the first user. The end of another user may remove the directory meanwhile.
-    fn begin(&self, owner: &str) -> anyhow::Result<()> {
-        let directory = self.directory();
-        for _ in 0..ATTEMPTS {
-            let made = fs::create_dir_all(&directory);
-            made.with_context(|| format!("create {}", directory.display()))?;
-            if self.join(owner)? {
-                return Ok(());
-            }
-        }
-        anyhow::bail!("{} is removed again and again", directory.display())
+    fn owners(&self) -> Owners {
+        Owners(PathBuf::from(USERS).join(self.0.to_string()))
     }
 
     /// Removes a user; the last one resets the sysctl, then removes the directory. A user that
     /// joins in between either reads 0 and sets the sysctl itself, or this function sets it again.
     fn leave(&self, owner: &str) -> anyhow::Result<()> {
-        let directory = self.directory();
-        let file = self.file(owner);
-        match fs::remove_file(&file) {
-            // A read-only file system refuses to remove a missing file, too (EROFS).
-            Err(_) if !file.exists() => {}
-            removed => removed.with_context(|| format!("remove {}", file.display()))?,
-        }
+        let owners = self.owners();
+        owners.remove(owner)?;
+        let Owners(directory) = owners;
         let is_last = match fs::read_dir(&directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             entries => entries?.next().transpose()?.is_none(),
@@ -175,17 +146,15 @@ impl Users {
 
     /// Sets the sysctl. A link that no longer exists is no error.
     fn set(&self, value: u32) -> anyhow::Result<()> {
-        let host = Connection::open()?;
-        let link = match host.link_by_index(self.0) {
-            Err(error) if error.is_not_found() => return Ok(()),
-            link => link?,
-        };
-        Ok(host.execute(vec![request(&link, value)])?)
+        match Connection::open()?.execute(vec![self.request(value)]) {
+            Err(error) if error.is_not_found() => Ok(()),
+            set => Ok(set?),
+        }
     }
-}
 
-fn request(link: &Link, value: u32) -> Request {
-    Request::change_link(&link.name, &LinkChange::RouteLocalnet(value))
+    fn request(&self, value: u32) -> Request {
+        Request::change_link_number(self.0, &LinkChange::RouteLocalnet(value))
+    }
 }
 
 /// Returns the packets that only `lo` may deliver; policies do not apply to `lo`.
@@ -197,6 +166,3 @@ pub fn localnet_packets() -> Vec<Packets> {
 
 /// The directory of all users. Like the links, it does not survive a reboot.
 const USERS: &str = "/run/cni/localnet";
-
-/// More than the attachments that end at the same moment.
-const ATTEMPTS: usize = 100;
