@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use serde::Serializer as _;
 use serde_json::{Serializer, Value, json};
 
-use super::Log;
+use super::invocation::Log;
 use super::settings::Level;
 use crate::args::CniArgs;
 use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};

@@ -6,6 +6,7 @@
 //! standard error and no failure.
 
 mod file;
+mod invocation;
 mod line;
 mod settings;
 
@@ -17,32 +18,11 @@ use serde_json::Value;
 use crate::error::ErrorObject;
 use crate::json;
 use crate::stderr::note;
+use invocation::{Log, Step};
 use settings::{Level, Settings};
 
 /// Log of the process, which runs one verb; any module may mark a step.
 static LOG: Mutex<Option<Log>> = Mutex::new(None);
-
-/// Data of an invocation, written when it ends.
-#[derive(Debug)]
-struct Log {
-    plugin: &'static str,
-    version: &'static str,
-    settings: Settings,
-    start: Instant,
-    steps: Vec<Step>,
-    network: Option<String>,
-    /// The configuration, at `Level::Debug` only.
-    config: Option<Value>,
-}
-
-/// A step and its start.
-#[derive(Debug)]
-struct Step {
-    /// `step`, or `undo` for a step of the rollback.
-    key: &'static str,
-    name: &'static str,
-    start: Instant,
-}
 
 /// Marks the start of a step, named by its action: `make the pair`.
 pub fn step(name: &'static str) {

@@ -1,6 +1,7 @@
 //! The result of an ADD, in memory always in the newest version.
 
 mod read;
+mod spelling;
 mod values;
 mod write;
 

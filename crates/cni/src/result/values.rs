@@ -6,7 +6,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::read::{cidr, index, text};
+use super::spelling::{cidr, index, text};
 
 /// The result of an ADD, and the `prevResult` of the next plugin in a chain.
 ///

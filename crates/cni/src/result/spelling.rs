@@ -1,0 +1,47 @@
+//! Values of a result as plugins spell them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use ipnetwork::IpNetwork;
+use serde::Deserialize as _;
+use serde::de::{self, Deserializer, Visitor};
+
+/// Reads the index of an interface. The reference uses -1 for "no interface".
+pub(super) fn index<'de, D: Deserializer<'de>>(value: D) -> Result<Option<usize>, D::Error> {
+    let index = Option::<i64>::deserialize(value)?;
+    Ok(index.and_then(|index| usize::try_from(index).ok()))
+}
+
+/// Parses a text; an empty one counts as absent, as in the reference.
+pub(super) fn text<'de, D, T>(value: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: fmt::Display>,
+{
+    value.deserialize_str(Text(PhantomData))
+}
+
+/// Reads a CIDR, which must be there.
+pub(super) fn cidr<'de, D: Deserializer<'de>>(value: D) -> Result<IpNetwork, D::Error> {
+    text(value)?.ok_or_else(|| de::Error::custom("a CIDR is empty"))
+}
+
+struct Text<T>(PhantomData<T>);
+
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Option<T>, E> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let invalid = |error| E::custom(format!("{text:?}: {error}"));
+        text.parse().map(Some).map_err(invalid)
+    }
+}
