@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::{Attributes, text, value};
+use crate::comment::{comment, comment_of};
 use crate::expression::{self, DATA_VALUE, DATA_VERDICT, VERDICT_CHAIN};
 use crate::limit::Limit;
 use crate::register::padded;
@@ -232,33 +233,6 @@ impl fmt::Display for Element {
     }
 }
 
-/// Encodes a comment like nft(8): type, length, text and a zero (`NFTNL_UDATA_SET_ELEM_COMMENT` and
-/// `NFTNL_UDATA_RULE_COMMENT` are both 0).
-pub(crate) fn comment(text: &str) -> Vec<u8> {
-    let len = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
-    let header = [COMMENT, len];
-    header
-        .into_iter()
-        .chain(text.bytes().take(usize::from(len) - 1))
-        .chain([0])
-        .collect()
-}
-
-/// Returns the comment in the user data of an element or a rule.
-pub(crate) fn comment_of(mut data: &[u8]) -> Option<String> {
-    while let [kind, len, rest @ ..] = data {
-        let (value, next) = rest.split_at_checked((*len).into())?;
-        if *kind == COMMENT {
-            let text = value.strip_suffix(&[0]).unwrap_or(value);
-            return Some(String::from_utf8_lossy(text).into_owned());
-        }
-        data = next;
-    }
-    None
-}
-
-const COMMENT: u8 = 0;
-
 /// `NFTA_SET_ELEM_KEY`, `…_DATA`, `…_USERDATA` and `…_EXPR`
 const KEY: u16 = 1;
 const DATA: u16 = 2;
@@ -280,18 +254,6 @@ mod tests {
         );
         let alone = Element::new("s", &values[1..], "").key;
         assert_eq!(alone, mac);
-    }
-
-    #[test]
-    fn comment_is_read_back_among_others() {
-        for text in ["", "cni:pods/c1/eth0", &"x".repeat(200)] {
-            assert_eq!(comment_of(&comment(text)).as_deref(), Some(text));
-        }
-        let after_another = [vec![7, 2, 1, 2], comment("x")].concat();
-        assert_eq!(comment_of(&after_another).as_deref(), Some("x"));
-        for torn in [&[][..], &[0], &[0, 5, b'x'], &[7, 1, 1]] {
-            assert_eq!(comment_of(torn), None);
-        }
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The entry of the fuzz target `nft_reply`.
 
-use crate::element;
+use crate::comment::comment_of;
 use crate::elements;
 use crate::raw::RawMessage;
 
 /// Reads `bytes`, a message's type and content, as a reply of the kernel about elements of a set.
 pub fn read_reply(bytes: &[u8]) {
-    element::comment_of(bytes);
+    comment_of(bytes);
     let Some((kind, payload)) = bytes.split_first_chunk() else {
         return;
     };

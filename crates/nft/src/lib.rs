@@ -13,6 +13,7 @@
 
 mod attributes;
 mod change;
+mod comment;
 mod connection;
 mod conntrack;
 mod count;

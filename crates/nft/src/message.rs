@@ -5,7 +5,8 @@ use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use nix::errno::Errno;
 
 use crate::attributes::{Attributes, value};
-use crate::element::{Element, comment};
+use crate::comment::comment;
+use crate::element::Element;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::raw::{

@@ -1,7 +1,7 @@
 //! Messages in the kernel's own form, which another namespace accepts again.
 
 use crate::attributes::{Attributes, attributes, number, text, value};
-use crate::element::comment_of;
+use crate::comment::comment_of;
 
 /// A message of `nf_tables` or of connection tracking.
 #[derive(Debug, Clone, PartialEq, Eq)]
