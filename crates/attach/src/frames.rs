@@ -83,18 +83,19 @@ pub(crate) fn table() -> Table {
             set(ROUTED_V6, &[Type::EtherAddress, Type::Ipv6Address]),
         ],
         chains: vec![
-            chain(
+            filter_chain(
                 "prerouting",
                 Hook::Prerouting,
                 BEFORE_TRANSLATION,
                 vec![forged],
             ),
-            chain("output", Hook::Output, AS_FILTERS, copies.collect()),
+            filter_chain("output", Hook::Output, AS_FILTERS, copies.collect()),
         ],
     }
 }
 
-fn chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> Chain {
+/// Returns a base chain that filters.
+pub fn filter_chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> Chain {
     Chain {
         name: name.to_owned(),
         base: Some(BaseChain {

@@ -4,12 +4,12 @@
 //! (`tc_skip_classify`: an ifb and `mirred` set it). `nf_tables` sees such packets. Packets from
 //! the ifb are slower than this limit, so none of them is dropped.
 
-use attach::{Protection, coded};
+use attach::{Protection, coded, filter_chain};
 use cni::note;
 use netlink::Link;
 use nft::{
-    BaseChain, Chain, ChainKind, Change, Connection, Element, Family, Field, Hook, Limit, Rule,
-    Set, Table, TargetType, Type, Value,
+    Chain, Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
+    Type, Value,
 };
 
 use crate::plan::Plan;
@@ -164,15 +164,12 @@ fn table(family: Family) -> Table {
             set(LIMITS, TargetType::Limit),
             set(POLICIES, TargetType::Chain),
         ],
-        chains: vec![Chain {
-            name: "prerouting".to_owned(),
-            base: Some(BaseChain {
-                kind: ChainKind::Filter,
-                hook: Hook::Prerouting,
-                priority: BEFORE_ALL_ELSE,
-            }),
-            rules: vec![by_policy, limited(Rule::new("limited"))],
-        }],
+        chains: vec![filter_chain(
+            "prerouting",
+            Hook::Prerouting,
+            BEFORE_ALL_ELSE,
+            vec![by_policy, limited(Rule::new("limited"))],
+        )],
     }
 }
 

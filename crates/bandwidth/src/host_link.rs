@@ -20,17 +20,16 @@ pub(crate) fn find(
     let interface = &request.attachment.interface;
     let sandbox = Connection::open_in(namespace).map_err(Error::sandbox)?;
     let invalid = |reason| Error::invalid("prevResult", reason);
-    let Some(container_link) = sandbox.find_link(interface.as_str())? else {
-        return Err(invalid(format!("the sandbox has no interface {interface}")).into());
-    };
-    let Some(host_link) = host.other_end(&container_link, namespace)? else {
+    let container_link = sandbox.find_link(interface.as_str())?;
+    let container_link = container_link
+        .ok_or_else(|| invalid(format!("the sandbox has no interface {interface}")))?;
+    let host_link = host.other_end(&container_link, namespace)?.ok_or_else(|| {
         let kind = &container_link.kind;
-        return Err(invalid(format!(
+        invalid(format!(
             "{interface} is no end of a pair of which the host has the other ({kind:?}), and nothing else \
              can be limited; take the limits away, or join the sandbox by bridge or ptp"
         ))
-        .into());
-    };
+    })?;
     let mut reported = request.chained()?.interfaces.iter();
     if reported.any(|it| it.sandbox.is_none() && it.name == host_link.name) {
         return Ok(host_link);

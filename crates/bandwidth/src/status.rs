@@ -14,9 +14,15 @@ use crate::config::Config;
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network)?;
     let missing = Netns::run_in_new(|| {
-        let mut missing = modules()?;
-        missing.extend(backstop::missing()?);
-        Ok::<_, anyhow::Error>(missing)
+        let modules = tc::missing(&Connection::open()?)?.into_iter();
+        let lacks = |module| {
+            format!(
+                "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe \
+                 {module}"
+            )
+        };
+        let missing = modules.map(lacks).chain(backstop::missing()?);
+        Ok::<_, anyhow::Error>(missing.collect::<Vec<_>>())
     });
     match missing.unwrap_or_else(|error| Err(error.into())) {
         Ok(missing) => missing.iter().for_each(note),
@@ -25,14 +31,4 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
         )),
     }
     Ok(())
-}
-
-fn modules() -> anyhow::Result<Vec<String>> {
-    let missing = tc::missing(&Connection::open()?)?.into_iter();
-    let missing = missing.map(|module| {
-        format!(
-            "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe {module}"
-        )
-    });
-    Ok(missing.collect())
 }

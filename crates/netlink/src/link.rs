@@ -206,3 +206,11 @@ impl BridgePort {
         }
     }
 }
+
+/// Returns a message about the link with this index; 0 stands for the one that `attributes` name.
+pub(crate) fn message(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes = attributes;
+    message
+}

@@ -7,7 +7,7 @@ use netlink_packet_route::link::{
 use nix::libc::RTM_NEWLINK;
 
 use crate::conf::{self, LinkLocalOrigin};
-use crate::links::message;
+use crate::link::message;
 use crate::mac::MacAddress;
 use crate::port_flag::PortFlag;
 use crate::request::Request;

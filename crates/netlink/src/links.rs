@@ -6,7 +6,7 @@ use nix::libc::{RTM_DELLINK, RTM_GETLINK};
 
 use crate::connection::Connection;
 use crate::error::{Error, found};
-use crate::link::Link;
+use crate::link::{Link, message};
 use crate::link_change::LinkChange;
 use crate::request::Request;
 
@@ -145,14 +145,6 @@ fn without_statistics(index: u32, mut attributes: Vec<LinkAttribute>) -> LinkMes
     let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
     attributes.push(mask);
     message(index, attributes)
-}
-
-/// Returns a message about the link with this index; 0 stands for the one that `attributes` name.
-pub(crate) fn message(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    message.attributes = attributes;
-    message
 }
 
 /// Value that selects links without a master (`link_master_filtered` in net/core/rtnetlink.c).

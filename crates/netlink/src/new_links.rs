@@ -10,8 +10,8 @@ use nix::libc::RTM_NEWLINK;
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::link::Link;
-use crate::links::{link_named, message};
+use crate::link::{Link, message};
+use crate::links::link_named;
 use crate::mac::MacAddress;
 use crate::request::Request;
 

@@ -5,9 +5,9 @@ use netns::Netns;
 
 use crate::connection::Connection;
 use crate::error::{Error, found};
-use crate::link::{Link, LinkKind};
+use crate::link::{Link, LinkKind, message};
 use crate::link_change::LinkChange;
-use crate::links::{link_named, link_numbered, message};
+use crate::links::{link_named, link_numbered};
 use crate::mac::MacAddress;
 use crate::new_links::{attributes, create, pair_with};
 use crate::request::Request;

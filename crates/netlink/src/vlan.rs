@@ -11,7 +11,7 @@ use nix::libc::{RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::links::message;
+use crate::link::message;
 use crate::request::Request;
 
 /// VLANs that a port carries, with their tagging.
