@@ -97,14 +97,15 @@ impl Backstop {
     /// # Errors
     /// Refusals of the kernel.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
-        let found = self.try_differences();
-        if !found.as_ref().is_ok_and(Vec::is_empty) {
-            let complete = Connection::open().and_then(|it| it.dry_run(&self.protection.table));
-            if complete.is_err_and(|error| error.is_unsupported()) {
-                return Ok(Vec::new());
-            }
+        let found = match self.try_differences() {
+            Ok(found) if found.is_empty() => return Ok(found),
+            Err(error) if error.is_unsupported() => return Ok(Vec::new()),
+            found => found,
+        };
+        match Connection::open().and_then(|it| it.dry_run(&self.protection.table)) {
+            Err(error) if error.is_unsupported() => Ok(Vec::new()),
+            _ => found.map_err(coded),
         }
-        found.map_err(coded)
     }
 
     fn try_differences(&self) -> Result<Vec<String>, nft::Error> {
