@@ -1,24 +1,9 @@
 //! Keys that all interface plugins parse in the same way.
 
-use cni::result::Dns;
 use cni::{CniArgs, Error, Network};
 use netlink::MacAddress;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// Name resolution.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct RawDns {
-    /// Addresses of name servers.
-    pub nameservers: Option<Vec<String>>,
-    /// The domain that short names are looked up in.
-    pub domain: Option<String>,
-    /// Domains that short names are looked up in.
-    pub search: Option<Vec<String>>,
-    /// Options of resolv.conf(5).
-    pub options: Option<Vec<String>>,
-}
 
 /// An MTU, or 0; the schema of the key `mtu`.
 #[derive(Debug, JsonSchema)]
@@ -40,20 +25,6 @@ pub enum Backend {
     Nftables,
     /// Rules of iptables.
     Iptables,
-}
-
-/// Parses `dns`; `None` if it has no keys. An empty list counts as a key.
-pub fn dns(raw: RawDns) -> Option<Dns> {
-    let domain = raw.domain.filter(|domain| !domain.is_empty());
-    let lists = [&raw.nameservers, &raw.search, &raw.options];
-    let is_asked = domain.is_some() || lists.iter().any(|list| list.is_some());
-    is_asked.then(|| Dns {
-        nameservers: raw.nameservers.unwrap_or_default(),
-        domain,
-        search: raw.search.unwrap_or_default(),
-        options: raw.options.unwrap_or_default(),
-        ..Dns::default()
-    })
 }
 
 /// Returns the requested MAC, from the runtime, else `args.cni`, else `CNI_ARGS`.
@@ -83,15 +54,3 @@ pub fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>
         Err(reason) => Err(Error::invalid(key, format!("{text:?}: {reason}"))),
     }
 }
-
-/// Variables of `CNI_ARGS` that a plugin accepts. `IP` and `GATEWAY` are for the IPAM plugin, which
-/// inherits the environment.
-pub const KNOWN_ARGS: &[&str] = &[
-    "MAC",
-    "IP",
-    "GATEWAY",
-    "K8S_POD_NAMESPACE",
-    "K8S_POD_NAME",
-    "K8S_POD_INFRA_CONTAINER_ID",
-    "K8S_POD_UID",
-];

@@ -32,6 +32,7 @@ mod sandbox;
 pub use add::{add, interface};
 pub use addressing::{Addressing, Gateway, OnLink};
 pub use check::check;
+pub use cni::keys::{KNOWN_ARGS, RawDns, dns};
 pub use del::{del, forward};
 pub use desired::{
     Container, ContainerLink, Desired, HostSide, OtherAddress, Port, PortVlanSet, Topology,
@@ -41,7 +42,7 @@ pub use differences::Differences;
 pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, filter_chain};
 pub use gc::{delete_stale_links, gc, remove_stale_elements};
 pub use guard::{Guard, MacCheck, Removal, coded, tables, take_back};
-pub use keys::{Backend, KNOWN_ARGS, RawDns, RawMtu, asked_mac, dns};
+pub use keys::{Backend, RawMtu, asked_mac};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
 pub use mtu::MtuChoice;
 pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, mac, twelve_digits};

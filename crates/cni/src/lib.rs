@@ -18,6 +18,7 @@ mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod json;
+pub mod keys;
 mod log;
 mod network;
 mod process;

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use cni::keys::routes;
 use cni::result::{Dns, Route};
 use cni::{Error, Network, SpecVersion, WhenFull};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::pod_cidr::{self, USE_POD_CIDR};
 use crate::range::{Range, RangeSet, overlap};
@@ -73,7 +74,7 @@ impl Config {
         expect_apart(&sets)?;
         Ok(Self {
             sets,
-            routes: cni::json::read(&json!(ipam.routes), "ipam.routes")?.value,
+            routes: routes(&ipam.routes)?,
             storage: Storage::new(&ipam)?,
             when_full: ipam.status_when_full,
             resolv_conf: (!ipam.resolv_conf.is_empty()).then(|| ipam.resolv_conf.into()),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-use cni::Error;
+use cni::{Error, keys};
 use ipnetwork::IpNetwork;
 
 use crate::raw::RawRange;
@@ -41,7 +41,7 @@ impl Range {
         let second = address(number(subnet.network()).saturating_add(1), subnet);
         let inside = |text: &str, key: &str, default: IpAddr| {
             let key = format!("{at}.{key}");
-            let address = parse_address(text, &key)?.unwrap_or(default);
+            let address = keys::address(text, &key)?.unwrap_or(default);
             if subnet.contains(address) {
                 return Ok(address);
             }
@@ -57,7 +57,7 @@ impl Range {
             return Err(Error::invalid(format!("{at}.rangeStart"), reason));
         }
         let key = format!("{at}.gateway");
-        let gateway = parse_address(&raw.gateway, &key)?.unwrap_or(second);
+        let gateway = keys::address(&raw.gateway, &key)?.unwrap_or(second);
         if gateway.is_ipv4() != subnet.is_ipv4() {
             let reason = format!("{gateway} is not of the family of {subnet}");
             return Err(Error::invalid(key, reason));
@@ -212,15 +212,6 @@ fn parse_exclude(texts: &[String], subnet: IpNetwork, key: &str) -> Result<Vec<I
         Err(invalid(&format!(" is not within subnet {subnet}")))
     });
     networks.collect()
-}
-
-/// Parses the address under `key`, if there is one.
-fn parse_address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let parsed = text.parse().map(Some);
-    parsed.map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))
 }
 
 #[cfg(test)]

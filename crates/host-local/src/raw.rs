@@ -1,8 +1,9 @@
 //! The keys as they are written; `crates/schema` copies these comments.
 
 use cni::WhenFull;
+use cni::keys::RawRoute;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// Leases addresses from ranges and keeps them in files.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -58,24 +59,4 @@ pub struct RawRange {
     pub gateway: String,
     /// Addresses and CIDRs that are leased on request only.
     pub exclude: Vec<String>,
-}
-
-/// A route, with the attributes of specification 1.1.0.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct RawRoute {
-    /// Destination CIDR.
-    pub dst: String,
-    /// Next hop; the network's gateway if it is absent.
-    #[serde(default)]
-    pub gw: String,
-    /// MTU in bytes.
-    pub mtu: Option<u32>,
-    /// Advertised TCP segment size (MSS) in bytes.
-    pub advmss: Option<u32>,
-    /// Metric.
-    pub priority: Option<u32>,
-    /// Number of the routing table.
-    pub table: Option<u32>,
-    /// Scope: 0 global, 253 link, 254 host.
-    pub scope: Option<u8>,
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use cni::keys::KNOWN_ARGS;
 use cni::{AddRequest, Error};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
@@ -100,17 +101,6 @@ fn parse(text: &str) -> Option<IpAddr> {
     let parsed = text.trim().parse::<IpNetwork>();
     parsed.ok().map(|network| network.ip())
 }
-
-/// Arguments of this plugin and of others; `MAC` is for the plugin that calls this one.
-const KNOWN_ARGS: &[&str] = &[
-    "IP",
-    "GATEWAY",
-    "MAC",
-    "K8S_POD_NAMESPACE",
-    "K8S_POD_NAME",
-    "K8S_POD_INFRA_CONTAINER_ID",
-    "K8S_POD_UID",
-];
 
 #[cfg(test)]
 mod tests {

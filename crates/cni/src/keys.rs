@@ -1,0 +1,91 @@
+//! Keys and arguments that several plugins parse in the same way.
+
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::error::Error;
+use crate::json;
+use crate::result::{Dns, Route};
+
+/// A route, with the attributes of specification 1.1.0.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RawRoute {
+    /// Destination CIDR.
+    pub dst: String,
+    /// Next hop; the network's gateway if it is absent.
+    #[serde(default)]
+    pub gw: String,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Advertised TCP segment size (MSS) in bytes.
+    pub advmss: Option<u32>,
+    /// Metric.
+    pub priority: Option<u32>,
+    /// Number of the routing table.
+    pub table: Option<u32>,
+    /// Scope: 0 global, 253 link, 254 host.
+    pub scope: Option<u8>,
+}
+
+/// Name resolution.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RawDns {
+    /// Addresses of name servers.
+    pub nameservers: Option<Vec<String>>,
+    /// The domain that short names are looked up in.
+    pub domain: Option<String>,
+    /// Domains that short names are looked up in.
+    pub search: Option<Vec<String>>,
+    /// Options of resolv.conf(5).
+    pub options: Option<Vec<String>>,
+}
+
+/// Parses the routes of an IPAM plugin, from the key `ipam.routes`.
+///
+/// # Errors
+/// Code 7 with the key of the invalid value.
+pub fn routes(raw: &[RawRoute]) -> Result<Vec<Route>, Error> {
+    Ok(json::read(&json!(raw), "ipam.routes")?.value)
+}
+
+/// Parses the address under `key`; an empty text counts as absent.
+///
+/// # Errors
+/// Code 7 with the key.
+pub fn address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let parsed = text.parse().map(Some);
+    parsed.map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))
+}
+
+/// Parses `dns`; `None` if it has no keys. An empty list counts as a key.
+pub fn dns(raw: RawDns) -> Option<Dns> {
+    let domain = raw.domain.filter(|domain| !domain.is_empty());
+    let lists = [&raw.nameservers, &raw.search, &raw.options];
+    let is_asked = domain.is_some() || lists.iter().any(|list| list.is_some());
+    is_asked.then(|| Dns {
+        nameservers: raw.nameservers.unwrap_or_default(),
+        domain,
+        search: raw.search.unwrap_or_default(),
+        options: raw.options.unwrap_or_default(),
+        ..Dns::default()
+    })
+}
+
+/// Variables of `CNI_ARGS` that a plugin with arguments accepts: its own, those of the plugins that
+/// share its environment, and a pod's names.
+pub const KNOWN_ARGS: &[&str] = &[
+    "MAC",
+    "IP",
+    "GATEWAY",
+    "K8S_POD_NAMESPACE",
+    "K8S_POD_NAME",
+    "K8S_POD_INFRA_CONTAINER_ID",
+    "K8S_POD_UID",
+];
