@@ -6,7 +6,7 @@
 #
 # DIR is /usr/lib/cni by default, N 200. By default all cases run:
 #
-#     attach      VERSION and CHECK of each plugin; ADD and DEL of loopback, host-local, and bridge with it
+#     attach      VERSION and CHECK of each plugin; ADD and DEL of loopback, host-local, static, and bridge
 #     floor       bridge ADD with host-local, beside a program that only sends its requests
 #     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth in both directions
 #     burst       the chain for 100 pods by 16 processes, and the delay for other programs

@@ -26,7 +26,7 @@ fn round(host: &Host, side: &mut Side, number: &str) {
         );
     }
     let lo = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
-    for request in [lo, host_local(side.name)] {
+    for request in [lo, host_local(side.name), fixed()] {
         let plugin = request["type"].as_str().unwrap();
         let mut time = |verb, request: &Value| {
             let call = Call::of(&sandbox, plugin, verb);
@@ -84,6 +84,19 @@ fn host_local(side: &str) -> Value {
             "type": "host-local",
             "dataDir": format!("/run/leases-{side}"),
             "ranges": [[{"subnet": "10.206.0.0/16"}]],
+        },
+    })
+}
+
+fn fixed() -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "fixed",
+        "type": "static",
+        "ipam": {
+            "type": "static",
+            "addresses": [{"address": "10.207.0.2/24", "gateway": "10.207.0.1"}],
+            "routes": [{"dst": "0.0.0.0/0"}],
         },
     })
 }

@@ -212,6 +212,7 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
         }
         "ptp" => host.ptp().with("ipMasq", true),
         "host-local" => host.host_local(),
+        "static" => host.fixed(),
         _ => host.bandwidth().with("type", plugin),
     }
 }

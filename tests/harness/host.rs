@@ -180,6 +180,21 @@ impl Host {
         Network::new(self, config)
     }
 
+    /// Returns the network `pods` of static only, with an address of each family.
+    pub fn fixed(&self) -> Network<'_> {
+        let addresses = json!([
+            {"address": "10.1.0.2/24", "gateway": "10.1.0.1"},
+            {"address": "fd00:1::2/64", "gateway": "fd00:1::1"},
+        ]);
+        let config = json!({
+            "cniVersion": "1.0.0",
+            "name": "pods",
+            "type": "static",
+            "ipam": {"type": "static", "addresses": addresses},
+        });
+        Network::new(self, config)
+    }
+
     /// Returns the bandwidth network `pods`; the caller sets keys and `prevResult`.
     pub fn bandwidth(&self) -> Network<'_> {
         let config = json!({"cniVersion": "1.0.0", "name": "pods", "type": "bandwidth"});

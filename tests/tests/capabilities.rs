@@ -13,7 +13,7 @@ struct Subject {
     del: &'static [&'static str],
 }
 
-const SUBJECTS: [Subject; 6] = [
+const SUBJECTS: [Subject; 7] = [
     Subject {
         chain: &["loopback"],
         add: &[NET, SYS],
@@ -38,6 +38,11 @@ const SUBJECTS: [Subject; 6] = [
         chain: &["bridge", "bandwidth"],
         add: &[NET],
         del: &[NET],
+    },
+    Subject {
+        chain: &["static"],
+        add: &[],
+        del: &[],
     },
     Subject {
         chain: &["host-local"],

@@ -197,7 +197,7 @@ fn the_first_directory_with_the_delegate_is_taken() {
 }
 
 #[test]
-fn static_addresses_of_the_references_plugin() {
+fn static_addresses_of_both_families() {
     let host = Host::new();
     let a = host.sandbox("a");
     let ipam = json!({

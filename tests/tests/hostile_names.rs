@@ -11,7 +11,7 @@ use serde_json::json;
 use tests::{Host, Invocation, Network, Place as _};
 
 /// Returns a network of each plugin; the chained ones have the required result.
-fn networks(host: &Host) -> [Network<'_>; 5] {
+fn networks(host: &Host) -> [Network<'_>; 6] {
     let result = json!({
         "cniVersion": "1.1.0",
         "interfaces": [{"name": "veth1"}, {"name": "eth0", "sandbox": "/run/netns/a"}],
@@ -23,6 +23,7 @@ fn networks(host: &Host) -> [Network<'_>; 5] {
     let networks = [
         host.bridge_v4().with("ipMasq", true),
         host.host_local(),
+        host.fixed(),
         host.loopback(),
         portmap
             .with("runtimeConfig", ports)
@@ -269,10 +270,11 @@ fn what_is_no_network_namespace_is_refused_without_delay() {
     let host = Host::new();
     let paths = no_namespaces(&host);
     let networks = networks(&host);
-    // host-local and portmap never open the namespace.
+    // These never open the namespace.
+    let blind = ["host-local", "static", "portmap"];
     let opening: Vec<_> = networks
         .iter()
-        .filter(|it| !["host-local", "portmap"].contains(&it.config()["type"].as_str().unwrap()))
+        .filter(|it| !blind.contains(&it.config()["type"].as_str().unwrap()))
         .collect();
     let before = host.snapshot();
     for path in &paths {

@@ -26,12 +26,14 @@ fn unknown(host: &Host, plugin: &str, keys: impl Iterator<Item = String>) -> BTr
         section["ipam"] =
             json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": host.lease_dir()});
     }
-    let mut config = if plugin == "host-local" {
-        section["subnet"] = "10.1.0.0/24".into();
-        section["dataDir"] = host.lease_dir().to_str().into();
-        json!({"ipam": section})
-    } else {
-        section
+    let mut config = match plugin {
+        "host-local" => {
+            section["subnet"] = "10.1.0.0/24".into();
+            section["dataDir"] = host.lease_dir().to_str().into();
+            json!({"ipam": section})
+        }
+        "static" => json!({"ipam": section}),
+        _ => section,
     };
     config["name"] = "pods".into();
     config["cniVersion"] = "1.1.0".into();

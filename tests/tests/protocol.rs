@@ -10,7 +10,12 @@ const VERSIONS: [&str; 7] = [
 /// Runs a test for a network of each plugin.
 fn each_plugin(test: impl Fn(&Host, &Network<'_>, &str)) {
     let host = Host::new();
-    let networks = [host.bridge(), host.host_local(), host.loopback()];
+    let networks = [
+        host.bridge(),
+        host.host_local(),
+        host.fixed(),
+        host.loopback(),
+    ];
     let before = host.snapshot();
     for network in networks {
         test(&host, &network, network.config()["type"].as_str().unwrap());
@@ -327,6 +332,7 @@ fn unknown_keys_are_ignored_and_reported() {
         ("a", host.bridge(), "plugh"),
         // Its other keys belong to the plugin that delegates to it.
         ("b", host.host_local(), "ipam.plugh"),
+        ("d", host.fixed(), "ipam.plugh"),
         ("c", host.loopback(), "plugh"),
     ] {
         let sandbox = host.sandbox(name);
@@ -344,7 +350,12 @@ fn unknown_keys_are_ignored_and_reported() {
 fn a_prev_result_that_makes_no_sense_stops_add_and_not_del() {
     let host = Host::new();
     let a = host.sandbox("a");
-    for network in [host.bridge(), host.host_local(), host.loopback()] {
+    for network in [
+        host.bridge(),
+        host.host_local(),
+        host.fixed(),
+        host.loopback(),
+    ] {
         let nonsense = network
             .clone()
             .with("prevResult", json!({"ips": [{"address": "10.1.0.2/33"}]}));
@@ -359,7 +370,12 @@ fn a_prev_result_that_makes_no_sense_stops_add_and_not_del() {
 fn del_and_gc_do_not_look_at_the_arguments() {
     let host = Host::new();
     let a = host.sandbox("a");
-    for network in [host.bridge(), host.host_local(), host.loopback()] {
+    for network in [
+        host.bridge(),
+        host.host_local(),
+        host.fixed(),
+        host.loopback(),
+    ] {
         assert_eq!(network.on("DEL", &a).args("A;=").ok(), Value::Null);
         assert_eq!(network.gc(&[]).args("A;=").ok(), Value::Null);
     }

@@ -81,6 +81,7 @@ fn no_plugin_makes_more_system_calls_than_noted() {
         let chain = Chain::new(&host, &CHAIN).with_ports(ports);
         ledger.chained(&chain, &format!("pod{round}"));
         ledger.alone(&host.host_local(), &format!("lease{round}"));
+        ledger.alone(&host.fixed(), &format!("fixed{round}"));
         ledger.alone(&host.loopback(), &format!("lo{round}"));
         let ptp = host.ptp().with("name", "ptp").with("ipMasq", true);
         let subnets =

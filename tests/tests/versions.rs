@@ -61,6 +61,16 @@ fn results_of_host_local() {
 }
 
 #[test]
+fn results_of_static() {
+    let host = Host::new();
+    let network = host
+        .fixed()
+        .with("ipam.routes", json!([{"dst": "0.0.0.0/0", "mtu": 1400}]));
+    let network = network.with("ipam.dns", json!({"nameservers": ["192.0.2.53"]}));
+    assert_json_snapshot!(results(&host, &network));
+}
+
+#[test]
 fn results_of_loopback() {
     let host = Host::new();
     assert_json_snapshot!(results(&host, &host.loopback()));

@@ -30,10 +30,15 @@ fn finding(source: Source<'_>) -> Option<Finding> {
             let impact = "The runtime passes it no rates, so pods silently have no limits.";
             (&["bandwidth", POD_ANNOTATIONS][..], Level::Warning, impact)
         }
-        "bridge" if has_no_ranges(source) => {
+        "bridge" | "ptp" if has_no_ranges(source) => {
             let impact =
                 "host-local has no range, and the runtime passes it none: every ADD fails.";
             (&["ipRanges"][..], Level::Problem, impact)
+        }
+        "bridge" | "ptp" if has_no_addresses(source) => {
+            let impact =
+                "static has no address: an ADD fails unless the runtime passes one in CNI_ARGS.";
+            (&["ips"][..], Level::Warning, impact)
         }
         _ => return None,
     };
@@ -51,10 +56,17 @@ fn finding(source: Source<'_>) -> Option<Finding> {
 }
 
 fn has_no_ranges(source: Source<'_>) -> bool {
-    let is_leasing = source.plugin.ipam_type() == Some("host-local");
-    let ipam = source.plugin.ipam().filter(|_| is_leasing);
-    let has = |key| ipam.is_some_and(|it| json::value(it, key).is_some());
-    is_leasing && !has("ranges") && !has("subnet")
+    lacks(source, "host-local", &["ranges", "subnet"])
+}
+
+fn has_no_addresses(source: Source<'_>) -> bool {
+    lacks(source, "static", &["addresses"])
+}
+
+/// Returns whether the IPAM plugin is `plugin`, and has none of `keys`.
+fn lacks(source: Source<'_>, plugin: &str, keys: &[&str]) -> bool {
+    let lacks = |ipam| keys.iter().all(|it| json::value(ipam, it).is_none());
+    source.plugin.ipam_type() == Some(plugin) && source.plugin.ipam().is_some_and(lacks)
 }
 
 #[cfg(test)]
@@ -81,6 +93,11 @@ mod tests {
                 r#"{"type": "bridge", "ipam": {"type": "host-local"}}"#,
                 Level::Problem,
                 "ipRanges",
+            ),
+            (
+                r#"{"type": "bridge", "ipam": {"type": "static"}}"#,
+                Level::Warning,
+                "ips",
             ),
         ] {
             let findings = judged(plugin);
@@ -110,6 +127,8 @@ mod tests {
             r#"{"type": "bandwidth", "capabilities": {"io.kubernetes.cri.pod-annotations": true}}"#,
             r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "usePodCidr"}}"#,
             r#"{"type": "bridge", "ipam": {"type": "dhcp"}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "static", "addresses": []}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "static"}, "capabilities": {"ips": true}}"#,
             r#"{"type": "bridge"}"#,
         ] {
             assert_eq!(judged(plugin), [], "{plugin}");

@@ -6,14 +6,18 @@ use crate::plugins::{ipam, plugins};
 
 /// Returns the JSON Schema of a conflist.
 pub fn schema() -> Value {
-    let mut definitions = json!({"host-local": ipam()});
-    let mut rules = Vec::new();
+    let mut definitions = json!({});
+    let (mut rules, mut delegates) = (Vec::new(), Vec::new());
+    for (name, schema) in ipam() {
+        definitions[name] = schema;
+        delegates.push(when(name));
+    }
     for (name, schema) in plugins() {
         definitions[name] = schema;
         rules.push(when(name));
     }
     for plugin in ["bridge", "ptp"] {
-        definitions[plugin]["properties"]["ipam"]["allOf"] = json!([when("host-local")]);
+        definitions[plugin]["properties"]["ipam"]["allOf"] = delegates.clone().into();
     }
     definitions["ptp"]["required"] = json!(["ipam"]);
     definitions["plugin"] = json!({

@@ -87,7 +87,6 @@ fn a_plugin_without_its_optional_keys_is_valid() {
 
 #[test]
 fn wrong_types_misspelt_keys_and_words_that_are_none_are_not_valid() {
-    let ipam = |key: &str, value: Value| json!({"type": "host-local", key: value});
     for (name, key, value) in [
         ("bridge", "mtu", json!("1500")),
         ("bridge", "mtu", json!(67)),
@@ -100,18 +99,6 @@ fn wrong_types_misspelt_keys_and_words_that_are_none_are_not_valid() {
         ("bridge", "logFile", json!("cni.log")),
         ("bridge", "capabilities", json!({"mac": "yes"})),
         ("bridge", "runtimeConfig", json!({})),
-        ("bridge", "ipam", ipam("range", json!([]))),
-        (
-            "bridge",
-            "ipam",
-            ipam("ranges", json!([{"subnet": "10.1.0.0/24"}])),
-        ),
-        (
-            "bridge",
-            "ipam",
-            ipam("ranges", json!([[{"gateway": "10.1.0.9"}]])),
-        ),
-        ("bridge", "ipam", ipam("dataDir", json!("leases"))),
         ("portmap", "snat", json!(1)),
         ("portmap", "conditionsV6", json!("ip6 daddr ::1")),
         ("portmap", "bridge", json!("cni0")),
@@ -123,10 +110,29 @@ fn wrong_types_misspelt_keys_and_words_that_are_none_are_not_valid() {
         ("ptp", "mtu", json!(67)),
         ("ptp", "bridge", json!("cni0")),
         ("ptp", "ipMasqBackend", json!("nft")),
-        ("ptp", "ipam", ipam("range", json!([]))),
     ] {
         let plugin = json!({"type": name, key: value});
         assert!(!is_valid(&plugin), "{plugin}");
+    }
+}
+
+#[test]
+fn wrong_keys_of_an_ipam_plugin_are_not_valid() {
+    for (name, key, value) in [
+        ("host-local", "range", json!([])),
+        ("host-local", "ranges", json!([{"subnet": "10.1.0.0/24"}])),
+        ("host-local", "ranges", json!([[{"gateway": "10.1.0.9"}]])),
+        ("host-local", "dataDir", json!("leases")),
+        ("host-local", "addresses", json!([])),
+        ("static", "address", json!([])),
+        ("static", "addresses", json!([{"gateway": "10.1.0.1"}])),
+        ("static", "addresses", json!(["10.1.0.2/24"])),
+        ("static", "routes", json!([{"gw": "10.1.0.1"}])),
+    ] {
+        for caller in ["bridge", "ptp"] {
+            let plugin = json!({"type": caller, "ipam": {"type": name, key: value}});
+            assert!(!is_valid(&plugin), "{plugin}");
+        }
     }
 }
 

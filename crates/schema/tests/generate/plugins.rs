@@ -50,11 +50,16 @@ struct Delegating {
     ipam_timeout: Option<String>,
 }
 
-/// Returns the keys of `ipam` for host-local, with its `type`.
-pub fn ipam() -> Value {
-    let mut schema = described::<host_local::RawConfig>();
-    schema["properties"]["type"] = json!({"const": "host-local"});
-    closed(schema)
+/// Returns the IPAM plugins and their keys of `ipam`, including `type`.
+pub fn ipam() -> [(&'static str, Value); 2] {
+    [
+        ("host-local", described::<host_local::RawConfig>()),
+        ("static", described::<static_ipam::RawConfig>()),
+    ]
+    .map(|(name, mut schema)| {
+        schema["properties"]["type"] = json!({"const": name});
+        (name, closed(schema))
+    })
 }
 
 /// Returns the plugins of a list and their keys, including the common ones.

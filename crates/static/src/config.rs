@@ -1,0 +1,131 @@
+//! The configuration: the `ipam` section and the runtime's arguments.
+
+use cni::keys::{self, KNOWN_ARGS};
+use cni::result::{Dns, IpConfig, Route};
+use cni::{CniArgs, Error, Network, SpecVersion, note};
+use ipnetwork::IpNetwork;
+use serde::Deserialize;
+
+use crate::raw::{RawAddress, RawConfig};
+
+/// The parsed configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Addresses of the container, each with its gateway if it has one.
+    pub ips: Vec<IpConfig>,
+    /// Routes, passed on to the plugin that creates them.
+    pub routes: Vec<Route>,
+    /// Name resolution, passed on.
+    pub dns: Dns,
+}
+
+impl Config {
+    /// Reads the `ipam` section and the runtime's arguments.
+    ///
+    /// # Errors
+    /// Code 4: `args` has an unknown key. Code 7 with key and value.
+    pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
+        args.expect_only(KNOWN_ARGS)?;
+        let ipam: RawConfig = network.ipam()?;
+        let of_args = of_args(args)?;
+        let ips = match replacement(network)? {
+            Some(ips) => ips,
+            None => [configured(&ipam.addresses)?, of_args].concat(),
+        };
+        expect_one_a_family(&ips, network.version)?;
+        Ok(Self {
+            ips,
+            routes: keys::routes(&ipam.routes)?,
+            dns: keys::dns(ipam.dns).unwrap_or_default(),
+        })
+    }
+}
+
+fn configured(raw: &[RawAddress]) -> Result<Vec<IpConfig>, Error> {
+    let parse = |(index, raw): (usize, &RawAddress)| {
+        let at = format!("ipam.addresses[{index}]");
+        Ok(IpConfig {
+            gateway: keys::address(&raw.gateway, &format!("{at}.gateway"))?,
+            ..ip(&raw.address, &format!("{at}.address"))?
+        })
+    };
+    raw.iter().enumerate().map(parse).collect()
+}
+
+/// Returns the addresses of `CNI_ARGS`, which has lists separated by commas. A gateway belongs to
+/// the addresses of `IP` whose network it is in.
+fn of_args(args: &CniArgs) -> Result<Vec<IpConfig>, Error> {
+    let mut ips = words(args, "IP")
+        .map(|text| ip(text, "CNI_ARGS IP"))
+        .collect::<Result<Vec<_>, _>>()?;
+    for text in words(args, "GATEWAY") {
+        let invalid = |error| Error::invalid("CNI_ARGS GATEWAY", format!("{text:?}: {error}"));
+        let gateway = text.parse().map_err(invalid)?;
+        let mut near = ips.iter_mut().filter(|it| it.address.contains(gateway));
+        if near.by_ref().map(|it| it.gateway = Some(gateway)).count() == 0 {
+            note(format_args!(
+                "CNI_ARGS GATEWAY {gateway} is ignored: no address of IP is in its network"
+            ));
+        }
+    }
+    Ok(ips)
+}
+
+fn words<'a>(args: &'a CniArgs, key: &str) -> impl Iterator<Item = &'a str> {
+    let list = args.value(key).filter(|list| !list.is_empty());
+    list.into_iter()
+        .flat_map(|list| list.split(','))
+        .map(str::trim)
+}
+
+/// Returns the addresses in place of all others: those of the runtime, else of `args.cni`.
+fn replacement(network: &Network) -> Result<Option<Vec<IpConfig>>, Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Section {
+        ips: Vec<String>,
+    }
+    let sources = [
+        (
+            "runtimeConfig.ips",
+            network.runtime_config::<Section>()?.ips,
+        ),
+        ("args.cni.ips", network.args_cni::<Section>()?.ips),
+    ];
+    let Some((key, texts)) = sources.into_iter().find(|(_, ips)| !ips.is_empty()) else {
+        return Ok(None);
+    };
+    let parse = |(index, text): (usize, &String)| ip(text, &format!("{key}[{index}]"));
+    texts
+        .iter()
+        .enumerate()
+        .map(parse)
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+fn ip(text: &str, key: &str) -> Result<IpConfig, Error> {
+    match text.parse::<IpNetwork>() {
+        Ok(address) if text.contains('/') => Ok(IpConfig::of(address)),
+        Ok(_) => Err(Error::invalid(
+            key,
+            format!("{text:?} has no prefix length, as in 10.1.0.2/24"),
+        )),
+        Err(error) => Err(Error::invalid(key, format!("{text:?}: {error}"))),
+    }
+}
+
+/// Rejects several addresses of one family for results before 0.3.0, which hold only one.
+fn expect_one_a_family(ips: &[IpConfig], version: SpecVersion) -> Result<(), Error> {
+    let ipv4 = ips.iter().filter(|ip| ip.address.is_ipv4()).count();
+    if version < SpecVersion::V0_3_0 && (ipv4 > 1 || ips.len() - ipv4 > 1) {
+        let reason = format!(
+            "several addresses of one family need cniVersion 0.3.0 or later, not {version}"
+        );
+        return Err(Error::invalid("ipam.addresses", reason));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+//! CNI plugin `static`: gives the addresses that the configuration or the runtime names.
+//!
+//! It keeps nothing, so DEL and GC have nothing to do, and does not know which addresses are in
+//! use.
+
+use std::process::ExitCode;
+
+use cni::{Plugin, SpecVersion};
+
+mod config;
+mod raw;
+mod verbs;
+
+pub use config::Config;
+pub use raw::{RawAddress, RawConfig};
+
+/// Runs the verb of `CNI_COMMAND`.
+pub fn main() -> ExitCode {
+    cni::run(&PLUGIN)
+}
+
+const PLUGIN: Plugin = Plugin {
+    name: "static",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::ALL,
+    add: verbs::add,
+    // It keeps nothing, so there is nothing to remove, whatever the configuration says.
+    del: |_| Ok(()),
+    check: verbs::check,
+    status: verbs::status,
+    gc: |_| Ok(()),
+    reload: None,
+};

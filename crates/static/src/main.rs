@@ -1,0 +1,7 @@
+//! CNI plugin `static`: gives the addresses that the configuration or the runtime names.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    static_ipam::main()
+}

@@ -1,0 +1,53 @@
+//! The verbs, except for DEL and GC, which have nothing to do.
+
+use anyhow::bail;
+use cni::result::IpConfig;
+use cni::{AddRequest, AddResult, Answer, Answered, CheckRequest, CniArgs, StatusRequest};
+
+use crate::config::Config;
+
+/// Returns the addresses, routes and name servers.
+///
+/// # Errors
+/// The configuration or `CNI_ARGS` is invalid.
+pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
+    let config = Config::parse(&request.network, &request.args()?)?;
+    Ok(answer.give(&AddResult {
+        ips: config.ips,
+        routes: config.routes,
+        dns: config.dns,
+        ..AddResult::default()
+    })?)
+}
+
+/// Compares gateways with those of the result. An address that the result lacks passes, as in the
+/// reference: a later plugin may have removed it.
+///
+/// # Errors
+/// The result has another gateway for an address.
+pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
+    let config = Config::parse(&request.network, &request.args()?)?;
+    let result = request.chained()?;
+    cni::step("compare");
+    for ip in &config.ips {
+        let is_same = |it: &&IpConfig| it.address.ip() == ip.address.ip();
+        let mut reported = result.ips.iter().filter(is_same);
+        let differs = |it: &IpConfig| ip.gateway.is_some() && it.gateway != ip.gateway;
+        if let (Some(gateway), Some(it)) = (ip.gateway, reported.find(|it| differs(it))) {
+            let found = it
+                .gateway
+                .map_or_else(|| "none".to_owned(), |it| it.to_string());
+            bail!(
+                "the gateway of {} is {found} in prevResult, not {gateway}",
+                ip.address
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Checks the configuration. Runtimes pass neither `CNI_ARGS` nor addresses with STATUS.
+pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
+    Config::parse(&request.network, &CniArgs::default())?;
+    Ok(())
+}
