@@ -39,7 +39,7 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
         changes.push(LinkChange::Up);
     }
     if config.port_mode == PortMode::Promiscuous && !link.is_promiscuous {
-        changes.push(LinkChange::Promiscuous);
+        changes.push(LinkChange::Promiscuous(true));
     }
     let requests = changes.iter().map(|it| Request::change_link(name, it));
     host.execute(requests.collect::<Vec<_>>())?;

@@ -42,7 +42,7 @@ pub use connection::Connection;
 pub use error::{Error, created, found};
 pub use filter::{Filter, HeldFilter, Packets};
 pub use forwarding::Family;
-pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind};
+pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind, Multicast};
 pub use link_change::LinkChange;
 pub use mac::{InvalidMac, MacAddress};
 pub use monitor::{Monitor, Wait};

@@ -32,6 +32,10 @@ pub struct Link {
     pub carrier: Carrier,
     /// The administrator or a program switched promiscuous mode on.
     pub is_promiscuous: bool,
+    /// Multicast packets that it receives.
+    pub multicast: Multicast,
+    /// Length of its transmit queue in packets.
+    pub transmit_queue: u32,
     /// Index of the bridge or bond that it is a port of.
     pub master: Option<u32>,
     /// Index of the link below it. For a veth it is the index of its peer, which may be in another
@@ -50,6 +54,16 @@ pub struct Link {
     pub routes_localnet: bool,
     /// IPv6 settings; `None` without IPv6: the kernel has none, or the MTU is under 1280 bytes.
     pub ipv6: Option<Ipv6>,
+}
+
+/// Multicast packets that a link receives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Multicast {
+    /// Those of the groups that it has joined.
+    #[default]
+    Groups,
+    /// All, because the administrator or a program asked for them.
+    All,
 }
 
 /// Kind of a link.
@@ -116,6 +130,7 @@ impl Link {
             },
             is_up: flags.contains(LinkFlags::Up),
             is_promiscuous: flags.contains(LinkFlags::Promisc),
+            multicast: Multicast::read(flags),
             ..Self::default()
         };
         for attribute in &message.attributes {
@@ -129,6 +144,7 @@ impl Link {
             LinkAttribute::IfName(name) => self.name.clone_from(name),
             LinkAttribute::Address(bytes) => self.mac = MacAddress::from_bytes(bytes),
             LinkAttribute::Mtu(mtu) => self.mtu = *mtu,
+            LinkAttribute::TxQueueLen(packets) => self.transmit_queue = *packets,
             LinkAttribute::OperState(state) => self.is_operational = *state == State::Up,
             LinkAttribute::Carrier(carrier) => {
                 self.carrier = match carrier {
@@ -176,6 +192,15 @@ impl Link {
             }
             _ => {}
         }
+    }
+}
+
+impl Multicast {
+    fn read(flags: LinkFlags) -> Self {
+        if flags.contains(LinkFlags::Allmulti) {
+            return Self::All;
+        }
+        Self::Groups
     }
 }
 

@@ -19,8 +19,12 @@ pub enum LinkChange<'a> {
     Up,
     /// Equivalent to `ip link set … down`.
     Down,
-    /// Equivalent to `ip link set … promisc on`.
-    Promiscuous,
+    /// Equivalent to `ip link set … promisc on`, or `off`.
+    Promiscuous(bool),
+    /// Equivalent to `ip link set … allmulticast on`, or `off`.
+    AllMulticast(bool),
+    /// Packets. Equivalent to `ip link set … txqueuelen`.
+    TransmitQueue(u32),
     /// MTU in bytes. Equivalent to `ip link set … mtu`.
     Mtu(u32),
     /// Equivalent to `ip link set … address`. Setting the same address again makes the kernel
@@ -85,12 +89,18 @@ impl LinkChange<'_> {
     /// Returns the description of the change and its part of the message.
     fn parts(&self) -> (&'static str, Part) {
         let (words, attribute) = match self {
-            Self::Up => return ("set up", Part::Flags(LinkFlags::Up, LinkFlags::Up)),
-            Self::Down => return ("set down", Part::Flags(LinkFlags::empty(), LinkFlags::Up)),
-            Self::Promiscuous => {
-                let flags = Part::Flags(LinkFlags::Promisc, LinkFlags::Promisc);
-                return ("set promiscuous", flags);
+            Self::Up => return ("set up", flag(LinkFlags::Up, true)),
+            Self::Down => return ("set down", flag(LinkFlags::Up, false)),
+            Self::Promiscuous(on) => {
+                return ("set promiscuous mode of", flag(LinkFlags::Promisc, *on));
             }
+            Self::AllMulticast(on) => {
+                return ("set all-multicast mode of", flag(LinkFlags::Allmulti, *on));
+            }
+            Self::TransmitQueue(packets) => (
+                "set the transmit queue of",
+                LinkAttribute::TxQueueLen(*packets),
+            ),
             Self::Mtu(mtu) => ("set the MTU of", LinkAttribute::Mtu(*mtu)),
             Self::Mac(mac) => ("set the MAC of", LinkAttribute::Address(mac.0.to_vec())),
             Self::Alias(alias) => {
@@ -114,4 +124,9 @@ impl LinkChange<'_> {
         };
         (words, Part::Attribute(attribute))
     }
+}
+
+fn flag(flag: LinkFlags, on: bool) -> Part {
+    let value = if on { flag } else { LinkFlags::empty() };
+    Part::Flags(value, flag)
 }
