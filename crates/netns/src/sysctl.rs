@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ impl Sysctl {
         Self::new(&["net", "ipv6", "conf", interface, name])
     }
 
-    /// Returns the first 256 bytes of the value without the line end. Equivalent to `sysctl -n`.
+    /// Returns the first 4,096 bytes of the value without the line end. Equivalent to `sysctl -n`.
     ///
     /// # Errors
     /// [`Error::Read`]; [`Error::is_not_found`] holds if the kernel has no such parameter.
@@ -66,6 +66,30 @@ impl Sysctl {
         if was == value {
             return Ok(());
         }
+        self.write(value, was)
+    }
+
+    /// Writes `value` and returns the former value. Returns `None` if nothing changed, or if the
+    /// kernel shows no value, as of `net.ipv4.route.flush`. Equivalent to `sysctl -w`.
+    ///
+    /// # Errors
+    /// As [`Self::ensure`].
+    pub fn replace(&self, value: &str) -> Result<Option<String>, Error> {
+        match self.read() {
+            Ok(was) if was == value => Ok(None),
+            Ok(was) => {
+                self.write(value, was.clone())?;
+                Ok(Some(was))
+            }
+            Err(Error::Read { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+                self.write(value, "a hidden value".to_owned())?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&self, value: &str, was: String) -> Result<(), Error> {
         let file = self.open(OFlag::O_WRONLY);
         let written = file.and_then(|mut file| file.write_all(value.as_bytes()));
         written.map_err(|source| Error::Write {
@@ -129,7 +153,7 @@ thread_local! {
 }
 
 /// Bytes. The kernel returns a whole value at the first read, and nothing at the second one.
-const LONGEST_VALUE: usize = 256;
+const LONGEST_VALUE: usize = 4096;
 
 /// Number of parts up to the first directory that differs between namespaces.
 const PER_NAMESPACE: usize = 2;
