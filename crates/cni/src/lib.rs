@@ -22,6 +22,7 @@ pub mod keys;
 mod log;
 mod network;
 mod process;
+mod repeated;
 mod request;
 pub mod result;
 mod stderr;

@@ -10,6 +10,7 @@ use crate::attachment::NetworkName;
 use crate::environment::SearchPath;
 use crate::error::Error;
 use crate::json;
+use crate::repeated;
 use crate::stderr::note;
 use crate::version::SpecVersion;
 
@@ -95,6 +96,12 @@ impl Network {
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn quiet_config<T: DeserializeOwned>(&self) -> Result<T, Error> {
         Ok(json::read(&self.document.config, "")?.value)
+    }
+
+    /// Returns a key that the object under `key` has twice. Of such keys, [`Self::config`] reads the
+    /// last one.
+    pub fn repeated_key(&self, key: &str) -> Option<String> {
+        repeated::key(self.stdin(), key)
     }
 
     /// Reads the keys of the `ipam` section, for an IPAM plugin.
