@@ -15,6 +15,7 @@
 #     ports       portmap ADD and DEL, with no other port and with 5,000; connections through them
 #     reload      cnitool reload of 500 pods
 #     bandwidth   bandwidth ADD, CHECK and DEL
+#     tuning      tuning ADD, CHECK and DEL
 #     throughput  traffic through a limit, measured by iperf3 in ten minutes
 #     footprint   size of the executables, and their peak memory
 #
@@ -42,7 +43,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | floor | chain | burst | growth | leases | ports | reload | bandwidth | throughput | footprint)
+            attach | floor | chain | burst | growth | leases | ports | reload | bandwidth | tuning | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;

@@ -16,6 +16,7 @@ mod reload;
 mod report;
 mod throughput;
 mod timing;
+mod tuned;
 
 use std::path::PathBuf;
 
@@ -46,6 +47,7 @@ fn main() {
             "ports" => ports::run(&host, sides(), options.rounds, report),
             "reload" => reload::run(&host, &options.ours, options.rounds.min(20), report),
             "bandwidth" => limits::run(&host, sides(), options.rounds, report),
+            "tuning" => tuned::run(&host, sides(), options.rounds, report),
             "throughput" => throughput::run(&host, &sides(), report),
             "footprint" => footprint::run(&host, &sides(), report),
             _ => panic!("unknown case {case:?}; there are {CASES:?}"),
@@ -56,7 +58,7 @@ fn main() {
     }
 }
 
-const CASES: [&str; 11] = [
+const CASES: [&str; 12] = [
     "attach",
     "floor",
     "chain",
@@ -66,6 +68,7 @@ const CASES: [&str; 11] = [
     "ports",
     "reload",
     "bandwidth",
+    "tuning",
     "throughput",
     "footprint",
 ];

@@ -201,6 +201,22 @@ impl Host {
         Network::new(self, config)
     }
 
+    /// Returns the tuning network `pods` with a value for every key but `mac`, which `macspoofchk`
+    /// of the bridge refuses; the caller sets `prevResult`.
+    pub fn tuning(&self) -> Network<'_> {
+        let config = json!({
+            "cniVersion": "1.0.0",
+            "name": "pods",
+            "type": "tuning",
+            "sysctl": {"net.core.somaxconn": "512", "net.ipv4.conf.IFNAME.arp_filter": "1"},
+            "promisc": true,
+            "mtu": 1400,
+            "allmulti": true,
+            "txQLen": 500,
+        });
+        Network::new(self, config)
+    }
+
     /// Returns a loopback network like containerd's.
     pub fn loopback(&self) -> Network<'_> {
         let config = json!({"cniVersion": "1.0.0", "name": "lo-net", "type": "loopback"});

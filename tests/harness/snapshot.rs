@@ -126,7 +126,8 @@ impl Snapshot {
 
     /// Adds the records of ports; their directory contains nothing else.
     fn add_records(&mut self) {
-        for file in entries(Path::new("/run/cni/portmap")) {
+        let plugins = ["/run/cni/portmap", "/run/cni/tuning"];
+        for file in plugins.iter().flat_map(|dir| entries(Path::new(dir))) {
             let record = fs::read_to_string(&file).unwrap();
             self.add(format!("record {}", file.display()), record);
         }

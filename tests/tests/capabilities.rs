@@ -13,7 +13,7 @@ struct Subject {
     del: &'static [&'static str],
 }
 
-const SUBJECTS: [Subject; 7] = [
+const SUBJECTS: [Subject; 8] = [
     Subject {
         chain: &["loopback"],
         add: &[NET, SYS],
@@ -38,6 +38,11 @@ const SUBJECTS: [Subject; 7] = [
         chain: &["bridge", "bandwidth"],
         add: &[NET],
         del: &[NET],
+    },
+    Subject {
+        chain: &["bridge", "tuning"],
+        add: &[NET, SYS],
+        del: &[NET, SYS],
     },
     Subject {
         chain: &["static"],

@@ -104,6 +104,19 @@ fn podman_gives_network_and_ports() {
 }
 
 #[test]
+fn tuning_gives_network_and_ports_and_tunes_the_interface() {
+    let host = Host::new();
+    let pods = Example::list(&host, "tuning.conflist").pods();
+    let link = pods.a.link("eth0");
+    assert_eq!((&link["mtu"], &link["txqlen"]), (&1400.into(), &500.into()));
+    assert_eq!(pods.a.sysctl("net/core/somaxconn").unwrap(), "512");
+    let filter = pods.a.sysctl("net/ipv4/conf/eth0/arp_filter");
+    assert_eq!(filter.unwrap(), "1");
+    pods.reach_each_other(1).leave_as_the_host();
+    pods.forward_ports().reach_themselves().detach();
+}
+
+#[test]
 fn containerd_gives_a_node_of_one_pod_cidr_network_and_ports() {
     let host = Host::new();
     let file = "containerd.conflist.template";

@@ -11,7 +11,7 @@ use serde_json::json;
 use tests::{Host, Invocation, Network, Place as _};
 
 /// Returns a network of each plugin; the chained ones have the required result.
-fn networks(host: &Host) -> [Network<'_>; 6] {
+fn networks(host: &Host) -> [Network<'_>; 7] {
     let result = json!({
         "cniVersion": "1.1.0",
         "interfaces": [{"name": "veth1"}, {"name": "eth0", "sandbox": "/run/netns/a"}],
@@ -28,6 +28,7 @@ fn networks(host: &Host) -> [Network<'_>; 6] {
         portmap
             .with("runtimeConfig", ports)
             .with("prevResult", result.clone()),
+        host.tuning().with("prevResult", result.clone()),
         bandwidth
             .with("ingressBurst", 100_000)
             .with("prevResult", result),

@@ -46,6 +46,18 @@ impl Ledger<'_> {
         a.remove();
     }
 
+    /// Runs ADD, CHECK and DEL of tuning for an interface that the bridge made.
+    fn tuned(&mut self, name: &str) {
+        let a = self.host.sandbox(name);
+        let before = self.host.bridge_v4().add(&a);
+        let network = self.host.tuning().with("prevResult", before);
+        let result = self.run("tuning", &network.on("ADD", &a));
+        self.run("tuning", &network.check(&a, &result));
+        self.run("tuning", &network.on("DEL", &a));
+        self.host.bridge_v4().del(&a);
+        a.remove();
+    }
+
     /// Runs ADD, CHECK and DEL of each plugin of a chain.
     fn chained(&mut self, chain: &Chain<'_>, name: &str) {
         let a = self.host.sandbox(name);
@@ -90,6 +102,7 @@ fn no_plugin_makes_more_system_calls_than_noted() {
             &ptp.with("ipam.ranges", json!(subnets)),
             &format!("ptp{round}"),
         );
+        ledger.tuned(&format!("tuned{round}"));
     }
     let ranked = |rank: usize| -> BTreeMap<_, _> {
         let runs = ledger.runs.iter();

@@ -48,7 +48,7 @@ fn a_plugin_knows_its_own_keys() {
         let keys = schema::known_keys(plugin).unwrap();
         assert!(keys.contains_key(key), "{plugin}: {keys:?}");
     }
-    assert_eq!(schema::known_keys("tuning"), None);
+    assert_eq!(schema::known_keys("sbr"), None);
 }
 
 /// Returns whether a list with only this plugin is valid.
@@ -110,6 +110,10 @@ fn wrong_types_misspelt_keys_and_words_that_are_none_are_not_valid() {
         ("ptp", "mtu", json!(67)),
         ("ptp", "bridge", json!("cni0")),
         ("ptp", "ipMasqBackend", json!("nft")),
+        ("tuning", "sysctl", json!({"net.core.somaxconn": 500})),
+        ("tuning", "promisc", json!("on")),
+        ("tuning", "txQlen", json!(500)),
+        ("tuning", "dataDir", json!("tuning")),
     ] {
         let plugin = json!({"type": name, key: value});
         assert!(!is_valid(&plugin), "{plugin}");
@@ -138,7 +142,7 @@ fn wrong_keys_of_an_ipam_plugin_are_not_valid() {
 
 #[test]
 fn what_is_no_plugin_of_ours_is_not_judged() {
-    assert!(is_valid(&json!({"type": "tuning", "sysctl": {"a": "b"}})));
+    assert!(is_valid(&json!({"type": "sbr", "table": 100})));
     let foreign = json!({"type": "dhcp", "daemonSocketPath": "/run/dhcp.sock"});
     assert!(is_valid(&json!({"type": "bridge", "ipam": foreign})));
     assert!(!is_valid(&json!({"sysctl": {}})), "but it has a type");

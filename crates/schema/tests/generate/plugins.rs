@@ -63,7 +63,7 @@ pub fn ipam() -> [(&'static str, Value); 2] {
 }
 
 /// Returns the plugins of a list and their keys, including the common ones.
-pub fn plugins() -> [(&'static str, Value); 5] {
+pub fn plugins() -> [(&'static str, Value); 6] {
     let bridge = [described::<bridge::RawConfig>(), described::<Delegating>()];
     let ptp = [described::<ptp::RawConfig>(), described::<Delegating>()];
     [
@@ -75,6 +75,7 @@ pub fn plugins() -> [(&'static str, Value); 5] {
         ),
         ("portmap", plugin([described::<portmap::RawConfig>()])),
         ("ptp", plugin(ptp)),
+        ("tuning", plugin([described::<tuning::RawConfig>()])),
     ]
 }
 

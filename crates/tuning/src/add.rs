@@ -1,0 +1,90 @@
+//! ADD: sets the sysctls, then changes the interface, with a rollback.
+
+use anyhow::Context as _;
+use cni::{AddRequest, Answer, Answered, Error, Undo};
+use netlink::{Connection, Link};
+use netns::{Netns, Sysctl};
+
+use crate::allowlist;
+use crate::config::Config;
+use crate::record::{self, Record};
+use crate::settings::Settings;
+
+/// Changes the sandbox and reports the interface's new MAC and MTU in the result.
+///
+/// # Errors
+/// The reason of a failure. The sandbox is as before then.
+pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
+    let config = Config::parse(&request.network, &request.args()?)?;
+    let mut result = request.chained()?.clone();
+    allowlist::expect_allowed(&config)?;
+    let interface = &request.attachment.interface;
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    let (connection, link);
+    let mut undo = Undo::default();
+    if !config.sysctls.is_empty() {
+        set_sysctls(&namespace, &config.sysctls(interface), &mut undo)?;
+    }
+    if config.link != Settings::default() {
+        connection = Connection::open_in(&namespace).map_err(Error::sandbox)?;
+        link = connection.link(interface.as_str())?;
+        keep(request, (&config, &link), &mut undo)?;
+        cni::step("change the interface");
+        undo.push("restore the interface", || {
+            Ok(Settings::of(&link).apply(&connection, &link.name)?)
+        });
+        let changed = config.link.apply(&connection, &link.name);
+        changed.context("change the sandbox's interface")?;
+    }
+    let reported = result.interfaces.iter_mut();
+    for it in reported.filter(|it| it.name == interface.as_str() && it.sandbox.is_some()) {
+        let mac = config.link.mac.map(|mac| mac.to_string());
+        it.mac = mac.or(it.mac.take());
+        it.mtu = config.link.mtu.or(it.mtu);
+    }
+    let answered = answer.give(&result)?;
+    undo.keep();
+    Ok(answered)
+}
+
+fn set_sysctls<'a>(
+    namespace: &'a Netns,
+    wanted: &[(Sysctl, &str)],
+    undo: &mut Undo<'a>,
+) -> anyhow::Result<()> {
+    cni::step("set sysctls");
+    let mut former = Vec::new();
+    let mut set = |(sysctl, value): &(Sysctl, &str)| {
+        let was = sysctl.replace(value)?;
+        former.extend(was.map(|was| (sysctl.clone(), was)));
+        Ok::<_, netns::Error>(())
+    };
+    let outcome = namespace.run(|| wanted.iter().try_for_each(&mut set));
+    undo.push("restore the sysctls", move || {
+        let restore = |(sysctl, was): &(Sysctl, String)| Ok(sysctl.ensure(was).map(drop)?);
+        namespace.run(|| cni::all(former.iter().rev().map(restore)))?
+    });
+    Ok(outcome.map_err(Error::sandbox)??)
+}
+
+/// Records what the interface has, unless an earlier ADD for this sandbox did so: that of another
+/// `tuning` in the chain, or one that was interrupted.
+fn keep(
+    request: &AddRequest,
+    (config, link): (&Config, &Link),
+    undo: &mut Undo<'_>,
+) -> anyhow::Result<()> {
+    cni::step("record the former settings");
+    let path = record::path(&config.data_dir, &request.attachment);
+    let record = Record {
+        former: Settings::of(link),
+        owner: request.attachment.owner(),
+        sandbox: record::sandbox(&request.netns),
+    };
+    if Record::read(&path).is_some_and(|it| it.is_like(&record)) {
+        return Ok(());
+    }
+    let at = path.clone();
+    undo.push("remove the record", move || record::remove(&at));
+    record.write(&path)
+}

@@ -1,0 +1,43 @@
+//! The operator's list of allowed sysctls.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use anyhow::Context as _;
+use cni::Error;
+use regex_lite::Regex;
+
+use crate::config::Config;
+use crate::name::SysctlName;
+
+/// Checks that the name of each sysctl, as written, matches a line of the list. Without the file,
+/// every name is allowed.
+///
+/// # Errors
+/// Code 7 with the name. Code 2: a line is not a supported regular expression.
+pub(crate) fn expect_allowed(config: &Config) -> anyhow::Result<()> {
+    let list = match fs::read_to_string(FILE) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        list => list.with_context(|| format!("read {FILE}"))?,
+    };
+    let lines = list.lines().map(str::trim).filter(|line| !line.is_empty());
+    let allowed = lines.map(pattern).collect::<Result<Vec<_>, _>>()?;
+    for name in config.sysctls.keys().map(SysctlName::as_str) {
+        if !allowed.iter().any(|pattern| pattern.is_match(name)) {
+            let reason = format!("no line of {FILE} allows it");
+            return Err(Error::invalid(format!("sysctl.{name}"), reason).into());
+        }
+    }
+    Ok(())
+}
+
+fn pattern(line: &str) -> Result<Regex, Error> {
+    Regex::new(line).map_err(|error| Error::UnsupportedField {
+        key: FILE.to_owned(),
+        value: format!("{line:?}"),
+        reason: error.to_string(),
+    })
+}
+
+/// The path of the reference.
+const FILE: &str = "/etc/cni/tuning/allowlist.conf";

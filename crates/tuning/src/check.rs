@@ -1,0 +1,72 @@
+//! CHECK: compares the sandbox with the configuration.
+
+use anyhow::ensure;
+use cni::{CheckRequest, Error};
+use netlink::Connection;
+use netns::{Netns, Sysctl};
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::settings::Settings;
+
+/// Checks the sysctls and the interface. A MAC or MTU that the result reports passes, too: a later
+/// plugin may have set it.
+///
+/// # Errors
+/// All differences, or the sandbox or its interface does not exist.
+pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
+    let config = Config::parse(&request.network, &request.args()?)?;
+    let (result, interface) = (request.chained()?, &request.attachment.interface);
+    cni::step("compare");
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    let connection = Connection::open_in(&namespace).map_err(Error::sandbox)?;
+    let link = connection.link(interface.as_str())?;
+    let mut inside = result.interfaces.iter().filter(|it| it.sandbox.is_some());
+    let reported = inside.find(|it| it.name == link.name).map(|it| Settings {
+        mac: it.mac.as_ref().and_then(|mac| mac.parse().ok()),
+        mtu: it.mtu,
+        ..Settings::default()
+    });
+    let passing = [Settings::of(&link), reported.unwrap_or_default()];
+    let mut differences = link_differences(&config.link, &passing);
+    let sysctls = config.sysctls(interface);
+    if !sysctls.is_empty() {
+        let compare = || {
+            sysctls
+                .iter()
+                .map(sysctl_difference)
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let found = namespace.run(compare).map_err(Error::sandbox)??;
+        differences.extend(found.into_iter().flatten());
+    }
+    ensure!(
+        differences.is_empty(),
+        "{interface}: {}",
+        differences.join("; ")
+    );
+    Ok(())
+}
+
+/// Names the settings that the interface does not have, except for those that it has as reported.
+fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
+    let [found, reported] = passing.each_ref().map(|it| json!(it));
+    let wanted = json!(wanted);
+    let wanted = wanted.as_object().into_iter().flatten();
+    let is_missing = |(key, wanted): &(&String, &Value)| {
+        let found = found.get(key);
+        !wanted.is_null() && found != Some(wanted) && found != reported.get(key)
+    };
+    let word = |key| found.get(key).cloned().unwrap_or_default();
+    let missing = wanted.filter(is_missing);
+    missing
+        .map(|(key, wanted)| format!("{key} is {}, not {wanted}", word(key)))
+        .collect()
+}
+
+/// Compares the words of a value, because the kernel separates them by tabs.
+fn sysctl_difference((sysctl, wanted): &(Sysctl, &str)) -> Result<Option<String>, netns::Error> {
+    let found = sysctl.read()?;
+    let is_same = found.split_whitespace().eq(wanted.split_whitespace());
+    Ok((!is_same).then(|| format!("{} is {found:?}, not {wanted:?}", sysctl.key())))
+}

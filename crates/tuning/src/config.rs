@@ -1,0 +1,119 @@
+//! The configuration: the plugin's keys and the runtime's arguments.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cni::keys::KNOWN_ARGS;
+use cni::{CniArgs, Error, InterfaceName, Network};
+use netlink::MacAddress;
+use netns::Sysctl;
+use serde::Deserialize;
+
+use crate::name::SysctlName;
+use crate::raw::RawConfig;
+use crate::settings::Settings;
+
+/// The parsed configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Values of the sandbox's sysctls, in the order of their names.
+    pub sysctls: BTreeMap<SysctlName, String>,
+    /// Settings of the interface.
+    pub link: Settings,
+    /// Directory of former settings.
+    pub data_dir: PathBuf,
+}
+
+impl Config {
+    /// Reads the configuration and the runtime's arguments. Each key of `args.cni` takes precedence.
+    ///
+    /// # Errors
+    /// Code 4: `args` has an unknown key. Code 7 with the key.
+    pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
+        args.expect_only(KNOWN_ARGS)?;
+        let raw: RawConfig = network.config()?;
+        if let Some(name) = network.repeated_key("sysctl") {
+            return Err(Error::invalid(
+                format!("sysctl.{name}"),
+                "it is there twice",
+            ));
+        }
+        let asked: RawConfig = network.args_cni()?;
+        let runtime: Mac = network.runtime_config()?;
+        let sysctls = raw.sysctl.into_iter().chain(asked.sysctl);
+        let sysctls = sysctls.map(|(name, value)| Ok((SysctlName::parse(name)?, value)));
+        let mac = [
+            ("args.cni.mac", asked.mac.as_deref()),
+            ("runtimeConfig.mac", given(&runtime.mac)),
+            ("CNI_ARGS MAC", args.value("MAC").and_then(given)),
+            ("mac", raw.mac.as_deref()),
+        ];
+        Ok(Self {
+            sysctls: sysctls.collect::<Result<_, Error>>()?,
+            link: Settings {
+                mac: first_mac(mac)?,
+                promisc: asked.promisc.or(raw.promisc).filter(|on| *on),
+                mtu: asked.mtu.or(raw.mtu).filter(|bytes| *bytes != 0),
+                allmulti: asked.allmulti.or(raw.allmulti),
+                tx_q_len: asked.tx_q_len.or(raw.tx_q_len),
+            },
+            data_dir: data_dir(network)?,
+        })
+    }
+
+    /// Returns the sysctls of a sandbox with this interface, and their values.
+    pub(crate) fn sysctls(&self, interface: &InterfaceName) -> Vec<(Sysctl, &str)> {
+        let sysctls = self.sysctls.iter();
+        sysctls
+            .map(|(name, value)| (name.sysctl(interface), value.as_str()))
+            .collect()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Mac {
+    mac: String,
+}
+
+/// Reads `dataDir`, which is all that DEL and GC need.
+///
+/// # Errors
+/// Code 7: it is not an absolute path.
+pub(crate) fn data_dir(network: &Network) -> Result<PathBuf, Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Document {
+        #[serde(default)]
+        data_dir: String,
+    }
+    let text = network.quiet_config::<Document>()?.data_dir;
+    let path = PathBuf::from(given(&text).unwrap_or("/run/cni/tuning"));
+    if !path.is_absolute() {
+        return Err(Error::invalid(
+            "dataDir",
+            format!("{text:?} is not an absolute path"),
+        ));
+    }
+    Ok(path)
+}
+
+fn given(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// Parses the first text, which is no MAC if it is empty.
+fn first_mac(sources: [(&str, Option<&str>); 4]) -> Result<Option<MacAddress>, Error> {
+    let mut texts = sources
+        .into_iter()
+        .filter_map(|(key, text)| Some((key, text?)));
+    let Some((key, text)) = texts.next().filter(|(_, text)| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let invalid = |reason: &str| Error::invalid(key, format!("{text:?}: {reason}"));
+    let mac: MacAddress = text.parse().map_err(|_| invalid("no MAC address"))?;
+    if !mac.is_unicast() {
+        return Err(invalid("no unicast address"));
+    }
+    Ok(Some(mac))
+}

@@ -1,0 +1,50 @@
+//! CNI plugin `tuning`: changes sysctls of a sandbox and settings of its interface.
+//!
+//! | act | module |
+//! |---|---|
+//! | request | `raw`, `config`, `name`, `allowlist`: what was asked, and whether a sysctl is allowed |
+//! | desired state | `settings`: what an interface shall have, or had before |
+//! | files | `record`: the former settings, which DEL restores |
+//! | verbs | `add`, `del`, `check` |
+
+use std::process::ExitCode;
+
+use cni::{CniArgs, Plugin, SpecVersion, StatusRequest};
+
+mod add;
+mod allowlist;
+mod check;
+mod config;
+mod del;
+mod name;
+mod raw;
+mod record;
+mod settings;
+
+pub use config::Config;
+pub use name::SysctlName;
+pub use raw::RawConfig;
+pub use settings::Settings;
+
+/// Runs the verb of `CNI_COMMAND`.
+pub fn main() -> ExitCode {
+    cni::run(&PLUGIN)
+}
+
+const PLUGIN: Plugin = Plugin {
+    name: "tuning",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::ALL,
+    add: add::add,
+    del: del::del,
+    check: check::check,
+    status,
+    gc: record::collect,
+    reload: None,
+};
+
+/// Checks the configuration and the allowlist. Runtimes pass no arguments with STATUS.
+fn status(request: &StatusRequest) -> anyhow::Result<()> {
+    let config = Config::parse(&request.network, &CniArgs::default())?;
+    allowlist::expect_allowed(&config)
+}

@@ -1,0 +1,96 @@
+//! Names of sysctls.
+
+use cni::{Error, InterfaceName};
+use netns::Sysctl;
+
+/// The name of a sysctl below `net`, in which `IFNAME` may stand for the interface.
+///
+/// It has no part `.` or `..`: dots separate the parts, as in the reference, and the name of an
+/// interface is neither.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SysctlName(String);
+
+impl SysctlName {
+    /// Parses a name with dots or slashes between its parts.
+    ///
+    /// # Errors
+    /// Code 7: it is not below `net`, so it is not the namespace's.
+    pub fn parse(name: String) -> Result<Self, Error> {
+        match parts(&name.replace('.', "/")).as_slice() {
+            ["net", _, ..] => Ok(Self(name)),
+            _ => Err(Error::invalid(
+                format!("sysctl.{name}"),
+                "only sysctls below net belong to the sandbox",
+            )),
+        }
+    }
+
+    /// Returns the name as it was written, which the allowlist judges.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the sysctl, with the interface in place of the first `IFNAME`.
+    pub fn sysctl(&self, interface: &InterfaceName) -> Sysctl {
+        let path = self.0.replace('.', "/");
+        Sysctl::new(&parts(&path.replacen("IFNAME", interface.as_str(), 1)))
+    }
+}
+
+fn parts(path: &str) -> Vec<&str> {
+    path.split('/').filter(|part| !part.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> String {
+        let name = SysctlName::parse(name.to_owned()).unwrap();
+        name.sysctl(&"eth0.7".parse().unwrap()).key()
+    }
+
+    #[test]
+    fn interface_is_one_part_and_separators_may_be_repeated() {
+        for name in [
+            "net.ipv4.conf.IFNAME.arp_filter",
+            "net/ipv4/conf/IFNAME/arp_filter",
+        ] {
+            assert_eq!(key(name), "net.ipv4.conf.eth0/7.arp_filter");
+        }
+        assert_eq!(key("net..core//somaxconn."), "net.core.somaxconn");
+        assert_eq!(key("net.IFNAME.IFNAME"), "net.eth0/7.IFNAME");
+    }
+
+    #[test]
+    fn no_name_leaves_net() {
+        for name in [
+            "",
+            "net",
+            "kernel.hostname",
+            "../net/core/x",
+            "IFNAME.core.x",
+            "vm/net/x",
+        ] {
+            let parsed = SysctlName::parse(name.to_owned());
+            let below_net = parsed
+                .as_ref()
+                .map(|it| it.sysctl(&"net".parse().unwrap()).key());
+            assert!(
+                below_net.is_err() || below_net.unwrap().starts_with("net."),
+                "{name}"
+            );
+        }
+        for name in [
+            "net/../kernel/hostname",
+            "net/../../etc/passwd",
+            "net/./core/x",
+        ] {
+            assert!(
+                !key(name).split('.').any(|part| part.starts_with('/')),
+                "{name}"
+            );
+            assert!(key(name).starts_with("net."), "{name}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Records of former settings: a file for each container and interface, with the path and the keys
+//! of the reference.
+//!
+//! A record is complete or absent, and no interface is changed without one. A link or a pipe in the
+//! place of a record is replaced or removed, never followed.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use cni::{Attachment, GcRequest, note};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
+use nix::unistd::linkat;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Settings;
+
+/// What an interface had before it was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The former settings.
+    #[serde(flatten)]
+    pub former: Settings,
+    /// Tag of the attachment; empty in a record of the reference, which ignores it.
+    #[serde(default)]
+    pub owner: String,
+    /// Inode of the sandbox, which the reference ignores, too.
+    pub sandbox: Option<u64>,
+}
+
+impl Record {
+    /// Reads the record at `path`. Returns `None` if it is absent or unreadable.
+    pub fn read(path: &Path) -> Option<Self> {
+        let found = path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
+        let bytes = fs::read(path).ok().filter(|_| found.len() < LARGEST)?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Returns whether both are of one attachment and sandbox.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.owner, self.sandbox) == (&other.owner, other.sandbox)
+    }
+
+    /// Writes the record, in place of another one.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let write = || {
+            let directory = path.parent().unwrap_or(path);
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory)?;
+            remove(path)?;
+            let mut options = OpenOptions::new();
+            options.write(true).mode(0o600);
+            let unnamed = options
+                .clone()
+                .custom_flags(OFlag::O_TMPFILE.bits())
+                .open(directory);
+            let mut file = match unnamed {
+                // Such as overlayfs before Linux 6.3.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    options.create_new(true).open(path)?
+                }
+                file => file?,
+            };
+            file.write_all(&serde_json::to_vec(self)?)?;
+            if file.metadata()?.nlink() == 0 {
+                let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+                linkat(
+                    AT_FDCWD,
+                    unnamed.as_str(),
+                    AT_FDCWD,
+                    path,
+                    AtFlags::AT_SYMLINK_FOLLOW,
+                )?;
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        write().with_context(|| format!("write {}; see dataDir", path.display()))
+    }
+}
+
+/// Returns the path of the attachment's record. Neither name has a slash.
+pub(crate) fn path(directory: &Path, attachment: &Attachment) -> PathBuf {
+    let (container, interface) = (&attachment.container, &attachment.interface);
+    directory.join(format!("{container}_{interface}.json"))
+}
+
+/// Returns the inode of the sandbox.
+pub(crate) fn sandbox(netns: &Path) -> Option<u64> {
+    fs::metadata(netns).ok().map(|it| it.ino())
+}
+
+/// Removes the record, if there is one.
+pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        // A read-only file system refuses to remove a missing file, too (EROFS).
+        Err(error) if path.symlink_metadata().is_ok() => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// GC: removes the records of attachments of this network that the runtime does not list. Records of
+/// the reference name no network and stay.
+pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
+    let directory = crate::config::data_dir(&request.network)?;
+    cni::step("remove records");
+    let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("read directory {}", directory.display()))?,
+    };
+    cni::all(
+        entries
+            .flatten()
+            .map(|entry| match Record::read(&entry.path()) {
+                Some(Record { owner, .. })
+                    if Attachment::is_owner_in(&owner, &request.network.name)
+                        && !valid.contains(&owner) =>
+                {
+                    note(format_args!(
+                        "removed the record of {owner}, which the runtime does not list"
+                    ));
+                    remove(&entry.path())
+                }
+                _ => Ok(()),
+            }),
+    )
+}
+
+/// Bytes. A record has about two hundred.
+const LARGEST: u64 = 1 << 16;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! Settings of an interface: those that it shall have, or those that it had before.
+
+use netlink::{Connection, Error, Link, LinkChange, MacAddress, Multicast, Request};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Settings of an interface; `None` leaves one alone. The reference's files have the same keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Ethernet address.
+    #[serde(serialize_with = "print_mac", deserialize_with = "read_mac")]
+    pub mac: Option<MacAddress>,
+    /// Promiscuous mode.
+    pub promisc: Option<bool>,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
+    /// It receives all multicast packets.
+    pub allmulti: Option<bool>,
+    /// Length of the transmit queue in packets.
+    #[serde(rename = "txQLen")]
+    pub tx_q_len: Option<u32>,
+}
+
+impl Settings {
+    /// Returns all settings that `link` has.
+    pub(crate) fn of(link: &Link) -> Self {
+        Self {
+            mac: link.mac,
+            promisc: Some(link.is_promiscuous),
+            mtu: Some(link.mtu),
+            allmulti: Some(link.multicast == Multicast::All),
+            tx_q_len: Some(link.transmit_queue),
+        }
+    }
+
+    /// Returns the changes after which `link` has these settings.
+    pub(crate) fn missing(&self, link: &Link) -> Vec<LinkChange<'static>> {
+        fn unlike<T: Copy + PartialEq>(wanted: Option<T>, found: Option<T>) -> Option<T> {
+            wanted.filter(|_| wanted != found)
+        }
+        let found = Self::of(link);
+        let changes = [
+            unlike(self.mtu, found.mtu).map(LinkChange::Mtu),
+            unlike(self.mac, found.mac).map(LinkChange::Mac),
+            unlike(self.promisc, found.promisc).map(LinkChange::Promiscuous),
+            unlike(self.allmulti, found.allmulti).map(LinkChange::AllMulticast),
+            unlike(self.tx_q_len, found.tx_q_len).map(LinkChange::TransmitQueue),
+        ];
+        changes.into_iter().flatten().collect()
+    }
+
+    /// Gives the interface these settings. The kernel announces a new MAC to the neighbours.
+    pub(crate) fn apply(&self, connection: &Connection, interface: &str) -> Result<(), Error> {
+        let link = connection.link(interface)?;
+        let announced = self.mac.map(|_| LinkChange::ArpNotify);
+        let changes = announced.into_iter().chain(self.missing(&link));
+        let requests = changes.map(|change| Request::change_link(interface, &change));
+        connection.execute(requests.collect::<Vec<_>>())
+    }
+}
+
+#[expect(
+    clippy::ref_option,
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it so"
+)]
+fn print_mac<S: Serializer>(mac: &Option<MacAddress>, serializer: S) -> Result<S::Ok, S::Error> {
+    mac.map(|mac| mac.to_string()).serialize(serializer)
+}
+
+/// Reads a MAC. The reference also keeps addresses that are not of Ethernet, which count as absent.
+fn read_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddress>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.and_then(|text| text.parse().ok()))
+}

@@ -1,0 +1,64 @@
+//! tuning: nothing of the attachment is left, whichever system call of ADD, DEL or GC fails and
+//! wherever it is killed. `tests::lab` describes the conditions.
+
+use tests::lab::{Moment, Subject, torture};
+use tests::points::Attack;
+
+/// All settings of the interface but its MAC, and two sysctls.
+const TUNING: Subject = Subject {
+    name: "tuning",
+    chain: &["bridge", "tuning"],
+    victims: &["tuning"],
+};
+
+/// podman's chain without its firewall plugin.
+const PODMAN: Subject = Subject {
+    name: "podman",
+    chain: &["bridge", "portmap", "tuning"],
+    victims: &["bridge", "host-local", "portmap", "tuning"],
+};
+
+#[test]
+fn an_add_whose_calls_fail_leaves_nothing() {
+    torture(TUNING, (Moment::Add, Attack::Failure), (40, 3));
+}
+
+#[test]
+fn an_add_whose_messages_are_refused_leaves_nothing() {
+    torture(TUNING, (Moment::Add, Attack::Refusal), (5, 7));
+}
+
+#[test]
+fn an_add_that_is_killed_leaves_nothing_after_del_or_gc() {
+    torture(TUNING, (Moment::Add, Attack::Kill), (60, 7));
+}
+
+#[test]
+fn the_next_removal_completes_one_whose_calls_failed() {
+    torture(TUNING, (Moment::Removal, Attack::Failure), (20, 0));
+}
+
+#[test]
+fn the_next_removal_completes_one_whose_messages_were_refused() {
+    torture(TUNING, (Moment::Removal, Attack::Refusal), (1, 0));
+}
+
+#[test]
+fn the_next_removal_completes_a_killed_one() {
+    torture(TUNING, (Moment::Removal, Attack::Kill), (15, 5));
+}
+
+#[test]
+fn a_chain_whose_calls_fail_leaves_nothing() {
+    torture(PODMAN, (Moment::Add, Attack::Failure), (500, 1));
+}
+
+#[test]
+fn a_chain_that_is_killed_leaves_nothing_after_del_or_gc() {
+    torture(PODMAN, (Moment::Add, Attack::Kill), (600, 7));
+}
+
+#[test]
+fn the_next_removal_completes_the_killed_one_of_a_chain() {
+    torture(PODMAN, (Moment::Removal, Attack::Kill), (200, 6));
+}
