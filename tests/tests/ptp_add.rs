@@ -1,7 +1,9 @@
 //! ptp ADD: the pair, its addresses and routes on both sides, and the result.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
-use tests::{Host, Network, Place as _, Sandbox};
+use tests::{Host, Network, Place as _, Sandbox, at_once};
 
 /// Returns the host's end that the result reports.
 fn host_end(result: &Value) -> &str {
@@ -257,6 +259,31 @@ fn two_networks_of_one_container_both_work() {
     second.on("DEL", &a).ifname("net1").ok();
     assert!(host.pings("10.1.0.2") && host.pings("fd00:1::2"));
     assert_eq!(a.links(), ["eth0", "lo"]);
+}
+
+#[test]
+fn many_pods_are_attached_and_detached_at_once() {
+    let host = Host::new();
+    let names: Vec<_> = (0..24).map(|number| format!("pod{number}")).collect();
+    let pods: Vec<_> = names.iter().map(|name| host.sandbox(name)).collect();
+    let network = host.ptp().with("ipMasq", true);
+    let results = at_once(&pods, |pod| network.add(pod));
+    let addresses = results.iter().flat_map(|it| it["ips"].as_array().unwrap());
+    let addresses = addresses.map(|it| it["address"].as_str().unwrap().split('/').next().unwrap());
+    let addresses: BTreeSet<_> = addresses.collect();
+    assert_eq!(addresses.len(), 2 * pods.len());
+    let own = pods[0].addresses("eth0");
+    for address in addresses {
+        // A pod reaches itself through `lo`, which is down.
+        let is_own = own.iter().any(|it| it.starts_with(&format!("{address}/")));
+        assert!(
+            host.pings(address) && (is_own || pods[0].pings(address)),
+            "{address}"
+        );
+    }
+    at_once(&pods, |pod| network.del(pod));
+    assert_eq!(host.links(), ["lo"]);
+    assert!(!host.run("nft", &["list", "ruleset"]).contains("cni:pods"));
 }
 
 #[test]

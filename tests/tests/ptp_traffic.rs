@@ -5,10 +5,10 @@ use tests::router_advertisement::{flooded, heard, sent, traces};
 use tests::traffic::{self, Flood, tcp, tcp_by_port, udp};
 use tests::{Chain, Host, Place as _, Removal, Sandbox, eventually};
 
-/// Returns the client address that the server sees, or "nobody".
+/// Returns the client address that the server sees, or "none".
 fn client_seen(client: &Sandbox, server: &impl tests::Place, address: &str) -> String {
     let seen = tcp(client, server, address);
-    seen.map_or("nobody".to_owned(), |address| address.to_string())
+    seen.map_or("none".to_owned(), |address| address.to_string())
 }
 
 fn host_end(result: &Value) -> &str {
@@ -59,7 +59,7 @@ fn a_flush_of_the_firewall_is_repaired_by_reload() {
     let network = host.ptp().with("ipMasq", true);
     let result = network.add(&a);
     host.run("nft", &["flush", "ruleset"]);
-    assert_eq!(client_seen(&a, &outside, "192.0.2.2"), "nobody");
+    assert_eq!(client_seen(&a, &outside, "192.0.2.2"), "none");
     let refusal = network.check(&a, &result).error();
     assert!(refusal.mentions("cni-masquerade"), "{refusal:?}");
     let with_result = network.clone().with("prevResult", result.clone());
@@ -127,7 +127,7 @@ fn ipv4_survives_a_host_end_that_was_down() {
     let result = host.ptp().with("ipMasq", true).add(&a);
     let end = host_end(&result);
     host.ip(&format!("link set {end} down"));
-    assert_eq!(client_seen(&a, &outside, "192.0.2.2"), "nobody");
+    assert_eq!(client_seen(&a, &outside, "192.0.2.2"), "none");
     host.ip(&format!("link set {end} up"));
     assert!(eventually(
         || client_seen(&a, &outside, "192.0.2.2") == "192.0.2.1"

@@ -17,7 +17,7 @@ use crate::addressing::{Addressing, OnLink, need_ipv6};
 use crate::gateway;
 
 /// Prepares IPv6 of the host's end, which is down. Without IPv6 addresses, the end needs none. With
-/// them, it ignores router advertisements, by which the container could change the host's routes
+/// them, it ignores the container's router advertisements, which could change the host's routes
 /// (CVE-2020-10749).
 ///
 /// # Errors
@@ -54,13 +54,14 @@ pub(crate) fn host_requests(
     requests.extend(gateways.map(add));
     // The kernel accepts an IPv6 route only through a link that is up.
     requests.push(Request::change_link(&end.name, &LinkChange::Up));
-    let destinations: Vec<_> = destinations(addressing).collect();
-    let there = host.routes_to(&destinations)?;
-    let routes = destinations.iter().zip(there);
-    let routes = routes.map(|(to, there)| NewRoute {
+    let (v4, v6): (Vec<_>, Vec<_>) = destinations(addressing).partition(IpAddr::is_ipv4);
+    let there = host.routes_to(&v6)?.into_iter();
+    let v6 = v6.into_iter().zip(there.map(|it| preceding(&it?)));
+    let routes = v4.into_iter().map(|to| (to, None)).chain(v6);
+    let routes = routes.map(|(to, priority)| NewRoute {
         scope: Some(HOST_SCOPE),
-        priority: there.and_then(|it| preceding(&it)),
-        ..NewRoute::on_link(IpNetwork::from(*to), end.index)
+        priority,
+        ..NewRoute::on_link(IpNetwork::from(to), end.index)
     });
     requests.extend(routes.map(|route| Request::prepend_route(&route)));
     Ok(requests)
@@ -83,8 +84,7 @@ fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Request>> {
 /// The other route belongs to an attachment that is to be deleted. It stays, and serves again if
 /// this ADD fails.
 fn preceding(there: &Route) -> Option<u32> {
-    let is_equal =
-        there.destination.is_ipv6() && there.destination.prefix() == IPV6_HOST && !there.is_local;
+    let is_equal = there.destination.prefix() == IPV6_HOST && !there.is_local;
     let metric = there.priority.filter(|metric| is_equal && *metric > 1)?;
     Some(metric.min(IPV6_METRIC + 1) - 1)
 }
