@@ -155,9 +155,12 @@ fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
     let bridges: Vec<_> = bridges.map(|it| it.index).collect();
     if bridges.is_empty() && !has_link_of(node, network) {
         let names: Vec<_> = names.iter().map(|it| format!("bridge {it}")).collect();
+        let lacks = match names.as_slice() {
+            [] => "no link of the network".to_owned(),
+            names => format!("neither {} nor a link of the network", names.join(", ")),
+        };
         return Err(format!(
-            "here is neither {} nor a link of the network, as in another network namespace than the host's, or after a reboot",
-            names.join(", ")
+            "here is {lacks}, as in another network namespace than the host's, or after a reboot"
         ));
     }
     let is_port = |it: &&HostLink| match it.master {

@@ -242,7 +242,12 @@ impl<'a> Source<'a> {
 
     /// Returns whether the node is the gateway of the pods.
     pub fn is_gateway(self) -> bool {
-        self.is_set("isGateway") || self.is_set("isDefaultGateway")
+        self.is_routed() || self.is_set("isGateway") || self.is_set("isDefaultGateway")
+    }
+
+    /// Returns whether the node routes to each pod by the pod's own pair.
+    pub fn is_routed(self) -> bool {
+        self.plugin.program == "ptp"
     }
 
     /// Returns whether the network is on a VLAN of its bridge, so its gateway is on another link.

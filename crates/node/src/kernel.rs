@@ -11,7 +11,7 @@ use super::firewall;
 pub struct Lack {
     /// The kernel's error.
     pub reason: String,
-    /// The plugin and keys that need the feature.
+    /// The plugins and keys that need the feature.
     pub need: Need,
     /// The effect on plugins.
     pub consequence: Consequence,
@@ -26,11 +26,11 @@ pub enum Consequence {
     LimitsEvadable,
 }
 
-/// A plugin, and the keys of which any one causes the need; without keys the plugin always needs the feature.
+/// Plugins, and the keys of which any one causes the need; without keys the plugins always need the feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// The plugin.
-    pub plugin: &'static str,
+    /// The plugins.
+    pub plugins: &'static [&'static str],
     /// The keys.
     pub keys: &'static [&'static str],
 }
@@ -91,7 +91,7 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
         let (need, consequence) = match table.name {
             portmap::TABLE => (PORTS, Consequence::AddFails),
             attach::FRAMES_TABLE => (FRAMES, Consequence::AddFails),
-            _ if plugin == RATES.plugin => (RATES, Consequence::LimitsEvadable),
+            _ if RATES.plugins.contains(&plugin) => (RATES, Consequence::LimitsEvadable),
             _ => (MASQUERADE, Consequence::AddFails),
         };
         // bandwidth has a table for ports of bridges and one for other links.
@@ -116,17 +116,17 @@ fn lack(error: impl Into<anyhow::Error>, need: Need) -> Lack {
     }
 }
 
-const fn of(plugin: &'static str, keys: &'static [&'static str]) -> Need {
-    Need { plugin, keys }
+const fn of(plugins: &'static [&'static str], keys: &'static [&'static str]) -> Need {
+    Need { plugins, keys }
 }
 
-const ALWAYS: Need = of("bridge", &[]);
-const VLANS: Need = of("bridge", &["vlan", "vlanTrunk"]);
-const FRAMES: Need = of("bridge", &["macspoofchk", "promiscMode"]);
-const MASQUERADE: Need = of("bridge", &["ipMasq"]);
-const PORTS: Need = of("portmap", &[]);
-const RATES: Need = of("bandwidth", &[]);
-const SUBNETS: Need = of("bandwidth", &["shapedSubnets", "unshapedSubnets"]);
+const ALWAYS: Need = of(&["bridge"], &[]);
+const VLANS: Need = of(&["bridge"], &["vlan", "vlanTrunk"]);
+const FRAMES: Need = of(&["bridge"], &["macspoofchk", "promiscMode"]);
+const MASQUERADE: Need = of(&["bridge", "ptp"], &["ipMasq"]);
+const PORTS: Need = of(&["portmap"], &[]);
+const RATES: Need = of(&["bandwidth"], &[]);
+const SUBNETS: Need = of(&["bandwidth"], &["shapedSubnets", "unshapedSubnets"]);
 
 /// In bytes.
 const MTU: u32 = 1500;

@@ -17,7 +17,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         let mut bridges: Vec<_> = node.probes.iter().map(|it| it.bridge.as_str()).collect();
         bridges.dedup();
         findings.push(if bridges.is_empty() {
-            Finding::ok(SUBJECT, "no network has the node as its gateway")
+            Finding::ok(SUBJECT, "no bridge is a gateway, so no packet was tried")
         } else {
             let message = format!("new packets of pods on {} pass", some_of(bridges));
             Finding::ok(SUBJECT, message).impact(COPY)
@@ -183,6 +183,7 @@ pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
                 wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE));
                 wanted.extend(plugin.is_set("macspoofchk").then_some(attach::FRAMES_TABLE));
             }
+            "ptp" => wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE)),
             "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push(portmap::TABLE),
             "bandwidth" if has_backstop(node, attached) => wanted.push(bandwidth::TABLE),
             _ => {}
@@ -262,7 +263,7 @@ mod tests {
         }];
         assert_eq!(levels(&judge(&node)), [Level::Problem]);
         let need = node::Need {
-            plugin: "bandwidth",
+            plugins: &["bandwidth"],
             keys: &[],
         };
         node.lacks = vec![node::Lack {

@@ -1,5 +1,6 @@
 //! Checks that the node forwards packets, and whether netfilter sees bridged packets.
 
+use cni::Attachment;
 use ipnetwork::IpNetwork;
 use netns::Sysctl;
 use node::{Node, Source};
@@ -15,9 +16,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     for (key, is_of) in FORWARDING {
         let is_routed = |it: &&Source<'_>| pod_networks(node, **it).iter().any(is_of);
         let routed = gateways.iter().filter(is_routed);
-        let bridges = routed.filter_map(|it| it.bridge());
-        let bridge = bridges.max_by_key(|it| node.is_in_use(it));
-        findings.extend(bridge.map(|it| forwarding(node, key, it)));
+        let source = routed.max_by_key(|it| has_pods(node, **it));
+        findings.extend(source.map(|it| forwarding(node, key, *it)));
     }
     for bridge in gateways.iter().filter_map(|it| it.bridge()) {
         let key = not_forwarding(node, bridge).filter(|_| node.is_in_use(bridge));
@@ -31,18 +31,22 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-fn forwarding(node: &Node, key: &str, bridge: &str) -> Finding {
+fn forwarding(node: &Node, key: &str, source: Source<'_>) -> Finding {
+    let place = match source.bridge() {
+        Some(bridge) => format!("on {bridge}"),
+        None => format!("of {}", source.name()),
+    };
     match node.sysctls.value(key) {
         None => Finding::warning(SUBJECT, format!("{key} does not exist"))
             .impact("The kernel does not support this family, so pods cannot have its addresses."),
-        Some("0") if node.is_in_use(bridge) => Finding::problem(SUBJECT, format!("{key} is 0"))
+        Some("0") if has_pods(node, source) => Finding::problem(SUBJECT, format!("{key} is 0"))
             .impact(format!(
-                "Pods on {bridge} reach nothing beyond the node. It was 1 when they were attached: \
+                "Pods {place} reach nothing beyond the node. It was 1 when they were attached: \
                  find what reset it, for example in /etc/sysctl.d."
             ))
             .fix(set(&[key])),
         Some("0") => Finding::ok(SUBJECT, format!("{key} is 0"))
-            .impact(format!("The first ADD on {bridge} sets it.")),
+            .impact(format!("The first ADD {place} sets it.")),
         Some(value) => Finding::ok(SUBJECT, format!("{key} is {value}")),
     }
 }
@@ -88,6 +92,16 @@ pub fn set(keys: &[&str]) -> String {
     let keys = keys.iter().map(|it| quoted(&format!("{it}=1")));
     let keys = keys.collect::<Vec<_>>().join(" ");
     format!("sysctl -w {keys}\nprintf '%s\\n' {keys} >> {SYSCTLS}")
+}
+
+/// Returns whether a pod is attached to the network: to its bridge, or by a routed pair.
+fn has_pods(node: &Node, source: Source<'_>) -> bool {
+    let network = &source.network.list.name;
+    let is_of_network = |owner: &str| Attachment::is_owner_in(owner, network);
+    match source.bridge() {
+        Some(bridge) => node.is_in_use(bridge),
+        None => node.host_links.of_owner(is_of_network).is_some(),
+    }
 }
 
 type IsOf = fn(&IpNetwork) -> bool;

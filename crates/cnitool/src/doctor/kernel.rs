@@ -28,10 +28,11 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
 }
 
 fn lack(node: &Node, lack: &Lack) -> Finding {
-    let (reason, Need { plugin, keys }) = (&lack.reason, lack.need);
+    let (reason, Need { plugins, keys }) = (&lack.reason, lack.need);
+    let plugins = plugins.join(" or ");
     let what = match keys {
-        [] => plugin.to_owned(),
-        keys => format!("{plugin} with {}", keys.join(" or ")),
+        [] => plugins,
+        keys => format!("{plugins} with {}", keys.join(" or ")),
     };
     let mut sources = node.configuration.sources();
     match sources.find(|it| needs(*it, lack.need)) {
@@ -49,12 +50,13 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
     }
 }
 
-fn needs(source: Source<'_>, Need { plugin, keys }: Need) -> bool {
+fn needs(source: Source<'_>, Need { plugins, keys }: Need) -> bool {
     let is_asked = |key: &&str| match source.key(key) {
         None | Some(Value::Bool(false)) => false,
         Some(value) => value.as_f64() != Some(0.0),
     };
-    source.plugin.program == plugin && (keys.is_empty() || keys.iter().any(is_asked))
+    plugins.contains(&source.plugin.program.as_str())
+        && (keys.is_empty() || keys.iter().any(is_asked))
 }
 
 #[cfg(test)]
@@ -66,10 +68,12 @@ mod tests {
         let list =
             r#"{"name": "pods", "plugins": [{"type": "bridge", "vlan": 0, "ipMasq": true}]}"#;
         let mut node = node(&[("pods.conflist", list)]);
-        let plugin = "bridge";
         node.lacks = vec![Lack {
             reason: "filter VLANs: operation not supported".to_owned(),
-            need: Need { plugin, keys },
+            need: Need {
+                plugins: &["bridge"],
+                keys,
+            },
             consequence,
         }];
         levels(&judge(&node))[0]

@@ -1,6 +1,9 @@
-//! Checks the pair of each live attachment: it is on its bridge and up, and has the addresses and
-//! the default route that ADD reported.
+//! Checks the pair of each live attachment: it is on its bridge or has the host's routes, is up, and
+//! has the addresses and the default route that ADD reported.
 
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
 use netlink::Link;
 use node::{Attached, Inside, Node, Pod, bridge_of};
 use serde_json::json;
@@ -29,6 +32,9 @@ fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
         let finding = Finding::problem(SUBJECT, format!("{name} of {owner} is down"));
         let fix = format!("ip link set {} up", quoted(name));
         return Some(finding.impact("The pod reaches nothing.").fix(fix));
+    }
+    if let Some(finding) = routed_fault(node, attached, host_link) {
+        return Some(finding);
     }
     match &pod.inside {
         Ok(inside) => inside_fault(attached, inside),
@@ -62,6 +68,42 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
     }
     let fix = format!("ip link set {} master {}", quoted(name), quoted(bridge));
     Some(finding.impact("The pod reaches nothing.").fix(fix))
+}
+
+/// Finds what the host lacks of a routed pair: a route to the pod, or the gateway's address.
+fn routed_fault(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
+    let network = attached.network(&node.configuration)?;
+    network.plugins.iter().find(|it| it.program == "ptp")?;
+    let leads = |address: &IpAddr| {
+        let mut routes = node.routes.iter();
+        routes.any(|route| {
+            route.destination == IpNetwork::from(*address)
+                && route.links().any(|link| link == host_link.index)
+        })
+    };
+    let has = |gateway: &IpAddr| {
+        let mut addresses = node.addresses.iter();
+        addresses.any(|it| it.link == host_link.index && it.address.ip() == *gateway)
+    };
+    let addresses = attached.addresses();
+    let mut addresses = addresses.iter().map(IpNetwork::ip);
+    let gateways = [true, false].into_iter();
+    let mut gateways = gateways.filter_map(|it| attached.default_gateway(it));
+    let (lost, action) = if let Some(address) = addresses.find(|it| !leads(it)) {
+        (
+            format!("has no route to {address}"),
+            format!("route add {address}"),
+        )
+    } else {
+        let gateway = gateways.find(|it| !has(it))?;
+        let lost = format!("lacks the gateway's address {gateway}");
+        (lost, format!("address add {}", IpNetwork::from(gateway)))
+    };
+    let name = &host_link.name;
+    let message = format!("{name} of {} {lost}", attached.attachment.owner());
+    let finding =
+        Finding::problem(SUBJECT, message).impact("The pod is not reached, or reaches nothing.");
+    Some(finding.fix(format!("ip {action} dev {}", quoted(name))))
 }
 
 fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {

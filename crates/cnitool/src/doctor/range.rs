@@ -116,10 +116,15 @@ impl<'a> Range<'a> {
     /// Other plugins than `bridge` attach pods to networks that the node is part of.
     pub fn is_own_link(&self, name: &str) -> bool {
         let Some(bridge) = self.source.bridge() else {
-            return self.source.plugin.program != "ptp";
+            return !self.source.is_routed();
         };
         let vlan = name.strip_prefix(&format!("{bridge}."));
         name == bridge || vlan.is_some_and(|it| it.parse::<u16>().is_ok())
+    }
+
+    /// Returns whether `address` is the gateway as the host's end of each routed pair has it.
+    pub fn is_gateway_of_pairs(&self, address: IpNetwork) -> bool {
+        self.source.is_routed() && address == IpNetwork::from(self.own.gateway)
     }
 }
 

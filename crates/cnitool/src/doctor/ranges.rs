@@ -52,6 +52,7 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
 fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let addresses = node.addresses.iter().filter(|it| !it.is_link_local);
     let foreign = addresses.filter(|it| !range.is_own_link(node.link_name(it.link)));
+    let foreign = foreign.filter(|it| !range.is_gateway_of_pairs(it.address));
     let overlapping = foreign.filter(|it| concerns(it.address, range));
     let finding = |address: &netlink::Address| {
         let (link, own) = (node.link_name(address.link), address.address);

@@ -11,7 +11,7 @@ use crate::reference::{Living, Mark};
 pub fn judge(node: &Node) -> Vec<Finding> {
     let is_ours = |name: &&str| node.configuration.has_ours(name);
     let marks = marks(node);
-    if marks.is_empty() || !["bridge", "portmap"].iter().any(is_ours) {
+    if marks.is_empty() || !["bridge", "ptp", "portmap"].iter().any(is_ours) {
         return Vec::new();
     }
     let living = Living::of(node);

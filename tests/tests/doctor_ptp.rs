@@ -1,0 +1,129 @@
+//! cnitool on a node with `ptp`: doctor, ps, gc and reload.
+
+use std::fs::{self, File};
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use tests::traffic::{tcp, tcp_by_port};
+use tests::{Host, Place as _, Sandbox, Tool, eventually};
+
+const PORTS: [&str; 1] = ["8080:80"];
+
+/// Configures the network `pods` of ptp and portmap; the node forwards to another host.
+fn pods(host: &Host) -> (Tool<'_>, Sandbox) {
+    let outside = host.outside();
+    host.ip("route add default via 192.0.2.2");
+    let tool = host.tool();
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let ptp = host.ptp().with("ipMasq", true);
+    tool.configure("pods", &[ptp.config().clone(), portmap]);
+    (tool, outside)
+}
+
+#[test]
+fn healthy_node_has_status_0() {
+    let host = Host::new();
+    let (tool, _outside) = pods(&host);
+    let findings = tool.doctor();
+    assert_eq!(findings.status, 0, "{findings:#?}");
+    findings.expect(
+        "ok",
+        "sysctl",
+        &["net.ipv4.ip_forward is 0", "of pods sets it"],
+    );
+    for (name, ports) in [("a", &PORTS[..]), ("b", &[]), ("c", &[])] {
+        tool.add("pods", &host.sandbox(name), ports);
+    }
+    let before = host.snapshot();
+    let findings = tool.doctor();
+    assert_eq!(findings.status, 0, "{findings:#?}");
+    findings.expect("ok", "pod", &["3 attached"]);
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn what_a_pod_lacks_on_the_host_is_reported_and_fixed() {
+    let host = Host::new();
+    let (tool, outside) = pods(&host);
+    let a = host.sandbox("a");
+    let result = tool.add("pods", &a, &[]);
+    let end = result["interfaces"][0]["name"].as_str().unwrap();
+    let reaches = || tcp(&a, &outside, "192.0.2.2").is_some();
+    for (change, word) in [
+        ("route delete 10.1.0.2/32", "route to 10.1.0.2"),
+        ("route delete fd00:1::2/128", "route to fd00:1::2"),
+        // The kernel deletes IPv4 routes with the last IPv4 address of a link.
+        ("address delete 10.1.0.1/32", "route to 10.1.0.2"),
+        ("address delete fd00:1::1/128", "address fd00:1::1"),
+    ] {
+        host.ip(&format!("{change} dev {end}"));
+        tool.doctor().expect("problem", "pod", &[end, word]);
+        for command in tool.doctor().fixes("pod") {
+            host.run("sh", &["-c", &command]);
+        }
+        if tool.doctor().status != 0 {
+            tool.fix("pod");
+        }
+        assert!(reaches() && host.pings("fd00:1::2"));
+        let check = tool.on("check", "pods", &a).run();
+        assert!(check.status.success(), "{check:?}");
+    }
+    host.set_sysctl("net/ipv4/ip_forward", "0");
+    assert!(!reaches());
+    let words = ["net.ipv4.ip_forward is 0", "Pods of pods"];
+    tool.doctor().expect("problem", "sysctl", &words);
+    host.ip(&format!("link set {end} down"));
+    tool.doctor().expect("problem", "pod", &[end, "is down"]);
+}
+
+#[test]
+fn ps_lists_a_routed_pod_like_any_other() {
+    let host = Host::new();
+    let (tool, _outside) = pods(&host);
+    let result = tool.add("pods", &host.sandbox("a"), &PORTS);
+    let [row] = <[_; 1]>::try_from(tool.ps()).unwrap();
+    assert_eq!(row["addresses"], json!(["10.1.0.2", "fd00:1::2"]));
+    assert_eq!(row["hostLink"], result["interfaces"][0]["name"]);
+    assert_eq!(row["knownBy"], json!(["cache", "link", "element", "lease"]));
+    assert_eq!(row["ports"], json!(["8080:80/tcp"]));
+}
+
+#[test]
+fn gc_removes_what_is_left_of_a_pod_and_keeps_those_of_both_implementations() {
+    let host = Host::new();
+    let (tool, _outside) = pods(&host);
+    let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
+    for pod in [&a, &b] {
+        tool.add("pods", pod, &[]);
+    }
+    host.ptp().by_reference().add(&c);
+    b.remove();
+    assert!(eventually(|| host.links().len() == 4));
+    let hour_ago = SystemTime::now() - Duration::from_hours(1);
+    for file in fs::read_dir(host.lease_dir().join("pods")).unwrap() {
+        let file = File::open(file.unwrap().path()).unwrap();
+        file.set_modified(hour_ago).unwrap();
+    }
+    let outcome = tool.run(&["gc", "pods"]).run();
+    assert!(outcome.status.success(), "{outcome:#?}");
+    let leases: Vec<_> = host.leases("pods").into_keys().collect();
+    assert_eq!(leases, ["10.1.0.2", "10.1.0.4", "fd00:1::2", "fd00:1::4"]);
+    assert!(host.pings("10.1.0.2") && host.pings("10.1.0.4"));
+}
+
+#[test]
+fn reload_restores_masquerading_and_ports() {
+    let host = Host::new();
+    let (tool, outside) = pods(&host);
+    let a = host.sandbox("a");
+    tool.add("pods", &a, &PORTS);
+    host.run("nft", &["flush", "ruleset"]);
+    assert_eq!(tcp(&a, &outside, "192.0.2.2"), None);
+    let words = ["cni-masquerade", "cnitool reload"];
+    tool.doctor().expect("problem", "firewall", &words);
+    let outcome = tool.run(&["reload"]).run();
+    assert!(outcome.status.success(), "{outcome:#?}");
+    assert_eq!(tcp(&a, &outside, "192.0.2.2"), Some([192, 0, 2, 1].into()));
+    assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+}
