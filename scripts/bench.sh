@@ -7,6 +7,7 @@
 # DIR is /usr/lib/cni by default, N 200. By default all cases run:
 #
 #     attach      VERSION and CHECK of each plugin; ADD and DEL of loopback, host-local, static, and bridge
+#     ptp         ptp with ipMasq and host-local, with IPv4 and with both families
 #     floor       bridge ADD with host-local, beside a program that only sends its requests
 #     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth in both directions
 #     burst       the chain for 100 pods by 16 processes, and the delay for other programs
@@ -43,7 +44,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | floor | chain | burst | growth | leases | ports | reload | bandwidth | tuning | throughput | footprint)
+            attach | ptp | floor | chain | burst | growth | leases | ports | reload | bandwidth | tuning | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;

@@ -12,6 +12,7 @@ mod growth;
 mod leases;
 mod limits;
 mod ports;
+mod ptp;
 mod reload;
 mod report;
 mod throughput;
@@ -39,6 +40,7 @@ fn main() {
         let report = &mut report;
         match case.as_str() {
             "attach" => attach::run(&host, sides(), options.rounds, report),
+            "ptp" => ptp::run(&host, sides(), options.rounds, report),
             "floor" => floor::run(&host, sides(), options.rounds, report),
             "chain" => chain::run(&host, sides(), options.rounds, report),
             "burst" => burst::run(&host, sides(), report),
@@ -58,8 +60,9 @@ fn main() {
     }
 }
 
-const CASES: [&str; 12] = [
+const CASES: [&str; 13] = [
     "attach",
+    "ptp",
     "floor",
     "chain",
     "burst",
