@@ -9,6 +9,6 @@ pub use read::read;
 pub use values::{AddResult, Dns, Interface, IpConfig, Route};
 
 #[cfg(test)]
-mod properties;
+mod property_tests;
 #[cfg(test)]
 mod tests;
