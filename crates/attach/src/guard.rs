@@ -68,8 +68,9 @@ impl Guard {
             return Ok(());
         }
         let probed = Connection::open().and_then(|connection| connection.probe());
-        probed.map_err(|error| Error::Unavailable {
-            reason: format!("nf_tables: {:#}", anyhow::Error::from(error)),
+        probed.map_err(|error| {
+            let error = anyhow::Error::from(error);
+            Error::Unavailable(format!("nf_tables: {error:#}"))
         })
     }
 }
@@ -220,8 +221,7 @@ pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<Stri
 /// Returns the error of a refusal by `nf_tables`, with its CNI code.
 pub fn coded(error: nft::Error) -> anyhow::Error {
     if error.is_busy() {
-        let reason = error.to_string();
-        return Error::TryAgain { reason }.into();
+        return Error::TryAgain(error.to_string()).into();
     }
     anyhow::Error::from(error).context("nf_tables")
 }

@@ -87,7 +87,7 @@ pub(crate) fn make(
         }
         if !find(host, attachment)?.own.is_empty() {
             let reason = format!("another ADD limits {attachment} at the moment");
-            return Err(Error::TryAgain { reason }.into());
+            return Err(Error::TryAgain(reason).into());
         }
     }
     Err(taken.map_or_else(|| anyhow::anyhow!("no name for an ifb"), Into::into))

@@ -18,9 +18,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     config.guard().probe()?;
     let connection = Connection::open()?;
     if let Some(link) = connection.find_link(config.bridge.as_str())? {
-        let unavailable = |error: Error| Error::Unavailable {
-            reason: error.to_string(),
-        };
+        let unavailable = |error: Error| Error::Unavailable(error.to_string());
         bridge::expect_bridge(&link).map_err(unavailable)?;
         let ports = connection.port_count(link.index)?;
         if ports >= MAX_PORTS {

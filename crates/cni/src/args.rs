@@ -17,7 +17,7 @@ impl CniArgs {
         }
         let pairs = text.split(';').map(|pair| match pair.split_once('=') {
             Some((key, value)) if !value.contains('=') => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(Error::environment(format!(
+            _ => Err(Error::Environment(format!(
                 "CNI_ARGS: {pair:?} is not of the form KEY=value"
             ))),
         });
@@ -43,7 +43,7 @@ impl CniArgs {
         if keys.is_empty() {
             return Ok(());
         }
-        Err(Error::environment(format!(
+        Err(Error::Environment(format!(
             "CNI_ARGS: unknown keys {}; known are {}; add IgnoreUnknown=1 to pass others",
             keys.join(", "),
             known.join(", "),

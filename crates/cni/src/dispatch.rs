@@ -119,7 +119,7 @@ fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyh
         Verb::Reload => {
             let Plugin { name, reload, .. } = plugin;
             let unknown = || format!("CNI_COMMAND RELOAD: {name} has nothing in a firewall");
-            let reload = reload.ok_or_else(|| Error::environment(unknown()))?;
+            let reload = reload.ok_or_else(|| Error::Environment(unknown()))?;
             reload(&CheckRequest::parse(environment, network)?)
         }
     }

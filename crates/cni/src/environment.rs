@@ -79,7 +79,7 @@ impl Environment {
         missing.retain(|name| value(name).is_none());
         if !missing.is_empty() {
             let problem = format!("{verb} needs {}", missing.join(", "));
-            return Err(Error::environment(problem));
+            return Err(Error::Environment(problem));
         }
         Ok(Some(Self {
             verb,
@@ -107,7 +107,7 @@ impl Environment {
 fn verb(text: &str) -> Result<Verb, Error> {
     let known = Verb::ALL.into_iter().find(|verb| verb.as_str() == text);
     known.ok_or_else(|| {
-        Error::environment(format!(
+        Error::Environment(format!(
             "CNI_COMMAND {text:?} is none of ADD, DEL, CHECK, STATUS, GC, VERSION, RELOAD"
         ))
     })
@@ -131,7 +131,7 @@ fn parsed<T: FromStr<Err: fmt::Display>>(
         Ok(text) => text.parse().map_err(|reason| format!("{name}: {reason}")),
         Err(value) => Err(format!("{name} {} is not UTF-8", value.display())),
     };
-    value.map(parse).transpose().map_err(Error::environment)
+    value.map(parse).transpose().map_err(Error::Environment)
 }
 
 pub(crate) const COMMAND: &str = "CNI_COMMAND";

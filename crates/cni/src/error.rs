@@ -45,12 +45,9 @@ pub enum Error {
         /// The reason, and what to do.
         reason: String,
     },
-    /// Code 4: environment variables are missing or malformed.
-    #[error("{problem}")]
-    Environment {
-        /// The problem, with the variables' names.
-        problem: String,
-    },
+    /// Code 4: environment variables are missing or malformed. The problem has their names.
+    #[error("{0}")]
+    Environment(String),
     /// Code 5: the request or the result could not be read or written.
     #[error("{action}")]
     Io {
@@ -78,24 +75,15 @@ pub enum Error {
     },
     /// Code 8: the sandbox is the plugin's own namespace.
     #[error(
-        "CNI_NETNS {path:?} is the plugin's own network namespace; set CNI_NETNS_OVERRIDE=1 if that is meant"
+        "CNI_NETNS {0:?} is the plugin's own network namespace; set CNI_NETNS_OVERRIDE=1 if that is meant"
     )]
-    OwnNamespace {
-        /// The path in `CNI_NETNS`.
-        path: PathBuf,
-    },
-    /// Code 11: a later attempt may succeed.
-    #[error("{reason}; try again later")]
-    TryAgain {
-        /// The obstacle.
-        reason: String,
-    },
-    /// Code 50: ADD would fail for every container.
-    #[error("not available: {reason}")]
-    Unavailable {
-        /// The reason, and what to do.
-        reason: String,
-    },
+    OwnNamespace(PathBuf),
+    /// Code 11: a later attempt may succeed, because the named obstacle may disappear.
+    #[error("{0}; try again later")]
+    TryAgain(String),
+    /// Code 50: ADD would fail for every container. The text has the reason, and what to do.
+    #[error("not available: {0}")]
+    Unavailable(String),
     /// The delegate's own code and message, passed through.
     #[error("{plugin}: {}", object.msg)]
     Delegate {
@@ -128,24 +116,20 @@ impl Error {
         match self {
             Self::IncompatibleVersion { .. } | Self::VerbTooNew { .. } => 1,
             Self::UnsupportedField { .. } => 2,
-            Self::Environment { .. } => 4,
+            Self::Environment(_) => 4,
             Self::Io { .. } => 5,
             Self::Decode { .. } => 6,
             Self::InvalidConfig { .. } => 7,
-            Self::OwnNamespace { .. } => 8,
-            Self::TryAgain { .. } => 11,
-            Self::Unavailable { .. } => 50,
+            Self::OwnNamespace(_) => 8,
+            Self::TryAgain(_) => 11,
+            Self::Unavailable(_) => 50,
             Self::Delegate { object, .. } => object.code,
         }
     }
 
     /// Returns an error for a sandbox in `CNI_NETNS` that cannot be entered.
     pub fn sandbox(reason: impl Into<anyhow::Error>) -> Self {
-        Self::environment(format!("CNI_NETNS: {:#}", reason.into()))
-    }
-
-    pub(crate) fn environment(problem: String) -> Self {
-        Self::Environment { problem }
+        Self::Environment(format!("CNI_NETNS: {:#}", reason.into()))
     }
 
     /// Returns the conversion of a system's error during `action`.
@@ -156,9 +140,7 @@ impl Error {
 
     /// Returns an error for an obstacle that may disappear.
     pub fn try_again(reason: impl Into<anyhow::Error>) -> Self {
-        Self::TryAgain {
-            reason: format!("{:#}", reason.into()),
-        }
+        Self::TryAgain(format!("{:#}", reason.into()))
     }
 
     /// Returns an error for a key with an invalid value.

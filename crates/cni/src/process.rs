@@ -178,11 +178,9 @@ impl Process {
 
     fn too_late(&self) -> Error {
         let (name, time) = (&self.name, self.limit.unwrap_or_default());
-        Error::TryAgain {
-            reason: format!(
-                "{name} did not end within {time:?} and was killed; ipamTimeout says how long it may take"
-            ),
-        }
+        Error::TryAgain(format!(
+            "{name} did not end within {time:?} and was killed; ipamTimeout says how long it may take"
+        ))
     }
 
     fn failed(&self, source: impl Into<io::Error>) -> Error {

@@ -96,7 +96,7 @@ impl AddRequest {
         let prev_result = prev_result(&network)?;
         if environment.is_in_own_namespace() {
             let path = environment.netns.unwrap_or_default();
-            return Err(Error::OwnNamespace { path });
+            return Err(Error::OwnNamespace(path));
         }
         Ok(Self {
             attachment: attachment(&environment, &network)?,
@@ -155,7 +155,7 @@ fn prev_result(network: &Network) -> Result<Option<AddResult>, Error> {
 fn attachment(environment: &Environment, network: &Network) -> Result<Attachment, Error> {
     let id = environment.attachment.as_ref().ok_or_else(|| {
         let verb = environment.verb;
-        Error::environment(format!("{verb} needs CNI_CONTAINERID, CNI_IFNAME"))
+        Error::Environment(format!("{verb} needs CNI_CONTAINERID, CNI_IFNAME"))
     });
     Ok(id?.on(&network.name))
 }

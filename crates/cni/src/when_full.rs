@@ -33,7 +33,7 @@ impl WhenFull {
                 note(reason);
                 Ok(())
             }
-            Self::Fail => Err(Error::Unavailable { reason }),
+            Self::Fail => Err(Error::Unavailable(reason)),
         }
     }
 }

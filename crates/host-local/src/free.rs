@@ -56,9 +56,10 @@ impl<'a> Free<'a> {
         }
         let (released, delay) = (size - held, self.cooldown.delay);
         let delay = humantime::format_duration(delay);
-        let reason =
-            format!("{reason} and {released} were released less than {delay} ago (reuseDelay)");
-        Error::TryAgain { reason }.into()
+        Error::TryAgain(format!(
+            "{reason} and {released} were released less than {delay} ago (reuseDelay)"
+        ))
+        .into()
     }
 }
 

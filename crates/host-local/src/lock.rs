@@ -41,9 +41,9 @@ impl Lock {
 
 fn is_kept(timeout: Duration) -> Error {
     let timeout = humantime::format_duration(timeout);
-    Error::TryAgain {
-        reason: format!("another process has had the lock for more than {timeout}"),
-    }
+    Error::TryAgain(format!(
+        "another process has had the lock for more than {timeout}"
+    ))
 }
 
 fn is_still_at(file: &File, path: &Path) -> bool {

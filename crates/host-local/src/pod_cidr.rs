@@ -21,11 +21,11 @@ pub fn file_of<'a>(subnet: &str, file: &'a str) -> Option<&'a Path> {
 /// Code 11: the file cannot be read, since its writer may not have started yet. Code 7: it contains
 /// no CIDR, or other text.
 pub fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
-    let text = read::named(path).map_err(|error| Error::TryAgain {
-        reason: format!(
+    let text = read::named(path).map_err(|error| {
+        Error::TryAgain(format!(
             "read podCidrFile {}, which should contain the node's pod CIDRs or flannel's FLANNEL_SUBNET: {error}",
             path.display()
-        ),
+        ))
     })?;
     parse(&text).map_err(|reason| {
         Error::invalid("ipam.podCidrFile", format!("{}: {reason}", path.display()))

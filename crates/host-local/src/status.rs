@@ -19,12 +19,11 @@ use crate::rebuild::survivors;
 /// free address if `statusWhenFull` is "fail".
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = match Config::parse_for_status(&request.network) {
-        Err(Error::TryAgain { reason }) => Err(Error::Unavailable { reason }),
+        Err(Error::TryAgain(reason)) => Err(Error::Unavailable(reason)),
         config => config,
     }?;
-    config.dns().map_err(|error| Error::Unavailable {
-        reason: format!("{error:#}"),
-    })?;
+    let unavailable = |error| Error::Unavailable(format!("{error:#}"));
+    config.dns().map_err(unavailable)?;
     let network = &request.network.name;
     expect_writable(&config.storage.lease_directory(network))?;
     expect_writable(&config.storage.index_directory(network))?;
@@ -66,12 +65,10 @@ fn expect_writable(directory: &Path) -> anyhow::Result<()> {
         Ok(()) => "it is not a directory".to_owned(),
         Err(errno) => errno.desc().to_lowercase(),
     };
-    Err(Error::Unavailable {
-        reason: format!(
-            "leases cannot be written to {}: {reason}; see ipam.dataDir",
-            nearest.display()
-        ),
-    })?
+    Err(Error::Unavailable(format!(
+        "leases cannot be written to {}: {reason}; see ipam.dataDir",
+        nearest.display()
+    )))?
 }
 
 #[cfg(test)]

@@ -172,8 +172,9 @@ fn stands_by(
 /// Code 50: it does not.
 pub(crate) fn dry_run() -> Result<(), Error> {
     let asked = Connection::open().and_then(|connection| connection.dry_run(&table::table()));
-    asked.map_err(|error| Error::Unavailable {
-        reason: format!("nf_tables: {:#}", anyhow::Error::from(error)),
+    asked.map_err(|error| {
+        let error = anyhow::Error::from(error);
+        Error::Unavailable(format!("nf_tables: {error:#}"))
     })
 }
 
@@ -242,8 +243,7 @@ fn note_unforgotten(error: nft::Error) {
 
 pub(crate) fn coded(error: nft::Error) -> anyhow::Error {
     if error.is_busy() {
-        let reason = error.to_string();
-        return Error::TryAgain { reason }.into();
+        return Error::TryAgain(error.to_string()).into();
     }
     anyhow::Error::from(error).context("nf_tables")
 }

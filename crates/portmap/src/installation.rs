@@ -170,7 +170,7 @@ impl<'a> Installation<'a> {
             }
         }
         let reason = "other containers keep taking the requested ports".to_owned();
-        Err(Error::TryAgain { reason }.into())
+        Err(Error::TryAgain(reason).into())
     }
 
     fn attempt(&mut self, connection: &Connection) -> Result<Updated, Refusal> {
@@ -344,9 +344,7 @@ fn held(port: HostPort, owner: &str) -> Error {
         }
         owner => format!("{owner}, until its DEL or a GC without it"),
     };
-    Error::TryAgain {
-        reason: format!("hostPort: {port} is held by {holder}"),
-    }
+    Error::TryAgain(format!("hostPort: {port} is held by {holder}"))
 }
 
 /// More than the ports that one container has in practice.
