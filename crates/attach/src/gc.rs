@@ -17,8 +17,7 @@ use crate::{del, guard};
 /// since its address must not be leased again.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let network = &request.network.name;
-    let valid = request.valid_attachments();
-    let valid: HashSet<_> = valid.map(|it| host_link_name(&it)).collect();
+    let valid: HashSet<_> = request.valid.iter().map(host_link_name).collect();
     // A container can set an alias on a network card, which returns to the host with it.
     let is_host_end =
         |link: &Link| link.kind == LinkKind::Veth && names::is_host_link_name(&link.name);
@@ -81,7 +80,7 @@ pub fn remove_stale_elements(request: &GcRequest, tables: [Table; 2]) -> anyhow:
 
 /// Returns whether an owner is one of this network that the runtime does not list.
 fn stale(request: &GcRequest) -> impl Fn(&str) -> bool {
-    let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
+    let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
     let network = &request.network.name;
     move |owner| Attachment::is_owner_in(owner, network) && !valid.contains(owner)
 }

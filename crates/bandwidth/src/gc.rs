@@ -14,8 +14,7 @@ use crate::{backstop, ifb};
 /// All errors; every object is tried.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let network = &request.network.name;
-    let valid = request.valid_attachments();
-    let valid: HashSet<_> = valid.flat_map(|it| ifb::names(&it)).collect();
+    let valid: HashSet<_> = request.valid.iter().flat_map(ifb::names).collect();
     let is_ifb = |link: &Link| link.kind == LinkKind::Ifb;
     let is_unowned = |link: &Link| ifb::is_unowned(link, network) && !valid.contains(&link.name);
     cni::step("delete ifbs");

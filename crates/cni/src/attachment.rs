@@ -19,35 +19,6 @@ pub struct Attachment {
     pub interface: InterfaceName,
 }
 
-/// An attachment in the list of GC, which belongs to the request's network.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct AttachmentId {
-    /// `containerID`.
-    pub container: ContainerId,
-    /// `ifname`.
-    pub interface: InterfaceName,
-}
-
-impl AttachmentId {
-    /// Returns the attachment on `network`.
-    pub fn on(&self, network: &NetworkName) -> Attachment {
-        Attachment {
-            network: network.clone(),
-            container: self.container.clone(),
-            interface: self.interface.clone(),
-        }
-    }
-}
-
-impl From<(ContainerId, InterfaceName)> for AttachmentId {
-    fn from((container, interface): (ContainerId, InterfaceName)) -> Self {
-        Self {
-            container,
-            interface,
-        }
-    }
-}
-
 impl Attachment {
     /// Returns the tag of everything that belongs to this attachment: `cni:<network>/<container
     /// ID>/<interface>`.
@@ -83,14 +54,6 @@ impl Attachment {
     /// Returns whether `text` is the tag of an attachment.
     pub fn is_owner(text: &str) -> bool {
         text.starts_with(OWNER_PREFIX)
-    }
-
-    /// Returns the container and interface, as GC lists them.
-    pub fn id(&self) -> AttachmentId {
-        AttachmentId {
-            container: self.container.clone(),
-            interface: self.interface.clone(),
-        }
     }
 
     /// Returns whether the tag `owner` belongs to an attachment of `network`.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::args::is_true;
-use crate::attachment::AttachmentId;
+use crate::attachment::{ContainerId, InterfaceName};
 use crate::error::Error;
 use crate::verb::Verb;
 
@@ -51,7 +51,8 @@ fn is_executable_file(path: &Path) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Environment {
     pub verb: Verb,
-    pub attachment: Option<AttachmentId>,
+    pub container: Option<ContainerId>,
+    pub interface: Option<InterfaceName>,
     pub netns: Option<PathBuf>,
     pub own_namespace_allowed: bool,
     pub args: String,
@@ -83,7 +84,8 @@ impl Environment {
         }
         Ok(Some(Self {
             verb,
-            attachment: container.zip(interface).map(AttachmentId::from),
+            container,
+            interface,
             netns: addressed(NETNS).map(PathBuf::from),
             own_namespace_allowed: text(NETNS_OVERRIDE)?.is_some_and(|it| is_true(&it)),
             args: text(ARGS)?.unwrap_or_default(),
@@ -179,7 +181,7 @@ mod tests {
         for verb in ["VERSION", "STATUS"] {
             let variables = [&[(COMMAND, verb)], &dummy[..]].concat();
             let environment = read(&variables).unwrap().unwrap();
-            assert_eq!((environment.netns, environment.attachment), (None, None));
+            assert_eq!((environment.netns, environment.container), (None, None));
         }
     }
 

@@ -33,7 +33,7 @@ pub fn read_request(lookup: impl Fn(&str) -> Option<OsString>, stdin: &[u8]) -> 
         }
         Verb::Gc => {
             let request = GcRequest::parse(network);
-            request.map_or_else(|_| Vec::new(), |it| it.valid_attachments().collect())
+            request.map_or_else(|_| Vec::new(), |it| it.valid)
         }
         Verb::Status | Verb::Version => Vec::new(),
     }

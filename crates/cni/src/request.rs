@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::args::CniArgs;
-use crate::attachment::{Attachment, AttachmentId, InvalidName};
+use crate::attachment::{Attachment, InvalidName, NetworkName};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::json;
@@ -53,14 +53,7 @@ pub struct GcRequest {
     /// The configuration.
     pub network: Network,
     /// All attachments of the network in use; empty if there are none.
-    pub valid: Vec<AttachmentId>,
-}
-
-impl GcRequest {
-    /// Returns the listed attachments with the network's name.
-    pub fn valid_attachments(&self) -> impl Iterator<Item = Attachment> {
-        self.valid.iter().map(|id| id.on(&self.network.name))
-    }
+    pub valid: Vec<Attachment>,
 }
 
 /// Request whether an ADD can succeed.
@@ -139,8 +132,8 @@ impl GcRequest {
                 "missing; GC removes whatever it does not list, so it must be there, if empty";
             Error::invalid(newer, reason)
         })?;
-        let list = network.top(key).map(|list| attachments(list, key));
-        let valid = list.transpose()?.unwrap_or_default();
+        let list = network.top(key);
+        let valid = list.map_or(Ok(Vec::new()), |list| attachments(list, key, &network.name))?;
         Ok(Self { network, valid })
     }
 }
@@ -153,11 +146,19 @@ fn prev_result(network: &Network) -> Result<Option<AddResult>, Error> {
 
 /// Returns the attachment; the environment was checked before, so both names are present.
 fn attachment(environment: &Environment, network: &Network) -> Result<Attachment, Error> {
-    let id = environment.attachment.as_ref().ok_or_else(|| {
+    let names = environment
+        .container
+        .clone()
+        .zip(environment.interface.clone());
+    let (container, interface) = names.ok_or_else(|| {
         let verb = environment.verb;
         Error::Environment(format!("{verb} needs CNI_CONTAINERID, CNI_IFNAME"))
-    });
-    Ok(id?.on(&network.name))
+    })?;
+    Ok(Attachment {
+        network: network.name.clone(),
+        container,
+        interface,
+    })
 }
 
 /// An attachment in the list of GC, as the runtime spells it.
@@ -174,12 +175,12 @@ struct Listed {
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] if an entry or one of its names is missing or has the wrong type.
-fn attachments(list: &Value, key: &str) -> Result<Vec<AttachmentId>, Error> {
+fn attachments(list: &Value, key: &str, network: &NetworkName) -> Result<Vec<Attachment>, Error> {
     let entries: Vec<Listed> = json::read(list, key)?.value;
     let mut valid = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
-        match entry.id() {
-            Ok(id) => valid.push(id),
+        match entry.on(network) {
+            Ok(attachment) => valid.push(attachment),
             Err(reason) if entry.may_be_attached() => {
                 let key = format!("{key}[{index}]");
                 return Err(Error::invalid(key, reason.to_string()));
@@ -193,8 +194,9 @@ fn attachments(list: &Value, key: &str) -> Result<Vec<AttachmentId>, Error> {
 }
 
 impl Listed {
-    fn id(&self) -> Result<AttachmentId, InvalidName> {
-        Ok(AttachmentId {
+    fn on(&self, network: &NetworkName) -> Result<Attachment, InvalidName> {
+        Ok(Attachment {
+            network: network.clone(),
             container: self.container.parse()?,
             interface: self.ifname.parse()?,
         })

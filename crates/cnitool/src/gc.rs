@@ -8,7 +8,7 @@ use std::fs;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
-use cni::{Attachment, AttachmentId, all, note};
+use cni::{Attachment, ContainerId, InterfaceName, all, note};
 use netlink::Connection;
 use node::{HostLinks, Lease, Node, Part};
 use runtime::{Arguments, Chain, Sandbox, may_exist};
@@ -19,20 +19,17 @@ use crate::life::{Life, Remains, life};
 #[derive(Debug, Args)]
 pub struct Collect {
     /// Keep this attachment (repeatable); of the others, keep only those that are proven to be live
-    #[arg(long, value_name = "CONTAINERID/IFNAME", value_parser = attachment_id)]
-    pub valid: Vec<AttachmentId>,
+    #[arg(long, value_name = "CONTAINERID/IFNAME", value_parser = names)]
+    pub valid: Vec<(ContainerId, InterfaceName)>,
     /// Remove all attachments, even live ones
     #[arg(long, conflicts_with = "valid")]
     pub all: bool,
 }
 
-fn attachment_id(text: &str) -> anyhow::Result<AttachmentId> {
+fn names(text: &str) -> anyhow::Result<(ContainerId, InterfaceName)> {
     let parts = text.split_once('/');
     let (container, interface) = parts.context("it is not of the form CONTAINERID/IFNAME")?;
-    Ok(AttachmentId {
-        container: container.parse()?,
-        interface: interface.parse()?,
-    })
+    Ok((container.parse()?, interface.parse()?))
 }
 
 /// Removes resources of stale attachments of the chain's network.
@@ -59,7 +56,8 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
     let mut unseen = Vec::new();
     for remains in Remains::of_network(&node, chain.network) {
         let attachment = &remains.attachment;
-        let is_listed = collect.valid.contains(&attachment.id());
+        let names = (attachment.container.clone(), attachment.interface.clone());
+        let is_listed = collect.valid.contains(&names);
         match life(&node, &remains) {
             _ if is_listed => {}
             Life::Lives if collect.valid.is_empty() => {}

@@ -17,9 +17,9 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         return Ok(());
     };
     cni::step("release addresses");
-    let valid: Vec<_> = request.valid_attachments().collect();
-    let own = valid.iter().map(Holder::of);
-    let listed = own.chain(valid.iter().map(Holder::old_entry_of)).collect();
+    let own = request.valid.iter().map(Holder::of);
+    let old = request.valid.iter().map(Holder::old_entry_of);
+    let listed = own.chain(old).collect();
     let stale = store.leases_except(&listed)?;
     for Lease { address, holder } in &stale {
         note(format_args!(

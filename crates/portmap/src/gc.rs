@@ -12,7 +12,7 @@ use crate::{firewall, localnet};
 /// # Errors
 /// Refusals of the kernel, in which case the records stay; all records that cannot be removed.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
+    let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
     let network = &request.network.name;
     let is_stale = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
     cni::step("remove the ports");

@@ -111,7 +111,7 @@ pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
 pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
     let directory = crate::config::data_dir(&request.network)?;
     cni::step("remove records");
-    let valid: HashSet<_> = request.valid_attachments().map(|it| it.owner()).collect();
+    let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
     let entries = match fs::read_dir(&directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.with_context(|| format!("read directory {}", directory.display()))?,
