@@ -1,7 +1,7 @@
 //! ADD: lease, host, pair and sandbox, and their rollback.
 
 use anyhow::Context as _;
-use cni::delegate::{Delegate, Waiting};
+use cni::delegate::{Delegate, Started};
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb};
 use netlink::{Connection, Link, LinkChange, Monitor, VethEnd, VethPair, Wait};
@@ -80,7 +80,7 @@ enum Lease<'a> {
     /// Never: the network has no IPAM plugin.
     None,
     /// Before the link exists. The plugin is already started.
-    BeforeLink(Waiting<'a>),
+    BeforeLink(Started<'a>),
     /// After the link exists, because the plugin may use it.
     AfterLink(Delegate<'a>),
 }
@@ -150,11 +150,11 @@ impl<T: Topology> Add<'_, T> {
 
     /// Runs the IPAM plugin while it sets up the host's side. The lease determines the MAC of the
     /// pair.
-    fn lease_first(&mut self, delegate: Waiting<'_>) -> anyhow::Result<AddResult> {
-        let running = delegate.proceed()?;
+    fn lease_first(&mut self, mut delegate: Started<'_>) -> anyhow::Result<AddResult> {
+        delegate.proceed()?;
         let side = self.topology.ensure_host_side(self.host);
         cni::step("lease addresses");
-        let lease = running.result();
+        let lease = delegate.result();
         // A concurrent ADD may have the lease that the plugin refused.
         let is_refused = lease.as_ref().is_err_and(Error::is_answer);
         self.made.lease.set(!is_refused);
@@ -180,7 +180,7 @@ impl<T: Topology> Add<'_, T> {
         self.wait_for_port(self.bring_up_port(&pair, &early)?)?;
         cni::step("lease addresses");
         self.made.lease.set(true);
-        let lease = delegate.start(Verb::Add)?.proceed()?.result()?;
+        let lease = delegate.start(Verb::Add)?.result()?;
         let desired = self.desired(early.side, &lease)?;
         let pair = self.configure(pair, &desired)?;
         Ok(self.result(&pair, desired, lease))

@@ -1,6 +1,6 @@
 //! DEL: removes the pair, its `nf_tables` elements, then the lease, as far as they exist.
 
-use cni::delegate::{Delegate, Waiting};
+use cni::delegate::{Delegate, Started};
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use netlink::{Connection, Link};
 
@@ -38,15 +38,8 @@ pub fn del(
     cni::step("remove nf_tables elements");
     let protection = remove_protection(attachment);
     cni::step("release the lease");
-    let lease = lease.and_then(release).map_err(anyhow::Error::from);
-    cni::all([protection, lease])
-}
-
-fn release(lease: Option<Waiting<'_>>) -> Result<(), cni::Error> {
-    if let Some(lease) = lease {
-        lease.proceed()?.finish()?;
-    }
-    Ok(())
+    let lease = lease.and_then(|it| it.map_or(Ok(()), Started::finish));
+    cni::all([protection, lease.map_err(anyhow::Error::from)])
 }
 
 /// Removes the attachment's elements from `nf_tables`.

@@ -49,12 +49,13 @@ impl<'a> Delegate<'a> {
         &self.name
     }
 
-    /// Starts the executable, which does nothing until it receives its request.
+    /// Starts the executable, which does nothing until it receives its request: at
+    /// [`Started::proceed`], or when the caller waits for it.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be started. [`Error::InvalidConfig`] for an invalid
     /// `ipamTimeout`, except for DEL and GC, which must work under any configuration.
-    pub fn start(self, verb: Verb) -> Result<Waiting<'a>, Error> {
+    pub fn start(self, verb: Verb) -> Result<Started<'a>, Error> {
         let limit = match self.network.ipam_timeout() {
             Err(error) if matches!(verb, Verb::Del | Verb::Gc) => {
                 note(format_args!("{error}; going on without it"));
@@ -64,7 +65,7 @@ impl<'a> Delegate<'a> {
         };
         let mut command = Command::new(&self.program);
         command.env(COMMAND, verb.as_str());
-        Ok(Waiting {
+        Ok(Started {
             process: Process::start(&self.name, &mut command, Some(limit))?,
             network: self.network,
         })
@@ -73,50 +74,38 @@ impl<'a> Delegate<'a> {
     /// Runs a verb without a result and waits for its end.
     ///
     /// # Errors
-    /// As [`Self::start`] and [`Running::finish`].
+    /// As [`Self::start`] and [`Started::finish`].
     pub fn call(self, verb: Verb) -> Result<(), Error> {
-        self.start(verb)?.proceed()?.finish().map(drop)
+        self.start(verb)?.finish()
     }
 }
 
-/// A started plugin that waits for its request. It is killed if this is dropped.
+/// A started plugin. It is killed if this is dropped.
 #[derive(Debug)]
-#[must_use = "it does nothing yet"]
-pub struct Waiting<'a> {
+#[must_use = "a delegate is killed unless the caller waits for it"]
+pub struct Started<'a> {
     process: Process,
     network: &'a Network,
 }
 
-impl<'a> Waiting<'a> {
-    /// Sends the request and returns while the plugin works. [`Running::finish`] sends what the
+impl Started<'_> {
+    /// Sends the request and returns while the plugin works. [`Self::finish`] sends what the
     /// plugin does not read at once.
     ///
     /// # Errors
     /// [`Error::Io`] if the request cannot be sent.
-    pub fn proceed(mut self) -> Result<Running<'a>, Error> {
-        self.process.feed(self.network.stdin())?;
-        let Self { process, network } = self;
-        Ok(Running { process, network })
+    pub fn proceed(&mut self) -> Result<(), Error> {
+        self.process.feed(self.network.stdin())
     }
-}
 
-/// A verb in progress. The plugin is killed if this is dropped.
-#[derive(Debug)]
-#[must_use = "a delegate is killed unless the caller waits for it"]
-pub struct Running<'a> {
-    process: Process,
-    network: &'a Network,
-}
-
-impl Running<'_> {
     /// Waits for an ADD and reads its result.
     ///
     /// # Errors
     /// As [`Self::finish`]; [`Error::Decode`] if the output is not a result.
     pub fn result(self) -> Result<AddResult, Error> {
         let version = self.network.version;
-        let what = format!("result of {}", self.process.name());
-        let output = self.finish()?;
+        let what = format!("result of {}", self.process.name);
+        let output = outcome(self.process, self.network.stdin())?;
         match serde_json::from_slice(&output) {
             Ok(value) => result::read(value, version, &what),
             Err(error) => {
@@ -129,14 +118,14 @@ impl Running<'_> {
         }
     }
 
-    /// Waits for the plugin's end and returns its output.
+    /// Waits for the end of a verb without a result.
     ///
     /// # Errors
     /// [`Error::Delegate`] with the plugin's code if it failed. [`Error::TryAgain`] if it took
     /// longer than `ipamTimeout`. [`Error::Io`] if its output cannot be read or exceeds 16 MiB. In
     /// the last two cases the plugin is killed.
-    pub fn finish(self) -> Result<Vec<u8>, Error> {
-        outcome(self.process)
+    pub fn finish(self) -> Result<(), Error> {
+        outcome(self.process, self.network.stdin()).map(drop)
     }
 }
 
@@ -144,16 +133,14 @@ impl Running<'_> {
 /// output. There is no time limit.
 ///
 /// # Errors
-/// As [`Delegate::start`] and [`Running::finish`].
+/// As [`Delegate::start`] and [`Started::finish`].
 pub fn run(name: &str, command: &mut Command, request: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut process = Process::start(name, command, None)?;
-    process.feed(request)?;
-    outcome(process)
+    outcome(Process::start(name, command, None)?, request)
 }
 
-fn outcome(process: Process) -> Result<Vec<u8>, Error> {
-    let plugin = process.name().to_owned();
-    let (output, status) = process.finish()?;
+fn outcome(process: Process, request: &[u8]) -> Result<Vec<u8>, Error> {
+    let plugin = process.name.clone();
+    let (output, status) = process.finish(request)?;
     if status.success() {
         return Ok(output);
     }

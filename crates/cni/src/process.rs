@@ -23,7 +23,8 @@ use crate::stderr::note;
 /// A plugin's process; it is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
-    name: String,
+    /// The plugin's file name.
+    pub name: String,
     child: Child,
     /// Readable when the process has ended.
     pidfd: OwnedFd,
@@ -74,17 +75,13 @@ impl Process {
         })
     }
 
-    /// Returns the plugin's file name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Writes as much of the request as the pipe holds, and starts the time limit.
+    /// Writes as much of the request as the pipe holds, and starts the time limit. Does nothing at
+    /// a second call.
     pub fn feed(&mut self, request: &[u8]) -> Result<(), Error> {
-        self.deadline = self.limit.and_then(|it| Instant::now().checked_add(it));
         let Some(pipe) = self.child.stdin.take() else {
             return Ok(());
         };
+        self.deadline = self.limit.and_then(|it| Instant::now().checked_add(it));
         let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
         fcntl(&pipe, flags).map_err(|errno| self.failed(errno))?;
         let rest = request.to_vec();
@@ -92,8 +89,10 @@ impl Process {
         self.write()
     }
 
-    /// Waits for the process and returns its output and status.
-    pub fn finish(mut self) -> Result<(Vec<u8>, ExitStatus), Error> {
+    /// Sends the request unless it was sent, waits for the process, and returns its output and
+    /// status.
+    pub fn finish(mut self, request: &[u8]) -> Result<(Vec<u8>, ExitStatus), Error> {
+        self.feed(request)?;
         let mut output = Vec::new();
         loop {
             let [takes, prints, ended] = self.wait()?;
