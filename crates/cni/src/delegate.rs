@@ -64,7 +64,7 @@ impl<'a> Delegate<'a> {
             asked => asked?.unwrap_or(IPAM_TIMEOUT),
         };
         let mut command = Command::new(&self.program);
-        command.env(COMMAND, verb.as_str());
+        command.env(COMMAND, verb.to_string());
         Ok(Started {
             process: Process::start(&self.name, &mut command, Some(limit))?,
             network: self.network,

@@ -143,7 +143,7 @@ fn print_versions(plugin: &Plugin) -> Result<(), Error> {
     print(&json!({
         "cniVersion": SpecVersion::CURRENT.as_str(),
         "supportedVersions": versions.map(|it| it.as_str()).collect::<Vec<_>>(),
-        "verbs": verbs.into_iter().map(Verb::as_str).collect::<Vec<_>>(),
+        "verbs": verbs,
     }))
 }
 

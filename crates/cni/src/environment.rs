@@ -6,6 +6,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::Deserialize as _;
+use serde::de::{self, IntoDeserializer as _};
+
 use crate::args::is_true;
 use crate::attachment::{ContainerId, InterfaceName};
 use crate::error::Error;
@@ -107,8 +110,7 @@ impl Environment {
 }
 
 fn verb(text: &str) -> Result<Verb, Error> {
-    let known = Verb::ALL.into_iter().find(|verb| verb.as_str() == text);
-    known.ok_or_else(|| {
+    Verb::deserialize(text.into_deserializer()).map_err(|_: de::value::Error| {
         Error::Environment(format!(
             "CNI_COMMAND {text:?} is none of ADD, DEL, CHECK, STATUS, GC, VERSION, RELOAD"
         ))

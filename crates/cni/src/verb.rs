@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::version::SpecVersion;
 
 /// A verb of the specification, or RELOAD.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum Verb {
     /// Attaches a sandbox.
     Add,
@@ -34,19 +37,6 @@ impl Verb {
         Self::Reload,
     ];
 
-    /// Returns the verb as `CNI_COMMAND` spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Add => "ADD",
-            Self::Del => "DEL",
-            Self::Check => "CHECK",
-            Self::Status => "STATUS",
-            Self::Gc => "GC",
-            Self::Version => "VERSION",
-            Self::Reload => "RELOAD",
-        }
-    }
-
     /// Returns the first version of the specification with this verb.
     pub fn since(self) -> SpecVersion {
         match self {
@@ -58,7 +48,8 @@ impl Verb {
 }
 
 impl fmt::Display for Verb {
+    /// Writes the verb as `CNI_COMMAND` spells it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        self.serialize(f)
     }
 }

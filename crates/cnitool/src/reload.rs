@@ -128,7 +128,7 @@ fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     let mut programs: BTreeSet<_> = plugins.map(|it| it.program.clone()).collect();
     let verbs = |program: &String| runtime::abilities(path, program).map(|it| it.verbs);
     programs.retain(|program| match verbs(program) {
-        Ok(Some(verbs)) => verbs.iter().any(|verb| verb == Verb::Reload.as_str()),
+        Ok(Some(verbs)) => verbs.iter().any(|verb| *verb == Verb::Reload.to_string()),
         Ok(None) => {
             note(format_args!(
                 "plugin {program} does not support RELOAD: its rules are not restored"

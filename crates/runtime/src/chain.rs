@@ -269,7 +269,7 @@ impl<'a> Call<'a> {
         let container = of(|it| it.attachment.container.as_str().into());
         let interface = of(|it| it.attachment.interface.as_str().into());
         [
-            ("CNI_COMMAND", self.verb.as_str().into()),
+            ("CNI_COMMAND", self.verb.to_string().into()),
             ("CNI_CONTAINERID", container),
             ("CNI_NETNS", of(|it| it.netns.clone().into())),
             ("CNI_IFNAME", interface),
