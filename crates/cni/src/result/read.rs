@@ -79,20 +79,13 @@ struct Family {
 }
 
 impl From<PerFamily> for AddResult {
-    fn from(
-        PerFamily {
-            ip4,
-            ip6,
-            dns,
-            extra,
-        }: PerFamily,
-    ) -> Self {
+    fn from(old: PerFamily) -> Self {
         let mut result = Self {
-            dns,
-            extra,
+            dns: old.dns,
+            extra: old.extra,
             ..Self::default()
         };
-        for family in [ip4, ip6].into_iter().flatten() {
+        for family in [old.ip4, old.ip6].into_iter().flatten() {
             result.routes.extend(family.routes);
             result.ips.push(IpConfig {
                 interface: None,
