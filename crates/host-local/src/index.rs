@@ -87,14 +87,9 @@ impl Index {
         self.standing.get() != Standing::Distrusted
     }
 
-    /// Marks the index as wrong.
+    /// Marks the index as wrong until it is rebuilt, on disk, too.
     pub fn distrust(&self) {
         self.standing.set(Standing::Distrusted);
-    }
-
-    /// Marks the index as wrong on disk, too, until it is rebuilt.
-    pub fn invalidate(&self) {
-        self.distrust();
         if let Err(error) = remove_file(&self.state) {
             note(format_args!("remove {}: {error}", self.state.display()));
         }

@@ -20,7 +20,7 @@ use crate::storage::EarlierBoot;
 /// The leases cannot be read, or the index cannot be written; it is not trusted then.
 pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()> {
     let Files { leases, index, .. } = files;
-    index.invalidate();
+    index.distrust();
     leases.watch();
     let old = index.read_all();
     let Findings { kept, stale } = Findings::of(leases, &old, earlier)?;

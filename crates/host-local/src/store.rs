@@ -24,16 +24,8 @@ use crate::storage::{EarlierBoot, Storage};
 #[derive(Debug)]
 pub struct Store {
     files: Files,
-    access: Access,
     // The lock must be the last field, so it is dropped last.
     _lock: Lock,
-}
-
-/// Purpose of an open store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
-    Change,
-    Inspect,
 }
 
 impl Store {
@@ -60,7 +52,7 @@ impl Store {
         Ok(store.map(|store| store.with_current_index(storage.earlier_boot)))
     }
 
-    /// Locks the leases like [`Self::open_existing`], but changes neither leases nor the index.
+    /// Locks the leases like [`Self::open_existing`], but does not rebuild the index.
     pub(crate) fn inspect(
         storage: &Storage,
         network: &NetworkName,
@@ -79,14 +71,12 @@ impl Store {
         let lock = Lock::take(&file, storage.lock_timeout)?;
         Ok(Self {
             files: Files::open(storage, network),
-            access: Access::Inspect,
             _lock: lock,
         })
     }
 
     /// Rebuilds the index if it is not trusted. If that fails, the files are read instead.
-    fn with_current_index(mut self, earlier: EarlierBoot) -> Self {
-        self.access = Access::Change;
+    fn with_current_index(self, earlier: EarlierBoot) -> Self {
         if !self.files.index.is_trusted() {
             self.files.cooldown.tidy();
             if let Err(error) = rebuild(&self.files, earlier) {
@@ -271,12 +261,7 @@ const LOCK: &str = "lock";
 
 impl Drop for Store {
     fn drop(&mut self) {
-        let Files { leases, index, .. } = &self.files;
-        match self.access {
-            Access::Inspect => {}
-            Access::Change if index.is_trusted() => index.settle(leases),
-            Access::Change => index.invalidate(),
-        }
+        self.files.index.settle(&self.files.leases);
     }
 }
 
