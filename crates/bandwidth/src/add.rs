@@ -7,8 +7,7 @@ use netns::Netns;
 use tc::{Limit, LinkEgress, LinkIngress, Traffic};
 
 use crate::backstop::{self, Backstop};
-use crate::config::Config;
-use crate::plan::Plan;
+use crate::config::{Asked, Config};
 use crate::{del, host_link, ifb};
 
 /// Limits the sandbox and adds the new ifb to the result.
@@ -25,21 +24,25 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let host = Connection::open()?;
     cni::step("find the pair");
     let host_link = host_link::find(request, &host, &namespace)?;
-    let plan = Plan::new(&config, host_link.mtu)?;
+    let limit = |asked: &Option<Asked>| {
+        let limit = asked.as_ref().map(|it| it.limit(host_link.mtu));
+        limit.transpose()
+    };
+    let (ingress, egress) = (limit(&config.ingress)?, limit(&config.egress)?);
     let limiting = Limiting {
         request,
         host: &host,
         host_link: &host_link,
-        traffic: &plan.traffic,
+        traffic: &config.traffic,
     };
     let mut undo = Undo::default();
     // The ifb comes first: of several concurrent ADDs of the attachment, only one can create it.
-    if let Some(limit) = &plan.egress {
+    if let Some(limit) = &egress {
         let ifb = limiting.egress(limit, &mut undo)?;
         result.interfaces.push(interface(&ifb));
-        limiting.backstop(&plan, &mut undo)?;
+        limiting.backstop(limit, &mut undo)?;
     }
-    if let Some(limit) = &plan.ingress {
+    if let Some(limit) = &ingress {
         limiting.ingress(limit, &mut undo)?;
     }
     let answered = answer.give(&result)?;
@@ -96,10 +99,11 @@ impl<'a> Limiting<'a> {
         });
     }
 
-    fn backstop(self, plan: &Plan, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+    fn backstop(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("limit what evades the ifb");
         let owner = self.request.attachment.owner();
-        let Some(backstop) = Backstop::of(plan, self.host_link, &owner) else {
+        let backstop = Backstop::of(limit, self.traffic, self.host_link, &owner);
+        let Some(backstop) = backstop else {
             return Ok(());
         };
         undo.push("remove the backstop", move || {

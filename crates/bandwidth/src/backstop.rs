@@ -11,8 +11,8 @@ use nft::{
     Chain, Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
     Type, Value,
 };
+use tc::Traffic;
 
-use crate::plan::Plan;
 use crate::policy::{self, Policy};
 
 /// The elements of one attachment and their table.
@@ -24,10 +24,9 @@ pub(crate) struct Backstop {
 }
 
 impl Backstop {
-    /// Returns the backstop of `plan` for packets that arrive at `host_link`. Returns `None`
-    /// without an egress limit, or if the rate exceeds what `nf_tables` can count.
-    pub fn of(plan: &Plan, host_link: &Link, owner: &str) -> Option<Self> {
-        let limit = plan.egress.as_ref()?;
+    /// Returns the backstop of the egress limit for packets that arrive at `host_link`. Returns
+    /// `None` if the rate exceeds what `nf_tables` can count.
+    pub fn of(limit: &tc::Limit, traffic: &Traffic, host_link: &Link, owner: &str) -> Option<Self> {
         let bytes = limit.rate.bytes();
         let rate = bytes.saturating_add(bytes / MARGIN);
         let limit = Limit::new(rate, limit.burst.bytes().saturating_add(SLACK))?;
@@ -36,7 +35,7 @@ impl Backstop {
             .map(|set| Element::new(set, &[Value::InterfaceName(&host_link.name)], owner));
         let [limits, policies] = places.clone();
         let mut elements = vec![limits.limited_to(limit)];
-        if let Some(Policy { chain, rules }) = policy::of(&plan.traffic, limited) {
+        if let Some(Policy { chain, rules }) = policy::of(traffic, limited) {
             elements.push(policies.to_chain(&chain));
             table.chains.push(Chain {
                 name: chain,

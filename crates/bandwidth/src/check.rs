@@ -8,7 +8,6 @@ use tc::{LinkEgress, LinkIngress, Traffic};
 
 use crate::backstop::Backstop;
 use crate::config::{Asked, Config};
-use crate::plan::{self, Plan};
 use crate::{host_link, ifb};
 
 /// Compares rates, bursts, queues, the redirection and the backstop.
@@ -27,13 +26,13 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let host_link = host_link::find(request, &host, &namespace)?;
     let check = Check {
         request,
-        plan: &Plan::new(&config, host_link.mtu)?,
+        traffic: &config.traffic,
         host: &host,
         host_link: &host_link,
     };
     let mut differences = Differences::default();
     if let Some(asked) = &config.ingress {
-        differences.extend(check.limit(&host_link, asked, &config.traffic)?);
+        differences.extend(check.limit(&host_link, asked, check.traffic)?);
     }
     if let Some(asked) = &config.egress {
         differences.extend(check.egress(asked)?);
@@ -43,7 +42,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
 
 struct Check<'a> {
     request: &'a CheckRequest,
-    plan: &'a Plan,
+    traffic: &'a Traffic,
     host: &'a Connection,
     host_link: &'a Link,
 }
@@ -56,7 +55,7 @@ impl Check<'_> {
         };
         let mut differences = self.limit(&ifb, asked, &Traffic::All)?;
         let link_ingress = LinkIngress::new(self.host, self.host_link);
-        differences.extend(link_ingress.differences(&ifb, &self.plan.traffic)?);
+        differences.extend(link_ingress.differences(&ifb, self.traffic)?);
         if !ifb.is_up {
             differences.push(format!("{} is down", ifb.name));
         }
@@ -65,17 +64,18 @@ impl Check<'_> {
             let (name, host_name) = (&ifb.name, &self.host_link.name);
             differences.push(format!("{name} has MTU {}, {host_name} has {mtu}", ifb.mtu));
         }
-        differences.extend(self.backstop(&ifb)?);
+        differences.extend(self.backstop(&ifb, asked)?);
         Ok(differences)
     }
 
     /// Compares the backstop, unless the reference made the ifb: it has none.
-    fn backstop(&self, ifb: &Link) -> anyhow::Result<Vec<String>> {
+    fn backstop(&self, ifb: &Link, asked: &Asked) -> anyhow::Result<Vec<String>> {
         let owner = self.request.attachment.owner();
         if ifb.alias.as_ref() != Some(&owner) {
             return Ok(Vec::new());
         }
-        let backstop = Backstop::of(self.plan, self.host_link, &owner);
+        let limit = asked.limit(self.host_link.mtu)?;
+        let backstop = Backstop::of(&limit, self.traffic, self.host_link, &owner);
         let mut differences = backstop.map_or(Ok(Vec::new()), |it| it.differences())?;
         if let Some(last) = differences.last_mut() {
             last.push_str(" (`cnitool reload` puts it back)");
@@ -85,7 +85,7 @@ impl Check<'_> {
 
     fn limit(&self, link: &Link, asked: &Asked, traffic: &Traffic) -> anyhow::Result<Vec<String>> {
         let link_egress = LinkEgress::new(self.host, link);
-        let limit = plan::limit(asked, self.host_link.mtu)?;
+        let limit = asked.limit(self.host_link.mtu)?;
         let differences = link_egress.differences(&limit, traffic)?;
         // Limits of the reference count as unchanged.
         let bits = asked.burst.bits;

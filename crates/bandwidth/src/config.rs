@@ -6,7 +6,7 @@ use std::fmt::Display;
 use cni::{Error, Network, note};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
-use tc::{BitsPerSecond, Traffic};
+use tc::{BitsPerSecond, Burst, Limit, Traffic};
 
 use crate::quantity;
 use crate::raw::RawConfig;
@@ -38,6 +38,22 @@ pub struct AskedBurst {
     pub bits: u64,
     /// The key that configures them; `None` for a burst that follows from the rate.
     pub key: Option<String>,
+}
+
+impl Asked {
+    /// Returns the limit for a link with an MTU of `mtu` bytes.
+    ///
+    /// # Errors
+    /// Code 7 with the bounds: a configured burst is out of range.
+    pub fn limit(&self, mtu: u32) -> Result<Limit, Error> {
+        let rate = self.rate;
+        let burst = match &self.burst.key {
+            None => Burst::derived(rate, mtu),
+            Some(key) => Burst::from_bits(self.burst.bits, mtu)
+                .map_err(|error| Error::invalid(key, error.to_string()))?,
+        };
+        Ok(Limit { rate, burst })
+    }
 }
 
 impl Config {
@@ -119,25 +135,19 @@ impl RawConfig {
     }
 
     fn limits(&self) -> [RawLimit; 2] {
-        let limit = |rate_key, rate: Option<u64>, burst_key, burst: Option<u64>| RawLimit {
-            rate: rate.unwrap_or_default(),
-            rate_key,
-            burst: burst.unwrap_or_default(),
-            burst_key,
-        };
         [
-            limit(
-                "ingressRate",
-                self.ingress_rate,
-                "ingressBurst",
-                self.ingress_burst,
-            ),
-            limit(
-                "egressRate",
-                self.egress_rate,
-                "egressBurst",
-                self.egress_burst,
-            ),
+            RawLimit {
+                rate: self.ingress_rate.unwrap_or_default(),
+                rate_key: "ingressRate",
+                burst: self.ingress_burst.unwrap_or_default(),
+                burst_key: "ingressBurst",
+            },
+            RawLimit {
+                rate: self.egress_rate.unwrap_or_default(),
+                rate_key: "egressRate",
+                burst: self.egress_burst.unwrap_or_default(),
+                burst_key: "egressBurst",
+            },
         ]
     }
 }
@@ -170,11 +180,8 @@ fn annotated(annotations: &BTreeMap<String, String>) -> Result<[RawLimit; 2], Er
     let [ingress, egress] = ANNOTATIONS;
     let limit = |rate_key| {
         let text = annotations.get(rate_key);
-        let rate = text
-            .map(|text| annotated_rate(rate_key, text))
-            .transpose()?;
         Ok(RawLimit {
-            rate: rate.unwrap_or_default(),
+            rate: text.map_or(Ok(0), |text| annotated_rate(rate_key, text))?,
             rate_key,
             burst: 0,
             burst_key: "",

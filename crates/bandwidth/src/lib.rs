@@ -12,7 +12,6 @@ mod del;
 mod gc;
 mod host_link;
 mod ifb;
-mod plan;
 mod policy;
 pub mod quantity;
 mod raw;
@@ -21,7 +20,6 @@ mod status;
 
 pub use backstop::{TABLE, tables};
 pub use config::{Config, POD_ANNOTATIONS};
-pub use plan::Plan;
 pub use raw::RawConfig;
 
 /// Runs the verb of `CNI_COMMAND`.

@@ -7,7 +7,6 @@ use netns::Netns;
 
 use crate::backstop::Backstop;
 use crate::config::Config;
-use crate::plan::Plan;
 use crate::{host_link, ifb};
 
 /// Restores the backstop; existing elements stay untouched. An attachment that the reference
@@ -21,9 +20,9 @@ use crate::{host_link, ifb};
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     request.chained()?;
-    if config.egress.is_none() {
+    let Some(asked) = &config.egress else {
         return Ok(());
-    }
+    };
     let attachment = &request.attachment;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     cni::step("find the ifb");
@@ -31,8 +30,9 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let host_link = host_link::find(request, &host, &namespace)?;
     let find = || ifb::find_behind(&host_link, &host, attachment);
     find()?.with_context(|| format!("{attachment} has no ifb; only ADD creates one"))?;
-    let plan = Plan::new(&config, host_link.mtu)?;
-    let Some(backstop) = Backstop::of(&plan, &host_link, &attachment.owner()) else {
+    let limit = asked.limit(host_link.mtu)?;
+    let backstop = Backstop::of(&limit, &config.traffic, &host_link, &attachment.owner());
+    let Some(backstop) = backstop else {
         return Ok(());
     };
     cni::step("put back the backstop");

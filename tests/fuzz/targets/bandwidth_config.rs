@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bandwidth::{Config, Plan};
+use bandwidth::Config;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -12,7 +12,9 @@ fuzz_target!(|input: &[u8]| {
     let Ok(config) = Config::parse(&request.network) else {
         return;
     };
-    for mtu in [68, 1500, 65_535] {
-        Plan::new(&config, mtu).ok();
+    for limit in config.ingress.iter().chain(&config.egress) {
+        for mtu in [68, 1500, 65_535] {
+            limit.limit(mtu).ok();
+        }
     }
 });
