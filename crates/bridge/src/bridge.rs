@@ -9,7 +9,7 @@ use cni::{Error, note};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, created};
 use netns::Sysctl;
 
-use crate::config::{BridgeNfCall, Config, PortMode};
+use crate::config::{BridgeMode, BridgeNfCall, Config};
 use crate::host_end::HostEnd;
 use crate::vlan;
 
@@ -38,7 +38,7 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
     if !link.is_up {
         changes.push(LinkChange::Up);
     }
-    if config.port_mode == PortMode::Promiscuous && !link.is_promiscuous {
+    if config.bridge_mode == BridgeMode::Promiscuous && !link.is_promiscuous {
         changes.push(LinkChange::Promiscuous(true));
     }
     let requests = changes.iter().map(|it| Request::change_link(name, it));

@@ -6,7 +6,7 @@ use attach::{
 };
 use cni::result::Dns;
 use cni::{CniArgs, Error, InterfaceName, Network, WhenFull};
-use netlink::MacAddress;
+use netlink::{MacAddress, PortFlag};
 use serde::Deserialize;
 
 use crate::raw::RawConfig;
@@ -23,8 +23,10 @@ pub struct Config {
     pub other_address: OtherAddress,
     /// MTU of the pair and of a new bridge.
     pub mtu: MtuChoice,
-    /// Path of a frame back to its own port.
-    pub port_mode: PortMode,
+    /// Whether the bridge is promiscuous.
+    pub bridge_mode: BridgeMode,
+    /// Flags of the port that are on.
+    pub port_flags: Vec<PortFlag>,
     /// VLANs of the port.
     pub vlans: Vlans,
     /// Whether the port stays in the bridge's default VLAN.
@@ -33,8 +35,6 @@ pub struct Config {
     pub mac_check: MacCheck,
     /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
-    /// Ports that the port exchanges frames with.
-    pub isolation: Isolation,
     /// State of the container's end.
     pub container_link: ContainerLink,
     /// Duplicate address detection for IPv6 inside the sandbox.
@@ -49,24 +49,13 @@ pub struct Config {
     pub when_full: WhenFull,
 }
 
-/// Path of a frame back to its own port.
+/// Frames that the bridge itself receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PortMode {
-    /// None.
+pub enum BridgeMode {
+    /// Those that are addressed to it.
     Plain,
-    /// `hairpinMode`: the port reflects frames.
-    Hairpin,
-    /// `promiscMode`: the bridge receives all frames and the host answers.
+    /// `promiscMode`: all frames. So the host answers a container that calls itself by a Service.
     Promiscuous,
-}
-
-/// Ports that a port exchanges frames with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Isolation {
-    /// All ports and the bridge itself.
-    None,
-    /// `portIsolation`: ports without isolation and the bridge itself.
-    Port,
 }
 
 /// Whether bridged traffic passes through netfilter.
@@ -126,10 +115,10 @@ impl Config {
             gateway: gateway(&raw),
             other_address: choose(raw.force_address, replace, refuse),
             mtu: MtuChoice::parse(raw.mtu, raw.mtu_overhead)?,
-            port_mode: port_mode(&raw)?,
+            bridge_mode: bridge_mode(&raw)?,
+            port_flags: port_flags(&raw),
             mac_check: choose(raw.macspoofchk, MacCheck::Drop, MacCheck::None),
             masquerade: masquerade(&raw)?,
-            isolation: choose(raw.port_isolation, Isolation::Port, Isolation::None),
             container_link: container_link(&raw, ipam)?,
             dad: choose(raw.enabledad, netlink::Dad::Perform, netlink::Dad::Skip),
             bridge_nf_call: choose(leaves_nf_call, BridgeNfCall::Leave, BridgeNfCall::Enable),
@@ -188,15 +177,20 @@ fn masquerade(raw: &RawConfig) -> Result<Option<Masquerade>, Error> {
     })
 }
 
-fn port_mode(raw: &RawConfig) -> Result<PortMode, Error> {
+fn port_flags(raw: &RawConfig) -> Vec<PortFlag> {
+    let hairpin = raw.hairpin_mode.then_some(PortFlag::Hairpin);
+    let isolated = raw.port_isolation.then_some(PortFlag::Isolated);
+    hairpin.into_iter().chain(isolated).collect()
+}
+
+fn bridge_mode(raw: &RawConfig) -> Result<BridgeMode, Error> {
     match (raw.hairpin_mode, raw.promisc_mode) {
         (true, true) => Err(Error::invalid(
             "promiscMode",
             "true excludes hairpinMode: true; choose one of them",
         )),
-        (true, false) => Ok(PortMode::Hairpin),
-        (false, true) => Ok(PortMode::Promiscuous),
-        (false, false) => Ok(PortMode::Plain),
+        (false, true) => Ok(BridgeMode::Promiscuous),
+        (_, false) => Ok(BridgeMode::Plain),
     }
 }
 

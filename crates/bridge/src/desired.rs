@@ -4,11 +4,11 @@ use attach::{
     Addressing, BRIDGE_NF_CALL, Container, Desired, Differences, Gateway, Guard, HostSide,
     OtherAddress, Port, Topology,
 };
-use netlink::{Connection, LinkKind, PortFlag};
+use netlink::{Connection, LinkKind};
 use netns::Sysctl;
 
 use crate::bridge;
-use crate::config::{BridgeNfCall, Config, Isolation, PortMode};
+use crate::config::{BridgeMode, BridgeNfCall, Config};
 use crate::host_end::HostEnd;
 use crate::vlan;
 
@@ -37,7 +37,7 @@ impl Topology for Config {
             format!("{name} is no bridge")
         });
         found.unless(bridge.is_up, || format!("bridge {name} is down"));
-        let promiscuous = self.port_mode == PortMode::Promiscuous;
+        let promiscuous = self.bridge_mode == BridgeMode::Promiscuous;
         found.unless(promiscuous == bridge.is_promiscuous, || {
             let state = if promiscuous { "not " } else { "" };
             format!("bridge {name} is {state}promiscuous")
@@ -53,7 +53,7 @@ impl Topology for Config {
         let vlan_link = match HostEnd::find(host, &bridge, self.gateway_vlan())? {
             HostEnd::Bridge => None,
             HostEnd::Link(link) => Some(link),
-            HostEnd::Missing(..) => {
+            HostEnd::LinkMissing(_) | HostEnd::VlanMissing(_) => {
                 found.add("the host's end of the VLAN is gone".to_owned());
                 None
             }
@@ -69,7 +69,7 @@ impl Topology for Config {
         let default_vlan = side.bridge.as_ref().and_then(vlan::default_vlan);
         Desired {
             port: Port {
-                flags: self.port_flags(),
+                flags: self.port_flags.clone(),
                 vlans: self.vlans.of_port(self.default_vlan, default_vlan),
             },
             container: Container {
@@ -91,20 +91,11 @@ impl Topology for Config {
 }
 
 impl Config {
-    fn port_flags(&self) -> Vec<PortFlag> {
-        let flags = [
-            (PortFlag::Hairpin, self.port_mode == PortMode::Hairpin),
-            (PortFlag::Isolated, self.isolation == Isolation::Port),
-        ];
-        let on = flags.into_iter().filter(|(_, is_on)| *is_on);
-        on.map(|(flag, _)| flag).collect()
-    }
-
     /// What guards each pair in `nf_tables`.
     pub(crate) fn guard(&self) -> Guard {
         Guard {
             mac_check: self.mac_check,
-            drops_copies: self.port_mode == PortMode::Promiscuous,
+            drops_copies: self.bridge_mode == BridgeMode::Promiscuous,
             masquerade: self.masquerade.clone(),
         }
     }

@@ -20,17 +20,12 @@ pub(crate) enum HostEnd<'a> {
     Bridge,
     /// The link `<bridge>.<vlan>`.
     Link(Link),
-    /// A link that does not exist yet.
-    Missing(&'a Access, OwnEntry),
-}
-
-/// The bridge's own entry for the VLAN in `bridge vlan show`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OwnEntry {
-    /// The bridge receives the VLAN's frames with their tag.
-    Tagged,
-    /// The bridge drops the VLAN's frames that are addressed to itself.
-    Absent,
+    /// A link that does not exist yet. The bridge itself receives the VLAN's frames with their tag
+    /// (`bridge vlan show`).
+    LinkMissing(&'a Access),
+    /// A link that does not exist yet. The bridge drops the VLAN's frames that are addressed to
+    /// itself.
+    VlanMissing(&'a Access),
 }
 
 impl<'a> HostEnd<'a> {
@@ -63,8 +58,8 @@ impl<'a> HostEnd<'a> {
             .iter()
             .find(|it| (it.first..=it.last).contains(&vlan));
         match entry.map(|it| it.tagging) {
-            None => Ok(Self::Missing(access, OwnEntry::Absent)),
-            Some(Tagging::Tagged) => Ok(Self::Missing(access, OwnEntry::Tagged)),
+            None => Ok(Self::VlanMissing(access)),
+            Some(Tagging::Tagged) => Ok(Self::LinkMissing(access)),
             Some(Tagging::Access) => Ok(Self::Bridge),
             Some(Tagging::Untagged) => Err(Error::invalid(
                 "vlan",
@@ -86,8 +81,8 @@ impl<'a> HostEnd<'a> {
         let link = match self {
             Self::Bridge => return Ok(None),
             Self::Link(link) => link,
-            Self::Missing(access, OwnEntry::Tagged) => make_link(host, bridge, access)?,
-            Self::Missing(access, OwnEntry::Absent) => receive_and_make_link(host, bridge, access)?,
+            Self::LinkMissing(access) => make_link(host, bridge, access)?,
+            Self::VlanMissing(access) => receive_and_make_link(host, bridge, access)?,
         };
         if link.kind == LinkKind::Veth {
             warn_of_pair(&link.name);
@@ -206,10 +201,10 @@ mod tests {
         let [own, within, beyond] = [1, 150, 200].map(access);
         for tagging in [Tagging::Tagged, Tagging::Access, Tagging::Untagged] {
             assert_eq!(end(&own, tagging).unwrap(), HostEnd::Bridge);
-            let absent = HostEnd::Missing(&beyond, OwnEntry::Absent);
+            let absent = HostEnd::VlanMissing(&beyond);
             assert_eq!(end(&beyond, tagging).unwrap(), absent);
         }
-        let tagged = HostEnd::Missing(&within, OwnEntry::Tagged);
+        let tagged = HostEnd::LinkMissing(&within);
         assert_eq!(end(&within, Tagging::Tagged).unwrap(), tagged);
         assert_eq!(end(&within, Tagging::Access).unwrap(), HostEnd::Bridge);
         let refusal = end(&within, Tagging::Untagged).unwrap_err();

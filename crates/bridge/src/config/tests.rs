@@ -15,8 +15,8 @@ fn defaults_are_those_of_the_reference() {
     assert_eq!(config, Config::default());
     assert_eq!(config.bridge.as_str(), "cni0");
     assert_eq!(
-        (config.gateway, config.port_mode),
-        (Gateway::None, PortMode::Plain)
+        (config.gateway, config.bridge_mode, config.port_flags),
+        (Gateway::None, BridgeMode::Plain, Vec::new())
     );
     assert_eq!(config.mtu, MtuChoice::Detect { overhead: 0 });
     assert_eq!(
@@ -36,8 +36,12 @@ fn keys_mean_what_they_say() {
     let config = config.unwrap();
     assert_eq!(config.bridge.as_str(), "br1");
     assert_eq!(
-        (config.gateway, config.port_mode),
-        (Gateway::DefaultRoute, PortMode::Hairpin)
+        (config.gateway, config.bridge_mode, config.port_flags),
+        (
+            Gateway::DefaultRoute,
+            BridgeMode::Plain,
+            vec![PortFlag::Hairpin]
+        )
     );
     assert_eq!(config.mtu, MtuChoice::Asked(1400));
     assert_eq!(
