@@ -7,26 +7,19 @@ use cni::result::{AddResult, IpConfig, Route};
 use ipnetwork::IpNetwork;
 
 /// The role of the host for the containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Gateway {
     /// No gateway: the network is layer 2 only.
+    #[default]
     None,
     /// A link of the host has the gateway addresses.
     Address,
     /// Like [`Self::Address`], and the gateway is the containers' default route.
     DefaultRoute,
     /// The host's end of each pair has the gateway addresses, and the host routes to the container.
+    /// The container reaches only the gateways without a next hop; they are the next hops to its own
+    /// network, too.
     HostEnd,
-}
-
-/// What a container reaches on its link without a next hop.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OnLink {
-    /// Its own network.
-    #[default]
-    Network,
-    /// The gateways only, which are the next hops to its own network, too.
-    Gateway,
 }
 
 /// Addresses and routes from a lease.
@@ -40,8 +33,8 @@ pub struct Addressing {
     pub routes: Vec<Route>,
     /// Gateway addresses, which a link of the host has.
     pub gateways: Vec<IpNetwork>,
-    /// What the container reaches without a next hop.
-    pub on_link: OnLink,
+    /// The role of the host.
+    pub mode: Gateway,
 }
 
 impl Addressing {
@@ -71,9 +64,9 @@ impl Addressing {
         let ips = ips.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             gateways: gateways(&ips, mode)?,
-            on_link: on_link(mode),
             routes: routes.to_vec(),
             ips,
+            mode,
         })
     }
 
@@ -110,13 +103,6 @@ fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {
         ip.gateway = Some(gateway);
     }
     Ok(ip)
-}
-
-fn on_link(mode: Gateway) -> OnLink {
-    match mode {
-        Gateway::HostEnd => OnLink::Gateway,
-        Gateway::None | Gateway::Address | Gateway::DefaultRoute => OnLink::Network,
-    }
 }
 
 /// Returns the gateway addresses without duplicates: on a link that is shared, with their networks'

@@ -6,11 +6,10 @@ use std::path::Path;
 
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error, Verb};
-use ipnetwork::IpNetwork;
 use netlink::{Connection, Link, LinkKind};
 use netns::{Netns, Sysctl};
 
-use crate::addressing::{Addressing, Gateway};
+use crate::addressing::{Addressing, Gateway, need_ipv6};
 use crate::del::forward;
 use crate::desired::{ContainerLink, Desired, HostSide, Topology, mac_of};
 use crate::differences::Differences;
@@ -205,7 +204,7 @@ impl<T: Topology> Check<'_, T> {
         if ips.iter().any(|ip| ip.address.is_ipv4()) {
             found.compare_enabled(&Sysctl::new(&["net", "ipv4", "ip_forward"]))?;
         }
-        if ips.iter().any(|ip| IpNetwork::is_ipv6(&ip.address)) {
+        if need_ipv6(ips) {
             found.compare_enabled(&Sysctl::ipv6("all", "forwarding"))?;
         }
         Ok(())

@@ -30,7 +30,7 @@ mod routed;
 mod sandbox;
 
 pub use add::{add, interface};
-pub use addressing::{Addressing, Gateway, OnLink};
+pub use addressing::{Addressing, Gateway};
 pub use check::check;
 pub use cni::keys::{KNOWN_ARGS, RawDns, dns};
 pub use del::{del, forward};

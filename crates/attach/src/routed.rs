@@ -13,7 +13,7 @@ use netlink::{
 };
 use netns::Sysctl;
 
-use crate::addressing::{Addressing, OnLink, need_ipv6};
+use crate::addressing::{Addressing, Gateway, need_ipv6};
 use crate::gateway;
 
 /// Prepares IPv6 of the host's end, which is down. Without IPv6 addresses, the end needs none. With
@@ -42,7 +42,7 @@ pub(crate) fn host_requests(
     end: &Link,
     addressing: &Addressing,
 ) -> anyhow::Result<Vec<Request>> {
-    if addressing.on_link == OnLink::Network {
+    if addressing.mode != Gateway::HostEnd {
         return Ok(Vec::new());
     }
     let mut requests = match end.mac.filter(|_| need_ipv6(&addressing.ips)) {
@@ -67,9 +67,9 @@ pub(crate) fn host_requests(
     Ok(requests)
 }
 
-/// Returns the requests for a link-local address that is usable at once. The host asks from it for
-/// the container's MAC.
-fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Request>> {
+/// Returns the requests for a link-local address that is usable at once, on a link that is down.
+/// The host asks from it for the container's MAC.
+pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Request>> {
     let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
     let generate_none = LinkChange::LinkLocal(LinkLocalOrigin::None);
     Ok(vec![
@@ -94,7 +94,7 @@ fn preceding(there: &Route) -> Option<u32> {
 /// via GATEWAY dev … src ADDRESS`.
 pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRoute> {
     let mut routes = Vec::<NewRoute>::new();
-    if addressing.on_link == OnLink::Network {
+    if addressing.mode != Gateway::HostEnd {
         return routes;
     }
     for ip in &addressing.ips {
@@ -128,7 +128,7 @@ pub(crate) fn differences(
     end: &Link,
     addressing: &Addressing,
 ) -> anyhow::Result<Vec<String>> {
-    if addressing.on_link == OnLink::Network {
+    if addressing.mode != Gateway::HostEnd {
         return Ok(Vec::new());
     }
     let destinations: Vec<_> = destinations(addressing).collect();

@@ -5,14 +5,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use cni::result::{IpConfig, Route};
 use cni::{Error, InterfaceName};
-use ipnetwork::IpNetwork;
 use netlink::{
     Address, Connection, Dad, Link, LinkChange, LinkLocalOrigin, MacAddress, Monitor, NewRoute,
     Request, Wait,
 };
 use netns::{Netns, Sysctl};
 
-use crate::addressing::{Addressing, OnLink, need_ipv6, next_hop};
+use crate::addressing::{Addressing, Gateway, need_ipv6, next_hop};
 use crate::desired::Container;
 use crate::note::note_failure;
 use crate::routed;
@@ -77,9 +76,9 @@ impl<'a> Sandbox<'a> {
     pub fn configure(&mut self, link: &Link, desired: &Container) -> anyhow::Result<()> {
         let (addressing, dad) = (&desired.addressing, desired.dad);
         let mut requests = self.prepare(link, dad, &addressing.ips)?;
-        let add = match addressing.on_link {
-            OnLink::Network => Request::add_address,
-            OnLink::Gateway => Request::add_address_without_route,
+        let add = match addressing.mode {
+            Gateway::HostEnd => Request::add_address_without_route,
+            _ => Request::add_address,
         };
         let ips = addressing.ips.iter();
         requests.extend(ips.map(|ip| add(link.index, ip.address, dad)));
@@ -99,8 +98,7 @@ impl<'a> Sandbox<'a> {
     /// duplicate address detection. Other containers do without, because the lookup of sysctls
     /// takes time.
     fn prepare(&mut self, link: &Link, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<Vec<Request>> {
-        let change = |change| Request::change_link(self.interface, &change);
-        let mut requests = vec![change(LinkChange::ArpNotify)];
+        let mut requests = vec![Request::change_link(self.interface, &LinkChange::ArpNotify)];
         if need_ipv6(ips) || dad == Dad::Perform {
             self.set_sysctls(dad, ips)?;
         }
@@ -111,9 +109,7 @@ impl<'a> Sandbox<'a> {
         self.link_local = match (ipv6.link_local, link.mac) {
             (LinkLocalOrigin::None, _) => LinkLocal::Unwanted,
             (LinkLocalOrigin::Mac, Some(mac)) if dad == Dad::Skip && !link.is_up => {
-                let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
-                requests.push(change(LinkChange::LinkLocal(LinkLocalOrigin::None)));
-                requests.push(Request::add_address(link.index, address, dad));
+                requests.extend(routed::link_local(link, mac)?);
                 LinkLocal::Given
             }
             _ => LinkLocal::Awaited,
@@ -246,9 +242,6 @@ fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
         ..NewRoute::on_link(route.dst, link.index)
     }
 }
-
-/// Prefix length that the kernel uses (RFC 4291, 2.5.6).
-const LINK_LOCAL_PREFIX: u8 = 64;
 
 /// Longest wait. The kernel brings a pair up in one or two milliseconds; duplicate address
 /// detection takes one to two seconds.

@@ -147,7 +147,7 @@ fn host_end_has_single_addresses_and_the_container_only_the_gateway_on_its_link(
     let plan = leased(Gateway::HostEnd, ips, vec![]).unwrap();
     let gateways = ["10.1.0.1/32", "fe80::1/128"].map(|it| it.parse().unwrap());
     assert_eq!(plan.gateways, gateways);
-    assert_eq!(plan.on_link, OnLink::Gateway);
+    assert_eq!(plan.mode, Gateway::HostEnd);
     assert!(plan.routes.is_empty(), "the result has those of the lease");
 }
 
