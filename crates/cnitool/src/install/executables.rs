@@ -1,5 +1,6 @@
 //! Installs executables: it copies and runs all of them before the first gets its name.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,30 +64,23 @@ impl Selection {
         })
     }
 
-    fn of(&self, name: &str, directory: &Path) -> Choice {
+    /// Returns what is done about this executable.
+    fn of(&self, name: &str, directory: &Path) -> &'static str {
         if self.skipped.iter().any(|it| it == name) {
-            return Choice::Skipped;
+            return "skipped, by SKIP_CNI_BINARIES";
         }
         if self.keeps_existing && directory.join(name).exists() {
-            return Choice::Kept;
+            return "left as it was, by UPDATE_CNI_BINARIES";
         }
-        Choice::Installed
+        INSTALLED
     }
-}
-
-/// The action for one executable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Choice {
-    Installed,
-    Kept,
-    Skipped,
 }
 
 impl Executables {
     /// Returns whether the plugin exists, or will after the installation.
     pub fn will_have(&self, name: &str) -> bool {
         let choice = self.selection.of(name, &self.directory);
-        let is_installed = choice == Choice::Installed && released().any(|it| it == name);
+        let is_installed = choice == INSTALLED && released().any(|it| it == name);
         is_installed || self.directory.join(name).exists()
     }
 
@@ -100,10 +94,13 @@ impl Executables {
     /// Installs all or none; the caller has the lock. Running plugins are not interrupted.
     pub fn install(&self) -> anyhow::Result<()> {
         files::sweep(&self.directory)?;
-        let choices = released().map(|name| (name, self.selection.of(name, &self.directory)));
-        let choices: Vec<_> = choices.collect();
-        let chosen = names(&choices, Choice::Installed);
-        let aside = chosen.iter().map(|name| self.put_aside(name));
+        let mut choices = BTreeMap::<_, Vec<_>>::new();
+        for name in released() {
+            let choice = self.selection.of(name, &self.directory);
+            choices.entry(choice).or_default().push(name);
+        }
+        let chosen = choices.get(INSTALLED).into_iter().flatten();
+        let aside = chosen.clone().map(|name| self.put_aside(name));
         let aside: Vec<_> = aside.collect::<anyhow::Result<_>>()?;
         let mut undo = Undo::default();
         for file in aside {
@@ -114,22 +111,11 @@ impl Executables {
         }
         files::sync(&self.directory)?;
         undo.keep();
-        self.report(&choices);
-        Ok(())
-    }
-
-    fn report(&self, choices: &[(&'static str, Choice)]) {
-        let directory = self.directory.display();
-        for (done, choice) in [
-            ("installed", Choice::Installed),
-            ("left as it was, by UPDATE_CNI_BINARIES", Choice::Kept),
-            ("skipped, by SKIP_CNI_BINARIES", Choice::Skipped),
-        ] {
-            let names = names(choices, choice).join(", ");
-            if !names.is_empty() {
-                note(format_args!("{directory}: {done}: {names}"));
-            }
+        for (done, names) in choices {
+            let (directory, names) = (self.directory.display(), names.join(", "));
+            note(format_args!("{directory}: {done}: {names}"));
         }
+        Ok(())
     }
 
     fn put_aside(&self, name: &str) -> anyhow::Result<Aside> {
@@ -157,11 +143,6 @@ impl Executables {
         );
         answers(name, path).with_context(|| format!("run {} as {name}", path.display()))
     }
-}
-
-fn names(choices: &[(&'static str, Choice)], choice: Choice) -> Vec<&'static str> {
-    let chosen = choices.iter().filter(|it| it.1 == choice);
-    chosen.map(|(name, _)| *name).collect()
 }
 
 /// Checks that the executable answers VERSION.
@@ -192,6 +173,7 @@ fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+const INSTALLED: &str = "installed";
 const TOOL: &str = "cnitool";
 const SKIP: &str = "SKIP_CNI_BINARIES";
 const UPDATE: &str = "UPDATE_CNI_BINARIES";

@@ -63,46 +63,22 @@ impl Aside {
     }
 }
 
-/// `--force`: whether a file that differs is replaced.
-#[derive(Debug, Clone, Copy)]
-pub struct Force(pub bool);
-
 /// A file to write, with its content.
 #[derive(Debug)]
 pub struct Wanted {
-    place: PathBuf,
-    content: Vec<u8>,
+    pub place: PathBuf,
+    pub content: Vec<u8>,
 }
 
 impl Wanted {
-    /// Returns the file to write at `place`; `None` if it already has the content.
-    ///
-    /// # Errors
-    /// The file exists and differs without `force`, or cannot be read.
-    pub fn plan(place: PathBuf, content: Vec<u8>, force: Force) -> anyhow::Result<Option<Self>> {
-        match fs::read(&place) {
-            Ok(found) if found == content => {
-                note(format_args!("{}: is there already", place.display()));
-                Ok(None)
-            }
-            Ok(_) if !force.0 => bail!(
-                "{} is there and differs: --force replaces it",
-                place.display()
-            ),
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("read {}", place.display()))
-            }
-            _ => Ok(Some(Self { place, content })),
-        }
-    }
-
     /// Writes the file.
     pub fn put(self) -> anyhow::Result<()> {
         let Self { place, content } = self;
-        make_directory(parts(&place)?.0)?;
+        let (directory, _) = parts(&place)?;
+        make_directory(directory)?;
         let mut undo = Undo::default();
         Aside::write(place.clone(), &content, 0o644)?.take_place(&mut undo)?;
-        sync(parts(&place)?.0)?;
+        sync(directory)?;
         undo.keep();
         note(format_args!("{}: written", place.display()));
         Ok(())

@@ -9,16 +9,19 @@ mod files;
 mod lock;
 
 use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use cni::note;
 use nix::sys::signal::{SigSet, Signal};
 use runtime::{Conflist, PluginConfig};
 
 use crate::drop_ins;
 use executables::{Executables, Selection};
-use files::{Force, Wanted};
+use files::Wanted;
 
 /// Arguments of `install`.
 #[derive(Debug, Args)]
@@ -59,11 +62,7 @@ impl Install {
         let mut wanted = Vec::new();
         if self.drop_ins {
             for (path, content) in drop_ins::needed() {
-                wanted.extend(Wanted::plan(
-                    path.into(),
-                    content.into(),
-                    Force(self.force),
-                )?);
+                wanted.extend(self.plan(path.into(), content.into())?);
             }
         }
         if let Some(file) = &self.conflist {
@@ -99,7 +98,7 @@ impl Install {
         (executables, directory): (&Executables, &Path),
     ) -> anyhow::Result<Option<Wanted>> {
         let reading = || format!("--conflist {}", file.display());
-        let bytes = std::fs::read(file).with_context(reading)?;
+        let bytes = fs::read(file).with_context(reading)?;
         let list = Conflist::parse(bytes.clone()).with_context(reading)?;
         for program in list.plugins.iter().flat_map(PluginConfig::programs) {
             ensure!(
@@ -114,6 +113,27 @@ impl Install {
         let Some(name) = file.file_name().filter(|_| extension == Some("conflist")) else {
             bail!("{}: runtimes read lists from *.conflist", reading());
         };
-        Wanted::plan(directory.join(name), bytes, Force(self.force))
+        self.plan(directory.join(name), bytes)
+    }
+
+    /// Returns the file to write at `place`; `None` if it already has the content.
+    ///
+    /// # Errors
+    /// The file exists and differs without `--force`, or cannot be read.
+    fn plan(&self, place: PathBuf, content: Vec<u8>) -> anyhow::Result<Option<Wanted>> {
+        match fs::read(&place) {
+            Ok(found) if found == content => {
+                note(format_args!("{}: is there already", place.display()));
+                Ok(None)
+            }
+            Ok(_) if !self.force => bail!(
+                "{} is there and differs: --force replaces it",
+                place.display()
+            ),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("read {}", place.display()))
+            }
+            _ => Ok(Some(Wanted { place, content })),
+        }
     }
 }
