@@ -128,7 +128,7 @@ fn is_in_the_way(other: IpNetwork, gateway: IpNetwork) -> bool {
 /// Finds gateway addresses of the attached pods that the bridge no longer has.
 fn gateways(node: &Node, bridge: &Link, attached: &[&Attached]) -> Vec<Finding> {
     let is_used = |range: &Range<'_>| {
-        let of_network = |it: &&&Attached| it.attachment.network.as_str() == range.network();
+        let of_network = |it: &&&Attached| it.attachment.network.as_str() == range.source.name();
         let attached = attached.iter().filter(of_network);
         let mut addresses = attached.flat_map(|it| it.addresses());
         addresses.any(|it| range.subnet.contains(it.ip()))

@@ -8,7 +8,6 @@ use cni::json;
 use host_local::{RawConfig, RawRange};
 use ipnetwork::IpNetwork;
 use node::{Attached, Node, Source};
-use serde_json::Value;
 
 /// A range of addresses, and the network that leases them.
 #[derive(Debug, Clone)]
@@ -18,26 +17,22 @@ pub struct Range<'a> {
     own: host_local::Range,
     /// The range set. A pod gets one address of each set.
     set: usize,
-    source: Source<'a>,
+    /// The plugin that leases them.
+    pub source: Source<'a>,
 }
 
 impl<'a> Range<'a> {
     /// Returns the ranges of the plugin if its IPAM plugin is host-local.
     pub fn all_of(source: Source<'a>) -> Vec<Self> {
-        let ipam = source.plugin.ipam().cloned();
+        let ipam = source.key("ipam");
         let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("host-local"));
-        let read = ipam.map(|it| json::read(&Value::Object(it), ""));
-        let Some(Ok(json::Read { value: raw, .. })) = read else {
+        let read = ipam.map(|it| (json::read(it, ""), json::read(it, "")));
+        // The section has the keys of a range, too.
+        let Some((Ok(json::Read { value: raw, .. }), Ok(json::Read { value: own, .. }))) = read
+        else {
             return Vec::new();
         };
-        let raw: RawConfig = raw;
-        let own = RawRange {
-            subnet: raw.subnet,
-            range_start: raw.range_start,
-            range_end: raw.range_end,
-            gateway: raw.gateway,
-            exclude: raw.exclude,
-        };
+        let (raw, own): (RawConfig, RawRange) = (raw, own);
         let of_node = source.pod_cidrs().iter().map(|cidr| RawRange {
             subnet: cidr.to_string(),
             ..RawRange::default()
@@ -57,29 +52,9 @@ impl<'a> Range<'a> {
         ranges.collect()
     }
 
-    /// Returns the network's name.
-    pub fn network(&self) -> &'a str {
-        self.source.name()
-    }
-
     /// Returns the gateway's address, with the prefix length of the subnet.
     pub fn gateway(&self) -> Option<IpNetwork> {
         IpNetwork::new(self.own.gateway, self.subnet.prefix()).ok()
-    }
-
-    /// Returns the name of the configuration file that contains it.
-    pub fn file(&self) -> &'a str {
-        &self.source.file.name
-    }
-
-    /// Returns the path of this file.
-    pub fn place(&self) -> String {
-        self.source.place()
-    }
-
-    /// Returns the bridge of its pods; `None` if another plugin attaches them.
-    pub fn bridge(&self) -> Option<&'a str> {
-        self.source.bridge()
     }
 
     /// Returns whether the range contains `address`.

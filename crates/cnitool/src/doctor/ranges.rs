@@ -33,9 +33,10 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
     for (place, one) in ranges.iter().enumerate() {
         let later = ranges.iter().skip(place + 1);
         for other in later.filter(|it| it.overlaps(one)) {
-            let of = |it: &Range<'_>| format!("{it} of {} ({})", it.network(), it.file());
+            let file = |it: &Range<'_>| it.source.file.name.clone();
+            let of = |it: &Range<'_>| format!("{it} of {} ({})", it.source.name(), file(it));
             let message = format!("{} overlaps {}", of(one), of(other));
-            findings.push(if one.file() == other.file() {
+            findings.push(if file(one) == file(other) {
                 Finding::problem(SUBJECT, message).impact("host-local refuses it: every ADD fails.")
             } else {
                 Finding::warning(SUBJECT, message).impact(
@@ -56,7 +57,7 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let overlapping = foreign.filter(|it| concerns(it.address, range));
     let finding = |address: &netlink::Address| {
         let (link, own) = (node.link_name(address.link), address.address);
-        let network = range.network();
+        let network = range.source.name();
         let message = format!("{range} of {network} overlaps the node's own {own} on {link}");
         if range.subnet.prefix() > own.prefix() {
             let impact =
@@ -65,7 +66,7 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         }
         Finding::problem(SUBJECT, message)
             .impact("Packets to pods leave by that link, or the node looks for pods there.")
-            .fix(format!("vi {}", quoted(&range.place())))
+            .fix(format!("vi {}", quoted(&range.source.place())))
     };
     overlapping.map(finding).collect()
 }
@@ -93,7 +94,7 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let routes = node.routes.iter().filter(catches).filter(is_foreign);
     let finding = |route: &Route| {
         let link = route.links().next().map_or("?", |it| node.link_name(it));
-        let (network, to) = (range.network(), route.destination);
+        let (network, to) = (range.source.name(), route.destination);
         let message = format!("packets to {range} of {network} match the route to {to} by {link}");
         let fix = format!("ip route delete {to} dev {}", quoted(link));
         let finding = Finding::problem(SUBJECT, message);
@@ -108,7 +109,7 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
 /// Finds routes that drop packets to pods: more specific than the bridge's own, or with precedence
 /// over it. Other plugins than `bridge` add a route for each pod, which is more specific.
 fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
-    let bridge = range.bridge().and_then(|it| node.link_called(it));
+    let bridge = range.source.bridge().and_then(|it| node.link_called(it));
     let catches = |it: &&DiscardingRoute| {
         let is_before = |route: &Route| {
             let of_bridge = bridge.is_some_and(|bridge| route.links().any(|it| it == bridge.index));
@@ -120,7 +121,7 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         catches && is_looked_up(it.table) && !node.routes.iter().any(is_before)
     };
     let finding = |it: &DiscardingRoute| {
-        let (action, destination, network) = (it.action, it.destination, range.network());
+        let (action, destination, network) = (it.action, it.destination, range.source.name());
         let message =
             format!("packets to {destination}, part of {range} of {network}, are dropped");
         let impact = format!("A {action} route takes precedence over the bridge's.");
@@ -133,7 +134,7 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
 
 /// Checks how many addresses of one set are free.
 fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
-    let network = set.first()?.network();
+    let network = set.first()?.source.name();
     let leases = node.leases.iter().filter(|it| it.network == network);
     let of_set = leases.filter(|lease| set.iter().any(|it| it.leases(lease.address)));
     let held = of_set.count() as u128;
