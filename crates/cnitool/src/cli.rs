@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, anyhow, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use cni::{Attachment, InterfaceName, NetworkName, note};
-use runtime::{Arguments, Cache, Chain, Conflist, Entry, Sandbox};
+use runtime::{Arguments, Chain, Conflist, Entry, Sandbox};
 use serde::Serialize;
 
 use crate::doctor::doctor;
@@ -183,7 +183,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
     let directories = &settings.directories;
-    let cache = Cache::new(&directories.cache);
+    let cache = &directories.cache;
     let network = &command.network(settings)?;
     let chain = Chain {
         network,
@@ -254,7 +254,7 @@ impl Target {
     /// Returns the cached configuration of the sandbox's ADD.
     fn cached_network(&self, settings: &Settings) -> anyhow::Result<Option<Conflist>> {
         let directories = &settings.directories;
-        let cache = Cache::new(&directories.cache);
+        let cache = &directories.cache;
         let sandbox = self.sandbox(&self.network.parse()?, settings)?;
         let attachment = cache.find(&sandbox)?.unwrap_or(sandbox).attachment;
         let network = |entry: Entry| entry.network(&directories.networks);

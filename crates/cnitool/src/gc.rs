@@ -8,7 +8,7 @@ use std::fs;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
-use cni::{Attachment, ContainerId, InterfaceName, all, note};
+use cni::{ContainerId, InterfaceName, all, note};
 use netlink::Connection;
 use node::{HostLinks, Lease, Node, Part};
 use runtime::{Arguments, Chain, Sandbox, may_exist};
@@ -53,7 +53,7 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
         note(format_args!("{reason}; going on without it"));
     }
     let mut stale = Vec::new();
-    let mut unseen = Vec::new();
+    let mut unseen = None;
     for remains in Remains::of_network(&node, chain.network) {
         let attachment = &remains.attachment;
         let names = (attachment.container.clone(), attachment.interface.clone());
@@ -69,28 +69,20 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
                  still be running: kept"
             )),
             Life::Unseen(reason) if collect.valid.is_empty() => {
-                unseen.push((attachment.clone(), reason));
+                note(format_args!("{attachment} may be live: kept"));
+                unseen.get_or_insert(reason);
             }
             Life::Unseen(_) | Life::Gone => stale.push(remains),
         }
     }
-    refuse(chain, &unseen)?;
-    all(stale.iter().map(|it| remove(chain, it)))
-}
-
-/// # Errors
-/// Nothing shows whether some attachments are live.
-fn refuse(chain: &Chain<'_>, unseen: &[(Attachment, String)]) -> anyhow::Result<()> {
-    let name = &chain.network.name;
-    for (attachment, _) in unseen {
-        note(format_args!("{attachment} may be live: kept"));
-    }
-    unseen.first().map_or(Ok(()), |(_, reason)| {
+    if let Some(reason) = unseen {
+        let name = &chain.network.name;
         bail!(
             "nothing was removed, because gc may not see all live attachments: {reason}. List the live \
              ones with --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
-        )
-    })
+        );
+    }
+    all(stale.iter().map(|it| remove(chain, it)))
 }
 
 /// Calls DEL, with the configuration of the ADD if a runtime cached it.
@@ -119,7 +111,7 @@ fn is_unchanged(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<bool
     let written = |it: &Lease| fs::symlink_metadata(&it.path)?.modified();
     let has_leases = remains.leases.iter().all(|it| written(it).ok() == it.since);
     let has_entry = remains.cached.is_none_or(|cached| {
-        let written = chain.cache().written(&remains.attachment);
+        let written = chain.directories.cache.written(&remains.attachment);
         !may_exist(cached.entry.netns()) && written == cached.since
     });
     let host = Connection::open()?;

@@ -3,12 +3,11 @@
 //! An attachment is gone only if two witnesses agree: no cached sandbox of it exists, and no link of the host leads to
 //! it, on a host whose links are visible. Every other attachment lives, or is not proven gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, NetworkName};
-use ipnetwork::IpNetwork;
 use netlink::LinkKind;
 use node::{Attached, HostLink, HostLinks, Lease, Node, bridge_of, lease_directories};
 use runtime::Conflist;
@@ -54,43 +53,29 @@ impl<'n> Remains<'n> {
     /// Returns the remains of all attachments of `network`, sorted by name. Only leases that the network's plugins find
     /// count.
     pub fn of_network(node: &'n Node, network: &Conflist) -> Vec<Self> {
-        let mut all = BTreeMap::new();
-        let cached = node.attached.iter();
-        for attached in cached.filter(|it| it.attachment.network == network.name) {
-            let found = Self::among(&mut all, attached.attachment.clone());
-            found.cached = Some(attached);
-            let addresses = attached.addresses();
-            found.addresses.extend(addresses.iter().map(IpNetwork::ip));
-        }
         let directories = lease_directories(network);
         let is_in = |it: &&Lease| directories.iter().any(|directory| it.is_in(directory));
-        for lease in node.leases.iter().filter(is_in) {
-            let holder = lease.attachment();
-            if let Some(holder) = holder.filter(|it| it.network == network.name) {
-                let found = Self::among(&mut all, holder);
-                found.leases.push(lease);
-                found.addresses.insert(lease.address);
-            }
-        }
-        let aliases = node.links.iter().filter_map(|it| it.alias.as_deref());
-        let elements = node.firewall.elements.iter();
-        let elements = elements.map(|it| (it.owner.as_str(), it.address));
-        for (tag, address) in aliases.map(|it| (it, None)).chain(elements) {
-            let attachment = Attachment::of_owner(tag).filter(|it| it.network == network.name);
-            if let Some(attachment) = attachment {
-                Self::among(&mut all, attachment).addresses.extend(address);
-            }
-        }
-        all.into_values().collect()
-    }
-
-    fn among(all: &mut BTreeMap<String, Self>, attachment: Attachment) -> &mut Self {
-        all.entry(attachment.owner()).or_insert_with(|| Self {
-            attachment,
-            cached: None,
-            leases: Vec::new(),
-            addresses: BTreeSet::new(),
-        })
+        let remains = node.traces().into_iter().filter_map(|(owner, traces)| {
+            let (cached, elements) = (traces.cached, traces.elements);
+            let leases: Vec<_> = traces.leases.into_iter().filter(is_in).collect();
+            let holder = leases.first().and_then(|it| it.attachment());
+            let named = cached.map(|it| it.attachment.clone()).or(holder);
+            let is_tag = !traces.links.is_empty() || !elements.is_empty();
+            let tagged = || Attachment::of_owner(&owner).filter(|_| is_tag);
+            let attachment = named.or_else(tagged);
+            let reported = cached.into_iter().flat_map(Attached::addresses);
+            let held = elements.iter().filter_map(|it| it.address);
+            let addresses = reported.map(|it| it.ip()).chain(held);
+            Some(Self {
+                attachment: attachment.filter(|it| it.network == network.name)?,
+                cached,
+                addresses: addresses
+                    .chain(leases.iter().map(|it| it.address))
+                    .collect(),
+                leases,
+            })
+        });
+        remains.collect()
     }
 
     /// Returns a link of the host with the tag of an attachment of the same container to the same network.

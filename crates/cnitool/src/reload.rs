@@ -9,7 +9,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context as _, anyhow, ensure};
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
-use runtime::{Cache, Chain, Conflist, Directories, Entry, may_exist};
+use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
 /// Calls RELOAD of the plugins, for all networks or for `only`.
 ///
@@ -18,7 +18,7 @@ use runtime::{Cache, Chain, Conflist, Directories, Entry, may_exist};
 /// cannot be read. The network does not exist.
 pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::Result<()> {
     let mut remembered = Vec::new();
-    for entry in Cache::new(&directories.cache).entries()? {
+    for entry in directories.cache.entries()? {
         match entry {
             Ok((attachment, entry)) if only.is_none_or(|it| *it == attachment.network) => {
                 remembered.push(Remembered::new(directories, attachment, entry));
@@ -75,9 +75,8 @@ impl Remembered {
     }
 
     fn outcome(&self, directories: &Directories, reloading: &BTreeSet<String>) -> Outcome {
-        let cache = Cache::new(&directories.cache);
         let is_gone = || {
-            let is_forgotten = matches!(cache.read(&self.attachment), Ok(None));
+            let is_forgotten = matches!(directories.cache.read(&self.attachment), Ok(None));
             is_forgotten || !may_exist(self.entry.netns())
         };
         match self.reload(directories, reloading) {

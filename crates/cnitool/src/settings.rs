@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use cni::{InterfaceName, SearchPath};
-use runtime::{Arguments, Directories};
+use runtime::{Arguments, Cache, Directories};
 use serde_json::{Map, Value};
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Settings {
             directories: Directories {
                 networks: path("NETCONFPATH", "/etc/cni/net.d"),
                 plugins: SearchPath::parse(&plugins),
-                cache: path("CNI_CACHE_DIR", "/var/lib/cni"),
+                cache: Cache(path("CNI_CACHE_DIR", "/var/lib/cni")),
             },
             interface: interface.parse().context("CNI_IFNAME")?,
             cni_args: cni_args.transpose()?,
@@ -81,7 +81,7 @@ mod tests {
             PathBuf::from("/etc/cni/net.d")
         );
         assert_eq!(settings.directories.plugins.to_string(), "/opt/cni/bin");
-        assert_eq!(settings.directories.cache, PathBuf::from("/var/lib/cni"));
+        assert_eq!(settings.directories.cache.0, PathBuf::from("/var/lib/cni"));
         assert_eq!(settings.interface.as_str(), "eth0");
         assert_eq!((settings.cni_args, settings.capability_args), (None, None));
     }

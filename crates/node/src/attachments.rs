@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use cni::Attachment;
 use host_local::{Content, DEFAULT_DATA_DIR, Holder};
 use ipnetwork::IpNetwork;
-use runtime::{Cache, Conflist, Directories, Entry, may_exist, paths_in};
+use runtime::{Cache, Conflist, Entry, may_exist, paths_in};
 
 use super::configuration::Configuration;
 use super::keys::lease_directories;
@@ -109,8 +109,7 @@ impl Lease {
     }
 }
 
-pub(super) fn attached(directories: &Directories) -> anyhow::Result<Vec<Attached>> {
-    let cache = Cache::new(&directories.cache);
+pub(super) fn attached(cache: &Cache) -> anyhow::Result<Vec<Attached>> {
     // `cnitool reload` reports invalid files.
     let entries = cache.entries()?.into_iter().filter_map(Result::ok);
     let attached = entries.map(|(attachment, entry)| Attached {

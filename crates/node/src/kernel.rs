@@ -11,10 +11,8 @@ use super::firewall;
 pub struct Lack {
     /// The kernel's error.
     pub reason: String,
-    /// The plugins and keys that need the feature.
+    /// The need of a plugin that it does not meet.
     pub need: Need,
-    /// The effect on plugins.
-    pub consequence: Consequence,
 }
 
 /// Effect of a missing feature on plugins.
@@ -33,6 +31,8 @@ pub struct Need {
     pub plugins: &'static [&'static str],
     /// The keys.
     pub keys: &'static [&'static str],
+    /// The effect if the kernel lacks it.
+    pub consequence: Consequence,
 }
 
 /// Returns all missing features.
@@ -88,21 +88,18 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
     let connection = nft::Connection::open()?;
     let mut lacks: Vec<Lack> = Vec::new();
     for (plugin, table) in firewall::tables() {
-        let (need, consequence) = match table.name {
-            portmap::TABLE => (PORTS, Consequence::AddFails),
-            attach::FRAMES_TABLE => (FRAMES, Consequence::AddFails),
-            _ if RATES.plugins.contains(&plugin) => (RATES, Consequence::LimitsEvadable),
-            _ => (MASQUERADE, Consequence::AddFails),
+        let need = match table.name {
+            portmap::TABLE => PORTS,
+            attach::FRAMES_TABLE => FRAMES,
+            _ if BACKSTOP.plugins.contains(&plugin) => BACKSTOP,
+            _ => MASQUERADE,
         };
         // bandwidth has a table for ports of bridges and one for other links.
         let is_new = lacks.iter().all(|it| it.need != need);
         if let Err(error) = connection.dry_run(&table)
             && is_new
         {
-            lacks.push(Lack {
-                consequence,
-                ..lack(error, need)
-            });
+            lacks.push(lack(error, need));
         }
     }
     Ok(lacks)
@@ -112,12 +109,15 @@ fn lack(error: impl Into<anyhow::Error>, need: Need) -> Lack {
     Lack {
         reason: super::message(error),
         need,
-        consequence: Consequence::AddFails,
     }
 }
 
 const fn of(plugins: &'static [&'static str], keys: &'static [&'static str]) -> Need {
-    Need { plugins, keys }
+    Need {
+        plugins,
+        keys,
+        consequence: Consequence::AddFails,
+    }
 }
 
 const ALWAYS: Need = of(&["bridge"], &[]);
@@ -126,6 +126,10 @@ const FRAMES: Need = of(&["bridge"], &["macspoofchk", "promiscMode"]);
 const MASQUERADE: Need = of(&["bridge", "ptp"], &["ipMasq"]);
 const PORTS: Need = of(&["portmap"], &[]);
 const RATES: Need = of(&["bandwidth"], &[]);
+const BACKSTOP: Need = Need {
+    consequence: Consequence::LimitsEvadable,
+    ..RATES
+};
 const SUBNETS: Need = of(&["bandwidth"], &["shapedSubnets", "unshapedSubnets"]);
 
 /// In bytes.

@@ -18,6 +18,7 @@ mod program;
 mod programs;
 mod sockets;
 mod sysctls;
+mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +42,7 @@ pub use self::probe::{Fate, Path as PacketPath, Probe, Protocol, Stage};
 pub use self::program::output_of;
 pub use self::programs::Refusal;
 pub use self::sockets::Socket;
-pub use self::sysctls::Sysctls;
+pub use self::traces::Traces;
 
 /// The state of a node.
 #[derive(Debug, Default)]
@@ -64,8 +65,8 @@ pub struct Node {
     pub limits: BTreeMap<String, u64>,
     /// Kernel features that plugins may need and the kernel lacks.
     pub lacks: Vec<Lack>,
-    /// Kernel parameters.
-    pub sysctls: Sysctls,
+    /// Values of kernel parameters by name, without those that the kernel lacks.
+    pub sysctls: BTreeMap<String, String>,
     /// Network managers besides the plugins.
     pub managers: Managers,
     /// Ports that processes of the node listen on.
@@ -114,7 +115,7 @@ impl Node {
         node.configuration.find_programs(directories);
         node.refusals = programs::refusals(directories, &node.configuration);
         node.lacks = node.take(Part::Kernel, kernel::lacks());
-        node.sysctls = Sysctls::read(&node.forwarding_links());
+        node.sysctls = sysctls::read(&node.forwarding_links());
         node.pods = node.take(Part::Links, pods::pods(&node));
         node.localnet = node.take(Part::Policies, Localnet::read());
         node.managers = Managers::read(&node.links);
@@ -139,10 +140,10 @@ impl Node {
         let mut node = Self::default();
         node.configuration = node.take(Part::Configuration, Configuration::read(directories));
         let mut data_directories = data_directories(&node.configuration);
-        data_directories.insert(directories.cache.join("networks"));
+        data_directories.insert(directories.cache.0.join("networks"));
         node.leases = node.take(Part::Leases, leases(&data_directories));
         node.firewall = node.take(Part::Firewall, Firewall::read());
-        node.attached = node.take(Part::Cache, attachments::attached(directories));
+        node.attached = node.take(Part::Cache, attachments::attached(&directories.cache));
         let links = node.read_links();
         node.take(Part::Links, links);
         node
@@ -184,6 +185,11 @@ impl Node {
         let default = routes.filter(|it| it.is_default() && is_looked_up(it.table));
         let links: BTreeSet<_> = default.flat_map(Route::links).collect();
         links.into_iter().filter_map(|it| self.link(it)).collect()
+    }
+
+    /// Returns the value of a kernel parameter by its name in sysctl(8).
+    pub fn sysctl(&self, key: &str) -> Option<&str> {
+        self.sysctls.get(key).map(String::as_str)
     }
 
     /// Returns the link with this name.

@@ -13,17 +13,15 @@ use anyhow::{Context as _, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use cni::{AddResult, Attachment, NetworkName, SpecVersion};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::conflist::Conflist;
 use crate::parts;
 use crate::sandbox::{Arguments, Sandbox};
 
-/// The directory in which libcni caches results.
-#[derive(Debug)]
-pub struct Cache {
-    results: PathBuf,
-}
+/// The directory of libcni, which need not exist; its `results` contains the cached results.
+#[derive(Debug, Clone)]
+pub struct Cache(pub PathBuf);
 
 /// The cached data of one attachment.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -37,22 +35,14 @@ pub struct Entry {
     network_name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     netns: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cni_args: Option<Vec<[String; 2]>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    capability_args: Option<Map<String, Value>>,
+    /// The arguments that the runtime passed to the plugins.
+    #[serde(flatten)]
+    pub arguments: Arguments,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Value>,
 }
 
 impl Cache {
-    /// Returns the cache below `directory`, which need not exist.
-    pub fn new(directory: &Path) -> Self {
-        Self {
-            results: directory.join("results"),
-        }
-    }
-
     /// Returns the entry of `attachment`; `None` if there is none.
     ///
     /// # Errors
@@ -106,7 +96,7 @@ impl Cache {
         let write = || {
             let mut directories = fs::DirBuilder::new();
             let directories = directories.recursive(true).mode(0o700);
-            directories.create(&self.results)?;
+            directories.create(self.results())?;
             let mut options = fs::OpenOptions::new();
             let options = options.write(true).create(true).truncate(true);
             let file = options.mode(0o600).open(&path)?;
@@ -152,28 +142,33 @@ impl Cache {
     /// # Errors
     /// The directory cannot be read.
     pub fn entries(&self) -> anyhow::Result<Vec<anyhow::Result<(Attachment, Entry)>>> {
-        if matches!(self.results.try_exists(), Ok(false)) {
+        if matches!(self.results().try_exists(), Ok(false)) {
             return Ok(Vec::new());
         }
-        let paths = parts::paths_in(&self.results)?;
-        let entries = paths.iter().map(|path| {
-            let entry = Entry::of_file(path).with_context(|| path.display().to_string())?;
+        let paths = parts::paths_in(&self.results())?;
+        let read = |path: &PathBuf| {
+            let entry: Entry = serde_json::from_slice(&fs::read(path)?)?;
+            ensure!(entry.kind == KIND, "kind {:?} is not {KIND}", entry.kind);
             Ok((entry.attachment()?, entry))
-        });
-        Ok(entries.collect())
+        };
+        let read = |path| read(path).with_context(|| path.display().to_string());
+        Ok(paths.iter().map(read).collect())
+    }
+
+    fn results(&self) -> PathBuf {
+        self.0.join("results")
     }
 
     fn path(&self, attachment: &Attachment) -> PathBuf {
         let (container, interface) = (&attachment.container, &attachment.interface);
         let name = format!("{}-{container}-{interface}", attachment.network);
-        self.results.join(name)
+        self.results().join(name)
     }
 }
 
 impl Entry {
     fn new(network: &Conflist, sandbox: &Sandbox, result: Value) -> Self {
         let attachment = &sandbox.attachment;
-        let Arguments { cni, capabilities } = sandbox.arguments.clone();
         Self {
             kind: KIND.into(),
             container_id: attachment.container.to_string(),
@@ -181,8 +176,7 @@ impl Entry {
             if_name: attachment.interface.to_string(),
             network_name: attachment.network.to_string(),
             netns: sandbox.netns.to_string_lossy().into_owned(),
-            cni_args: Some(cni).filter(|args| !args.is_empty()),
-            capability_args: Some(capabilities).filter(|args| !args.is_empty()),
+            arguments: sandbox.arguments.clone(),
             result: Some(result),
         }
     }
@@ -197,12 +191,6 @@ impl Entry {
             result: Some(value),
             ..Self::default()
         })
-    }
-
-    fn of_file(path: &Path) -> anyhow::Result<Self> {
-        let entry: Self = serde_json::from_slice(&fs::read(path)?)?;
-        ensure!(entry.kind == KIND, "kind {:?} is not {KIND}", entry.kind);
-        Ok(entry)
     }
 
     /// Returns the attachment of the entry.
@@ -251,15 +239,7 @@ impl Entry {
         Sandbox {
             attachment: attachment.clone(),
             netns: self.netns().to_owned(),
-            arguments: self.arguments(),
-        }
-    }
-
-    /// Returns the arguments that the runtime passed to the plugins.
-    pub fn arguments(&self) -> Arguments {
-        Arguments {
-            cni: self.cni_args.clone().unwrap_or_default(),
-            capabilities: self.capability_args.clone().unwrap_or_default(),
+            arguments: self.arguments.clone(),
         }
     }
 

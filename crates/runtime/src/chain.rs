@@ -10,7 +10,7 @@ use cni::{SearchPath, SpecVersion, Verb, all, delegate, note};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::cache::{Cache, Entry};
+use crate::cache::Entry;
 use crate::conflist::{Conflist, PluginConfig};
 use crate::directories::Directories;
 use crate::sandbox::Sandbox;
@@ -25,11 +25,6 @@ pub struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// Returns the cache of results.
-    pub fn cache(&self) -> Cache {
-        Cache::new(&self.directories.cache)
-    }
-
     /// Attaches `sandbox` and caches the result of the last plugin.
     ///
     /// # Errors
@@ -41,7 +36,8 @@ impl Chain<'_> {
             result = Some(self.read_result(plugin, &printed)?);
         }
         let result = result.context("the network has no plugins")?;
-        self.cache().write(self.network, sandbox, result.clone())?;
+        let cache = &self.directories.cache;
+        cache.write(self.network, sandbox, result.clone())?;
         Ok(result)
     }
 
@@ -59,15 +55,14 @@ impl Chain<'_> {
             return Ok(());
         }
         let attachment = &sandbox.attachment;
-        let entry = self.cache().read(attachment)?.with_context(|| {
+        let entry = self.directories.cache.read(attachment)?.with_context(|| {
             format!(
                 "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if \
                      the runtime has a cache of its own"
             )
         })?;
         let call = Call::on(sandbox, Verb::Check, self.prev_result(Some(&entry))?);
-        let mut plugins = self.network.plugins.iter();
-        plugins.try_for_each(|it| self.call(it, &call).map(drop))
+        self.call_each(self.network.plugins.iter(), &call)
     }
 
     /// Detaches `sandbox`. It calls the plugins in reverse order and stops at the first that fails.
@@ -77,16 +72,16 @@ impl Chain<'_> {
     /// # Errors
     /// A plugin fails; the cached result cannot be removed.
     pub fn del(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
-        let entry = self.cache().read(&sandbox.attachment);
+        let cache = &self.directories.cache;
+        let entry = cache.read(&sandbox.attachment);
         let result = entry.and_then(|entry| self.prev_result(entry.as_ref()));
         let result = result.unwrap_or_else(|error| {
             note(format_args!("{error:#}; going on without it"));
             None
         });
         let call = Call::on(sandbox, Verb::Del, result);
-        let mut plugins = self.network.plugins.iter().rev();
-        plugins.try_for_each(|it| self.call(it, &call).map(drop))?;
-        self.cache().remove(&sandbox.attachment)
+        self.call_each(self.network.plugins.iter().rev(), &call)?;
+        cache.remove(&sandbox.attachment)
     }
 
     /// Like [`Self::del`], but with the cached configuration of the ADD, if there is one. If
@@ -95,8 +90,8 @@ impl Chain<'_> {
     /// # Errors
     /// As [`Self::del`].
     pub fn del_as_added(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
-        let entry = self.cache().read(&sandbox.attachment).ok().flatten();
-        let network = entry.and_then(|it| {
+        let entry = self.directories.cache.read(&sandbox.attachment);
+        let network = entry.ok().flatten().and_then(|it| {
             let then = it.network(&self.directories.networks);
             then.unwrap_or_else(|error| {
                 note(format_args!("{error:#}; using the current configuration"));
@@ -114,7 +109,8 @@ impl Chain<'_> {
     /// The cache cannot be read; all that plugins report.
     pub fn remove_all(&self) -> anyhow::Result<()> {
         let mut outcomes = Vec::new();
-        for (attachment, entry) in self.cache().of_network(&self.network.name)? {
+        let cache = &self.directories.cache;
+        for (attachment, entry) in cache.of_network(&self.network.name)? {
             note(format_args!("DEL {attachment}"));
             outcomes.push(self.del_as_added(&entry.sandbox(&attachment)));
         }
@@ -141,8 +137,7 @@ impl Chain<'_> {
             note(self.too_old(Verb::Status));
             return Ok(());
         }
-        let mut plugins = self.network.plugins.iter();
-        plugins.try_for_each(|it| self.call(it, &Call::new(Verb::Status)).map(drop))
+        self.call_each(self.network.plugins.iter(), &Call::new(Verb::Status))
     }
 
     /// Returns the error of STATUS of a plugin, whose standard error is discarded.
@@ -195,6 +190,15 @@ impl Chain<'_> {
         cni::result::read(result.clone(), self.network.version, &plugin.program)
             .with_context(what)?;
         Ok(result)
+    }
+
+    /// Calls the plugins until one fails.
+    fn call_each<'p>(
+        &self,
+        mut plugins: impl Iterator<Item = &'p PluginConfig>,
+        call: &Call<'_>,
+    ) -> anyhow::Result<()> {
+        plugins.try_for_each(|it| self.call(it, call).map(drop))
     }
 
     fn call(&self, plugin: &PluginConfig, call: &Call<'_>) -> anyhow::Result<Vec<u8>> {

@@ -100,20 +100,14 @@ impl Conflist {
     /// The document is not a valid list.
     pub fn parse(bytes: Vec<u8>) -> anyhow::Result<Self> {
         let document: Value = serde_json::from_slice(&bytes).context("decode")?;
-        let keys = document.as_object();
-        if keys.is_some_and(|it| json::value(it, "plugins").is_some()) {
-            return Self::of_list(&document, bytes);
-        }
-        let Single { name, cni_version } = json::read(&document, "")?.value;
-        let list = json!({"name": name, "cniVersion": cni_version, "plugins": [document]});
-        let bytes = serde_json::to_vec(&list)?;
-        Self::of_list(&list, bytes)
-    }
-
-    fn of_list(document: &Value, bytes: Vec<u8>) -> anyhow::Result<Self> {
-        let raw: RawConflist = json::read(document, "")?.value;
-        ensure!(!raw.plugins.is_empty(), "plugins: the list is empty");
-        let plugins = raw.plugins.into_iter().enumerate();
+        let raw: RawConflist = json::read(&document, "")?.value;
+        let Some(plugins) = raw.plugins else {
+            let (name, version) = (raw.name, raw.cni_version);
+            let list = json!({"name": name, "cniVersion": version, "plugins": [document]});
+            return Self::parse(serde_json::to_vec(&list)?);
+        };
+        ensure!(!plugins.is_empty(), "plugins: the list is empty");
+        let plugins = plugins.into_iter().enumerate();
         let plugins = plugins.map(|(index, config)| {
             PluginConfig::parse(config).with_context(|| format!("plugins[{index}]"))
         });
@@ -166,15 +160,8 @@ struct RawConflist {
     disable_check: Option<Value>,
     #[serde(rename = "disableGC")]
     disable_gc: Option<Value>,
-    plugins: Vec<Value>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Single {
-    name: String,
-    #[serde(default)]
-    cni_version: String,
+    /// Absent in a single plugin's configuration.
+    plugins: Option<Vec<Value>>,
 }
 
 #[derive(Debug, Deserialize)]

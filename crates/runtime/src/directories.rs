@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use cni::SearchPath;
 
+use crate::cache::Cache;
+
 /// The directories of a runtime: configurations, plugins, cache.
 #[derive(Debug, Clone)]
 pub struct Directories {
@@ -12,5 +14,5 @@ pub struct Directories {
     /// `CNI_PATH`: the directories of plugins.
     pub plugins: SearchPath,
     /// `CNI_CACHE_DIR`: the directory whose `results` contains cached results.
-    pub cache: PathBuf,
+    pub cache: Cache,
 }

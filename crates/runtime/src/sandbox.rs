@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use cni::Attachment;
 use nix::sys::statfs::{NSFS_MAGIC, statfs};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// One interface of one sandbox.
@@ -19,11 +20,14 @@ pub struct Sandbox {
 }
 
 /// Arguments that a runtime passes to the plugins besides their configuration.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Arguments {
     /// `CNI_ARGS`.
+    #[serde(rename = "cniArgs", skip_serializing_if = "Vec::is_empty")]
     pub cni: Vec<[String; 2]>,
     /// Values of capabilities. Each plugin gets those that it declares.
+    #[serde(rename = "capabilityArgs", skip_serializing_if = "Map::is_empty")]
     pub capabilities: Map<String, Value>,
 }
 

@@ -199,11 +199,11 @@ fn has_backstop(node: &Node, attached: &Attached) -> bool {
     let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);
     let mut lacks = node.lacks.iter();
     ifbs.any(|it| it.alias.as_ref() == Some(&owner))
-        && !lacks.any(|it| it.consequence == Consequence::LimitsEvadable)
+        && !lacks.any(|it| it.need.consequence == Consequence::LimitsEvadable)
 }
 
 fn has_ports(attached: &Attached, declared: &[String]) -> bool {
-    let asked = attached.entry.arguments().runtime_config(declared);
+    let asked = attached.entry.arguments.runtime_config(declared);
     let ports = asked.get("portMappings").and_then(Value::as_array);
     let addresses = attached.addresses();
     // portmap ignores a port for a family of which the pod has no address.
@@ -265,11 +265,11 @@ mod tests {
         let need = node::Need {
             plugins: &["bandwidth"],
             keys: &[],
+            consequence: Consequence::LimitsEvadable,
         };
         node.lacks = vec![node::Lack {
             reason: "operation not supported".to_owned(),
             need,
-            consequence: Consequence::LimitsEvadable,
         }];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
     }

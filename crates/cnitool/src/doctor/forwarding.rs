@@ -36,7 +36,7 @@ fn forwarding(node: &Node, key: &str, source: Source<'_>) -> Finding {
         Some(bridge) => format!("on {bridge}"),
         None => format!("of {}", source.name()),
     };
-    match node.sysctls.value(key) {
+    match node.sysctl(key) {
         None => Finding::warning(SUBJECT, format!("{key} does not exist"))
             .impact("The kernel does not support this family, so pods cannot have its addresses."),
         Some("0") if has_pods(node, source) => Finding::problem(SUBJECT, format!("{key} is 0"))
@@ -54,8 +54,8 @@ fn forwarding(node: &Node, key: &str, source: Source<'_>) -> Finding {
 /// Returns the sysctl by which a link does not forward, although the node does.
 pub fn not_forwarding(node: &Node, link: &str) -> Option<String> {
     let key = Sysctl::ipv4(link, "forwarding").key();
-    let is_node = node.sysctls.value("net.ipv4.ip_forward") == Some("1");
-    (is_node && node.sysctls.value(&key) == Some("0")).then_some(key)
+    let is_node = node.sysctl("net.ipv4.ip_forward") == Some("1");
+    (is_node && node.sysctl(&key) == Some("0")).then_some(key)
 }
 
 /// Checks `br_netfilter` and its sysctls.
@@ -63,7 +63,7 @@ fn bridged(node: &Node) -> Option<Finding> {
     let wants = |it: &Source<'_>| it.key("bridgeNfCall") != Some(&false.into());
     let sources = node.configuration.sources().filter(wants);
     let bridges: Vec<_> = sources.filter_map(Source::bridge).collect();
-    let is = |key: &&&str, value| node.sysctls.value(key) == value;
+    let is = |key: &&&str, value| node.sysctl(key) == value;
     let impact = "Services and hostPorts do not work between pods of this node.";
     if bridges.is_empty() {
         return None;
@@ -136,7 +136,7 @@ mod tests {
         let values = sysctls
             .iter()
             .map(|(key, value)| (format!("net.{key}"), (*value).to_owned()));
-        node.sysctls.0 = values.collect();
+        node.sysctls = values.collect();
         node.links = vec![link(1, "cni0")];
         node.links.extend((0..ports).map(|_| {
             let mut port = link(2, "veth1");

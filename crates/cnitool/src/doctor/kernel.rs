@@ -28,18 +28,19 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
 }
 
 fn lack(node: &Node, lack: &Lack) -> Finding {
-    let (reason, Need { plugins, keys }) = (&lack.reason, lack.need);
+    let Lack { reason, need } = lack;
+    let Need { plugins, keys, .. } = need;
     let plugins = plugins.join(" or ");
     let what = match keys {
         [] => plugins,
         keys => format!("{plugins} with {}", keys.join(" or ")),
     };
     let mut sources = node.configuration.sources();
-    match sources.find(|it| needs(*it, lack.need)) {
+    match sources.find(|it| needs(*it, need)) {
         None => Finding::ok("kernel", reason).impact(format!(
             "Only {what} needs it, which no network configures."
         )),
-        Some(_) if lack.consequence == Consequence::LimitsEvadable => {
+        Some(_) if need.consequence == Consequence::LimitsEvadable => {
             Finding::warning("kernel", reason)
                 .impact("Only tc limits the egress of pods: root in a pod can exceed its limit.")
         }
@@ -50,11 +51,12 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
     }
 }
 
-fn needs(source: Source<'_>, Need { plugins, keys }: Need) -> bool {
+fn needs(source: Source<'_>, need: &Need) -> bool {
     let is_asked = |key: &&str| match source.key(key) {
         None | Some(Value::Bool(false)) => false,
         Some(value) => value.as_f64() != Some(0.0),
     };
+    let Need { plugins, keys, .. } = need;
     plugins.contains(&source.plugin.program.as_str())
         && (keys.is_empty() || keys.iter().any(is_asked))
 }
@@ -73,8 +75,8 @@ mod tests {
             need: Need {
                 plugins: &["bridge"],
                 keys,
+                consequence,
             },
-            consequence,
         }];
         levels(&judge(&node))[0]
     }

@@ -83,17 +83,17 @@ fn torn_leases(node: &Node) -> Option<Finding> {
 
 /// Finds elements of this suite whose owner has neither a lease, a link nor a cached result.
 fn stale_elements(node: &Node) -> Vec<Finding> {
-    let leases = node.leases.iter().filter_map(Lease::owner);
-    let cached = node.alive().map(|it| it.attachment.owner());
-    let owners: BTreeSet<_> = leases.chain(cached).collect();
-    let is_stale = |it: &&Held| !owners.contains(&it.owner) && !has_link(node, it);
-    let mut stale = BTreeMap::<&str, BTreeSet<&str>>::new();
-    for element in node.firewall.elements.iter().filter(is_stale) {
-        let tables = stale.entry(&element.owner).or_default();
-        tables.insert(element.table);
-    }
-    let finding = |(owner, tables)| element(node, owner, &tables);
-    stale.into_iter().map(finding).collect()
+    let stale = node.traces().into_iter().filter(|(_, traces)| {
+        let is_alive = traces.cached.is_some_and(|it| it.is_alive);
+        !is_alive
+            && traces.leases.is_empty()
+            && !traces.elements.iter().any(|it| has_link(node, it))
+    });
+    let findings = stale.filter_map(|(owner, traces)| {
+        let tables: BTreeSet<_> = traces.elements.iter().map(|it| it.table).collect();
+        (!tables.is_empty()).then(|| element(node, &owner, &tables))
+    });
+    findings.collect()
 }
 
 fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {

@@ -19,7 +19,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let (ours, others): (Vec<_>, Vec<_>) = links.partition(|it| is_for_ports(node, it));
     let [ours, mut others] =
         [ours, others].map(|links| links.iter().map(|it| it.name.as_str()).collect::<Vec<_>>());
-    let is_everywhere = node.sysctls.value(&key("all")) == Some("1");
+    let is_everywhere = node.sysctl(&key("all")) == Some("1");
     others.extend(is_everywhere.then_some("all"));
     if ours.is_empty() && others.is_empty() {
         return Vec::new();
@@ -184,7 +184,7 @@ mod tests {
     fn what_another_set_is_no_fault_of_a_node_with_kube_proxy() {
         let mut node = unguarded(false);
         let all = "net.ipv4.conf.all.route_localnet";
-        node.sysctls.0.insert(all.to_owned(), "1".to_owned());
+        node.sysctls.insert(all.to_owned(), "1".to_owned());
         let fix = format!("sysctl -w net.ipv4.conf.cni0.route_localnet=0 {all}=0");
         assert_eq!(judge(&node)[0].fix, fix);
         node.firewall.chains.push(HeldChain {
@@ -195,7 +195,7 @@ mod tests {
         });
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         node.links.clear();
-        node.sysctls.0.clear();
+        node.sysctls.clear();
         assert_eq!(judge(&node), []);
     }
 }

@@ -47,7 +47,7 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
     }
     addresses.dedup();
     let bridge_calls = BRIDGE_NF_CALL.iter().filter_map(|key| {
-        let value = node.sysctls.value(&format!("net.bridge.{key}"))?;
+        let value = node.sysctl(&format!("net.bridge.{key}"))?;
         Some(((*key).to_owned(), value.to_owned()))
     });
     Some(Stage {

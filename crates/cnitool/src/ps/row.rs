@@ -2,15 +2,14 @@
 //!
 //! Facts that no trace contains stay open; nothing is guessed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::time::SystemTime;
 
-use cni::Attachment;
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
-use node::{Attached, Held, Lease, Node};
+use node::{Attached, Node, Traces};
 use portmap::{Forward, HostAddress, Mapping, Protocol};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -76,29 +75,44 @@ pub enum Trace {
 impl Row {
     /// Returns all attachments of the node, sorted by network, container and interface.
     pub fn all(node: &Node) -> Vec<Self> {
-        let mut rows = BTreeMap::<String, Self>::new();
-        for attached in &node.attached {
-            let row = rows.entry(attached.attachment.owner()).or_default();
-            row.add_cached(attached, node);
-        }
-        for link in &node.links {
-            if let Some(owner) = link.alias.as_ref().filter(|it| Attachment::is_owner(it)) {
-                let row = row_of(&mut rows, owner);
-                row.known_by.insert(Trace::Link);
-                row.add_link(link, node);
-            }
-        }
-        for element in &node.firewall.elements {
-            if !element.owner.is_empty() {
-                row_of(&mut rows, &element.owner).add_element(element);
-            }
-        }
-        for lease in &node.leases {
-            row_of(&mut rows, &holder(node, lease)).add_lease(lease);
-        }
-        let mut rows: Vec<_> = rows.into_values().collect();
+        let traces = node.traces().into_iter();
+        let tagged = traces.filter(|(owner, _)| !owner.is_empty());
+        let rows = tagged.map(|(owner, traces)| Self::of(&owner, &traces, node));
+        let mut rows: Vec<_> = rows.collect();
         rows.sort_by_key(|it| [&it.network, &it.container, &it.interface].map(Clone::clone));
         rows
+    }
+
+    /// Combines the traces. Names that they lack are those of the tag.
+    fn of(owner: &str, traces: &Traces<'_>, node: &Node) -> Self {
+        let names = owner.strip_prefix("cni:").unwrap_or_default();
+        let mut names = names.splitn(3, '/');
+        let mut name = || names.next().filter(|it| !it.is_empty()).map(str::to_owned);
+        let mut row = Self {
+            network: name(),
+            container: name(),
+            interface: name(),
+            ..Self::default()
+        };
+        if let Some(attached) = traces.cached {
+            row.add_cached(attached, node);
+        }
+        for link in &traces.links {
+            row.known_by.insert(Trace::Link);
+            row.add_link(link, node);
+        }
+        for element in &traces.elements {
+            row.known_by.insert(Trace::Element);
+            row.ports.extend(element.port.map(port_of));
+            row.addresses.extend(element.address);
+        }
+        for lease in &traces.leases {
+            row.known_by.insert(Trace::Lease);
+            row.network.get_or_insert_with(|| lease.network.clone());
+            row.addresses.insert(lease.address);
+            row.since = row.since.or(lease.since);
+        }
+        row
     }
 
     fn add_cached(&mut self, attached: &Attached, node: &Node) {
@@ -108,7 +122,7 @@ impl Row {
         self.container = Some(attachment.container.to_string());
         self.interface = Some(attachment.interface.to_string());
         self.since = attached.since;
-        self.pod = Pod::of(&attached.entry.arguments().cni);
+        self.pod = Pod::of(&attached.entry.arguments.cni);
         self.ports.extend(asked_ports(attached, node));
         let addresses = attached.addresses();
         self.addresses.extend(addresses.iter().map(IpNetwork::ip));
@@ -128,25 +142,6 @@ impl Row {
         self.limits.ingress = limit;
         self.host_link = Some(link.name.clone());
     }
-
-    fn add_element(&mut self, element: &Held) {
-        self.known_by.insert(Trace::Element);
-        self.ports.extend(element.port.map(port_of));
-        self.addresses.extend(element.address);
-    }
-
-    fn add_lease(&mut self, lease: &Lease) {
-        self.known_by.insert(Trace::Lease);
-        self.network.get_or_insert_with(|| lease.network.clone());
-        if let Some(holder) = &lease.holder {
-            let container = holder.container.to_string();
-            self.container.get_or_insert(container);
-            let interface = holder.interface.as_ref().map(ToString::to_string);
-            self.interface = self.interface.take().or(interface);
-        }
-        self.addresses.insert(lease.address);
-        self.since = self.since.or(lease.since);
-    }
 }
 
 impl Pod {
@@ -160,37 +155,6 @@ impl Pod {
             name: value("K8S_POD_NAME")?,
         })
     }
-}
-
-/// Returns the row with this tag. A new row gets the names in it.
-fn row_of<'r>(rows: &'r mut BTreeMap<String, Row>, owner: &str) -> &'r mut Row {
-    rows.entry(owner.to_owned()).or_insert_with(|| {
-        let names = owner.strip_prefix("cni:").unwrap_or_default();
-        let mut names = names.splitn(3, '/');
-        let mut name = || names.next().filter(|it| !it.is_empty()).map(str::to_owned);
-        Row {
-            network: name(),
-            container: name(),
-            interface: name(),
-            ..Row::default()
-        }
-    })
-}
-
-/// Returns the tag of the lease's holder. A lease without interface gets the cached attachment's
-/// tag.
-fn holder(node: &Node, lease: &Lease) -> String {
-    let of_cached = || {
-        let mut attachments = node.attached.iter().map(|it| &it.attachment);
-        attachments
-            .find(|it| lease.is_of(it))
-            .map(Attachment::owner)
-    };
-    let container = || match &lease.holder {
-        Some(it) => format!("cni:{}/{}/", lease.network, it.container),
-        None => lease.path.display().to_string(),
-    };
-    lease.owner().or_else(of_cached).unwrap_or_else(container)
 }
 
 fn port_of(forward: Forward) -> String {
@@ -215,7 +179,7 @@ fn port_name(address: Option<IpAddr>, [host, container]: [u16; 2], protocol: &st
 fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
     let network = attached.network(&node.configuration);
     let plugins = network.iter().flat_map(|it| &it.plugins);
-    let arguments = attached.entry.arguments();
+    let arguments = &attached.entry.arguments;
     let told = plugins.map(|it| arguments.runtime_config(&it.capabilities));
     let asked = told.filter_map(|mut it| it.remove("portMappings"));
     let asked = asked.filter_map(|it| it.as_array().cloned()).flatten();

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail, ensure};
 use cni::Attachment;
 use node::{HostLink, Node, Part};
-use runtime::{Cache, Directories};
+use runtime::Directories;
 
 use super::mark::Mark;
 
@@ -27,7 +27,7 @@ impl Living {
     /// One of them cannot be read, a file there does not name its owner, or a sandbox cannot be
     /// entered.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
-        for entry in Cache::new(&directories.cache).entries()? {
+        for entry in directories.cache.entries()? {
             entry.context("find live attachments")?;
         }
         let node = Node::attachments(directories);

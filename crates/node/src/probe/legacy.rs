@@ -7,7 +7,8 @@ use crate::program::output_of;
 /// The rules of one family.
 #[derive(Debug)]
 pub(super) struct Saved {
-    programs: [&'static str; 2],
+    /// Prefix of the programs: `iptables-legacy`.
+    program: &'static str,
     text: Vec<u8>,
 }
 
@@ -16,12 +17,11 @@ pub(super) struct Saved {
 /// # Errors
 /// A program is missing, or fails.
 pub(super) fn save(families: &[String]) -> anyhow::Result<Vec<Saved>> {
-    let mut programs = PROGRAMS.to_vec();
-    programs.retain(|it| families.iter().any(|family| family == it[0]));
-    let saved = programs.into_iter().map(|[_, save, restore]| {
-        let text = run(save, &[], &[])?;
-        let programs = [save, restore];
-        Ok(Saved { programs, text })
+    let has_tables = |family: &str| families.iter().any(|it| it == family);
+    let programs = PROGRAMS.into_iter().filter(|it| has_tables(it.0));
+    let saved = programs.map(|(_, program)| {
+        let text = run(&format!("{program}-save"), &[], &[])?;
+        Ok(Saved { program, text })
     });
     saved.collect()
 }
@@ -29,12 +29,12 @@ pub(super) fn save(families: &[String]) -> anyhow::Result<Vec<Saved>> {
 impl Saved {
     /// Loads the rules into this thread's namespace, with counters of 0.
     pub fn load(&self) -> anyhow::Result<()> {
-        run(self.programs[1], &[], &self.text).map(drop)
+        run(&format!("{}-restore", self.program), &[], &self.text).map(drop)
     }
 
     /// Returns the first rule or policy of this thread's namespace that dropped a packet.
     pub fn dropping(&self) -> Option<String> {
-        let text = run(self.programs[0], &["-c"], &[]).ok()?;
+        let text = run(&format!("{}-save", self.program), &["-c"], &[]).ok()?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let mut table = "";
         text.lines().find_map(|line| {
@@ -43,8 +43,8 @@ impl Saved {
             let rule = line.replace(&format!("{counters}]"), "");
             let drops = [" DROP", "-j REJECT"].iter().any(|it| rule.contains(it));
             let counted = !counters.starts_with("[0:");
-            let program = self.programs[0].trim_end_matches("-save");
-            (drops && counted).then(|| format!("{program} -t {table}: {}", rule.trim()))
+            let place = format!("{} -t {table}", self.program);
+            (drops && counted).then(|| format!("{place}: {}", rule.trim()))
         })
     }
 }
@@ -54,8 +54,5 @@ fn run(program: &str, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8
     printed.with_context(|| format!("run {program}: it is not installed"))
 }
 
-/// The family, and the programs that save and load its rules.
-const PROGRAMS: [[&str; 3]; 2] = [
-    ["ip", "iptables-legacy-save", "iptables-legacy-restore"],
-    ["ip6", "ip6tables-legacy-save", "ip6tables-legacy-restore"],
-];
+/// The family, and the prefix of the programs that save and load its rules.
+const PROGRAMS: [(&str, &str); 2] = [("ip", "iptables-legacy"), ("ip6", "ip6tables-legacy")];

@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn sandbox(container: &str) -> Sandbox {
 #[test]
 fn file_is_the_one_of_libcni() {
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache::new(directory.path());
+    let cache = Cache(directory.path().to_owned());
     cache
         .write(
             &network(),
@@ -51,7 +51,7 @@ fn file_is_the_one_of_libcni() {
 #[test]
 fn what_was_written_is_read_listed_and_forgotten() {
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache::new(directory.path());
+    let cache = Cache(directory.path().to_owned());
     let [a, b] = ["c1", "c1-x"].map(sandbox);
     assert!(cache.read(&a.attachment).unwrap().is_none());
     assert!(cache.of_network(&network().name).unwrap().is_empty());
@@ -62,7 +62,7 @@ fn what_was_written_is_read_listed_and_forgotten() {
     }
     fs::write(directory.path().join("results/pods-c2-eth0"), "{").unwrap();
     let entry = cache.read(&a.attachment).unwrap().unwrap();
-    assert_eq!(entry.arguments(), a.arguments);
+    assert_eq!(entry.arguments, a.arguments);
     let listed = cache.of_network(&network().name).unwrap();
     let listed: Vec<_> = listed
         .into_iter()

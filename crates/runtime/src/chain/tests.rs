@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::*;
+use crate::cache::Cache;
 
 struct Field {
     directory: TempDir,
@@ -39,7 +40,7 @@ impl Field {
             directories: &Directories {
                 networks: directory.to_owned(),
                 plugins: SearchPath::parse(&directory.to_string_lossy()),
-                cache: directory.to_owned(),
+                cache: Cache(directory.to_owned()),
             },
         })
     }

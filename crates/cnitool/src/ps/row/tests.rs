@@ -3,6 +3,7 @@
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use host_local::Holder;
 use nft::IpVersion;
+use node::{Held, Lease};
 use portmap::HostPort;
 use runtime::Entry;
 use serde_json::json;
