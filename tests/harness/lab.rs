@@ -382,6 +382,8 @@ fn ended(outcome: &Outcome, harm: Harm) -> Result<Ended, String> {
         // timeout(1) ends like the program that it runs, or reports its signal as 137.
         None | Some(137) if harm == Harm::Kill => Ok(Ended::Killed),
         Some(124) if matches!(harm, Harm::Answer(_)) => Ok(Ended::Hung),
+        // The fault may hit another thread's first write, too: the one of the error object.
+        Some(1) if outcome.stderr.contains("write the result to stdout") => Ok(Ended::Failed),
         _ => match serde_json::from_str::<Value>(&outcome.stdout) {
             Ok(object) if object["code"].is_u64() => Ok(Ended::Failed),
             _ => Err(format!("no error object: {outcome:?}")),

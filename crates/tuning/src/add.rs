@@ -81,7 +81,7 @@ fn keep(
         owner: request.attachment.owner(),
         sandbox: record::sandbox(&request.netns),
     };
-    if Record::read(&path).is_some_and(|it| it.is_like(&record)) {
+    if Record::read(&path)?.is_some_and(|it| it.is_like(&record)) {
         return Ok(());
     }
     let at = path.clone();

@@ -10,10 +10,10 @@ use crate::record::{self, Record};
 /// to restore it is only reported, as in the reference: the sandbox's processes could cause one.
 ///
 /// # Errors
-/// `dataDir` is invalid, or the record cannot be removed.
+/// `dataDir` is invalid, or the record cannot be read or removed.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let path = record::path(&config::data_dir(&request.network)?, &request.attachment);
-    if let Some(record) = Record::read(&path) {
+    if let Some(record) = Record::read(&path)? {
         cni::step("restore the interface");
         if let Err(error) = restore(request, &record) {
             note(format_args!("{:#}", anyhow::Error::from(error)));

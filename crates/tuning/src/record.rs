@@ -33,11 +33,19 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads the record at `path`. Returns `None` if it is absent or unreadable.
-    pub fn read(path: &Path) -> Option<Self> {
-        let found = path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
-        let bytes = fs::read(path).ok().filter(|_| found.len() < LARGEST)?;
-        serde_json::from_slice(&bytes).ok()
+    /// Reads the record at `path`. Returns `None` if there is no file, or none with a record.
+    pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+        let read = || match path.symlink_metadata()? {
+            found if found.is_file() && found.len() < LARGEST => fs::read(path),
+            _ => Ok(Vec::new()),
+        };
+        match read() {
+            Err(error) if NO_FILE.contains(&error.kind()) => Ok(None),
+            bytes => {
+                let bytes = bytes.with_context(|| format!("read {}", path.display()))?;
+                Ok(serde_json::from_slice(&bytes).ok())
+            }
+        }
     }
 
     /// Returns whether both are of one attachment and sandbox.
@@ -116,23 +124,24 @@ pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.with_context(|| format!("read directory {}", directory.display()))?,
     };
-    cni::all(
-        entries
-            .flatten()
-            .map(|entry| match Record::read(&entry.path()) {
-                Some(Record { owner, .. })
-                    if Attachment::is_owner_in(&owner, &request.network.name)
-                        && !valid.contains(&owner) =>
-                {
-                    note(format_args!(
-                        "removed the record of {owner}, which the runtime does not list"
-                    ));
-                    remove(&entry.path())
-                }
-                _ => Ok(()),
-            }),
-    )
+    let is_stale = |it: &Record| {
+        Attachment::is_owner_in(&it.owner, &request.network.name) && !valid.contains(&it.owner)
+    };
+    cni::all(entries.map(|entry| {
+        let path = entry?.path();
+        let Some(record) = Record::read(&path)?.filter(is_stale) else {
+            return Ok(());
+        };
+        let owner = record.owner;
+        note(format_args!(
+            "remove the record of {owner}, which the runtime does not list"
+        ));
+        remove(&path)
+    }))
 }
+
+/// Errors for a path that has no file, or is too long for one.
+const NO_FILE: [ErrorKind; 2] = [ErrorKind::NotFound, ErrorKind::InvalidFilename];
 
 /// Bytes. A record has about two hundred.
 const LARGEST: u64 = 1 << 16;
