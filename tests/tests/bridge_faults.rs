@@ -43,7 +43,7 @@ fn the_next_removal_completes_one_whose_calls_failed() {
 
 #[test]
 fn the_next_removal_completes_one_whose_messages_were_refused() {
-    torture(BRIDGE, (Moment::Removal, Attack::Refusal), (40, 7));
+    torture(BRIDGE, (Moment::Removal, Attack::Refusal), (40, 6));
 }
 
 #[test]
