@@ -30,20 +30,19 @@ impl Lock {
         loop {
             let file = open(path).with_context(action)?;
             let taken = take_until(file, deadline).with_context(action)?;
-            let lock = taken.ok_or_else(|| is_kept(timeout)).with_context(action)?;
+            let kept = || {
+                let timeout = humantime::format_duration(timeout);
+                Error::TryAgain(format!(
+                    "another process has had the lock for more than {timeout}"
+                ))
+            };
+            let lock = taken.ok_or_else(kept).with_context(action)?;
             // The lock of a file that was removed meanwhile keeps no process out.
             if is_still_at(&lock, path) {
                 return Ok(Self { _file: lock });
             }
         }
     }
-}
-
-fn is_kept(timeout: Duration) -> Error {
-    let timeout = humantime::format_duration(timeout);
-    Error::TryAgain(format!(
-        "another process has had the lock for more than {timeout}"
-    ))
 }
 
 fn is_still_at(file: &File, path: &Path) -> bool {

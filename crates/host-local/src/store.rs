@@ -34,12 +34,8 @@ impl Store {
     /// # Errors
     /// The directories cannot be created, or another process keeps the lock for too long.
     pub fn open(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
-        for path in [
-            storage.lease_directory(network),
-            storage.index_directory(network),
-        ] {
-            make_directory(&path)?;
-        }
+        make_directory(&storage.lease_directory(network))?;
+        make_directory(&storage.index_directory(network))?;
         Ok(Self::lock(storage, network)?.with_current_index(storage.earlier_boot))
     }
 
