@@ -1,6 +1,5 @@
 //! VLANs of a port.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 
 use attach::PortVlanSet;
@@ -88,14 +87,6 @@ impl Vlans {
             left: bridge_default.filter(|_| is_left),
         })
     }
-
-    /// Returns the key that configured them.
-    fn key(&self) -> &'static str {
-        match self.access {
-            Some(_) => "vlan",
-            None => "vlanTrunk",
-        }
-    }
 }
 
 impl Access {
@@ -107,13 +98,6 @@ impl Access {
             Error::invalid("vlan", reason)
         })?;
         Ok(Self { vlan, gateway_link })
-    }
-}
-
-impl fmt::Display for Vlans {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let vlans: Vec<_> = self.asked().iter().map(ToString::to_string).collect();
-        f.write_str(&vlans.join(", "))
     }
 }
 
@@ -189,11 +173,16 @@ pub(crate) fn ensure_filtering(
     }
     let filter = Request::change_link(&bridge.name, &LinkChange::VlanFiltering);
     match host.execute(vec![filter]) {
-        Err(error) if error.is_not_supported() => anyhow::bail!(Error::UnsupportedField {
-            key: vlans.key().to_owned(),
-            value: vlans.to_string(),
-            reason: "this host's kernel was built without CONFIG_BRIDGE_VLAN_FILTERING".to_owned(),
-        }),
+        Err(error) if error.is_not_supported() => {
+            let key = vlans.access.as_ref().map_or("vlanTrunk", |_| "vlan");
+            let asked: Vec<_> = vlans.asked().iter().map(ToString::to_string).collect();
+            anyhow::bail!(Error::UnsupportedField {
+                key: key.to_owned(),
+                value: asked.join(", "),
+                reason: "this host's kernel was built without CONFIG_BRIDGE_VLAN_FILTERING"
+                    .to_owned(),
+            })
+        }
         filtered => filtered?,
     }
     Ok(host.link(&bridge.name)?)
