@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -28,20 +28,14 @@ pub(crate) struct Process {
     child: Child,
     /// Readable when the process has ended.
     pidfd: OwnedFd,
-    request: Option<Request>,
+    /// The unsent part of the request; `None` before [`Self::feed`].
+    request: Option<Vec<u8>>,
     /// Time from the request on. After it the process is killed with its group. Without a limit, a
     /// key that interrupts the caller interrupts the process as well.
     limit: Option<Duration>,
     deadline: Option<Instant>,
     /// The process was waited for; another process may have its number by now.
     is_reaped: bool,
-}
-
-/// The unsent part of a request.
-#[derive(Debug)]
-struct Request {
-    pipe: ChildStdin,
-    rest: Vec<u8>,
 }
 
 impl Process {
@@ -78,14 +72,13 @@ impl Process {
     /// Writes as much of the request as the pipe holds, and starts the time limit. Does nothing at
     /// a second call.
     pub fn feed(&mut self, request: &[u8]) -> Result<(), Error> {
-        let Some(pipe) = self.child.stdin.take() else {
+        let (Some(pipe), None) = (&self.child.stdin, &self.request) else {
             return Ok(());
         };
         self.deadline = self.limit.and_then(|it| Instant::now().checked_add(it));
         let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
-        fcntl(&pipe, flags).map_err(|errno| self.failed(errno))?;
-        let rest = request.to_vec();
-        self.request = Some(Request { pipe, rest });
+        fcntl(pipe, flags).map_err(|errno| self.failed(errno))?;
+        self.request = Some(request.to_vec());
         self.write()
     }
 
@@ -113,10 +106,10 @@ impl Process {
     /// Waits for the process. Returns whether it can take more of its request, whether it printed
     /// something or closed its output, and whether it ended.
     fn wait(&self) -> Result<[bool; 3], Error> {
-        let request = self.request.as_ref().map(|it| it.pipe.as_fd());
+        let stdin = self.child.stdin.as_ref().map(|it| it.as_fd());
         let stdout = self.child.stdout.as_ref().map(|it| it.as_fd());
         let awaited = [
-            (request, PollFlags::POLLOUT),
+            (stdin, PollFlags::POLLOUT),
             (stdout, PollFlags::POLLIN),
             (Some(self.pidfd.as_fd()), PollFlags::POLLIN),
         ];
@@ -141,7 +134,7 @@ impl Process {
     }
 
     fn write(&mut self) -> Result<(), Error> {
-        let Some(Request { pipe, rest }) = &mut self.request else {
+        let (Some(pipe), Some(rest)) = (&mut self.child.stdin, &mut self.request) else {
             return Ok(());
         };
         while !rest.is_empty() {
@@ -154,7 +147,7 @@ impl Process {
                 Err(error) => return Err(self.failed(error)),
             }
         }
-        self.request = None;
+        self.child.stdin = None;
         Ok(())
     }
 
