@@ -5,14 +5,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::de::{self, IntoDeserializer as _};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::json;
 use crate::stderr::note;
 
 /// Amount of logging; each level includes those before it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     /// Failures.
@@ -86,17 +87,13 @@ fn absolute(key: &str, path: PathBuf) -> Option<PathBuf> {
 }
 
 fn parsed(key: &str, text: &str) -> Level {
-    match text.to_ascii_lowercase().as_str() {
-        "error" => Level::Error,
-        "info" => Level::Info,
-        "debug" => Level::Debug,
-        _ => {
-            note(format_args!(
-                "{key}: {text:?} is none of error, info, debug; info is what is logged"
-            ));
-            Level::default()
-        }
-    }
+    let level = Level::deserialize(text.to_ascii_lowercase().into_deserializer());
+    level.unwrap_or_else(|_: de::value::Error| {
+        note(format_args!(
+            "{key}: {text:?} is none of error, info, debug; info is what is logged"
+        ));
+        Level::default()
+    })
 }
 
 const FILE: &str = "CNI_LOG_FILE";
