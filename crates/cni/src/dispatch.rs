@@ -108,8 +108,7 @@ fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyh
     match environment.verb {
         Verb::Add => {
             let answer = Answer(network.version);
-            let Answered(()) = (plugin.add)(&AddRequest::parse(environment, network)?, answer)?;
-            Ok(())
+            (plugin.add)(&AddRequest::parse(environment, network)?, answer).map(drop)
         }
         Verb::Del => (plugin.del)(&DelRequest::parse(environment, network)?),
         Verb::Check => (plugin.check)(&CheckRequest::parse(environment, network)?),

@@ -138,11 +138,6 @@ impl Error {
         |source| Self::Io { action, source }
     }
 
-    /// Returns an error for an obstacle that may disappear.
-    pub fn try_again(reason: impl Into<anyhow::Error>) -> Self {
-        Self::TryAgain(format!("{:#}", reason.into()))
-    }
-
     /// Returns an error for a key with an invalid value.
     pub fn invalid(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidConfig {

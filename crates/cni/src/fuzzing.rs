@@ -22,19 +22,13 @@ pub fn read_request(lookup: impl Fn(&str) -> Option<OsString>, stdin: &[u8]) -> 
     };
     network.ipam_type().ok();
     network.ipam_timeout().ok();
-    match environment.verb {
+    let named = match environment.verb {
         Verb::Add | Verb::Check | Verb::Reload => {
-            let request = AddRequest::parse(environment, network).ok();
-            request.map(|it| it.attachment).into_iter().collect()
+            AddRequest::parse(environment, network).map(|it| vec![it.attachment])
         }
-        Verb::Del => {
-            let request = DelRequest::parse(environment, network).ok();
-            request.map(|it| it.attachment).into_iter().collect()
-        }
-        Verb::Gc => {
-            let request = GcRequest::parse(network);
-            request.map_or_else(|_| Vec::new(), |it| it.valid)
-        }
-        Verb::Status | Verb::Version => Vec::new(),
-    }
+        Verb::Del => DelRequest::parse(environment, network).map(|it| vec![it.attachment]),
+        Verb::Gc => GcRequest::parse(network).map(|it| it.valid),
+        Verb::Status | Verb::Version => Ok(Vec::new()),
+    };
+    named.unwrap_or_default()
 }

@@ -61,7 +61,11 @@ pub(crate) fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> 
     object.remove(&name).filter(|value| !value.is_null())
 }
 
-fn entry<'a>(object: &'a Map<String, Value>, key: &str) -> Option<(&'a String, &'a Value)> {
+/// Returns the entry of `key` in any case, even if its value is `null`.
+pub(crate) fn entry<'a>(
+    object: &'a Map<String, Value>,
+    key: &str,
+) -> Option<(&'a String, &'a Value)> {
     let is_folded = |(name, _): &(&String, &Value)| name.eq_ignore_ascii_case(key);
     let exact = object.get_key_value(key);
     exact.or_else(|| object.iter().find(is_folded))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::attachment::NetworkName;
 use crate::environment::SearchPath;
@@ -198,13 +198,8 @@ impl Network {
 
     /// Returns whether the key exists, even with the value `null`.
     pub(crate) fn has(&self, key: &str) -> bool {
-        let mut keys = self
-            .document
-            .config
-            .as_object()
-            .into_iter()
-            .flat_map(Map::keys);
-        keys.any(|name| name.eq_ignore_ascii_case(key))
+        let keys = self.document.config.as_object();
+        keys.is_some_and(|keys| json::entry(keys, key).is_some())
     }
 
     /// Reads `value` and reports unknown keys, except `common` ones.
