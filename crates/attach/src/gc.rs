@@ -1,13 +1,13 @@
 //! GC: removes host links and `nf_tables` elements of unlisted attachments, then leases.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use cni::{Attachment, GcRequest, Verb, note};
 use netlink::{Connection, Link, LinkKind};
 use nft::Table;
 
 use crate::guard::Removal;
-use crate::names::{self, host_link_name};
+use crate::names::{HOST_MAC, host_link_name, is_host_link_name, is_marked_mac};
 use crate::{del, guard};
 
 /// Removes resources of this network that belong to no listed attachment.
@@ -16,17 +16,11 @@ use crate::{del, guard};
 /// All errors. Every step is tried except for leases: they stay if a port could not be deleted,
 /// since its address must not be leased again.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let network = &request.network.name;
-    let valid: HashSet<_> = request.valid.iter().map(host_link_name).collect();
+    let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
     // A container can set an alias on a network card, which returns to the host with it.
-    let is_host_end =
-        |link: &Link| link.kind == LinkKind::Veth && names::is_host_link_name(&link.name);
-    let is_unowned = |link: &Link| {
-        let is_marked = |mac| names::is_host_mac_in(network, mac);
-        link.mac.is_some_and(is_marked) && !valid.contains(&link.name)
-    };
+    let is_host_end = |link: &Link| link.kind == LinkKind::Veth && is_host_link_name(&link.name);
     cni::step("delete pairs");
-    let links = delete_stale_links(request, is_host_end, is_unowned);
+    let links = delete_stale_links(request, is_host_end, HOST_MAC, &valid);
     cni::step("remove nf_tables elements");
     let elements = remove_stale_elements(request, guard::tables());
     cni::step("release leases");
@@ -38,23 +32,28 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
 }
 
 /// Deletes links of the host that `is_of_plugin` accepts, if their alias is an owner in this network
-/// that the runtime does not list. An ADD that was killed may leave a link without alias, which
-/// `is_unowned` recognizes.
+/// that the runtime does not list. An ADD that was killed may leave a link without alias: with a
+/// [`marked_mac`](crate::marked_mac) that starts with `first`, and a name that is not in `valid`.
 ///
 /// # Errors
 /// All refusals of the kernel.
 pub fn delete_stale_links(
     request: &GcRequest,
     is_of_plugin: impl Fn(&Link) -> bool,
-    is_unowned: impl Fn(&Link) -> bool,
+    first: u8,
+    valid: &BTreeSet<String>,
 ) -> anyhow::Result<()> {
     let host = Connection::open()?;
     let is_stale = stale(request);
+    let network = &request.network.name;
+    let is_marked = |link: &Link| link.mac.is_some_and(|it| is_marked_mac(it, first, network));
     let links = host.links()?.into_iter().filter(is_of_plugin);
     cni::all(links.map(|link| {
         let whose = match &link.alias {
             Some(owner) if is_stale(owner) => format!("{owner}, which the runtime does not list"),
-            None if is_unowned(&link) => "an interrupted ADD".to_owned(),
+            None if is_marked(&link) && !valid.contains(&link.name) => {
+                "an interrupted ADD".to_owned()
+            }
             _ => return Ok(()),
         };
         host.remove_link(&link)?;

@@ -45,7 +45,7 @@ pub use guard::{Guard, MacCheck, Removal, coded, tables, take_back};
 pub use keys::{Backend, RawMtu, asked_mac};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
 pub use mtu::MtuChoice;
-pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, mac, twelve_digits};
+pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, marked_mac};
 pub use note::note_failure;
 pub use protection::Protection;
 pub use reload::reload;

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use cni::{Error, note};
+use cni::{Error, hex, note};
 use ipnetwork::IpNetwork;
 use nft::{
     BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, Set, SourcePort,
@@ -11,7 +11,6 @@ use nft::{
 use sha2::{Digest as _, Sha256};
 
 use crate::keys::Backend;
-use crate::names::twelve_digits;
 use crate::protection::{Protection, Subject};
 
 /// Scope and method of masquerading.
@@ -78,7 +77,8 @@ impl Masquerade {
         let mut exempt: Vec<_> = networks.collect();
         exempt.sort_unstable();
         exempt.dedup();
-        let chain = format!("policy-{}", self.policy_hash(&exempt));
+        let policy = format!("{exempt:?} {:?}", self.source_port);
+        let chain = format!("policy-{}", hex(&Sha256::digest(policy), 12));
         let elements = subject.ips.iter().map(|ip| {
             let address = ip.address.ip();
             let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
@@ -98,12 +98,6 @@ impl Masquerade {
             rules: stay.chain([leave.masquerade(self.source_port)]).collect(),
         });
         Protection { table, elements }
-    }
-
-    /// Returns twelve digits that identify a policy.
-    fn policy_hash(&self, exempt: &[IpNetwork]) -> String {
-        let text = format!("{exempt:?} {:?}", self.source_port);
-        twelve_digits(&Sha256::digest(text))
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn host_link_name(attachment: &Attachment) -> String {
 /// Returns the MAC of the host's end: locally administered, and different from all containers'. It
 /// identifies the network before the link has its alias.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
-    mac(&[HOST_MAC], &attachment.marked_digest())
+    marked_mac(HOST_MAC, attachment)
 }
 
 /// Returns whether [`host_link_name`] may have returned the name.
@@ -34,10 +34,15 @@ pub(crate) fn may_be_a_host_link(name: &str) -> bool {
     name.starts_with(HOST_LINK_PREFIX)
 }
 
-/// Returns whether an attachment of `network` may have the MAC on its host's end.
-pub(crate) fn is_host_mac_in(network: &NetworkName, mac: MacAddress) -> bool {
+/// Returns the MAC that starts with `first` and identifies the network and the attachment.
+pub fn marked_mac(first: u8, attachment: &Attachment) -> MacAddress {
+    mac(&[first], &attachment.marked_digest())
+}
+
+/// Returns whether [`marked_mac`] may have returned the MAC for an attachment of `network`.
+pub(crate) fn is_marked_mac(mac: MacAddress, first: u8, network: &NetworkName) -> bool {
     let [a, b] = network.mark();
-    mac.0.starts_with(&[HOST_MAC, a, b])
+    mac.0.starts_with(&[first, a, b])
 }
 
 /// Returns the MAC of the container's end before it has an address.
@@ -71,7 +76,7 @@ pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
 }
 
 /// Returns the MAC that starts with `prefix`, filled with bytes of `rest`.
-pub fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
+pub(crate) fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     let mut bytes = [0; 6];
     for (byte, source) in bytes.iter_mut().zip(prefix.iter().chain(rest)) {
         *byte = *source;
@@ -85,12 +90,6 @@ pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
 
-/// Returns twelve hexadecimal digits of a digest.
-pub fn twelve_digits(digest: &[u8]) -> String {
-    let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
-    digits.collect()
-}
-
 /// What the name of a pair's host end begins with.
 pub const HOST_LINK_PREFIX: &str = "veth";
 
@@ -99,7 +98,7 @@ const HOST_NAME_DIGITS: usize = 11;
 
 /// The highest first byte. A bridge without a fixed MAC takes the lowest one of its ports, so any
 /// other port's first.
-const HOST_MAC: u8 = 0xfe;
+pub(crate) const HOST_MAC: u8 = 0xfe;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! The ifb device that queues a sandbox's packets.
 
-use attach::twelve_digits;
-use cni::{Attachment, Error, NetworkName};
+use cni::{Attachment, Error, hex};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
 use tc::{Limit, LinkEgress, LinkIngress, Traffic, module};
@@ -53,14 +52,6 @@ pub(crate) fn find_behind(
         }
     }
     Ok(None)
-}
-
-/// Returns whether an ADD in `network` was killed after it created this ifb and before it set the
-/// alias. The reference's ifbs have a MAC that the kernel chose.
-pub(crate) fn is_unowned(link: &Link, network: &NetworkName) -> bool {
-    let [a, b] = network.mark();
-    let is_ours = |mac: MacAddress| mac.0.starts_with(&[MAC, a, b]);
-    link.alias.is_none() && link.mac.is_some_and(is_ours)
 }
 
 /// Creates the attachment's ifb, down, for a link with an MTU of `mtu` bytes. Calls `on_made` as
@@ -156,16 +147,17 @@ pub(crate) fn names(attachment: &Attachment) -> [String; 2] {
 }
 
 fn name(parts: &[&str]) -> String {
-    format!("bwp{}", twelve_digits(&Sha512::digest(parts.concat())))
+    format!("bwp{}", hex(&Sha512::digest(parts.concat()), 12))
 }
 
 /// Returns a locally administered MAC that no pair has. It identifies the network before the alias
 /// is set.
 fn mac(attachment: &Attachment) -> MacAddress {
-    attach::mac(&[MAC], &attachment.marked_digest())
+    attach::marked_mac(MAC, attachment)
 }
 
-const MAC: u8 = 0x0a;
+/// The first byte. The reference's ifbs have a MAC that the kernel chose.
+pub(crate) const MAC: u8 = 0x0a;
 
 #[cfg(test)]
 mod tests {

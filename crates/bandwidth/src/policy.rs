@@ -1,7 +1,7 @@
 //! Packets that the backstop limits if a limit applies to some subnets: those that filters redirect
 //! to the ifb.
 
-use attach::twelve_digits;
+use cni::hex;
 use ipnetwork::IpNetwork;
 use nft::Rule;
 use sha2::{Digest as _, Sha256};
@@ -31,7 +31,7 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Po
             .return_to_caller(),
     });
     let rules = rules.chain([limited(Rule::new("all else is limited"))]);
-    let digits = twelve_digits(&Sha256::digest(format!("{cases:?}")));
+    let digits = hex(&Sha256::digest(format!("{cases:?}")), 12);
     Some(Policy {
         chain: format!("policy-{digits}"),
         rules: rules.collect(),

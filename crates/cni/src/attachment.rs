@@ -132,7 +132,7 @@ impl NetworkName {
 }
 
 /// Returns the first `digits` hexadecimal digits of `bytes`.
-fn hex(bytes: &[u8], digits: usize) -> String {
+pub fn hex(bytes: &[u8], digits: usize) -> String {
     let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
     let all = nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16));
     all.take(digits).collect()

@@ -32,7 +32,7 @@ mod version;
 mod when_full;
 
 pub use args::CniArgs;
-pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName};
+pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName, hex};
 pub use dispatch::{Answer, Answered, Plugin, run};
 pub use environment::SearchPath;
 pub use error::{Ending, Error, ErrorObject, all};
