@@ -88,7 +88,7 @@ impl Check<'_> {
         let limit = asked.limit(self.host_link.mtu)?;
         let differences = link_egress.differences(&limit, traffic)?;
         // Limits of the reference count as unchanged.
-        let bits = asked.burst.bits;
+        let bits = asked.burst;
         if differences.is_empty()
             || *traffic == Traffic::All && link_egress.is_of_reference(asked.rate, bits)?
         {

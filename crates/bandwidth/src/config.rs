@@ -27,17 +27,11 @@ pub struct Config {
 pub struct Asked {
     /// Rate.
     pub rate: BitsPerSecond,
-    /// Burst.
-    pub burst: AskedBurst,
-}
-
-/// Amount that may pass at once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskedBurst {
-    /// The configured bits. The reference uses them as a burst even if they are a placeholder.
-    pub bits: u64,
-    /// The key that configures them; `None` for a burst that follows from the rate.
-    pub key: Option<String>,
+    /// Bits that may pass at once. The reference uses them as a burst even if they are a
+    /// placeholder.
+    pub burst: u64,
+    /// The key of the burst; `None` if it follows from the rate.
+    pub burst_key: Option<String>,
 }
 
 impl Asked {
@@ -47,9 +41,9 @@ impl Asked {
     /// Code 7 with the bounds: a configured burst is out of range.
     pub fn limit(&self, mtu: u32) -> Result<Limit, Error> {
         let rate = self.rate;
-        let burst = match &self.burst.key {
+        let burst = match &self.burst_key {
             None => Burst::derived(rate, mtu),
-            Some(key) => Burst::from_bits(self.burst.bits, mtu)
+            Some(key) => Burst::from_bits(self.burst, mtu)
                 .map_err(|error| Error::invalid(key, error.to_string()))?,
         };
         Ok(Limit { rate, burst })
@@ -82,19 +76,15 @@ impl Config {
         } else {
             (annotated(&runtime.annotations)?, "")
         };
-        let bits = own.default_burst.unwrap_or_default();
-        let default = (bits != 0).then(|| AskedBurst {
-            bits,
-            key: Some("defaultBurst".to_owned()),
-        });
+        let default_burst = own.default_burst.unwrap_or_default();
         let [ingress, egress] = limits;
         let (shaped, unshaped) = match (own.shaped_subnets, own.unshaped_subnets) {
             (None, None) => (of_runtime.shaped_subnets, of_runtime.unshaped_subnets),
             own => own,
         };
         Ok(Self {
-            ingress: ingress.asked(parent, default.clone())?,
-            egress: egress.asked(parent, default)?,
+            ingress: ingress.asked(parent, default_burst)?,
+            egress: egress.asked(parent, default_burst)?,
             traffic: traffic(shaped, unshaped)?,
         })
     }
@@ -153,9 +143,8 @@ impl RawConfig {
 }
 
 impl RawLimit {
-    fn asked(self, parent: &str, default: Option<AskedBurst>) -> Result<Option<Asked>, Error> {
-        let bits = self.burst;
-        let is_chosen = bits != 0 && !SENTINELS.contains(&bits);
+    fn asked(self, parent: &str, default_burst: u64) -> Result<Option<Asked>, Error> {
+        let is_chosen = self.burst != 0 && !SENTINELS.contains(&self.burst);
         if self.rate == 0 {
             if is_chosen {
                 let (burst, rate) = (self.burst_key, self.rate_key);
@@ -166,12 +155,16 @@ impl RawLimit {
         let key = |key| format!("{parent}{key}");
         let rate = BitsPerSecond::try_from(self.rate)
             .map_err(|error| Error::invalid(key(self.rate_key), error.to_string()))?;
-        let own = AskedBurst {
-            bits,
-            key: is_chosen.then(|| key(self.burst_key)),
+        let (burst, burst_key) = match default_burst {
+            _ if is_chosen => (self.burst, Some(key(self.burst_key))),
+            0 => (self.burst, None),
+            default => (default, Some("defaultBurst".to_owned())),
         };
-        let burst = default.filter(|_| !is_chosen).unwrap_or(own);
-        Ok(Some(Asked { rate, burst }))
+        Ok(Some(Asked {
+            rate,
+            burst,
+            burst_key,
+        }))
     }
 }
 

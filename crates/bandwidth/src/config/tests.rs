@@ -16,8 +16,9 @@ fn rates(own: &Value, runtime: &Value) -> [Option<String>; 2] {
     [rate(config.ingress.as_ref()), rate(config.egress.as_ref())]
 }
 
-fn burst(own: &Value, runtime: &Value) -> AskedBurst {
-    read(own, runtime).unwrap().ingress.unwrap().burst
+fn burst(own: &Value, runtime: &Value) -> (u64, Option<String>) {
+    let asked = read(own, runtime).unwrap().ingress.unwrap();
+    (asked.burst, asked.burst_key)
 }
 
 #[test]
@@ -64,16 +65,10 @@ fn nothing_is_limited_by_zeros_and_bursts_alone() {
 #[test]
 fn burst_is_configured_or_derived() {
     let asked = |bits: u64| json!({"bandwidth": {"ingressRate": 1000, "ingressBurst": bits}});
-    let chosen = |bits, key: &str| AskedBurst {
-        bits,
-        key: Some(key.to_owned()),
-    };
+    let chosen = |bits, key: &str| (bits, Some(key.to_owned()));
     let default = json!({"defaultBurst": 64_000});
     for bits in [0, 4_294_967_295, 34_359_738_359] {
-        assert_eq!(
-            burst(&json!({}), &asked(bits)),
-            AskedBurst { bits, key: None }
-        );
+        assert_eq!(burst(&json!({}), &asked(bits)), (bits, None));
         assert_eq!(
             burst(&default, &asked(bits)),
             chosen(64_000, "defaultBurst")
