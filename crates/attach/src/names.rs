@@ -3,17 +3,15 @@
 use std::net::IpAddr;
 
 use cni::result::IpConfig;
-use cni::{Attachment, NetworkName};
+use cni::{Attachment, NetworkName, hex};
 use netlink::MacAddress;
 use sha2::{Digest as _, Sha256};
 
 /// Returns the name of the host's end: `veth` and 11 digits of the attachment's hash. DEL needs
 /// nothing else to find it.
 pub(crate) fn host_link_name(attachment: &Attachment) -> String {
-    format!(
-        "{HOST_LINK_PREFIX}{}",
-        attachment.digest_hex(HOST_NAME_DIGITS)
-    )
+    let digits = hex(&attachment.digest(), HOST_NAME_DIGITS);
+    format!("{HOST_LINK_PREFIX}{digits}")
 }
 
 /// Returns the MAC of the host's end: locally administered, and different from all containers'. It
@@ -36,7 +34,8 @@ pub(crate) fn may_be_a_host_link(name: &str) -> bool {
 
 /// Returns the MAC that starts with `first` and identifies the network and the attachment.
 pub fn marked_mac(first: u8, attachment: &Attachment) -> MacAddress {
-    mac(&[first], &attachment.marked_digest())
+    let [a, b] = attachment.network.mark();
+    mac(&[first, a, b], &attachment.digest())
 }
 
 /// Returns whether [`marked_mac`] may have returned the MAC for an attachment of `network`.
