@@ -70,7 +70,7 @@ fn detect(host: &Connection) -> anyhow::Result<Detected> {
     // A link may have been deleted since, with its routes.
     let links = links.filter(|link| !matches!(link, Err(error) if error.is_not_found()));
     let links = links.collect::<Result<Vec<_>, _>>()?;
-    if let Some(detected) = of_default_routes(&links) {
+    if let Some(detected) = smallest(links.iter(), "carries a default route") {
         return Ok(detected);
     }
     // Links without a master come first, because the list of all links has a port for each pod.
@@ -93,12 +93,6 @@ struct Detected {
     pub why: String,
 }
 
-/// Returns the smallest MTU of `uplinks`, the links of the default routes of both families; `None`
-/// without any.
-fn of_default_routes(uplinks: &[Link]) -> Option<Detected> {
-    smallest(uplinks.iter(), "carries a default route")
-}
-
 /// Returns the smallest MTU of the host's links that are up and not virtual.
 fn of_physical_links(links: &[Link]) -> Option<Detected> {
     let is_physical = |link: &&Link| link.is_up && link.kind == LinkKind::Physical;
@@ -108,6 +102,7 @@ fn of_physical_links(links: &[Link]) -> Option<Detected> {
     )
 }
 
+/// Returns the smallest MTU of `links`; `None` without any.
 fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<Detected> {
     let link = links.min_by_key(|link| link.mtu)?;
     Some(Detected {
@@ -150,12 +145,12 @@ mod tests {
             link("eth0", LinkKind::Physical, 9000),
             link("wg0", LinkKind::Other("wireguard".into()), 1420),
         ];
-        let detected = of_default_routes(&uplinks).unwrap();
+        let detected = smallest(uplinks.iter(), "carries a default route").unwrap();
         assert_eq!(
             (detected.mtu, detected.why.as_str()),
             (1420, "the MTU of wg0, which carries a default route")
         );
-        assert_eq!(of_default_routes(&[]), None);
+        assert_eq!(smallest([].iter(), ""), None);
     }
 
     #[test]
