@@ -185,10 +185,7 @@ fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
     let directories = &settings.directories;
     let cache = &directories.cache;
     let network = &command.network(settings)?;
-    let chain = Chain {
-        network,
-        directories,
-    };
+    let chain = Chain::new(network, directories);
     match command {
         OfNetwork::Add(target) => {
             let mut sandbox = target.sandbox(&network.name, settings)?;

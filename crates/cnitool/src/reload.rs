@@ -110,10 +110,7 @@ impl Remembered {
             "its entry in the cache names no namespace"
         );
         let sandbox = self.entry.sandbox(&self.attachment);
-        let chain = Chain {
-            network,
-            directories,
-        };
+        let chain = Chain::new(network, directories);
         chain.reload(&sandbox, &self.entry, reloading)?;
         Ok(Outcome::Reloaded)
     }

@@ -88,24 +88,9 @@ impl Lease {
         })
     }
 
-    /// Returns the tag that links and elements of the holder have; `None` if the lease names no interface.
-    pub fn owner(&self) -> Option<String> {
-        self.holder.as_ref()?.interface.as_ref()?;
-        Some(self.attachment()?.owner())
-    }
-
     /// Returns whether the lease is below this `dataDir`.
     pub fn is_in(&self, data_dir: &Path) -> bool {
         self.path.parent().and_then(Path::parent) == Some(data_dir)
-    }
-
-    /// Returns whether `attachment` is the holder.
-    pub fn is_of(&self, attachment: &Attachment) -> bool {
-        let is_of = |it: &Holder| {
-            let is_other = it.interface.as_ref() != Some(&attachment.interface);
-            it.container == attachment.container && !(it.interface.is_some() && is_other)
-        };
-        self.network == attachment.network.as_str() && self.holder.as_ref().is_some_and(is_of)
     }
 }
 
@@ -135,9 +120,9 @@ pub(super) fn data_directories(configuration: &Configuration) -> BTreeSet<PathBu
 pub(super) fn leases(directories: &BTreeSet<PathBuf>) -> anyhow::Result<Vec<Lease>> {
     let mut leases = Vec::new();
     for directory in directories {
-        for network in entries(directory)? {
+        for network in paths_in(directory)? {
             if network.is_dir() && name(&network).is_some_and(|it| !it.starts_with('.')) {
-                leases.extend(entries(&network)?.iter().filter_map(|it| lease(it)));
+                leases.extend(paths_in(&network)?.iter().filter_map(|it| lease(it)));
             }
         }
     }
@@ -158,14 +143,6 @@ fn lease(path: &Path) -> Option<Lease> {
         path: path.to_owned(),
         since: metadata.modified().ok(),
     })
-}
-
-/// Returns the paths in `directory`, sorted by name; none if it does not exist.
-fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    if !directory.is_dir() {
-        return Ok(Vec::new());
-    }
-    paths_in(directory)
 }
 
 fn name(path: &Path) -> Option<&str> {
@@ -190,10 +167,11 @@ mod tests {
         ] {
             fs::write(pods.join(file), content).unwrap();
         }
-        let paths = entries(&pods).unwrap();
+        let paths = paths_in(&pods).unwrap();
         let leases: Vec<_> = paths.iter().filter_map(|it| lease(it)).collect();
         assert_eq!(leases.len(), 2);
-        assert_eq!(leases[0].owner().as_deref(), Some("cni:pods/c1/eth0"));
+        let holder = leases[0].attachment().unwrap();
+        assert_eq!(holder.owner(), "cni:pods/c1/eth0");
         assert_eq!(leases[1].holder, None);
     }
 }

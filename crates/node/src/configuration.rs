@@ -93,18 +93,15 @@ impl Configuration {
     /// # Errors
     /// The directory exists and cannot be listed.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
-        let mut configuration = Self {
-            directory: directories.networks.clone(),
-            path: directories.plugins.to_string(),
-            ..Self::default()
-        };
-        if !configuration.directory.is_dir() {
-            return Ok(configuration);
-        }
-        let mut paths = runtime::candidates(&configuration.directory)?;
+        let directory = directories.networks.clone();
+        let mut paths = runtime::candidates(&directory)?;
         paths.sort();
-        configuration.files = paths.iter().map(|path| File::read(path)).collect();
-        Ok(configuration)
+        Ok(Self {
+            directory,
+            path: directories.plugins.to_string(),
+            files: paths.iter().map(|path| File::read(path)).collect(),
+            ..Self::default()
+        })
     }
 
     /// Finds the plugins, and asks each for its versions.

@@ -1,9 +1,10 @@
 //! Runs the programs of firewalls.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use runtime::if_present;
 
 /// Returns the standard output of a program with this standard input; `None` if it is not installed, so it cannot have
 /// added rules.
@@ -16,9 +17,8 @@ pub fn output_of(words: &[&str], input: &[u8]) -> anyhow::Result<Option<Vec<u8>>
     command.args(arguments).stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let running = || format!("run {program}");
-    let mut child = match command.spawn() {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        child => child.with_context(running)?,
+    let Some(mut child) = if_present(command.spawn()).with_context(running)? else {
+        return Ok(None);
     };
     // These programs print nothing before they have read their whole input, so this cannot block.
     if let Some(mut stdin) = child.stdin.take() {

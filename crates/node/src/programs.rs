@@ -22,11 +22,7 @@ pub(super) fn refusals(directories: &Directories, configuration: &Configuration)
             version: SpecVersion::CURRENT,
             ..source.network.list.clone()
         };
-        let refusal = Chain {
-            network,
-            directories,
-        }
-        .refusal(source.plugin)?;
+        let refusal = Chain::new(network, directories).refusal(source.plugin)?;
         Some(Refusal {
             file: source.file.name.clone(),
             reason: super::message(refusal),

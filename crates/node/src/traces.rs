@@ -47,15 +47,15 @@ impl Node {
     /// Returns the tag of the lease's holder. A lease without interface gets the cached attachment's tag, or one
     /// without interface; a lease without holder gets the path of its file.
     fn holder(&self, lease: &Lease) -> String {
-        let of_cached = || {
-            let mut attachments = self.attached.iter().map(|it| &it.attachment);
-            let cached = attachments.find(|it| lease.is_of(it));
-            cached.map(Attachment::owner)
+        let Some(holder) = &lease.holder else {
+            return lease.path.display().to_string();
         };
-        let container = || match &lease.holder {
-            Some(it) => format!("cni:{}/{}/", lease.network, it.container),
-            None => lease.path.display().to_string(),
-        };
-        lease.owner().or_else(of_cached).unwrap_or_else(container)
+        let (network, container) = (&lease.network, &holder.container);
+        let named = lease.attachment().filter(|_| holder.interface.is_some());
+        let is_same =
+            |it: &&Attachment| it.network.as_str() == network && it.container == *container;
+        let mut cached = self.attached.iter().map(|it| &it.attachment);
+        let attachment = named.as_ref().or_else(|| cached.find(is_same));
+        attachment.map_or_else(|| format!("cni:{network}/{container}/"), Attachment::owner)
     }
 }

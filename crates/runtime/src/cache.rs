@@ -4,7 +4,6 @@
 //! runtimes read each other's.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -49,15 +48,11 @@ impl Cache {
     /// The file exists and cannot be read, or is not an entry.
     pub fn read(&self, attachment: &Attachment) -> anyhow::Result<Option<Entry>> {
         let path = self.path(attachment);
-        match fs::read(&path) {
-            Ok(bytes) => {
-                let entry = serde_json::from_slice(&bytes).and_then(Entry::from_json);
-                let decoding = || format!("decode {}", path.display());
-                entry.map(Some).with_context(decoding)
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
-        }
+        let read = parts::if_present(fs::read(&path));
+        let bytes = read.with_context(|| format!("read {}", path.display()))?;
+        let entry = bytes.map(|it| serde_json::from_slice(&it).and_then(Entry::from_json));
+        let entry = entry.transpose();
+        entry.with_context(|| format!("decode {}", path.display()))
     }
 
     /// Returns `sandbox` with its cached arguments. Without an entry, it returns the cached sandbox
@@ -117,12 +112,8 @@ impl Cache {
     /// The file exists and cannot be removed.
     pub fn remove(&self, attachment: &Attachment) -> anyhow::Result<()> {
         let path = self.path(attachment);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("remove {}", path.display()))
-            }
-            _ => Ok(()),
-        }
+        let removed = parts::if_present(fs::remove_file(&path)).map(drop);
+        removed.with_context(|| format!("remove {}", path.display()))
     }
 
     /// Returns all cached attachments of `network` with their entries.
@@ -142,9 +133,6 @@ impl Cache {
     /// # Errors
     /// The directory cannot be read.
     pub fn entries(&self) -> anyhow::Result<Vec<anyhow::Result<(Attachment, Entry)>>> {
-        if matches!(self.results().try_exists(), Ok(false)) {
-            return Ok(Vec::new());
-        }
         let paths = parts::paths_in(&self.results())?;
         let read = |path: &PathBuf| {
             let entry: Entry = serde_json::from_slice(&fs::read(path)?)?;

@@ -24,7 +24,15 @@ pub struct Chain<'a> {
     pub directories: &'a Directories,
 }
 
-impl Chain<'_> {
+impl<'a> Chain<'a> {
+    /// Returns the network with these directories.
+    pub fn new(network: &'a Conflist, directories: &'a Directories) -> Self {
+        Self {
+            network,
+            directories,
+        }
+    }
+
     /// Attaches `sandbox` and caches the result of the last plugin.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use cni::{NetworkName, SpecVersion, json, note};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::parts::{self, candidates, switch};
@@ -30,13 +30,17 @@ pub struct Conflist {
 }
 
 /// One plugin of a list.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub struct PluginConfig {
     /// `type`, a file name without directory.
+    #[serde(rename = "type")]
     pub program: String,
     /// Capabilities that it declares as true.
+    #[serde(deserialize_with = "declared")]
     pub capabilities: Vec<String>,
     /// Its JSON object.
+    #[serde(skip)]
     pub config: Map<String, Value>,
 }
 
@@ -75,7 +79,7 @@ impl Conflist {
     /// An invalid file is reported on standard error and skipped.
     ///
     /// # Errors
-    /// The directory cannot be read, or no file in it has this network.
+    /// The directory cannot be read or is missing, or no file in it has this network.
     pub fn find(directory: &Path, name: &str) -> anyhow::Result<Self> {
         let mut others = Vec::new();
         for path in candidates(directory)? {
@@ -88,7 +92,7 @@ impl Conflist {
             }
         }
         let others = match others.as_slice() {
-            [] => "no network".to_owned(),
+            [] => "it is missing, or has none".to_owned(),
             names => format!("only {}", names.join(", ")),
         };
         bail!("no network {name:?} in {}: {others}", directory.display())
@@ -124,18 +128,14 @@ impl Conflist {
 
 impl PluginConfig {
     fn parse(config: Value) -> anyhow::Result<Self> {
-        let raw: RawPlugin = json::read(&config, "")?.value;
-        let is_bare = !raw.r#type.is_empty() && !raw.r#type.contains(['/', '\0']);
-        ensure!(is_bare, "type: {:?} is no bare file name", raw.r#type);
+        let plugin: Self = json::read(&config, "")?.value;
+        let program = &plugin.program;
+        let is_bare = !program.is_empty() && !program.contains(['/', '\0']);
+        ensure!(is_bare, "type: {program:?} is no bare file name");
         let Value::Object(config) = config else {
             bail!("expected an object, found {config}");
         };
-        let declared = raw.capabilities.into_iter().filter(|(_, is_on)| *is_on);
-        Ok(Self {
-            program: raw.r#type,
-            capabilities: declared.map(|(name, _)| name).collect(),
-            config,
-        })
+        Ok(Self { config, ..plugin })
     }
 
     /// Returns the plugin's standard input: its own configuration with the network's name and
@@ -164,12 +164,11 @@ struct RawConflist {
     plugins: Option<Vec<Value>>,
 }
 
-#[derive(Debug, Deserialize)]
-struct RawPlugin {
-    #[serde(default)]
-    r#type: String,
-    #[serde(default)]
-    capabilities: BTreeMap<String, bool>,
+/// Reads the names of capabilities whose value is `true`.
+fn declared<'de, D: Deserializer<'de>>(capabilities: D) -> Result<Vec<String>, D::Error> {
+    let capabilities = BTreeMap::<String, bool>::deserialize(capabilities)?;
+    let declared = capabilities.into_iter().filter(|(_, is_on)| *is_on);
+    Ok(declared.map(|(name, _)| name).collect())
 }
 
 /// Returns the highest supported version. It ignores later ones in `cniVersions`, because the list

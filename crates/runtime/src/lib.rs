@@ -12,5 +12,5 @@ pub use cache::{Cache, Entry};
 pub use chain::{Abilities, Chain, abilities, ask_abilities};
 pub use conflist::{Conflist, PluginConfig};
 pub use directories::Directories;
-pub use parts::{candidates, paths_in, with_parts};
+pub use parts::{candidates, if_present, paths_in, with_parts};
 pub use sandbox::{Arguments, Sandbox, may_exist};

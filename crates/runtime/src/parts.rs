@@ -1,5 +1,7 @@
 //! Reads plugins of a list from a directory of its name, as libcni 1.3 and later do.
 
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -39,13 +41,10 @@ pub fn with_parts(bytes: Vec<u8>, directory: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// Returns the contents of the files of `directory`, sorted by name.
 fn parts(directory: &Path) -> anyhow::Result<Vec<Value>> {
-    if !directory.is_dir() {
-        return Ok(Vec::new());
-    }
     let mut paths = candidates(directory)?;
     paths.retain(|path| path.extension().is_some_and(|it| it == "conf"));
     let part = |path: &PathBuf| {
-        let bytes = std::fs::read(path)?;
+        let bytes = fs::read(path)?;
         anyhow::Ok(serde_json::from_slice(&bytes)?)
     };
     let part = |path| part(path).with_context(|| path.display().to_string());
@@ -55,10 +54,10 @@ fn parts(directory: &Path) -> anyhow::Result<Vec<Value>> {
 const INLINED: &str = "loadOnlyInlinedPlugins";
 
 /// Returns the files of `directory` that may be configurations: lists first, each kind sorted by
-/// name.
+/// name; none if it does not exist.
 ///
 /// # Errors
-/// The directory cannot be read.
+/// The directory exists and cannot be read.
 pub fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = paths_in(directory)?;
     let rank = |path: &PathBuf| match path.extension()?.to_str()? {
@@ -71,20 +70,30 @@ pub fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Returns the paths in `directory`, sorted.
+/// Returns the paths in `directory`, sorted; none if it does not exist.
 ///
 /// # Errors
-/// The directory cannot be read.
+/// The directory exists and cannot be read.
 pub fn paths_in(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let read = || {
-        std::fs::read_dir(directory)?
-            .map(|it| Ok(it?.path()))
-            .collect()
+        let entries = if_present(fs::read_dir(directory))?.into_iter().flatten();
+        entries.map(|it| Ok(it?.path())).collect()
     };
-    let paths: std::io::Result<Vec<_>> = read();
+    let paths: io::Result<Vec<_>> = read();
     let mut paths = paths.with_context(|| format!("read {}", directory.display()))?;
     paths.sort();
     Ok(paths)
+}
+
+/// Returns `None` for a file that does not exist.
+///
+/// # Errors
+/// All other errors.
+pub fn if_present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
 }
 
 /// Parses a boolean, which may be written as a string.
@@ -106,13 +115,13 @@ mod tests {
     fn plugins_of_the_directory_of_a_list_come_after_its_own() {
         let directory = tempfile::tempdir().unwrap();
         let parts = directory.path().join("pods");
-        std::fs::create_dir(&parts).unwrap();
+        fs::create_dir(&parts).unwrap();
         for (file, text) in [
             ("20-c.conf", r#"{"type": "c"}"#),
             ("10-b.conf", r#"{"type": "b"}"#),
             ("30-d.json", "{"),
         ] {
-            std::fs::write(parts.join(file), text).unwrap();
+            fs::write(parts.join(file), text).unwrap();
         }
         let programs = |list: &str| {
             let whole = with_parts(list.as_bytes().to_vec(), directory.path()).unwrap();
@@ -139,7 +148,7 @@ mod tests {
         ] {
             assert_eq!(programs(&list).as_deref(), expected, "{list}");
         }
-        std::fs::write(parts.join("10-b.conf"), "{").unwrap();
+        fs::write(parts.join("10-b.conf"), "{").unwrap();
         let broken = with_parts(br#"{"name": "pods"}"#.to_vec(), directory.path());
         assert!(format!("{:#}", broken.unwrap_err()).contains("10-b.conf"));
     }

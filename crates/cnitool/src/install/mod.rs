@@ -10,14 +10,13 @@ mod lock;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use cni::note;
 use nix::sys::signal::{SigSet, Signal};
-use runtime::{Conflist, PluginConfig};
+use runtime::{Conflist, PluginConfig, if_present};
 
 use crate::drop_ins;
 use executables::{Executables, Selection};
@@ -121,18 +120,16 @@ impl Install {
     /// # Errors
     /// The file exists and differs without `--force`, or cannot be read.
     fn plan(&self, place: PathBuf, content: Vec<u8>) -> anyhow::Result<Option<Wanted>> {
-        match fs::read(&place) {
-            Ok(found) if found == content => {
+        let found = if_present(fs::read(&place));
+        match found.with_context(|| format!("read {}", place.display()))? {
+            Some(found) if found == content => {
                 note(format_args!("{}: is there already", place.display()));
                 Ok(None)
             }
-            Ok(_) if !self.force => bail!(
+            Some(_) if !self.force => bail!(
                 "{} is there and differs: --force replaces it",
                 place.display()
             ),
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("read {}", place.display()))
-            }
             _ => Ok(Some(Wanted { place, content })),
         }
     }
