@@ -11,7 +11,7 @@ use clap::Args;
 use cni::{ContainerId, InterfaceName, all, note};
 use netlink::Connection;
 use node::{HostLinks, Lease, Node, Part};
-use runtime::{Arguments, Chain, Sandbox, may_exist};
+use runtime::{Chain, Entry, may_exist};
 
 use crate::life::{Life, Remains, life};
 
@@ -93,15 +93,9 @@ fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<()> {
         return Ok(());
     }
     note(format_args!("DEL {attachment}"));
-    let sandbox = match remains.cached {
-        Some(cached) => cached.entry.sandbox(attachment),
-        None => Sandbox {
-            attachment: attachment.clone(),
-            netns: "".into(),
-            arguments: Arguments::default(),
-        },
-    };
-    let deleted = chain.del_as_added(&sandbox);
+    let unknown = Entry::default();
+    let entry = remains.cached.map_or(&unknown, |it| &it.entry);
+    let deleted = chain.del_as_added(&entry.sandbox(attachment));
     deleted.map_err(|error| anyhow!("{attachment}: {error:#}"))
 }
 

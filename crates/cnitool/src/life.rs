@@ -99,9 +99,7 @@ impl<'n> Remains<'n> {
 
 /// Returns the state of the attachment of `remains`.
 pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
-    let Attachment {
-        network, container, ..
-    } = &remains.attachment;
+    let (network, container) = (&remains.attachment.network, &remains.attachment.container);
     let is_of = |it: &Attachment| it.container == *container && it.network == *network;
     let has_sandbox = node.alive().any(|it| is_of(&it.attachment));
     let mut addresses = remains.addresses.iter();

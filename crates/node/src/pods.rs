@@ -29,19 +29,15 @@ pub struct Inside {
 /// Reads the sandboxes of all live attachments.
 pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
     let connection = Connection::open()?;
-    let mut pods = Vec::new();
-    for (place, attached) in node.attached.iter().enumerate() {
-        if let Some(link) = host_link(node, attached).filter(|_| attached.is_alive)
-            && let Some(inside) = inside(&connection, attached, link)
-        {
-            pods.push(Pod {
-                attached: place,
-                host_link: link.index,
-                inside,
-            });
-        }
-    }
-    Ok(pods)
+    let pods = node.attached.iter().enumerate().filter_map(|(place, it)| {
+        let link = host_link(node, it).filter(|_| it.is_alive)?;
+        Some(Pod {
+            attached: place,
+            host_link: link.index,
+            inside: inside(&connection, it, link)?,
+        })
+    });
+    Ok(pods.collect())
 }
 
 /// Returns the attachment's host link. A link of this suite has the owner as its alias; the result of ADD names a link

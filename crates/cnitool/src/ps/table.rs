@@ -39,10 +39,7 @@ type Column = (&'static str, fn(&Row) -> String);
 const COLUMNS: [Column; 9] = [
     ("NETWORK", |it| text(it.network.as_ref())),
     ("CONTAINER", |it| {
-        text(it.container.as_ref())
-            .chars()
-            .take(CONTAINER)
-            .collect()
+        format!("{:.CONTAINER$}", text(it.container.as_ref()))
     }),
     ("POD", |it| {
         text(

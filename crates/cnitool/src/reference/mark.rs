@@ -32,18 +32,14 @@ impl Mark {
 
     /// Returns whether the reference marks the chains or rules of this attachment so.
     pub fn is_of(&self, attachment: &Attachment) -> bool {
-        let Attachment {
-            network,
-            container,
-            interface,
-        } = attachment;
+        let (network, container) = (&attachment.network, &attachment.container);
         let digest = |text: String| sha512(text.as_bytes());
         match self {
             Self::Chain(digits) => digest(format!("{network}{container}")).starts_with(digits),
             Self::Container(id) => id == container.as_str(),
             Self::Instance(digits) => {
                 let network = digest(network.to_string());
-                let instance = digest(format!("{interface}:{container}"));
+                let instance = digest(format!("{}:{container}", attachment.interface));
                 *digits == format!("{network:.16}-{instance:.16}")
             }
         }
