@@ -42,7 +42,7 @@ mod store;
 pub use config::Config;
 pub use directory::Content;
 pub use lease::{Holder, Lease};
-pub use range::Range;
+pub use range::{Range, number};
 pub use raw::{RawConfig, RawRange};
 pub use request::{Wanted, wanted};
 pub use storage::{DEFAULT_DATA_DIR, EarlierBoot, Storage};

@@ -160,7 +160,7 @@ pub(crate) fn overlap(ranges: &[&Range]) -> Option<String> {
 }
 
 /// Converts an address to a number for counting.
-pub(crate) fn number(address: IpAddr) -> u128 {
+pub fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)),
         IpAddr::V6(address) => u128::from(address),

@@ -25,7 +25,7 @@ pub struct Firewall {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleComment {
     /// The table.
-    pub table: String,
+    pub table: &'static str,
     /// The comment.
     pub comment: String,
 }
@@ -109,17 +109,13 @@ fn rule_comments(
     connection: &Connection,
     chains: &[HeldChain],
 ) -> Result<Vec<RuleComment>, nft::Error> {
-    let names = [REFERENCE_PORTMAP, REFERENCE_MASQUERADE];
-    let tables = chains.iter().map(|it| (it.family, &it.table));
-    let mut tables: Vec<_> = tables.filter(|it| names.contains(&it.1.as_str())).collect();
-    tables.dedup();
     let mut rule_comments = Vec::new();
-    for (family, table) in tables {
-        let comments = connection.comments(family, table)?;
-        rule_comments.extend(comments.into_iter().map(|comment| RuleComment {
-            table: table.clone(),
-            comment,
-        }));
+    for (family, table) in REFERENCE_TABLES {
+        let mut tables = chains.iter().map(|it| (it.family, it.table.as_str()));
+        if tables.any(|it| it == (family, table)) {
+            let comments = connection.comments(family, table)?.into_iter();
+            rule_comments.extend(comments.map(|comment| RuleComment { table, comment }));
+        }
     }
     Ok(rule_comments)
 }
@@ -144,6 +140,14 @@ pub const REFERENCE_PORTMAP: &str = "cni_hostport";
 
 /// The table for masquerading in newer versions of the reference.
 pub const REFERENCE_MASQUERADE: &str = "cni_plugins_masquerade";
+
+/// Families and names of the tables of the reference 1.6 and later (`portmap_nftables.go` and
+/// `ipmasq_nftables_linux.go`), whose rules have comments with marks.
+pub const REFERENCE_TABLES: [(Family, &str); 3] = [
+    (Family::Ipv4, REFERENCE_PORTMAP),
+    (Family::Ipv6, REFERENCE_PORTMAP),
+    (Family::Inet, REFERENCE_MASQUERADE),
+];
 
 /// Returns the tables of this suite, each with the plugin whose attachments have elements in it.
 pub fn tables() -> Vec<(&'static str, Table)> {

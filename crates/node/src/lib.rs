@@ -30,7 +30,7 @@ use self::attachments::{data_directories, leases};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
 pub use self::disk::Disk;
 pub use self::firewall::{
-    Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, RuleComment, tables,
+    Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, REFERENCE_TABLES, RuleComment, tables,
 };
 pub use self::host_links::{HostLink, HostLinks};
 pub use self::kernel::{Consequence, Lack, Need};

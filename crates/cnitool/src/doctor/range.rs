@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use cni::json;
-use host_local::{RawConfig, RawRange};
+use host_local::{RawConfig, RawRange, number};
 use ipnetwork::IpNetwork;
 use node::{Attached, Node, Source};
 
@@ -136,11 +136,4 @@ fn count(mut spans: Vec<(u128, u128)>) -> u128 {
         next = next.max(after);
     }
     counted
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(it) => u32::from(it).into(),
-        IpAddr::V6(it) => it.into(),
-    }
 }

@@ -37,7 +37,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 fn marks(node: &Node) -> Vec<Mark> {
     let chains = node.firewall.chains.iter().filter(|it| it.table == "nat");
     let chains = chains.filter_map(|it| Mark::of_chain(&it.name));
-    let mark = |it: &RuleComment| Mark::of_rule(&it.table, &it.comment);
+    let mark = |it: &RuleComment| Mark::of_rule(it.table, &it.comment);
     let rules = node.firewall.rule_comments.iter().filter_map(mark);
     chains.chain(rules).collect()
 }
@@ -69,8 +69,8 @@ mod tests {
             "CNI-DN-64e2b30124778559e7bbb",
         ];
         node.firewall.chains = names.map(chain).into();
-        let remark = |table: &str, comment: &str| RuleComment {
-            table: table.to_owned(),
+        let remark = |table, comment: &str| RuleComment {
+            table,
             comment: comment.to_owned(),
         };
         node.firewall.rule_comments = vec![remark("cni_hostport", "a"), remark("filter", "b")];

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
-use node::output_of;
+use node::{REFERENCE_TABLES, output_of};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::remnant::{Remnant, Table};
-use crate::reference::{Mark, TABLES};
+use crate::reference::Mark;
 
 /// The output of `nft --json`; other objects are skipped.
 #[derive(Debug, Deserialize)]
@@ -43,7 +43,8 @@ struct Rule {
 pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     let listed = list(&["tables"])?;
     let mut tables = Vec::new();
-    for (family, name) in TABLES {
+    for (family, name) in REFERENCE_TABLES {
+        let family = family.name();
         let mut names = listed.iter().filter_map(|it| it.table.as_ref());
         if names.any(|it| it.family == family && it.name == name) {
             let listing = list(&["table", family, name])?;

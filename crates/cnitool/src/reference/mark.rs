@@ -59,14 +59,6 @@ impl Mark {
     }
 }
 
-/// Families and names of the tables of the reference 1.6 and later (`portmap_nftables.go` and
-/// `ipmasq_nftables_linux.go`), whose rules have comments with marks.
-pub const TABLES: [(&str, &str); 3] = [
-    ("ip", REFERENCE_PORTMAP),
-    ("ip6", REFERENCE_PORTMAP),
-    ("inet", REFERENCE_MASQUERADE),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;

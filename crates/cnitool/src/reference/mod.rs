@@ -4,4 +4,4 @@ mod living;
 mod mark;
 
 pub use living::Living;
-pub use mark::{Mark, TABLES};
+pub use mark::Mark;
