@@ -32,6 +32,20 @@ fn names(text: &str) -> anyhow::Result<(ContainerId, InterfaceName)> {
     Ok((container.parse()?, interface.parse()?))
 }
 
+/// Reads the attachments of the node. Without the firewall `gc` finds fewer attachments, but none
+/// that is live.
+///
+/// # Errors
+/// Another part of the node cannot be read.
+fn read_node(chain: &Chain<'_>) -> anyhow::Result<Node> {
+    let node = Node::attachments(chain.directories);
+    for (part, reason) in &node.unread {
+        ensure!(*part == Part::Firewall, "nothing was removed: {reason}");
+        note(format_args!("{reason}; going on without it"));
+    }
+    Ok(node)
+}
+
 /// Removes resources of stale attachments of the chain's network.
 ///
 /// # Errors
@@ -46,12 +60,7 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
         // The plugins get the specification's GC with an empty list.
         return chain.remove_all();
     }
-    let node = Node::attachments(chain.directories);
-    for (part, reason) in &node.unread {
-        // Without the firewall `gc` finds fewer attachments, but none that is live.
-        ensure!(*part == Part::Firewall, "nothing was removed: {reason}");
-        note(format_args!("{reason}; going on without it"));
-    }
+    let node = read_node(chain)?;
     let mut stale = Vec::new();
     let mut unseen = None;
     for remains in Remains::of_network(&node, chain.network) {
