@@ -85,6 +85,16 @@ pub(crate) fn connection_status(register: Register) -> Expression {
     Expression::of_numbers("ct", &[(CT_REGISTER, register), (CT_KEY, CT_STATUS)])
 }
 
+/// `ct state`
+pub(crate) fn connection_state(register: Register) -> Expression {
+    Expression::of_numbers("ct", &[(CT_REGISTER, register), (CT_KEY, CT_STATE)])
+}
+
+/// Counts packets and bytes.
+pub(crate) fn counter() -> Expression {
+    Expression::of_numbers("counter", &[])
+}
+
 /// `dnat` to the address in one register and the port in another one.
 pub(crate) fn translate(version: IpVersion, address: Register, port: Register) -> Expression {
     Expression::of_numbers(
@@ -109,11 +119,16 @@ pub(crate) fn masquerade(port: SourcePort) -> Expression {
 
 /// Keeps the bits of a register that are set in `mask`, which is as long as the register's content.
 pub(crate) fn masked(register: Register, mask: &[u8]) -> Expression {
+    changed(register, mask, &vec![0; mask.len()])
+}
+
+/// Keeps the bits of `mask` and then flips the bits of `flipped`, which has the same length.
+pub(crate) fn changed(register: Register, mask: &[u8], flipped: &[u8]) -> Expression {
     let data = Attributes::new()
         .number(BITWISE_SOURCE, register)
         .number(BITWISE_DESTINATION, register)
         .number(BITWISE_LENGTH, u32_of(mask.len()))
-        .nest(BITWISE_XOR, &value(&vec![0; mask.len()]))
+        .nest(BITWISE_XOR, &value(flipped))
         .nest(BITWISE_MASK, &value(mask));
     Expression::new("bitwise", data)
 }
@@ -152,8 +167,17 @@ pub(crate) fn end(verdict: &Attributes) -> Expression {
 
 /// The verdict to continue in the chain of this name.
 pub(crate) fn goto(chain: &str) -> Attributes {
+    to_chain(GOTO, chain)
+}
+
+/// The verdict to continue in the chain of this name, and afterwards with the next rule.
+pub(crate) fn jump(chain: &str) -> Attributes {
+    to_chain(JUMP, chain)
+}
+
+fn to_chain(code: u32, chain: &str) -> Attributes {
     Attributes::new()
-        .number(VERDICT_CODE, GOTO)
+        .number(VERDICT_CODE, code)
         .text(VERDICT_CHAIN, chain)
 }
 
@@ -168,6 +192,9 @@ pub(crate) const LOCAL: u32 = 2;
 /// `IPS_DST_NAT`: the destination address of the connection was translated.
 pub(crate) const TRANSLATED: u32 = 1 << 5;
 
+/// `NF_CT_STATE_BIT` of `IP_CT_ESTABLISHED` and of `IP_CT_RELATED`
+pub(crate) const CONNECTED: u32 = 1 << 1 | 1 << 2;
+
 /// `NFTA_FIB_DREG`, `NFTA_FIB_RESULT` and `NFTA_FIB_FLAGS`
 const FIB_REGISTER: u16 = 1;
 const FIB_RESULT: u16 = 2;
@@ -181,7 +208,8 @@ const FIB_DESTINATION: u32 = 1 << 1;
 const CT_REGISTER: u16 = 1;
 const CT_KEY: u16 = 2;
 
-/// `NFT_CT_STATUS`
+/// `NFT_CT_STATE` and `NFT_CT_STATUS`
+const CT_STATE: u32 = 0;
 const CT_STATUS: u32 = 2;
 
 /// `NFTA_NAT_TYPE`, `NFTA_NAT_FAMILY`, `NFTA_NAT_REG_ADDR_MIN` and `NFTA_NAT_REG_PROTO_MIN`
@@ -211,20 +239,24 @@ pub(crate) const DATA_VERDICT: u16 = 2;
 pub(crate) const VERDICT_CODE: u16 = 1;
 pub(crate) const VERDICT_CHAIN: u16 = 2;
 
-/// `NFT_GOTO`
+/// `NF_ACCEPT`
+pub(crate) const ACCEPT: u32 = 1;
+
+/// `NFT_JUMP` and `NFT_GOTO`
+pub(crate) const JUMP: u32 = 3_u32.wrapping_neg();
 const GOTO: u32 = 4_u32.wrapping_neg();
 
 /// `NFTA_BITWISE_SREG`, `…_DREG`, `…_LEN`, `…_MASK` and `…_XOR`
 const BITWISE_SOURCE: u16 = 1;
 const BITWISE_DESTINATION: u16 = 2;
 const BITWISE_LENGTH: u16 = 3;
-const BITWISE_MASK: u16 = 4;
-const BITWISE_XOR: u16 = 5;
+pub(crate) const BITWISE_MASK: u16 = 4;
+pub(crate) const BITWISE_XOR: u16 = 5;
 
 /// `NFTA_CMP_SREG`, `NFTA_CMP_OP` and `NFTA_CMP_DATA`
 const COMPARE_SOURCE: u16 = 1;
-const COMPARE_OPERATOR: u16 = 2;
-const COMPARE_DATA: u16 = 3;
+pub(crate) const COMPARE_OPERATOR: u16 = 2;
+pub(crate) const COMPARE_DATA: u16 = 3;
 
 /// `NFTA_LOOKUP_SET`, `…_SREG`, `…_DREG` and `…_FLAGS`
 const LOOKUP_SET: u16 = 1;
@@ -237,4 +269,4 @@ const INVERTED: u32 = 1;
 
 /// `NFTA_IMMEDIATE_DREG` and `NFTA_IMMEDIATE_DATA`
 const IMMEDIATE_DESTINATION: u16 = 1;
-const IMMEDIATE_DATA: u16 = 2;
+pub(crate) const IMMEDIATE_DATA: u16 = 2;

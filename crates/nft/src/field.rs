@@ -9,6 +9,8 @@ use crate::register::{Register, u32_of};
 pub enum Field {
     /// Name of the input link; empty for packets of the host itself.
     InputName,
+    /// Name of the output link; empty for packets to the host itself.
+    OutputName,
     /// The `EtherType` (IEEE 802.3), in network byte order.
     EtherType,
     /// Source MAC.
@@ -45,6 +47,7 @@ impl Field {
             Self::EtherType => meta(META_PROTOCOL, register),
             Self::Mark => meta(META_MARK, register),
             Self::InputName => meta(META_INPUT_NAME, register),
+            Self::OutputName => meta(META_OUTPUT_NAME, register),
             Self::Protocol => meta(META_TRANSPORT, register),
             Self::EtherSource => payload(LINK_LAYER, 6),
             Self::Ipv4Source => payload(NETWORK_LAYER, 12),
@@ -62,7 +65,7 @@ impl Field {
             Self::EtherType | Self::DestinationPort => 2,
             Self::Ipv4Source | Self::Ipv4Destination | Self::Mark => 4,
             Self::EtherSource => 6,
-            Self::InputName | Self::Ipv6Source | Self::Ipv6Destination => 16,
+            Self::InputName | Self::OutputName | Self::Ipv6Source | Self::Ipv6Destination => 16,
         }
     }
 }
@@ -72,18 +75,25 @@ pub(crate) fn load_version(register: Register) -> Expression {
     meta(META_VERSION, register)
 }
 
+/// Sets the packet's mark to the content of a register.
+pub(crate) fn set_mark(register: Register) -> Expression {
+    Expression::of_numbers("meta", &[(META_KEY, META_MARK), (META_SOURCE, register)])
+}
+
 fn meta(key: u32, register: Register) -> Expression {
     Expression::of_numbers("meta", &[(META_KEY, key), (META_DESTINATION, register)])
 }
 
-/// `NFTA_META_DREG` and `NFTA_META_KEY`
+/// `NFTA_META_DREG`, `NFTA_META_KEY` and `NFTA_META_SREG`
 const META_DESTINATION: u16 = 1;
-const META_KEY: u16 = 2;
+pub(crate) const META_KEY: u16 = 2;
+const META_SOURCE: u16 = 3;
 
-/// `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_NFPROTO` and `…_L4PROTO`
+/// `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_OIFNAME`, `…_NFPROTO` and `…_L4PROTO`
 const META_PROTOCOL: u32 = 1;
-const META_MARK: u32 = 3;
+pub(crate) const META_MARK: u32 = 3;
 const META_INPUT_NAME: u32 = 6;
+const META_OUTPUT_NAME: u32 = 7;
 const META_VERSION: u32 = 15;
 const META_TRANSPORT: u32 = 16;
 

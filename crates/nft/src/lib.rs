@@ -6,8 +6,8 @@
 //! transaction.
 //!
 //! Tracked connections outlive such a change until the caller calls [`Connection::forget`]. This
-//! crate reads tables of other programs and never writes them. To test their effect on packets, it
-//! copies all tables to another namespace ([`Ruleset`]).
+//! crate writes nothing to tables of other programs except for a few constant rules ([`Standing`]). To
+//! test the effect of all tables on packets, it copies them to another namespace ([`Ruleset`]).
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 
@@ -35,6 +35,7 @@ mod repair;
 mod rule;
 mod ruleset;
 mod socket;
+mod standing;
 mod table;
 mod trace;
 mod tracked;
@@ -53,6 +54,7 @@ pub use ip_version::IpVersion;
 pub use limit::Limit;
 pub use rule::Rule;
 pub use ruleset::{RulePlace, Ruleset};
+pub use standing::{Standing, StandingChain, StandingRule};
 pub use table::{BaseChain, Chain, ChainKind, Family, Hook, Set, Table, TargetType, Type};
 pub use trace::{EndVerdict, Ended, Tracer};
 pub use watch::Watch;

@@ -8,6 +8,7 @@ use crate::attributes::{Attributes, value};
 use crate::comment::comment;
 use crate::element::Element;
 use crate::error::Error;
+use crate::expression::ACCEPT;
 use crate::limit::Limit;
 use crate::raw::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TYPE, DELETE_CHAIN, DELETE_ELEMENTS, DELETE_RULE,
@@ -170,6 +171,17 @@ impl Table {
         .needing(rule.needs().chain(self.family.rule_option()))
     }
 
+    /// Adds a rule at the head of a chain, or at its end with [`NLM_F_APPEND`].
+    pub(crate) fn add_rule(&self, chain: &str, rule: &Rule, place: u16) -> Message {
+        let attributes = self.rules_of(chain);
+        let attributes = attributes
+            .nest(RULE_EXPRESSIONS, rule.expressions())
+            .bytes(RULE_USERDATA, &comment(rule.comment()));
+        self.message(format!("add rule to chain {chain}"), NEW_RULE, attributes)
+            .with(NLM_F_CREATE | place)
+            .needing(rule.needs())
+    }
+
     pub(crate) fn get_chain(&self, chain: &str) -> Message {
         self.message(format!("read chain {chain}"), GET_CHAIN, self.chain(chain))
     }
@@ -315,9 +327,6 @@ pub(crate) const TABLE_FLAGS: u16 = 2;
 /// `NFTA_HOOK_HOOKNUM` and `NFTA_HOOK_PRIORITY`
 pub(crate) const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
-
-/// `NF_ACCEPT`
-pub(crate) const ACCEPT: u32 = 1;
 
 /// `NFT_SET_MAP`
 const MAP: u32 = 8;

@@ -4,7 +4,8 @@ use crate::change::{Change, Counts, Updated};
 use crate::connection::Connection;
 use crate::count;
 use crate::error::Error;
-use crate::message::{self, ACCEPT, Message, TABLE_FLAGS};
+use crate::expression::ACCEPT;
+use crate::message::{self, Message, TABLE_FLAGS};
 use crate::raw::{CHAIN_POLICY, RULE_CHAIN, RawMessage};
 use crate::table::{Chain, Set, Table};
 
@@ -116,6 +117,11 @@ impl Connection {
     pub(crate) fn is_owned(&self, table: &Table) -> Result<bool, Error> {
         let found = self.socket.find(table.get())?;
         Ok(found.is_some_and(|it| it.number(TABLE_OWNER) != 0))
+    }
+
+    /// Returns whether the kernel has a table of this name.
+    pub(crate) fn exists(&self, table: &Table) -> Result<bool, Error> {
+        Ok(self.socket.find(table.get())?.is_some())
     }
 
     /// Returns the state of the table. A chain is complete if it has exactly its rules and accepts

@@ -5,10 +5,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::attributes::Attributes;
 use crate::expression::{
-    self, Expression, LOCAL, Lookup, Operator, SourcePort, TRANSLATED, VERDICT_CODE, compare,
-    masked,
+    self, ACCEPT, CONNECTED, Expression, LOCAL, Lookup, Operator, SourcePort, TRANSLATED,
+    VERDICT_CODE, compare, masked,
 };
-use crate::field::{Field, load_version};
+use crate::field::{Field, load_version, set_mark};
 use crate::ip_version::IpVersion;
 use crate::raw::ITEM;
 use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
@@ -97,6 +97,21 @@ impl Rule {
             .with(&compare(SCRATCH, Operator::NotEqual, &[0; 4]))
     }
 
+    /// Matches packets of connections that were answered, and what belongs to such a connection: `ct
+    /// state established,related`.
+    pub fn when_connected(self) -> Self {
+        self.with(&expression::connection_state(SCRATCH))
+            .with(&masked(SCRATCH, &CONNECTED.to_ne_bytes()))
+            .with(&compare(SCRATCH, Operator::NotEqual, &[0; 4]))
+    }
+
+    /// Matches packets whose mark has all of these bits.
+    pub fn when_marked(self, bits: u32) -> Self {
+        self.with(&Field::Mark.load(SCRATCH))
+            .with(&masked(SCRATCH, &bits.to_ne_bytes()))
+            .with(&compare(SCRATCH, Operator::Equal, &bits.to_ne_bytes()))
+    }
+
     /// Matches if the set contains the key of `fields`.
     pub fn when_in(self, fields: &[Field], set: &'static str) -> Self {
         self.lookup(fields, set, Lookup::Match)
@@ -129,6 +144,31 @@ impl Rule {
         self.with(&expression::end(&expression::goto(chain)))
     }
 
+    /// Continues in the chain of this name, and afterwards with the next rule.
+    pub fn jump(self, chain: &str) -> Self {
+        self.with(&expression::end(&expression::jump(chain)))
+    }
+
+    /// Accepts the packet in this base chain. Other base chains of the hook still see it.
+    pub fn accept(self) -> Self {
+        self.end(ACCEPT)
+    }
+
+    /// Counts the packets that reach this point of the rule.
+    pub fn counted(self) -> Self {
+        self.with(&expression::counter())
+    }
+
+    /// Sets these bits of the mark.
+    pub fn mark(self, bits: u32) -> Self {
+        self.remarked(!bits, bits)
+    }
+
+    /// Clears these bits of the mark.
+    pub fn unmark(self, bits: u32) -> Self {
+        self.remarked(!bits, 0)
+    }
+
     /// Drops the packet.
     pub fn drop(self) -> Self {
         self.end(DROP)
@@ -142,6 +182,13 @@ impl Rule {
     /// Masquerades the connection: its source becomes the host's address on the output link.
     pub fn masquerade(self, port: SourcePort) -> Self {
         self.with(&expression::masquerade(port))
+    }
+
+    fn remarked(self, kept: u32, flipped: u32) -> Self {
+        let [kept, flipped] = [kept, flipped].map(u32::to_ne_bytes);
+        self.with(&Field::Mark.load(SCRATCH))
+            .with(&expression::changed(SCRATCH, &kept, &flipped))
+            .with(&set_mark(SCRATCH))
     }
 
     fn end(self, verdict: u32) -> Self {
@@ -209,6 +256,11 @@ impl Rule {
         let digest = digest.chain_update(&*self.expressions).finalize();
         let [a, b, c, d, ..]: [u8; 32] = digest.into();
         format!("{} [{a:02x}{b:02x}{c:02x}{d:02x}]", self.comment)
+    }
+
+    /// Returns the comment that [`Self::new`] was given.
+    pub(crate) fn comment(&self) -> &'static str {
+        self.comment
     }
 
     pub(crate) fn expressions(&self) -> &Attributes {

@@ -115,6 +115,8 @@ pub enum ChainKind {
 pub enum Hook {
     /// Incoming packets.
     Prerouting,
+    /// Packets that the host forwards.
+    Forward,
     /// Packets of the host itself.
     Output,
     /// Outgoing packets.
@@ -180,6 +182,7 @@ impl Hook {
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Prerouting => 0,
+            Self::Forward => 2,
             Self::Output => 3,
             Self::Postrouting => 4,
         }

@@ -1,0 +1,271 @@
+//! Constant rules in tables of other programs.
+//!
+//! A drop is final and an accept ends one base chain only. So a packet that a program drops has to be
+//! accepted in that program's chain. `iptables-save | iptables-restore` drops the user data of rules
+//! and may write their expressions in another form. So a rule is found by what it does.
+
+use netlink_packet_core::NLM_F_APPEND;
+
+use crate::attributes::{attributes, number, text, value};
+use crate::change::Updated;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::expression::{
+    ACCEPT, BITWISE_MASK, BITWISE_XOR, COMPARE_DATA, COMPARE_OPERATOR, DATA, DATA_VALUE,
+    DATA_VERDICT, IMMEDIATE_DATA, JUMP, NAME, Operator, VERDICT_CHAIN, VERDICT_CODE,
+};
+use crate::field::{META_KEY, META_MARK};
+use crate::message::Message;
+use crate::raw::RULE_EXPRESSIONS;
+use crate::rule::Rule;
+use crate::socket::Committed;
+use crate::table::{BaseChain, Chain, Family, Table};
+use crate::update::until_current;
+
+/// Rules that shall be in a table of other programs.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// The table's family.
+    pub family: Family,
+    /// The table's name.
+    pub table: &'static str,
+    /// Its chains.
+    pub chains: Vec<StandingChain>,
+}
+
+/// A chain with rules of ours. The chain and its other rules stay as they are.
+#[derive(Debug, Clone)]
+pub struct StandingChain {
+    /// Its name.
+    pub name: String,
+    /// Hook with which the chain is created, with the policy `accept`, if it is missing.
+    pub base: Option<BaseChain>,
+    /// Rules that shall be in it. Jumps come first, ahead of the accepting rules.
+    pub rules: Vec<StandingRule>,
+}
+
+/// A rule, identified by what it does.
+#[derive(Debug, Clone)]
+pub struct StandingRule {
+    deed: Deed,
+    comment: &'static str,
+}
+
+/// What a rule does with packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Deed {
+    /// Sends all packets to a chain.
+    Jump(String),
+    /// Accepts packets whose mark has these bits.
+    AcceptMarked(u32),
+}
+
+impl StandingRule {
+    /// Creates a rule at the chain's head that sends all packets to the chain `to`.
+    pub fn jump(to: &str, comment: &'static str) -> Self {
+        let deed = Deed::Jump(to.to_owned());
+        Self { deed, comment }
+    }
+
+    /// Creates a rule at the chain's end that accepts packets whose mark has these bits.
+    pub fn accept_marked(bits: u32, comment: &'static str) -> Self {
+        let deed = Deed::AcceptMarked(bits);
+        Self { deed, comment }
+    }
+
+    fn message(&self, table: &Table, chain: &str) -> Message {
+        let rule = Rule::new(self.comment);
+        match &self.deed {
+            Deed::Jump(to) => table.add_rule(chain, &rule.counted().jump(to), 0),
+            Deed::AcceptMarked(bits) => {
+                let rule = rule.when_marked(*bits).counted().accept();
+                table.add_rule(chain, &rule, NLM_F_APPEND)
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        match &self.deed {
+            Deed::Jump(to) => format!("the jump to {to}"),
+            Deed::AcceptMarked(bits) => format!("the rule that accepts mark {bits:#x}/{bits:#x}"),
+        }
+    }
+}
+
+impl Connection {
+    /// Adds the missing rules of `standing`, with their table and chains where these are missing.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: nothing was added.
+    /// [`Error::Busy`].
+    pub fn stand(&self, standing: &Standing) -> Result<Updated, Error> {
+        let mut updated = Updated::Nothing;
+        until_current(|| {
+            let generation = self.generation()?;
+            let messages: Vec<_> = self.lacking(standing)?.into_iter().map(|it| it.1).collect();
+            if messages.is_empty() {
+                return Ok(Committed::Yes);
+            }
+            updated = Updated::Rules;
+            self.commit(&standing.as_table(), &messages, generation)
+        })?;
+        Ok(updated)
+    }
+
+    /// Returns messages about what [`Self::stand`] would add.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn not_standing(&self, standing: &Standing) -> Result<Vec<String>, Error> {
+        let lacking = self.lacking(standing)?.into_iter();
+        Ok(lacking.map(|(what, _)| what).collect())
+    }
+
+    /// Returns what is missing, with the messages that add it in their order.
+    fn lacking(&self, standing: &Standing) -> Result<Vec<(String, Message)>, Error> {
+        let table = standing.as_table();
+        let name = format!("table {} {}", table.family.name(), table.name);
+        let (mut created, mut added) = (Vec::new(), Vec::new());
+        for chain in &standing.chains {
+            let found = self.deeds(standing, &chain.name)?;
+            let missing = chain.missing(&found);
+            let of_chain = format!("chain {} of nf_tables {name}", chain.name);
+            // A chain whose rules are all there exists.
+            if (chain.rules.is_empty() || !missing.is_empty())
+                && !self.has_chain(&table, &chain.name)?
+            {
+                created.push((format!("{of_chain} is missing"), chain.create(&table)));
+            }
+            added.extend(missing.into_iter().map(|it| {
+                let what = format!("{of_chain} lacks {}", it.describe());
+                (what, it.message(&table, &chain.name))
+            }));
+        }
+        if !created.is_empty() && !self.exists(&table)? {
+            created.insert(0, (format!("nf_tables {name} is missing"), table.create()));
+        }
+        created.append(&mut added);
+        Ok(created)
+    }
+
+    /// Returns whether `table` has a chain of this name, which its description need not contain.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn has_chain(&self, table: &Table, chain: &str) -> Result<bool, Error> {
+        Ok(self.socket.find(table.get_chain(chain))?.is_some())
+    }
+
+    /// Returns what the rules of a chain do, in their order; `None` for rules of any other kind.
+    fn deeds(&self, standing: &Standing, chain: &str) -> Result<Vec<Option<Deed>>, Error> {
+        let rules = self.socket.dump(standing.as_table().list_rules(chain))?;
+        let expressions = rules.iter().map(|it| it.value(RULE_EXPRESSIONS));
+        Ok(expressions.map(|it| it.and_then(Deed::read)).collect())
+    }
+}
+
+impl Standing {
+    fn as_table(&self) -> Table {
+        Table {
+            family: self.family,
+            name: self.table,
+            sets: Vec::new(),
+            chains: Vec::new(),
+        }
+    }
+}
+
+impl StandingChain {
+    /// Returns the rules that are not among `found`, or jumps behind an accepting rule.
+    fn missing(&self, found: &[Option<Deed>]) -> Vec<&StandingRule> {
+        let is_wanted = |deed: &Option<Deed>| {
+            let mut rules = self.rules.iter();
+            let accepts = matches!(deed, Some(Deed::AcceptMarked(_)));
+            accepts && rules.any(|it| Some(&it.deed) == deed.as_ref())
+        };
+        let accepting = found.iter().position(is_wanted);
+        let is_there = |rule: &&StandingRule| {
+            let end = match rule.deed {
+                Deed::Jump(_) => accepting.unwrap_or(found.len()),
+                Deed::AcceptMarked(_) => found.len(),
+            };
+            let mut found = found.iter().take(end);
+            found.any(|it| it.as_ref() == Some(&rule.deed))
+        };
+        self.rules.iter().filter(|it| !is_there(it)).collect()
+    }
+
+    fn create(&self, table: &Table) -> Message {
+        table.create_chain(&Chain {
+            name: self.name.clone(),
+            base: self.base,
+            rules: Vec::new(),
+        })
+    }
+}
+
+impl Deed {
+    /// Reads the expressions of a rule that nft(8), any iptables-nft or this crate wrote.
+    fn read(expressions: &[u8]) -> Option<Self> {
+        let (mut mask, mut marked, mut deed) = (None, None, None);
+        for expression in attributes(expressions) {
+            let data = value(expression.value, DATA).unwrap_or_default();
+            let name = text(value(expression.value, NAME)?);
+            match name.as_str() {
+                "counter" => {}
+                "match" if text(value(data, MATCH_NAME)?) == "comment" => {}
+                "match" => marked = Some(marked_for_iptables(data)?),
+                "meta" if number(value(data, META_KEY)) == META_MARK.into() => {
+                    mask = Some(u32::MAX)
+                }
+                "bitwise" if mask.is_some() => mask = Some(mask_of(data)?),
+                "cmp" if number(value(data, COMPARE_OPERATOR)) == EQUAL => {
+                    let compared = native(value(value(data, COMPARE_DATA)?, DATA_VALUE)?)?;
+                    marked = Some(mask).filter(|it| *it == Some(compared))?;
+                }
+                "immediate" => {
+                    let ended = value(value(data, IMMEDIATE_DATA)?, DATA_VERDICT)?;
+                    deed = Some(verdict(ended, marked)?);
+                }
+                _ => return None,
+            }
+        }
+        deed
+    }
+}
+
+/// Returns what a verdict does with packets that have these bits in their mark.
+fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
+    let code = u32::try_from(number(value(verdict, VERDICT_CODE))).ok()?;
+    match (code, marked) {
+        (JUMP, None) => Some(Deed::Jump(text(value(verdict, VERDICT_CHAIN)?))),
+        (ACCEPT, Some(bits)) => Some(Deed::AcceptMarked(bits)),
+        _ => None,
+    }
+}
+
+/// Returns the bits that `bitwise` keeps, if it flips none.
+fn mask_of(bitwise: &[u8]) -> Option<u32> {
+    let [mask, flipped] = [BITWISE_MASK, BITWISE_XOR]
+        .map(|kind| value(value(bitwise, kind)?, DATA_VALUE).and_then(native));
+    mask.filter(|_| flipped == Some(0))
+}
+
+/// Returns the bits of `-m mark --mark BITS/BITS` (`struct xt_mark_mtinfo1`: mark, mask, invert).
+fn marked_for_iptables(data: &[u8]) -> Option<u32> {
+    let is_of_marks = text(value(data, MATCH_NAME)?) == "mark";
+    let info = value(data, MATCH_INFO).filter(|_| is_of_marks)?;
+    let [marked, kept] = [info.get(..4)?, info.get(4..8)?].map(native);
+    let is_inverted = *info.get(8)? != 0;
+    marked.filter(|_| marked == kept && !is_inverted)
+}
+
+fn native(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+/// `NFTA_MATCH_NAME` and `NFTA_MATCH_INFO`
+const MATCH_NAME: u16 = 1;
+const MATCH_INFO: u16 = 3;
+
+const EQUAL: u64 = Operator::Equal as u64;

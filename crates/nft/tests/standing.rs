@@ -1,0 +1,163 @@
+//! Rules in tables of iptables, which iptables reads and rewrites. Needs root or `unshare -Urnm`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends at the first surprise"
+)]
+
+use std::process::Command;
+
+use nft::{
+    BaseChain, ChainKind, Connection, Family, Hook, Standing, StandingChain, StandingRule, Updated,
+};
+use nix::sched::{CloneFlags, unshare};
+
+/// Moves the test's own thread into a new namespace.
+fn enter_new_namespace() -> Connection {
+    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
+    Connection::open().unwrap()
+}
+
+fn run(line: &str) -> String {
+    let output = Command::new("sh").args(["-c", line]).output();
+    let output = output.expect("install nftables and iptables");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn standing(admin: &str) -> Standing {
+    let chain = |name: &str, rules| StandingChain {
+        name: name.to_owned(),
+        base: None,
+        rules,
+    };
+    let base = BaseChain {
+        kind: ChainKind::Filter,
+        hook: Hook::Forward,
+        priority: 0,
+    };
+    Standing {
+        family: Family::Ipv4,
+        table: "filter",
+        chains: vec![
+            StandingChain {
+                base: Some(base),
+                ..chain("FORWARD", vec![StandingRule::jump("OURS", "ours")])
+            },
+            chain(admin, Vec::new()),
+            chain(
+                "OURS",
+                vec![
+                    StandingRule::jump(admin, "theirs"),
+                    StandingRule::accept_marked(0x1000, "marked"),
+                ],
+            ),
+        ],
+    }
+}
+
+/// Returns the rules as iptables lists them, in order.
+fn rules(chain: &str) -> Vec<String> {
+    let listed = run(&format!("iptables-nft -S {chain}"));
+    let rules = listed.lines().filter_map(|it| it.strip_prefix("-A "));
+    rules.map(str::to_owned).collect()
+}
+
+const JUMP: &str = "FORWARD -m comment --comment ours -j OURS";
+
+fn ours() -> [String; 2] {
+    [
+        "OURS -m comment --comment theirs -j ADMIN",
+        "OURS -m mark --mark 0x1000/0x1000 -m comment --comment marked -j ACCEPT",
+    ]
+    .map(str::to_owned)
+}
+
+#[track_caller]
+fn expect_complete(connection: &Connection) {
+    let standing = standing("ADMIN");
+    let none: [&str; 0] = [];
+    assert_eq!(connection.not_standing(&standing).unwrap(), none);
+    assert_eq!(connection.stand(&standing).unwrap(), Updated::Nothing);
+}
+
+#[test]
+fn rules_are_what_iptables_reads_where_nothing_was() {
+    let connection = enter_new_namespace();
+    let missing = connection.not_standing(&standing("ADMIN")).unwrap();
+    assert_eq!(missing.len(), 7, "{missing:#?}");
+    assert_eq!(
+        connection.stand(&standing("ADMIN")).unwrap(),
+        Updated::Rules
+    );
+    expect_complete(&connection);
+    assert_eq!(rules("FORWARD"), [JUMP]);
+    assert_eq!(rules("OURS"), ours());
+    assert!(run("iptables-nft -S").contains("-P FORWARD ACCEPT"));
+}
+
+#[test]
+fn rules_are_found_after_iptables_and_nft_have_saved_and_loaded_them() {
+    let connection = enter_new_namespace();
+    connection.stand(&standing("ADMIN")).unwrap();
+    run("iptables-nft-save | iptables-nft-restore");
+    expect_complete(&connection);
+    run("f=$(mktemp); nft list ruleset > $f; nft flush ruleset; nft -f $f; rm $f");
+    expect_complete(&connection);
+    // The form of iptables before 1.8.8, and conditions in which a rule differs.
+    run("iptables-nft -F OURS; iptables-nft -A OURS -j ADMIN");
+    for other in ["0x1000/0x3000", "0x2000/0x2000", "0x1000"] {
+        run(&format!(
+            "iptables-nft -A OURS -m mark --mark {other} -j ACCEPT"
+        ));
+    }
+    run("iptables-nft -A OURS -m mark ! --mark 0x1000/0x1000 -j ACCEPT");
+    run("iptables-nft -A OURS -s 10.0.0.1 -m mark --mark 0x1000/0x1000 -j ACCEPT");
+    run("iptables-nft -A OURS -m mark --mark 0x1000/0x1000 -j DROP");
+    assert_eq!(
+        connection.not_standing(&standing("ADMIN")).unwrap().len(),
+        1
+    );
+    run("iptables-nft -A OURS -m mark --mark 0x1000/0x1000 -j ACCEPT");
+    expect_complete(&connection);
+}
+
+#[test]
+fn missing_rules_are_added_beside_those_of_others() {
+    let connection = enter_new_namespace();
+    run("iptables-nft -P FORWARD DROP");
+    run("iptables-nft -A FORWARD -j REJECT");
+    connection.stand(&standing("ADMIN")).unwrap();
+    assert_eq!(rules("FORWARD")[0], JUMP);
+    assert!(run("iptables-nft -S").contains("-P FORWARD DROP"));
+    run("iptables-nft -A OURS -s 10.0.0.1 -j ACCEPT");
+    run("iptables-nft -D OURS -j ADMIN -m comment --comment theirs");
+    connection.stand(&standing("ADMIN")).unwrap();
+    let [admin, accept] = ours();
+    assert_eq!(
+        rules("OURS"),
+        [admin, accept, "OURS -s 10.0.0.1/32 -j ACCEPT".to_owned()]
+    );
+    run("iptables-nft -F FORWARD");
+    connection.stand(&standing("ADMIN")).unwrap();
+    assert_eq!(rules("FORWARD"), [JUMP]);
+}
+
+#[test]
+fn each_admin_chain_is_asked_before_anything_is_accepted() {
+    let connection = enter_new_namespace();
+    for admin in ["ADMIN", "OTHER", "ADMIN"] {
+        connection.stand(&standing(admin)).unwrap();
+    }
+    let listed = rules("OURS");
+    assert_eq!(listed.len(), 3, "{listed:#?}");
+    assert!(listed[2].ends_with("-j ACCEPT"), "{listed:#?}");
+    // A jump behind the accepting rule does not count.
+    run("iptables-nft -F OURS; iptables-nft -A OURS -m mark --mark 0x1000/0x1000 -j ACCEPT");
+    run("iptables-nft -A OURS -j ADMIN");
+    connection.stand(&standing("ADMIN")).unwrap();
+    assert!(rules("OURS")[0].ends_with("-j ADMIN"));
+    assert_eq!(rules("OURS").len(), 3);
+}
