@@ -8,7 +8,7 @@
 #
 # By default all cases except fuzz run:
 #
-#     bridge, ptp, portmap, bandwidth
+#     bridge, ptp, portmap, bandwidth, firewall
 #                                    one plugin, bridge with the host-local that it runs
 #     tuning                         tuning behind bridge, and each plugin of podman's chain
 #     chain                          each of the four in the chain of all of them
@@ -43,7 +43,7 @@ main() {
                 shift
                 ;;
             fuzz) fuzz=yes ;;
-            bridge | ptp | portmap | bandwidth | tuning | chain) cases+=("--test=${1}_faults") ;;
+            bridge | ptp | portmap | bandwidth | firewall | tuning | chain) cases+=("--test=${1}_faults") ;;
             soak) cases+=("--test=soak") ;;
             *) die "unknown option or case $1" ;;
         esac
@@ -52,7 +52,7 @@ main() {
     [[ $fuzz == no ]] || fuzz "$seconds"
     [[ $fuzz == no || ${#cases[@]} -gt 0 ]] || return 0
     ((${#cases[@]} > 0)) ||
-        cases=(--test={bridge,ptp,portmap,bandwidth,tuning,chain}_faults --test=soak)
+        cases=(--test={bridge,ptp,portmap,bandwidth,firewall,tuning,chain}_faults --test=soak)
     need_rust
     need ip iproute2
     need unshare util-linux

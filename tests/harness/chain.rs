@@ -213,6 +213,10 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
         "ptp" => host.ptp().with("ipMasq", true),
         "host-local" => host.host_local(),
         "static" => host.fixed(),
+        "firewall" => host
+            .bandwidth()
+            .with("type", plugin)
+            .with("ingressPolicy", "isolated"),
         "tuning" => host.tuning(),
         _ => host.bandwidth().with("type", plugin),
     }

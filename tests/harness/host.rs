@@ -10,6 +10,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
+use crate::fence::Fence;
 use crate::place::Place;
 use crate::{Invocation, Locker, Network, Ports, REFERENCE, Sandbox, Snapshot, Tool, eventually};
 
@@ -149,6 +150,11 @@ impl Host {
     /// Returns [`Self::bridge`] with portmap behind it.
     pub fn ports(&self) -> Ports<'_> {
         Ports::new(self)
+    }
+
+    /// Returns a bridge with portmap and firewall behind it, and another host.
+    pub fn fence(&self) -> Fence<'_> {
+        Fence::new(self)
     }
 
     /// Returns cnitool without networks.

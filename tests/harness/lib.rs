@@ -22,6 +22,7 @@ mod dnsmasq;
 pub mod escape;
 mod example;
 pub mod faults;
+pub mod fence;
 mod host;
 pub mod lab;
 mod locker;

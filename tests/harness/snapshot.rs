@@ -19,7 +19,10 @@ impl Snapshot {
         facts.add_links(host);
         facts.add_text("routes 4", &host.ip("-4 route show table all"));
         facts.add_text("routes 6", &host.ip("-6 route show table all"));
-        facts.add_text("rules", &host.run("nft", &["list", "ruleset"]));
+        facts.add_text(
+            "rules",
+            &host.run("nft", &["--stateless", "list", "ruleset"]),
+        );
         facts.add_qdiscs(host);
         for dir in [host.lease_dir(), "/var/lib/cni".into()] {
             facts.add_files(&dir);

@@ -13,7 +13,7 @@ struct Subject {
     del: &'static [&'static str],
 }
 
-const SUBJECTS: [Subject; 8] = [
+const SUBJECTS: [Subject; 9] = [
     Subject {
         chain: &["loopback"],
         add: &[NET, SYS],
@@ -36,6 +36,11 @@ const SUBJECTS: [Subject; 8] = [
     },
     Subject {
         chain: &["bridge", "bandwidth"],
+        add: &[NET],
+        del: &[NET],
+    },
+    Subject {
+        chain: &["bridge", "firewall"],
         add: &[NET],
         del: &[NET],
     },

@@ -103,6 +103,16 @@ fn podman_gives_network_and_ports() {
     pods.forward_ports().reach_themselves().detach();
 }
 
+/// The test closes the host like Docker, which nerdctl's users often have beside it.
+#[test]
+fn nerdctl_gives_network_and_ports_although_the_host_drops() {
+    let host = Host::new();
+    host.run("iptables-nft", &["-P", "FORWARD", "DROP"]);
+    let pods = Example::list(&host, "nerdctl.conflist").pods();
+    pods.reach_each_other(1).leave_as_the_host();
+    pods.forward_ports().reach_themselves().detach();
+}
+
 #[test]
 fn tuning_gives_network_and_ports_and_tunes_the_interface() {
     let host = Host::new();

@@ -75,7 +75,7 @@ impl Ledger<'_> {
     }
 }
 
-const CHAIN: [&str; 3] = ["bridge", "portmap", "bandwidth"];
+const CHAIN: [&str; 4] = ["bridge", "portmap", "bandwidth", "firewall"];
 
 const ROUNDS: usize = 5;
 

@@ -3,10 +3,13 @@
 use crate::comment::comment_of;
 use crate::elements;
 use crate::raw::RawMessage;
+use crate::standing::Deed;
 
-/// Reads `bytes`, a message's type and content, as a reply of the kernel about elements of a set.
+/// Reads `bytes`, a message's type and content, as a reply of the kernel about elements of a set, and as
+/// the expressions of a rule.
 pub fn read_reply(bytes: &[u8]) {
     comment_of(bytes);
+    Deed::read(bytes);
     let Some((kind, payload)) = bytes.split_first_chunk() else {
         return;
     };

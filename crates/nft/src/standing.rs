@@ -53,7 +53,7 @@ pub struct StandingRule {
 
 /// What a rule does with packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Deed {
+pub(crate) enum Deed {
     /// Sends all packets to a chain.
     Jump(String),
     /// Accepts packets whose mark has these bits.
@@ -206,7 +206,7 @@ impl StandingChain {
 
 impl Deed {
     /// Reads the expressions of a rule that nft(8), any iptables-nft or this crate wrote.
-    fn read(expressions: &[u8]) -> Option<Self> {
+    pub fn read(expressions: &[u8]) -> Option<Self> {
         let (mut mask, mut marked, mut deed) = (None, None, None);
         for expression in attributes(expressions) {
             let data = value(expression.value, DATA).unwrap_or_default();

@@ -63,12 +63,13 @@ pub fn ipam() -> [(&'static str, Value); 2] {
 }
 
 /// Returns the plugins of a list and their keys, including the common ones.
-pub fn plugins() -> [(&'static str, Value); 6] {
+pub fn plugins() -> [(&'static str, Value); 7] {
     let bridge = [described::<bridge::RawConfig>(), described::<Delegating>()];
     let ptp = [described::<ptp::RawConfig>(), described::<Delegating>()];
     [
         ("bandwidth", plugin([described::<bandwidth::RawConfig>()])),
         ("bridge", plugin(bridge)),
+        ("firewall", plugin([described::<firewall::RawConfig>()])),
         (
             "loopback",
             plugin([json!({"description": "Brings `lo` up."})]),

@@ -1,0 +1,113 @@
+//! The configuration: who may forward what.
+
+use cni::{Error, Network};
+
+pub use crate::raw::IngressPolicy;
+use crate::raw::{Backend, RawConfig};
+
+/// The parsed configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// `iptablesAdminChainName`
+    pub admin_chain: String,
+    /// `ingressPolicy`
+    pub ingress_policy: IngressPolicy,
+    /// `markBit`
+    pub mark: Mark,
+}
+
+/// The bit of a packet's mark that stands for permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    bit: u8,
+}
+
+impl Config {
+    /// Parses the network's configuration.
+    ///
+    /// # Errors
+    /// Code 7: a value is invalid; the error names the key and the value. Code 2: the backend
+    /// `firewalld`.
+    pub fn parse(network: &Network) -> Result<Self, Error> {
+        let raw: RawConfig = network.config()?;
+        if raw.backend == Backend::Firewalld {
+            return Err(Error::UnsupportedField {
+                key: "backend".to_owned(),
+                value: "\"firewalld\"".to_owned(),
+                reason: "this plugin does not speak to firewalld; leave the key out and let \
+                         firewalld accept the containers' subnet: firewall-cmd --permanent \
+                         --zone=trusted --add-source=SUBNET"
+                    .to_owned(),
+            });
+        }
+        Ok(Self {
+            admin_chain: admin_chain(raw.iptables_admin_chain_name)?,
+            ingress_policy: raw.ingress_policy,
+            mark: raw.mark_bit.map_or(Ok(Mark::DEFAULT), Mark::of_bit)?,
+        })
+    }
+}
+
+impl Mark {
+    /// The only bit that neither Calico (`0xffff0000`), Cilium (`0xffff0fff`), kube-proxy (`0xc000`)
+    /// nor the reference's portmap (`0x2000`) uses by default.
+    pub const DEFAULT: Self = Self { bit: 12 };
+
+    fn of_bit(bit: u64) -> Result<Self, Error> {
+        let refused = |reason: String| Error::invalid("markBit", reason);
+        if let Some((_, user)) = TAKEN.iter().find(|(taken, _)| *taken == bit) {
+            return Err(refused(format!("{bit} is the bit of {user}")));
+        }
+        let bit = u8::try_from(bit).ok().filter(|bit| *bit <= HIGHEST_BIT);
+        let bit = bit.ok_or_else(|| refused(format!("not within 0 to {HIGHEST_BIT}")))?;
+        Ok(Self { bit })
+    }
+
+    /// Returns the number of the bit, from 0 to 31.
+    pub fn bit(self) -> u8 {
+        self.bit
+    }
+
+    /// Returns the mark with only this bit.
+    pub fn bits(self) -> u32 {
+        1 << self.bit
+    }
+}
+
+/// Returns the name of the admin chain in the form that iptables accepts.
+fn admin_chain(name: Option<String>) -> Result<String, Error> {
+    let name = name.filter(|it| !it.is_empty());
+    let name = name.unwrap_or_else(|| ADMIN_CHAIN.to_owned());
+    let is_printed = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+    let problem = match name.as_str() {
+        _ if name.len() > LONGEST_CHAIN_NAME || !name.chars().all(is_printed) => {
+            "no chain of iptables can have it: up to 28 characters of ASCII without white space and quotation marks"
+        }
+        _ if name.starts_with(['-', '!']) => "iptables would take it for an option",
+        "INPUT" | "FORWARD" | "OUTPUT" | CHAIN => "this chain is in use itself",
+        "ACCEPT" | "DROP" | "QUEUE" | "RETURN" | "REJECT" => "this is a target of iptables",
+        _ => return Ok(name),
+    };
+    let reason = format!("{name:?}: {problem}");
+    Err(Error::invalid("iptablesAdminChainName", reason))
+}
+
+/// The chain of this plugin in the tables of iptables.
+pub(crate) const CHAIN: &str = "CNI-FORWARD";
+
+const ADMIN_CHAIN: &str = "CNI-ADMIN";
+
+/// `XT_EXTENSION_MAXNAMELEN` without the ending zero
+const LONGEST_CHAIN_NAME: usize = 28;
+
+const HIGHEST_BIT: u8 = 31;
+
+/// Bits that other programs use on most nodes with containers.
+const TAKEN: [(u64, &str); 3] = [
+    (13, "the Go plugin portmap"),
+    (14, "kube-proxy (masquerading)"),
+    (15, "kube-proxy (dropping)"),
+];
+
+#[cfg(test)]
+mod tests;

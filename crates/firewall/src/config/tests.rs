@@ -1,0 +1,44 @@
+use super::*;
+
+#[test]
+fn bit_of_another_program_is_refused_with_its_name() {
+    for (bit, words) in [
+        (13, "portmap"),
+        (14, "kube-proxy"),
+        (15, "kube-proxy"),
+        (32, "0 to 31"),
+    ] {
+        let error = Mark::of_bit(bit).unwrap_err().to_string();
+        assert!(
+            error.starts_with("markBit: ") && error.contains(words),
+            "{error}"
+        );
+    }
+    for bit in (0..=31).filter(|bit| !matches!(bit, 13..=15)) {
+        assert_eq!(Mark::of_bit(bit).unwrap().bits(), 1 << bit);
+    }
+    assert_eq!(Mark::DEFAULT.bits(), 0x1000);
+}
+
+#[test]
+fn admin_chain_is_one_that_iptables_can_have() {
+    let name = |it: &str| admin_chain(Some(it.to_owned()));
+    assert_eq!(admin_chain(None).unwrap(), "CNI-ADMIN");
+    assert_eq!(name("").unwrap(), "CNI-ADMIN");
+    assert_eq!(name("ufw-user-forward").unwrap(), "ufw-user-forward");
+    for bad in [
+        "FORWARD",
+        "CNI-FORWARD",
+        "DROP",
+        "-j",
+        "!a",
+        "a b",
+        "a\n",
+        "a\"",
+        "ä",
+        &"a".repeat(29),
+    ] {
+        let error = name(bad).unwrap_err().to_string();
+        assert!(error.starts_with("iptablesAdminChainName: "), "{error}");
+    }
+}

@@ -1,0 +1,164 @@
+//! Applies, compares, restores and removes what attachments have.
+
+use cni::{Error, note};
+use nft::{Change, Connection, Element, Family, Table};
+
+use crate::config::{Config, Mark};
+use crate::desired::{Desired, unneeded};
+use crate::legacy::Legacy;
+use crate::table::table;
+
+impl Desired {
+    /// Installs everything, in place of elements of other attachments with the same addresses.
+    ///
+    /// The table comes first: while it is missing, packets can bring the mark along.
+    ///
+    /// # Errors
+    /// Code 11: other processes keep changing the rules. Refusals of the kernel.
+    pub fn install(&self) -> anyhow::Result<()> {
+        let connection = Connection::open()?;
+        let updated = connection.put(&self.table, &self.elements);
+        let updated = updated.map_err(coded)?;
+        updated.warning(&self.table).iter().for_each(note);
+        self.stand(&connection)?;
+        for legacy in self.legacy.iter().filter(|it| it.is_in_use()) {
+            if !connection.has_chain(&self.table, &legacy.note)? {
+                self.reach(&connection, legacy)?;
+            }
+        }
+        connection.close();
+        Ok(())
+    }
+
+    /// Adds what is missing. An address that another attachment has taken over stays with it.
+    ///
+    /// # Errors
+    /// As [`Self::install`].
+    pub fn restore(&self) -> anyhow::Result<()> {
+        let connection = Connection::open()?;
+        let updated = connection.update(&self.table, || {
+            let mut change = Change::default();
+            for element in &self.elements {
+                if connection.holder(&self.table, element)?.is_none() {
+                    change.add.push(element.clone());
+                }
+            }
+            Ok::<_, nft::Error>(change)
+        });
+        let updated = updated.map_err(coded)?;
+        updated.warning(&self.table).iter().for_each(note);
+        self.stand(&connection)?;
+        let mut legacy = self.legacy.iter().filter(|it| it.is_in_use());
+        legacy.try_for_each(|it| self.reach(&connection, it))
+    }
+
+    /// Adds the rules to legacy iptables, and notes that in the table. Without its program, pods may
+    /// still have all they need, so this reports the failure and succeeds.
+    fn reach(&self, connection: &Connection, legacy: &Legacy) -> anyhow::Result<()> {
+        if let Err(error) = legacy.insert() {
+            note(unreached(&error));
+            return Ok(());
+        }
+        let mut table = self.table.clone();
+        table.chains.push(legacy.note_chain());
+        let updated = connection.update(&table, || Ok::<_, nft::Error>(Change::default()));
+        updated.map(drop).map_err(coded)
+    }
+
+    fn stand(&self, connection: &Connection) -> anyhow::Result<()> {
+        for standing in &self.standing {
+            connection.stand(standing).map_err(coded)?;
+        }
+        Ok(())
+    }
+
+    /// Returns messages about what [`Self::install`] would change.
+    ///
+    /// # Errors
+    /// Refusals of the kernel.
+    pub fn differences(&self) -> anyhow::Result<Vec<String>> {
+        let connection = Connection::open()?;
+        let mut found = connection.differences(&self.table, &self.elements)?;
+        for standing in &self.standing {
+            found.extend(connection.not_standing(standing)?);
+        }
+        Ok(found)
+    }
+}
+
+/// Removes the elements whose owner `is_stale`, and elements of bridges that have no member left.
+/// Returns the owners. The rules stay: without elements no packet has the mark.
+///
+/// # Errors
+/// Refusals of the kernel. A missing table or kernel feature counts as success.
+pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
+    let connection = Connection::open()?;
+    let table = table(Mark::DEFAULT);
+    let removed = || {
+        let all = connection.elements_owned(&table, |_| true)?;
+        let (stale, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| is_stale(&it.owner));
+        let removed = connection.delete_known(&table, &stale)?;
+        if !unneeded(&table, &others).is_empty() {
+            prune(&connection)?;
+        }
+        Ok::<_, nft::Error>(removed)
+    };
+    let removed: Vec<Element> = match removed() {
+        Err(error) if error.is_unsupported() => Vec::new(),
+        removed => removed.map_err(coded)?,
+    };
+    connection.close();
+    let mut owners: Vec<_> = removed.into_iter().map(|it| it.owner).collect();
+    owners.dedup();
+    Ok(owners)
+}
+
+/// Removes the elements of bridges that have no member left.
+fn prune(connection: &Connection) -> Result<(), nft::Error> {
+    // Chains of any mark are left alone.
+    let sets = Table {
+        chains: Vec::new(),
+        ..table(Mark::DEFAULT)
+    };
+    let updated = connection.update(&sets, || {
+        let all = connection.elements(&sets)?;
+        Ok::<_, nft::Error>(Change {
+            delete: unneeded(&sets, &all),
+            ..Change::default()
+        })
+    });
+    updated.map(drop)
+}
+
+/// Checks without a change whether the kernel supports what ADD needs. Reports on standard error if
+/// legacy iptables is in use without its program.
+///
+/// # Errors
+/// Code 50: the kernel does not, or this process has no access.
+pub(crate) fn dry_run(config: &Config) -> Result<(), Error> {
+    let tried = Connection::open().and_then(|it| it.dry_run(&table(config.mark)));
+    tried.map_err(|error| {
+        let reason = anyhow::Error::from(error).context("nf_tables");
+        Error::Unavailable(format!("{reason:#}"))
+    })?;
+    let families = [Family::Ipv4, Family::Ipv6].map(|it| Legacy::new(it, config));
+    for legacy in families.iter().filter(|it| it.is_in_use()) {
+        legacy
+            .probe()
+            .unwrap_or_else(|error| note(unreached(&error)));
+    }
+    Ok(())
+}
+
+fn unreached(error: &anyhow::Error) -> String {
+    format!(
+        "legacy iptables has a table filter, and what its FORWARD chain drops stays dropped: {error:#}"
+    )
+}
+
+fn coded(error: nft::Error) -> anyhow::Error {
+    if error.is_busy() {
+        return Error::TryAgain(error.to_string()).into();
+    }
+    anyhow::Error::from(error).context("nf_tables")
+}

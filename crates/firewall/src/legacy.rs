@@ -1,0 +1,100 @@
+//! Legacy iptables, which `nf_tables` does not reach: its own program adds the rule, once per node.
+//!
+//! An empty chain in the plugin's table says that it did, so later ADDs run no program. Both end
+//! with the namespace.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use nft::{Chain, Family, Rule};
+
+use crate::config::{CHAIN, Config};
+
+/// The rules for one family.
+#[derive(Debug)]
+pub(crate) struct Legacy {
+    family: Family,
+    admin_chain: String,
+    mark: String,
+    /// Name of the chain that says that the rules were added.
+    pub note: String,
+}
+
+impl Legacy {
+    pub fn new(family: Family, config: &Config) -> Self {
+        let (name, admin, bit) = (family.name(), &config.admin_chain, config.mark.bit());
+        let bits = config.mark.bits();
+        Self {
+            family,
+            admin_chain: admin.clone(),
+            mark: format!("{bits:#x}/{bits:#x}"),
+            note: format!("legacy-{name}-{bit}-{admin}"),
+        }
+    }
+
+    /// Returns whether legacy iptables has a table `filter` in this namespace.
+    pub fn is_in_use(&self) -> bool {
+        let names = fs::read_to_string(format!("/proc/net/{}_tables_names", self.family.name()));
+        names.is_ok_and(|it| it.lines().any(|line| line == "filter"))
+    }
+
+    /// Checks that the program can be run.
+    ///
+    /// # Errors
+    /// It cannot, or fails.
+    pub fn probe(&self) -> anyhow::Result<()> {
+        self.run(&["--version"])
+    }
+
+    /// Adds the missing rules.
+    ///
+    /// # Errors
+    /// The program cannot be run, or fails.
+    pub fn insert(&self) -> anyhow::Result<()> {
+        for chain in [CHAIN, &self.admin_chain] {
+            // Fails if the chain exists.
+            self.run(&["-N", chain]).ok();
+        }
+        let marked = ["-m", "mark", "--mark", &self.mark, "-j", "ACCEPT"];
+        self.ensure("-I", "FORWARD", &["-j", CHAIN])?;
+        self.ensure("-I", CHAIN, &["-j", &self.admin_chain])?;
+        self.ensure("-A", CHAIN, &marked)
+    }
+
+    fn ensure(&self, how: &str, chain: &str, rule: &[&str]) -> anyhow::Result<()> {
+        if self.run(&[&["-C", chain], rule].concat()).is_ok() {
+            return Ok(());
+        }
+        self.run(&[&[how, chain], rule].concat())
+    }
+
+    /// Returns the chain that says that the rules were added.
+    pub fn note_chain(&self) -> Chain {
+        let rule = Rule::new("rules were added to legacy iptables");
+        Chain {
+            name: self.note.clone(),
+            base: None,
+            rules: vec![rule.return_to_caller()],
+        }
+    }
+
+    fn run(&self, words: &[&str]) -> anyhow::Result<()> {
+        let program = format!("{}tables-legacy", self.family.name());
+        let mut command = Command::new(&program);
+        command.args(["-w", WAIT, "-t", "filter"]).args(words);
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.with_context(|| format!("run {program}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let words = words.join(" ");
+        ensure!(
+            output.status.success(),
+            "{program} {words}: {}",
+            said.trim()
+        );
+        Ok(())
+    }
+}
+
+/// Seconds to wait for another program's lock on the rules.
+const WAIT: &str = "5";

@@ -1,0 +1,36 @@
+//! CNI plugin `firewall`: lets a sandbox's traffic pass the host's firewall, and isolates bridges.
+
+use std::process::ExitCode;
+
+use cni::{Plugin, SpecVersion};
+
+mod config;
+mod desired;
+mod installation;
+mod legacy;
+mod permission;
+mod raw;
+mod record;
+mod table;
+mod verbs;
+
+pub use config::Config;
+pub use raw::RawConfig;
+pub use table::{TABLE, tables};
+
+/// Runs the verb of `CNI_COMMAND`.
+pub fn main() -> ExitCode {
+    netlink::run(|| cni::run(&PLUGIN))
+}
+
+const PLUGIN: Plugin = Plugin {
+    name: "firewall",
+    version: env!("CARGO_PKG_VERSION"),
+    spec_versions: SpecVersion::ALL,
+    add: verbs::add,
+    del: verbs::del,
+    check: verbs::check,
+    status: verbs::status,
+    gc: verbs::gc,
+    reload: Some(verbs::reload),
+};

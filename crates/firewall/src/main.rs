@@ -1,0 +1,7 @@
+//! The executable `firewall`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    firewall::main()
+}

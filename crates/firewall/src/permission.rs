@@ -1,0 +1,36 @@
+//! The rules that accept the mark where iptables may drop: one for each family, for all attachments.
+
+use nft::{Family, Standing, StandingChain, StandingRule};
+
+use crate::config::{CHAIN, Config};
+use crate::table::forward;
+
+/// Returns the rules in the table `filter` of iptables, or of ip6tables. The chains get the form in
+/// which iptables creates them. So a program that sets a policy later finds the rule in place.
+pub(crate) fn standing(family: Family, config: &Config) -> Standing {
+    let admin = &config.admin_chain;
+    let chain = |name: &str, rules| StandingChain {
+        name: name.to_owned(),
+        base: None,
+        rules,
+    };
+    let forwarded = StandingRule::jump(CHAIN, "CNI firewall plugin rules");
+    let overridden = StandingRule::jump(admin, "CNI firewall plugin admin overrides");
+    let accepted =
+        StandingRule::accept_marked(config.mark.bits(), "CNI firewall plugin permission");
+    Standing {
+        family,
+        table: "filter",
+        chains: vec![
+            StandingChain {
+                base: Some(forward(FILTER)),
+                ..chain("FORWARD", vec![forwarded])
+            },
+            chain(admin, Vec::new()),
+            chain(CHAIN, vec![overridden, accepted]),
+        ],
+    }
+}
+
+/// `NF_IP_PRI_FILTER`
+const FILTER: i32 = 0;

@@ -1,0 +1,53 @@
+//! The keys as they are written; `crates/schema` copies these comments.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Lets traffic of containers pass the host's firewall, and isolates bridges.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RawConfig {
+    /// The firewall that has to let traffic of containers pass.
+    pub backend: Backend,
+    /// Chain of iptables that sees forwarded packets before this plugin accepts any.
+    #[schemars(length(max = 28), extend("default" = "CNI-ADMIN"))]
+    pub iptables_admin_chain_name: Option<String>,
+    /// Zone of firewalld that gets the containers' addresses.
+    #[schemars(extend("default" = "trusted"))]
+    pub firewalld_zone: Option<String>,
+    /// The containers that a container accepts packets from, by their bridge.
+    pub ingress_policy: IngressPolicy,
+    /// Number of the bit in a packet's mark that stands for permission while the packet is
+    /// forwarded.
+    #[schemars(range(min = 0, max = 31), extend("default" = 12))]
+    pub mark_bit: Option<u64>,
+}
+
+/// The firewall that has to let traffic pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// The chains `FORWARD` of iptables.
+    #[default]
+    #[serde(alias = "")]
+    Iptables,
+    /// The same chains, over netlink.
+    Nftables,
+    /// firewalld.
+    Firewalld,
+}
+
+/// The containers that a container accepts packets from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IngressPolicy {
+    /// All.
+    #[default]
+    #[serde(alias = "")]
+    Open,
+    /// Those on its own bridge, and on bridges without a policy.
+    SameBridge,
+    /// Those on bridges without a policy; on its own bridge, those whose packets bypass the host's
+    /// `forward` hook.
+    Isolated,
+}

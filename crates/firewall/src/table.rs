@@ -1,0 +1,137 @@
+//! The plugin's own table in `nf_tables`: which packets have permission, and which are dropped.
+//!
+//! It cannot give permission where another program drops. So it marks the packets with permission
+//! before the chains of other programs see them; [`crate::permission`] accepts the mark there. No
+//! packet can bring the mark along, and none keeps it.
+
+use nft::{
+    BaseChain, Chain, ChainKind, Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type,
+};
+
+use crate::config::Mark;
+
+/// Returns the table with the chains for this mark. Networks with different marks share its sets.
+pub(crate) fn table(mark: Mark) -> Table {
+    let set = |name, key: &[Type]| Set {
+        name,
+        key: key.to_vec(),
+        target: TargetType::None,
+    };
+    let [link, pair] = [&[Type::InterfaceName][..], &[Type::InterfaceName; 2]];
+    let bit = mark.bit();
+    let clear = Rule::new("the mark is for chains in between").unmark(mark.bits());
+    Table {
+        family: Family::Inet,
+        name: TABLE,
+        sets: vec![
+            set(PODS_V4, &[Type::Ipv4Address]),
+            set(PODS_V6, &[Type::Ipv6Address]),
+            set(BRIDGES, link),
+            set(BRIDGE_PAIRS, pair),
+            set(ISOLATED_PAIRS, pair),
+            set(MEMBERS, pair),
+            set(ISOLATED_MEMBERS, pair),
+        ],
+        chains: vec![
+            base_chain("isolate".to_owned(), ISOLATING, isolation()),
+            base_chain(format!("mark-{bit}"), MARKING, permission(mark)),
+            base_chain(format!("unmark-{bit}"), UNMARKING, vec![clear]),
+        ],
+    }
+}
+
+/// Returns the tables in which attachments have elements.
+pub fn tables() -> [Table; 1] {
+    [table(Mark::DEFAULT)]
+}
+
+/// Returns the rules for packets from bridge to bridge.
+fn isolation() -> Vec<Rule> {
+    let through = [Field::InputName, Field::OutputName];
+    let [from, to] = [&through[..1], &through[1..]];
+    vec![
+        Rule::new("within an isolated bridge")
+            .when_in(&through, ISOLATED_PAIRS)
+            .drop(),
+        Rule::new("within a bridge")
+            .when_in(&through, BRIDGE_PAIRS)
+            .return_to_caller(),
+        Rule::new("from bridge to bridge")
+            .when_in(from, BRIDGES)
+            .when_in(to, BRIDGES)
+            .drop(),
+    ]
+}
+
+/// Returns the rules that mark packets from pods, answers to them, and what is translated to them.
+fn permission(mark: Mark) -> Vec<Rule> {
+    let bits = mark.bits();
+    let mut rules = vec![Rule::new("no packet brings the mark along").unmark(bits)];
+    for (version, set, [source, destination]) in [
+        (
+            IpVersion::V4,
+            PODS_V4,
+            [Field::Ipv4Source, Field::Ipv4Destination],
+        ),
+        (
+            IpVersion::V6,
+            PODS_V6,
+            [Field::Ipv6Source, Field::Ipv6Destination],
+        ),
+    ] {
+        let of = |comment, field| Rule::new(comment).when_ip(version).when_in(&[field], set);
+        rules.extend([
+            of("from pods", source).mark(bits),
+            of("answers to pods", destination)
+                .when_connected()
+                .mark(bits),
+            of("ports of the host", destination)
+                .when_translated()
+                .mark(bits),
+        ]);
+    }
+    rules
+}
+
+fn base_chain(name: String, priority: i32, rules: Vec<Rule>) -> Chain {
+    Chain {
+        name,
+        base: Some(forward(priority)),
+        rules,
+    }
+}
+
+/// Returns the place of a chain for forwarded packets.
+pub(crate) fn forward(priority: i32) -> BaseChain {
+    BaseChain {
+        kind: ChainKind::Filter,
+        hook: Hook::Forward,
+        priority,
+    }
+}
+
+/// The plugin's table, of family `inet`.
+pub const TABLE: &str = "cni-firewall";
+
+/// Addresses with permission.
+pub(crate) const PODS_V4: &str = "pods4";
+pub(crate) const PODS_V6: &str = "pods6";
+
+/// Bridges with a policy; no packet passes from one to another.
+pub(crate) const BRIDGES: &str = "bridges";
+
+/// Each bridge twice: packets within the bridge.
+pub(crate) const BRIDGE_PAIRS: &str = "bridge-pairs";
+pub(crate) const ISOLATED_PAIRS: &str = "isolated-pairs";
+
+/// An attachment and its bridge. No rule looks here: the bridge's own elements stay as long as it
+/// has a member.
+pub(crate) const MEMBERS: &str = "members";
+pub(crate) const ISOLATED_MEMBERS: &str = "isolated-members";
+
+/// Before `NF_IP_PRI_FILTER`, and after `NF_IP_PRI_MANGLE`, where rules set marks.
+const ISOLATING: i32 = -20;
+const MARKING: i32 = -10;
+
+/// After all chains that have a name in nft(8).
+const UNMARKING: i32 = 1000;

@@ -1,0 +1,184 @@
+//! firewall: `ingressPolicy` decides which bridges' pods reach each other.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tests::traffic::tcp;
+use tests::{Host, Network, Place as _, Sandbox};
+
+/// A pod on a bridge, in a network of its own, with firewall.
+struct Pod<'h> {
+    sandbox: Sandbox,
+    bridge: Network<'h>,
+    firewall: Network<'h>,
+    address: String,
+}
+
+impl<'h> Pod<'h> {
+    /// Attaches a pod to bridge `cni<number>` with this policy.
+    fn new(host: &'h Host, (number, name): (u8, &str), policy: &str) -> Self {
+        let range = |it: String| json!([{"subnet": it}]);
+        let v4 = range(format!("10.1.{number}.0/24"));
+        let v6 = range(format!("fd00:{number}::/64"));
+        let network = format!("net{number}");
+        let bridge = host.bridge().with("isDefaultGateway", true);
+        let bridge = bridge
+            .with("name", network.as_str())
+            .with("bridge", format!("cni{number}"));
+        let bridge = bridge.with("ipam.ranges", json!([v4, v6]));
+        let sandbox = host.sandbox(name);
+        let result = bridge.add(&sandbox);
+        let address = result["ips"][0]["address"].as_str().unwrap();
+        let address = address.split('/').next().unwrap().to_owned();
+        let firewall = host
+            .bandwidth()
+            .with("type", "firewall")
+            .with("name", network.as_str());
+        let firewall = firewall
+            .with("ingressPolicy", policy)
+            .with("prevResult", result);
+        firewall.add(&sandbox);
+        Self {
+            sandbox,
+            bridge,
+            firewall,
+            address,
+        }
+    }
+
+    fn reaches(&self, other: &Pod<'_>) -> bool {
+        tcp(&self.sandbox, &other.sandbox, &other.address).is_some()
+    }
+
+    fn check(&self) {
+        let result = &self.firewall.config()["prevResult"];
+        assert_eq!(self.firewall.check(&self.sandbox, result).ok(), Value::Null);
+    }
+
+    fn del(&self) {
+        self.firewall.del(&self.sandbox);
+        self.bridge.del(&self.sandbox);
+    }
+}
+
+fn elements(host: &Host) -> String {
+    let listed = host.run("nft", &["list", "table", "inet", "cni-firewall"]);
+    listed
+        .lines()
+        .filter(|it| it.contains("elements") || it.contains("cni:"))
+        .collect()
+}
+
+#[test]
+fn pods_of_bridges_with_a_policy_do_not_reach_each_other() {
+    let host = Host::new();
+    for policy in ["same-bridge", "isolated"] {
+        let a = Pod::new(&host, (1, "a"), policy);
+        let b = Pod::new(&host, (2, "b"), "same-bridge");
+        let c = Pod::new(&host, (3, "c"), "open");
+        assert!(!a.reaches(&b) && !b.reaches(&a), "{policy}");
+        // As with the reference, a bridge without a policy is open in both directions.
+        assert!(a.reaches(&c) && c.reaches(&a), "{policy}");
+        for pod in [&a, &b, &c] {
+            pod.check();
+            pod.del();
+            pod.sandbox.remove();
+        }
+        assert_eq!(elements(&host), "");
+    }
+}
+
+#[test]
+fn pods_of_one_bridge_reach_each_other_with_same_bridge() {
+    let host = Host::new();
+    let a = Pod::new(&host, (1, "a"), "same-bridge");
+    let b = Pod::new(&host, (1, "b"), "same-bridge");
+    let c = Pod::new(&host, (2, "c"), "same-bridge");
+    assert!(a.reaches(&b) && b.reaches(&a));
+    // The bridge keeps its policy as long as it has a pod.
+    a.del();
+    assert!(!c.reaches(&b) && !b.reaches(&c));
+    b.check();
+    b.del();
+    assert!(!elements(&host).contains("cni1"), "{}", elements(&host));
+    c.check();
+}
+
+/// Frames within a bridge pass the `forward` hook with `br_netfilter` only.
+#[test]
+fn pods_of_one_bridge_do_not_reach_each_other_with_isolated() {
+    let host = Host::new();
+    let a = Pod::new(&host, (1, "a"), "isolated");
+    let b = Pod::new(&host, (1, "b"), "isolated");
+    assert!(!a.reaches(&b) && !b.reaches(&a));
+    b.del();
+    let c = Pod::new(&host, (1, "c"), "same-bridge");
+    assert!(!a.reaches(&c), "the stricter policy holds for the bridge");
+    a.del();
+    let d = Pod::new(&host, (1, "d"), "same-bridge");
+    assert!(c.reaches(&d));
+}
+
+/// The bridge counts, not the address that a pod writes into its packets.
+#[test]
+fn foreign_source_address_passes_no_policy() {
+    let host = Host::new();
+    let a = Pod::new(&host, (1, "a"), "same-bridge");
+    let b = Pod::new(&host, (2, "b"), "same-bridge");
+    let arrives = || {
+        let listening = b
+            .sandbox
+            .enter(|| UdpSocket::bind((b.address.as_str(), 9)).unwrap());
+        listening
+            .set_read_timeout(Some(Duration::from_millis(500)))
+            .unwrap();
+        let calling = a.sandbox.enter(|| UdpSocket::bind("10.9.9.9:0").unwrap());
+        calling.send_to(b"x", (b.address.as_str(), 9)).unwrap();
+        listening.recv_from(&mut [0; 4]).is_ok()
+    };
+    a.sandbox.ip("address add 10.9.9.9/32 dev eth0");
+    assert!(!arrives());
+    a.firewall.del(&a.sandbox);
+    assert!(arrives());
+}
+
+#[test]
+fn policy_is_restored_after_a_flush_and_collected_with_its_last_pod() {
+    let host = Host::new();
+    let a = Pod::new(&host, (1, "a"), "isolated");
+    let b = Pod::new(&host, (2, "b"), "same-bridge");
+    host.run("nft", &["flush ruleset"]);
+    assert!(a.reaches(&b));
+    for pod in [&a, &b] {
+        pod.firewall.on("RELOAD", &pod.sandbox).ok();
+        pod.check();
+    }
+    assert!(!a.reaches(&b));
+    for pod in [&a, &b] {
+        pod.firewall.gc(&[]).ok();
+    }
+    assert_eq!(elements(&host), "");
+}
+
+#[test]
+fn policy_needs_a_bridge() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let results = [
+        json!({"ips": [{"address": "10.1.0.2/24"}]}),
+        json!({"interfaces": [{"name": "eth0", "sandbox": a.path()}], "ips": []}),
+        json!({"interfaces": [{"name": ""}], "ips": []}),
+    ];
+    for result in results {
+        let firewall = host
+            .bandwidth()
+            .with("type", "firewall")
+            .with("prevResult", result);
+        for policy in ["same-bridge", "isolated"] {
+            let asking = firewall.clone().with("ingressPolicy", policy);
+            let refused = asking.on("ADD", &a).error();
+            refused.expect(7, &["ingressPolicy", policy, "prevResult"]);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! firewall: chains of legacy iptables that drop, which only its own program reaches.
+
+use std::fs;
+
+use tests::{Host, Place as _};
+
+const CLOSED: &str = "for p in iptables-legacy ip6tables-legacy; do $p -P FORWARD DROP; done";
+
+fn sh(host: &Host, line: &str) -> String {
+    host.run("sh", &["-ec", line])
+}
+
+fn rules(host: &Host) -> String {
+    sh(
+        host,
+        "iptables-legacy -S FORWARD; iptables-legacy -S CNI-FORWARD",
+    )
+}
+
+#[test]
+fn pods_open_connections_although_legacy_iptables_drops() {
+    let host = Host::new();
+    sh(&host, CLOSED);
+    let fence = host.fence();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let firewall = fence.join(&a, &["8080:80"]);
+    assert_eq!(fence.opens(&a), [false; 2]);
+    firewall.add(&a);
+    assert_eq!(fence.opens(&a), [true; 2]);
+    assert!(!fence.is_opened(&a, "10.1.0.2"));
+    let before = rules(&host);
+    assert_eq!(before.matches("CNI-ADMIN").count(), 1, "{before}");
+    // The program runs once per node: a second pod needs none.
+    let second = fence.join(&b, &[]);
+    second.on("ADD", &b).env("PATH", host.dir()).ok();
+    assert_eq!(fence.opens(&b), [true; 2]);
+    assert_eq!(rules(&host), before);
+    firewall.del(&a);
+    assert_eq!(fence.opens(&a), [false; 2]);
+}
+
+#[test]
+fn reload_restores_rules_in_legacy_iptables() {
+    let host = Host::new();
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = fence.add(&a, &[]);
+    // No table of legacy iptables existed before.
+    sh(&host, CLOSED);
+    assert_eq!(fence.opens(&a), [false; 2]);
+    firewall.on("RELOAD", &a).ok();
+    assert_eq!(fence.opens(&a), [true; 2]);
+    let before = rules(&host);
+    sh(&host, "iptables-legacy -F FORWARD");
+    firewall.on("RELOAD", &a).ok();
+    assert_eq!(fence.opens(&a), [true; 2]);
+    assert_eq!(rules(&host), before);
+}
+
+#[test]
+fn missing_program_is_reported() {
+    let host = Host::new();
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = fence.join(&a, &[]);
+    let empty = host.dir().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let status = firewall.clone().with("cniVersion", "1.1.0").call("STATUS");
+    let status = status.env("PATH", &empty);
+    assert_eq!(status.clone().run().stderr, "");
+    sh(&host, CLOSED);
+    for call in [status, firewall.on("ADD", &a).env("PATH", &empty)] {
+        let outcome = call.run();
+        outcome.ok();
+        let said = outcome.stderr.contains("run iptables-legacy");
+        assert!(said, "{outcome:?}");
+    }
+    firewall.on("ADD", &a).ok();
+    assert_eq!(fence.opens(&a), [true; 2]);
+}
