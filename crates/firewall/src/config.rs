@@ -1,6 +1,7 @@
 //! The configuration: who may forward what.
 
-use cni::{Error, Network};
+use cni::{Error, Network, json};
+use serde_json::Value;
 
 pub use crate::raw::IngressPolicy;
 use crate::raw::{Backend, RawConfig};
@@ -29,7 +30,18 @@ impl Config {
     /// Code 7: a value is invalid; the error names the key and the value. Code 2: the backend
     /// `firewalld`.
     pub fn parse(network: &Network) -> Result<Self, Error> {
-        let raw: RawConfig = network.config()?;
+        Self::of(network.config()?)
+    }
+
+    /// Parses the plugin's keys, as in a list of a node.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn read(keys: &Value) -> Result<Self, Error> {
+        Self::of(json::read(keys, "")?.value)
+    }
+
+    fn of(raw: RawConfig) -> Result<Self, Error> {
         if raw.backend == Backend::Firewalld {
             return Err(Error::UnsupportedField {
                 key: "backend".to_owned(),

@@ -1,5 +1,7 @@
 //! What an attachment shall have: elements of the plugin's table, and the rules that accept its mark.
 
+use std::net::IpAddr;
+
 use cni::result::Interface;
 use cni::{Attachment, Error, InterfaceName};
 use nft::{Element, Family, Standing, Table, Value};
@@ -34,30 +36,31 @@ impl Desired {
         attachment: &Attachment,
         result: &cni::AddResult,
     ) -> Result<Self, Error> {
-        let owner = attachment.owner();
         let addresses: Vec<_> = result.ips.iter().map(|ip| ip.address.ip()).collect();
-        let pods = addresses.iter().map(|address| {
-            let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
-            Element::new(set, &[Value::Address(*address)], &owner)
-        });
-        let mut elements: Vec<_> = pods.collect();
+        let mut desired = Self::permission(config, &attachment.owner(), &addresses);
         if config.ingress_policy != IngressPolicy::Open {
             let bridge = bridge(config.ingress_policy, result.interfaces.first())?;
-            elements.extend(of_bridge(
-                config.ingress_policy,
-                attachment,
-                bridge.as_str(),
-            ));
+            let elements = of_bridge(config.ingress_policy, attachment, bridge.as_str());
+            desired.elements.extend(elements);
         }
+        Ok(desired)
+    }
+
+    /// Returns what an attachment with these addresses needs for permission.
+    pub fn permission(config: &Config, owner: &str, addresses: &[IpAddr]) -> Self {
+        let elements = addresses.iter().map(|address| {
+            let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
+            Element::new(set, &[Value::Address(*address)], owner)
+        });
         let has = |is_v4| addresses.iter().any(|it| it.is_ipv4() == is_v4);
         let families = [(Family::Ipv4, has(true)), (Family::Ipv6, has(false))];
         let families = || families.iter().filter(|it| it.1).map(|it| it.0);
-        Ok(Self {
+        Self {
             table: table(config.mark),
-            elements,
+            elements: elements.collect(),
             standing: families().map(|it| standing(it, config)).collect(),
             legacy: families().map(|it| Legacy::new(it, config)).collect(),
-        })
+        }
     }
 }
 

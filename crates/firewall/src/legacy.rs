@@ -35,7 +35,10 @@ impl Legacy {
 
     /// Returns whether legacy iptables has a table `filter` in this namespace.
     pub fn is_in_use(&self) -> bool {
-        let names = fs::read_to_string(format!("/proc/net/{}_tables_names", self.family.name()));
+        let names = fs::read_to_string(format!(
+            "/proc/thread-self/net/{}_tables_names",
+            self.family.name()
+        ));
         names.is_ok_and(|it| it.lines().any(|line| line == "filter"))
     }
 

@@ -1,5 +1,6 @@
 //! CNI plugin `firewall`: lets a sandbox's traffic pass the host's firewall, and isolates bridges.
 
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use cni::{Plugin, SpecVersion};
@@ -17,6 +18,14 @@ mod verbs;
 pub use config::Config;
 pub use raw::RawConfig;
 pub use table::{TABLE, tables};
+
+/// Gives permission to an address in this thread's namespace, as an ADD would: for a trial.
+///
+/// # Errors
+/// As an ADD.
+pub fn permit(config: &Config, address: IpAddr) -> anyhow::Result<()> {
+    desired::Desired::permission(config, "", &[address]).restore()
+}
 
 /// Runs the verb of `CNI_COMMAND`.
 pub fn main() -> ExitCode {

@@ -154,7 +154,9 @@ pub fn tables() -> Vec<(&'static str, Table)> {
     let bridge = attach::tables().map(|it| ("bridge", it)).into_iter();
     let portmap = portmap::tables().map(|it| ("portmap", it));
     let bandwidth = bandwidth::tables().map(|it| ("bandwidth", it));
-    bridge.chain(portmap).chain(bandwidth).collect()
+    let firewall = firewall::tables().map(|it| ("firewall", it));
+    let chained = portmap.into_iter().chain(bandwidth).chain(firewall);
+    bridge.chain(chained).collect()
 }
 
 #[cfg(test)]

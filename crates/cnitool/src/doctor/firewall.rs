@@ -148,7 +148,8 @@ fn taken_away(node: &Node) -> Option<Finding> {
     let message = format!("elements are missing: {}", some_of(&lacking));
     (!lacking.is_empty()).then(|| {
         let impact = "The rules were flushed: hostPorts are not forwarded, pods are not masqueraded, \
-             their MACs are not checked, and root in a pod can exceed its limit.";
+             their MACs are not checked, root in a pod can exceed its limit, and pods have no \
+             permission to pass other firewalls.";
         let finding = Finding::problem(SUBJECT, message).impact(impact);
         finding.fix("cnitool reload")
     })
@@ -184,6 +185,7 @@ pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
                 wanted.extend(plugin.is_set("macspoofchk").then_some(attach::FRAMES_TABLE));
             }
             "ptp" => wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE)),
+            "firewall" if !attached.addresses().is_empty() => wanted.push(firewall::TABLE),
             "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push(portmap::TABLE),
             "bandwidth" if has_backstop(node, attached) => wanted.push(bandwidth::TABLE),
             _ => {}

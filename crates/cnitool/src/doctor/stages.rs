@@ -56,9 +56,18 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
         addresses,
         gateway,
         pod,
+        permission: permission(source),
         host_port,
         bridge_calls: bridge_calls.collect(),
     })
+}
+
+/// Returns the configuration of `firewall` in the network's list.
+fn permission(source: Source<'_>) -> Option<firewall::Config> {
+    let mut plugins = source.network.list.plugins.iter();
+    let plugin = plugins.find(|it| it.program == "firewall")?;
+    let keys = serde_json::Value::Object(plugin.config.clone());
+    firewall::Config::read(&keys).ok()
 }
 
 /// Where packets of pods begin.

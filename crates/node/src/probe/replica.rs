@@ -19,6 +19,9 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
     Netns::run_in_new(|| {
         let sides = set_up(stage)?;
         let copied = load(rules)?;
+        if let Some(config) = &stage.permission {
+            firewall::permit(config, stage.pod.ip())?;
+        }
         let port = port_name();
         let links = [&stage.bridge.name, &stage.uplink.name, &port].map(String::as_str);
         let tracer = Tracer::start(&nft::Connection::open()?, &links)?;

@@ -40,6 +40,8 @@ pub struct Stage {
     pub gateway: IpAddr,
     /// An address of a pod.
     pub pod: IpNetwork,
+    /// Configuration of `firewall`, if the pod gets permission from that plugin.
+    pub permission: Option<firewall::Config>,
     /// A TCP hostPort, and the pod's port.
     pub host_port: Option<(u16, u16)>,
     /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` with their values, if `br_netfilter` is loaded.
