@@ -16,6 +16,7 @@
 #     ports       portmap ADD and DEL, with no other port and with 5,000; connections through them
 #     reload      cnitool reload of 500 pods
 #     bandwidth   bandwidth ADD, CHECK and DEL
+#     firewall    firewall ADD, CHECK and DEL, beside 100 other pods
 #     tuning      tuning ADD, CHECK and DEL
 #     throughput  traffic through a limit, measured by iperf3 in ten minutes
 #     footprint   size of the executables, and their peak memory
@@ -44,7 +45,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | ptp | floor | chain | burst | growth | leases | ports | reload | bandwidth | tuning | throughput | footprint)
+            attach | ptp | floor | chain | burst | growth | leases | ports | reload | bandwidth | firewall | tuning | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;

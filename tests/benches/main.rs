@@ -6,6 +6,7 @@
 mod attach;
 mod burst;
 mod chain;
+mod firewall;
 mod floor;
 mod footprint;
 mod growth;
@@ -49,6 +50,7 @@ fn main() {
             "ports" => ports::run(&host, sides(), options.rounds, report),
             "reload" => reload::run(&host, &options.ours, options.rounds.min(20), report),
             "bandwidth" => limits::run(&host, sides(), options.rounds, report),
+            "firewall" => firewall::run(&host, sides(), options.rounds, report),
             "tuning" => tuned::run(&host, sides(), options.rounds, report),
             "throughput" => throughput::run(&host, &sides(), report),
             "footprint" => footprint::run(&host, &sides(), report),
@@ -60,7 +62,7 @@ fn main() {
     }
 }
 
-const CASES: [&str; 13] = [
+const CASES: [&str; 14] = [
     "attach",
     "ptp",
     "floor",
@@ -71,6 +73,7 @@ const CASES: [&str; 13] = [
     "ports",
     "reload",
     "bandwidth",
+    "firewall",
     "tuning",
     "throughput",
     "footprint",

@@ -71,7 +71,7 @@ fn rules(host: &Host) -> String {
 }
 
 fn chain(host: &Host) -> Chain<'_> {
-    let chain = Chain::new(host, &["bridge", "portmap", "bandwidth"]);
+    let chain = Chain::new(host, &["bridge", "portmap", "bandwidth", "firewall"]);
     let chain = chain.with("bridge", "ipMasq", &true.into());
     chain.with("bridge", "macspoofchk", &true.into())
 }
@@ -84,8 +84,11 @@ fn reload(chain: &Chain<'_>, place: usize, on: (&Sandbox, &Value)) -> Invocation
 fn expect_nothing_left(host: &Host, what: &str) {
     let left = rules(host);
     assert!(!left.contains("cni:"), "{what}: {left}");
-    let records = fs::read_dir("/run/cni/portmap").unwrap().count();
-    assert_eq!(records, 0, "{what}");
+    assert!(!left.contains("\"cni0\""), "{what}: {left}");
+    for plugin in ["portmap", "firewall"] {
+        let records = fs::read_dir(format!("/run/cni/{plugin}")).unwrap().count();
+        assert_eq!(records, 0, "{plugin}: {what}");
+    }
 }
 
 /// Removes the attachment while a RELOAD is in progress.
@@ -130,6 +133,7 @@ const TIMED_OUT: i32 = 124;
 
 const BRIDGE: usize = 0;
 const PORTMAP: usize = 1;
+const FIREWALL: usize = 3;
 
 #[test]
 fn del_during_a_reload_of_bridge_leaves_no_element() {
@@ -160,9 +164,23 @@ fn gc_during_a_reload_of_portmap_leaves_no_port() {
 }
 
 #[test]
+fn del_during_a_reload_of_firewall_leaves_no_permission() {
+    for_each_step(30, |steps| {
+        removed_during_a_slow_reload(FIREWALL, Removal::Del, steps);
+    });
+}
+
+#[test]
+fn gc_during_a_reload_of_firewall_leaves_no_permission() {
+    for_each_step(30, |steps| {
+        removed_during_a_slow_reload(FIREWALL, Removal::Gc, steps);
+    });
+}
+
+#[test]
 fn reload_during_a_del_or_gc_leaves_nothing() {
     for removal in [Removal::Del, Removal::Gc] {
-        for place in [BRIDGE, PORTMAP] {
+        for place in [BRIDGE, PORTMAP, FIREWALL] {
             for_each_step(16, |steps| {
                 reloaded_during_a_slow_removal(place, removal, steps);
             });

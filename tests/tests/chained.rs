@@ -1,4 +1,4 @@
-//! portmap and bandwidth: values that pass through the chain, and rejected ones.
+//! portmap, bandwidth and firewall: values that pass through the chain, and rejected ones.
 
 use serde_json::{Value, json};
 use tests::traffic::tcp_by_port;
@@ -52,10 +52,10 @@ fn where_nothing_is_asked_for_the_result_passes_through_unchanged() {
 }
 
 #[test]
-fn neither_can_be_the_first_of_a_chain() {
+fn none_can_be_the_first_of_a_chain() {
     let host = Host::new();
     let a = host.sandbox("a");
-    for plugin in ["portmap", "bandwidth"] {
+    for plugin in ["portmap", "bandwidth", "firewall"] {
         let mut config = config(plugin);
         config.as_object_mut().unwrap().remove("prevResult");
         run(&host, "ADD", &a, &config)
@@ -90,7 +90,7 @@ fn portmap_forwards_behind_a_plugin_of_any_version() {
 fn status_and_gc_have_nothing_to_do() {
     let host = Host::new();
     let a = host.sandbox("a");
-    for plugin in ["portmap", "bandwidth"] {
+    for plugin in ["portmap", "bandwidth", "firewall"] {
         let mut config = config(plugin);
         config["cniVersion"] = json!("1.1.0");
         config["cni.dev/valid-attachments"] = json!([]);
@@ -101,12 +101,16 @@ fn status_and_gc_have_nothing_to_do() {
 }
 
 #[test]
-fn portmap_speaks_every_version_and_bandwidth_those_that_list_interfaces() {
+fn every_version_is_spoken_and_by_bandwidth_those_that_list_interfaces() {
     let host = Host::new();
     let all = [
         "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
     ];
-    for (plugin, versions) in [("portmap", &all[..]), ("bandwidth", &all[2..])] {
+    for (plugin, versions) in [
+        ("portmap", &all[..]),
+        ("firewall", &all[..]),
+        ("bandwidth", &all[2..]),
+    ] {
         let answer = host.plugin(plugin).verb("VERSION").ok();
         assert_eq!(answer["supportedVersions"], json!(versions));
         let by_hand = host.plugin(plugin).run().stderr;

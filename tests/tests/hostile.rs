@@ -84,7 +84,7 @@ impl<'h> Neighbour<'h> {
 
 #[test]
 fn del_removes_everything_of_a_hostile_container_and_nothing_else() {
-    removes_everything_and_nothing_else(&["bridge", "portmap", "bandwidth"]);
+    removes_everything_and_nothing_else(&["bridge", "portmap", "bandwidth", "firewall"]);
 }
 
 #[test]

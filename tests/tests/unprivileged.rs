@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[test]
 fn a_process_that_holds_every_lock_it_can_open_delays_no_verb() {
     let host = Host::new();
-    let chain = Chain::new(&host, &["bridge", "portmap", "bandwidth"]);
+    let chain = Chain::new(&host, &["bridge", "portmap", "bandwidth", "firewall"]);
     let chain = chain.with("bridge", "ipMasq", &json!(true));
     let warm = host.sandbox("warm");
     let result = chain.add(&warm).unwrap();

@@ -123,7 +123,7 @@ fn route_attributes_reach_the_kernel_and_pass_through_a_chain_of_every_version()
             kernel.contains("mtu 1400") && kernel.contains("advmss 1300"),
             "{version}: {kernel}"
         );
-        for plugin in ["portmap", "bandwidth"] {
+        for plugin in ["portmap", "bandwidth", "firewall"] {
             if plugin == "bandwidth" && version < "0.3.0" {
                 continue; // bandwidth needs a version with interface lists.
             }
