@@ -22,6 +22,9 @@ main() {
     need ping iputils-ping
     need nft nftables
     need dnsmasq dnsmasq-base
+    need iptables-legacy iptables
+    need dbus-daemon dbus-daemon
+    need firewalld firewalld
     need strace strace
     need groff groff-base
     # Some tests run the reference, too.

@@ -4,17 +4,32 @@ use cni::{Error, Network, json};
 use serde_json::Value;
 
 pub use crate::raw::IngressPolicy;
-use crate::raw::{Backend, RawConfig};
+use crate::raw::RawConfig;
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// `backend`
+    pub backend: Backend,
+    /// `firewalldZone`
+    pub firewalld_zone: String,
     /// `iptablesAdminChainName`
     pub admin_chain: String,
     /// `ingressPolicy`
     pub ingress_policy: IngressPolicy,
     /// `markBit`
     pub mark: Mark,
+}
+
+/// The firewalls that have to let traffic pass, besides the chains of iptables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// None: `iptables` or `nftables`.
+    Iptables,
+    /// firewalld, which has to run.
+    Firewalld,
+    /// firewalld if it runs: no value.
+    Unset,
 }
 
 /// The bit of a packet's mark that stands for permission.
@@ -27,8 +42,7 @@ impl Config {
     /// Parses the network's configuration.
     ///
     /// # Errors
-    /// Code 7: a value is invalid; the error names the key and the value. Code 2: the backend
-    /// `firewalld`.
+    /// Code 7: a value is invalid; the error names the key and the value.
     pub fn parse(network: &Network) -> Result<Self, Error> {
         Self::of(network.config()?)
     }
@@ -42,17 +56,9 @@ impl Config {
     }
 
     fn of(raw: RawConfig) -> Result<Self, Error> {
-        if raw.backend == Backend::Firewalld {
-            return Err(Error::UnsupportedField {
-                key: "backend".to_owned(),
-                value: "\"firewalld\"".to_owned(),
-                reason: "this plugin does not speak to firewalld; leave the key out and let \
-                         firewalld accept the containers' subnet: firewall-cmd --permanent \
-                         --zone=trusted --add-source=SUBNET"
-                    .to_owned(),
-            });
-        }
         Ok(Self {
+            backend: backend(&raw.backend)?,
+            firewalld_zone: zone(raw.firewalld_zone)?,
             admin_chain: admin_chain(raw.iptables_admin_chain_name)?,
             ingress_policy: raw.ingress_policy,
             mark: raw.mark_bit.map_or(Ok(Mark::DEFAULT), Mark::of_bit)?,
@@ -86,6 +92,28 @@ impl Mark {
     }
 }
 
+fn backend(text: &str) -> Result<Backend, Error> {
+    match text {
+        "" => Ok(Backend::Unset),
+        "iptables" | "nftables" => Ok(Backend::Iptables),
+        "firewalld" => Ok(Backend::Firewalld),
+        _ => {
+            let reason = format!("{text:?} is none of iptables, nftables, firewalld");
+            Err(Error::invalid("backend", reason))
+        }
+    }
+}
+
+fn zone(name: Option<String>) -> Result<String, Error> {
+    let name = name.filter(|it| !it.is_empty());
+    let name = name.unwrap_or_else(|| ZONE.to_owned());
+    if name.chars().all(|c| c.is_ascii_graphic()) {
+        return Ok(name);
+    }
+    let reason = format!("{name:?} has a character that no zone's name has");
+    Err(Error::invalid("firewalldZone", reason))
+}
+
 /// Returns the name of the admin chain in the form that iptables accepts.
 fn admin_chain(name: Option<String>) -> Result<String, Error> {
     let name = name.filter(|it| !it.is_empty());
@@ -106,6 +134,8 @@ fn admin_chain(name: Option<String>) -> Result<String, Error> {
 
 /// The chain of this plugin in the tables of iptables.
 pub(crate) const CHAIN: &str = "CNI-FORWARD";
+
+const ZONE: &str = "trusted";
 
 const ADMIN_CHAIN: &str = "CNI-ADMIN";
 

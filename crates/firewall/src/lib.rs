@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use cni::{Plugin, SpecVersion};
 
 mod config;
+mod dbus;
 mod desired;
+mod firewalld;
 mod installation;
 mod legacy;
 mod permission;

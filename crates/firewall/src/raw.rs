@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RawConfig {
-    /// The firewall that has to let traffic of containers pass.
-    pub backend: Backend,
+    /// The firewall that has to let traffic of containers pass. Without a value, it is firewalld if
+    /// that runs, and the chains of iptables in any case.
+    #[schemars(with = "Backend")]
+    pub backend: String,
     /// Chain of iptables that sees forwarded packets before this plugin accepts any.
     #[schemars(length(max = 28), extend("default" = "CNI-ADMIN"))]
     pub iptables_admin_chain_name: Option<String>,
@@ -24,16 +26,15 @@ pub struct RawConfig {
 }
 
 /// The firewall that has to let traffic pass.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+#[expect(dead_code, reason = "only the schema uses it")]
+enum Backend {
     /// The chains `FORWARD` of iptables.
-    #[default]
-    #[serde(alias = "")]
     Iptables,
     /// The same chains, over netlink.
     Nftables,
-    /// firewalld.
+    /// A zone of firewalld, and the chains of iptables.
     Firewalld,
 }
 

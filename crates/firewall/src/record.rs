@@ -1,44 +1,58 @@
-//! Records of attachments: an empty file for each one, in a directory that no reboot survives.
+//! Records of attachments: a file for each one, in a directory that no reboot survives. It names the
+//! addresses that firewalld got, and is empty without firewalld.
 //!
-//! RELOAD restores only attachments with a record. DEL and GC remove the record before they look for
-//! elements. So either they find what RELOAD restored, or RELOAD finds no record and removes it.
+//! RELOAD restores only attachments with a record. DEL and GC rename ("retire") the record before
+//! they remove anything. So either they find what RELOAD restored, or RELOAD finds no record and
+//! removes it.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-/// Creates the record of `owner`.
+/// Writes the record of `owner`.
 ///
 /// # Errors
-/// The file cannot be created.
-pub(crate) fn write(owner: &str) -> anyhow::Result<()> {
-    let path = file(owner);
-    let made = match File::create(&path) {
+/// The file cannot be written.
+pub(crate) fn write(owner: &str, text: &str) -> anyhow::Result<()> {
+    let path = file("", owner);
+    let written = match fs::write(&path, text) {
         Err(error) if error.kind() == ErrorKind::NotFound => DirBuilder::new()
             .recursive(true)
             .mode(0o755)
             .create(DIRECTORY)
-            .and_then(|()| File::create(&path)),
-        made => made,
+            .and_then(|()| fs::write(&path, text)),
+        written => written,
     };
-    made.with_context(|| format!("create record {}", path.display()))?;
-    Ok(())
+    written.with_context(|| format!("write record {}", path.display()))
 }
 
-/// Returns whether `owner` has a record.
+/// Returns whether `owner` has a record, and no DEL or GC has begun.
 pub(crate) fn has(owner: &str) -> bool {
-    file(owner).exists()
+    file("", owner).exists()
 }
 
-/// Removes the record of `owner`. A missing one counts as removed.
+/// Returns whether `owner` has a record, a retired one included.
+pub(crate) fn exists(owner: &str) -> bool {
+    has(owner) || file(RETIRED, owner).exists()
+}
+
+/// Marks the record of `owner` as being removed, and returns its text, also that of a retired one;
+/// `None` without a record. An error is ignored, because it must not prevent the removal.
+pub(crate) fn retire(owner: &str) -> Option<String> {
+    let retired = file(RETIRED, owner);
+    fs::rename(file("", owner), &retired).ok();
+    fs::read_to_string(retired).ok()
+}
+
+/// Removes the retired record of `owner`. A missing one counts as removed.
 ///
 /// # Errors
-/// The file exists and cannot be removed.
+/// A file exists and cannot be removed.
 pub(crate) fn remove(owner: &str) -> anyhow::Result<()> {
-    let path = file(owner);
+    let path = file(RETIRED, owner);
     match fs::remove_file(&path) {
         // A read-only file system refuses to remove a missing file, too (EROFS).
         Err(error) if fs::exists(&path).unwrap_or(true) => {
@@ -48,7 +62,14 @@ pub(crate) fn remove(owner: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the owners of all records.
+/// Returns the texts of the records that are not retired.
+pub(crate) fn texts() -> Vec<String> {
+    let owners = owners().unwrap_or_default().into_iter();
+    let texts = owners.map(|it| fs::read_to_string(file("", &it)));
+    texts.filter_map(Result::ok).collect()
+}
+
+/// Returns the owners of all records, retired ones included.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -61,17 +82,21 @@ pub(crate) fn owners() -> anyhow::Result<Vec<String>> {
     let mut owners = Vec::new();
     for entry in entries {
         let name = entry.with_context(action)?.file_name();
-        owners.extend(
-            name.to_str()
-                .map(|it| it.replace(':', "/").replacen('/', ":", 1)),
-        );
+        let name = name
+            .to_str()
+            .map(|it| it.strip_prefix(RETIRED).unwrap_or(it));
+        owners.extend(name.map(|it| it.replace(':', "/").replacen('/', ":", 1)));
     }
     Ok(owners)
 }
 
 /// Returns the file of `owner`; the parts of an owner contain no colon.
-fn file(owner: &str) -> PathBuf {
-    PathBuf::from(DIRECTORY).join(owner.replace('/', ":"))
+fn file(prefix: &str, owner: &str) -> PathBuf {
+    let name = owner.replace('/', ":");
+    PathBuf::from(DIRECTORY).join(format!("{prefix}{name}"))
 }
 
 const DIRECTORY: &str = "/run/cni/firewall";
+
+/// Prefix of a retired record's file name.
+const RETIRED: &str = "retired-";

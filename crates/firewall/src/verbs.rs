@@ -1,15 +1,17 @@
 //! The verbs.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
 use anyhow::{bail, ensure};
 use cni::{
-    AddRequest, Answer, Answered, Attachment, CheckRequest, DelRequest, GcRequest, StatusRequest,
-    Undo, note,
+    AddRequest, AddResult, Answer, Answered, Attachment, CheckRequest, DelRequest, Error,
+    GcRequest, StatusRequest, Undo, note,
 };
 
 use crate::config::Config;
 use crate::desired::Desired;
+use crate::firewalld::Sources;
 use crate::{installation, record};
 
 /// Gives the sandbox permission and isolates its bridge; answers with `prevResult` unchanged.
@@ -17,19 +19,29 @@ use crate::{installation, record};
 /// # Errors
 /// Everything that prevents it. Nothing of the attachment is left then.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
-    let (result, desired) = desired(request)?;
+    let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
         return Ok(answer.give(result)?);
     }
     let owner = request.attachment.owner();
+    cni::step("look for firewalld");
+    let sources = Sources::wanted(&config, addresses(result))?;
     let mut undo = Undo::default();
-    undo.push("remove the elements", || remove(&owner));
+    undo.push("remove the elements", || remove(&owner, None));
     cni::step("write the record");
-    if let Err(error) = record::write(&owner) {
-        note(format_args!("RELOAD will not restore {owner}: {error:#}"));
+    let text = sources.as_ref().map(Sources::text).unwrap_or_default();
+    match record::write(&owner, &text) {
+        Err(error) if sources.is_none() => {
+            note(format_args!("RELOAD will not restore {owner}: {error:#}"));
+        }
+        written => written?,
     }
     cni::step("add the elements and rules");
     desired.install()?;
+    if let Some(sources) = &sources {
+        cni::step("add the addresses to the zone");
+        sources.add()?;
+    }
     let answered = answer.give(result)?;
     undo.keep();
     Ok(answered)
@@ -41,7 +53,15 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
 /// All refusals.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("remove the elements");
-    remove(&request.attachment.owner())
+    // The Go plugin adds addresses to the zone without a record.
+    let of_result = || {
+        let result = request.prev_result.as_ref()?;
+        let config = Config::parse(&request.network).ok()?;
+        Sources::wanted(&config, addresses(result)).ok()?
+    };
+    let owner = request.attachment.owner();
+    let others = (!record::exists(&owner)).then(of_result).flatten();
+    remove(&owner, others)
 }
 
 /// Compares elements, chains and rules.
@@ -49,12 +69,15 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 /// # Errors
 /// One error with all differences. Code 7: `prevResult` is missing.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
-    let (_, desired) = desired(request)?;
+    let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
         return Ok(());
     }
     cni::step("compare");
-    let differences = desired.differences()?;
+    let mut differences = desired.differences()?;
+    if let Some(sources) = Sources::wanted(&config, addresses(result))? {
+        differences.extend(sources.differences()?);
+    }
     if differences.is_empty() {
         return Ok(());
     }
@@ -72,6 +95,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
 /// this process has no access to it.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
+    let unavailable = |error| Error::Unavailable(format!("{error:#}"));
+    Sources::wanted(&config, Vec::new()).map_err(unavailable)?;
     Ok(installation::dry_run(&config)?)
 }
 
@@ -84,9 +109,11 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let network = &request.network.name;
     let is_stale = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
     cni::step("remove the elements");
-    let owners = record::owners();
-    let owners = owners.iter().flatten().filter(|it| is_stale(it));
-    let records = cni::all(owners.map(|it| record::remove(it)));
+    let owners = record::owners()?.into_iter().filter(|it| is_stale(it));
+    let records = cni::all(owners.map(|it| {
+        withdraw(&it, None)?;
+        record::remove(&it)
+    }));
     let elements = installation::remove(is_stale).map(|owners| {
         for owner in owners {
             note(format_args!(
@@ -103,7 +130,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
 /// Code 7: `prevResult` is missing. The attachment has no record, as after a DEL. Refusals of the
 /// kernel.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
-    let (_, desired) = desired(request)?;
+    let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
         return Ok(());
     }
@@ -112,25 +139,53 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         record::has(&owner),
         "there is no record of {attachment}, as after a DEL or an ADD by another plugin; only ADD creates one"
     );
+    let sources = Sources::wanted(&config, addresses(result))?;
     cni::step("put back the elements and rules");
     desired.restore()?;
+    if let Some(sources) = &sources {
+        cni::step("add the addresses to the zone");
+        sources.add()?;
+    }
     if !record::has(&owner) {
-        remove(&owner)?;
+        remove(&owner, sources)?;
         bail!("{attachment} was deleted meanwhile");
     }
     Ok(())
 }
 
-fn desired(request: &AddRequest) -> anyhow::Result<(&cni::AddResult, Desired)> {
+fn desired(request: &AddRequest) -> anyhow::Result<(&AddResult, Config, Desired)> {
     let result = request.chained()?;
     let config = Config::parse(&request.network)?;
     let desired = Desired::new(&config, &request.attachment, result)?;
-    Ok((result, desired))
+    Ok((result, config, desired))
 }
 
-/// Removes the record before the elements, as RELOAD expects.
-fn remove(owner: &str) -> anyhow::Result<()> {
-    let record = record::remove(owner);
-    let elements = installation::remove(|it| it == owner);
-    cni::all([record, elements.map(drop)])
+fn addresses(result: &AddResult) -> Vec<IpAddr> {
+    result.ips.iter().map(|ip| ip.address.ip()).collect()
+}
+
+/// Removes everything of `owner`: its addresses from firewalld's zone, by its record or else
+/// `unrecorded`, and its elements.
+fn remove(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
+    let sources = withdraw(owner, unrecorded);
+    let elements = installation::remove(|it| it == owner).map(drop);
+    // The record names the addresses for the next DEL if firewalld did not answer.
+    let record = match sources {
+        Ok(()) => record::remove(owner),
+        Err(_) => Ok(()),
+    };
+    cni::all([sources, elements, record])
+}
+
+/// Retires the record, and removes its addresses from the zone unless another attachment has them.
+fn withdraw(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
+    let recorded = record::retire(owner).and_then(|it| Sources::read(&it));
+    let Some(sources) = recorded.or(unrecorded) else {
+        return Ok(());
+    };
+    let others: Vec<_> = record::texts()
+        .iter()
+        .filter_map(|it| Sources::read(it))
+        .collect();
+    sources.without(&others).remove()
 }
