@@ -91,6 +91,7 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
         let need = match table.name {
             portmap::TABLE => PORTS,
             attach::FRAMES_TABLE => FRAMES,
+            ::firewall::TABLE => PERMISSION,
             _ if BACKSTOP.plugins.contains(&plugin) => BACKSTOP,
             _ => MASQUERADE,
         };
@@ -125,6 +126,7 @@ const VLANS: Need = of(&["bridge"], &["vlan", "vlanTrunk"]);
 const FRAMES: Need = of(&["bridge"], &["macspoofchk", "promiscMode"]);
 const MASQUERADE: Need = of(&["bridge", "ptp"], &["ipMasq"]);
 const PORTS: Need = of(&["portmap"], &[]);
+const PERMISSION: Need = of(&["firewall"], &[]);
 const RATES: Need = of(&["bandwidth"], &[]);
 const BACKSTOP: Need = Need {
     consequence: Consequence::LimitsEvadable,
