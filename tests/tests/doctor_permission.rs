@@ -31,8 +31,8 @@ fn permission_of_the_plugin_firewall_counts() {
         host.run("sh", &["-ec", rules]);
         tool.on("add", "pods", &pods[0]).ok();
         assert!(tcp(&pods[0], &outside, "192.0.2.2").is_none());
-        tool.doctor()
-            .expect("problem", "firewall", &["to other hosts (TCP)"]);
+        let covered = ["to other hosts (TCP)", "The plugin `firewall`"];
+        tool.doctor().expect("problem", "firewall", &covered);
         tool.configure("pods", &plugins);
         tool.on("add", "pods", &pods[1]).ok();
         assert!(tcp(&pods[1], &outside, "192.0.2.2").is_some());
@@ -55,7 +55,9 @@ fn other_chains_drop_in_spite_of_permission() {
         host.run("nft", &[rule]);
     }
     let words = ["table inet guard, chain gate, by its policy"];
-    tool.doctor().expect("problem", "firewall", &words);
+    let findings = tool.doctor();
+    findings.expect("problem", "firewall", &words);
+    assert!(!findings.holds("problem", "firewall", &["The plugin `firewall`"]));
     let accept = "add rule inet guard gate meta mark & 0x1000 == 0x1000 accept";
     host.run("nft", &[accept]);
     tool.doctor()
@@ -90,4 +92,22 @@ fn elements_of_an_attachment_are_a_trace_of_it() {
     assert_eq!(row["knownBy"], json!(["element"]));
     firewall.del(&a);
     assert_eq!(tool.ps(), [] as [Value; 0]);
+}
+
+#[test]
+fn elements_of_a_bridge_are_no_remnant() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = host.tool();
+    let bridge = host.bridge().with("isDefaultGateway", true);
+    let bridge = bridge.with("ipMasq", true);
+    for policy in ["same-bridge", "isolated"] {
+        let firewall = json!({"type": "firewall", "ingressPolicy": policy});
+        tool.configure("pods", &[bridge.config().clone(), firewall]);
+        tool.on("add", "pods", &a).ok();
+        assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+        assert_eq!(tool.ps().len(), 1);
+        tool.on("del", "pods", &a).ok();
+        assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+    }
 }

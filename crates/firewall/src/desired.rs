@@ -91,8 +91,14 @@ pub(crate) fn unneeded(table: &Table, elements: &[Element]) -> Vec<Element> {
         let mut members = elements.iter().filter(is_member);
         members.any(|it| bridge_of(table, it) == bridge_of(table, shared))
     };
-    let shared = elements.iter().filter(|it| it.owner.is_empty());
+    let shared = elements.iter().filter(|it| is_shared(it));
     shared.filter(|it| !is_needed(it)).cloned().collect()
+}
+
+/// Returns whether the element belongs to a bridge instead of an attachment.
+pub fn is_shared(element: &Element) -> bool {
+    let sets = [BRIDGES, BRIDGE_PAIRS, ISOLATED_PAIRS];
+    element.owner.is_empty() && sets.contains(&element.set.as_str())
 }
 
 /// Returns the last part of an element's key: the bridge.

@@ -18,6 +18,7 @@ mod table;
 mod verbs;
 
 pub use config::Config;
+pub use desired::is_shared;
 pub use raw::RawConfig;
 pub use table::{TABLE, tables};
 

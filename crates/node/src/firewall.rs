@@ -51,7 +51,8 @@ impl Firewall {
         let rule_comments = rule_comments(&connection, &chains)?;
         for (_, table) in tables() {
             let read = connection.elements(&table)?;
-            elements.extend(read.iter().map(|it| Held::of(&table, it)));
+            let owned = read.iter().filter(|it| !firewall::is_shared(it));
+            elements.extend(owned.map(|it| Held::of(&table, it)));
         }
         let mut legacy = ["ip", "ip6"].map(str::to_owned).to_vec();
         legacy.retain(|family| {

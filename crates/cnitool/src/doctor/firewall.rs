@@ -95,18 +95,19 @@ fn end(node: &Node, probe: &Probe, fate: &Fate, packets: &str) -> Finding {
                 handle => format!("the rule with handle {handle}"),
             };
             let message = format!("{packets} {verdict} in {}, by {by}", ended.place);
-            let finding = Finding::problem(SUBJECT, message).impact(COPY);
+            let is_covered = is_of_iptables(ended);
+            let impact = if is_covered { COVERED } else { COPY };
+            let finding = Finding::problem(SUBJECT, message).impact(impact);
             finding.fix(fix(node, bridge, ended))
         }
         Fate::Lost(Some(rule)) => {
             let program = rule.split(' ').next().unwrap_or_default();
-            let is_forward = rule.contains("FORWARD") && rule.contains("-t filter:");
             let finding = Finding::problem(SUBJECT, format!("{packets} dropped by {rule}"));
-            finding.fix(if is_forward {
-                opened(program, &quoted(bridge))
-            } else {
-                format!("{program}-save -c")
-            })
+            if rule.contains("FORWARD") && rule.contains("-t filter:") {
+                let fix = opened(program, &quoted(bridge));
+                return finding.impact(COVERED).fix(fix);
+            }
+            finding.fix(format!("{program}-save -c"))
         }
         Fate::Lost(None) | Fate::Passed => {
             let message = format!("{packets} lost, and no rule was seen that drops them");
@@ -115,6 +116,12 @@ fn end(node: &Node, probe: &Probe, fate: &Fate, packets: &str) -> Finding {
             finding.fix("nft list ruleset")
         }
     }
+}
+
+/// Returns whether the packets ended in a chain of iptables that `FORWARD` leads to.
+fn is_of_iptables(Ended { place, .. }: &Ended) -> bool {
+    let is_filter = matches!(place.family(), "ip" | "ip6") && place.table == "filter";
+    is_filter && place.chain.to_ascii_lowercase().contains("forward")
 }
 
 /// Returns the fix: in a base chain of the forward hook, rules that accept packets of the bridge;
@@ -218,6 +225,8 @@ fn has_ports(attached: &Attached, declared: &[String]) -> bool {
 }
 
 const COPY: &str = "They were sent through a copy of all rules.";
+
+const COVERED: &str = "They were sent through a copy of all rules. The plugin `firewall` in the network's list lets pods pass this chain.";
 
 const SUBJECT: &str = "firewall";
 
