@@ -188,6 +188,9 @@ fn firewalld_that_does_not_run_is_an_error_only_if_it_is_asked_for() {
         .expect(100, &["firewalld lacks"]);
     run(&firewall, "RELOAD", &a).ok();
     assert_eq!(fence.opens(&a), [true; 2]);
+    run(&firewall, "DEL", &a).ok();
+    assert_eq!(sources(&host, "trusted"), "");
+    run(&firewall, "ADD", &a).ok();
     drop(firewalld);
     run(&firewall, "DEL", &a).ok();
 }

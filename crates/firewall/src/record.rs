@@ -5,8 +5,8 @@
 //! they remove anything. So either they find what RELOAD restored, or RELOAD finds no record and
 //! removes it.
 
-use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
@@ -27,6 +27,22 @@ pub(crate) fn write(owner: &str, text: &str) -> anyhow::Result<()> {
         written => written,
     };
     written.with_context(|| format!("write record {}", path.display()))
+}
+
+/// Changes the text of the record of `owner`, which it does not create: a DEL may have retired it.
+///
+/// # Errors
+/// The file is missing or cannot be written.
+pub(crate) fn rewrite(owner: &str, text: &str) -> anyhow::Result<()> {
+    let path = file("", owner);
+    let rewrite = || {
+        if fs::read_to_string(&path)? == text {
+            return Ok(());
+        }
+        let mut file = OpenOptions::new().write(true).truncate(true).open(&path)?;
+        file.write_all(text.as_bytes())
+    };
+    rewrite().with_context(|| format!("rewrite record {}", path.display()))
 }
 
 /// Returns whether `owner` has a record, and no DEL or GC has begun.

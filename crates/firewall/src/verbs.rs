@@ -140,15 +140,24 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         "there is no record of {attachment}, as after a DEL or an ADD by another plugin; only ADD creates one"
     );
     let sources = Sources::wanted(&config, addresses(result))?;
-    cni::step("put back the elements and rules");
-    desired.restore()?;
     if let Some(sources) = &sources {
-        cni::step("add the addresses to the zone");
-        sources.add()?;
+        // firewalld may run only since ADD.
+        record::rewrite(&owner, &sources.text())?;
     }
+    let restored = restore(&desired, sources.as_ref());
     if !record::has(&owner) {
         remove(&owner, sources)?;
         bail!("{attachment} was deleted meanwhile");
+    }
+    restored
+}
+
+fn restore(desired: &Desired, sources: Option<&Sources>) -> anyhow::Result<()> {
+    cni::step("put back the elements and rules");
+    desired.restore()?;
+    if let Some(sources) = sources {
+        cni::step("add the addresses to the zone");
+        sources.add()?;
     }
     Ok(())
 }
