@@ -32,7 +32,9 @@ impl Firewalld {
         );
         assert!(eventually(|| fs::exists("/run/dbus/socket").unwrap()));
         firewalld.run(host, "firewalld", &["--nofork", "--nopid"]);
-        assert!(eventually(|| is_running(host)), "{}", log());
+        // It starts slowly on a busy machine.
+        let is_up = (0..6).any(|_| eventually(|| is_running(host)));
+        assert!(is_up, "{}", log());
         firewalld
     }
 

@@ -55,8 +55,8 @@ pub(crate) fn exists(owner: &str) -> bool {
     has(owner) || file(RETIRED, owner).exists()
 }
 
-/// Marks the record of `owner` as being removed, and returns its text, also that of a retired one;
-/// `None` without a record. An error is ignored, because it must not prevent the removal.
+/// Marks the record of `owner` as being removed, and returns its text. A record that is already
+/// retired counts; `None` without a record. An error is ignored, because it must not prevent the removal.
 pub(crate) fn retire(owner: &str) -> Option<String> {
     let retired = file(RETIRED, owner);
     fs::rename(file("", owner), &retired).ok();
