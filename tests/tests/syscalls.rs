@@ -79,6 +79,13 @@ const CHAIN: [&str; 4] = ["bridge", "portmap", "bandwidth", "firewall"];
 
 const ROUNDS: usize = 5;
 
+/// Returns a network of ptp with both families and masquerading.
+fn routed(host: &Host) -> Network<'_> {
+    let subnets = ["10.6.0.0/24", "fd00:6::/64"].map(|it| json!([{"subnet": it}]));
+    let ptp = host.ptp().with("name", "ptp").with("ipMasq", true);
+    ptp.with("ipam.ranges", json!(subnets))
+}
+
 #[test]
 fn no_plugin_makes_more_system_calls_than_noted() {
     let host = Host::new();
@@ -95,13 +102,7 @@ fn no_plugin_makes_more_system_calls_than_noted() {
         ledger.alone(&host.host_local(), &format!("lease{round}"));
         ledger.alone(&host.fixed(), &format!("fixed{round}"));
         ledger.alone(&host.loopback(), &format!("lo{round}"));
-        let ptp = host.ptp().with("name", "ptp").with("ipMasq", true);
-        let subnets =
-            [["10.6.0.0/24"], ["fd00:6::/64"]].map(|it| it.map(|it| json!({"subnet": it})));
-        ledger.alone(
-            &ptp.with("ipam.ranges", json!(subnets)),
-            &format!("ptp{round}"),
-        );
+        ledger.alone(&routed(&host), &format!("ptp{round}"));
         ledger.tuned(&format!("tuned{round}"));
     }
     let ranked = |rank: usize| -> BTreeMap<_, _> {

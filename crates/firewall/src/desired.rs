@@ -70,7 +70,7 @@ fn of_bridge(policy: IngressPolicy, attachment: &Attachment, bridge: &str) -> [E
         IngressPolicy::Isolated => (ISOLATED_MEMBERS, ISOLATED_PAIRS),
         IngressPolicy::Open | IngressPolicy::SameBridge => (MEMBERS, BRIDGE_PAIRS),
     };
-    let member = attachment.digest_hex(MEMBER_DIGITS);
+    let member = cni::hex(&attachment.digest(), MEMBER_DIGITS);
     let [member, bridge] = [&member, bridge].map(Value::InterfaceName);
     [
         Element::new(members, &[member, bridge], &attachment.owner()),

@@ -216,7 +216,7 @@ impl Deed {
                 "match" if text(value(data, MATCH_NAME)?) == "comment" => {}
                 "match" => marked = Some(marked_for_iptables(data)?),
                 "meta" if number(value(data, META_KEY)) == META_MARK.into() => {
-                    mask = Some(u32::MAX)
+                    mask = Some(u32::MAX);
                 }
                 "bitwise" if mask.is_some() => mask = Some(mask_of(data)?),
                 "cmp" if number(value(data, COMPARE_OPERATOR)) == EQUAL => {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use cni::Attachment;
 use nix::sys::statfs::{NSFS_MAGIC, statfs};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// One interface of one sandbox.
@@ -24,11 +24,28 @@ pub struct Sandbox {
 #[serde(default)]
 pub struct Arguments {
     /// `CNI_ARGS`.
-    #[serde(rename = "cniArgs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "cniArgs",
+        deserialize_with = "or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub cni: Vec<[String; 2]>,
     /// Values of capabilities. Each plugin gets those that it declares.
-    #[serde(rename = "capabilityArgs", skip_serializing_if = "Map::is_empty")]
+    #[serde(
+        rename = "capabilityArgs",
+        deserialize_with = "or_default",
+        skip_serializing_if = "Map::is_empty"
+    )]
     pub capabilities: Map<String, Value>,
+}
+
+/// Reads `null`, as Go writes an empty list or map, as the default.
+fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 impl Arguments {
