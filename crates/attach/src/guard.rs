@@ -93,11 +93,11 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     Ok(updated)
 }
 
-/// Removes what [`install`] added for an attachment whose pair no longer exists. Each attempt of
+/// Removes what `install` added for an attachment whose pair no longer exists. Each attempt of
 /// the transaction calls `is_gone`, because a concurrent ADD creates its pair before its elements.
 ///
 /// # Errors
-/// As [`install`], and those of `is_gone`.
+/// As `install`, and those of `is_gone`.
 pub fn take_back(
     protections: &[Protection],
     is_gone: impl Fn() -> anyhow::Result<bool>,
