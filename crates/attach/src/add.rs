@@ -1,4 +1,5 @@
-//! ADD: lease, host, pair and sandbox, and their rollback.
+//! ADD: obtains the lease, sets up the host's side, creates the veth pair and configures the
+//! sandbox. A failed ADD rolls these steps back.
 
 use anyhow::Context as _;
 use cni::delegate::{Delegate, Started};
@@ -20,8 +21,8 @@ use crate::sandbox::{DEADLINE, Sandbox};
 /// Connects the sandbox and returns the result.
 ///
 /// # Errors
-/// A step fails. The pair, the elements and the lease are removed by then. The host's side stays,
-/// because other attachments may use it.
+/// A step fails. The rollback has then removed the veth pair, its `nf_tables` elements and the
+/// lease. The host's side stays, because other attachments may use it.
 pub fn add<T: Topology>(
     request: &AddRequest,
     answer: Answer,
@@ -46,7 +47,7 @@ pub fn add<T: Topology>(
     add.expect_nothing_there()?;
     add.prepare_undo();
     let result = match lease {
-        // The container configures the link itself.
+        // Without an IPAM plugin, the container configures its interface itself.
         Lease::None => {
             let side = topology.ensure_host_side(&host)?;
             let desired = topology.desired(side, Addressing::default());
@@ -86,8 +87,9 @@ enum Lease<'a> {
 }
 
 impl<'a> Lease<'a> {
-    /// The host's end of a pair without a bridge has its addresses from the lease, so an IPAM plugin
-    /// reaches nothing over the link before.
+    /// Starts the IPAM plugin if it can run before the link exists. Without a bridge every IPAM
+    /// plugin can: the host's end has no addresses before the lease, so the plugin could reach
+    /// nothing over the link.
     fn prepare(network: &'a Network, gateway: Gateway) -> Result<Self, Error> {
         let is_early = |name| gateway == Gateway::HostEnd || SANDBOX_BLIND.contains(&name);
         Ok(match Delegate::ipam(network)? {
@@ -114,7 +116,8 @@ struct Add<'a, T> {
     host_name: String,
 }
 
-/// The pair and its bridge, read after they joined: the kernel may have lowered the bridge's MTU.
+/// The veth pair and its bridge, read after the pair joined the bridge, because the kernel may then
+/// have lowered the bridge's MTU.
 struct Pair {
     bridge: Option<Link>,
     host: Link,
@@ -122,7 +125,8 @@ struct Pair {
 }
 
 impl<T: Topology> Add<'_, T> {
-    /// Rejects a second ADD before any change, so it does not affect the first one's state.
+    /// Rejects a second ADD of the attachment before it changes anything, so its rollback cannot
+    /// remove what the first ADD created.
     fn expect_nothing_there(&self) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
         if self.host.find_link(&self.host_name)?.is_some() {
@@ -137,7 +141,8 @@ impl<T: Topology> Add<'_, T> {
         Ok(())
     }
 
-    /// Registers the rollback of everything that the attachment alone identifies.
+    /// Registers the rollback of the lease, the veth pair and the elements. The attachment alone
+    /// identifies them, so no later state is necessary.
     fn prepare_undo(&mut self) {
         let (made, request) = (self.made, self.request);
         let undo = &mut self.undo;
@@ -148,14 +153,15 @@ impl<T: Topology> Add<'_, T> {
         });
     }
 
-    /// Runs the IPAM plugin while it sets up the host's side. The lease determines the MAC of the
-    /// pair.
+    /// Sets up the host's side while the IPAM plugin runs. The leased addresses determine the MAC
+    /// of the container's end.
     fn lease_first(&mut self, mut delegate: Started<'_>) -> anyhow::Result<AddResult> {
         delegate.proceed()?;
         let side = self.topology.ensure_host_side(self.host);
         cni::step("lease addresses");
         let lease = delegate.result();
-        // A concurrent ADD may have the lease that the plugin refused.
+        // If the plugin refused, it leased nothing to this ADD. A lease that exists then may belong
+        // to a concurrent ADD, so the rollback must not release it.
         let is_refused = lease.as_ref().is_err_and(Error::is_answer);
         self.made.lease.set(!is_refused);
         let (side, lease) = (side?, lease?);
@@ -213,7 +219,8 @@ impl<T: Topology> Add<'_, T> {
         };
         let flags = desired.port.flag_requests(&self.host_name);
         let made = self.host.add_veth(&pair, flags);
-        // After any other refusal the pair may exist.
+        // If the name exists, another ADD created the pair. After any other error, this ADD may
+        // have created the pair, so the rollback deletes it.
         let is_anothers = made.as_ref().is_err_and(netlink::Error::is_already_exists);
         self.made.pair.set(!is_anothers);
         let (host, bridge) =
@@ -263,7 +270,7 @@ impl<T: Topology> Add<'_, T> {
         pair.container = self
             .sandbox
             .wait_until_ready(&pair.container, container.dad)?;
-        // The host's end of a pair without a bridge is new, and knows no former MAC.
+        // Without a bridge, the host's end is new, so it has not cached an earlier MAC.
         if let Some(mac) = pair.container.mac
             && pair.bridge.is_some()
             && names::must_announce(&container.addressing.ips, mac)
@@ -274,7 +281,7 @@ impl<T: Topology> Add<'_, T> {
         Ok(pair)
     }
 
-    /// Adds the elements before the sandbox can send.
+    /// Adds the `nf_tables` elements before the sandbox can send packets.
     fn protect(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<()> {
         cni::step("protect the pair");
         let (port, mac) = (&pair.host.name, mac_of(&pair.container)?);
@@ -283,9 +290,9 @@ impl<T: Topology> Add<'_, T> {
         Ok(())
     }
 
-    /// Brings the host's end up, as the last step. The pair then comes up, and the kernel announces
-    /// the container's IPv6 addresses to every port of the bridge. The kernel answers few requests
-    /// meanwhile.
+    /// Brings the host's end up, as the last step. Both ends are up then, and the kernel announces
+    /// the container's IPv6 addresses to every port of the bridge. During these announcements, the
+    /// kernel answers netlink requests slowly.
     fn bring_up_port(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<Link> {
         cni::step("bring up the port");
         let port = &pair.host.name;
@@ -295,9 +302,10 @@ impl<T: Topology> Add<'_, T> {
         Ok(self.host.change_link(port, &[LinkChange::Up])?)
     }
 
-    /// Waits until the bridge has enabled the port, which forwards from then on without the
-    /// spanning tree protocol. With the kernel's STP it forwards 30 s later; STP in user space
-    /// (`stp_state` 2) may start the port as blocked. ADD waits for neither.
+    /// Waits until the bridge has enabled the port. Without the spanning tree protocol (STP), an
+    /// enabled port forwards at once. With the kernel's STP, the port forwards only 30 s later.
+    /// With STP in user space (`stp_state` 2), the port may start as blocked. ADD does not wait for
+    /// STP.
     fn wait_for_port(&self, port: Link) -> anyhow::Result<Link> {
         let works = |link: &Link| {
             let is_enabled = link.port.as_ref().is_some_and(|it| it.is_enabled);
@@ -337,14 +345,14 @@ impl<T: Topology> Add<'_, T> {
     }
 }
 
-/// Disables IPv6 on a port of a bridge, which does not need it. Otherwise each port has three
-/// routes, and the kernel walks through the routes of all ports whenever a link is added or
+/// Disables IPv6 on a port of a bridge. The port needs no IPv6 of its own. With IPv6, each port has
+/// three routes, and the kernel walks through the routes of all ports whenever a link is added or
 /// deleted.
 fn disable_ipv6(port: &str) {
     note_failure(Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1"));
 }
 
-/// Returns a link of the host as the result reports it.
+/// Returns the `interfaces` entry of the result for `link`, without a sandbox.
 pub fn interface(link: &Link) -> Interface {
     Interface {
         name: link.name.clone(),

@@ -14,24 +14,24 @@ pub enum Gateway {
     None,
     /// A link of the host has the gateway addresses.
     Address,
-    /// Like [`Self::Address`], and the gateway is the containers' default route.
+    /// Like [`Self::Address`]. The container also gets a default route through the gateway.
     DefaultRoute,
-    /// The host's end of each pair has the gateway addresses, and the host routes to the container.
-    /// The container reaches only the gateways without a next hop; they are the next hops to its own
-    /// network, too.
+    /// The host's end of each veth pair has the gateway addresses, and the host routes to the
+    /// container. The container has a direct route only to the gateways. They are also the next
+    /// hops to its own network.
     HostEnd,
 }
 
 /// Addresses and routes from a lease.
 ///
-/// Without a lease (layer 2) it is empty.
+/// Empty for a layer 2 network, which has no lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addressing {
     /// The container's addresses, each with its gateway.
     pub ips: Vec<IpConfig>,
     /// The container's routes, as the result reports them.
     pub routes: Vec<Route>,
-    /// Gateway addresses, which a link of the host has.
+    /// The gateway addresses that a link of the host must have.
     pub gateways: Vec<IpNetwork>,
     /// The role of the host.
     pub mode: Gateway,
@@ -41,7 +41,8 @@ impl Addressing {
     /// Derives addresses, gateways and routes from a lease.
     ///
     /// # Errors
-    /// Code 7: no address, a network without room for a gateway, or an MTU too small for IPv6.
+    /// Code 7: the lease has no address, a network has no room for a gateway, or the MTU is too
+    /// small for IPv6.
     pub fn leased(mode: Gateway, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
@@ -70,8 +71,9 @@ impl Addressing {
         })
     }
 
-    /// Returns the state that CHECK expects of the interface at `place` of the result. Later
-    /// plugins may have removed routes from the result or added addresses of other interfaces.
+    /// Returns the addresses and routes that CHECK expects of the interface at index `place` of the
+    /// result. The function ignores addresses that later plugins added for other interfaces. Later
+    /// plugins may also have removed routes from the result.
     ///
     /// # Errors
     /// Code 7: a network has no room for a gateway.
@@ -85,7 +87,7 @@ impl Addressing {
     }
 }
 
-/// Returns whether the addresses need IPv6 in the sandbox.
+/// Returns whether an address is IPv6, so the sandbox needs IPv6.
 pub(crate) fn need_ipv6(ips: &[IpConfig]) -> bool {
     ips.iter().any(|ip| ip.address.is_ipv6())
 }
@@ -105,8 +107,8 @@ fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {
     Ok(ip)
 }
 
-/// Returns the gateway addresses without duplicates: on a link that is shared, with their networks'
-/// prefixes.
+/// Returns the gateway addresses without duplicates. On a shared link, they have the prefix lengths
+/// of their networks; on the host's end of a veth pair, that of a single address.
 fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     let mut gateways = Vec::new();
     if mode == Gateway::None {
@@ -127,8 +129,8 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     Ok(gateways)
 }
 
-/// Returns the lease's routes, plus default routes for [`Gateway::DefaultRoute`]. A default route
-/// of the lease in the main table is kept; without a next hop it uses the gateway.
+/// Returns the lease's routes, plus default routes for [`Gateway::DefaultRoute`]. If the lease has
+/// a default route in the main table, that route stays. If it has no next hop, it gets the gateway.
 fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route>, Error> {
     let mut routes = leased.to_vec();
     if mode != Gateway::DefaultRoute {
@@ -149,15 +151,15 @@ fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route
     Ok(routes)
 }
 
-/// Returns whether the route is in the main table; 0 means `main`, too.
+/// Returns whether the route is in the main table. Table 0 means the main table, too.
 fn is_in_main_table(route: &Route) -> bool {
     route
         .table
         .is_none_or(|table| [0, MAIN_TABLE].contains(&table))
 }
 
-/// Returns whether the scope makes the destination on-link, for which the kernel accepts no next
-/// hop.
+/// Returns whether the route's scope makes the destination on-link. The kernel accepts no next hop
+/// for such a route.
 fn is_on_link(route: &Route) -> bool {
     route.gw.is_none() && route.scope.is_some_and(|scope| scope >= LINK_SCOPE)
 }
@@ -174,7 +176,8 @@ pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
         .or_else(|| ips.iter().filter_map(|ip| ip.gateway).find(family))
 }
 
-/// Returns the first address after the network's own.
+/// Returns the first host address of the network of `address`; `None` if the container has it or
+/// the network has no such address.
 fn first_host(address: IpNetwork) -> Option<IpAddr> {
     let gateway = match address.network() {
         IpAddr::V4(network) => IpAddr::from(Ipv4Addr::from(u32::from(network).checked_add(1)?)),

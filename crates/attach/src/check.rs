@@ -18,11 +18,12 @@ use crate::names;
 use crate::routed;
 use crate::sandbox::Sandbox;
 
-/// Calls the IPAM plugin first, then compares links, addresses, routes, sysctls and elements.
+/// Calls CHECK of the IPAM plugin first, then compares links, addresses, routes, sysctls and
+/// `nf_tables` elements with the desired state.
 ///
-/// Later plugins of the chain may have changed MTUs, removed routes from the result or moved them
-/// to other tables, and added addresses of other interfaces. An operator may lower the MTU of a
-/// network while pods run. None of this is a difference.
+/// Later plugins of the chain may have changed MTUs, added addresses of other interfaces, and
+/// removed routes from the result or moved them to other tables. An operator may lower the MTU of a
+/// network while containers run. CHECK reports none of this as a difference.
 ///
 /// # Errors
 /// One error with all differences. Code 7: `prevResult` is missing.
@@ -46,7 +47,7 @@ pub fn check<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Resul
     check.differences()?.report(&request.attachment)
 }
 
-/// Returns the index of the container's link in `interfaces` of the result.
+/// Returns the index of the container's interface in `interfaces` of the result.
 fn place_of_container(request: &CheckRequest, expected: &AddResult) -> Option<usize> {
     let name = request.attachment.interface.as_str();
     let is_it = |it: &Interface| it.sandbox.is_some() && it.name == name;
@@ -55,7 +56,7 @@ fn place_of_container(request: &CheckRequest, expected: &AddResult) -> Option<us
 
 struct Check<'a, T> {
     place: Option<usize>,
-    /// The container's link, as the result reports it.
+    /// The container's interface, as `prevResult` reports it.
     reported: Option<&'a Interface>,
     request: &'a CheckRequest,
     topology: &'a T,
@@ -90,7 +91,7 @@ impl<T: Topology> Check<'_, T> {
         Ok(found)
     }
 
-    /// Returns the state that ADD should have applied, with the addresses and routes of its result.
+    /// Returns the desired state with the addresses and routes of `prevResult`.
     fn desired(&self, side: HostSide) -> anyhow::Result<Desired> {
         let mut desired = self.topology.desired(side, Addressing::default());
         if desired.container.link == ContainerLink::Addressed {
@@ -101,7 +102,7 @@ impl<T: Topology> Check<'_, T> {
         Ok(desired)
     }
 
-    /// Returns a link of the host, as the result reports it.
+    /// Returns the interface `name` of the host, as `prevResult` reports it.
     fn on_host(&self, name: &str) -> Option<&Interface> {
         let mut reported = self.expected.interfaces.iter();
         reported.find(|it| it.sandbox.is_none() && it.name == name)
@@ -127,7 +128,7 @@ impl<T: Topology> Check<'_, T> {
         Ok(())
     }
 
-    /// Returns the sandbox of the result if it is not the one of the request.
+    /// Returns a difference if the sandbox in `prevResult` is not the one in `CNI_NETNS`.
     fn other_sandbox(&self) -> Option<String> {
         let (asked, reported) = (&self.request.netns, self.reported?.sandbox.as_ref()?);
         let is_same = asked.as_path() == Path::new(reported)
@@ -136,8 +137,12 @@ impl<T: Topology> Check<'_, T> {
         (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
     }
 
-    /// Finds the host's end by the container's, so CHECK works for an attachment of the reference,
-    /// too. Returns it.
+    /// Compares the host's end of the veth pair: its state, master, port flags, VLANs, MAC, alias
+    /// and `nf_tables` elements. Returns the host's end, or `None` if it is not on this host.
+    ///
+    /// The function finds the host's end as the peer of `container`, because the reference gives it
+    /// a random name. So CHECK also accepts an attachment that the reference made. For such an
+    /// attachment, it does not compare the alias and the elements.
     fn compare_port(
         &self,
         container: &Link,
@@ -159,7 +164,7 @@ impl<T: Topology> Check<'_, T> {
         }
         found.compare_mac(&port, self.on_host(name));
         if *name != names::host_link_name(&self.request.attachment) {
-            // The reference added it, and CHECK of the reference compares its rules.
+            // The reference made this attachment, and CHECK of the reference compares its rules.
             return Ok(Some(port));
         }
         let owner = self.request.attachment.owner();
@@ -171,7 +176,8 @@ impl<T: Topology> Check<'_, T> {
         Ok(Some(port))
     }
 
-    /// Compares the link that has the gateway addresses: one of the host's side, else the host's end.
+    /// Compares the addresses and routes of the link that has the gateway addresses. This is the
+    /// bridge or its VLAN link, or without a bridge, `port`, the host's end.
     fn compare_gateways(
         &self,
         port: Option<&Link>,
@@ -211,7 +217,8 @@ impl<T: Topology> Check<'_, T> {
     }
 }
 
-/// Returns device and inode of a namespace, which identify it independently of the path.
+/// Returns the device and inode of a network namespace. They identify it, even if two paths lead to
+/// it.
 fn inode(namespace: &Path) -> Option<(u64, u64)> {
     let file = fs::metadata(namespace).ok()?;
     Some((file.dev(), file.ino()))

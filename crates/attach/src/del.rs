@@ -1,4 +1,5 @@
-//! DEL: removes the pair, its `nf_tables` elements, then the lease, as far as they exist.
+//! DEL: deletes the veth pair and its `nf_tables` elements, then releases the lease. Missing
+//! objects are no error.
 
 use cni::delegate::{Delegate, Started};
 use cni::{Attachment, DelRequest, Network, Verb, note};
@@ -7,25 +8,26 @@ use netlink::{Connection, Link};
 use crate::guard::{self, Removal};
 use crate::names;
 
-/// Removes the pair and its `nf_tables` elements, and releases the lease. Absent objects count as
-/// removed.
+/// Deletes the veth pair, removes its `nf_tables` elements and releases the lease. A missing object
+/// counts as removed.
 ///
-/// The reference tags no link. `is_foreign_end` decides whether an untagged link of the host is the
-/// end of a pair that the reference made for this network.
+/// The reference sets no alias on its links. For a link of the host without an alias,
+/// `is_foreign_end` decides whether it is the host's end of a veth pair that the reference made for
+/// this network.
 ///
-/// The order makes a lock against a RELOAD of the attachment unnecessary. DEL removes elements that
-/// RELOAD adds before DEL's last look. After it, RELOAD finds no port and removes its elements
-/// itself.
+/// DEL needs no lock against a concurrent RELOAD of the attachment, because it deletes the port
+/// before it removes elements. If RELOAD adds elements before DEL looks for them, DEL removes them.
+/// If RELOAD adds elements later, RELOAD finds that the port is gone and removes them itself.
 ///
 /// # Errors
-/// All errors. The elements and the lease stay as long as the port: its address must not be leased
-/// again.
+/// All errors of the steps. If the port cannot be deleted, the elements and the lease stay, because
+/// the port's address must not be leased again.
 pub fn del(
     request: &DelRequest,
     is_foreign_end: impl Fn(&Connection, &Link) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
-    // The IPAM plugin starts while the links are deleted, and releases nothing before that.
+    // The IPAM plugin starts while DEL deletes the links. It releases the lease only after that.
     let lease = Delegate::ipam(&request.network)
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let host = Connection::open()?;
@@ -42,7 +44,7 @@ pub fn del(
     cni::all([protection, lease.map_err(anyhow::Error::from)])
 }
 
-/// Removes the attachment's elements from `nf_tables`.
+/// Removes all elements of the attachment from the tables of [`guard::tables`].
 pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
     let owner = attachment.owner();
     let mut removal = Removal::start(guard::tables())?;
@@ -51,7 +53,7 @@ pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls the IPAM plugin, if there is one, with `verb`.
+/// Calls the IPAM plugin of the network with `verb`; does nothing if the network has none.
 ///
 /// # Errors
 /// The plugin cannot be run, or reports an error.
@@ -62,9 +64,10 @@ pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Finds the host's end by the name that the attachment determines.
+/// Finds the host's end of the veth pair by the name that [`names::host_link_name`] derives from
+/// the attachment. Skips a link whose alias is another owner.
 ///
-/// A link of that name without an alias is the pair of an ADD that was killed.
+/// A link of that name without an alias belongs to an ADD that was killed, so it counts as found.
 pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,
@@ -83,8 +86,8 @@ pub(crate) fn find_host_link(
     }))
 }
 
-/// Deletes the container's end of a pair without our tag, as the reference makes it: a veth whose
-/// peer `is_foreign_end` accepts.
+/// Deletes a veth pair that the reference made: the peer of the container's interface has no alias
+/// of another owner, and `is_foreign_end` accepts the peer.
 fn delete_container_link(
     host: &Connection,
     request: &DelRequest,

@@ -1,4 +1,4 @@
-//! The desired state of an attachment, on both sides.
+//! The desired state of an attachment, on the host and in the sandbox.
 
 use anyhow::Context as _;
 use cni::result::Dns;
@@ -21,14 +21,14 @@ pub trait Topology {
     /// The role of the host for the containers.
     fn gateway(&self) -> Gateway;
 
-    /// Creates or completes the host's side, and returns its new state.
+    /// Creates the host's side or adds what it lacks. Returns its new state.
     ///
     /// # Errors
-    /// Refusals of the kernel. The name belongs to another link.
+    /// Refusals of the kernel. Another kind of link has the name of the bridge.
     fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide>;
 
-    /// Finds what [`Self::ensure_host_side`] created, and reports differences; `None` if it no
-    /// longer exists.
+    /// Finds what [`Self::ensure_host_side`] created; `None` if it no longer exists. Adds
+    /// differences from the configuration to `found`.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -42,14 +42,15 @@ pub trait Topology {
     fn desired(&self, side: HostSide, addressing: Addressing) -> Desired;
 }
 
-/// The host's side of a network, which all its attachments share. By default they share no link.
+/// The host's side of a network, which all its attachments share. The default has no shared link.
 #[derive(Debug, Clone, Default)]
 pub struct HostSide {
-    /// MTU of a new pair, in bytes; only ADD uses it.
+    /// MTU of a new veth pair, in bytes; only ADD uses it.
     pub mtu: u32,
-    /// The bridge that the host's end of a pair joins.
+    /// The bridge that the host's end of a veth pair joins.
     pub bridge: Option<Link>,
-    /// The host's end of the gateway's VLAN, unless that is the bridge itself.
+    /// The host's link in the gateway's VLAN; `None` if the bridge itself has the gateway
+    /// addresses.
     pub vlan_link: Option<Link>,
 }
 
@@ -62,27 +63,27 @@ impl HostSide {
 
 /// The desired state of an attachment.
 ///
-/// ADD applies all of it. CHECK compares what each field says, because a later plugin of the chain
-/// may change the rest (CNI specification, section 2, CHECK).
+/// ADD applies all of it. CHECK compares only what the comment of each field says, because a later
+/// plugin of the chain may change the rest (CNI specification, section 2, CHECK).
 #[derive(Debug, Clone)]
 pub struct Desired {
     /// The host's side that the attachment joins.
     pub side: HostSide,
-    /// The host's end. CHECK compares all of it.
+    /// The host's end of the veth pair. CHECK compares all of this field.
     pub port: Port,
     /// The container's end.
     pub container: Container,
     /// What ADD does with another address on the gateway's link. CHECK ignores other addresses.
     pub other_address: OtherAddress,
-    /// Elements of `nf_tables`. CHECK compares all of them.
+    /// The elements in `nf_tables`. CHECK compares all of them.
     pub guard: Guard,
-    /// Name resolution that replaces the one of IPAM. It is only part of the result.
+    /// DNS settings that replace those of the IPAM plugin. They are only part of the result.
     pub dns: Option<Dns>,
 }
 
 impl Desired {
-    /// Returns the elements of `owner` in `nf_tables`, by table. `port` is the name of the host's end,
-    /// `mac` belongs to the container's end.
+    /// Returns the elements of `owner` in `nf_tables`, grouped by table. `port` is the name of the
+    /// host's end; `mac` is the MAC of the container's end.
     ///
     /// # Errors
     /// A sysctl cannot be read.
@@ -109,16 +110,17 @@ pub enum OtherAddress {
     Refuse,
     /// `forceAddress`: ADD replaces it.
     Replace,
-    /// ADD adds the gateway's address in addition.
+    /// ADD keeps it and adds the gateway's address.
     Keep,
 }
 
-/// The container's end of the pair.
+/// The container's end of the veth pair.
 #[derive(Debug, Clone)]
 pub struct Container {
-    /// The MAC that the runtime or the operator requests. CHECK compares the MAC that ADD reported.
+    /// The MAC that the runtime or the operator requests. CHECK does not use it: it compares the
+    /// MAC that ADD reported.
     pub mac: Option<MacAddress>,
-    /// Its state. CHECK compares whether it is up.
+    /// State of the link. CHECK compares whether the link is up.
     pub link: ContainerLink,
     /// Duplicate address detection for IPv6. CHECK ignores it.
     pub dad: Dad,
@@ -151,16 +153,16 @@ pub struct Port {
 pub struct PortVlanSet {
     /// VLANs that the port carries.
     pub carried: Vec<PortVlans>,
-    /// The native VLAN, which the port carries, too. CHECK ignores it, because attachments of
-    /// earlier versions lack it.
+    /// The native VLAN, which the port also carries. CHECK ignores it, because attachments that
+    /// earlier versions made lack it.
     pub native: Option<PortVlans>,
-    /// The bridge's default VLAN, which ADD removes from the port. CHECK accepts an untagged one,
-    /// because earlier versions and the reference did not remove it.
+    /// The bridge's default VLAN, which ADD removes from the port. CHECK accepts it as an untagged
+    /// VLAN, because earlier versions and the reference did not remove it.
     pub left: Option<PortVlans>,
 }
 
 impl Port {
-    /// Returns the flags as changes of the link `name`.
+    /// Returns the requests that set the flags of the link `name`.
     pub(crate) fn flag_requests(&self, name: &str) -> Vec<Request> {
         let changes = self.flags.iter().map(|flag| LinkChange::Port(*flag));
         changes
@@ -168,7 +170,7 @@ impl Port {
             .collect()
     }
 
-    /// Returns the VLANs as changes of the port with `index`.
+    /// Returns the requests that set the VLANs of the port with `index`.
     pub(crate) fn vlan_requests(&self, index: u32) -> Vec<Request> {
         let Some(vlans) = &self.vlans else {
             return Vec::new();
@@ -181,7 +183,7 @@ impl Port {
         leave.into_iter().chain(join).collect()
     }
 
-    /// Compares the port with `link`.
+    /// Adds the differences between the desired port and `link` to `found`.
     pub(crate) fn compare(
         &self,
         host: &Connection,
@@ -222,7 +224,8 @@ impl PortVlanSet {
     }
 }
 
-/// Adds to the kernel's refusal of a port what the operator can do.
+/// Adds advice for the operator to an error of the kernel that means a full bridge. Returns other
+/// errors unchanged.
 pub(crate) fn explain_full_bridge(error: netlink::Error, bridge: Option<&Link>) -> anyhow::Error {
     match bridge.filter(|_| error.is_bridge_full()) {
         Some(bridge) => no_port_left(bridge).context(error),

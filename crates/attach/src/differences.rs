@@ -1,4 +1,4 @@
-//! What CHECK found to differ.
+//! The differences that CHECK reports.
 
 use anyhow::ensure;
 use cni::Attachment;
@@ -28,7 +28,8 @@ impl Differences {
         }
     }
 
-    /// Compares a sysctl with 1. A missing one is no difference, because ADD could not set it.
+    /// Adds a difference if a sysctl is not 1. A sysctl that does not exist is no difference,
+    /// because ADD could not set it either.
     ///
     /// # Errors
     /// The sysctl exists and cannot be read.
@@ -43,10 +44,10 @@ impl Differences {
         Ok(())
     }
 
-    /// Fails with all differences, if there are any.
+    /// Returns an error if there are differences.
     ///
     /// # Errors
-    /// One that names `attachment`.
+    /// One error that names `attachment` and lists all differences.
     pub fn report(&self, attachment: &Attachment) -> anyhow::Result<()> {
         let all = self.join();
         ensure!(all.is_empty(), "{attachment} is not as ADD left it: {all}");

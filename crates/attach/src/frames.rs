@@ -1,4 +1,4 @@
-//! Frames to drop: those from a foreign MAC, and the host's copies of frames that the bridge
+//! Frames to drop: frames from a foreign MAC, and the host's copies of frames that the bridge
 //! delivers itself.
 
 use netlink::MacAddress;
@@ -10,7 +10,7 @@ use nft::{
 
 use crate::protection::Subject;
 
-/// Returns the port with the only MAC that may send through it.
+/// Returns the elements that make the container's MAC the only one that may send through its port.
 pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     let MacAddress(mac) = subject.mac;
     let port = Value::InterfaceName(subject.port);
@@ -20,7 +20,12 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     ]
 }
 
-/// Returns the bridge's MAC with each of the container's addresses.
+/// Returns the elements that drop the host's copies: the bridge's MAC together with each of the
+/// container's addresses.
+///
+/// Only a family whose bridged frames pass netfilter ([`BRIDGE_NF_CALL`]) gets such elements. A
+/// frame to a Service is then translated on the bridge and goes straight to its port, so the host's
+/// copy is a duplicate. Otherwise the host's copy is the only frame and must not be dropped.
 ///
 /// If netfilter sees bridged frames, a frame to a Service is translated on the bridge and goes
 /// straight to its port. Otherwise the host's copy is the only one.
@@ -44,7 +49,8 @@ pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> 
     Ok(elements.collect())
 }
 
-/// Returns whether netfilter sees bridged frames; without the module it sees none.
+/// Returns whether netfilter sees bridged frames. Without the module `br_netfilter`, the sysctl
+/// does not exist and netfilter sees none.
 fn is_on(name: &str) -> Result<bool, netns::Error> {
     match Sysctl::new(&["net", "bridge", name]).read() {
         Err(error) if error.is_not_found() => Ok(false),
@@ -115,7 +121,7 @@ const SOURCES: &str = "sources";
 const ROUTED_V4: &str = "routed4";
 const ROUTED_V6: &str = "routed6";
 
-/// Priority ahead of all others (`NF_BR_PRI_NAT_DST_BRIDGED`).
+/// Runs before all other chains of the bridge family (`NF_BR_PRI_NAT_DST_BRIDGED`).
 const BEFORE_TRANSLATION: i32 = -300;
 
 /// `NF_BR_PRI_FILTER_BRIDGED`

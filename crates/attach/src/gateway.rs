@@ -16,22 +16,23 @@ use crate::names;
 pub(crate) struct Gateways<'a> {
     /// Connection to the host's namespace.
     pub host: &'a Connection,
-    /// The bridge that the host's end is a port of.
+    /// The bridge that the host's end of the veth pair is a port of.
     pub bridge: &'a Link,
     /// The link that has the gateway addresses: the bridge, or its VLAN link.
     pub link: &'a Link,
     /// Name of the host's end of the pair.
     pub port: &'a str,
-    /// Gateway addresses with their networks' prefixes.
+    /// Gateway addresses, with the prefix lengths of their networks.
     pub addresses: &'a [IpNetwork],
-    /// Treatment of other addresses of the bridge.
+    /// Treatment of other addresses of `link`.
     pub other: OtherAddress,
 }
 
-/// Rejects a gateway address that may belong to a neighbour on another link: the host would answer
-/// ARP for its own neighbour.
+/// Rejects a gateway address that may belong to a neighbour on another link. The host would
+/// otherwise answer ARP requests for the address of its own neighbour.
 ///
-/// A tunnel has no neighbours, and its network is often wider than the bridge's.
+/// A route through a tunnel is no conflict: a tunnel has no neighbours, and its network is often
+/// wider than the bridge's.
 ///
 /// # Errors
 /// Code 7 with the gateway, the route and the other link.
@@ -50,7 +51,8 @@ pub(crate) fn expect_free(
         let Some(index) = route.links().find(|index| Some(*index) != own) else {
             continue;
         };
-        // Each pair's host end has the address, if no link is shared.
+        // Without a shared link, the host's end of each veth pair has the gateway address, so
+        // another link with this address is no conflict.
         if own.is_none() && (route.is_local || has_address(host, index, *gateway)?) {
             continue;
         }
@@ -126,7 +128,8 @@ impl Gateways<'_> {
         }
     }
 
-    /// Replaces an address. If a concurrent ADD was faster, the rollback is up to that ADD.
+    /// Deletes `address`, so that the caller can add `gateway`. If a concurrent ADD deleted it
+    /// first, the rollback is up to that ADD.
     fn replace(
         &self,
         address: IpNetwork,
@@ -157,8 +160,8 @@ impl Gateways<'_> {
     }
 }
 
-/// Rollback of an address that a failed ADD added. It keeps the address if another container joined
-/// the bridge and may use the gateway.
+/// Rollback of one change to the gateway addresses by a failed ADD. It changes nothing if another
+/// container has joined the bridge, because that container may use the gateway.
 struct AddressRollback {
     bridge: u32,
     link: u32,
@@ -167,8 +170,8 @@ struct AddressRollback {
 }
 
 impl AddressRollback {
-    /// Deletes the address. Adds it again if a container joined after the first look and may have
-    /// seen it.
+    /// Deletes the address. If a container joins the bridge during the deletion, the function adds
+    /// the address again, because the container may rely on it.
     fn remove(&self) -> anyhow::Result<()> {
         let host = Connection::open()?;
         if self.is_shared(&host)? {
@@ -209,8 +212,9 @@ fn add_address(
     created(host.execute([Request::add_address(link, address, Dad::Skip)]))
 }
 
-/// Returns whether an address conflicts with a gateway. A bridge has one network's IPv4 addresses,
-/// and IPv6 addresses that do not overlap. Link-local addresses never conflict.
+/// Returns whether an address of the link conflicts with a gateway. Two IPv4 addresses always
+/// conflict, because a bridge serves one IPv4 network. IPv6 addresses conflict if their networks
+/// overlap, except for link-local addresses.
 fn is_in_the_way(found: &Address, gateway: &IpNetwork) -> bool {
     match (found.address, gateway) {
         (IpNetwork::V4(_), IpNetwork::V4(_)) => true,
@@ -229,7 +233,7 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Makes the host forward packets of the gateways' families.
+/// Enables IP forwarding on the host for the families of `gateways`.
 ///
 /// # Errors
 /// A sysctl cannot be changed; refusals of the kernel.
@@ -251,8 +255,9 @@ pub(crate) fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
     Ok(())
 }
 
-/// Enables IPv6 forwarding. Forwarding makes the kernel drop default routes from router
-/// advertisements and ignore later ones, unless `accept_ra` is 2.
+/// Enables IPv6 forwarding. The kernel then drops default routes that it learnt from router
+/// advertisements and ignores later advertisements, unless `accept_ra` is 2. So the function sets
+/// `accept_ra` to 2 on the links of such routes first.
 fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
     if host.forwards(Family::V6)? {
         return Ok(());

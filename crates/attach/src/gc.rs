@@ -1,4 +1,5 @@
-//! GC: removes host links and `nf_tables` elements of unlisted attachments, then leases.
+//! GC: deletes host links and `nf_tables` elements of attachments that the runtime does not list,
+//! then releases their leases.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,14 +11,15 @@ use crate::guard::Removal;
 use crate::names::{HOST_MAC, host_link_name, is_host_link_name, is_marked_mac};
 use crate::{del, guard};
 
-/// Removes resources of this network that belong to no listed attachment.
+/// Removes all resources of this network whose attachment the runtime does not list.
 ///
 /// # Errors
-/// All errors. Every step is tried except for leases: they stay if a port could not be deleted,
-/// since its address must not be leased again.
+/// All errors of the steps. GC tries every step, with one exception: if a port could not be
+/// deleted, the leases stay, because the port's address must not be leased again.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
-    // A container can set an alias on a network card, which returns to the host with it.
+    // The alias alone does not prove that a link is a host's end. A container can set an alias on a
+    // network card, and the card returns to the host with it.
     let is_host_end = |link: &Link| link.kind == LinkKind::Veth && is_host_link_name(&link.name);
     cni::step("delete pairs");
     let links = delete_stale_links(request, is_host_end, HOST_MAC, &valid);
@@ -31,9 +33,12 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     cni::all([links, elements, leases])
 }
 
-/// Deletes links of the host that `is_of_plugin` accepts, if their alias is an owner in this network
-/// that the runtime does not list. An ADD that was killed may leave a link without alias: with a
-/// [`marked_mac`](crate::marked_mac) that starts with `first`, and a name that is not in `valid`.
+/// Deletes stale links of the host among those that `is_of_plugin` accepts. A link is stale if its
+/// alias is an owner in this network that the runtime does not list.
+///
+/// A link without an alias is left over from an ADD that was killed. It is stale if its MAC is a
+/// [`marked_mac`](crate::marked_mac) of this network that starts with `first`, and its name is not
+/// in `valid`.
 ///
 /// # Errors
 /// All refusals of the kernel.
@@ -62,7 +67,8 @@ pub fn delete_stale_links(
     }))
 }
 
-/// Removes elements of this network that belong to no listed attachment from `tables`.
+/// Removes the elements in `tables` whose owner is an attachment of this network that the runtime
+/// does not list.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -77,7 +83,8 @@ pub fn remove_stale_elements(request: &GcRequest, tables: [Table; 2]) -> anyhow:
     removed
 }
 
-/// Returns whether an owner is one of this network that the runtime does not list.
+/// Returns a test for owners: true for an attachment of this network that the runtime does not
+/// list.
 fn stale(request: &GcRequest) -> impl Fn(&str) -> bool {
     let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
     let network = &request.network.name;

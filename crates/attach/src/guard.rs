@@ -1,7 +1,7 @@
 //! The elements of an attachment in `nf_tables`.
 //!
-//! All attachments share the tables, chains and rules, which stay. Each attachment adds elements
-//! that are tagged with its owner, and finds them by this tag alone.
+//! All attachments share the tables, chains and rules, so these stay after DEL. Each attachment
+//! adds elements that have its owner as a comment, and DEL finds them by this comment alone.
 
 use cni::result::IpConfig;
 use cni::{Error, note};
@@ -11,7 +11,7 @@ use crate::masquerade::Masquerade;
 use crate::protection::{Protection, Subject};
 use crate::{frames, masquerade};
 
-/// The guards of a pair in `nf_tables`, as configured.
+/// The protection of a veth pair in `nf_tables`, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
     /// What happens to frames from another MAC than the container's.
@@ -25,19 +25,20 @@ pub struct Guard {
 /// What happens to frames from another MAC than the container's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MacCheck {
-    /// Accepts them.
+    /// The bridge accepts them.
     None,
-    /// `macspoofchk`: drops them on ingress of the bridge.
+    /// `macspoofchk`: rules drop them when they enter the bridge.
     Drop,
 }
 
 impl Guard {
-    /// Returns whether attachments of the network have elements.
+    /// Returns whether the network's attachments need any elements.
     pub fn is_needed(&self) -> bool {
         self.mac_check == MacCheck::Drop || self.drops_copies || self.masquerade.is_some()
     }
 
-    /// Returns the elements for `subject`, by table; empty if the network needs none.
+    /// Returns the elements for `subject`, grouped by table. The list is empty if the network needs
+    /// none.
     ///
     /// # Errors
     /// A sysctl cannot be read.
@@ -59,10 +60,10 @@ impl Guard {
         Ok(wanted)
     }
 
-    /// Checks without a change whether the kernel supports what the network needs.
+    /// Checks, without a change, whether the kernel supports what the network needs.
     ///
     /// # Errors
-    /// Code 50: it does not.
+    /// Code 50: the kernel does not support it.
     pub fn probe(&self) -> Result<(), Error> {
         if !self.is_needed() {
             return Ok(());
@@ -75,7 +76,7 @@ impl Guard {
     }
 }
 
-/// Installs all elements, in place of stale ones with the same keys. Returns what changed.
+/// Installs all elements. They replace stale elements with the same keys. Returns what changed.
 ///
 /// # Errors
 /// Code 11: other processes keep changing the rules. Refusals of the kernel.
@@ -93,11 +94,12 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     Ok(updated)
 }
 
-/// Removes what `install` added for an attachment whose pair no longer exists. Each attempt of
-/// the transaction calls `is_gone`, because a concurrent ADD creates its pair before its elements.
+/// Removes the elements of `protections` while `is_gone` returns true, that is, while the
+/// attachment's veth pair does not exist. Each attempt of the transaction calls `is_gone` again. A
+/// concurrent ADD creates its pair before its elements, so this function does not remove those.
 ///
 /// # Errors
-/// As `install`, and those of `is_gone`.
+/// As `install`; errors of `is_gone`.
 pub fn take_back(
     protections: &[Protection],
     is_gone: impl Fn() -> anyhow::Result<bool>,
@@ -122,8 +124,9 @@ pub fn take_back(
     Ok(())
 }
 
-/// Deletes tracked connections that a container began while no rule masqueraded it, because they
-/// would stay unanswered. A failure affects only them, and is logged.
+/// Deletes tracked connections that a container began while no rule masqueraded them. Their replies
+/// cannot reach the container, so they would stay unanswered. A failure affects only these
+/// connections and is logged.
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     let forget = || {
         let connection = Connection::open()?;
@@ -145,7 +148,8 @@ pub fn tables() -> [Table; 2] {
     [frames::table(), masquerade::table()]
 }
 
-/// Elements being removed, with one socket: closing it after a deletion takes long.
+/// A removal of elements from several tables. It uses one socket for all, because closing a socket
+/// takes long after a deletion.
 pub struct Removal {
     /// `None` if the kernel has no netfilter.
     connection: Option<Connection>,
@@ -171,8 +175,8 @@ impl Removal {
         })
     }
 
-    /// Removes the elements whose owner is stale. Absent elements, and those that the kernel cannot
-    /// have, count as removed.
+    /// Removes the elements whose owner `is_stale`. A missing element, and a table that the kernel
+    /// does not support, are no error.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -192,7 +196,8 @@ impl Removal {
         Ok(())
     }
 
-    /// Closes the socket. Returns the owners of removed elements; an owner may occur several times.
+    /// Closes the socket. Returns the owners of the removed elements. An owner may occur several
+    /// times.
     pub fn finish(mut self) -> Vec<String> {
         if let Some(connection) = self.connection {
             connection.close();
@@ -202,7 +207,7 @@ impl Removal {
     }
 }
 
-/// Compares `nf_tables` with the state that [`install`] leaves; returns the differences.
+/// Compares `nf_tables` with the state that [`install`] creates. Returns the differences.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -218,7 +223,8 @@ pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<Stri
     Ok(found)
 }
 
-/// Returns the error of a refusal by `nf_tables`, with its CNI code.
+/// Converts an error of `nf_tables` to one with a CNI code: 11 if other processes keep changing the
+/// rules.
 pub fn coded(error: nft::Error) -> anyhow::Error {
     if error.is_busy() {
         return Error::TryAgain(error.to_string()).into();

@@ -27,7 +27,8 @@ pub enum Backend {
     Iptables,
 }
 
-/// Returns the requested MAC, from the runtime, else `args.cni`, else `CNI_ARGS`.
+/// Returns the requested MAC. The first source with a value counts: the runtime
+/// (`runtimeConfig.mac`), `args.cni.mac`, then `MAC` in `CNI_ARGS`.
 ///
 /// # Errors
 /// Code 7: the text is not a MAC, or not a unicast address.

@@ -1,12 +1,14 @@
 //! Connects a sandbox to the host by a veth pair, for all interface plugins that create one.
 //!
 //! The central type is [`Desired`], the desired state on both sides. A plugin computes it in
-//! [`Topology::desired`] from its configuration, the host and the leased addresses. [`add()`] applies
-//! it, [`check()`] compares it, and [`reload()`] applies its `nf_tables` part. [`del()`] and [`gc()`]
-//! remove by owner, so they need neither the configuration nor the sandbox.
+//! [`Topology::desired`] from its configuration, the host's side and the leased addresses.
+//! [`add()`] applies this state, [`check()`] compares the kernel with it, and [`reload()`] applies
+//! its `nf_tables` part. [`del()`] and [`gc()`] find what to remove by its owner, so they need
+//! neither the configuration nor the sandbox.
 //!
-//! This crate knows the ports of a bridge, but not how the bridge is made, or which keys configure it.
-//! Without a bridge, the host's end of a pair is the gateway (`routed.rs`).
+//! This crate configures the ports of a bridge. The `bridge` plugin creates the bridge and parses
+//! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway
+//! addresses (`routed.rs`).
 
 mod add;
 mod addressing;
@@ -50,6 +52,6 @@ pub use note::note_failure;
 pub use protection::Protection;
 pub use reload::reload;
 
-/// Maximum number of a bridge's ports: `BR_MAX_PORTS` in `net/bridge/br_private.h`, minus the
-/// bridge itself.
+/// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,
+/// because the bridge itself counts as a port.
 pub const MAX_PORTS: usize = 1023;

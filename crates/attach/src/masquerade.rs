@@ -1,4 +1,4 @@
-//! `ipMasq`: masquerades traffic that leaves the containers' networks.
+//! `ipMasq`: masquerades packets from containers to destinations outside their networks.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,12 +13,12 @@ use sha2::{Digest as _, Sha256};
 use crate::keys::Backend;
 use crate::protection::{Protection, Subject};
 
-/// Scope and method of masquerading.
+/// Which destinations are masqueraded, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Masquerade {
     /// Destinations without masquerading, besides the container's own networks and multicast.
     exempt: Vec<IpNetwork>,
-    /// Choice of a connection's source port.
+    /// How the kernel chooses the source port of a masqueraded connection.
     source_port: SourcePort,
 }
 
@@ -53,7 +53,8 @@ impl Masquerade {
             }
             return Ok(None);
         }
-        // The key only names a program, so a configuration of the Go plugins works unchanged.
+        // `ipMasqBackend` only names the firewall program. The plugin accepts it, so that a
+        // configuration of the Go plugins works unchanged.
         if raw.backend == Backend::Iptables {
             note("ipMasqBackend: \"iptables\" has no effect: the plugin uses nf_tables");
         }
@@ -67,9 +68,9 @@ impl Masquerade {
         }))
     }
 
-    /// Returns an element for each of the container's addresses. It points to a chain that returns
-    /// for exempt destinations and masquerades the rest. Containers of the same networks share the
-    /// chain.
+    /// Returns an element for each of the container's addresses. Each element points to a chain,
+    /// which returns packets to exempt destinations unchanged and masquerades all others.
+    /// Containers with the same exempt networks share one chain.
     pub(crate) fn protection(&self, subject: &Subject<'_>) -> Protection {
         let own = subject.ips.iter().map(|ip| ip.address);
         let all = own.chain(multicast()).chain(self.exempt.iter().copied());
@@ -101,7 +102,7 @@ impl Masquerade {
     }
 }
 
-/// Returns the table for packets that leave the host, without policies.
+/// Returns the table that masquerades, without the chains that elements point to.
 pub(crate) fn table() -> Table {
     let pods = |name, address| Set {
         name,

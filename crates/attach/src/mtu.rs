@@ -1,4 +1,4 @@
-//! The MTU of a pair: from the configuration, or from the host's uplinks.
+//! The MTU of a veth pair: from the configuration, or from the host's uplinks.
 
 use cni::{Error, note};
 use netlink::{Connection, Link, LinkKind, Route};
@@ -10,13 +10,13 @@ pub enum MtuChoice {
     Asked(u32),
     /// The MTU of the host's uplinks, minus `overhead` bytes.
     Detect {
-        /// Bytes of an encapsulation.
+        /// Bytes that an encapsulation adds to each packet.
         overhead: u32,
     },
 }
 
 impl MtuChoice {
-    /// Parses `mtu` and `mtuOverhead`, both in bytes.
+    /// Parses `mtu` and `mtuOverhead`, both in bytes; 0 means missing.
     ///
     /// # Errors
     /// Code 7: the MTU is out of range, or both are present.
@@ -37,10 +37,11 @@ impl MtuChoice {
         }
     }
 
-    /// Returns the MTU in bytes. The source of a detected one is reported on standard error.
+    /// Returns the MTU in bytes. Reports on standard error where a detected MTU comes from.
     ///
     /// # Errors
-    /// Code 7: `overhead` leaves less than the minimum of IPv4. Refusals of the kernel.
+    /// Code 7: the detected MTU minus `overhead` is below the minimum of IPv4. Refusals of the
+    /// kernel.
     pub fn resolve(self, host: &Connection) -> anyhow::Result<u32> {
         let overhead = match self {
             Self::Asked(mtu) => return Ok(mtu),
@@ -67,13 +68,14 @@ fn detect(host: &Connection) -> anyhow::Result<Detected> {
     uplinks.sort_unstable();
     uplinks.dedup();
     let links = uplinks.into_iter().map(|index| host.link_by_index(index));
-    // A link may have been deleted since, with its routes.
+    // A link may have been deleted since the routes were listed, with its routes.
     let links = links.filter(|link| !matches!(link, Err(error) if error.is_not_found()));
     let links = links.collect::<Result<Vec<_>, _>>()?;
     if let Some(detected) = smallest(links.iter(), "carries a default route") {
         return Ok(detected);
     }
-    // Links without a master come first, because the list of all links has a port for each pod.
+    // Tries links without a master first: the list of all links is longer, because it has a port
+    // for each container.
     let detected = match of_physical_links(&host.links_without_master()?) {
         None => of_physical_links(&host.links()?),
         detected => detected,
@@ -89,7 +91,7 @@ fn detect(host: &Connection) -> anyhow::Result<Detected> {
 struct Detected {
     /// In bytes.
     pub mtu: u32,
-    /// Its source, for the line on standard error.
+    /// Where the MTU comes from, for the line on standard error.
     pub why: String,
 }
 
@@ -102,7 +104,7 @@ fn of_physical_links(links: &[Link]) -> Option<Detected> {
     )
 }
 
-/// Returns the smallest MTU of `links`; `None` without any.
+/// Returns the smallest MTU of `links`; `None` if there are no links.
 fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<Detected> {
     let link = links.min_by_key(|link| link.mtu)?;
     Some(Detected {
@@ -111,13 +113,13 @@ fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<D
     })
 }
 
-/// Returns the MTU for pods; `None` if it is below the minimum of IPv4.
+/// Returns the MTU for containers; `None` if it is below the minimum of IPv4.
 fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
     mtu.checked_sub(overhead)
         .filter(|rest| rest >= RANGE.start())
 }
 
-/// Ethernet's MTU in bytes, for a host without links.
+/// Ethernet's MTU in bytes, for a host on which no link is up.
 const FALLBACK: u32 = 1500;
 
 /// From the minimum of IPv4 (RFC 791) to the maximum of an Ethernet link, in bytes.

@@ -1,4 +1,4 @@
-//! Names and MACs of a pair, derived from the attachment.
+//! Names and MACs of a veth pair, derived from the attachment.
 
 use std::net::IpAddr;
 
@@ -7,50 +7,53 @@ use cni::{Attachment, NetworkName, hex};
 use netlink::MacAddress;
 use sha2::{Digest as _, Sha256};
 
-/// Returns the name of the host's end: `veth` and 11 digits of the attachment's hash. DEL needs
-/// nothing else to find it.
+/// Returns the name of the host's end: `veth` and 11 digits of the attachment's hash. DEL computes
+/// the same name, so it needs no record of it.
 pub(crate) fn host_link_name(attachment: &Attachment) -> String {
     let digits = hex(&attachment.digest(), HOST_NAME_DIGITS);
     format!("{HOST_LINK_PREFIX}{digits}")
 }
 
-/// Returns the MAC of the host's end: locally administered, and different from all containers'. It
-/// identifies the network before the link has its alias.
+/// Returns the MAC of the host's end. It is locally administered and differs from the MACs of all
+/// containers. It identifies the network, so GC recognises a link of a killed ADD that has no alias
+/// yet.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     marked_mac(HOST_MAC, attachment)
 }
 
-/// Returns whether [`host_link_name`] may have returned the name.
+/// Returns whether `name` has the form that [`host_link_name`] returns.
 pub(crate) fn is_host_link_name(name: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let digits = name.strip_prefix(HOST_LINK_PREFIX).unwrap_or_default();
     digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
 }
 
-/// Returns whether this suite or the reference may have given the name to a host's end.
+/// Returns whether `name` may be the name of a host's end, made by this suite or the reference.
 pub(crate) fn may_be_a_host_link(name: &str) -> bool {
     name.starts_with(HOST_LINK_PREFIX)
 }
 
-/// Returns the MAC that starts with `first` and identifies the network and the attachment.
+/// Returns the MAC that consists of `first`, two bytes that identify the network, and bytes of the
+/// attachment's hash.
 pub fn marked_mac(first: u8, attachment: &Attachment) -> MacAddress {
     let [a, b] = attachment.network.mark();
     mac(&[first, a, b], &attachment.digest())
 }
 
-/// Returns whether [`marked_mac`] may have returned the MAC for an attachment of `network`.
+/// Returns whether `mac` has the form that [`marked_mac`] returns for `network` and `first`.
 pub(crate) fn is_marked_mac(mac: MacAddress, first: u8, network: &NetworkName) -> bool {
     let [a, b] = network.mark();
     mac.0.starts_with(&[first, a, b])
 }
 
-/// Returns the MAC of the container's end before it has an address.
+/// Returns the MAC of the container's end if it has no address yet, derived from the attachment.
 pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
     mac(&[0x06], &attachment.digest())
 }
 
-/// Returns the MAC that is derived from the first address, IPv4 before IPv6. So entries in
-/// neighbours' caches stay right when the address is leased again.
+/// Returns the MAC that is derived from the first IPv4 address, or else from the first IPv6
+/// address. An address that is leased again has the same MAC, so entries in the neighbours' caches
+/// stay valid.
 pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
     match v4.or(ips.first()) {
@@ -59,8 +62,8 @@ pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     }
 }
 
-/// Returns `0a:58` and the four bytes for IPv4, as in kubenet; `0e` and five bytes of the address's
-/// SHA-256 for IPv6.
+/// Returns the MAC for an address. IPv4: `0a:58` and the four bytes of the address, as in kubenet.
+/// IPv6: `0e` and five bytes of the address's SHA-256.
 fn mac_of(address: IpAddr) -> MacAddress {
     match address {
         IpAddr::V4(address) => mac(&[0x0a, 0x58], &address.octets()),
@@ -68,13 +71,13 @@ fn mac_of(address: IpAddr) -> MacAddress {
     }
 }
 
-/// Returns the MAC of a new bridge: a different one after each boot, the same for all concurrent
-/// ADDs.
+/// Returns the MAC of a new bridge. It is the same for all concurrent ADDs, and differs after each
+/// boot.
 pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
     mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
 }
 
-/// Returns the MAC that starts with `prefix`, filled with bytes of `rest`.
+/// Returns the MAC that starts with `prefix` and continues with bytes of `rest`.
 pub(crate) fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     let mut bytes = [0; 6];
     for (byte, source) in bytes.iter_mut().zip(prefix.iter().chain(rest)) {
@@ -83,20 +86,20 @@ pub(crate) fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     MacAddress(bytes)
 }
 
-/// Returns whether an address does not determine `mac`, so neighbours may have cached another MAC
-/// for it.
+/// Returns whether an address does not determine `mac`. Neighbours may then have cached another MAC
+/// for the address, so it must be announced.
 pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
 
-/// What the name of a pair's host end begins with.
+/// Prefix of the name of every host's end.
 pub const HOST_LINK_PREFIX: &str = "veth";
 
-/// As many as fit into a link's name of 15 bytes.
+/// Number of digits that fit into the name of a link, which has at most 15 bytes.
 const HOST_NAME_DIGITS: usize = 11;
 
-/// The highest first byte. A bridge without a fixed MAC takes the lowest one of its ports, so any
-/// other port's first.
+/// First byte of the host's MACs: the highest one of a unicast MAC. A bridge without a fixed MAC
+/// takes the lowest MAC of its ports, so it does not take one of these while it has another port.
 pub(crate) const HOST_MAC: u8 = 0xfe;
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
-//! Elements of an attachment in one table, and what they are made for.
+//! The elements of an attachment in one table, and the data they are made from.
 
 use cni::result::IpConfig;
 use netlink::{Link, MacAddress};
 use nft::{Element, Table};
 
-/// Elements of an attachment in one table.
+/// The elements of an attachment in one table.
 #[derive(Debug)]
 pub struct Protection {
-    /// The desired table.
+    /// The table, with the sets, chains and rules that it must have.
     pub table: Table,
-    /// Elements of its sets.
+    /// The attachment's elements in the sets of this table.
     pub elements: Vec<Element>,
 }
 
-/// The attachment that the elements are for.
+/// The data of an attachment from which its elements are made.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
-    /// The bridge, if the host's end is a port of one.
+    /// The bridge, if the host's end of the veth pair is a port of one.
     pub bridge: Option<&'a Link>,
     /// Name of the host's end.
     pub port: &'a str,

@@ -1,4 +1,4 @@
-//! RELOAD: restores the elements of ADD in `nf_tables`.
+//! RELOAD: restores the `nf_tables` elements that ADD added.
 
 use anyhow::{Context as _, bail};
 use cni::result::Interface;
@@ -14,14 +14,15 @@ use crate::guard;
 use crate::names;
 use crate::sandbox::Sandbox;
 
-/// Restores the pair's elements; existing elements stay untouched. The IPAM plugin has no firewall
-/// rules and is not called.
+/// Restores the missing elements of the veth pair. Existing elements stay untouched. RELOAD does
+/// not call the IPAM plugin, because that has no firewall rules.
 ///
-/// DEL and GC delete the port before they look for elements. If they look too early to find
-/// elements added here, the port is already gone, and this function removes the elements.
+/// RELOAD needs no lock against DEL and GC, because they delete the port before they look for
+/// elements. If they looked before RELOAD added its elements, RELOAD finds that the port is gone,
+/// and removes its elements again.
 ///
 /// # Errors
-/// Code 7 without a `prevResult`; the pair does not exist; refusals of the kernel.
+/// Code 7: `prevResult` is missing. The veth pair does not exist. Refusals of the kernel.
 pub fn reload<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Result<()> {
     let reported = request.chained()?;
     let mac = container_mac(request, reported)?;
@@ -59,8 +60,9 @@ pub fn reload<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Resu
     Ok(())
 }
 
-/// Returns the MAC that ADD gave the container's link: a MAC that the container set later must not
-/// be allowed to send. Results of old versions contain none, so the current MAC counts.
+/// Returns the MAC that ADD gave the container's link, as the result reports it. The current MAC
+/// may be one that the container set later, which must not be allowed to send. Results of old
+/// versions report no MAC, so the function uses the current one for them.
 fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result<MacAddress> {
     let interface = &request.attachment.interface;
     let mut links = reported.interfaces.iter();
@@ -75,8 +77,8 @@ fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result
     mac.with_context(|| format!("{interface} in the sandbox is gone"))
 }
 
-/// Finds the host's end by the name that the attachment determines, or by the reported name if the
-/// reference made it.
+/// Finds the host's end by the name that the attachment determines, or by the reported name and MAC
+/// if the reference made the pair.
 fn find_port(
     host: &Connection,
     bridge: Option<&Link>,

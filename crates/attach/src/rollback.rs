@@ -1,4 +1,4 @@
-//! Objects that an ADD made, for its rollback.
+//! Objects that this ADD created, for its rollback.
 
 use std::cell::Cell;
 
@@ -8,21 +8,21 @@ use netlink::Connection;
 
 use crate::{del, names};
 
-/// Objects that this ADD made. The rollback removes only these, because a concurrent ADD of the
-/// attachment may exist.
+/// Whether this ADD created each object. The rollback removes only objects of this ADD, because a
+/// concurrent ADD of the same attachment may have created the others.
 ///
-/// The kernel creates only one pair of the name, which decides between concurrent ADDs. So
-/// `nf_tables` elements come after it.
+/// The kernel creates only one veth pair of the name, so only one of several concurrent ADDs
+/// succeeds. ADD adds the `nf_tables` elements after the pair, so they belong to that ADD, too.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// This ADD has a lease, or a killed IPAM plugin may have made one.
+    /// This ADD has a lease, or a killed IPAM plugin may have leased an address to it.
     pub lease: Cell<bool>,
-    /// This ADD has created the pair, or the kernel may have.
+    /// This ADD has created the veth pair, or the kernel may have created it despite an error.
     pub pair: Cell<bool>,
 }
 
 impl Made {
-    /// Releases the lease unless a port may have its address.
+    /// Releases the lease, unless the host's end still exists and may use the address.
     pub fn release_lease(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.lease.get() {
             return Ok(());
@@ -33,12 +33,12 @@ impl Made {
         del::forward(&request.network, Verb::Del)
     }
 
-    /// Deletes the pair.
+    /// Deletes the veth pair, if this ADD created it.
     pub fn delete_pair(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.pair.get() {
             return Ok(());
         }
-        // The connection itself may have failed.
+        // Opens a new connection, because the one of ADD may have failed.
         let host = Connection::open()?;
         if let Some(link) = del::find_host_link(&host, &request.attachment)? {
             host.remove_link(&link)?;
@@ -46,7 +46,7 @@ impl Made {
         Ok(())
     }
 
-    /// Removes the elements.
+    /// Removes the `nf_tables` elements, if this ADD created the veth pair.
     pub fn remove_protection(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.pair.get() {
             return Ok(());

@@ -1,8 +1,9 @@
-//! Pairs without a bridge: the host's end has the gateway addresses, and the host routes to each
-//! address of the container.
+//! Veth pairs without a bridge: the host's end has the gateway addresses, and the host has a route
+//! to each address of the container.
 //!
-//! The routes and addresses are those of the reference's `ptp`, so either CHECK accepts the other's
-//! attachment. The kernel deletes them with the link.
+//! The plugin adds the same routes and addresses as the reference's `ptp`. So CHECK of either suite
+//! accepts an attachment that the other one made. The kernel deletes the routes and addresses with
+//! the link.
 
 use std::net::IpAddr;
 
@@ -16,9 +17,9 @@ use netns::Sysctl;
 use crate::addressing::{Addressing, Gateway, need_ipv6};
 use crate::gateway;
 
-/// Prepares IPv6 of the host's end, which is down. Without IPv6 addresses, the end needs none. With
-/// them, it ignores the container's router advertisements, which could change the host's routes
-/// (CVE-2020-10749).
+/// Configures IPv6 on the host's end, which the caller has not brought up yet. Without IPv6
+/// addresses in `ips`, IPv6 is disabled. With them, the host's end ignores router advertisements
+/// from the container, because these could change the host's routes (CVE-2020-10749).
 ///
 /// # Errors
 /// A sysctl cannot be changed.
@@ -32,8 +33,8 @@ pub(crate) fn prepare_ipv6(end: &Link, ips: &[IpConfig]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the requests that bring the host's end up with the gateway addresses and the routes to
-/// the container; none for a port of a bridge.
+/// Returns the requests that add the gateway addresses to the host's end, bring it up and add the
+/// routes to the container. Returns none for a port of a bridge.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -67,8 +68,8 @@ pub(crate) fn host_requests(
     Ok(requests)
 }
 
-/// Returns the requests for a link-local address that is usable at once, on a link that is down.
-/// The host asks from it for the container's MAC.
+/// Returns the requests that add a link-local address to `end`, which must be down. The address is
+/// usable at once. The kernel uses it as the source address when it asks neighbours for their MAC.
 pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Request>> {
     let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
     let generate_none = LinkChange::LinkLocal(LinkLocalOrigin::None);
@@ -78,20 +79,21 @@ pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Requ
     ])
 }
 
-/// Returns the metric that precedes an IPv6 route to the same address, which the kernel would
-/// otherwise prefer for its age. `None` is the kernel's default.
+/// Returns a metric that is lower than that of `there`, the present IPv6 route to the same address,
+/// so that the kernel prefers the new route. At equal metrics it would prefer the older route.
+/// `None` means the kernel's default metric.
 ///
-/// The other route belongs to an attachment that is to be deleted. It stays, and serves again if
-/// this ADD fails.
+/// The present route belongs to an attachment that the runtime will delete. The route stays, so it
+/// serves again if this ADD fails.
 fn preceding(there: &Route) -> Option<u32> {
     let is_equal = there.destination.prefix() == IPV6_HOST && !there.is_local;
     let metric = there.priority.filter(|metric| is_equal && *metric > 1)?;
     Some(metric.min(IPV6_METRIC + 1) - 1)
 }
 
-/// Returns the container's routes that replace the one to its own network: to each gateway, and
-/// through it to the network. As `ip route add GATEWAY dev … src ADDRESS` and `ip route add NETWORK
-/// via GATEWAY dev … src ADDRESS`.
+/// Returns the routes that the container has instead of the kernel's route to its own network: one
+/// to each gateway, and one to the network through the gateway. They equal `ip route add GATEWAY
+/// dev … src ADDRESS` and `ip route add NETWORK via GATEWAY dev … src ADDRESS`.
 pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRoute> {
     let mut routes = Vec::<NewRoute>::new();
     if addressing.mode != Gateway::HostEnd {
@@ -118,8 +120,8 @@ pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRou
     routes
 }
 
-/// Returns messages about addresses of the container to which the host does not route through
-/// `end`.
+/// Returns a message for the operator for each address of the container to which the host does not
+/// route through `end`.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -145,8 +147,8 @@ fn destinations(addressing: &Addressing) -> impl Iterator<Item = IpAddr> {
     addressing.ips.iter().map(|ip| ip.address.ip())
 }
 
-/// `RT_SCOPE_HOST` of rtnetlink(7), as the reference has it. Such a route stays while its link is
-/// down.
+/// `RT_SCOPE_HOST` of rtnetlink(7), which the reference uses, too. A route with this scope stays
+/// while its link is down.
 const HOST_SCOPE: u8 = 254;
 
 /// `IP6_RT_PRIO_USER` of the kernel: the metric of an IPv6 route that is added without one.
@@ -155,5 +157,5 @@ const IPV6_METRIC: u32 = 1024;
 /// Prefix length of a single IPv6 address.
 const IPV6_HOST: u8 = 128;
 
-/// Prefix length that the kernel uses (RFC 4291, 2.5.6).
+/// Prefix length of the link-local addresses that the kernel generates (RFC 4291, 2.5.6).
 const LINK_LOCAL_PREFIX: u8 = 64;

@@ -1,4 +1,4 @@
-//! The container's end of the pair, inside the sandbox.
+//! The container's end of the veth pair, inside the sandbox.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::desired::Container;
 use crate::note::note_failure;
 use crate::routed;
 
-/// The sandbox and the name of its new link.
+/// The sandbox, with connections inside it and the name of its new link.
 pub(crate) struct Sandbox<'a> {
     namespace: &'a Netns,
     connection: Connection,
@@ -32,10 +32,10 @@ enum LinkLocal {
     None,
     /// None: the sandbox's `addr_gen_mode` is 1.
     Unwanted,
-    /// ADD has added it and it is usable; the kernel must not generate one.
+    /// ADD has added an address that is usable at once; the kernel must not generate another one.
     Given,
-    /// The kernel generates it when the pair comes up, or when IPv6 is enabled on a link that is
-    /// up.
+    /// The kernel generates an address when the veth pair comes up, or when IPv6 is enabled on a
+    /// link that is up.
     Awaited,
 }
 
@@ -90,8 +90,14 @@ impl<'a> Sandbox<'a> {
             .context("configure the container's link")
     }
 
-    /// Returns the requests that precede the addresses: gratuitous ARP for a new MAC, IPv6 for
-    /// `ips`, and a link-local address that is usable at once.
+    /// Returns the requests that must precede the addresses. They enable gratuitous ARP for a new
+    /// MAC and, for containers that use IPv6, add a link-local address that is usable at once.
+    /// Before that, the function sets the sysctls that IPv6 needs for `ips`.
+    ///
+    /// Without this address, the kernel would generate one only after the pair is up. `accept_dad`
+    /// decides whether duplicate address detection delays it. The function sets these sysctls only
+    /// for containers with IPv6 addresses or with duplicate address detection, because writing
+    /// sysctls takes time.
     ///
     /// The kernel would generate a link-local address only after the pair is up, and `accept_dad`
     /// makes it usable at once. ADD sets it for containers with other IPv6 addresses or with
@@ -117,11 +123,12 @@ impl<'a> Sandbox<'a> {
         Ok(requests)
     }
 
-    /// Sets sysctls that must be set while the link is down, and enables IPv6 if needed.
+    /// Sets the sysctls that must be set while the link is down. Enables IPv6 if `ips` need it.
     ///
-    /// `ndisc_notify` makes the kernel announce addresses when the MAC is set. `keep_addr_on_down`
-    /// keeps IPv6 addresses when the link flaps. A failure to set one of these is only reported,
-    /// since the container works without them.
+    /// With `ndisc_notify`, the kernel announces IPv6 addresses when the MAC is set. With
+    /// `keep_addr_on_down`, it keeps them when the link goes down and up again. `accept_dad` turns
+    /// duplicate address detection on or off. A failure to set one of these sysctls is only logged,
+    /// because the container works without them.
     fn set_sysctls(&self, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<()> {
         let accept_dad = match dad {
             Dad::Perform => "1",
@@ -145,9 +152,10 @@ impl<'a> Sandbox<'a> {
         })?
     }
 
-    /// Waits until the link passes traffic and has its IPv6 addresses, including the link-local one
-    /// if it gets one. Returns the changed link. The kernel generates a link-local address when the
-    /// link flaps.
+    /// Waits until the link passes traffic and its IPv6 addresses are usable, including the
+    /// link-local address if the link gets one. Returns the changed link. If ADD added the
+    /// link-local address, the kernel generates later ones again, for example after the link was
+    /// down.
     pub fn wait_until_ready(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
         let wait = Wait {
@@ -188,8 +196,8 @@ impl<'a> Sandbox<'a> {
         Ok(link)
     }
 
-    /// Announces the MAC of the addresses to the neighbours, by gratuitous ARP and by unsolicited
-    /// neighbour advertisements.
+    /// Announces to the neighbours that the link's addresses have `mac`, by gratuitous ARP and
+    /// unsolicited neighbour advertisements. The kernel sends both when the MAC is set.
     pub fn announce(&self, mac: MacAddress) -> anyhow::Result<()> {
         let request = Request::change_link(self.interface, &LinkChange::Mac(mac));
         self.connection
@@ -197,7 +205,8 @@ impl<'a> Sandbox<'a> {
             .context("announce the container's addresses")
     }
 
-    /// Returns messages about what `plan` contains and the sandbox lacks.
+    /// Returns a message for the operator for each address and route of `addressing` that the
+    /// sandbox lacks.
     pub fn differences(&self, link: &Link, addressing: &Addressing) -> anyhow::Result<Vec<String>> {
         let name = &link.name;
         let addresses = self.connection.addresses(link.index)?;
@@ -222,7 +231,8 @@ impl<'a> Sandbox<'a> {
     }
 }
 
-/// Returns the routes of the sandbox: to the gateways before the reported ones, which may need them.
+/// Returns the routes that the sandbox needs: first those to the gateways, then those of the
+/// result, because the kernel accepts a route only if its next hop is reachable.
 fn wanted_routes(addressing: &Addressing, link: &Link) -> Vec<NewRoute> {
     let reported = addressing.routes.iter();
     let reported = reported.map(|route| new_route(route, addressing, link));
@@ -235,7 +245,7 @@ fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
         gateway: next_hop(route, &addressing.ips),
         mtu: route.mtu,
         advmss: route.advmss,
-        // 0 means the kernel's default for both.
+        // In the result, 0 means the kernel's default for the priority and the table.
         priority: route.priority.filter(|priority| *priority != 0),
         table: route.table.filter(|table| *table != 0),
         scope: route.scope,
@@ -243,6 +253,6 @@ fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
     }
 }
 
-/// Longest wait. The kernel brings a pair up in one or two milliseconds; duplicate address
-/// detection takes one to two seconds.
+/// Maximum time of one wait. The kernel brings a veth pair up in one or two milliseconds; duplicate
+/// address detection takes one to two seconds.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
