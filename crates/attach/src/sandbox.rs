@@ -96,8 +96,8 @@ impl<'a> Sandbox<'a> {
     ///
     /// Without this address, the kernel would generate one only after the pair is up. `accept_dad`
     /// decides whether duplicate address detection delays it. The function sets these sysctls only
-    /// for containers with IPv6 addresses or with duplicate address detection, because writing
-    /// sysctls takes time.
+    /// for containers with IPv6 addresses or with duplicate address detection, because the lookup
+    /// of sysctls takes time.
     ///
     /// The kernel would generate a link-local address only after the pair is up, and `accept_dad`
     /// makes it usable at once. ADD sets it for containers with other IPv6 addresses or with

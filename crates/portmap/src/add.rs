@@ -1,4 +1,4 @@
-//! ADD: forwards the ports, in place of those that an earlier ADD of the attachment forwarded.
+//! ADD: forwards the ports. They replace those that an earlier ADD of the attachment forwarded.
 
 use std::cell::RefCell;
 
@@ -12,7 +12,7 @@ use crate::wait;
 /// Forwards the requested ports and returns `prevResult` unchanged.
 ///
 /// # Errors
-/// Everything that prevents it. The undo restores the ports of the earlier ADD by then.
+/// A port cannot be forwarded. The rollback has then restored the ports of the earlier ADD.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let result = request.chained()?;
     let Some(plan) = Plan::of(request)? else {

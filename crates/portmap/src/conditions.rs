@@ -1,7 +1,7 @@
-//! `conditionsV4` and `conditionsV6`: the packets that a network's ports are forwarded for.
+//! `conditionsV4` and `conditionsV6`: which packets the ports of a network are forwarded for.
 //!
-//! They have the syntax of nft(8), of which this module supports a part: source and destination
-//! address, input link, mark, and the negation of each.
+//! The conditions have the syntax of nft(8), of which this module supports a part: source and
+//! destination address, input interface, fwmark, and the negation of each.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use nft::{Field, IpVersion, Rule};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Conditions that a packet has to meet, all of them. Without any, every packet matches.
+/// Conditions, all of which a packet has to meet. An empty list matches every packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions(Vec<Condition>);
 
@@ -36,8 +36,8 @@ enum Sense {
 }
 
 impl Conditions {
-    /// Parses `words`, the value of `key`, for packets of `version`. As in the reference, the words
-    /// may be spread over the strings of the list in any way.
+    /// Parses `words`, the value of `key`, as conditions for packets of `version`. As in the
+    /// reference, one condition may be spread over several strings of the list.
     ///
     /// # Errors
     /// Code 7: a word is not supported; the error names it.
@@ -75,7 +75,7 @@ impl Conditions {
         self.0.iter().fold(rule, |rule, it| it.narrow(rule))
     }
 
-    /// Returns twelve hexadecimal digits that identify these conditions.
+    /// Returns twelve hexadecimal digits that identify these conditions for packets of `version`.
     pub fn hash(&self, version: IpVersion) -> String {
         let digest = Sha256::digest(format!("{version:?} {:?}", self.0));
         let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
@@ -136,8 +136,8 @@ fn network(version: IpVersion, text: &str) -> Result<IpNetwork, String> {
     Err(format!("{network} is of the other family"))
 }
 
-/// Parses a link's name, which nft(8) accepts with and without quotes. A `*` would match any
-/// suffix, which is not supported.
+/// Parses the name of an interface, with or without quotes as in nft(8). A `*` is rejected: nft(8)
+/// would match any suffix there, and this module does not support that.
 fn link_name(text: &str) -> Result<String, String> {
     let name = text.trim_matches('"');
     let parsed = name.parse::<cni::InterfaceName>();
@@ -156,7 +156,7 @@ fn mark(text: &str) -> Result<u32, String> {
     parsed.map_err(|error| format!("mark {text:?}: {error}"))
 }
 
-/// Returns the name with trailing zeros, as the kernel compares it.
+/// Returns the name, filled up with zeros as the kernel compares it.
 fn padded(name: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes

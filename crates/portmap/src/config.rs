@@ -35,7 +35,7 @@ pub struct Mapping {
     pub container_port: NonZeroU16,
     /// `protocol`.
     pub protocol: Protocol,
-    /// The addresses of the host that it is forwarded for.
+    /// The addresses of the host on which the port is forwarded.
     pub host: HostAddress,
 }
 
@@ -61,12 +61,14 @@ pub enum HostAddress {
     One(IpAddr),
 }
 
-/// Which clients are masqueraded: the container sees an address of the host instead of theirs.
+/// Which clients are masqueraded. The container sees an address of the host instead of the address
+/// of a masqueraded client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceNat {
-    /// No client. 127.0.0.1 and the container itself cannot reach the port then.
+    /// No client. Then clients on 127.0.0.1 and in the container itself cannot reach the port.
     None,
-    /// Clients that the container could not answer.
+    /// Clients whose packets the container could not answer otherwise: 127.0.0.1 and the container
+    /// itself.
     Needed,
     /// All clients.
     All,
@@ -110,7 +112,7 @@ impl Config {
 }
 
 impl Protocol {
-    /// Returns its number in a packet (IANA, "Assigned Internet Protocol Numbers").
+    /// Returns the protocol's number in a packet (IANA, "Assigned Internet Protocol Numbers").
     pub fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -127,7 +129,7 @@ impl Protocol {
 }
 
 impl HostAddress {
-    /// Returns whether it includes addresses of `version`.
+    /// Returns whether the port is forwarded for addresses of `version`.
     pub fn is_of(self, version: IpVersion) -> bool {
         match self {
             Self::Any => true,
@@ -176,8 +178,8 @@ struct RawMapping {
     host_ip: String,
 }
 
-/// Accepts keys that only concern iptables and logs that they have no effect, so that a
-/// configuration of the Go plugins works unchanged.
+/// Accepts keys that only concern iptables, and logs that they have no effect. So a configuration
+/// of the Go plugins works unchanged.
 fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
     if let Some(bit) = raw.mark_masq_bit.filter(|bit| *bit > HIGHEST_BIT) {
         let reason = format!("{bit} is not within 0 to {HIGHEST_BIT}");
@@ -223,16 +225,17 @@ fn mappings(raw: &RuntimeConfig) -> Result<Vec<Mapping>, Error> {
 }
 
 impl Mapping {
-    /// Reads an element of `portMappings`, whose keys are in any case.
+    /// Parses an element of `portMappings`. Its keys may be written in upper or lower case.
     ///
     /// # Errors
-    /// Code 7, with the key and its value.
+    /// Code 7: a value is invalid; the error names the key and the value.
     pub fn parse(value: &Value) -> Result<Self, Error> {
         let raw: RawMapping = json::read(value, "")?.value;
         Self::of(&raw, "portMappings[]")
     }
 
-    /// Returns whether the host's addresses and the container's address `pod` have a family in common.
+    /// Returns whether the mapping includes host addresses of the same family as `pod`, the
+    /// container's address.
     pub fn is_for(&self, pod: IpAddr) -> bool {
         self.host.is_of(IpVersion::of(pod))
     }
@@ -298,7 +301,7 @@ fn host_address(text: &str, key: &str) -> Result<HostAddress, Error> {
     }
 }
 
-/// Returns the reason why `address` cannot be an address of the host; `None` if it can.
+/// Returns the reason why `address` cannot be an address of the host; `None` if it can be one.
 fn kind_of_no_host(address: IpAddr) -> Option<&'static str> {
     match address {
         _ if is_link_local(address) => Some(

@@ -14,7 +14,7 @@ pub(crate) enum Refusal {
     /// Another attachment holds a requested port with this element.
     #[error("{port} is held")]
     Held { port: HostPort, holder: Element },
-    /// The attachment has an element that its record does not list.
+    /// `nf_tables` has an element of the attachment that its record does not list.
     #[error("the record is not complete")]
     Unlisted,
     #[error(transparent)]
@@ -23,33 +23,36 @@ pub(crate) enum Refusal {
 
 /// What the caller knows of the attachment.
 pub(crate) struct Known<'a> {
-    /// Elements of its record.
+    /// The elements that its record lists.
     pub elements: &'a [Element],
-    /// Owners of the same container that it stands by for.
+    /// Attachments of the same container that serve ports of this attachment, which stands by for
+    /// them.
     pub behind: &'a BTreeSet<String>,
 }
 
-/// Elements in `nf_tables` that a claim may conflict with.
+/// Present elements in `nf_tables` that a claim may conflict with.
 struct Found<'a> {
-    /// Each element of the claim, with the present element of the same key.
+    /// Each element of the claim, with the present element that has the same key.
     places: Vec<(&'a Element, Option<Element>)>,
-    /// For each claimed port of a single address, the element of the same port of all addresses;
-    /// for each claimed port of all addresses, its count of single addresses.
+    /// For each claimed port of a single address: the element of the same port of all addresses.
+    /// For each claimed port of all addresses: the element that counts the single addresses with
+    /// this port.
     others: HashMap<HostPort, Element>,
 }
 
-/// Ports of single addresses, where the claim requests the same port of all addresses.
+/// Present ports of single addresses that the claim requests for all addresses.
 #[derive(Default)]
 struct Singles {
     /// Their elements, by the port of all addresses.
     elements: HashMap<HostPort, Vec<Element>>,
-    /// Whether the counts of such ports have to be corrected.
+    /// Whether the counts of these ports have to be corrected.
     counts: Counts,
 }
 
-/// Returns the change that installs `claim`. It adds the claim's elements, except for ports that
-/// the attachment stands by for. It deletes present elements of the same keys, and the attachment's
-/// other elements. It never deletes a port of another attachment.
+/// Returns the change that installs `claim`. The change adds the claim's elements, except for ports
+/// that the attachment stands by for. It deletes present elements with the same keys, and the
+/// attachment's elements that the claim does not have. It never deletes a port of another
+/// attachment.
 pub(crate) fn decide(
     connection: &Connection,
     claim: &Claim,
@@ -58,8 +61,8 @@ pub(crate) fn decide(
     let found = find(connection, claim)?;
     let singles = singles(connection, claim, &found)?;
     let standing = ports_behind(claim, &found, &singles, had.behind)?;
-    // A record may list two elements of one place, if an ADD was killed that would have replaced
-    // one.
+    // A record may list two elements with the same key: an ADD that was to replace one by the other
+    // was killed.
     let mut known: BTreeMap<_, _> = had.elements.iter().map(|it| (it.place(), it)).collect();
     let stands_by = |it: &Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
     let mut change = Change {
@@ -84,7 +87,7 @@ pub(crate) fn decide(
     Ok(change)
 }
 
-/// Looks for everything by one request.
+/// Looks up all present elements of [`Found`] with one request to the kernel.
 fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft::Error> {
     let ports: Vec<_> = claim.elements.iter().filter_map(host_port).collect();
     let others = ports.iter().map(|port| match port.address {
@@ -100,7 +103,7 @@ fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft:
     Ok(Found { places, others })
 }
 
-/// Returns the claimed ports that an owner in `behind` serves.
+/// Returns the claimed ports that an attachment in `behind` serves.
 ///
 /// # Errors
 /// [`Refusal::Held`]: another attachment holds a port, on an address that the claim includes.
@@ -133,8 +136,9 @@ fn ports_behind(
 }
 
 /// Returns the ports of single addresses that conflict with the claim's ports of all addresses. The
-/// kernel looks up only whole keys, which include the address, so the function lists all such
-/// ports, but only if a count shows that one exists. A count without ports is too high.
+/// kernel looks up only whole keys, which include the address. So the function lists all ports of
+/// single addresses, but only if a count shows that such a port exists. A count for which no port
+/// is found is too high and has to be corrected.
 fn singles(
     connection: &Connection,
     claim: &Claim,

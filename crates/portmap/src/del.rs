@@ -5,10 +5,10 @@ use cni::{Attachment, DelRequest};
 use crate::record::Records;
 use crate::{firewall, localnet};
 
-/// Removes what the attachment has. A missing item counts as removed.
+/// Removes the ports and the record of the attachment. A missing item counts as removed.
 ///
 /// # Errors
-/// Refusals of the kernel; the record stays then.
+/// Refusals of the kernel; the record then stays.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     remove(&request.attachment)
 }

@@ -5,16 +5,17 @@ use nft::{Element, IpVersion, Set, Value};
 use crate::names::{FAMILIES, names};
 use crate::plan::{Forward, HostPort};
 
-/// What an element with a host port as its key is for.
+/// Purpose of an element whose key is a host port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// It translates to the container (DNAT).
+    /// The element translates the destination to the container (DNAT).
     Forward,
-    /// It points to the chain with the port's conditions.
+    /// The element points to the chain with the port's conditions.
     Condition,
 }
 
-/// Returns the element that forwards `port`, without its value.
+/// Returns the element that forwards `port`. The caller adds the value, the container's address and
+/// port.
 pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
     let names = names(port.version);
     let set = match port.address {
@@ -24,7 +25,7 @@ pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
     Element::new(set, &key(port), owner)
 }
 
-/// Returns the element that points to the conditions of `port`, without the chain.
+/// Returns the element that points to the conditions of `port`. The caller adds the chain.
 pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
     let names = names(port.version);
     let set = match port.address {
@@ -34,25 +35,26 @@ pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
     Element::new(set, &key(port), owner)
 }
 
-/// Returns the counting element: it exists while any single address has the protocol and port of
-/// `port`.
+/// Returns the element that counts the ports of single addresses with the protocol and number of
+/// `port`. It exists while there is at least one.
 pub(crate) fn count_element(port: HostPort) -> Element {
     let key = key(port.of_every_address());
     Element::new(names(port.version).counts, &key, "")
 }
 
-/// Returns the host port that `element` forwards; `None` for an element with another purpose.
+/// Returns the host port that `element` forwards; `None` if the element does not forward a port.
 pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
     let (role, port) = port_and_role(element)?;
     (role == Role::Forward).then_some(port)
 }
 
-/// Returns the host port that `element` forwards or has the conditions of.
+/// Returns the host port that `element` forwards or holds the conditions of.
 pub(crate) fn concerned_port(element: &Element) -> Option<HostPort> {
     port_and_role(element).map(|(_, port)| port)
 }
 
-/// Returns the host port that `element` forwards, with the container's address and port.
+/// Returns the host port that `element` forwards, and the container's address and port; `None` if
+/// the element does not forward a port.
 pub fn forward(element: &Element) -> Option<Forward> {
     let (_, _, set) = classify(element)?;
     let [Value::Address(pod), Value::Port(container_port)] = *element.target(&set).as_slice()
@@ -66,7 +68,7 @@ pub fn forward(element: &Element) -> Option<Forward> {
     })
 }
 
-/// Returns the set of the ports of single addresses.
+/// Returns the set with the ports of single addresses, in contrast to ports of all addresses.
 pub(crate) fn of_single_addresses(version: IpVersion) -> Set {
     names(version).address_set()
 }
@@ -91,7 +93,8 @@ fn port_and_role(element: &Element) -> Option<(Role, HostPort)> {
     Some((role, port))
 }
 
-/// Returns the element's role, family, and a set with keys of the same type.
+/// Returns the element's role, its family, and a set whose keys have the same type as the element's
+/// key.
 fn classify(element: &Element) -> Option<(Role, IpVersion, Set)> {
     FAMILIES.into_iter().find_map(|names| {
         let (role, set) = match element.set.as_str() {

@@ -1,5 +1,4 @@
-//! Removes and compares an attachment's elements in `nf_tables`, and deletes connections from the
-//! connection tracking table.
+//! Removes and compares an attachment's elements in `nf_tables`, and deletes tracked connections.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,8 +16,8 @@ use crate::standby::Standby;
 use crate::succession::{self, Removed};
 use crate::table::{self, Claim};
 
-/// Removes the elements of `owner`: those that its record lists, or without a record, those with
-/// its comment. A missing element counts as removed.
+/// Removes the elements of `owner`. If `owner` has a record, they are those that the record lists;
+/// otherwise, those with `owner` as their comment. A missing element counts as removed.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -38,8 +37,8 @@ pub(crate) fn remove_of(
     finish(connection, removed).map(drop)
 }
 
-/// Removes the elements of `owner` as long as it has no record. Each attempt of the transaction
-/// looks for the record again.
+/// Removes the elements of `owner` if it has no record. Each attempt of the transaction looks for
+/// the record again, because a concurrent ADD may write one.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -55,8 +54,8 @@ pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Resul
     finish(connection, removed).map(drop)
 }
 
-/// Removes the elements whose owner `is_stale`, and returns these owners without duplicates. A
-/// missing element counts as removed.
+/// Removes the elements whose owner `is_stale`. Returns these owners without duplicates. A missing
+/// element counts as removed.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -73,8 +72,9 @@ pub(crate) fn remove(
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }
 
-/// Removes stale owners from the standby list and returns the others. It has to come first: an
-/// attachment that hands over a port afterwards checks whether the successor still stands by.
+/// Removes stale owners from the standby list and returns the others. The caller has to do this
+/// before it removes elements: an attachment that passes a port on checks afterwards whether its
+/// successor still stands by.
 fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
     let standby = Standby::default();
     let (stale, standing): (Vec<_>, Vec<_>) =
@@ -83,9 +83,9 @@ fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>>
     Ok(standing)
 }
 
-/// Deletes tracked connections that would continue to the removed ports. It uses the connection of
-/// the deletion, because closing any `nf_tables` socket waits until the kernel has freed the
-/// deleted objects.
+/// Deletes tracked connections that would continue to the removed ports. Uses the netlink
+/// connection that removed them, because closing any `nf_tables` socket waits until the kernel has
+/// freed the deleted objects.
 fn finish(
     connection: Connection,
     removed: Result<Removed, nft::Error>,
@@ -100,8 +100,8 @@ fn finish(
     Ok(removed.elements)
 }
 
-/// Returns the differences from the state that ADD left. A port that another attachment of the
-/// container serves is no difference.
+/// Returns the differences between `nf_tables` and the state that ADD left. A port that another
+/// attachment of the same container serves is no difference.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -131,8 +131,8 @@ pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<
     Ok(found)
 }
 
-/// Returns a message for each port of a single address whose count is missing. A later ADD for the
-/// same port of all addresses would miss the conflict.
+/// Returns a message for each port of a single address that is not counted. Without the count, a
+/// later ADD for the same port of all addresses would not notice the conflict.
 fn uncounted<'e>(
     connection: &Connection,
     claim: &Claim,
@@ -149,7 +149,7 @@ fn uncounted<'e>(
     Ok(missing.collect())
 }
 
-/// Returns whether another attachment of the container serves the port of `element`.
+/// Returns whether another attachment of the same container serves the port of `element`.
 fn stands_by(
     connection: &Connection,
     claim: &Claim,
@@ -165,11 +165,11 @@ fn stands_by(
     Ok(holder.is_some_and(|it| Attachment::is_same_container(&it.owner, &claim.owner)))
 }
 
-/// Asks the kernel, without a change, whether it supports the rules and permits this process to
+/// Checks, without a change, whether the kernel supports the rules and permits this process to
 /// install them.
 ///
 /// # Errors
-/// Code 50: it does not.
+/// Code 50: the kernel does not support or permit them.
 pub(crate) fn dry_run() -> Result<(), Error> {
     let asked = Connection::open().and_then(|connection| connection.dry_run(&table::table()));
     asked.map_err(|error| {
@@ -179,8 +179,8 @@ pub(crate) fn dry_run() -> Result<(), Error> {
 }
 
 /// Deletes tracked connections to `ports` of this host that began before the ports were forwarded
-/// to their present container, because these would continue to their old destination. A failure
-/// affects only such connections, and is logged.
+/// to their present container. Such connections would continue to their old destination. A failure
+/// affects only these connections, and is logged.
 pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     if ports.is_empty() {
         return;
@@ -190,8 +190,9 @@ pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     forget().unwrap_or_else(note_unforgotten);
 }
 
-/// Returns the host's addresses for `ports` of all addresses. Of loopback networks, these are only
-/// 127.0.0.1, which clients use. If the kernel does not list the addresses, they are all addresses.
+/// Returns the host's addresses at which clients reach those of `ports` that have no single
+/// address. Of the loopback networks, only 127.0.0.1 is included, because clients use no other. If
+/// the kernel does not list the host's addresses, the function returns networks of all addresses.
 fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwork> {
     let every = ports.iter().filter(|it| it.address.is_none());
     let versions: BTreeSet<_> = every.map(|it| it.version).collect();
@@ -218,8 +219,8 @@ fn everywhere() -> Vec<IpNetwork> {
     networks.into_iter().flatten().collect()
 }
 
-/// Deletes tracked connections that deleted elements translated to their containers, for ports that
-/// `are_meant`.
+/// Deletes the tracked connections that the elements in `deleted` translated to a container, for
+/// ports that `are_meant`.
 pub(crate) fn forget_translated(
     connection: &Connection,
     deleted: &[Element],

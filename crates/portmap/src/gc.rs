@@ -7,10 +7,10 @@ use cni::{Attachment, GcRequest, note};
 use crate::record::Records;
 use crate::{firewall, localnet};
 
-/// Removes what belongs to this network and to no listed attachment.
+/// Removes the ports and records of attachments of this network that the runtime does not list.
 ///
 /// # Errors
-/// Refusals of the kernel, in which case the records stay; all records that cannot be removed.
+/// Refusals of the kernel; the records then stay. All errors of records that cannot be removed.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
     let network = &request.network.name;

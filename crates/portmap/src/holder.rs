@@ -1,4 +1,5 @@
-//! Finds out whether the sandbox of a port's holder still exists.
+//! Finds out whether an attachment that holds a port is over, so another attachment may take the
+//! port over.
 
 use std::io;
 use std::path::Path;
@@ -12,14 +13,13 @@ use netns::Netns;
 use crate::record::{Identity, Record, Records};
 use crate::unrecorded;
 
-/// An attachment whose sandbox no longer exists.
+/// An attachment that is over.
 pub(crate) struct Gone {
     pub record: Option<Record>,
 }
 
-/// Returns the attachment of `owner` if its sandbox certainly no longer exists. An attachment with
-/// an unreadable record counts as existing, and so does the holder of elements that no plugin
-/// added.
+/// Returns the attachment of `owner` if it is certainly over. An attachment with an unreadable
+/// record counts as existing, and so does the owner of elements that no plugin added.
 pub(crate) fn find_gone(
     firewall: &nft::Connection,
     records: &Records,
@@ -34,19 +34,26 @@ pub(crate) fn find_gone(
     is_gone.then_some(Gone { record })
 }
 
-/// Returns whether the sandbox no longer exists, or has lost the addresses that ports are forwarded
-/// to.
+/// Returns whether the attachment is over: its sandbox no longer exists, or the sandbox has lost
+/// all addresses that ports are forwarded to.
 ///
-/// | path `CNI_NETNS` names | the host's end of the pair | result |
+/// | what is at the path of `CNI_NETNS` | the host's end of the veth pair | result |
 /// |---|---|---|
-/// | the sandbox | – | over if it has none of the addresses |
+/// | the sandbox | – | over if the sandbox has none of the addresses |
 /// | another file, or none | exists | not over: another process keeps the sandbox |
 /// | another file, or none | is deleted | over: the kernel deletes both ends together |
-/// | another file, or none | unknown | over if that path was a mount, which the runtime owns |
-/// | a path that cannot be read | – | not over |
+/// | another file, or none | not recorded | over if the path was a mount |
+/// | unknown: the path cannot be read | – | not over |
 ///
-/// A path below /proc, or a symbolic link to one, is not a mount. It depends on a process, and the
-/// kernel reuses process IDs. It does not reuse indices of links.
+/// The host's end is recorded by its interface index. The kernel gives no later interface this
+/// index, so an existing interface of that index is the host's end itself. The index is not
+/// recorded if `prevResult` names no veth of the host, or if an earlier version wrote the record.
+///
+/// Without the index, only the path shows whether the sandbox exists. A runtime removes a path that
+/// is a mount only together with the sandbox, so a missing mount means over. A path below /proc is
+/// not a mount: it depends on a process, which may end before the sandbox does, and the kernel
+/// reuses process IDs. A symbolic link may point to such a path, so it does not count as a mount
+/// either.
 pub(crate) fn is_over(record: &Record) -> bool {
     match Identity::of(&record.netns) {
         Ok(identity) if identity == record.identity => lacks_addresses(record).unwrap_or(false),
@@ -58,8 +65,9 @@ pub(crate) fn is_over(record: &Record) -> bool {
     }
 }
 
-/// Returns the index of the host's end of a veth pair whose other end is in `netns`, if `result`
-/// names one. The kernel deletes this end together with the namespace.
+/// Returns the interface index of the host's end of a veth pair whose other end is in `netns`;
+/// `None` if `result` names no such end. The kernel deletes the host's end together with the
+/// namespace.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -83,7 +91,8 @@ pub(crate) fn host_link(
     Ok(None)
 }
 
-/// Waits a moment, because the kernel deletes a link a little later than its namespace.
+/// Returns whether no interface has this index. Waits for up to [`END_OF_A_NAMESPACE`], because the
+/// kernel deletes an interface a little later than its namespace.
 fn is_no_link(index: u32) -> bool {
     let wait = Wait {
         link: index,
@@ -111,5 +120,6 @@ fn lacks_addresses(record: &Record) -> Result<bool, netlink::Error> {
     Ok(!record.addresses.iter().any(|address| has(*address)))
 }
 
-/// The kernel needs about 50 ms, and longer if many namespaces end at once.
+/// Maximum time to wait for the deletion. The kernel needs about 50 ms, and longer if many
+/// namespaces end at once.
 const END_OF_A_NAMESPACE: Duration = Duration::from_secs(1);

@@ -1,7 +1,8 @@
-//! Installs the ports of an attachment, in place of those that it had.
+//! Installs the ports of an attachment. They replace the ports that an earlier ADD of the
+//! attachment installed.
 //!
-//! The record always lists both present and future elements. So DEL finds them all, wherever an ADD
-//! is interrupted.
+//! During the change, the record lists both the elements that exist and those that will be added.
+//! So DEL finds all elements, wherever an ADD is interrupted.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -30,14 +31,15 @@ pub(crate) struct Installation<'a> {
     /// The record after success.
     record: Record,
     host: netlink::Connection,
-    /// The link that packets from 127.0.0.1 leave by.
+    /// The host's link by which packets from 127.0.0.1 leave to the container.
     localnet: Option<Link>,
     records: Records,
     /// The record of an earlier ADD.
     earlier: Option<Record>,
-    /// The change, once it was decided.
+    /// The change of the last attempt; `None` before a change is decided.
     decided: Option<Change>,
-    /// Owners of the same container that it stands by for.
+    /// Attachments of the same container that serve ports of this attachment, which stands by for
+    /// them.
     behind: BTreeSet<String>,
 }
 
@@ -84,9 +86,11 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Installs the ports in one transaction, and takes over ports of attachments whose sandbox no
-    /// longer exists. It then permits packets from 127.0.0.1 to leave the host, after the rules
-    /// that guard this. If another live attachment holds a port, it waits for at most `patience`.
+    /// Installs the ports in one transaction, and takes over ports of attachments that are over.
+    /// Then permits packets from 127.0.0.1 to leave the host, because by then the rules exist that
+    /// keep neighbours off 127.0.0.0/8. If another live attachment holds a port, the function waits
+    /// for at most `patience`.
+    ///
     /// Returns the ports with tracked connections that would continue to their old destination.
     ///
     /// # Errors
@@ -118,14 +122,16 @@ impl<'a> Installation<'a> {
     /// Restores the state that an earlier ADD left, and removes everything else.
     ///
     /// # Errors
-    /// Refusals of the kernel; the record then lists everything that may exist.
+    /// Refusals of the kernel. The record then lists everything that may exist.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else {
-            // An attachment on standby may already have received elements.
+            // Elements may exist: this ADD decided a change, or an attachment passed a port on to
+            // it while it stood by.
             if self.decided.is_some() || !self.behind.is_empty() {
                 return del::remove(self.attachment);
             }
-            // Nothing was added yet, and the kernel may not even permit a look.
+            // This ADD added no elements, so only its record is left. The kernel may not even
+            // permit to list elements.
             return self.records.remove(&self.claim.owner);
         };
         if let Some(Change { delete, .. }) = &self.decided {
@@ -136,7 +142,7 @@ impl<'a> Installation<'a> {
         self.records.write(&self.claim.owner, earlier)
     }
 
-    /// Removes what was kept for the rollback. A failure is logged and left to DEL.
+    /// Removes what was kept only for the rollback. A failure is logged; DEL then removes the rest.
     pub fn finish(&self) {
         if self.everything() == self.record {
             return;
@@ -187,8 +193,9 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Returns when another attempt can succeed: the holder's sandbox no longer exists, the holder
-    /// released the port, or it is of the same container, so this attachment stands by.
+    /// Prepares another attempt after `holder` refused `port`. Returns when one of these is true:
+    /// the holder was over and its elements are removed, the holder released the port, or the
+    /// holder is of the same container, so this attachment stands by.
     fn make_way(
         &mut self,
         connection: &Connection,
@@ -216,7 +223,8 @@ impl<'a> Installation<'a> {
         Err(held(port, owner).into())
     }
 
-    /// Restores the attachment's deleted elements, whether or not the transaction was committed.
+    /// Restores the attachment's elements in `deleted` and removes those that this ADD added,
+    /// whether or not the transaction was committed.
     fn restore(&self, deleted: &[Element]) -> Result<(), nft::Error> {
         let (connection, table) = (Connection::open()?, table::table());
         let is_own = |it: &Element| it.owner == self.claim.owner;
@@ -236,7 +244,8 @@ impl<'a> Installation<'a> {
         firewall::forget(&self.host, ports);
     }
 
-    /// Returns the connectionless ports of the change, without duplicates.
+    /// Returns the ports that the change adds or deletes and whose protocol is connectionless,
+    /// without duplicates.
     fn connectionless_ports(&self) -> Vec<HostPort> {
         let decided = self.decided.iter();
         let elements = decided.flat_map(|it| it.add.iter().chain(&it.delete));
@@ -245,8 +254,8 @@ impl<'a> Installation<'a> {
         ports.collect()
     }
 
-    /// Removes everything of the attachments that this one displaced from an address that both
-    /// cannot have.
+    /// Removes everything of the attachments that are over and of which the change replaced an
+    /// element, because the container now has their address.
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
@@ -258,8 +267,8 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
-    /// Releases `route_localnet` of all links but `localnet`. An earlier ADD, or only this one, may
-    /// have set it on another link.
+    /// Stops using `route_localnet` on all links of this attachment except `localnet`. An earlier
+    /// ADD, or only this one, may have set it on another link.
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
         let records = [Some(&self.record), self.earlier.as_ref()];
         let others = records.into_iter().flatten();
@@ -271,7 +280,7 @@ impl<'a> Installation<'a> {
         self.earlier.as_ref().map_or(&[], |it| &it.elements)
     }
 
-    /// Returns the record with all present and future elements.
+    /// Returns the record with the attachment's present elements and those that it will have.
     fn everything(&self) -> Record {
         let claimed: HashSet<_> = self.claim.elements.iter().collect();
         let others = self.had().iter().filter(|it| !claimed.contains(it));
@@ -288,14 +297,15 @@ impl<'a> Installation<'a> {
     }
 }
 
-/// Returns all elements that are tagged with the claim's owner.
+/// Returns all elements that have the claim's owner as their comment.
 fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>> {
     let mut elements = connection.elements(&claim.table).map_err(coded)?;
     elements.retain(|it| it.owner == claim.owner);
     Ok(elements)
 }
 
-/// Takes over `port` if the sandbox of `owner` no longer exists; returns whether it did.
+/// Removes everything of `owner` if it is over, so `port` is free. Returns whether `owner` was
+/// over.
 fn take_over_if_gone(
     connection: &Connection,
     (port, owner): (HostPort, &str),
@@ -311,10 +321,12 @@ fn take_over_if_gone(
     Ok(true)
 }
 
-/// Removes everything of an attachment whose sandbox no longer exists. It also deletes the tracked
-/// connections to it, because clients that reuse their source port would still be translated to its
-/// address. An attachment that an ADD attached again meanwhile keeps its elements, because ADD
-/// writes the record before it changes any rule.
+/// Removes everything of an attachment that is over. Also deletes the tracked connections to its
+/// container: without that, packets of a client that reuses its source port would still be
+/// translated to the old address.
+///
+/// If a concurrent ADD attaches the attachment again, its elements stay. ADD writes the record
+/// before it changes any rule, so this function sees a changed record first.
 fn take_over(
     connection: &Connection,
     (owner, gone): (&str, &Gone),
@@ -347,5 +359,6 @@ fn held(port: HostPort, owner: &str) -> Error {
     Error::TryAgain(format!("hostPort: {port} is held by {holder}"))
 }
 
-/// More than the ports that one container has in practice.
+/// Maximum number of attempts, each of which finds another holder: more than the ports that one
+/// container has in practice.
 const MOST_HOLDERS: usize = 100;

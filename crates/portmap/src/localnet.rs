@@ -1,5 +1,5 @@
-//! Manages `route_localnet` on the host's links towards containers: whether packets from 127.0.0.1
-//! may leave by them.
+//! Manages the sysctl `route_localnet` of the host's links towards containers. It decides whether
+//! packets from 127.0.0.1 may leave by the link.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use crate::owners::Owners;
 use crate::plan::Plan;
 use crate::record::Record;
 
-/// Returns the host's link towards each of `pods`. A pod without a route is logged and left out.
+/// Returns the host's link towards each of `pods`. Logs and omits an address without a route.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -36,15 +36,17 @@ pub(crate) fn links(
     Ok(links)
 }
 
-/// Returns the link that packets from 127.0.0.1 have to leave by, if a port of `plan` is for them.
+/// Returns the link by which packets from 127.0.0.1 have to leave; `None` if `plan` forwards no
+/// port of 127.0.0.1.
 pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l Link> {
     let pod = plan.localnet()?;
     let mut links = links.iter();
     links.find_map(|(address, link)| (*address == pod).then_some(link))
 }
 
-/// Returns messages for a `route_localnet` that is not set, and for packets that no `IPsec` policy
-/// drops. A record without a link is of a version that installed no policies.
+/// Returns a message if `route_localnet` of `link` is not set, and one for each kind of packet that
+/// no `IPsec` policy drops. A record without a link was written by a version that installed no
+/// policies, so the function requires none for it.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -64,9 +66,9 @@ pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<St
     Ok(found)
 }
 
-/// Permits packets from 127.0.0.1 to leave by `link` for `owner`. `IPsec` policies drop packets of
-/// other hosts with such addresses (CVE-2020-8558), in addition to the rules in `nf_tables`, so a
-/// flush of these does not expose the host.
+/// Permits packets from 127.0.0.1 to leave by `link` for `owner`. With this permission, packets of
+/// other hosts could use addresses of 127.0.0.0/8, too (CVE-2020-8558). Both rules in `nf_tables`
+/// and `IPsec` policies drop such packets, so a flush of the rules does not expose the host.
 ///
 /// # Errors
 /// The sysctl cannot be set, or the kernel refuses a policy.
@@ -81,7 +83,8 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
     let owners = users.owners();
     if !owners.join_existing(owner)? {
         if is_set && host.link_by_index(link.index)?.routes_localnet {
-            // The administrator or another program set it.
+            // The administrator or another program set the sysctl, so portmap must not reset it
+            // later.
             return Ok(());
         }
         owners.join(owner)?;
@@ -91,8 +94,8 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
     Ok(host.execute(vec![users.request(1)])?)
 }
 
-/// Removes `owner` from the users of its record's link, or without a record, of all links. The
-/// sysctl returns to 0 with the last attachment that it was set for.
+/// Removes `owner` from the users of the link that `record` names, or without a record, of all
+/// links. When a link has no user left, its sysctl returns to 0.
 ///
 /// # Errors
 /// The sysctl cannot be reset; the next call tries again.
@@ -107,15 +110,15 @@ pub(crate) fn release(owner: &str, record: Option<&Record>) -> anyhow::Result<()
     }))
 }
 
-/// Indexes of the links for which portmap set `route_localnet`.
+/// Returns the indices of the links whose `route_localnet` portmap set.
 pub fn localnet_links() -> Vec<u32> {
     let entries = fs::read_dir(USERS).into_iter().flatten().flatten();
     let names = entries.filter_map(|it| it.file_name().into_string().ok());
     names.filter_map(|it| it.parse().ok()).collect()
 }
 
-/// The attachments that portmap set `route_localnet` of the link with this index for. Each has a
-/// file in a directory, which exists as long as the sysctl is portmap's.
+/// The attachments that need `route_localnet` on the link with this index. Each has a file in a
+/// directory. The directory exists only if portmap set the sysctl.
 struct Users(u32);
 
 impl Users {
@@ -123,8 +126,9 @@ impl Users {
         Owners(PathBuf::from(USERS).join(self.0.to_string()))
     }
 
-    /// Removes a user; the last one resets the sysctl, then removes the directory. A user that
-    /// joins in between either reads 0 and sets the sysctl itself, or this function sets it again.
+    /// Removes a user. If no user is left, the function resets the sysctl, then removes the
+    /// directory. A user may join in between. Either that user reads 0 and sets the sysctl itself,
+    /// or the directory cannot be removed and this function sets the sysctl again.
     fn leave(&self, owner: &str) -> anyhow::Result<()> {
         let owners = self.owners();
         owners.remove(owner)?;
@@ -144,7 +148,7 @@ impl Users {
         }
     }
 
-    /// Sets the sysctl. A link that no longer exists is no error.
+    /// Sets the sysctl. A link that does not exist is no error.
     fn set(&self, value: u32) -> anyhow::Result<()> {
         match Connection::open()?.execute(vec![self.request(value)]) {
             Err(error) if error.is_not_found() => Ok(()),
@@ -157,12 +161,13 @@ impl Users {
     }
 }
 
-/// Returns the packets that only `lo` may deliver; policies do not apply to `lo`.
+/// Returns the packets that only `lo` may deliver, for `IPsec` policies. The kernel does not apply
+/// such policies on `lo`.
 pub fn localnet_packets() -> Vec<Packets> {
     let localnet = IpNetwork::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8);
     let packets = localnet.map(|it| [Packets::To(it), Packets::From(it)]);
     packets.into_iter().flatten().collect()
 }
 
-/// The directory of all users. Like the links, it does not survive a reboot.
+/// The directory of all users. It does not survive a reboot, as no link does.
 const USERS: &str = "/run/cni/localnet";

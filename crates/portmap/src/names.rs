@@ -1,11 +1,11 @@
-//! The sets of each family by name, and the rules that look packets up in them.
+//! The names of the sets of each IP family, and the rules that look packets up in these sets.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
 use nft::{Field, IpVersion, Rule, Set, SourcePort, TargetType, Type};
 
-/// The names of one family's sets, and its fields and types.
+/// The names of one IP family's sets, and its fields and types.
 pub(crate) struct Names {
     pub version: IpVersion,
     pub address: Type,
@@ -15,19 +15,20 @@ pub(crate) struct Names {
     pub address_ports: &'static str,
     /// Map from protocol and port of the host to address and port of a container.
     pub ports: &'static str,
-    /// Map from protocol and port to the number of the host's single addresses with such a port.
+    /// Map from protocol and port to the number of single addresses of the host with such a port.
     pub counts: &'static str,
     /// Map from address, protocol and port to a chain with conditions.
     pub address_conditions: &'static str,
     pub conditions: &'static str,
-    /// Set of source and destination address: translated connections between them are masqueraded.
+    /// Set of source and destination address. Translated connections between them are masqueraded.
     pub pairs: &'static str,
-    /// Set of containers whose connections from 127.0.0.0/8 are masqueraded. IPv6 has none, because
-    /// no packet from `::1` leaves the host.
+    /// Set of containers whose clients from 127.0.0.0/8 are masqueraded. IPv6 has no such set,
+    /// because no packet from `::1` leaves the host.
     pub localhost: Option<&'static str>,
-    /// Set of input link and container: such connections are masqueraded.
+    /// Set of input interface and container. Translated connections from that interface to that
+    /// container are masqueraded.
     pub links: &'static str,
-    /// Set of containers whose connections are all masqueraded.
+    /// Set of containers whose clients are all masqueraded.
     pub pods: &'static str,
 }
 
@@ -77,9 +78,9 @@ impl Names {
         ]
     }
 
-    /// Returns the rules that translate. The comment for single addresses differs from the one in
-    /// versions without counts. So an ADD repairs a table of such a version, which counts its
-    /// ports.
+    /// Returns the rules that translate. The comment of the rule for single addresses differs from
+    /// that in versions without counts. So an ADD notices a table of such a version, repairs it and
+    /// counts its ports.
     pub fn translate(&self) -> [Rule; 2] {
         let version = self.version;
         let rule = |comment| Rule::new(comment).when_ip(version);
@@ -112,7 +113,7 @@ impl Names {
     }
 }
 
-/// Returns the network, or nothing if `prefix` is longer than an address.
+/// Returns an iterator with the network, or an empty one if `prefix` is too long.
 pub(crate) fn network(address: impl Into<IpAddr>, prefix: u8) -> impl Iterator<Item = IpNetwork> {
     IpNetwork::new(address.into(), prefix).into_iter()
 }

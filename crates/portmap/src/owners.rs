@@ -1,4 +1,5 @@
-//! Directories with a file for each of some attachments, named after it.
+//! Directories that have one file for each owner in a list of attachments. The file is named after
+//! the owner.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -7,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// A directory with an empty file for each owner. It is absent without owners.
+/// A directory with an empty file for each owner. It does not exist while there is no owner.
 #[derive(Debug)]
 pub(crate) struct Owners(pub PathBuf);
 
 impl Owners {
-    /// Adds `owner` if the directory exists; returns whether it does.
+    /// Adds `owner` if the directory exists. Returns whether the directory exists.
     pub fn join_existing(&self, owner: &str) -> anyhow::Result<bool> {
         let path = self.file(owner);
         match File::create(&path) {
@@ -22,7 +23,8 @@ impl Owners {
         }
     }
 
-    /// Adds `owner`. Another owner that leaves may remove the directory meanwhile.
+    /// Adds `owner` and creates the directory if needed. Tries again if another owner that leaves
+    /// removes the directory at the same time.
     ///
     /// # Errors
     /// The file cannot be created.
@@ -36,7 +38,7 @@ impl Owners {
         anyhow::bail!("{} is removed again and again", self.0.display())
     }
 
-    /// Removes `owner`, if it is there. The directory stays.
+    /// Removes `owner`, if it is in the list. The directory stays.
     ///
     /// # Errors
     /// The file exists and cannot be removed.
@@ -44,7 +46,7 @@ impl Owners {
         remove_file(&self.file(owner))
     }
 
-    /// Returns the owners of all files, sorted; without the directory none.
+    /// Returns all owners, sorted; none if the directory does not exist.
     pub fn all(&self) -> io::Result<Vec<String>> {
         list(&self.0, owner_of)
     }
@@ -54,7 +56,8 @@ impl Owners {
     }
 }
 
-/// Returns the owners, by `owner_of`, of all files in a directory, sorted; without the directory none.
+/// Returns the owners of all files in a directory, sorted; none if the directory does not exist.
+/// `owner_of` converts a file name to its owner.
 pub(crate) fn list(
     directory: &Path,
     owner_of: impl Fn(&str) -> Option<String>,
@@ -71,7 +74,7 @@ pub(crate) fn list(
     Ok(owners)
 }
 
-/// Creates a directory that all users may read, and those above it.
+/// Creates a directory that all users may read, and its missing parent directories.
 pub(crate) fn create_directory(path: &Path) -> anyhow::Result<()> {
     let created = DirBuilder::new().recursive(true).mode(0o755).create(path);
     created.with_context(|| format!("create {}", path.display()))
@@ -89,16 +92,17 @@ pub(crate) fn remove_file(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the file name of an owner. It is unique, because the parts of an owner contain no colon.
+/// Returns the file name of an owner. No two owners have the same one, because the parts of an
+/// owner contain no colon.
 pub(crate) fn file_name(owner: &str) -> String {
     owner.replace('/', ":")
 }
 
-/// Returns the owner of a file with this name; `None` for the name of another file.
+/// Returns the owner of the file with this name; `None` if it is not the file of an owner.
 pub(crate) fn owner_of(name: &str) -> Option<String> {
     let names = name.strip_prefix("cni:")?;
     Some(format!("cni:{}", names.replace(':', "/")))
 }
 
-/// More than the attachments that end at the same moment.
+/// Maximum number of attempts: more than the number of attachments that end at the same moment.
 const ATTEMPTS: usize = 100;

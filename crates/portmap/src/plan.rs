@@ -1,4 +1,4 @@
-//! Decides what to forward, from the configuration and `prevResult`, without side effects.
+//! Decides which ports to forward, from the configuration and `prevResult`, without side effects.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,9 +14,10 @@ use crate::config::{Config, Mapping, Protocol, SourceNat};
 pub(crate) struct Plan {
     /// The ports that are forwarded, without duplicates.
     pub forwards: Vec<Forward>,
-    /// The mappings that are not forwarded, because the container has no address of their family.
+    /// The mappings that are not forwarded, because the container has no address of the mapping's
+    /// family.
     pub idle: Vec<Mapping>,
-    /// What was asked.
+    /// The configuration, from which the plan follows.
     pub config: Config,
 }
 
@@ -45,8 +46,8 @@ pub struct HostPort {
 }
 
 impl Plan {
-    /// Decides what `request` forwards; `None` if it forwards nothing. Logs the mappings that are not
-    /// forwarded. As in the reference, they are no error.
+    /// Returns the plan for `request`; `None` if there is nothing to forward. Logs the mappings
+    /// that are not forwarded. As in the reference, such mappings are no error.
     ///
     /// # Errors
     /// Code 7: a key is invalid, or `prevResult` is missing.
@@ -62,7 +63,7 @@ impl Plan {
         Ok(Some(plan).filter(|it| !it.forwards.is_empty()))
     }
 
-    /// Decides which ports are forwarded to which address.
+    /// Returns the plan for `config` and the container's addresses on `interface` in `result`.
     pub fn new(config: Config, result: &AddResult, interface: &InterfaceName) -> Self {
         let pods = pods(result, interface);
         let (mut forwards, mut idle) = (Vec::new(), Vec::new());
@@ -92,8 +93,9 @@ impl Plan {
         pods
     }
 
-    /// Returns the container's address that a port of 127.0.0.1 is forwarded to, if any. The host's
-    /// link towards it has to permit packets from 127.0.0.1.
+    /// Returns the container's IPv4 address that a port of 127.0.0.1 is forwarded to; `None` if no
+    /// such port is forwarded. The host's link towards this address has to permit packets from
+    /// 127.0.0.1.
     pub fn localnet(&self) -> Option<Ipv4Addr> {
         let is_local = |it: &&Forward| it.port.address.is_none_or(|it| it.is_loopback());
         let mut local = self.forwards.iter().filter(is_local);
@@ -124,7 +126,7 @@ impl Forward {
 }
 
 impl HostPort {
-    /// Returns the destination of its connections before translation.
+    /// Returns the destination of connections to this port before translation.
     pub fn destination(self) -> Destination {
         Destination {
             version: self.version,
@@ -134,7 +136,7 @@ impl HostPort {
         }
     }
 
-    /// Returns protocol and port without the address, as in `tcp port 8080`.
+    /// Returns the protocol and the port without the address, as in `tcp port 8080`.
     pub fn name(self) -> String {
         match Protocol::of_number(self.protocol) {
             Some(protocol) => format!("{protocol} port {}", self.port),
@@ -142,13 +144,14 @@ impl HostPort {
         }
     }
 
-    /// Returns whether its protocol is connectionless. The kernel keeps a tracked connection as
-    /// long as a client sends, so such a client would not notice a change.
+    /// Returns whether the port's protocol is connectionless. The kernel keeps a tracked connection
+    /// as long as the client sends. A client of a connectionless protocol does not notice that its
+    /// destination is gone, so its packets would go there on and on.
     pub fn is_connectionless(self) -> bool {
         self.protocol == Protocol::Udp.number()
     }
 
-    /// Returns the same port of all addresses of the host.
+    /// Returns the same port, for all addresses of the host instead of one.
     pub fn of_every_address(self) -> Self {
         Self {
             address: None,
@@ -168,9 +171,9 @@ impl std::fmt::Display for HostPort {
     }
 }
 
-/// Returns the container's addresses, at most one of each family. It is the first address on the
-/// interface, or if the result does not assign addresses to it, the first one on no link of the
-/// host.
+/// Returns the container's addresses, at most one of each family: the first address on `interface`.
+/// If the result assigns no addresses to `interface`, it is the first address that the result does
+/// not assign to an interface of the host.
 fn pods(result: &AddResult, interface: &InterfaceName) -> Vec<IpAddr> {
     let link = |ip: &IpConfig| ip.interface.and_then(|it| result.interfaces.get(it));
     let is_own = |ip: &&IpConfig| {

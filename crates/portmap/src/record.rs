@@ -1,12 +1,13 @@
-//! Records of attachments: each holds the facts to recognise the sandbox later, and its elements in
-//! `nf_tables`.
+//! Records of attachments. A record lists the facts by which later verbs recognise the sandbox, and
+//! the attachment's elements in `nf_tables`.
 //!
-//! A record is a file named after its owner, in a directory that does not survive a reboot, as no
-//! sandbox does. It is complete or absent.
+//! A record is a file named after its owner. Its directory does not survive a reboot, as no sandbox
+//! does. A record is either complete or missing.
 //!
-//! DEL and GC rename ("retire") the record before they remove ports. RELOAD forwards only ports of
-//! attachments with a record, so it needs no lock. If it forwards ports after DEL has listed them,
-//! it finds the record retired and removes them itself.
+//! DEL and GC rename ("retire") the record before they remove ports. RELOAD needs no lock against
+//! them, because it forwards only ports of attachments with a record, and looks for the record
+//! again afterwards. If RELOAD forwarded ports after DEL had listed the ports, RELOAD finds the
+//! record retired and removes the ports itself.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -29,28 +30,29 @@ use crate::owners::{create_directory, file_name, list, owner_of, remove_file};
 pub(crate) struct Record {
     /// `CNI_NETNS`
     pub netns: PathBuf,
-    /// The namespace at that path.
+    /// Identifies the namespace that was at that path during ADD.
     pub identity: Identity,
     /// `CNI_IFNAME`
     pub interface: String,
     /// The index of the host's end of the veth pair, if `prevResult` named one.
     #[serde(default)]
     pub host_link: Option<u32>,
-    /// The index of the link that packets from 127.0.0.1 leave by, if any do.
+    /// The index of the host's link by which packets from 127.0.0.1 leave to the container; `None`
+    /// if no port of 127.0.0.1 is forwarded.
     #[serde(default)]
     pub localnet: Option<u32>,
     /// The container's addresses that ports are forwarded to.
     pub addresses: Vec<IpAddr>,
-    /// All elements that it may have in `nf_tables`, now or after it takes over.
+    /// All elements that the attachment may have in `nf_tables`, now or after it takes over a port.
     pub elements: Vec<Element>,
-    /// The conditions of its ports, if elements point to a chain of conditions.
+    /// The conditions of the attachment's ports, if its elements point to a chain of conditions.
     #[serde(default, skip_serializing_if = "Conditions::is_empty")]
     pub conditions_v4: Conditions,
     #[serde(default, skip_serializing_if = "Conditions::is_empty")]
     pub conditions_v6: Conditions,
 }
 
-/// Identifies a file, in contrast to a later one at the same path.
+/// Identifies a file, so a later file at the same path is not mistaken for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     device: u64,
@@ -66,14 +68,14 @@ pub(crate) struct Records {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writing {
-    /// New and existing records.
+    /// Writes new and existing records.
     All,
-    /// Existing records only.
+    /// Writes existing records only.
     Existing,
 }
 
 impl Record {
-    /// Returns the record with these elements instead.
+    /// Returns a copy of the record, with `elements` in place of its own.
     pub fn with(&self, elements: Vec<Element>) -> Self {
         Self {
             elements,
@@ -112,7 +114,7 @@ impl Records {
         }
     }
 
-    /// Writes the record of `owner`, in place of an existing one.
+    /// Writes the record of `owner`. Replaces an existing one.
     pub fn write(&self, owner: &str, record: &Record) -> anyhow::Result<()> {
         let path = self.file("", owner);
         let write = || {
@@ -137,12 +139,13 @@ impl Records {
         write().with_context(action)
     }
 
-    /// Returns the record of `owner`, even a retired one; `None` if it is missing or unreadable.
+    /// Returns the record of `owner`, also a retired one; `None` if the record is missing or
+    /// unreadable.
     pub fn read(&self, owner: &str) -> Option<Record> {
         read(&self.file("", owner)).or_else(|| read(&self.file(RETIRED, owner)))
     }
 
-    /// Returns the record of an attachment that ADD has attached.
+    /// Returns the record of an attachment. Fails if the record is missing, retired or unreadable.
     pub fn find(&self, attachment: &Attachment) -> anyhow::Result<Record> {
         let record = read(&self.file("", &attachment.owner()));
         record.with_context(|| {
@@ -154,7 +157,8 @@ impl Records {
         })
     }
 
-    /// Returns the record of an earlier ADD. It has to exist for RELOAD.
+    /// Returns the record of an earlier ADD, if there is one. For RELOAD, a missing record is an
+    /// error.
     pub fn earlier(&self, attachment: &Attachment) -> anyhow::Result<Option<Record>> {
         match self.writing {
             Writing::All => Ok(self.read(&attachment.owner())),
@@ -162,13 +166,13 @@ impl Records {
         }
     }
 
-    /// Returns whether `owner` has a record, and no DEL or GC has begun.
+    /// Returns whether `owner` has a record that no DEL or GC has retired.
     pub fn has(&self, owner: &str) -> bool {
         self.file("", owner).exists()
     }
 
-    /// Marks the ports of `owner` as being removed. An error is ignored, because it must not
-    /// prevent the removal.
+    /// Retires the record of `owner`: DEL or GC is about to remove its ports. An error is ignored,
+    /// because it must not prevent the removal.
     pub fn retire(&self, owner: &str) {
         fs::rename(self.file("", owner), self.file(RETIRED, owner)).ok();
     }
@@ -179,7 +183,7 @@ impl Records {
         self.file("", owner).exists() && self.read(owner).is_none()
     }
 
-    /// Removes the record of `owner`, also a retired or incomplete one.
+    /// Removes the record of `owner`, also if it is retired or incomplete.
     pub fn remove(&self, owner: &str) -> anyhow::Result<()> {
         let mut prefixes = [NEW, "", RETIRED].into_iter();
         prefixes.try_for_each(|prefix| remove_file(&self.file(prefix, owner)))
@@ -201,14 +205,15 @@ fn read(file: &Path) -> Option<Record> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
-/// Returns the owner of the record with this file name, which may be retired or incomplete.
+/// Returns the owner of the record with this file name, also if the record is retired or
+/// incomplete.
 fn owner_of_record(name: &str) -> Option<String> {
     let prefixes = [NEW, RETIRED].into_iter();
     let name = prefixes.fold(name, |name, it| name.strip_prefix(it).unwrap_or(name));
     owner_of(name)
 }
 
-/// Creates an empty file that only root may read.
+/// Opens a file for writing and empties it. Only root may read the file.
 fn private(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)

@@ -11,11 +11,12 @@ use crate::plan::Plan;
 use crate::record::Records;
 use crate::{firewall, holder, localnet};
 
-/// Forwards the missing ports. Present ones stay untouched, with their connections.
+/// Forwards the missing ports. Ports that are already forwarded stay untouched, and so do their
+/// connections.
 ///
 /// # Errors
 /// Code 7: `prevResult` is missing. Code 11: another live attachment has taken a port. The record
-/// is missing, or the sandbox is another one. Refusals of the kernel.
+/// is missing, or the sandbox is not the one that the record names. Refusals of the kernel.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let Some(plan) = Plan::of(request)? else {
         return Ok(());
@@ -40,8 +41,9 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes ports that were forwarded too late for a concurrent DEL or GC to remove them. These
-/// retire the record before they list the ports. An ADD writes a new record before it forwards any.
+/// Removes the ports again if a concurrent DEL or GC has retired the record. DEL and GC retire the
+/// record before they list the ports, so they may have missed ports that RELOAD forwarded later. A
+/// concurrent ADD is not affected, because it writes a new record before it forwards any port.
 fn yield_to_removal(attachment: &Attachment) -> anyhow::Result<()> {
     let (owner, records) = (attachment.owner(), Records::default());
     if records.has(&owner) {

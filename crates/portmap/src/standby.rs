@@ -1,8 +1,9 @@
-//! The standby list: attachments that want a port which another attachment of their container
+//! The standby list: attachments that want a port which another attachment of the same container
 //! serves.
 //!
-//! Each has an empty file, named like its record, in a directory of their own. A node without such
-//! attachments has no such directory, so DEL needs one system call to find that none takes over.
+//! Each attachment on standby has an empty file, named like its record, in a directory for this
+//! list. A node without such attachments has no such directory. So one system call shows DEL that
+//! no attachment takes over its ports.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,8 +24,8 @@ impl Default for Standby {
 }
 
 impl Standby {
-    /// Returns the owners on standby, sorted. A directory that cannot be read is logged and counts
-    /// as empty, because DEL removes its own elements in any case.
+    /// Returns the owners on standby, sorted. If the directory cannot be read, the function logs
+    /// the error and returns none, because DEL removes its own elements in any case.
     pub fn owners(&self) -> Vec<String> {
         let Self(owners) = self;
         owners.all().unwrap_or_else(|error| {
@@ -33,7 +34,8 @@ impl Standby {
         })
     }
 
-    /// Adds `owner`, which must have a record.
+    /// Adds `owner`. The caller must have written its record, because the attachment that passes a
+    /// port on reads it.
     ///
     /// # Errors
     /// The file cannot be created.
@@ -41,13 +43,13 @@ impl Standby {
         self.0.join(owner)
     }
 
-    /// Removes `owner`, and with the last one the directory.
+    /// Removes `owner`. Removes the directory with the last owner.
     ///
     /// # Errors
     /// The file exists and cannot be removed.
     pub fn leave(&self, owner: &str) -> anyhow::Result<()> {
         self.0.remove(owner)?;
-        // Fails if the directory has other files.
+        // Fails if the directory still has files of other owners.
         fs::remove_dir(&self.0.0).ok();
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! STATUS: whether an ADD could succeed.
+//! STATUS: checks whether an ADD could succeed.
 
 use cni::StatusRequest;
 
 use crate::config::Config;
 use crate::firewall;
 
-/// Checks the configuration and the kernel's support of the rules, without a change.
+/// Checks the configuration, and whether the kernel supports the rules, without a change.
 ///
 /// # Errors
 /// The configuration is invalid. Code 50: the kernel does not support a part of `nf_tables`, or

@@ -1,9 +1,10 @@
-//! Removes elements and passes their ports to attachments of the same container on standby.
+//! Removes elements and passes their ports on to attachments of the same container on standby.
 //!
 //! One transaction removes a port and adds it for the successor. Attachments may join or leave the
-//! standby list meanwhile, so this module reads it before the transaction and again afterwards. One
-//! that joins later finds the port free itself. One that leaves removes its file before it lists
-//! its elements.
+//! standby list at the same time, so this module reads the list before the transaction and again
+//! afterwards. An attachment that joins later finds that the port is free. An attachment that
+//! leaves removes its file before it lists its elements, so it also removes elements that it has
+//! just received.
 
 use std::collections::HashSet;
 
@@ -21,7 +22,7 @@ use crate::table;
 pub(crate) struct Removed {
     /// The removed elements.
     pub elements: Vec<Element>,
-    /// Their ports that another attachment serves now.
+    /// The removed ports that another attachment serves now.
     pub passed_on: HashSet<HostPort>,
 }
 
@@ -32,8 +33,8 @@ struct Heir {
     record: Record,
 }
 
-/// Removes the elements of `known` that still have their owner, and passes their ports to owners in
-/// `standing`, the current standby list.
+/// Removes those elements of `known` whose owner has not changed, and passes their ports on to
+/// owners in `standing`, the current standby list.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -54,7 +55,7 @@ pub(crate) fn remove(
 }
 
 /// Like [`remove`], but only while `are_meant` returns true. Each attempt of the transaction calls
-/// it.
+/// `are_meant` again.
 ///
 /// # Errors
 /// As [`remove`].
@@ -90,7 +91,7 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Repeats the succession until the standby list has stayed the same.
+    /// Passes ports on until the standby list has not changed during a transaction.
     fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
             let standing = Standby::default().owners();
@@ -112,7 +113,7 @@ impl<'a> Removal<'a> {
         Ok(self.removed)
     }
 
-    /// Runs one transaction: it removes known elements and passes free ports on.
+    /// Runs one transaction, which removes known elements and passes free ports on.
     fn step(&mut self, heirs: &[Heir], are_meant: impl Fn() -> bool) -> Result<(), nft::Error> {
         let table = table_of(heirs);
         let (mut stale, mut passed) = (Vec::new(), Vec::new());
@@ -135,8 +136,8 @@ impl<'a> Removal<'a> {
         Ok(())
     }
 
-    /// Returns the elements that heirs receive for ports that are removed now or were removed
-    /// before and are free.
+    /// Returns the elements that heirs receive, for ports that this transaction removes, or that an
+    /// earlier one removed and that are still free.
     fn inheritance(
         &self,
         table: &Table,
@@ -161,7 +162,8 @@ impl<'a> Removal<'a> {
 }
 
 impl Heir {
-    /// Returns its elements for `port`, if it wants the port and has the container of `former`.
+    /// Returns the heir's elements for `port`; none if the heir does not want the port, or is of
+    /// another container than the owner of `former`.
     fn wishes(&self, former: &Element, port: HostPort) -> Vec<Element> {
         if !is_heir(&self.owner, &former.owner) {
             return Vec::new();
@@ -178,7 +180,7 @@ fn is_heir(owner: &str, former: &str) -> bool {
     owner != former && Attachment::is_same_container(owner, former)
 }
 
-/// Returns the owners in `standing` that wait for ports of `elements`.
+/// Returns the attachments in `standing` that wait for ports of `elements`.
 fn heirs(records: &Records, elements: &[Element], mut standing: Vec<String>) -> Vec<Heir> {
     if !standing.is_empty() {
         let owners: HashSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();

@@ -1,4 +1,4 @@
-//! The table `cni-portmap`: its chains and sets, and the elements that an attachment adds.
+//! The table `cni-portmap`: its chains and sets, and the elements that each attachment adds.
 //!
 //! All attachments share the chains and rules, except for one chain per set of conditions.
 
@@ -20,15 +20,15 @@ use crate::plan::Plan;
 /// An attachment's elements, and the table that they need.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// The owner in the elements' comments.
+    /// The attachment's owner, which is the comment of its elements.
     pub owner: String,
-    /// The table, with the chains that the elements point to.
+    /// The table, including the chains of conditions that the elements point to.
     pub table: Table,
     pub elements: Vec<Element>,
 }
 
-/// Returns the claim for `plan`. `links` has the host's link towards each of the container's
-/// addresses.
+/// Returns the claim for `plan`. `links` lists each of the container's addresses with the host's
+/// link towards it.
 pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Claim {
     let config = &plan.config;
     let mut elements = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Cla
     }
 }
 
-/// Returns the elements that masquerade the clients of a container that `source_nat` includes.
+/// Returns the elements that masquerade those clients of a container that `source_nat` includes.
 fn masquerade(
     pod: IpAddr,
     source_nat: SourceNat,
@@ -87,7 +87,7 @@ fn masquerade(
     elements
 }
 
-/// Returns the chain for packets of ports with `conditions`; `None` without conditions.
+/// Returns the chain that forwards only packets that meet `conditions`; `None` without conditions.
 pub(crate) fn condition_chain(version: IpVersion, conditions: &Conditions) -> Option<Chain> {
     if conditions.is_empty() {
         return None;
@@ -111,7 +111,7 @@ pub(crate) fn with_chains(chains: impl IntoIterator<Item = Chain>) -> Table {
     table
 }
 
-/// Returns the table that translates and masquerades, without conditions of networks.
+/// Returns the table that translates and masquerades, without the chains of conditions.
 pub(crate) fn table() -> Table {
     Table {
         family: Family::Inet,
@@ -139,8 +139,9 @@ pub(crate) fn table() -> Table {
     }
 }
 
-/// Returns the chain that drops packets of neighbours to and from 127.0.0.0/8. With
-/// `route_localnet` they would reach services that listen only on 127.0.0.1 (CVE-2020-8558).
+/// Returns the chain that drops packets of other hosts to and from 127.0.0.0/8. With
+/// `route_localnet`, such packets would reach services that listen only on 127.0.0.1
+/// (CVE-2020-8558).
 fn martians() -> Chain {
     let rules = network(Ipv4Addr::new(127, 0, 0, 0), 8);
     let rules = rules.flat_map(|localnet| {
@@ -212,20 +213,20 @@ pub const TABLE: &str = "cni-portmap";
 /// The chain that keeps neighbours off 127.0.0.0/8, by one rule for each direction.
 pub const LOCALNET_CHAIN: &str = "martians";
 
-/// How the comments of its rules begin.
+/// Prefix of the comments of the rules in [`LOCALNET_CHAIN`].
 pub const LOCALNET_COMMENT: &str = "127.0.0.0/8 is within the host";
 
 const HOST_PORTS: &str = "host-ports";
 const TRANSLATE: &str = "translate";
 
-/// The name of the loopback link, as the kernel compares it.
+/// The name of the loopback interface, filled up with zeros as the kernel compares it.
 const LO: [u8; 16] = *b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// `NF_IP_PRI_RAW`
 const BEFORE_TRACKING: i32 = -300;
 
-/// `NF_IP_PRI_NAT_DST` + 10. At equal priorities the kernel would run the chain that was created
-/// last first (CVE-2019-9946).
+/// `NF_IP_PRI_NAT_DST` + 10, so that kube-proxy's chain runs first. At equal priorities, the kernel
+/// would first run the chain that was created last (CVE-2019-9946).
 const AFTER_KUBE_PROXY: i32 = -90;
 
 /// `NF_IP_PRI_NAT_SRC`

@@ -1,8 +1,8 @@
 //! Finds out whether an attachment without a record may still exist.
 //!
-//! Records are missing after a boot, if a saved ruleset brings back elements of sandboxes that
-//! ended with the previous boot. They are also missing for containers that a version without
-//! records attached.
+//! There are two causes of a missing record. After a boot, a saved ruleset may bring back elements
+//! of sandboxes that ended with the previous boot. And an earlier version of the plugin, which
+//! wrote no records, may have attached the container.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -14,8 +14,9 @@ use crate::firewall::coded;
 use crate::record::Records;
 use crate::table;
 
-/// Returns whether the attachment may exist. It may if a link of the host has its tag as alias. It
-/// also may if the route to one of its addresses leads to a link that may be its own.
+/// Returns whether the attachment may exist. It may if a link of the host has its owner as alias.
+/// It also may if the route to one of the container's addresses uses a link that may belong to the
+/// attachment.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -47,7 +48,8 @@ pub(crate) fn may_live(
     Ok(candidates.any(may_lead_to_unknown))
 }
 
-/// Returns whether the link may lead to a sandbox of an unknown attachment.
+/// Returns whether the link may lead to a sandbox of an attachment without a record and without an
+/// alias.
 fn may_lead_to_unknown(link: &Link) -> bool {
     let is_tagged = link
         .alias
@@ -56,14 +58,14 @@ fn may_lead_to_unknown(link: &Link) -> bool {
     match link.kind {
         LinkKind::Veth => !is_tagged && link.peer_namespace.is_some(),
         LinkKind::Loopback | LinkKind::Bridge | LinkKind::Ifb => false,
-        // An uplink that is a port of a bridge leads to no sandbox; a route by an uplink itself
-        // may.
+        // An uplink that is a port of a bridge leads to no sandbox. An uplink that has the route
+        // itself may lead to one.
         LinkKind::Physical | LinkKind::Vlan(_) => link.master.is_none(),
         _ => true,
     }
 }
 
-/// Returns the indices of the host's links of attachments with a record.
+/// Returns the indices of the host's links that belong to attachments with a record.
 fn recorded_links(records: &Records) -> anyhow::Result<HashSet<u32>> {
     let owners = records.owners()?.into_iter();
     let records = owners.filter_map(|owner| records.read(&owner));

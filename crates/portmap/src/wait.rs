@@ -1,23 +1,25 @@
-//! Waits for a holder's DEL with the kernel's notifications.
+//! Waits until the DEL of a port's holder has released the port. The kernel notifies the plugin of
+//! deleted elements.
 //!
-//! The plugin holds no lock meanwhile, because the awaited DEL, a GC or a RELOAD would need it.
+//! The plugin holds no lock while it waits, because the awaited DEL, a GC or a RELOAD would need
+//! the lock.
 
 use std::time::{Duration, Instant};
 
 use nft::{Connection, Element, Table, Watch};
 
-/// How long ADD waits. A kubelet needs 0.1 to 2.4 s (measured) to delete a pod whose successor it
-/// starts.
+/// Maximum time that ADD waits. A kubelet that starts the successor of a pod deletes the pod within
+/// 0.1 to 2.4 s (measured).
 pub(crate) const FOR_DEL: Duration = Duration::from_secs(3);
 
-/// One deadline for all holders that an ADD waits for.
+/// The wait of one ADD, with one deadline for all holders of its ports.
 pub(crate) struct Wait {
     watch: Option<Watch>,
     end: Instant,
 }
 
 impl Wait {
-    /// Starts the deadline.
+    /// Sets the deadline to `patience` from now.
     pub fn new(patience: Duration) -> Self {
         Self {
             watch: None,
@@ -25,8 +27,8 @@ impl Wait {
         }
     }
 
-    /// Waits until the owner of `held` has released it; returns `false` if it still has it at the
-    /// deadline. Elements that no plugin added are not waited for.
+    /// Waits until the owner of `held` has released this element. Returns `false` if the owner
+    /// still has it at the deadline. Returns `false` at once for an element that no plugin added.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -57,7 +59,8 @@ impl Wait {
         }
     }
 
-    /// Returns whether it waited, so a holder may have ended meanwhile.
+    /// Returns whether the plugin has waited. The holder may have become over during the wait, so
+    /// the caller checks this again.
     pub fn was_needed(&self) -> bool {
         self.watch.is_some()
     }
