@@ -1,4 +1,5 @@
-//! The configuration: who may forward what.
+//! The configuration: which firewalls have to let the containers' packets pass, and which
+//! containers may reach each other.
 
 use cni::{Error, Network, json};
 use serde_json::Value;
@@ -21,18 +22,18 @@ pub struct Config {
     pub mark: Mark,
 }
 
-/// The firewalls that have to let traffic pass, besides the chains of iptables.
+/// The firewalls that have to let traffic pass, in addition to the chains of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// None: `iptables` or `nftables`.
+    /// `iptables` or `nftables`: no other firewall.
     Iptables,
-    /// firewalld, which has to run.
+    /// `firewalld`: firewalld, which has to run.
     Firewalld,
-    /// firewalld if it runs: no value.
+    /// No value: firewalld, if it runs.
     Unset,
 }
 
-/// The bit of a packet's mark that stands for permission.
+/// The bit of a packet's fwmark that shows that the packet has permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     bit: u8,
@@ -47,7 +48,7 @@ impl Config {
         Self::of(network.config()?)
     }
 
-    /// Parses the plugin's keys, as in a list of a node.
+    /// Parses the plugin's keys from the plugin's object in a network configuration list.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -67,8 +68,9 @@ impl Config {
 }
 
 impl Mark {
-    /// The only bit that neither Calico (`0xffff0000`), Cilium (`0xffff0fff`), kube-proxy (`0xc000`)
-    /// nor the reference's portmap (`0x2000`) uses by default.
+    /// The default bit. It is the only bit that neither Calico (`0xffff0000`), Cilium
+    /// (`0xffff0fff`), kube-proxy (`0xc000`) nor the reference's portmap (`0x2000`) uses by
+    /// default.
     pub const DEFAULT: Self = Self { bit: 12 };
 
     fn of_bit(bit: u64) -> Result<Self, Error> {
@@ -86,7 +88,7 @@ impl Mark {
         self.bit
     }
 
-    /// Returns the mark with only this bit.
+    /// Returns the fwmark in which only this bit is set.
     pub fn bits(self) -> u32 {
         1 << self.bit
     }
@@ -114,7 +116,8 @@ fn zone(name: Option<String>) -> Result<String, Error> {
     Err(Error::invalid("firewalldZone", reason))
 }
 
-/// Returns the name of the admin chain in the form that iptables accepts.
+/// Returns the name of the admin chain, or the default for a missing or empty `name`. Rejects a
+/// name that iptables does not accept.
 fn admin_chain(name: Option<String>) -> Result<String, Error> {
     let name = name.filter(|it| !it.is_empty());
     let name = name.unwrap_or_else(|| ADMIN_CHAIN.to_owned());
@@ -132,19 +135,19 @@ fn admin_chain(name: Option<String>) -> Result<String, Error> {
     Err(Error::invalid("iptablesAdminChainName", reason))
 }
 
-/// The chain of this plugin in the tables of iptables.
+/// The chain that this plugin adds to the tables of iptables.
 pub(crate) const CHAIN: &str = "CNI-FORWARD";
 
 const ZONE: &str = "trusted";
 
 const ADMIN_CHAIN: &str = "CNI-ADMIN";
 
-/// `XT_EXTENSION_MAXNAMELEN` without the ending zero
+/// `XT_EXTENSION_MAXNAMELEN` minus 1 for the terminating zero.
 const LONGEST_CHAIN_NAME: usize = 28;
 
 const HIGHEST_BIT: u8 = 31;
 
-/// Bits that other programs use on most nodes with containers.
+/// Bits of the fwmark that other programs use on most nodes with containers.
 const TAKEN: [(u64, &str); 3] = [
     (13, "the Go plugin portmap"),
     (14, "kube-proxy (masquerading)"),

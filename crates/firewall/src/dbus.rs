@@ -1,6 +1,7 @@
-//! The smallest client of D-Bus: calls with text arguments to programs on the system bus.
+//! A minimal D-Bus client: calls methods with text arguments on programs of the system bus.
 //!
-//! "D-Bus Specification", sections "Authentication Protocol" and "Message Format".
+//! It implements the sections "Authentication Protocol" and "Message Format" of the "D-Bus
+//! Specification".
 
 use std::env;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -13,7 +14,7 @@ pub(crate) struct Bus {
     serial: u32,
 }
 
-/// The object of a call.
+/// The object whose method a call runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Object<'a> {
     pub name: &'a str,
@@ -23,7 +24,7 @@ pub(crate) struct Object<'a> {
 
 /// An answer to a call.
 pub(crate) enum Answer {
-    /// The body of a result.
+    /// The body of a method's result.
     Result(Vec<u8>),
     /// The text of an error.
     Error(String),
@@ -44,7 +45,7 @@ impl Bus {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut bus = Self { stream, serial: 0 };
-        // The bus knows the user from the socket.
+        // The message names no user, because the bus reads it from the socket.
         bus.stream
             .write_all(b"\0AUTH EXTERNAL\r\nDATA\r\nBEGIN\r\n")?;
         for expected in ["DATA", "OK "] {
@@ -68,10 +69,10 @@ impl Bus {
         Ok(answer.is_true())
     }
 
-    /// Calls a method, and waits for the answer.
+    /// Calls a method of `object` with `words` as arguments. Waits for the answer.
     ///
     /// # Errors
-    /// The bus does not answer, or with something else than a message.
+    /// The bus does not answer, or sends something other than a message.
     pub fn call(&mut self, object: Object<'_>, method: &str, words: &[&str]) -> io::Result<Answer> {
         self.serial += 1;
         let message = message(self.serial, (object, method), words);
@@ -121,13 +122,13 @@ impl Bus {
 }
 
 impl Answer {
-    /// Returns whether it is the result `true`.
+    /// Returns whether the answer is the result `true`.
     pub fn is_true(&self) -> bool {
         matches!(self, Self::Result(body) if body.first_chunk::<4>().is_some_and(|it| *it != [0; 4]))
     }
 }
 
-/// What the header of a received message says.
+/// The parts of a received message's header that this client needs.
 struct Header {
     kind: u8,
     endian: u8,
@@ -145,7 +146,7 @@ impl Header {
     }
 }
 
-/// Encodes a call with text arguments, in little endian.
+/// Encodes a call with text arguments as a little-endian message.
 fn message(serial: u32, (object, method): (Object<'_>, &str), words: &[&str]) -> Vec<u8> {
     let mut body = Vec::new();
     for word in words {
@@ -164,7 +165,7 @@ fn message(serial: u32, (object, method): (Object<'_>, &str), words: &[&str]) ->
         append_text(&mut fields, value);
     }
     align(&mut fields, 8);
-    // A signature has a length of one byte.
+    // The length of a signature takes one byte.
     fields.extend([8, 1, b'g', 0, u8::try_from(words.len()).unwrap_or_default()]);
     fields.extend(signature.bytes().chain([0]));
     let mut message = vec![LITTLE, CALL, 0, VERSION];
@@ -191,7 +192,8 @@ fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
 
-/// Finds the number of the call that a message answers among its header's fields.
+/// Returns the serial number of the call that a message answers, from the fields of the message's
+/// header.
 fn reply_serial(fields: &[u8], endian: u8) -> Option<u32> {
     let mut at = 0;
     while let Some([code, 1, kind, 0]) = fields.get(at..)?.first_chunk::<4>() {
@@ -234,17 +236,17 @@ const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 const LITTLE: u8 = b'l';
 const VERSION: u8 = 1;
 
-/// Types of messages, and the field `REPLY_SERIAL`.
+/// Message types, and the code of the header field `REPLY_SERIAL`.
 const CALL: u8 = 1;
 const RESULT: u8 = 2;
 const ERROR: u8 = 3;
 const REPLY_SERIAL: u8 = 5;
 
-/// In bytes.
+/// Maximum length of a message and of a line of the authentication, in bytes.
 const LONGEST: u32 = 1 << 20;
 const LONGEST_LINE: usize = 4096;
 
-/// firewalld answers nothing while it loads all rules.
+/// Maximum time to wait for an answer. firewalld does not answer while it loads all rules.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

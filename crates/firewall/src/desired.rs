@@ -1,4 +1,5 @@
-//! What an attachment shall have: elements of the plugin's table, and the rules that accept its mark.
+//! The desired state of an attachment: elements of the plugin's table, and the rules that accept
+//! its fwmark.
 
 use std::net::IpAddr;
 
@@ -13,24 +14,27 @@ use crate::table::{
     BRIDGE_PAIRS, BRIDGES, ISOLATED_MEMBERS, ISOLATED_PAIRS, MEMBERS, PODS_V4, PODS_V6, table,
 };
 
-/// What an attachment shall have.
+/// The desired state of an attachment in the firewall.
 #[derive(Debug)]
 pub(crate) struct Desired {
     /// The plugin's table.
     pub table: Table,
-    /// The attachment's elements, and those that its bridge's members share, which have no owner.
+    /// The attachment's elements. They include elements without an owner, which all members of its
+    /// bridge share.
     pub elements: Vec<Element>,
-    /// The rules in tables of iptables, for each family of its addresses.
+    /// The rules in the tables of iptables that accept the fwmark, for each IP family of the
+    /// attachment's addresses.
     pub standing: Vec<Standing>,
-    /// The same rules for legacy iptables, where that is in use.
+    /// The same rules for legacy iptables. They are added only where legacy iptables is in use.
     pub legacy: Vec<Legacy>,
 }
 
 impl Desired {
-    /// Returns what `attachment` with this result of the previous plugins shall have.
+    /// Returns the desired state of `attachment`. `result` is that of the previous plugins.
     ///
     /// # Errors
-    /// Code 7: `ingressPolicy` needs a bridge, and the first interface is none.
+    /// Code 7: `ingressPolicy` needs a bridge, and the first interface of `result` is not one of
+    /// the host.
     pub fn new(
         config: &Config,
         attachment: &Attachment,
@@ -46,7 +50,7 @@ impl Desired {
         Ok(desired)
     }
 
-    /// Returns what an attachment with these addresses needs for permission.
+    /// Returns what `owner` needs so that packets from and to `addresses` have permission.
     pub fn permission(config: &Config, owner: &str, addresses: &[IpAddr]) -> Self {
         let elements = addresses.iter().map(|address| {
             let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
@@ -64,7 +68,8 @@ impl Desired {
     }
 }
 
-/// Returns the elements of a member of a bridge, and those of the bridge.
+/// Returns the element that makes the attachment a member of the bridge, and the elements of the
+/// bridge, which all members share.
 fn of_bridge(policy: IngressPolicy, attachment: &Attachment, bridge: &str) -> [Element; 3] {
     let (members, pairs) = match policy {
         IngressPolicy::Isolated => (ISOLATED_MEMBERS, ISOLATED_PAIRS),
@@ -79,7 +84,8 @@ fn of_bridge(policy: IngressPolicy, attachment: &Attachment, bridge: &str) -> [E
     ]
 }
 
-/// Returns the elements without an owner that no member of `elements` needs.
+/// Returns the shared elements of those bridges that have no member in `elements`, so that the
+/// caller can remove them.
 pub(crate) fn unneeded(table: &Table, elements: &[Element]) -> Vec<Element> {
     let is_needed = |shared: &Element| {
         let members: &[&str] = match shared.set.as_str() {
@@ -95,13 +101,13 @@ pub(crate) fn unneeded(table: &Table, elements: &[Element]) -> Vec<Element> {
     shared.filter(|it| !is_needed(it)).cloned().collect()
 }
 
-/// Returns whether the element belongs to a bridge instead of an attachment.
+/// Returns whether the element belongs to a bridge, so the attachments on it share the element.
 pub fn is_shared(element: &Element) -> bool {
     let sets = [BRIDGES, BRIDGE_PAIRS, ISOLATED_PAIRS];
     element.owner.is_empty() && sets.contains(&element.set.as_str())
 }
 
-/// Returns the last part of an element's key: the bridge.
+/// Returns the bridge of an element, which is the last part of its key.
 fn bridge_of<'a>(table: &Table, element: &'a Element) -> Option<Value<'a>> {
     let set = table.sets.iter().find(|it| it.name == element.set)?;
     element.key(set).pop()
@@ -122,5 +128,5 @@ fn bridge(policy: IngressPolicy, first: Option<&Interface>) -> Result<InterfaceN
     })
 }
 
-/// As many as a part of the key holds.
+/// Number of digits that fit into the part of the key, which has the size of an interface name.
 const MEMBER_DIGITS: usize = 15;

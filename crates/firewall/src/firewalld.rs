@@ -1,4 +1,4 @@
-//! firewalld: it accepts packets of the addresses that are sources of a zone.
+//! firewalld: accepts packets of those addresses that are sources of a zone.
 
 use std::net::IpAddr;
 
@@ -15,11 +15,11 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Returns what an attachment with these addresses shall have; `None` if firewalld is not meant,
-    /// or not asked for and not running.
+    /// Returns the sources for an attachment with these addresses. Returns `None` if the
+    /// configuration excludes firewalld, or does not require firewalld and it does not run.
     ///
     /// # Errors
-    /// It is asked for and not running.
+    /// The configuration requires firewalld, but it does not run.
     pub fn wanted(config: &Config, addresses: Vec<IpAddr>) -> anyhow::Result<Option<Self>> {
         let is_meant = match config.backend {
             Backend::Iptables => false,
@@ -30,7 +30,7 @@ impl Sources {
         Ok(is_meant.then_some(Self { zone, addresses }))
     }
 
-    /// Parses [`Self::text`]; `None` without a zone.
+    /// Parses the text that [`Self::text`] returned; `None` if it names no zone.
     pub fn read(text: &str) -> Option<Self> {
         let (zone, addresses) = text.split_once('\n')?;
         Some(Self {
@@ -39,7 +39,7 @@ impl Sources {
         })
     }
 
-    /// Returns the zone and the addresses, one in a line.
+    /// Returns the zone and the addresses as text, each on its own line.
     pub fn text(&self) -> String {
         let lines = self.addresses.iter().map(|it| format!("\n{it}"));
         format!("{}{}", self.zone, lines.collect::<String>())
@@ -55,16 +55,16 @@ impl Sources {
     /// Adds the addresses to the zone.
     ///
     /// # Errors
-    /// firewalld refuses one: it is in another zone, or there is no such zone.
+    /// firewalld rejects an address that is in another zone, or there is no such zone.
     pub fn add(&self) -> anyhow::Result<()> {
         self.each("addSource", &["ZONE_ALREADY_SET", "ALREADY_ENABLED"])
     }
 
-    /// Removes the addresses from the zone. Without firewalld there is nothing to remove: it forgets
-    /// such sources when it ends.
+    /// Removes the addresses from the zone. If firewalld does not run, there is nothing to remove,
+    /// because it forgets such sources when it ends.
     ///
     /// # Errors
-    /// firewalld refuses one.
+    /// firewalld rejects the removal of an address.
     pub fn remove(&self) -> anyhow::Result<()> {
         if self.addresses.is_empty() || open().is_err() {
             return Ok(());
@@ -80,7 +80,7 @@ impl Sources {
         )
     }
 
-    /// Returns messages about addresses that the zone lacks.
+    /// Returns a message for each of the addresses that the zone lacks.
     ///
     /// # Errors
     /// firewalld does not answer.
@@ -113,7 +113,7 @@ impl Sources {
     }
 }
 
-/// Connects to the bus if firewalld is on it.
+/// Connects to the system bus. Fails if firewalld is not on it.
 fn open() -> anyhow::Result<Bus> {
     let mut bus = Bus::connect().context("connect to D-Bus for firewalld")?;
     let is_there = bus.has_owner(ZONES.name).context(ASK)?;

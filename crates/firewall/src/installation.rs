@@ -1,4 +1,4 @@
-//! Applies, compares, restores and removes what attachments have.
+//! Applies, compares, restores and removes the desired state of attachments.
 
 use cni::{Error, note};
 use nft::{Change, Connection, Element, Family, Table};
@@ -9,9 +9,11 @@ use crate::legacy::Legacy;
 use crate::table::table;
 
 impl Desired {
-    /// Installs everything, in place of elements of other attachments with the same addresses.
+    /// Installs the desired state. Its elements replace those of other attachments with the same
+    /// addresses.
     ///
-    /// The table comes first: while it is missing, packets can bring the mark along.
+    /// The table comes first. Without its rules, a packet that arrives with the fwmark would keep
+    /// it and be accepted.
     ///
     /// # Errors
     /// Code 11: other processes keep changing the rules. Refusals of the kernel.
@@ -30,7 +32,8 @@ impl Desired {
         Ok(())
     }
 
-    /// Adds what is missing. An address that another attachment has taken over stays with it.
+    /// Adds the missing parts of the desired state. Does not take back an address that another
+    /// attachment has taken over.
     ///
     /// # Errors
     /// As [`Self::install`].
@@ -52,8 +55,9 @@ impl Desired {
         legacy.try_for_each(|it| self.reach(&connection, it))
     }
 
-    /// Adds the rules to legacy iptables, and notes that in the table. Without its program, pods may
-    /// still have all they need, so this reports the failure and succeeds.
+    /// Adds the rules to legacy iptables, and records this in the table. If the program of legacy
+    /// iptables cannot add them, the function logs the failure and succeeds, because containers may
+    /// not need these rules.
     fn reach(&self, connection: &Connection, legacy: &Legacy) -> anyhow::Result<()> {
         if let Err(error) = legacy.insert() {
             note(unreached(&error));
@@ -72,7 +76,7 @@ impl Desired {
         Ok(())
     }
 
-    /// Returns messages about what [`Self::install`] would change.
+    /// Returns a message for each change that [`Self::install`] would make.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -86,8 +90,9 @@ impl Desired {
     }
 }
 
-/// Removes the elements whose owner `is_stale`, and elements of bridges that have no member left.
-/// Returns the owners. The rules stay: without elements no packet has the mark.
+/// Removes the elements whose owner `is_stale`, and the elements of bridges that have no member
+/// left. Returns the owners of the removed elements. The rules stay, because without elements they
+/// mark no packet.
 ///
 /// # Errors
 /// Refusals of the kernel. A missing table or kernel feature counts as success.
@@ -115,7 +120,7 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
 
 /// Removes the elements of bridges that have no member left.
 fn prune(connection: &Connection) -> Result<(), nft::Error> {
-    // Chains of any mark are left alone.
+    // Lists no chains, so those of other fwmarks stay.
     let sets = Table {
         chains: Vec::new(),
         ..table(Mark::DEFAULT)
@@ -130,11 +135,11 @@ fn prune(connection: &Connection) -> Result<(), nft::Error> {
     updated.map(drop)
 }
 
-/// Checks without a change whether the kernel supports what ADD needs. Reports on standard error if
-/// legacy iptables is in use without its program.
+/// Checks, without a change, whether the kernel supports what ADD needs. Logs on standard error if
+/// legacy iptables is in use but its program is missing.
 ///
 /// # Errors
-/// Code 50: the kernel does not, or this process has no access.
+/// Code 50: the kernel does not support it, or this process has no access.
 pub(crate) fn dry_run(config: &Config) -> Result<(), Error> {
     let tried = Connection::open().and_then(|it| it.dry_run(&table(config.mark)));
     tried.map_err(|error| {

@@ -1,7 +1,8 @@
-//! Legacy iptables, which `nf_tables` does not reach: its own program adds the rule, once per node.
+//! Legacy iptables. Its rules are not part of `nf_tables`, so the plugin runs the program of legacy
+//! iptables to add them, once per node.
 //!
-//! An empty chain in the plugin's table says that it did, so later ADDs run no program. Both end
-//! with the namespace.
+//! The plugin then adds a marker chain to its own table, so later ADDs see that the rules exist and
+//! do not run the program. Both the rules and the chain disappear with the network namespace.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -11,13 +12,13 @@ use nft::{Chain, Family, Rule};
 
 use crate::config::{CHAIN, Config};
 
-/// The rules for one family.
+/// The rules for one IP family.
 #[derive(Debug)]
 pub(crate) struct Legacy {
     family: Family,
     admin_chain: String,
     mark: String,
-    /// Name of the chain that says that the rules were added.
+    /// Name of the marker chain, which shows that the rules were added.
     pub note: String,
 }
 
@@ -42,10 +43,10 @@ impl Legacy {
         names.is_ok_and(|it| it.lines().any(|line| line == "filter"))
     }
 
-    /// Checks that the program can be run.
+    /// Checks that the program of legacy iptables runs.
     ///
     /// # Errors
-    /// It cannot, or fails.
+    /// The program cannot be run, or fails.
     pub fn probe(&self) -> anyhow::Result<()> {
         self.run(&["--version"])
     }
@@ -72,7 +73,7 @@ impl Legacy {
         self.run(&[&[how, chain], rule].concat())
     }
 
-    /// Returns the chain that says that the rules were added.
+    /// Returns the marker chain.
     pub fn note_chain(&self) -> Chain {
         let rule = Rule::new("rules were added to legacy iptables");
         Chain {
@@ -99,5 +100,5 @@ impl Legacy {
     }
 }
 
-/// Seconds to wait for another program's lock on the rules.
+/// Maximum time, in seconds, that the program waits for another program's lock on the rules.
 const WAIT: &str = "5";

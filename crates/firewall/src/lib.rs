@@ -22,7 +22,8 @@ pub use desired::is_shared;
 pub use raw::RawConfig;
 pub use table::{TABLE, tables};
 
-/// Gives permission to an address in this thread's namespace, as an ADD would: for a trial.
+/// Gives permission to packets of an address, as an ADD would, in the network namespace of this
+/// thread. Used for a trial.
 ///
 /// # Errors
 /// As an ADD.

@@ -1,12 +1,14 @@
-//! The rules that accept the mark where iptables may drop: one for each family, for all attachments.
+//! The rules that accept the fwmark in chains where iptables may drop packets. There is one for
+//! each IP family, which all attachments share.
 
 use nft::{Family, Standing, StandingChain, StandingRule};
 
 use crate::config::{CHAIN, Config};
 use crate::table::forward;
 
-/// Returns the rules in the table `filter` of iptables, or of ip6tables. The chains get the form in
-/// which iptables creates them. So a program that sets a policy later finds the rule in place.
+/// Returns the rules in the table `filter` of iptables or ip6tables. The chains get the form in
+/// which iptables creates them. So if a program later sets a policy by iptables, the rules are in
+/// the right chains.
 pub(crate) fn standing(family: Family, config: &Config) -> Standing {
     let admin = &config.admin_chain;
     let chain = |name: &str, rules| StandingChain {

@@ -1,9 +1,10 @@
-//! Records of attachments: a file for each one, in a directory that no reboot survives. It names the
-//! addresses that firewalld got, and is empty without firewalld.
+//! Records of attachments: one file for each attachment, in a directory that does not survive a
+//! reboot. A record lists the addresses that the plugin added to firewalld; without firewalld it is
+//! empty.
 //!
 //! RELOAD restores only attachments with a record. DEL and GC rename ("retire") the record before
-//! they remove anything. So either they find what RELOAD restored, or RELOAD finds no record and
-//! removes it.
+//! they remove anything. So either they find what RELOAD restored, or RELOAD finds the record
+//! retired afterwards and removes what it restored.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -29,7 +30,8 @@ pub(crate) fn write(owner: &str, text: &str) -> anyhow::Result<()> {
     written.with_context(|| format!("write record {}", path.display()))
 }
 
-/// Changes the text of the record of `owner`, which it does not create: a DEL may have retired it.
+/// Changes the text of the record of `owner`. Does not create a record, because a DEL may have
+/// retired it.
 ///
 /// # Errors
 /// The file is missing or cannot be written.
@@ -45,18 +47,19 @@ pub(crate) fn rewrite(owner: &str, text: &str) -> anyhow::Result<()> {
     rewrite().with_context(|| format!("rewrite record {}", path.display()))
 }
 
-/// Returns whether `owner` has a record, and no DEL or GC has begun.
+/// Returns whether `owner` has a record that no DEL or GC has retired.
 pub(crate) fn has(owner: &str) -> bool {
     file("", owner).exists()
 }
 
-/// Returns whether `owner` has a record, a retired one included.
+/// Returns whether `owner` has a record, also if it is retired.
 pub(crate) fn exists(owner: &str) -> bool {
     has(owner) || file(RETIRED, owner).exists()
 }
 
-/// Marks the record of `owner` as being removed, and returns its text. A record that is already
-/// retired counts; `None` without a record. An error is ignored, because it must not prevent the removal.
+/// Retires the record of `owner`, and returns its text; also if it was retired before. Returns
+/// `None` without a record. An error of the renaming is ignored, because it must not prevent the
+/// removal.
 pub(crate) fn retire(owner: &str) -> Option<String> {
     let retired = file(RETIRED, owner);
     fs::rename(file("", owner), &retired).ok();
@@ -85,7 +88,7 @@ pub(crate) fn texts() -> Vec<String> {
     texts.filter_map(Result::ok).collect()
 }
 
-/// Returns the owners of all records, retired ones included.
+/// Returns the owners of all records, including retired ones.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -106,7 +109,8 @@ pub(crate) fn owners() -> anyhow::Result<Vec<String>> {
     Ok(owners)
 }
 
-/// Returns the file of `owner`; the parts of an owner contain no colon.
+/// Returns the path of the record of `owner`. No two owners have the same one, because the parts of
+/// an owner contain no colon.
 fn file(prefix: &str, owner: &str) -> PathBuf {
     let name = owner.replace('/', ":");
     PathBuf::from(DIRECTORY).join(format!("{prefix}{name}"))

@@ -1,8 +1,9 @@
 //! The plugin's own table in `nf_tables`: which packets have permission, and which are dropped.
 //!
-//! It cannot give permission where another program drops. So it marks the packets with permission
-//! before the chains of other programs see them; [`crate::permission`] accepts the mark there. No
-//! packet can bring the mark along, and none keeps it.
+//! A rule in this table cannot accept a packet that another program's chain drops. So this table
+//! marks packets with permission by a bit of the fwmark, before the chains of other programs see
+//! them, and [`crate::permission`] accepts the bit in those chains. The table clears the bit of
+//! each packet before and after these chains, so that no packet arrives or leaves with it.
 
 use nft::{
     BaseChain, Chain, ChainKind, Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type,
@@ -10,7 +11,8 @@ use nft::{
 
 use crate::config::Mark;
 
-/// Returns the table with the chains for this mark. Networks with different marks share its sets.
+/// Returns the table with the chains for this fwmark bit. Networks with different bits share its
+/// sets.
 pub(crate) fn table(mark: Mark) -> Table {
     let set = |name, key: &[Type]| Set {
         name,
@@ -45,7 +47,7 @@ pub fn tables() -> [Table; 1] {
     [table(Mark::DEFAULT)]
 }
 
-/// Returns the rules for packets from bridge to bridge.
+/// Returns the rules for packets within a bridge and from one bridge to another.
 fn isolation() -> Vec<Rule> {
     let through = [Field::InputName, Field::OutputName];
     let [from, to] = [&through[..1], &through[1..]];
@@ -63,7 +65,8 @@ fn isolation() -> Vec<Rule> {
     ]
 }
 
-/// Returns the rules that mark packets from pods, answers to them, and what is translated to them.
+/// Returns the rules that mark packets from containers, replies to containers, and packets whose
+/// destination was translated to a container (DNAT).
 fn permission(mark: Mark) -> Vec<Rule> {
     let bits = mark.bits();
     let mut rules = vec![Rule::new("no packet brings the mark along").unmark(bits)];
@@ -101,7 +104,7 @@ fn base_chain(name: String, priority: i32, rules: Vec<Rule>) -> Chain {
     }
 }
 
-/// Returns the place of a chain for forwarded packets.
+/// Returns the base chain of the forward hook with `priority`.
 pub(crate) fn forward(priority: i32) -> BaseChain {
     BaseChain {
         kind: ChainKind::Filter,
@@ -113,19 +116,20 @@ pub(crate) fn forward(priority: i32) -> BaseChain {
 /// The plugin's table, of family `inet`.
 pub const TABLE: &str = "cni-firewall";
 
-/// Addresses with permission.
+/// Addresses of containers that have permission.
 pub(crate) const PODS_V4: &str = "pods4";
 pub(crate) const PODS_V6: &str = "pods6";
 
-/// Bridges with a policy; no packet passes from one to another.
+/// Bridges with an ingress policy. No packet passes from one of them to another.
 pub(crate) const BRIDGES: &str = "bridges";
 
-/// Each bridge twice: packets within the bridge.
+/// Bridges as pairs of input and output interface, both the bridge itself: packets within the
+/// bridge. The sets differ in the ingress policy.
 pub(crate) const BRIDGE_PAIRS: &str = "bridge-pairs";
 pub(crate) const ISOLATED_PAIRS: &str = "isolated-pairs";
 
-/// An attachment and its bridge. No rule looks here: the bridge's own elements stay as long as it
-/// has a member.
+/// Attachments with their bridge. No rule uses these sets. They show whether a bridge has a member
+/// left; the shared elements of the bridge stay until then.
 pub(crate) const MEMBERS: &str = "members";
 pub(crate) const ISOLATED_MEMBERS: &str = "isolated-members";
 

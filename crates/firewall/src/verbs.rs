@@ -1,4 +1,4 @@
-//! The verbs.
+//! The verbs of the plugin `firewall`.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::desired::Desired;
 use crate::firewalld::Sources;
 use crate::{installation, record};
 
-/// Gives the sandbox permission and isolates its bridge; answers with `prevResult` unchanged.
+/// Gives packets of the sandbox permission and isolates its bridge. Returns `prevResult` unchanged.
 ///
 /// # Errors
-/// Everything that prevents it. Nothing of the attachment is left then.
+/// A step fails. Nothing of the attachment is left then.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
@@ -47,13 +47,14 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// Removes what the attachment has, by its owner alone. A missing item counts as removed.
+/// Removes all elements, addresses and the record of the attachment, which DEL finds by the owner.
+/// A missing item counts as removed.
 ///
 /// # Errors
 /// All refusals.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("remove the elements");
-    // The Go plugin adds addresses to the zone without a record.
+    // The Go plugin writes no record of the addresses that it added to the zone.
     let of_result = || {
         let result = request.prev_result.as_ref()?;
         let config = Config::parse(&request.network).ok()?;
@@ -64,7 +65,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     remove(&owner, others)
 }
 
-/// Compares elements, chains and rules.
+/// Compares elements, chains, rules and firewalld's sources with the desired state.
 ///
 /// # Errors
 /// One error with all differences. Code 7: `prevResult` is missing.
@@ -88,7 +89,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     )
 }
 
-/// Checks the configuration and the kernel's support, without a change.
+/// Checks the configuration, and whether the kernel supports the rules, without a change.
 ///
 /// # Errors
 /// The configuration is invalid. Code 50: the kernel does not support a part of `nf_tables`, or
@@ -100,10 +101,10 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Ok(installation::dry_run(&config)?)
 }
 
-/// Removes what belongs to this network and to no listed attachment.
+/// Removes everything of those attachments of this network that the runtime does not list.
 ///
 /// # Errors
-/// All refusals; every step is tried.
+/// All errors of the steps. A failed step does not prevent the others.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
     let network = &request.network.name;
@@ -124,7 +125,8 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     cni::all([records, elements])
 }
 
-/// Restores what ADD left, as after a flush of the rules. Present elements and rules stay untouched.
+/// Restores the state that ADD left, for example after a flush of the rules. Existing elements and
+/// rules stay untouched.
 ///
 /// # Errors
 /// Code 7: `prevResult` is missing. The attachment has no record, as after a DEL. Refusals of the
@@ -141,7 +143,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     );
     let sources = Sources::wanted(&config, addresses(result))?;
     if let Some(sources) = &sources {
-        // firewalld may run only since ADD.
+        // The record lacks the addresses if firewalld was started after ADD.
         record::rewrite(&owner, &sources.text())?;
     }
     let restored = restore(&desired, sources.as_ref());
@@ -173,12 +175,12 @@ fn addresses(result: &AddResult) -> Vec<IpAddr> {
     result.ips.iter().map(|ip| ip.address.ip()).collect()
 }
 
-/// Removes everything of `owner`: its addresses from firewalld's zone, by its record or else
-/// `unrecorded`, and its elements.
+/// Removes everything of `owner`: its elements, and its addresses from firewalld's zone. The record
+/// lists these addresses; without a record, they are those of `unrecorded`.
 fn remove(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
     let sources = withdraw(owner, unrecorded);
     let elements = installation::remove(|it| it == owner).map(drop);
-    // The record names the addresses for the next DEL if firewalld did not answer.
+    // If firewalld did not answer, the record stays, because the next DEL needs its addresses.
     let record = match sources {
         Ok(()) => record::remove(owner),
         Err(_) => Ok(()),
@@ -186,7 +188,8 @@ fn remove(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
     cni::all([sources, elements, record])
 }
 
-/// Retires the record, and removes its addresses from the zone unless another attachment has them.
+/// Retires the record of `owner`. Removes its addresses from the zone, except for those that
+/// another attachment has.
 fn withdraw(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
     let recorded = record::retire(owner).and_then(|it| Sources::read(&it));
     let Some(sources) = recorded.or(unrecorded) else {

@@ -67,8 +67,7 @@ pub enum HostAddress {
 pub enum SourceNat {
     /// No client. Then clients on 127.0.0.1 and in the container itself cannot reach the port.
     None,
-    /// Clients whose packets the container could not answer otherwise: 127.0.0.1 and the container
-    /// itself.
+    /// Clients to which the container could not reply without masquerading.
     Needed,
     /// All clients.
     All,
