@@ -16,7 +16,7 @@ use crate::vlan;
 /// Finds or creates the bridge, and brings it up.
 ///
 /// # Errors
-/// The name belongs to another kind of link; refusals of the kernel.
+/// Another kind of link has the name. Refusals of the kernel.
 pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostSide> {
     cni::step("ensure the bridge");
     let mtu = config.mtu.resolve(host)?;
@@ -28,7 +28,7 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
     expect_bridge(&link)?;
     let host_end = HostEnd::find(host, &link, config.gateway_vlan())?;
     let link = vlan::ensure_filtering(host, ensure_mac(host, link)?, &config.vlans)?;
-    // The configured name may be an alternative name of the link; sysctls need the main one.
+    // The configured name may be an alternative name of the link. Sysctls need the main name.
     let name = link.name.as_str();
     ignore_router_advertisements(name, config.gateway)?;
     if config.bridge_nf_call == BridgeNfCall::Enable {
@@ -51,11 +51,12 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
     })
 }
 
-/// Sets `accept_ra` to 0: otherwise the bridge would accept any sandbox's router advertisements
-/// (CVE-2020-10749).
+/// Sets `accept_ra` of the bridge to 0. Otherwise the host would accept router advertisements from
+/// containers, which could change its routes (CVE-2020-10749).
 ///
 /// # Errors
-/// The value is wrong and cannot be changed, and the host is to be the gateway.
+/// The sysctl cannot be set, and the host is to be the gateway. Without a gateway, this failure is
+/// only logged.
 fn ignore_router_advertisements(bridge: &str, gateway: Gateway) -> anyhow::Result<()> {
     match Sysctl::ipv6(bridge, "accept_ra").ensure_if_present("0") {
         Err(error) if gateway == Gateway::None => note(format_args!(
@@ -82,20 +83,21 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
     Err(Error::invalid("bridge", reason))
 }
 
-/// Creates the bridge. If a concurrent ADD is faster, its bridge is used.
+/// Creates the bridge. If a concurrent ADD creates it first, the function returns that bridge.
 fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> {
     created(host.add_bridge(name, random_mac()?, mtu))?;
-    // Duplicate address detection would delay the host's neighbour requests to pods that it
-    // forwards to. The address follows from the MAC, which only this bridge has.
+    // Duplicate address detection is unnecessary: the link-local address follows from the MAC,
+    // which only this bridge has. It would delay the neighbour requests that the host sends to
+    // containers.
     note_failure(Sysctl::ipv6(name, "accept_dad").ensure_if_present("0"));
     Ok(host.link(name)?)
 }
 
-/// Sets the MAC of a bridge that another program created without one. Such a bridge takes the
-/// lowest MAC of its ports, and none after the last one. A fixed MAC keeps the neighbours' entries
-/// valid.
+/// Sets the MAC of a bridge that another program created without a fixed MAC. The MAC of such a
+/// bridge changes: it is the lowest MAC of the ports, and the bridge has none without ports. With a
+/// fixed MAC, the entries in the neighbours' caches stay valid.
 ///
-/// Concurrent first ADDs all set the same MAC, before any of them adds a port.
+/// Concurrent ADDs that find such a bridge all set the same MAC, before any of them adds a port.
 fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
     let had = bridge.mac.filter(|it| it.is_unicast());
     if had.is_some() && is_mac_chosen(&bridge.name) {
@@ -110,8 +112,9 @@ fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
     })
 }
 
-/// Returns whether `addr_assign_type` is `NET_ADDR_SET`, which netlink does not report. Returns
-/// `false` without sysfs.
+/// Returns whether a program set the MAC of the bridge: `addr_assign_type` is `NET_ADDR_SET`.
+/// Netlink does not report this attribute, so the function reads sysfs. Returns `false` without
+/// sysfs.
 fn is_mac_chosen(bridge: &str) -> bool {
     let mut kind = [0];
     let file = File::open(format!("/sys/class/net/{bridge}/addr_assign_type"));
@@ -125,7 +128,8 @@ fn mac_of_this_boot(bridge: &str) -> anyhow::Result<MacAddress> {
     Ok(bridge_mac(&boot_id, bridge))
 }
 
-/// Returns a random locally administered MAC. An explicit MAC stays, whatever MACs the ports have.
+/// Returns a random locally administered MAC for a new bridge. The kernel does not change a MAC
+/// that is set explicitly, whatever MACs the ports have.
 fn random_mac() -> anyhow::Result<MacAddress> {
     let mut bytes = [0; 6];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
@@ -136,7 +140,7 @@ fn random_mac() -> anyhow::Result<MacAddress> {
 }
 
 /// Enables `bridge-nf-call`, which Kubernetes requires of bridge plugins. Otherwise traffic between
-/// pods of one node bypasses the rules of Services.
+/// containers of one node would bypass the rules of Services.
 fn enable_bridge_nf_call() -> anyhow::Result<()> {
     for name in BRIDGE_NF_CALL {
         match Sysctl::new(&["net", "bridge", name]).ensure("1") {

@@ -21,11 +21,11 @@ pub struct Config {
     pub gateway: Gateway,
     /// Treatment of other addresses on the bridge.
     pub other_address: OtherAddress,
-    /// MTU of the pair and of a new bridge.
+    /// MTU of the veth pair and of a new bridge.
     pub mtu: MtuChoice,
     /// Whether the bridge is promiscuous.
     pub bridge_mode: BridgeMode,
-    /// Flags of the port that are on.
+    /// Flags that are on at the port, the host's end of the veth pair.
     pub port_flags: Vec<PortFlag>,
     /// VLANs of the port.
     pub vlans: Vlans,
@@ -41,35 +41,36 @@ pub struct Config {
     pub dad: netlink::Dad,
     /// Whether ADD sets `net.bridge.bridge-nf-call-*`.
     pub bridge_nf_call: BridgeNfCall,
-    /// Replaces the IPAM plugin's name resolution, if configured.
+    /// DNS settings that replace those of the IPAM plugin, if configured.
     pub dns: Option<Dns>,
     /// Requested MAC of the container's end.
     pub mac: Option<MacAddress>,
-    /// Result of STATUS if the bridge has no free port.
+    /// What STATUS reports if the bridge has no free port.
     pub when_full: WhenFull,
 }
 
-/// Frames that the bridge itself receives.
+/// Which frames the host itself receives from the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BridgeMode {
-    /// Those that are addressed to it.
+    /// Only frames that are addressed to the bridge.
     Plain,
-    /// `promiscMode`: all frames. So the host answers a container that calls itself by a Service.
+    /// `promiscMode`: all frames. A container can then reach itself through a Service, because the
+    /// host routes its packets back.
     Promiscuous,
 }
 
 /// Whether bridged traffic passes through netfilter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BridgeNfCall {
-    /// It does, as Kubernetes requires of bridge plugins.
+    /// ADD enables this, as Kubernetes requires of bridge plugins.
     Enable,
-    /// Unchanged.
+    /// ADD leaves the host's setting unchanged.
     Leave,
 }
 
 #[cfg(test)]
 impl Default for Config {
-    /// Returns the configuration without any key.
+    /// Returns the configuration of a network without any keys of this plugin.
     fn default() -> Self {
         let raw = RawConfig::default();
         Self::of(raw, Some("host-local")).unwrap()
@@ -80,7 +81,7 @@ impl Config {
     /// Reads the configuration and `CNI_ARGS`.
     ///
     /// # Errors
-    /// Codes 2, 4 and 7 with key and value.
+    /// Codes 2, 4 and 7; the error names the key and the value.
     pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
         args.expect_only(KNOWN_ARGS)?;
         let config = Self::of_network(network)?;
@@ -91,7 +92,7 @@ impl Config {
     /// Reads the keys that do not depend on the attachment.
     ///
     /// # Errors
-    /// Codes 2 and 7 with key and value.
+    /// Codes 2 and 7; the error names the key and the value.
     pub fn of_network(network: &Network) -> Result<Self, Error> {
         let ipam = network.ipam_type()?;
         Self::of(network.config()?, ipam.as_deref())
@@ -103,7 +104,7 @@ impl Config {
         access.filter(|_| self.gateway != Gateway::None)
     }
 
-    /// Applies the rules between the keys. `ipam` is the type of the IPAM plugin.
+    /// Checks the keys against each other and parses them. `ipam` is the type of the IPAM plugin.
     fn of(raw: RawConfig, ipam: Option<&str>) -> Result<Self, Error> {
         let bridge = named(raw.bridge.as_deref())?;
         let leaves_nf_call = raw.bridge_nf_call == Some(false);
@@ -130,10 +131,11 @@ impl Config {
     }
 }
 
-/// Reads the bridge's name only: DEL and GC must not fail because of keys that they do not need.
+/// Parses only the bridge's name. DEL and GC use this function, because they must not fail on keys
+/// that they do not need.
 ///
 /// # Errors
-/// Code 7: it is not an interface name.
+/// Code 7: the name is not an interface name.
 pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
     #[derive(Deserialize)]
     struct Name {
@@ -142,7 +144,7 @@ pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
     named(network.quiet_config::<Name>()?.bridge.as_deref())
 }
 
-/// Returns the value for a boolean key.
+/// Returns `yes` if a boolean key is true, else `no`.
 fn choose<T>(is_asked: bool, yes: T, no: T) -> T {
     if is_asked { yes } else { no }
 }
@@ -206,7 +208,7 @@ fn container_link(raw: &RawConfig, ipam: Option<&str>) -> Result<ContainerLink, 
     }
 }
 
-/// The bridge without the key `bridge`.
+/// The bridge's name if the key `bridge` is missing.
 pub const DEFAULT_BRIDGE: &str = "cni0";
 
 #[cfg(test)]

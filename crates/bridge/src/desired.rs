@@ -1,4 +1,4 @@
-//! What an attachment to a bridge shall have.
+//! The desired state of an attachment to a bridge.
 
 use attach::{
     Addressing, BRIDGE_NF_CALL, Container, Desired, Differences, Gateway, Guard, HostSide,
@@ -79,7 +79,8 @@ impl Topology for Config {
                 addressing,
             },
             other_address: match self.gateway_vlan() {
-                // The bridge is the host's, and may be the gateway of other networks, in its own VLAN.
+                // The bridge itself has the gateway address, in the gateway's VLAN. The bridge may
+                // also be the gateway of other networks, so their addresses stay.
                 Some(_) if side.vlan_link.is_none() => OtherAddress::Keep,
                 _ => self.other_address,
             },
@@ -91,7 +92,7 @@ impl Topology for Config {
 }
 
 impl Config {
-    /// What guards each pair in `nf_tables`.
+    /// Returns the protection of each veth pair in `nf_tables`.
     pub(crate) fn guard(&self) -> Guard {
         Guard {
             mac_check: self.mac_check,

@@ -1,7 +1,8 @@
-//! The host's end of the gateway's VLAN.
+//! The host's end of the gateway's VLAN: the link that has the gateway addresses of a network with
+//! a VLAN.
 //!
-//! It is a VLAN link on the bridge, not a port. So netfilter sees packets of a container to the
-//! host only once.
+//! It is a VLAN link on top of the bridge, not a port of the bridge. With a port, netfilter would
+//! see packets from a container to the host twice.
 
 use anyhow::{Context as _, bail};
 use attach::note_failure;
@@ -20,21 +21,21 @@ pub(crate) enum HostEnd<'a> {
     Bridge,
     /// The link `<bridge>.<vlan>`.
     Link(Link),
-    /// A link that does not exist yet. The bridge itself receives the VLAN's frames with their tag
-    /// (`bridge vlan show`).
+    /// The link does not exist yet. The bridge itself already receives the VLAN's frames with their
+    /// tag (`bridge vlan show`).
     LinkMissing(&'a Access),
-    /// A link that does not exist yet. The bridge drops the VLAN's frames that are addressed to
-    /// itself.
+    /// The link does not exist yet. The bridge drops frames of the VLAN that are addressed to the
+    /// bridge.
     VlanMissing(&'a Access),
 }
 
 impl<'a> HostEnd<'a> {
-    /// Finds the host's end of the gateway's VLAN on `bridge`; changes nothing. Without a VLAN it
-    /// is the bridge itself.
+    /// Finds the host's end of the gateway's VLAN on `bridge`, without a change. Without a VLAN,
+    /// this is the bridge itself.
     ///
     /// # Errors
-    /// Code 7: the link's name belongs to another link, or the bridge itself sends the VLAN's
-    /// frames in another form than it receives them.
+    /// Code 7: another link has the name, or the bridge tags the VLAN's frames in one direction
+    /// only.
     pub fn find(
         host: &Connection,
         bridge: &Link,
@@ -51,7 +52,7 @@ impl<'a> HostEnd<'a> {
         Ok(Self::without_link(&carried, access)?)
     }
 
-    /// Decides by the bridge's own VLANs.
+    /// Returns the host's end of a VLAN without a link, which depends on the bridge's own VLANs.
     fn without_link(carried: &[PortVlans], access: &'a Access) -> Result<Self, Error> {
         let vlan = access.vlan;
         let entry = carried
@@ -75,8 +76,8 @@ impl<'a> HostEnd<'a> {
     /// the host's end.
     ///
     /// # Errors
-    /// Code 7: the VLAN has a link with another name. Refusals of the kernel. The bridge's own
-    /// VLANs are restored on a failure.
+    /// Code 7: the VLAN has a link with another name. Refusals of the kernel. On a failure, the
+    /// function has restored the bridge's own VLANs.
     pub fn ensure(self, host: &Connection, bridge: &Link) -> anyhow::Result<Option<Link>> {
         let link = match self {
             Self::Bridge => return Ok(None),
@@ -87,7 +88,8 @@ impl<'a> HostEnd<'a> {
         if link.kind == LinkKind::Veth {
             warn_of_pair(&link.name);
         }
-        // Protects the link like the bridge (CVE-2020-10749), by its main name, which sysctls need.
+        // Ignores router advertisements, as on the bridge (CVE-2020-10749). Sysctls need the link's
+        // main name.
         Sysctl::ipv6(&link.name, "accept_ra").ensure_if_present("0")?;
         if !link.is_up {
             host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
@@ -96,8 +98,8 @@ impl<'a> HostEnd<'a> {
     }
 }
 
-/// Adds the VLAN to the bridge before it creates the link, so a concurrent ADD that finds the link
-/// can use it.
+/// Adds the VLAN to the bridge, then creates the link. In this order, a concurrent ADD that finds
+/// the link can use it at once.
 fn receive_and_make_link(
     host: &Connection,
     bridge: &Link,
@@ -107,7 +109,7 @@ fn receive_and_make_link(
     let itself = VlanCarrier::Bridge(bridge.index);
     host.execute([Request::add_vlans(itself, entry)])?;
     make_link(host, bridge, access).inspect_err(|_| {
-        // A concurrent ADD may have created the link meanwhile.
+        // A concurrent ADD may have created the link in between. Its link needs the VLAN.
         let is_unused = matches!(host.find_link(access.gateway_link.as_str()), Ok(None));
         if is_unused {
             note_failure(host.execute([Request::delete_vlans(itself, entry)]));
@@ -118,7 +120,7 @@ fn receive_and_make_link(
 fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Result<Link> {
     let name = access.gateway_link.as_str();
     let mac = bridge.mac.context("the bridge has no MAC")?;
-    // A concurrent ADD may have created it.
+    // A concurrent ADD may have created the link. Then the existing link is used.
     let link = Request::add_vlan_link(name, mac, access.vlan, bridge.index);
     created(host.execute([link]))?;
     let Some(link) = host.find_link(name)? else {
@@ -128,8 +130,8 @@ fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Resul
     Ok(link)
 }
 
-/// Returns the error for a VLAN that already has a link: the kernel allows one per VLAN of a
-/// bridge.
+/// Returns the error for a VLAN that has a link with another name. The kernel allows only one link
+/// per VLAN of a bridge.
 fn taken_by_another(host: &Connection, bridge: &Link, vlan: u16) -> anyhow::Result<Error> {
     let links = host.links()?;
     let is_it = |it: &&Link| it.kind == LinkKind::Vlan(vlan) && it.peer == Some(bridge.index);
@@ -142,7 +144,8 @@ fn taken_by_another(host: &Connection, bridge: &Link, vlan: u16) -> anyhow::Resu
     Ok(Error::invalid("vlan", reason))
 }
 
-/// Checks that the link is a VLAN link or, as the reference makes it, a veth whose peer is a port.
+/// Checks that the link is a VLAN link on the bridge. Also accepts what the reference makes
+/// instead: a veth whose peer is a port of the bridge.
 fn expect_end(
     host: &Connection,
     bridge: &Link,
@@ -185,7 +188,8 @@ mod tests {
         }
     }
 
-    /// Finds the end on a bridge with its own VLAN 1 and VLANs 100 to 199 of this tagging.
+    /// Finds the host's end on a bridge that carries VLAN 1 untagged, and VLANs 100 to 199 with
+    /// `tagging`.
     fn end(access: &Access, tagging: Tagging) -> Result<HostEnd<'_>, Error> {
         let entry = |first, last, tagging| PortVlans {
             first,

@@ -1,4 +1,4 @@
-//! STATUS: reports whether an ADD can succeed.
+//! STATUS: checks whether an ADD can succeed.
 
 use attach::MAX_PORTS;
 use cni::{Error, StatusRequest, Verb, note};
@@ -7,12 +7,12 @@ use netlink::Connection;
 use crate::bridge;
 use crate::config::Config;
 
-/// Checks whether an ADD can succeed, and runs STATUS of the IPAM plugin.
+/// Checks the configuration, the kernel and the bridge, then calls STATUS of the IPAM plugin.
 ///
 /// # Errors
-/// The configuration is invalid. Code 50: the bridge's name belongs to another kind of link, or the
-/// kernel lacks the `nf_tables` that the configuration needs. Code 50 also for a bridge without a
-/// free port if `statusWhenFull` is "fail".
+/// The configuration is invalid. Code 50: another kind of link has the bridge's name, or the kernel
+/// lacks a part of `nf_tables` that the configuration needs. Code 50 also if the bridge has no free
+/// port and `statusWhenFull` is "fail".
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::of_network(&request.network)?;
     config.guard().probe()?;
@@ -36,5 +36,5 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     attach::forward(&request.network, Verb::Status)
 }
 
-/// Number of ports that causes a warning: nine of ten.
+/// Number of ports at which STATUS warns: 90 % of the maximum.
 const NEARLY_FULL: usize = MAX_PORTS * 9 / 10;

@@ -1,4 +1,4 @@
-//! The verbs, by [`attach`].
+//! The verbs, which call the crate [`attach`].
 
 use attach::{ContainerLink, Gateway};
 use cni::{AddRequest, Answer, Answered, CheckRequest, DelRequest, note};
@@ -11,7 +11,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     attach::add(request, answer, &config)
 }
 
-/// Notes keys that do nothing. The reference accepts them silently, so they are no error.
+/// Logs keys that have no effect. They are no error, because the reference accepts them silently.
 fn note_idle_keys(config: &Config) {
     if config.container_link == ContainerLink::Addressed {
         return;
@@ -24,8 +24,8 @@ fn note_idle_keys(config: &Config) {
     }
 }
 
-/// A pair of the reference has no tag. It is one of this network where its host's end is a port of the
-/// configured bridge.
+/// Deletes the attachment. The reference sets no alias on its veth pairs, so DEL recognises such a
+/// pair of this network in another way: its host's end is a port of the configured bridge.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     attach::del(request, |host, end| {
         let bridge = host.find_link(config::bridge_name(&request.network)?.as_str())?;

@@ -17,27 +17,28 @@ pub struct Vlans {
     pub trunk: Vec<RangeInclusive<u16>>,
 }
 
-/// A VLAN that is untagged at the port.
+/// A VLAN whose frames are untagged at the container's port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// VLAN, 1 to 4094.
+    /// Number of the VLAN, 1 to 4094.
     pub vlan: u16,
-    /// `<bridge>.<vlan>`: the host's end, unless the bridge itself is.
+    /// `<bridge>.<vlan>`: the link that has the gateway addresses, unless the bridge itself has
+    /// them.
     pub gateway_link: InterfaceName,
 }
 
 /// Whether the port stays in the bridge's default VLAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultVlan {
-    /// It stays: `preserveDefaultVlan`.
+    /// `preserveDefaultVlan`: the port stays in the default VLAN.
     Keep,
-    /// It leaves and carries only the configured VLANs. A trunk without `vlan` has VLAN 1 untagged,
-    /// as in the reference.
+    /// The port leaves the default VLAN and carries only the configured VLANs. A trunk without
+    /// `vlan` carries VLAN 1 untagged, as in the reference.
     Leave,
 }
 
 impl Vlans {
-    /// Reads `vlan` and `vlanTrunk` for a port of `bridge`.
+    /// Parses `vlan` and `vlanTrunk` for a port of `bridge`.
     ///
     /// # Errors
     /// Code 7: a number is out of range, a range is incomplete, or the VLAN link's name is too
@@ -51,7 +52,7 @@ impl Vlans {
         Ok(Self { access, trunk })
     }
 
-    /// Returns whether the network has no VLAN, so its bridge need not filter.
+    /// Returns whether the network configures no VLAN, so the bridge need not filter by VLAN.
     pub fn is_empty(&self) -> bool {
         self.access.is_none() && self.trunk.is_empty()
     }
@@ -68,8 +69,8 @@ impl Vlans {
         native.map(untagged).into_iter().chain(trunk).collect()
     }
 
-    /// Returns the VLANs that ADD gives a port. A trunk without `vlan` that leaves the default VLAN
-    /// has VLAN 1 untagged.
+    /// Returns the VLANs that ADD configures on a port. A trunk without `vlan` on a port that
+    /// leaves the default VLAN carries VLAN 1 untagged.
     pub fn of_port(
         &self,
         default: DefaultVlan,
@@ -101,13 +102,13 @@ impl Access {
     }
 }
 
-/// Returns a VLAN whose frames are untagged in both directions.
+/// Returns `vlan` for a port that receives and sends its frames untagged.
 fn untagged(vlan: u16) -> PortVlans {
     PortVlans::one(vlan, Tagging::Access)
 }
 
-/// Returns the parts of `range` below and above `native`, which the port cannot carry tagged as
-/// well.
+/// Returns the parts of `range` below and above `native`. A port cannot carry the native VLAN both
+/// untagged and tagged.
 fn without(
     range: &RangeInclusive<u16>,
     native: Option<u16>,
@@ -153,16 +154,17 @@ fn number(vlan: i64, key: &str) -> Result<u16, Error> {
     number.ok_or_else(|| Error::invalid(key, format!("{vlan} is no VLAN; they are 1 to 4094")))
 }
 
-/// 0 and 4095 are reserved (IEEE 802.1Q).
+/// Valid VLAN numbers. 0 and 4095 are reserved (IEEE 802.1Q).
 const VLANS: RangeInclusive<u16> = 1..=4094;
 
 /// The untagged VLAN of a trunk without `vlan`, as in the reference.
 const NATIVE: u16 = 1;
 
-/// Enables VLAN filtering on the bridge; existing ports stay in the default VLAN.
+/// Enables VLAN filtering on the bridge, if `vlans` need it. Existing ports stay in the default
+/// VLAN, so they still reach each other.
 ///
 /// # Errors
-/// Code 2: the kernel does not support it.
+/// Code 2: the kernel does not support VLAN filtering.
 pub(crate) fn ensure_filtering(
     host: &Connection,
     bridge: Link,

@@ -6,7 +6,7 @@ use cni::{Plugin, SpecVersion};
 
 mod lo;
 
-/// Runs the verb that the environment asks for.
+/// Runs the verb of `CNI_COMMAND`.
 pub fn main() -> ExitCode {
     cni::run(&PLUGIN)
 }

@@ -1,4 +1,4 @@
-//! The verbs. The interface is always `lo`, whatever `CNI_IFNAME` says.
+//! The verbs. They always act on the interface `lo` and ignore `CNI_IFNAME`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use netlink::{Address, Connection, Link, LinkChange, Request};
 use netns::Netns;
 use serde::Deserialize;
 
-/// Brings `lo` up and returns its addresses, or the result of earlier plugins.
+/// Brings `lo` up. Returns the result of earlier plugins, or without one, the addresses of `lo`.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     expect_no_keys(&request.network)?;
     cni::step("look into the sandbox");
@@ -37,7 +37,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// Takes `lo` down, if the namespace still exists.
+/// Brings `lo` down, if the namespace still exists.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let Some(path) = &request.netns else {
         return Ok(());
@@ -49,7 +49,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     }
 }
 
-/// Checks that `lo` is up; needs no `prevResult`.
+/// Checks that `lo` is up. CHECK needs no `prevResult`.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     expect_no_keys(&request.network)?;
     cni::step("compare");
@@ -58,17 +58,18 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the configuration only: every kernel has a loopback interface.
+/// Checks only the configuration, because every kernel has a loopback interface.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Ok(expect_no_keys(&request.network)?)
 }
 
-/// Removes nothing: everything disappears with the namespace.
+/// Checks only the configuration. There is nothing to remove, because `lo` disappears with its
+/// namespace.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     Ok(expect_no_keys(&request.network)?)
 }
 
-/// Reports unknown keys: the plugin has none of its own.
+/// Reports every key that CNI does not define, because the plugin has no keys of its own.
 fn expect_no_keys(network: &Network) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct NoKeys {}

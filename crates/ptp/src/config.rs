@@ -10,11 +10,11 @@ use crate::raw::RawConfig;
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// MTU of the pair.
+    /// MTU of the veth pair.
     pub mtu: MtuChoice,
     /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
-    /// Replaces the IPAM plugin's name resolution, if configured.
+    /// DNS settings that replace those of the IPAM plugin, if configured.
     pub dns: Option<Dns>,
     /// Requested MAC of the container's end.
     pub mac: Option<MacAddress>,
@@ -24,7 +24,7 @@ impl Config {
     /// Reads the configuration and `CNI_ARGS`.
     ///
     /// # Errors
-    /// Codes 2, 4 and 7 with key and value.
+    /// Codes 2, 4 and 7; the error names the key and the value.
     pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
         args.expect_only(KNOWN_ARGS)?;
         let config = Self::of_network(network)?;
@@ -35,7 +35,8 @@ impl Config {
     /// Reads the keys that do not depend on the attachment.
     ///
     /// # Errors
-    /// Codes 2 and 7 with key and value; code 7 without an IPAM plugin.
+    /// Codes 2 and 7; the error names the key and the value. Code 7: the network has no IPAM
+    /// plugin.
     pub fn of_network(network: &Network) -> Result<Self, Error> {
         if network.ipam_type()?.is_none() {
             let reason = "required, because the host routes to leased addresses only; name an IPAM \

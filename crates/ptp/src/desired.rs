@@ -1,4 +1,4 @@
-//! What an attachment by a routed pair shall have.
+//! The desired state of an attachment that the host routes to.
 
 use attach::{
     Addressing, Container, ContainerLink, Desired, Differences, Gateway, Guard, HostSide, MacCheck,
@@ -15,7 +15,7 @@ impl Topology for Config {
         Gateway::HostEnd
     }
 
-    /// Chooses the MTU only: attachments share no link.
+    /// Determines only the MTU, because the attachments of a network share no link.
     fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide> {
         Ok(HostSide {
             mtu: self.mtu.resolve(host)?,
@@ -38,7 +38,7 @@ impl Topology for Config {
             container: Container {
                 mac: self.mac,
                 link: ContainerLink::Addressed,
-                // The host is the only neighbour.
+                // The host is the container's only neighbour, so no address can be a duplicate.
                 dad: Dad::Skip,
                 addressing,
             },
@@ -50,7 +50,7 @@ impl Topology for Config {
 }
 
 impl Config {
-    /// What guards each pair in `nf_tables`.
+    /// Returns the protection of each veth pair in `nf_tables`.
     pub(crate) fn guard(&self) -> Guard {
         Guard {
             mac_check: MacCheck::None,

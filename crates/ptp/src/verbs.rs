@@ -1,4 +1,4 @@
-//! The verbs, by [`attach`].
+//! The verbs, which call the crate [`attach`].
 
 use cni::{AddRequest, Answer, Answered, CheckRequest, DelRequest, StatusRequest, Verb};
 
@@ -9,7 +9,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     attach::add(request, answer, &config)
 }
 
-/// A pair of the reference has no tag, and its host's end is no port of a bridge.
+/// Deletes the attachment. The reference sets no alias on its veth pairs, so DEL recognises such a
+/// pair in another way: its host's end is not a port of a bridge.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     attach::del(request, |_, end| Ok(end.master.is_none()))
 }
@@ -19,10 +20,11 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     attach::check(request, &config)
 }
 
-/// Checks whether an ADD can succeed, and runs STATUS of the IPAM plugin.
+/// Checks the configuration and the kernel, then calls STATUS of the IPAM plugin.
 ///
 /// # Errors
-/// The configuration is invalid. Code 50: the kernel lacks the `nf_tables` that it needs.
+/// The configuration is invalid. Code 50: the kernel lacks a part of `nf_tables` that the
+/// configuration needs.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::of_network(&request.network)?.guard().probe()?;
     cni::step("ask the IPAM plugin");

@@ -1,4 +1,4 @@
-//! ADD: sets the sysctls, then changes the interface, with a rollback.
+//! ADD: sets the sysctls, then changes the interface. A failed ADD rolls both back.
 
 use anyhow::Context as _;
 use cni::{AddRequest, Answer, Answered, Error, Undo};
@@ -13,7 +13,7 @@ use crate::settings::Settings;
 /// Changes the sandbox and reports the interface's new MAC and MTU in the result.
 ///
 /// # Errors
-/// The reason of a failure. The sandbox is as before then.
+/// A step fails. The rollback has then restored the sandbox.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let config = Config::parse(&request.network, &request.args()?)?;
     let mut result = request.chained()?.clone();
@@ -67,8 +67,9 @@ fn set_sysctls<'a>(
     Ok(outcome.map_err(Error::sandbox)??)
 }
 
-/// Records what the interface has, unless an earlier ADD for this sandbox did so: that of another
-/// `tuning` in the chain, or one that was interrupted.
+/// Records the present settings of the interface. Keeps the record of an earlier ADD for this
+/// sandbox, because that has the original settings. The earlier ADD may be that of another `tuning`
+/// in the chain, or one that was interrupted.
 fn keep(
     request: &AddRequest,
     (config, link): (&Config, &Link),

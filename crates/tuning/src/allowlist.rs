@@ -10,11 +10,12 @@ use regex_lite::Regex;
 use crate::config::Config;
 use crate::name::SysctlName;
 
-/// Checks that the name of each sysctl, as written, matches a line of the list. Without the file,
-/// every name is allowed.
+/// Checks that the name of each sysctl, as written in the configuration, matches a line of the
+/// list. If the file does not exist, every name is allowed.
 ///
 /// # Errors
-/// Code 7 with the name. Code 2: a line is not a supported regular expression.
+/// Code 7: a name is not allowed; the error names it. Code 2: a line is not a supported regular
+/// expression.
 pub(crate) fn expect_allowed(config: &Config) -> anyhow::Result<()> {
     let list = match fs::read_to_string(FILE) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -39,5 +40,5 @@ fn pattern(line: &str) -> Result<Regex, Error> {
     })
 }
 
-/// The path of the reference.
+/// The list's path, the same as in the reference.
 const FILE: &str = "/etc/cni/tuning/allowlist.conf";

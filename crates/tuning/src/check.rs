@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::settings::Settings;
 
-/// Checks the sysctls and the interface. A MAC or MTU that the result reports passes, too: a later
-/// plugin may have set it.
+/// Compares the sysctls and the interface with the configuration. Also accepts a MAC or an MTU that
+/// the result reports, because a later plugin may have set it.
 ///
 /// # Errors
-/// All differences, or the sandbox or its interface does not exist.
+/// One error with all differences. The sandbox or its interface does not exist.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &request.args()?)?;
     let (result, interface) = (request.chained()?, &request.attachment.interface);
@@ -48,7 +48,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names the settings that the interface does not have, except for those that it has as reported.
+/// Returns a message for each setting in `wanted` that the interface does not have. `passing` are
+/// the interface's settings and the reported ones. A setting that the interface has as reported is
+/// no difference.
 fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
     let [found, reported] = passing.each_ref().map(|it| json!(it));
     let wanted = json!(wanted);
@@ -64,7 +66,8 @@ fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
         .collect()
 }
 
-/// Compares the words of a value, because the kernel separates them by tabs.
+/// Returns a message if the sysctl has another value. Compares the value word by word, because the
+/// kernel separates words by tabs and the configuration may use spaces.
 fn sysctl_difference((sysctl, wanted): &(Sysctl, &str)) -> Result<Option<String>, netns::Error> {
     let found = sysctl.read()?;
     let is_same = found.split_whitespace().eq(wanted.split_whitespace());

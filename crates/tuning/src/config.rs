@@ -16,19 +16,20 @@ use crate::settings::Settings;
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Values of the sandbox's sysctls, in the order of their names.
+    /// The values of the sandbox's sysctls, in the order of the sysctls' names.
     pub sysctls: BTreeMap<SysctlName, String>,
     /// Settings of the interface.
     pub link: Settings,
-    /// Directory of former settings.
+    /// Directory of the records of former settings.
     pub data_dir: PathBuf,
 }
 
 impl Config {
-    /// Reads the configuration and the runtime's arguments. Each key of `args.cni` takes precedence.
+    /// Parses the configuration and the runtime's arguments. A key in `args.cni` takes precedence
+    /// over the same key of the configuration.
     ///
     /// # Errors
-    /// Code 4: `args` has an unknown key. Code 7 with the key.
+    /// Code 4: `args` has an unknown key. Code 7: a value is invalid; the error names the key.
     pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
         args.expect_only(KNOWN_ARGS)?;
         let raw: RawConfig = network.config()?;
@@ -61,7 +62,7 @@ impl Config {
         })
     }
 
-    /// Returns the sysctls of a sandbox with this interface, and their values.
+    /// Returns the sysctls and their values, with `interface` in place of `IFNAME`.
     pub(crate) fn sysctls(&self, interface: &InterfaceName) -> Vec<(Sysctl, &str)> {
         let sysctls = self.sysctls.iter();
         sysctls
@@ -76,10 +77,10 @@ struct Mac {
     mac: String,
 }
 
-/// Reads `dataDir`, which is all that DEL and GC need.
+/// Parses only `dataDir`. DEL and GC use this function, because they need no other key.
 ///
 /// # Errors
-/// Code 7: it is not an absolute path.
+/// Code 7: the path is not absolute.
 pub(crate) fn data_dir(network: &Network) -> Result<PathBuf, Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -102,7 +103,7 @@ fn given(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Parses the first text, which is no MAC if it is empty.
+/// Parses the MAC of the first source that has a text. An empty text means no MAC.
 fn first_mac(sources: [(&str, Option<&str>); 4]) -> Result<Option<MacAddress>, Error> {
     let mut texts = sources
         .into_iter()

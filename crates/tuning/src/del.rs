@@ -1,4 +1,4 @@
-//! DEL: restores what the interface had before.
+//! DEL: restores the settings that the interface had before ADD.
 
 use cni::{DelRequest, note};
 use netlink::{Connection, Error};
@@ -7,7 +7,8 @@ use crate::config;
 use crate::record::{self, Record};
 
 /// Restores the interface, if it is still in the sandbox of ADD, and removes the record. A failure
-/// to restore it is only reported, as in the reference: the sandbox's processes could cause one.
+/// to restore the interface is only logged, as in the reference, because processes in the sandbox
+/// could cause one.
 ///
 /// # Errors
 /// `dataDir` is invalid, or the record cannot be read or removed.

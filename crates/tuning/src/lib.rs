@@ -43,7 +43,8 @@ const PLUGIN: Plugin = Plugin {
     reload: None,
 };
 
-/// Checks the configuration and the allowlist. Runtimes pass no arguments with STATUS.
+/// Checks the configuration and the allowlist. Ignores arguments, because runtimes pass none with
+/// STATUS.
 fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &CniArgs::default())?;
     allowlist::expect_allowed(&config)

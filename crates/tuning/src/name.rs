@@ -5,16 +5,16 @@ use netns::Sysctl;
 
 /// The name of a sysctl below `net`, in which `IFNAME` may stand for the interface.
 ///
-/// It has no part `.` or `..`: dots separate the parts, as in the reference, and the name of an
-/// interface is neither.
+/// No part of the name can be `.` or `..`, so the name cannot lead outside `net`: dots separate the
+/// parts, as in the reference, and no interface is named `.` or `..`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SysctlName(String);
 
 impl SysctlName {
-    /// Parses a name with dots or slashes between its parts.
+    /// Parses a name whose parts are separated by dots or slashes.
     ///
     /// # Errors
-    /// Code 7: it is not below `net`, so it is not the namespace's.
+    /// Code 7: the name is not below `net`, so the sysctl does not belong to the network namespace.
     pub fn parse(name: String) -> Result<Self, Error> {
         match parts(&name.replace('.', "/")).as_slice() {
             ["net", _, ..] => Ok(Self(name)),
@@ -25,7 +25,8 @@ impl SysctlName {
         }
     }
 
-    /// Returns the name as it was written, which the allowlist judges.
+    /// Returns the name as written in the configuration. The allowlist is matched against this
+    /// form.
     pub fn as_str(&self) -> &str {
         &self.0
     }

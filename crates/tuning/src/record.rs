@@ -1,8 +1,9 @@
-//! Records of former settings: a file for each container and interface, with the path and the keys
-//! of the reference.
+//! Records of former settings: one file for each container and interface. The path and the keys are
+//! those of the reference.
 //!
-//! A record is complete or absent, and no interface is changed without one. A link or a pipe in the
-//! place of a record is replaced or removed, never followed.
+//! A record is either complete or missing, and ADD changes no interface without one. If a symbolic
+//! link or a pipe is at the path of a record, the plugin replaces or removes it, but never follows
+//! or reads it.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -19,21 +20,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 
-/// What an interface had before it was changed.
+/// The settings that an interface had before ADD changed it, and the attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The former settings.
     #[serde(flatten)]
     pub former: Settings,
-    /// Tag of the attachment; empty in a record of the reference, which ignores it.
+    /// The attachment's owner. It is empty in a record that the reference wrote, and the reference
+    /// ignores it.
     #[serde(default)]
     pub owner: String,
-    /// Inode of the sandbox, which the reference ignores, too.
+    /// Inode of the sandbox's namespace. The reference ignores it, too.
     pub sandbox: Option<u64>,
 }
 
 impl Record {
-    /// Reads the record at `path`. Returns `None` if there is no file, or none with a record.
+    /// Reads the record at `path`. Returns `None` if there is no file, or the file is not a record.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         let read = || match path.symlink_metadata()? {
             found if found.is_file() && found.len() < LARGEST => fs::read(path),
@@ -48,12 +50,12 @@ impl Record {
         }
     }
 
-    /// Returns whether both are of one attachment and sandbox.
+    /// Returns whether both records belong to the same attachment and sandbox.
     pub fn is_like(&self, other: &Self) -> bool {
         (&self.owner, self.sandbox) == (&other.owner, other.sandbox)
     }
 
-    /// Writes the record, in place of another one.
+    /// Writes the record to `path`. Replaces an existing one.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let write = || {
             let directory = path.parent().unwrap_or(path);
@@ -69,7 +71,7 @@ impl Record {
                 .custom_flags(OFlag::O_TMPFILE.bits())
                 .open(directory);
             let mut file = match unnamed {
-                // Such as overlayfs before Linux 6.3.
+                // The file system supports no unnamed files, such as overlayfs before Linux 6.3.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     options.create_new(true).open(path)?
                 }
@@ -92,13 +94,14 @@ impl Record {
     }
 }
 
-/// Returns the path of the attachment's record. Neither name has a slash.
+/// Returns the path of the attachment's record. It is in `directory`, because the names of
+/// containers and interfaces have no slash.
 pub(crate) fn path(directory: &Path, attachment: &Attachment) -> PathBuf {
     let (container, interface) = (&attachment.container, &attachment.interface);
     directory.join(format!("{container}_{interface}.json"))
 }
 
-/// Returns the inode of the sandbox.
+/// Returns the inode of the sandbox's namespace; `None` if the path cannot be read.
 pub(crate) fn sandbox(netns: &Path) -> Option<u64> {
     fs::metadata(netns).ok().map(|it| it.ino())
 }
@@ -114,8 +117,8 @@ pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// GC: removes the records of attachments of this network that the runtime does not list. Records of
-/// the reference name no network and stay.
+/// GC: removes the records of those attachments of this network that the runtime does not list.
+/// Records that the reference wrote stay, because they do not name their network.
 pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
     let directory = crate::config::data_dir(&request.network)?;
     cni::step("remove records");
@@ -140,10 +143,10 @@ pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
     }))
 }
 
-/// Errors for a path that has no file, or is too long for one.
+/// Errors for a path without a file, or too long for one.
 const NO_FILE: [ErrorKind; 2] = [ErrorKind::NotFound, ErrorKind::InvalidFilename];
 
-/// Bytes. A record has about two hundred.
+/// Maximum size of a record in bytes. A record has about 200.
 const LARGEST: u64 = 1 << 16;
 
 #[cfg(test)]

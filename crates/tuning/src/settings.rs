@@ -1,9 +1,10 @@
-//! Settings of an interface: those that it shall have, or those that it had before.
+//! Settings of an interface: the desired ones, or those that it had before ADD.
 
 use netlink::{Connection, Error, Link, LinkChange, MacAddress, Multicast, Request};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Settings of an interface; `None` leaves one alone. The reference's files have the same keys.
+/// Settings of an interface. `None` leaves a setting unchanged. The records of the reference have
+/// the same keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -14,7 +15,7 @@ pub struct Settings {
     pub promisc: Option<bool>,
     /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// It receives all multicast packets.
+    /// Whether the interface receives all multicast packets.
     pub allmulti: Option<bool>,
     /// Length of the transmit queue in packets.
     #[serde(rename = "txQLen")]
@@ -22,7 +23,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns all settings that `link` has.
+    /// Returns the present settings of `link`.
     pub(crate) fn of(link: &Link) -> Self {
         Self {
             mac: link.mac,
@@ -33,7 +34,7 @@ impl Settings {
         }
     }
 
-    /// Returns the changes after which `link` has these settings.
+    /// Returns the changes that give `link` these settings.
     pub(crate) fn missing(&self, link: &Link) -> Vec<LinkChange<'static>> {
         fn unlike<T: Copy + PartialEq>(wanted: Option<T>, found: Option<T>) -> Option<T> {
             wanted.filter(|_| wanted != found)
@@ -49,7 +50,7 @@ impl Settings {
         changes.into_iter().flatten().collect()
     }
 
-    /// Gives the interface these settings. The kernel announces a new MAC to the neighbours.
+    /// Applies these settings to the interface. The kernel announces a new MAC to the neighbours.
     pub(crate) fn apply(&self, connection: &Connection, interface: &str) -> Result<(), Error> {
         let link = connection.link(interface)?;
         let announced = self.mac.map(|_| LinkChange::ArpNotify);
@@ -68,7 +69,8 @@ fn print_mac<S: Serializer>(mac: &Option<MacAddress>, serializer: S) -> Result<S
     mac.map(|mac| mac.to_string()).serialize(serializer)
 }
 
-/// Reads a MAC. The reference also keeps addresses that are not of Ethernet, which count as absent.
+/// Parses a MAC. The reference also records addresses that are not Ethernet addresses. They count
+/// as missing.
 fn read_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddress>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.and_then(|text| text.parse().ok()))
