@@ -26,9 +26,6 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
 /// Only a family whose bridged frames pass netfilter ([`BRIDGE_NF_CALL`]) gets such elements. A
 /// frame to a Service is then translated on the bridge and goes straight to its port, so the host's
 /// copy is a duplicate. Otherwise the host's copy is the only frame and must not be dropped.
-///
-/// If netfilter sees bridged frames, a frame to a Service is translated on the bridge and goes
-/// straight to its port. Otherwise the host's copy is the only one.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
     let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
         return Ok(Vec::new());

@@ -20,7 +20,7 @@ pub(crate) struct Gateways<'a> {
     pub bridge: &'a Link,
     /// The link that has the gateway addresses: the bridge, or its VLAN link.
     pub link: &'a Link,
-    /// Name of the host's end of the pair.
+    /// Name of the host's end of the veth pair.
     pub port: &'a str,
     /// Gateway addresses, with the prefix lengths of their networks.
     pub addresses: &'a [IpNetwork],
@@ -35,7 +35,8 @@ pub(crate) struct Gateways<'a> {
 /// wider than the bridge's.
 ///
 /// # Errors
-/// Code 7 with the gateway, the route and the other link.
+/// Code 7: the gateway belongs to another link; the error names the gateway, the route and that
+/// link.
 pub(crate) fn expect_free(
     host: &Connection,
     side: &HostSide,
@@ -68,18 +69,20 @@ pub(crate) fn expect_free(
     Ok(())
 }
 
-/// Returns whether the link has the address. The kernel makes no local route for a tentative one,
-/// which a host end of the reference has for a while.
+/// Returns whether the link has the address. The kernel makes no local route for a tentative
+/// address, so a route lookup does not show it. The host's end of an attachment that the reference
+/// made has such an address for a while.
 fn has_address(host: &Connection, link: u32, address: IpAddr) -> Result<bool, netlink::Error> {
     let addresses = host.addresses(link)?;
     Ok(addresses.iter().any(|it| it.address.ip() == address))
 }
 
 impl Gateways<'_> {
-    /// Adds the addresses to the bridge and enables forwarding. Adds the rollback to `undo`.
+    /// Adds the missing gateway addresses to the link and enables forwarding. Adds the rollback to
+    /// `undo`.
     ///
-    /// The pair must have joined the bridge before: a concurrent ADD that fails sees the port and
-    /// leaves the addresses alone.
+    /// The caller must have made the host's end a port of the bridge first. So a concurrent ADD
+    /// that fails sees this port and does not remove the addresses.
     ///
     /// # Errors
     /// Code 7: another address conflicts. Refusals of the kernel.
@@ -106,7 +109,7 @@ impl Gateways<'_> {
             self.replace(address, gateway, undo)?;
         }
         for gateway in missing {
-            // If a concurrent ADD was faster, the rollback is up to that ADD.
+            // If a concurrent ADD added the address first, the rollback is up to that ADD.
             if add_address(self.host, self.link.index, *gateway)?.is_some() {
                 let rollback = self.rollback(*gateway);
                 undo.push("remove the gateway address", move || rollback.remove());

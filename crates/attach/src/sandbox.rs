@@ -62,7 +62,8 @@ impl<'a> Sandbox<'a> {
         Ok(self.connection.find_link(self.interface)?)
     }
 
-    /// Brings the link up before it has an address, and returns the changed link.
+    /// Brings the link up without addresses, which the IPAM plugin leases later. Returns the
+    /// changed link.
     pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let requests = self.prepare(link, dad, &[])?;
         let connection = &self.connection;
@@ -98,11 +99,6 @@ impl<'a> Sandbox<'a> {
     /// decides whether duplicate address detection delays it. The function sets these sysctls only
     /// for containers with IPv6 addresses or with duplicate address detection, because the lookup
     /// of sysctls takes time.
-    ///
-    /// The kernel would generate a link-local address only after the pair is up, and `accept_dad`
-    /// makes it usable at once. ADD sets it for containers with other IPv6 addresses or with
-    /// duplicate address detection. Other containers do without, because the lookup of sysctls
-    /// takes time.
     fn prepare(&mut self, link: &Link, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<Vec<Request>> {
         let mut requests = vec![Request::change_link(self.interface, &LinkChange::ArpNotify)];
         if need_ipv6(ips) || dad == Dad::Perform {
