@@ -142,7 +142,7 @@ impl<T: Topology> Add<'_, T> {
     }
 
     /// Registers the rollback of the lease, the veth pair and the elements. The attachment alone
-    /// identifies them, so no later state is necessary.
+    /// identifies them, so the rollback can be registered before they exist.
     fn prepare_undo(&mut self) {
         let (made, request) = (self.made, self.request);
         let undo = &mut self.undo;

@@ -1,4 +1,4 @@
-//! Pure functions from a request and a lease to names, addresses and routes.
+//! Derives addresses, gateways and routes from a lease, without side effects.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -108,7 +108,8 @@ fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {
 }
 
 /// Returns the gateway addresses without duplicates. On a shared link, they have the prefix lengths
-/// of their networks; on the host's end of a veth pair, that of a single address.
+/// of their networks. On the host's end of a veth pair, they have the prefix length of a single
+/// address.
 fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     let mut gateways = Vec::new();
     if mode == Gateway::None {

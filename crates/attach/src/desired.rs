@@ -242,7 +242,7 @@ pub fn no_port_left(bridge: &Link) -> anyhow::Error {
     )
 }
 
-/// Returns the MAC of the container's link.
+/// Returns the MAC of the container's link. Fails if the link has none.
 pub(crate) fn mac_of(link: &Link) -> anyhow::Result<MacAddress> {
     link.mac.context("the container's link has no MAC")
 }

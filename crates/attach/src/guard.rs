@@ -63,7 +63,7 @@ impl Guard {
     /// Checks, without a change, whether the kernel supports what the network needs.
     ///
     /// # Errors
-    /// Code 50: the kernel does not support it.
+    /// Code 50: the kernel does not support it, or this process has no access to `nf_tables`.
     pub fn probe(&self) -> Result<(), Error> {
         if !self.is_needed() {
             return Ok(());
@@ -124,9 +124,8 @@ pub fn take_back(
     Ok(())
 }
 
-/// Deletes tracked connections that a container began while no rule masqueraded them. Their replies
-/// cannot reach the container, so they would stay unanswered. A failure affects only these
-/// connections and is logged.
+/// Deletes tracked connections that a container began while no rule masqueraded them. Replies to
+/// them cannot reach the container. A failure affects only these connections and is logged.
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     let forget = || {
         let connection = Connection::open()?;

@@ -60,9 +60,9 @@ pub fn reload<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Resu
     Ok(())
 }
 
-/// Returns the MAC that ADD gave the container's link, as the result reports it. The current MAC
-/// may be one that the container set later, which must not be allowed to send. Results of old
-/// versions report no MAC, so the function uses the current one for them.
+/// Returns the MAC that ADD gave the container's link, as the result reports it. The container may
+/// have set another MAC later, with which it must not be allowed to send. Results of old versions
+/// report no MAC, so the function uses the current one for them.
 fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result<MacAddress> {
     let interface = &request.attachment.interface;
     let mut links = reported.interfaces.iter();

@@ -79,7 +79,7 @@ pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Requ
     ])
 }
 
-/// Returns a metric that is lower than that of `there`, the present IPv6 route to the same address,
+/// Returns a metric lower than the metric of `there`, the present IPv6 route to the same address,
 /// so that the kernel prefers the new route. At equal metrics it would prefer the older route.
 /// `None` means the kernel's default metric.
 ///

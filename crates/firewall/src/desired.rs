@@ -30,7 +30,7 @@ pub(crate) struct Desired {
 }
 
 impl Desired {
-    /// Returns the desired state of `attachment`. `result` is that of the previous plugins.
+    /// Returns the desired state of `attachment`. `result` comes from the previous plugins.
     ///
     /// # Errors
     /// Code 7: `ingressPolicy` needs a bridge, and the first interface of `result` is not one of

@@ -16,7 +16,7 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Returns the sources for an attachment with these addresses. Returns `None` if the
-    /// configuration excludes firewalld, or does not require firewalld and it does not run.
+    /// configuration does not use firewalld, or leaves it open and firewalld does not run.
     ///
     /// # Errors
     /// The configuration requires firewalld, but it does not run.

@@ -57,9 +57,8 @@ pub(crate) fn exists(owner: &str) -> bool {
     has(owner) || file(RETIRED, owner).exists()
 }
 
-/// Retires the record of `owner`, and returns its text; also if it was retired before. Returns
-/// `None` without a record. An error of the renaming is ignored, because it must not prevent the
-/// removal.
+/// Retires the record of `owner`. Returns its text, also if the record was already retired; `None`
+/// without a record. An error of the renaming is ignored, because it must not prevent the removal.
 pub(crate) fn retire(owner: &str) -> Option<String> {
     let retired = file(RETIRED, owner);
     fs::rename(file("", owner), &retired).ok();

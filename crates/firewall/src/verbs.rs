@@ -51,7 +51,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
 /// A missing item counts as removed.
 ///
 /// # Errors
-/// All refusals.
+/// All errors of the steps.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("remove the elements");
     // The Go plugin writes no record of the addresses that it added to the zone.

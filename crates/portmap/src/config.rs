@@ -249,7 +249,8 @@ impl Mapping {
         })
     }
 
-    /// Returns whether both mappings match the same packets but forward them to different ports.
+    /// Returns whether both mappings match the same packets but forward them to different ports of
+    /// the container.
     fn contradicts(self, other: Self) -> bool {
         let is_same_host = match (self.host, other.host) {
             (HostAddress::One(one), HostAddress::One(other)) => one == other,

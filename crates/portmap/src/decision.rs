@@ -11,7 +11,7 @@ use crate::table::Claim;
 /// Why a claim cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// Another attachment holds a requested port with this element.
+    /// Another attachment has a requested port. `holder` is its element.
     #[error("{port} is held")]
     Held { port: HostPort, holder: Element },
     /// `nf_tables` has an element of the attachment that its record does not list.

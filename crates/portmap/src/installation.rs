@@ -193,9 +193,10 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Prepares another attempt after `holder` refused `port`. Returns when one of these is true:
-    /// the holder was over and its elements are removed, the holder released the port, or the
-    /// holder is of the same container, so this attachment stands by.
+    /// Makes `port`, which `holder` has, free for another attempt. Returns if the holder was over
+    /// and its elements are removed, if the holder released the port, or if the holder is of the
+    /// same container, so this attachment stands by. Fails if the holder still has the port at the
+    /// deadline of `wait`.
     fn make_way(
         &mut self,
         connection: &Connection,
@@ -254,8 +255,9 @@ impl<'a> Installation<'a> {
         ports.collect()
     }
 
-    /// Removes everything of the attachments that are over and of which the change replaced an
-    /// element, because the container now has their address.
+    /// Removes everything of those attachments that are over and had an element that this ADD
+    /// replaced. They cannot keep that element, because two containers cannot have the same
+    /// address.
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();

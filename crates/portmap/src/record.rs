@@ -105,8 +105,8 @@ impl Default for Records {
 }
 
 impl Records {
-    /// Returns the records for RELOAD, which must not recreate a record that a DEL retires or
-    /// removes meanwhile.
+    /// Returns the records for RELOAD. RELOAD must not recreate a record that a concurrent DEL has
+    /// retired or removed.
     pub fn of_attached() -> Self {
         Self {
             writing: Writing::Existing,

@@ -14,7 +14,7 @@ use crate::firewall::coded;
 use crate::record::Records;
 use crate::table;
 
-/// Returns whether the attachment may exist. It may if a link of the host has its owner as alias.
+/// Returns whether the attachment may exist. It may if a link of the host has `owner` as its alias.
 /// It also may if the route to one of the container's addresses uses a link that may belong to the
 /// attachment.
 ///

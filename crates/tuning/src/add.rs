@@ -68,8 +68,8 @@ fn set_sysctls<'a>(
 }
 
 /// Records the present settings of the interface. Keeps the record of an earlier ADD for this
-/// sandbox, because that has the original settings. The earlier ADD may be that of another `tuning`
-/// in the chain, or one that was interrupted.
+/// sandbox, because the record has the original settings. Another `tuning` in the chain or an
+/// interrupted ADD may have written it.
 fn keep(
     request: &AddRequest,
     (config, link): (&Config, &Link),

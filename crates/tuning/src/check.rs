@@ -48,9 +48,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a message for each setting in `wanted` that the interface does not have. `passing` are
-/// the interface's settings and the reported ones. A setting that the interface has as reported is
-/// no difference.
+/// Returns a message for each setting in `wanted` that the interface does not have, unless the
+/// result reports the interface's present setting. `passing` has the interface's present settings,
+/// then the reported ones.
 fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
     let [found, reported] = passing.each_ref().map(|it| json!(it));
     let wanted = json!(wanted);
