@@ -10,10 +10,10 @@ use crate::backstop::{self, Backstop};
 use crate::config::{Asked, Config};
 use crate::{del, host_link, ifb};
 
-/// Limits the sandbox and adds the new ifb to the result.
+/// Limits the sandbox and adds its ifb to the result.
 ///
 /// # Errors
-/// The reason of a failure. ADD has removed all limits by then.
+/// The reason of the failure, after the rollback of all limits that this ADD set.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let config = Config::parse(&request.network)?;
     let mut result = request.chained()?.clone();
@@ -36,7 +36,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         traffic: &config.traffic,
     };
     let mut undo = Undo::default();
-    // The ifb comes first: of several concurrent ADDs of the attachment, only one can create it.
+    // The ifb comes first, as a lock: of several concurrent ADDs of the attachment, only one can
+    // create it.
     if let Some(limit) = &egress {
         let ifb = limiting.egress(limit, &mut undo)?;
         result.interfaces.push(interface(&ifb));
@@ -60,7 +61,7 @@ struct Limiting<'a> {
 }
 
 impl<'a> Limiting<'a> {
-    /// Limits the sandbox's ingress, which is the egress of the host's end.
+    /// Limits the sandbox's ingress, which is the egress of the veth pair's host end.
     fn ingress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("limit what the sandbox receives");
         let link = self.host_link;
@@ -71,7 +72,8 @@ impl<'a> Limiting<'a> {
         Ok(LinkEgress::new(self.host, link).ensure(limit, self.traffic)?)
     }
 
-    /// Limits the sandbox's egress, which is the ingress of the host's end. The ifb is ready before packets are redirected to it.
+    /// Limits the sandbox's egress, which is the ingress of the veth pair's host end. The ifb is up
+    /// and has its limit before packets are redirected to it. Returns the ifb.
     fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         cni::step("limit what the sandbox sends");
         let attachment = &self.request.attachment;
@@ -112,8 +114,8 @@ impl<'a> Limiting<'a> {
         backstop.put()
     }
 
-    /// Redirects packets to the ifb; the rollback removes the redirection, which would lose packets
-    /// without the ifb.
+    /// Redirects the sandbox's packets to the ifb. The rollback removes this redirection before it
+    /// deletes the ifb, since packets redirected to a deleted ifb would be lost.
     fn send_to(self, ifb: &Link, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         let link = self.host_link;
         let hook = LinkIngress::new(self.host, link).find_hook()?;

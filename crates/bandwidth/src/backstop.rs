@@ -1,8 +1,9 @@
-//! The second egress limit of a sandbox, in `nf_tables`.
+//! The backstop: a second egress limit of a sandbox, in `nf_tables`.
 //!
-//! Root in a sandbox can mark packets so that they bypass the host's ingress qdisc and the ifb
-//! (`tc_skip_classify`: an ifb and `mirred` set it). `nf_tables` sees such packets. Packets from
-//! the ifb are slower than this limit, so none of them is dropped.
+//! Root in a sandbox can send packets that bypass the host's ingress qdisc and thus the ifb: an ifb
+//! or `mirred` in the sandbox sets `tc_skip_classify` on a packet. `nf_tables` sees such packets.
+//! Packets from the host's ifb have a lower rate than this limit, so the backstop drops none of
+//! them.
 
 use attach::{Protection, coded, filter_chain};
 use cni::note;
@@ -15,11 +16,11 @@ use tc::Traffic;
 
 use crate::policy::{self, Policy};
 
-/// The elements of one attachment and their table.
+/// The backstop of one attachment: its elements and their table.
 #[derive(Debug)]
 pub(crate) struct Backstop {
     protection: Protection,
-    /// The keys of all elements that it may have.
+    /// The keys of all elements that the attachment may have, one per set.
     places: [Element; 2],
 }
 
@@ -49,9 +50,9 @@ impl Backstop {
         })
     }
 
-    /// Adds the elements and replaces others of the link; unchanged elements stay. If the kernel
-    /// lacks a required part of `nf_tables`, this reports it and succeeds: limits worked there
-    /// before.
+    /// Adds the elements and replaces other elements with the same link; unchanged elements stay.
+    /// If the kernel lacks a required part of `nf_tables`, this function notes that on standard
+    /// error and succeeds: such a host can still limit by the ifb.
     ///
     /// # Errors
     /// Code 11 if other processes keep changing the rules; refusals of the kernel.
@@ -81,8 +82,9 @@ impl Backstop {
         Ok(())
     }
 
-    /// Removes the elements again if the attachment is gone. `is_gone` is checked in the same
-    /// generation of the rules, because a concurrent ADD creates its ifb before its elements.
+    /// Removes the elements again if `is_gone` returns that the attachment does not exist any more.
+    /// `is_gone` runs in the generation of the rules in which the elements are removed. So the
+    /// elements of a concurrent ADD stay, because that ADD creates its ifb before its elements.
     ///
     /// # Errors
     /// As [`Self::put`], and those of `is_gone`.
@@ -90,8 +92,8 @@ impl Backstop {
         attach::take_back(&[self.protection], is_gone)
     }
 
-    /// Returns messages about what [`Self::put`] would change; empty if the kernel lacks a required
-    /// part, as it did at ADD.
+    /// Returns texts for the operator about what [`Self::put`] would change. Empty if the kernel
+    /// lacks a required part of `nf_tables`, since ADD succeeds without a backstop then.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -121,7 +123,7 @@ impl Backstop {
     }
 }
 
-/// Returns a message if the calling thread's namespace cannot have a backstop.
+/// Returns a warning for the operator if the calling thread's namespace cannot have a backstop.
 ///
 /// # Errors
 /// Other refusals of the kernel.
@@ -139,8 +141,9 @@ fn without(error: nft::Error) -> String {
     format!("without nf_tables root in a container can send more than its limit: {error:#}")
 }
 
-/// Returns the family for a link: tables of family `bridge` see frames of bridge ports. Tables of
-/// family `inet` see them, if at all, as packets of the bridge.
+/// Returns the family of the table that sees packets of `host_link` with this link as their input:
+/// `bridge` for a bridge port, `inet` for other links. In a table of family `inet`, the input of a
+/// bridge port's packets is the bridge, if the table sees these packets at all.
 fn family_of(host_link: &Link) -> Family {
     match host_link.port {
         Some(_) => Family::Bridge,
@@ -148,8 +151,8 @@ fn family_of(host_link: &Link) -> Family {
     }
 }
 
-/// Returns the table, which is the same for all attachments. It has limits by link, and chains for
-/// links with a limit for some subnets.
+/// Returns the table of this family, which all attachments share. One set maps links to limits.
+/// Another set maps links whose limit applies to some subnets only to the chain of these subnets.
 fn table(family: Family) -> Table {
     let set = |name, target| Set {
         name,
@@ -173,15 +176,15 @@ fn table(family: Family) -> Table {
     }
 }
 
-/// Returns the tables in which attachments have elements, one for each family.
+/// Returns the tables in which attachments have elements, one for each used family.
 pub fn tables() -> [Table; 2] {
     FAMILIES.map(table)
 }
 
-/// The name of both tables.
+/// The name of the tables of both families.
 pub const TABLE: &str = "cni-bandwidth";
 
-/// Drops packets above the limit of their input link.
+/// Adds to `rule` that it drops packets above the limit of their input link.
 fn limited(rule: Rule) -> Rule {
     rule.when_in(&[Field::InputName], LIMITS).drop()
 }
@@ -191,12 +194,12 @@ const FAMILIES: [Family; 2] = [Family::Bridge, Family::Inet];
 const LIMITS: &str = "limits";
 const POLICIES: &str = "policies";
 
-/// Priority ahead of other rules and of connection tracking, which need time
-/// (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
+/// Priority ahead of connection tracking and most other rules, so that dropped packets cost no time
+/// there (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
 const BEFORE_ALL_ELSE: i32 = -300;
 
-/// Divisor of the rate for the margin: a tenth.
+/// The backstop's rate exceeds the limit's by the rate divided by this number: by a tenth.
 const MARGIN: u64 = 10;
 
-/// Bytes: the ifb passes its packets on in batches.
+/// Bytes that the backstop's burst exceeds the limit's: the ifb passes packets on in batches.
 const SLACK: u32 = 64 << 10;

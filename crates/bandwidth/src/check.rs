@@ -1,4 +1,4 @@
-//! CHECK: compares the state with that after ADD.
+//! CHECK: compares the kernel's state with the state that ADD would create.
 
 use attach::Differences;
 use cni::{CheckRequest, Error};
@@ -10,7 +10,7 @@ use crate::backstop::Backstop;
 use crate::config::{Asked, Config};
 use crate::{host_link, ifb};
 
-/// Compares rates, bursts, queues, the redirection and the backstop.
+/// Compares rates, bursts, queue lengths, the redirection to the ifb and the backstop.
 ///
 /// # Errors
 /// All differences in one error; code 7 without a `prevResult`.
@@ -68,7 +68,8 @@ impl Check<'_> {
         Ok(differences)
     }
 
-    /// Compares the backstop, unless the reference made the ifb: it has none.
+    /// Compares the backstop. Skips this if the reference created the ifb, since the reference
+    /// creates no backstop.
     fn backstop(&self, ifb: &Link, asked: &Asked) -> anyhow::Result<Vec<String>> {
         let owner = self.request.attachment.owner();
         if ifb.alias.as_ref() != Some(&owner) {
@@ -87,7 +88,7 @@ impl Check<'_> {
         let link_egress = LinkEgress::new(self.host, link);
         let limit = asked.limit(self.host_link.mtu)?;
         let differences = link_egress.differences(&limit, traffic)?;
-        // Limits of the reference count as unchanged.
+        // A limit that the reference set for the same configuration is not a difference.
         let bits = asked.burst;
         if differences.is_empty()
             || *traffic == Traffic::All && link_egress.is_of_reference(asked.rate, bits)?

@@ -1,4 +1,4 @@
-//! The configuration: limits from all sources.
+//! The configuration: limits from the plugin's keys, the runtime or the pod's annotations.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,23 +14,24 @@ use crate::raw::RawConfig;
 /// Limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Limit towards the sandbox.
+    /// Limit of what the sandbox receives.
     pub ingress: Option<Asked>,
-    /// Limit from the sandbox.
+    /// Limit of what the sandbox sends.
     pub egress: Option<Asked>,
-    /// The limited traffic.
+    /// The traffic that both limits apply to.
     pub traffic: Traffic,
 }
 
 /// A limit for one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Rate.
+    /// Average rate.
     pub rate: BitsPerSecond,
-    /// Bits that may pass at once. The reference uses them as a burst even if they are a
-    /// placeholder.
+    /// Bits that may pass at once. This may be a runtime's placeholder for an unset burst, which
+    /// only the reference uses as a burst.
     pub burst: u64,
-    /// The key of the burst; `None` if it follows from the rate.
+    /// The configuration key of the burst; `None` if no burst is configured. Then
+    /// [`Self::limit`] derives the burst from the rate.
     pub burst_key: Option<String>,
 }
 
@@ -51,10 +52,10 @@ impl Asked {
 }
 
 impl Config {
-    /// Reads the configuration and the runtime's arguments.
+    /// Reads the configuration, including what the runtime added to it.
     ///
     /// # Errors
-    /// Code 7 with the key.
+    /// Code 7 with the key whose value is invalid.
     pub fn parse(network: &Network) -> Result<Self, Error> {
         Self::of(network.config()?, network.runtime_config()?)
     }
@@ -64,8 +65,9 @@ impl Config {
         self.ingress.is_none() && self.egress.is_none()
     }
 
-    /// Selects one source as a whole: the plugin's own keys, then `runtimeConfig.bandwidth`, then
-    /// the pod's annotations. Zeros count in the own keys only; runtimes send them for unset
+    /// Takes rates and bursts from the first source that has any: the plugin's own keys, then
+    /// `runtimeConfig.bandwidth`, then the pod's annotations. A 0 in the plugin's keys counts as a
+    /// value, but a 0 in `runtimeConfig.bandwidth` does not, since runtimes send 0 for unset
     /// values.
     fn of(own: RawConfig, runtime: RuntimeConfig) -> Result<Self, Error> {
         let of_runtime = runtime.bandwidth.unwrap_or_default();
@@ -90,7 +92,7 @@ impl Config {
     }
 }
 
-/// Capability with which containerd passes the annotations of pods.
+/// Capability by which the plugin asks containerd for the pod's annotations.
 pub const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
 #[derive(Debug, Default, Deserialize)]
@@ -101,7 +103,7 @@ struct RuntimeConfig {
     annotations: BTreeMap<String, String>,
 }
 
-/// Rate and burst of one direction, with their keys.
+/// Rate and burst of one direction, with their keys for error messages; 0 is unset.
 struct RawLimit {
     rate: u64,
     rate_key: &'static str,
@@ -168,7 +170,7 @@ impl RawLimit {
     }
 }
 
-/// Reads the rates of the pod's annotations, which contain no burst.
+/// Reads the rates from the pod's annotations. No annotation contains a burst.
 fn annotated(annotations: &BTreeMap<String, String>) -> Result<[RawLimit; 2], Error> {
     let [ingress, egress] = ANNOTATIONS;
     let limit = |rate_key| {
@@ -207,7 +209,7 @@ fn traffic(shaped: Subnets, unshaped: Subnets) -> Result<Traffic, Error> {
     }
 }
 
-/// Parses CIDRs, without host bits and duplicates.
+/// Parses CIDRs; clears their host bits and removes duplicates.
 fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
     let mut subnets = Vec::new();
     for (index, text) in texts.iter().enumerate() {
@@ -232,13 +234,14 @@ fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
 /// bytes, less one bit).
 const SENTINELS: [u64; 2] = [4_294_967_295, 34_359_738_359];
 
-/// Kubernetes quantities in bits per second, towards and from the pod.
+/// Annotations with the rate that the pod receives and the rate that it sends, as Kubernetes
+/// quantities in bits per second.
 const ANNOTATIONS: [&str; 2] = [
     "kubernetes.io/ingress-bandwidth",
     "kubernetes.io/egress-bandwidth",
 ];
 
-/// Bounds in Kubernetes, bits per second.
+/// Bounds of the annotations in Kubernetes, in bits per second.
 const LEAST_ANNOTATED: u64 = 1000;
 const MOST_ANNOTATED: u64 = 1_000_000_000_000_000;
 

@@ -1,5 +1,5 @@
-//! DEL: removes the backstop and the ifb. The qdiscs of the pair disappear with it; the plugin that
-//! created the pair deletes it.
+//! DEL: removes the backstop and the ifb. The qdiscs of the veth pair disappear with the pair. The
+//! plugin that created the pair deletes it.
 
 use attach::Removal;
 use cni::{DelRequest, note};
@@ -10,16 +10,16 @@ use crate::backstop;
 use crate::host_link;
 use crate::ifb::{self, Found};
 
-/// Deletes the attachment's backstop and ifb; absent ones count as deleted. An ifb of the reference
-/// may belong to another interface of the container. It is deleted if no other link redirects to
-/// it.
+/// Deletes the attachment's backstop and ifb; absent ones count as deleted. An ifb that the
+/// reference created may belong to another interface of the container. Such an ifb is deleted only
+/// if no other attachment's link redirects packets to the ifb.
 ///
 /// Without an ifb there is no backstop: ADD creates the ifb first and DEL deletes it last. So DEL
-/// of a container without limits, the most common case, does not access `nf_tables`. Such an access
-/// may wait for another process's deletion.
+/// of a container without limits, the most common case, does not access `nf_tables`. An access may
+/// have to wait until another process's deletion is finished.
 ///
 /// # Errors
-/// All refusals of the kernel; each step is tried.
+/// All refusals of the kernel. A refusal does not stop the other steps.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("find the ifb");
     let host = Connection::open()?;
@@ -33,13 +33,14 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let first = backstop.remove(|it| it == owner);
     cni::step("delete the ifb");
     let deleted = delete_all(&host, &ifbs);
-    // A RELOAD may have restored it meanwhile. From now on it finds no ifb and removes it itself.
+    // A concurrent RELOAD may have restored the backstop meanwhile. A RELOAD that restores the
+    // backstop after this second removal finds no ifb and removes the backstop itself.
     let second = backstop.remove(|it| it == owner);
     backstop.finish();
     cni::all([first, deleted, second])
 }
 
-/// Returns the ifbs to delete.
+/// Returns the ifbs to delete; notes ifbs that stay because another attachment may use them.
 fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     let Found { mut own, unclaimed } = ifb::find(host, &request.attachment)?;
     for link in unclaimed {
@@ -54,12 +55,13 @@ fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     Ok(own)
 }
 
-/// Deletes the ifbs; fails with all refusals of the kernel.
+/// Deletes all of `ifbs`; fails at the end with all refusals of the kernel.
 pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()> {
     cni::all(ifbs.iter().map(|link| Ok(host.remove_link(link)?)))
 }
 
-/// Returns the name of a link of another attachment that redirects to `ifb`.
+/// Returns the name of a link that redirects packets to `ifb` and is not known to be the
+/// attachment's.
 fn somebody_else_at(
     ifb: &Link,
     host: &Connection,

@@ -1,14 +1,15 @@
-//! The host's end of the sandbox's pair, which has the limits.
+//! The host end of the sandbox's veth pair, which has the limits.
 
 use cni::{AddRequest, DelRequest, Error};
 use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 
-/// Finds the host's end by its peer, the sandbox's interface; an earlier plugin of the chain
-/// reported it.
+/// Finds the host end of the veth pair by its peer, the sandbox's interface. An earlier plugin of
+/// the chain has to have reported this host end.
 ///
 /// # Errors
-/// Code 7: there is none, as with macvlan or a device of the host.
+/// Code 7: the sandbox has no such interface, the interface is no end of a veth pair (macvlan, a
+/// device of the host), or the host end was not reported.
 pub(crate) fn find(
     request: &AddRequest,
     host: &Connection,
@@ -41,8 +42,9 @@ pub(crate) fn find(
     .into())
 }
 
-/// Returns the host's end if the result is unambiguous: the sandbox has one interface and one
-/// reported link leads to it. This avoids a look into the sandbox, which takes a thread.
+/// Returns the host end if the `prevResult` is unambiguous: the sandbox has one interface, and
+/// exactly one reported host link has its peer in the sandbox. This avoids reading interfaces in
+/// the sandbox, for which a new thread would have to enter its namespace.
 fn only_pair(
     request: &AddRequest,
     host: &Connection,
@@ -68,8 +70,8 @@ fn only_pair(
     }
 }
 
-/// Returns possible names of the host's end for DEL: the peer of the sandbox's interface or,
-/// without a sandbox, the reported links.
+/// Returns possible names of the host end for DEL: the peer of the sandbox's interface or, if the
+/// sandbox does not exist any more, all host links in the `prevResult`.
 ///
 /// # Errors
 /// Refusals of the kernel.

@@ -5,16 +5,17 @@ use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
 use tc::{Limit, LinkEgress, LinkIngress, Traffic, module};
 
-/// Ifbs with a name that the attachment's could have.
+/// Ifbs that have one of the two possible names of the attachment's ifb.
 pub(crate) struct Found {
-    /// Ifbs of the attachment, by the alias. An ADD that was killed before it set the alias leaves
-    /// the MAC as a mark.
+    /// Ifbs of the attachment, identified by the alias. If an ADD was killed before it set the
+    /// alias, the MAC identifies the ifb.
     pub own: Vec<Link>,
-    /// Ifbs without an owner: the reference names them after the container, whatever the interface.
+    /// Ifbs without an alias and without this attachment's MAC. The reference creates such ifbs;
+    /// their name depends on the network and the container, but not on the interface.
     pub unclaimed: Vec<Link>,
 }
 
-/// Finds the ifbs.
+/// Finds the ifbs of the attachment, and ifbs without an owner that have one of its names.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -32,7 +33,8 @@ pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result
     Ok(Found { own, unclaimed })
 }
 
-/// Returns the ifb behind `host_link`: the attachment's own, or one of the reference.
+/// Returns the ifb for packets from `host_link`: the attachment's own or, if `host_link` redirects
+/// to it, an ifb that the reference created.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -54,12 +56,12 @@ pub(crate) fn find_behind(
     Ok(None)
 }
 
-/// Creates the attachment's ifb, down, for a link with an MTU of `mtu` bytes. Calls `on_made` as
-/// soon as the ifb may exist.
+/// Creates the attachment's ifb, which is down at first, for a link with an MTU of `mtu` bytes.
+/// Calls `on_made` as soon as the ifb may exist, even if an error follows.
 ///
 /// # Errors
-/// Code 11: a concurrent ADD of the attachment created it. Otherwise both names are taken, or the
-/// kernel has no ifb.
+/// Code 11: a concurrent ADD of the attachment created the ifb. Otherwise both names are taken, or
+/// the kernel lacks the module `ifb`.
 pub(crate) fn make(
     host: &Connection,
     attachment: &Attachment,
@@ -69,7 +71,8 @@ pub(crate) fn make(
     let mut taken = None;
     for name in names(attachment) {
         match host.add_ifb(&name, mac(attachment), mtu) {
-            // Another interface of the container has the name, or the names collide.
+            // Another link has this name: the ifb of the same attachment, the ifb of another
+            // interface of the container, or a link whose name is the same by chance.
             Err(error) if error.is_already_exists() => taken = Some(error),
             made => {
                 on_made();
@@ -84,10 +87,10 @@ pub(crate) fn make(
     Err(taken.map_or_else(|| anyhow::anyhow!("no name for an ifb"), Into::into))
 }
 
-/// Limits a new ifb, tags it with its owner and brings it up.
+/// Limits a new ifb, sets its alias to the owner and brings it up.
 ///
 /// # Errors
-/// The kernel lacks the qdisc.
+/// The kernel lacks the qdisc; other refusals of the kernel.
 pub(crate) fn set_up(
     host: &Connection,
     link: &Link,
@@ -103,7 +106,8 @@ pub(crate) fn set_up(
     Ok(done.map_err(|error| tc::Error::of(module::TBF, error))?)
 }
 
-/// Takes over an ifb of an interrupted ADD or of the reference: sets the owner and the MTU.
+/// Takes over an ifb that an interrupted ADD or the reference created: sets the alias to the owner,
+/// and the MTU.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -123,7 +127,7 @@ pub(crate) fn adopt(
     Ok(host.change_link(&link.name, &changes)?)
 }
 
-/// Limits an ifb that was in use, and brings it up.
+/// Limits an ifb that existed before this ADD, and brings it up.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -135,8 +139,9 @@ pub(crate) fn limit(host: &Connection, link: &Link, limit: &Limit) -> anyhow::Re
     Ok(())
 }
 
-/// Returns the name that the reference would choose, and a second one. The reference's name does
-/// not include the interface, so another interface of the container may have it.
+/// Returns the name that the reference would choose for the ifb, and a second name. The reference's
+/// name does not depend on the interface, so the ifb of another interface of the container may have
+/// the first name.
 pub(crate) fn names(attachment: &Attachment) -> [String; 2] {
     let (network, container) = (attachment.network.as_str(), attachment.container.as_str());
     let interface = attachment.interface.as_str();
@@ -150,13 +155,13 @@ fn name(parts: &[&str]) -> String {
     format!("bwp{}", hex(&Sha512::digest(parts.concat()), 12))
 }
 
-/// Returns a locally administered MAC that no pair has. It identifies the network before the alias
-/// is set.
+/// Returns a locally administered MAC that no end of a veth pair has. It identifies the attachment
+/// and its network until the alias is set.
 fn mac(attachment: &Attachment) -> MacAddress {
     attach::marked_mac(MAC, attachment)
 }
 
-/// The first byte. The reference's ifbs have a MAC that the kernel chose.
+/// The first byte of an ifb's MAC. The reference lets the kernel choose the MAC of its ifbs.
 pub(crate) const MAC: u8 = 0x0a;
 
 #[cfg(test)]

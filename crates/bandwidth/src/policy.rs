@@ -1,5 +1,5 @@
-//! Packets that the backstop limits if a limit applies to some subnets: those that filters redirect
-//! to the ifb.
+//! Rules of the backstop for a limit that applies to some subnets. The backstop then limits the
+//! same packets that the filters of the ingress qdisc redirect to the ifb.
 
 use cni::hex;
 use ipnetwork::IpNetwork;
@@ -7,18 +7,18 @@ use nft::Rule;
 use sha2::{Digest as _, Sha256};
 use tc::{Case, Traffic};
 
-/// A chain that attachments with the same subnets share.
+/// A chain that all attachments with the same subnets share.
 pub(crate) struct Policy {
-    /// Name.
+    /// The chain's name, which contains a digest of the subnets.
     pub chain: String,
-    /// Rules.
+    /// The chain's rules.
     pub rules: Vec<Rule>,
 }
 
-/// Returns the chain for `traffic`; `None` if all traffic is limited. `limited` adds the limit to a
-/// rule.
+/// Returns the chain for `traffic`; `None` if all traffic is limited. The parameter `limited` adds
+/// the limit to a rule.
 ///
-/// Packets too short for an address are limited, too.
+/// The chain also limits packets that are too short to contain an address.
 pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Policy> {
     if *traffic == Traffic::All {
         return None;
@@ -38,8 +38,8 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Po
     })
 }
 
-/// Removes subnets within others of the same case: a packet that matched two limiting rules would
-/// count twice.
+/// Removes each subnet that lies within another subnet of the same case. A packet that matched two
+/// limiting rules would count twice.
 fn outermost(cases: &[(IpNetwork, Case)]) -> Vec<(IpNetwork, Case)> {
     let mut outermost = cases.to_owned();
     outermost.retain(|(inner, case)| {

@@ -1,4 +1,4 @@
-//! Parses quantities of Kubernetes: `10M`, `1.5Gi`, `1e6`.
+//! Parses Kubernetes quantities: `10M`, `1.5Gi`, `1e6`.
 //!
 //! Source: k8s.io/apimachinery, `pkg/api/resource/quantity.go`.
 
@@ -9,7 +9,7 @@ pub fn parse(text: &str) -> Option<u64> {
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // Valid values never have more digits.
+    // No value in the range of the result needs more digits.
     if whole.is_empty() && fraction.is_empty() || number.len() > MOST_DIGITS {
         return None;
     }
@@ -25,7 +25,9 @@ pub fn parse(text: &str) -> Option<u64> {
     u64::try_from(value).ok()
 }
 
-/// Returns a multiplier and a power of ten.
+/// Returns the multiplier and the power of ten that a suffix stands for; `None` for an unknown
+/// suffix.
+
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
     let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];

@@ -1,4 +1,5 @@
-//! The keys as they are written; `crates/schema` copies these comments.
+//! The configuration keys as the operator writes them. `crates/schema` copies these comments.
+
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! RELOAD: restores the elements of ADD in `nf_tables`.
+//! RELOAD: restores the elements that ADD adds to `nf_tables`.
 
 use anyhow::{Context as _, bail};
 use cni::{CheckRequest, Error};
@@ -10,13 +10,14 @@ use crate::config::Config;
 use crate::{host_link, ifb};
 
 /// Restores the backstop; existing elements stay untouched. An attachment that the reference
-/// limited gets one.
+/// limited gets a backstop, too.
 ///
-/// DEL and GC delete the ifb before they last look for the backstop. If they look too early to find
-/// elements added here, the ifb is already gone, and this function removes the elements.
+/// DEL and GC delete the ifb and then look for the elements once more. If that is too early to find
+/// the elements that this function adds, this function finds no ifb afterwards and removes the
+/// elements itself. So no elements of a deleted attachment remain.
 ///
 /// # Errors
-/// Code 7 without a `prevResult`; the pair or the ifb does not exist; refusals of the kernel.
+/// Code 7 without a `prevResult`; the veth pair or the ifb does not exist; refusals of the kernel.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     request.chained()?;

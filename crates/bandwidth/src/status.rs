@@ -7,7 +7,8 @@ use netns::Netns;
 use crate::backstop;
 use crate::config::Config;
 
-/// Reports missing kernel features on standard error: sandboxes without limits still work.
+/// Reports missing kernel features on standard error and succeeds nevertheless, because sandboxes
+/// without limits work without these features.
 ///
 /// # Errors
 /// The configuration is invalid.

@@ -9,7 +9,7 @@ pub enum Error {
     /// The kernel refused a request.
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
-    /// The kernel was built without a required module, or it is not installed.
+    /// The kernel was built without a required module, or the module is not installed.
     #[error(
         "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe {module}"
     )]
@@ -34,9 +34,9 @@ pub enum Error {
     },
 }
 
-/// Names of the modules.
+/// Names of the kernel modules that limits need.
 pub mod module {
-    /// Links that queue redirected ingress packets.
+    /// The ifb device, which queues redirected ingress packets.
     pub const IFB: &str = "ifb";
     /// The token bucket filter.
     pub const TBF: &str = "sch_tbf";
@@ -51,7 +51,8 @@ pub mod module {
 }
 
 impl Error {
-    /// Returns the error of a refused request that needs `module`.
+    /// Returns the error for a refused request that needs `module`: [`Error::Lacks`] if the kernel
+    /// does not know the kind of object.
     pub fn of(module: &'static str, source: netlink::Error) -> Self {
         if source.is_unknown_kind() {
             return Self::Lacks { module, source };

@@ -1,10 +1,10 @@
 //! Sets rates and bursts as qdiscs.
 //!
-//! Packets that leave by a link queue in front of it ([`LinkEgress`]). Ingress packets cannot queue at
-//! a link, so they are redirected to an ifb device ([`LinkIngress`]). They queue at its egress and
-//! then continue as ingress packets.
+//! Packets that leave by a link queue in front of the link ([`LinkEgress`]). Ingress packets cannot
+//! queue at a link, so they are redirected to an ifb device ([`LinkIngress`]). They queue at the
+//! egress of the ifb and then continue as ingress packets of the link.
 //!
-//! Every setting is compared with the existing one, and only differences are sent. Settings of
+//! This crate compares every setting with the kernel's and sends only differences. Settings of
 //! other programs stay as they are.
 //!
 //! This crate does not know the owner of a link or the source of a rate.

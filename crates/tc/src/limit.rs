@@ -13,11 +13,11 @@ use netlink::TokenBucket;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BitsPerSecond(u64);
 
-/// Amount that may be sent at once after a pause: up to 4 GiB.
+/// Amount of data that may be sent at once after a pause: up to 4 GiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Burst {
     bytes: u32,
-    /// Minimum length of the queue in bytes, burst included.
+    /// Minimum length of the queue in bytes, including the burst.
     queue: u32,
 }
 
@@ -26,7 +26,7 @@ pub struct Burst {
 pub struct Limit {
     /// Average rate.
     pub rate: BitsPerSecond,
-    /// Amount that may be sent at once.
+    /// Amount of data that may be sent at once.
     pub burst: Burst,
 }
 
@@ -44,7 +44,7 @@ impl BitsPerSecond {
     /// The highest rate.
     pub const MAX: Self = Self(1_000_000_000_000_000);
 
-    /// Returns the bytes that may queue, not counting the burst.
+    /// Returns how many bytes may queue in addition to the burst.
     pub(crate) fn waiting(self) -> u32 {
         saturating(within(self, LATENCY))
     }
@@ -75,11 +75,11 @@ impl Burst {
         self.bytes
     }
 
-    /// Creates a configured burst for a link with an MTU of `mtu` bytes. It must hold one frame,
-    /// since TBF never sends a larger one.
+    /// Creates a configured burst for a link with an MTU of `mtu` bytes. The burst has to be at
+    /// least as large as one frame, since TBF never sends a frame that exceeds the burst.
     ///
     /// # Errors
-    /// [`OutOfRange`] with the bounds.
+    /// [`OutOfRange`] with the bounds: the burst is smaller than a frame or larger than 4 GiB.
     pub fn from_bits(bits: u64, mtu: u32) -> Result<Self, OutOfRange> {
         let least = u64::from(mtu.saturating_add(ETHERNET_HEADER)) * BITS;
         let most = u64::from(u32::MAX) * BITS;
@@ -90,15 +90,18 @@ impl Burst {
         })
     }
 
-    /// Derives the burst of a rate without a configured one. The burst is small enough to keep the
-    /// rate within the first second, and large enough for TCP to use it.
+    /// Derives a burst from the rate, for a configuration without a burst. The burst is small
+    /// enough that even the first second hardly exceeds the rate, and large enough that TCP reaches
+    /// the rate.
     ///
-    /// Measured at 1 Mbit/s and an MTU of 1500: 50 ms (6,250 bytes) keep every second within 94 to
-    /// 104 %. 64 KiB let 146 % pass in the first second; 3,000 bytes cost TCP a third. The qdisc
-    /// splits large segments into frames, so no segment has to fit.
+    /// Measured at 1 Mbit/s and an MTU of 1500: with a burst of 50 ms (6,250 bytes), every second
+    /// has 94 to 104 % of the rate. A burst of 64 KiB let 146 % pass in the first second; a burst
+    /// of 3,000 bytes cost TCP a third of the rate. The qdisc splits large segments into frames, so
+    /// the burst may be smaller than a segment.
     ///
-    /// The queue holds TCP's initial window (RFC 6928). A queue of 9,375 bytes, which is 25 ms plus
-    /// the burst, dropped so much of it that the first second had 76 to 81 % of the rate.
+    /// The queue is long enough for TCP's initial window (RFC 6928). A queue of 9,375 bytes (25 ms
+    /// plus the burst) dropped so many packets of this window that the first second had only 76 to
+    /// 81 % of the rate.
     pub fn derived(rate: BitsPerSecond, mtu: u32) -> Self {
         let least = mtu.saturating_mul(LEAST_MTUS);
         let bytes = saturating(within(rate, DERIVED)).max(least);
@@ -109,8 +112,8 @@ impl Burst {
 }
 
 impl Limit {
-    /// Returns the parameters for the kernel: it drops packets that would queue longer than
-    /// [`LATENCY`] after the burst.
+    /// Returns the parameters for the kernel. After the burst, the kernel drops packets that would
+    /// queue longer than [`LATENCY`], unless [`Burst::derived`] asks for a longer queue.
     pub(crate) fn bucket(&self) -> TokenBucket {
         let Burst { bytes, queue } = self.burst;
         TokenBucket {
@@ -121,7 +124,7 @@ impl Limit {
     }
 }
 
-/// Returns the bytes of a rate within a time.
+/// Returns how many bytes the rate lets pass in a time.
 fn within(rate: BitsPerSecond, time: Duration) -> u128 {
     u128::from(rate.bytes()) * time.as_micros() / 1_000_000
 }
@@ -147,11 +150,12 @@ fn saturating(bytes: u128) -> u32 {
 const BITS: u64 = 8;
 const DERIVED: Duration = Duration::from_millis(50);
 const LEAST_MTUS: u32 = 4;
-/// TCP segments (RFC 6928).
+/// TCP's initial window in segments (RFC 6928).
 const INITIAL_WINDOW: u32 = 10;
-/// The reference's latency.
+/// Longest time in the queue, as in the reference.
 const LATENCY: Duration = Duration::from_millis(25);
-/// Size of the header (`ETH_HLEN`), which the kernel counts as a part of a sent packet.
+/// Size in bytes of the Ethernet header (`ETH_HLEN`), which the kernel counts as a part of a sent
+/// packet.
 const ETHERNET_HEADER: u32 = 14;
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! A limit for all traffic uses one token bucket filter (TBF). A limit for a part of the traffic
 //! uses HTB with one limited class, and filters that classify packets; other packets bypass the
-//! class. Such a class lets a segment of 64 KiB pass in one piece, half a second's worth at low
-//! rates. So the class contains a TBF that never delays packets but splits segments.
+//! class. An HTB class lets a segment of 64 KiB pass in one piece, which is half a second's data at
+//! 1 Mbit/s. So the class contains a TBF that never delays packets but splits segments.
 
 use ipnetwork::IpNetwork;
 use netlink::{
@@ -23,7 +23,7 @@ pub struct LinkEgress<'a> {
 }
 
 impl<'a> LinkEgress<'a> {
-    /// Takes the link and a connection to its namespace.
+    /// Wraps the link and a connection to the link's namespace.
     pub fn new(connection: &'a Connection, link: &'a Link) -> Self {
         Self { connection, link }
     }
@@ -31,14 +31,14 @@ impl<'a> LinkEgress<'a> {
     /// Limits `traffic` to `limit` and replaces earlier limits of this crate.
     ///
     /// # Errors
-    /// [`Error::Foreign`] and [`Error::Lacks`].
+    /// [`Error::Foreign`], [`Error::Lacks`] and [`Error::Netlink`].
     pub fn ensure(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
         let (root, bucket) = (self.root()?, limit.bucket());
         if self.difference(root.as_ref(), &bucket, traffic)?.is_none() {
             return Ok(());
         }
         let handle = match root {
-            // The kernel changes a bucket in its place.
+            // The kernel can change the parameters of an existing TBF.
             Some(Qdisc {
                 handle,
                 kind: QdiscKind::Tbf(_),
@@ -56,13 +56,13 @@ impl<'a> LinkEgress<'a> {
         self.add_class(place, &bucket, traffic)
     }
 
-    /// Returns the request that limits all traffic of a new link, on which there is nothing to
-    /// compare with. The caller sends it together with others.
+    /// Returns the request that limits all traffic of a new link. A new link has no qdisc to
+    /// compare with, so the caller can send the request together with others.
     pub fn first(link: &Link, limit: &Limit) -> Request {
         Request::set_tbf(Place::new(link.index, Handle::ROOT, ROOT), &limit.bucket())
     }
 
-    /// Removes the limit; qdiscs of other programs stay.
+    /// Removes a limit of this crate or of the reference; qdiscs of other programs stay.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -74,8 +74,8 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Returns the rate limit of the link's egress, of all or some traffic, in bits per second.
-    /// Returns `None` without a limit and for another program's limit.
+    /// Returns the rate limit of the link's egress in bits per second, whether it applies to all or
+    /// some traffic. Returns `None` if there is no limit or another program set it.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -92,7 +92,7 @@ impl<'a> LinkEgress<'a> {
         Ok(held.map(|it| it.rate.saturating_mul(8)))
     }
 
-    /// Returns messages about what [`Self::ensure`] would change.
+    /// Returns texts for the operator about what [`Self::ensure`] would change.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -133,13 +133,17 @@ impl<'a> LinkEgress<'a> {
         Ok((!is_as_left).then_some(difference))
     }
 
-    /// Returns the root qdisc if it is this crate's or the reference's.
+    /// Returns the root qdisc if this crate or the reference set it; `None` for the kernel's
+    /// default qdisc.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]: another program set it.
     fn root(&self) -> Result<Option<Qdisc>, Error> {
         let Some(root) = self.connection.qdisc(self.link.index, Handle::ROOT)? else {
             return Ok(None);
         };
         match (root.handle.major, &root.kind) {
-            // The kernel's default qdisc.
+            // The kernel's default qdisc has no handle.
             (0, _) => Ok(None),
             (OURS, _) | (MAJOR_OF_REFERENCE, QdiscKind::Tbf(_)) => Ok(Some(root)),
             _ => Err(Error::Foreign {
@@ -150,7 +154,7 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Limits some traffic of a link without a qdisc.
+    /// Limits some traffic of a link that has no qdisc yet.
     fn add_class(&self, root: Place, bucket: &TokenBucket, traffic: &Traffic) -> Result<(), Error> {
         let class = Place::new(self.link.index, ROOT, CLASS);
         let classes = [
@@ -183,7 +187,7 @@ impl<'a> LinkEgress<'a> {
         }))
     }
 
-    /// Returns the limit of the own class.
+    /// Returns the limit of this crate's HTB class.
     fn class(&self) -> Result<Option<HeldBucket>, Error> {
         let class = self.connection.class(self.link.index, CLASS)?;
         Ok(class.and_then(|it| match it.kind {
@@ -210,7 +214,8 @@ fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {
     wanted.is_held_by(held) && wanted.limit == held.limit
 }
 
-/// Returns the class of unclassified packets: none, or the limited one.
+/// Returns the minor number of the class for packets that match no filter: the limited class, or 0
+/// (no class).
 fn default_class(traffic: &Traffic) -> u32 {
     match traffic {
         Traffic::Only(_) => 0,
@@ -222,7 +227,7 @@ fn default_class(traffic: &Traffic) -> u32 {
 fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
     let class = match traffic {
         Traffic::Only(_) => CLASS,
-        // The root itself stands for no class.
+        // Packets that a filter assigns to the root qdisc bypass the class.
         Traffic::All | Traffic::AllBut(_) => ROOT,
     };
     let filter = |subnet: &IpNetwork| Filter {
@@ -243,7 +248,7 @@ fn segmenter(bucket: &TokenBucket) -> TokenBucket {
     }
 }
 
-/// Major number of own qdiscs; other programs hardly choose it.
+/// Major number of this crate's qdiscs. Other programs are unlikely to choose this number.
 const OURS: u16 = 0xb0;
 
 /// Major number of the reference's qdiscs.

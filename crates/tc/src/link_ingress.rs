@@ -13,22 +13,22 @@ pub struct LinkIngress<'a> {
     link: &'a Link,
 }
 
-/// State of the qdisc that filters are attached to.
+/// State of the link's ingress qdisc, to which filters are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// It exists; another program may have created it.
+    /// The qdisc exists; another program may have created it.
     Found,
-    /// It has to be created.
+    /// The qdisc has to be created.
     Missing,
 }
 
 impl<'a> LinkIngress<'a> {
-    /// Takes the link and a connection to its namespace.
+    /// Wraps the link and a connection to the link's namespace.
     pub fn new(connection: &'a Connection, link: &'a Link) -> Self {
         Self { connection, link }
     }
 
-    /// Looks for the qdisc.
+    /// Returns whether the link has an ingress qdisc.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -37,11 +37,12 @@ impl<'a> LinkIngress<'a> {
         Ok(found.map_or(Hook::Missing, |_| Hook::Found))
     }
 
-    /// Redirects `traffic` to `other` and replaces earlier redirections of this crate. `before` is
-    /// the result of [`Self::find_hook`].
+    /// Redirects `traffic` to the link `other` and replaces earlier redirections of this crate. The
+    /// parameter `before` is the result of [`Self::find_hook`] before this call.
     ///
     /// # Errors
-    /// [`Error::Lacks`]; some filters may exist by then, which [`Self::remove`] deletes.
+    /// [`Error::Lacks`] and [`Error::Netlink`]. Some filters may already exist after an error;
+    /// [`Self::remove`] deletes them.
     pub fn ensure(&self, before: Hook, other: &Link, traffic: &Traffic) -> Result<(), Error> {
         let (ours, others) = match self.ensure_hook(before)? {
             Hook::Found => self.filters(other.index)?,
@@ -72,8 +73,9 @@ impl<'a> LinkIngress<'a> {
         Ok(filters.any(|it| it.redirect == Some(other.index)))
     }
 
-    /// Deletes the redirections. Deletes the qdisc, too, if it was missing `before` and no other
-    /// program uses it now.
+    /// Deletes the redirections of this crate. The parameter `before` is the state of the ingress
+    /// qdisc before [`Self::ensure`]. If it is [`Hook::Missing`] and no other program has a filter
+    /// there now, the qdisc is deleted, too.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -82,8 +84,8 @@ impl<'a> LinkIngress<'a> {
             return Ok(());
         }
         let (ours, mut others) = self.filters(0)?;
-        // The kernel also lists hash tables, one per priority; those of own priorities do not
-        // count.
+        // The kernel also lists one hash table per priority. The hash tables of our priorities are
+        // not filters of other programs.
         others.retain(|other| ours.iter().all(|it| it.priority != other.priority));
         if before == Hook::Found || !others.is_empty() {
             return self.delete(&ours);
@@ -92,7 +94,7 @@ impl<'a> LinkIngress<'a> {
         Ok(self.connection.execute(vec![hook])?)
     }
 
-    /// Returns messages about what [`Self::ensure`] would change.
+    /// Returns texts for the operator about what [`Self::ensure`] would change.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -110,7 +112,8 @@ impl<'a> LinkIngress<'a> {
         )])
     }
 
-    /// Creates the qdisc if it was missing; returns whether it may have filters.
+    /// Creates the ingress qdisc if `before` is [`Hook::Missing`]. Returns [`Hook::Found`] if the
+    /// qdisc may have filters: it existed before, or another process created it meanwhile.
     fn ensure_hook(&self, before: Hook) -> Result<Hook, Error> {
         if before == Hook::Found {
             return Ok(before);
@@ -127,8 +130,9 @@ impl<'a> LinkIngress<'a> {
         }
     }
 
-    /// Returns the own filters and those of other programs. The reference's filters to the link
-    /// with the index `other`, or to a deleted link, count as own.
+    /// Returns the filters of this crate, and the filters of other programs. A filter of the
+    /// reference counts as this crate's if it redirects to the link with the index `other` or to a
+    /// deleted link.
     fn filters(&self, other: u32) -> Result<(Vec<HeldFilter>, Vec<HeldFilter>), Error> {
         let is_ours = |held: &HeldFilter| {
             held.filter.is_some_and(|it| {
@@ -145,8 +149,9 @@ impl<'a> LinkIngress<'a> {
         Ok(self.connection.filters(link, parent)?)
     }
 
-    /// Deletes the filters. Own priorities contain no foreign filters, so each is deleted as a
-    /// whole; filters of the reference are deleted one by one.
+    /// Deletes the filters. The priorities of this crate's filters contain no filters of other
+    /// programs, so one request deletes all filters of a priority. Filters of the reference are
+    /// deleted one by one.
     fn delete(&self, filters: &[HeldFilter]) -> Result<(), Error> {
         let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
         let is_marked = |it: &HeldFilter| it.filter.is_some_and(|it| it.class == MARK);
@@ -163,7 +168,8 @@ impl<'a> LinkIngress<'a> {
     }
 }
 
-/// Compares packets and targets, whatever the classes and priorities.
+/// Returns whether the existing filters select the same packets and have the same targets as the
+/// wanted ones, in the same order. Classes and priorities may differ.
 fn do_the_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
     let held = held.iter().filter_map(|it| it.filter);
     held.map(|it| (it.packets, it.redirect))
@@ -171,8 +177,8 @@ fn do_the_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
 }
 
 /// Returns the filters in the order in which the kernel tries them. All filters of one priority
-/// share a protocol, so IPv4, IPv6 and other packets have three consecutive ones. Packets with a
-/// VLAN tag, even 0, match neither IPv4 nor IPv6.
+/// share a protocol, so IPv4, IPv6 and other packets have three consecutive priorities, the first
+/// of which is `first`. Packets with a VLAN tag, even 0, match neither IPv4 nor IPv6.
 fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     let to = Some(other.index);
     let filter = |step, packets, redirect| Filter {
@@ -184,7 +190,7 @@ fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     let by_subnet = |(subnet, case): (IpNetwork, Case)| {
         let redirect = match case {
             Case::Limited => to,
-            // A filter without a redirection ends the search, and the packet passes.
+            // The kernel tries no further filter after this one, so the packet is not redirected.
             Case::Free => None,
         };
         filter(u16::from(subnet.is_ipv6()), Packets::To(subnet), redirect)
@@ -195,8 +201,8 @@ fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     wanted
 }
 
-/// Returns the first of three unused priorities, if possible before all others: packets that
-/// another filter takes first would not be limited.
+/// Returns the first of three consecutive priorities that are not in `taken`, if possible before
+/// all of them. Packets that match an earlier filter of another program would not be limited.
 fn first_priority(mut taken: Vec<u16>) -> u16 {
     taken.sort_unstable();
     let Some(lowest) = taken.first() else {
@@ -216,15 +222,15 @@ fn first_priority(mut taken: Vec<u16>) -> u16 {
 }
 
 const PRIORITIES: u16 = 3;
-/// First priority without other filters; it leaves room on both sides. The kernel's own choice
-/// would be near it.
+/// First priority if the link has no other filters. Other programs can add filters before and after
+/// ours. The kernel would choose a similar priority.
 const WITHOUT_OTHERS: u16 = 0xc000;
 
-/// Class of own filters, as an owner mark; no such class exists.
+/// Class that identifies the filters of this crate. No such class exists, so it has no effect.
 const MARK: Handle = Handle::new(0xb0, 1);
 const MARK_OF_REFERENCE: Handle = Handle::new(1, 1);
 
-/// Target index that the kernel reports after the link was deleted.
+/// Target index that the kernel reports for a redirection to a deleted link.
 const GONE: u32 = 0;
 
 #[cfg(test)]

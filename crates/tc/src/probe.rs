@@ -5,9 +5,11 @@ use netlink::{Connection, Filter, Handle, MacAddress, Packets, Place, Request};
 use crate::error::{Error, module};
 use crate::limit::{BitsPerSecond, Burst, Limit};
 
-/// Returns the modules that limits need and the kernel lacks. It creates one object of each kind in
-/// the namespace of `connection` and leaves it there, so the namespace should be a temporary one.
-/// Without the ingress hook, the filters cannot be tested.
+/// Returns the modules that limits need and the kernel lacks. This function creates one object of
+/// each kind in the namespace of `connection` and leaves it there, so the namespace should be a
+/// temporary one. Without [`module::INGRESS`], filters cannot be tested, so the filter modules are
+/// not reported then.
+
 ///
 /// # Errors
 /// [`Error::Netlink`]: the kernel refused for another reason.

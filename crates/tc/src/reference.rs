@@ -1,8 +1,9 @@
 //! Recognizes limits that the reference set.
 //!
-//! The reference takes the placeholder that runtimes send for an unset burst literally. Its 32-bit
-//! sums overflow for such a burst, so the burst is not compared. It sets a TBF; only 1.5.0 and
-//! 1.5.1 set an HTB with a limited and an unlimited class.
+//! Runtimes send a placeholder for an unset burst, and the reference uses the placeholder as a
+//! burst. The reference's 32-bit sums overflow for such a burst, so this module does not compare
+//! the burst then. The reference sets a TBF; only its versions 1.5.0 and 1.5.1 set an HTB, with a
+//! limited and an unlimited class.
 
 use netlink::{Handle, HeldBucket, QdiscKind, TokenBucket};
 
@@ -11,7 +12,8 @@ use crate::limit::BitsPerSecond;
 use crate::link_egress::{LinkEgress, MAJOR_OF_REFERENCE};
 
 impl LinkEgress<'_> {
-    /// Returns whether all traffic is limited as the reference does it for a burst of `bits`.
+    /// Returns whether all traffic is limited as the reference limits it to `rate` with a burst of
+    /// `bits`.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -46,7 +48,8 @@ impl LinkEgress<'_> {
     }
 }
 
-/// Returns the length of the reference's queue; its sum wraps around.
+/// Returns the length of the reference's queue in bytes. The reference's sum wraps around on
+/// overflow, so this one does, too.
 fn queue(rate: BitsPerSecond, bits: u64) -> u32 {
     rate.waiting().wrapping_add(burst(bits))
 }
@@ -55,7 +58,7 @@ fn burst(bits: u64) -> u32 {
     u32::try_from((bits / 8) & u64::from(u32::MAX)).unwrap_or_default()
 }
 
-/// `ShapedClassMinorID`.
+/// The reference's limited class (`ShapedClassMinorID`).
 const LIMITED: Handle = Handle::new(MAJOR_OF_REFERENCE, 48);
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-/// Traffic by the subnets at its far end: sources for a limit at the link's egress, destinations
-/// for one at its ingress.
+/// Traffic, selected by the subnets at its far end. A limit at the link's egress compares source
+/// addresses with the subnets; a limit at the ingress compares destination addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Traffic {
-    /// All of it.
+    /// All traffic.
     #[default]
     All,
     /// Traffic with these subnets.
@@ -17,12 +17,12 @@ pub enum Traffic {
     AllBut(Vec<IpNetwork>),
 }
 
-/// Treatment of packets.
+/// Treatment of the packets that match a subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
-    /// They are limited.
+    /// The packets are limited.
     Limited,
-    /// They are not.
+    /// The packets are not limited.
     Free,
 }
 
@@ -36,8 +36,8 @@ impl Traffic {
     }
 
     /// Returns the treatment of ingress packets by their destination; the first matching subnet
-    /// decides. All other packets are limited: those of other protocols and those with a VLAN tag
-    /// may contain anything.
+    /// decides. Packets that match none of the returned subnets are limited. Packets of other
+    /// protocols than IP and packets with a VLAN tag match none, whatever they contain.
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
         const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         const V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
