@@ -1,6 +1,6 @@
-//! Netlink attributes in the kernel's form: what a message consists of behind its header.
+//! Netlink attributes in the kernel's form. A message consists of a header and attributes.
 
-/// Attributes to send, one after the other, each aligned to 4 bytes.
+/// Encoded attributes, one after the other, each aligned to 4 bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attributes(Vec<u8>);
 
@@ -35,7 +35,7 @@ impl Attributes {
         self.bytes(kind | NESTED, &parts.0)
     }
 
-    /// Adds `others` behind these.
+    /// Appends `others`, which are encoded attributes.
     pub fn and(mut self, others: &[u8]) -> Self {
         self.0.extend(others);
         self
@@ -60,7 +60,7 @@ pub(crate) struct Attribute<'a> {
     pub whole: &'a [u8],
 }
 
-/// Splits `bytes` into attributes, up to a truncated one.
+/// Splits `bytes` into attributes; stops before a truncated attribute.
 pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

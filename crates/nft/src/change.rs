@@ -1,4 +1,4 @@
-//! A change to the elements of a table, and what came of it.
+//! A change to the elements of a table, and its result.
 
 use crate::element::Element;
 use crate::table::Table;
@@ -6,21 +6,23 @@ use crate::table::Table;
 /// A change to the elements of a table, carried out in one transaction.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
-    /// Elements deleted first; they must exist.
+    /// Elements to delete first. The caller guarantees that they exist; otherwise the kernel
+    /// refuses the transaction.
     pub delete: Vec<Element>,
-    /// Elements added afterwards; their keys must be free.
+    /// Elements to add afterwards. The caller guarantees that no other element has one of their
+    /// keys; otherwise the kernel refuses the transaction.
     pub add: Vec<Element>,
-    /// How the counts of the table follow.
+    /// How the new counts of the table are computed.
     pub counts: Counts,
 }
 
-/// How the sets of [`crate::TargetType::Count`] follow a change.
+/// How the new numbers in sets of [`crate::TargetType::Count`] are computed for a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Counts {
-    /// From the numbers that the kernel has.
+    /// From the numbers that the kernel has, and the change.
     #[default]
     Followed,
-    /// From a list of all elements that they count.
+    /// From a list of all counted elements, and the change.
     Listed,
 }
 
@@ -31,8 +33,9 @@ pub enum Updated {
     Nothing,
     /// Elements, chains or rules changed.
     Rules,
-    /// The whole table was recreated: a set or chain existed that could not be repaired. Foreign
-    /// elements of that set, and elements that point to foreign chains, are lost.
+    /// The whole table was recreated, because a set or chain of another type could not be repaired.
+    /// All elements of such a set are lost, and so are elements that pointed to chains which the
+    /// description of the table does not contain.
     Table,
 }
 

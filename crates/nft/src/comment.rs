@@ -12,7 +12,7 @@ pub(crate) fn comment(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Returns the comment in the user data of an element or a rule.
+/// Returns the comment in the user data of an element or a rule; `None` without a comment.
 pub(crate) fn comment_of(mut data: &[u8]) -> Option<String> {
     while let [kind, len, rest @ ..] = data {
         let (value, next) = rest.split_at_checked((*len).into())?;

@@ -21,8 +21,8 @@ impl Connection {
         Ok(Self { socket })
     }
 
-    /// Closes the connection. After a deletion the kernel takes 15 to 30 ms for it, which another
-    /// process waits for, as [`netlink::Socket::close_later`] says.
+    /// Closes the connection. After a deletion, the kernel needs 15 to 30 ms to close the socket. So
+    /// another process closes it then, as [`netlink::Socket::close_later`] describes.
     pub fn close(self) {
         self.socket.close();
     }
@@ -30,7 +30,7 @@ impl Connection {
     /// Checks that the kernel has `nf_tables` and that this process may use it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]; [`Error::Refused`].
+    /// [`Error::Unsupported`] without `nf_tables`; [`Error::Refused`] without the permission.
     pub fn probe(&self) -> Result<(), Error> {
         self.generation().map(drop)
     }
@@ -38,7 +38,9 @@ impl Connection {
     pub(crate) fn generation(&self) -> Result<u32, Error> {
         let ask = || self.socket.find(message::get_generation());
         let reply = match ask() {
-            // Asks twice: a deletion takes this error for an empty table, so it must be true.
+            // Asks twice, because callers that delete elements take this error as proof that no
+            // elements exist.
+
             Err(Error::Unsupported { .. }) => ask()?,
             reply => reply?,
         };

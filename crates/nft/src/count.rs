@@ -1,8 +1,10 @@
-//! Numbers of elements whose keys end alike, in a set of their own: one look-up in the place of a list.
+//! Counts elements whose keys have the same end, and stores the numbers in a set of counts. So one
+//! look-up replaces a list of all elements.
 //!
-//! The transaction that changes the elements changes the numbers, for rules of the same generation. So the numbers are
-//! right unless another program adds or deletes elements. Where a number is less than what is known
-//! to exist, or the table has to be repaired, the elements are listed and counted again.
+//! One transaction changes the elements and the numbers, for rules of the same generation. So the
+//! numbers are right unless another program adds or deletes elements. If a number is less than the
+//! elements to delete, or if the table has to be repaired, the elements are listed and counted
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,15 +20,16 @@ struct Counting<'a> {
     table: &'a Table,
     counts: &'a Set,
     counted: &'a Set,
-    /// The number of `counts` within a transaction that creates it.
+    /// The number that identifies the set `counts` within a transaction that creates it.
     id: u32,
 }
 
-/// Numbers by the ends of keys.
+/// Numbers of elements, by the end of their keys.
 type Numbers = BTreeMap<Vec<u8>, u32>;
 
 impl Connection {
-    /// Returns what brings the counts of `table` up to date with `change`, for the end of its transaction.
+    /// Returns netlink messages that adapt the counts of `table` to `change`. The caller appends
+    /// them to the transaction that carries out `change`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -56,7 +59,8 @@ impl Connection {
         Ok(messages)
     }
 
-    /// Returns the kernel's numbers for the keys of a change; `None` where one is less than the change deletes.
+    /// Returns the kernel's numbers for the ends of the changed keys. Returns `None` if a number is
+    /// less than the elements that the change deletes: then the numbers are wrong.
     fn followed(
         &self,
         counting: &Counting<'_>,
@@ -76,7 +80,8 @@ impl Connection {
         Ok(Some(there))
     }
 
-    /// Returns the kernel's numbers, and those of a list.
+    /// Returns the numbers that the kernel has, and the right numbers, counted from a list of the
+    /// elements.
     fn listed_numbers(&self, counting: &Counting<'_>) -> Result<(Numbers, Numbers), Error> {
         let counts = self.elements_of(counting.table, counting.counts)?;
         let numbers = counts.iter().map(|it| {
@@ -88,7 +93,7 @@ impl Connection {
     }
 }
 
-/// Returns what counts `elements` in a table that has no counts yet.
+/// Returns netlink messages that add the numbers for `elements` to a table without counts.
 pub(crate) fn first(table: &Table, elements: &[Element]) -> Vec<Message> {
     let countings = Counting::all(table);
     let messages = countings.flat_map(|it| it.replace(&Numbers::new(), &it.numbers(elements)));
@@ -111,7 +116,7 @@ impl<'a> Counting<'a> {
         })
     }
 
-    /// Returns how many of `elements` end in each key; elements of other sets are left out.
+    /// Returns how many of `elements` have each end of a key; ignores elements of other sets.
     fn numbers(&self, elements: &[Element]) -> Numbers {
         let len = type_len(&self.counts.key);
         let mut numbers = Numbers::new();
@@ -125,7 +130,9 @@ impl<'a> Counting<'a> {
         numbers
     }
 
-    /// Another program may have deleted the set, which no rule refers to: any transaction with new numbers creates it.
+    /// Returns netlink messages that replace the kernel's numbers `there` by `wanted`. The messages
+    /// create the set of counts if it is missing: since no rule refers to this set, another program
+    /// may have deleted it.
     fn replace(&self, there: &Numbers, wanted: &Numbers) -> Vec<Message> {
         let element =
             |(key, number): (&Vec<u8>, &u32)| Element::count(self.counts.name, key, *number);

@@ -1,8 +1,8 @@
 //! Deletes elements by owner.
 //!
-//! The module first lists the elements to delete, which takes long in a large table. It then reads
-//! them again by key and deletes them, a few per transaction. A transaction that had to list
-//! everything would never succeed while other processes change the rules.
+//! This module first lists the elements to delete, which takes long in a large table. It then reads
+//! these elements again by key and deletes them, a few per transaction. A transaction that had to
+//! list the whole table first would never succeed while other processes change the rules.
 
 use std::collections::HashSet;
 
@@ -18,11 +18,12 @@ use crate::table::Table;
 use crate::update::until_current;
 
 impl Connection {
-    /// Deletes the elements of `table` whose owner `is_stale`, and the chains that no other
-    /// element points to. Returns the deleted elements; an absent element counts as deleted.
+    /// Deletes the elements of `table` whose owner satisfies `is_stale`. Also deletes the chains
+    /// that these elements pointed to, unless another element points to them. Returns the deleted
+    /// elements. It is no error if another process deletes an element first.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Busy`]; some may have been deleted by then.
+    /// [`Error::Refused`] and [`Error::Busy`]; some elements may have been deleted before the error.
     pub fn delete(
         &self,
         table: &Table,
@@ -32,8 +33,8 @@ impl Connection {
         self.delete_known(table, &elements)
     }
 
-    /// Returns the elements of `table` whose owner `is_meant`, except those that come or go
-    /// meanwhile.
+    /// Returns the elements of `table` whose owner satisfies `is_meant`. Elements that another
+    /// process adds or deletes during this call may be missing.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -47,8 +48,8 @@ impl Connection {
         Ok(elements)
     }
 
-    /// Deletes like [`Self::delete`], but only `known` elements that still have their owner. The
-    /// cost does not depend on the number of other elements.
+    /// Deletes like [`Self::delete`], but only those of the `known` elements that still have their
+    /// owner. The cost does not depend on the number of other elements, because none are listed.
     ///
     /// # Errors
     /// As [`Self::delete`].
@@ -94,8 +95,8 @@ impl Connection {
         })
     }
 
-    /// Returns messages that delete the chains to which only `stale` elements point. Returns
-    /// `None` if another process deletes one meanwhile.
+    /// Returns netlink messages that delete those chains of `elements` to which only `stale`
+    /// elements point. Returns `None` if another process deleted such a chain meanwhile.
     fn idle_chains(
         &self,
         table: &Table,
@@ -114,9 +115,9 @@ impl Connection {
         Ok(Some(messages))
     }
 
-    /// Returns how many elements point to the chain, if it exists. The kernel would refuse to delete
-    /// a chain in use, but a refused transaction blocks all processes for 15 ms
-    /// (`__nf_tables_abort`).
+    /// Returns how many elements point to the chain; `None` if it does not exist. The caller needs
+    /// this number in order not to delete a chain in use: the kernel would refuse, and a refused
+    /// transaction blocks all processes for 15 ms (`__nf_tables_abort`).
     fn references(&self, table: &Table, chain: &str) -> Result<Option<usize>, Error> {
         let Some(reply) = self.socket.find(table.get_chain(chain))? else {
             return Ok(None);
@@ -129,8 +130,9 @@ impl Connection {
         Ok(Some(uses.saturating_sub(rules.len())))
     }
 
-    /// Returns all elements that `table` holds throughout. A list read during another process's
-    /// change may lack some, but hardly the same ones each time.
+    /// Returns all elements that `table` has during the whole call. A list that is read during
+    /// another process's change may lack some elements. So this function merges several such lists,
+    /// which are unlikely to lack the same elements.
     fn listed(&self, table: &Table) -> Result<Vec<Element>, Error> {
         let mut seen = HashSet::new();
         for _ in 0..LISTS {
@@ -153,9 +155,9 @@ fn chains_of(elements: &[Element]) -> Vec<&str> {
     chains
 }
 
-/// Elements per transaction: a small one is seldom interrupted by another process's change, after
-/// which it starts over.
+/// Elements per transaction. After a change by another process, a transaction starts over, which
+/// seldom happens to a small one.
 const MOST_AT_ONCE: usize = 50;
 
-/// Attempts: one list is read without an interruption, or all of them together are complete.
+/// Attempts to read a list without an interruption. If all are interrupted, the lists are merged.
 const LISTS: usize = 10;

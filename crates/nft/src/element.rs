@@ -20,17 +20,17 @@ pub struct Element {
     /// The key as the packet's fields form it.
     key: Vec<u8>,
     target: Target,
-    /// The comment, up to 128 bytes; empty if there is none.
+    /// The owner, which the kernel stores as a comment of up to 128 bytes; empty without a comment.
     pub owner: String,
 }
 
-/// Target of a key, of the kind that its set has.
+/// Target of a key. Its kind is the set's [`TargetType`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Target {
     None,
     /// The chain's name.
     Chain(String),
-    /// The values as they are in registers.
+    /// The values, in the form in which registers contain them.
     Values(Vec<u8>),
     Limit(Limit),
 }
@@ -42,7 +42,7 @@ pub enum Value<'a> {
     InterfaceName(&'a str),
     /// A MAC.
     EtherAddress([u8; 6]),
-    /// An address of either family.
+    /// An IPv4 or IPv6 address.
     Address(IpAddr),
     /// The number of a transport protocol.
     Protocol(u8),
@@ -51,7 +51,8 @@ pub enum Value<'a> {
 }
 
 impl Element {
-    /// Creates the element of `owner` with the key `values` for the set called `set`.
+    /// Creates an element of `owner`, without a target, with the key `values` for the set called
+    /// `set`.
     pub fn new(set: &str, values: &[Value<'_>], owner: &str) -> Self {
         Self {
             set: set.to_owned(),
@@ -73,13 +74,13 @@ impl Element {
         Self { target, ..self }
     }
 
-    /// Sets a limit: only packets above it match the element.
+    /// Sets a limit as the target: only packets above the limit match the element.
     pub fn limited_to(self, limit: Limit) -> Self {
         let target = Target::Limit(limit);
         Self { target, ..self }
     }
 
-    /// A number for the end of a key, in a set of counts.
+    /// Creates an element of a set of counts: the number of elements whose keys end in `key`.
     pub(crate) fn count(set: &str, key: &[u8], number: u32) -> Self {
         Self {
             set: set.to_owned(),
@@ -89,7 +90,7 @@ impl Element {
         }
     }
 
-    /// The number of an element of a set of counts.
+    /// Returns the number in an element of a set of counts; `None` for other elements.
     pub(crate) fn number(&self) -> Option<u32> {
         match &self.target {
             Target::Values(bytes) => Some(u32::from_ne_bytes(bytes.as_slice().try_into().ok()?)),
@@ -97,23 +98,25 @@ impl Element {
         }
     }
 
-    /// Returns the set and the key: at most one element has both.
+    /// Returns the set's name and the key. Together they identify an element: a set has at most one
+    /// element per key.
     pub fn place(&self) -> (&str, &[u8]) {
         (&self.set, &self.key)
     }
 
-    /// Returns the message that the element is missing.
+    /// Returns the text for the operator that the element is missing.
     pub fn describe_missing(&self) -> String {
         format!("nf_tables: {self} is missing or has another value")
     }
 
-    /// Returns the parts of the key of an element of `set`; fewer if it is of another set.
+    /// Returns the parts of the key. The caller guarantees that the element is of `set`; otherwise
+    /// parts may be wrong or missing.
     pub fn key(&self, set: &Set) -> Vec<Value<'_>> {
         parts(&set.key, &self.key)
     }
 
-    /// Returns the parts of the target of an element of `set`; empty for a chain and without a
-    /// target.
+    /// Returns the parts of the target; empty if the target is no [`TargetType::Values`]. The caller
+    /// guarantees that the element is of `set`.
     pub fn target(&self, set: &Set) -> Vec<Value<'_>> {
         match (&self.target, &set.target) {
             (Target::Values(bytes), TargetType::Values(types)) => parts(types, bytes),
@@ -121,7 +124,7 @@ impl Element {
         }
     }
 
-    /// Returns the name of the chain that it points to.
+    /// Returns the name of the chain that the element points to; `None` for another target.
     pub fn chain(&self) -> Option<&str> {
         match &self.target {
             Target::Chain(name) => Some(name),
@@ -188,7 +191,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads a value from the start of `bytes`.
+    /// Reads a value from the start of `bytes`; `None` if they are too short or no UTF-8 name.
     fn read(kind: Type, bytes: &'a [u8]) -> Option<Self> {
         Some(match kind {
             Type::InterfaceName => {
@@ -215,7 +218,8 @@ fn parts<'a>(types: &[Type], bytes: &'a [u8]) -> Vec<Value<'a>> {
     parts.collect()
 }
 
-/// Concatenates the values; several values fill registers of four bytes each.
+/// Concatenates the values. If there are several, each value is padded to a multiple of four bytes,
+/// the size of a register.
 fn registers(values: &[Value<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {

@@ -27,7 +27,7 @@ pub enum Field {
     Protocol,
     /// Destination port, in network byte order; use it together with [`Self::Protocol`] only.
     DestinationPort,
-    /// Mark, in this machine's byte order.
+    /// Firewall mark of the packet (`fwmark`), in this machine's byte order.
     Mark,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn load_version(register: Register) -> Expression {
     meta(META_VERSION, register)
 }
 
-/// Sets the packet's mark to the content of a register.
+/// Sets the packet's firewall mark to the content of a register.
 pub(crate) fn set_mark(register: Register) -> Expression {
     Expression::of_numbers("meta", &[(META_KEY, META_MARK), (META_SOURCE, register)])
 }

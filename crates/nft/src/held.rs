@@ -10,13 +10,13 @@ use crate::table::Family;
 /// A chain in the kernel, of any program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldChain {
-    /// Packets that its table sees.
+    /// Family of the chain's table.
     pub family: Family,
     /// The table's name.
     pub table: String,
-    /// Its own name.
+    /// The chain's name.
     pub name: String,
-    /// It is a base chain of the forward hook.
+    /// The chain is a base chain of the forward hook.
     pub is_forward: bool,
 }
 
@@ -34,7 +34,8 @@ impl Connection {
         Ok(chains)
     }
 
-    /// Returns the rule comments of any table. Equivalent to `nft list table`.
+    /// Returns the comments of all rules of a table, which may be of any program. Equivalent to
+    /// `nft list table`.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -2,12 +2,13 @@
 //!
 //! A [`Table`] describes sets and the chains whose rules look packets up in them.
 //! [`Connection::update`] creates or repairs the table and adds [`Element`]s. The comment of an
-//! element names its owner; [`Connection::delete`] finds elements by it. Each change is one
-//! transaction.
+//! element names its owner; [`Connection::delete`] finds elements by their owner. Each change is
+//! one transaction.
 //!
-//! Tracked connections outlive such a change until the caller calls [`Connection::forget`]. This
-//! crate writes nothing to tables of other programs except for a few constant rules ([`Standing`]). To
-//! test the effect of all tables on packets, it copies them to another namespace ([`Ruleset`]).
+//! The kernel treats packets of tracked connections as before such a change until the caller calls
+//! [`Connection::forget`]. This crate writes nothing to tables of other programs except for a few
+//! constant rules ([`Standing`]). To test the effect of all tables on packets, a caller can copy
+//! the tables to another namespace ([`Ruleset`]).
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 

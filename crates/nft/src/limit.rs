@@ -1,4 +1,4 @@
-//! A shared rate limit of the packets with one key of a set (`struct nft_limit_priv` in
+//! A rate limit that all packets with the same key of a set share (`struct nft_limit_priv` in
 //! `net/netfilter/nft_limit.c`).
 
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::attributes::{Attributes, number, text, value};
 use crate::expression::{DATA, Expression, NAME};
 
-/// A token bucket. A full one holds `burst` plus the bytes of one second, because the kernel counts
-/// in whole seconds.
+/// A token bucket. A full bucket contains `burst` plus the bytes of one second, because the kernel
+/// counts in whole seconds. So even with a burst of 0, the bytes of one second may pass at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limit {
     /// Bytes per second.
@@ -25,11 +25,12 @@ impl Limit {
         (rate > 0).then_some(Self { rate, burst })
     }
 
-    /// Default limit of a set with limits. nft(8) rejects a limit in an element of a set without
-    /// it. Each element has its own limit, so the default is unused.
+    /// Default limit of a set whose elements have limits. nft(8) rejects an element with a limit if
+    /// its set has no default. Each element has its own limit, so the default has no effect.
     pub(crate) const OF_SETS: Self = Self { rate: 1, burst: 0 };
 
-    /// `limit rate over …`: the rule continues for packets above the limit and ends for all others.
+    /// Returns the expression `limit rate over …`: the kernel continues with the rule for packets
+    /// above the limit, and skips the rest of the rule for all others.
     pub(crate) fn expression(self) -> Attributes {
         let data = Attributes::new()
             .bytes(RATE, &self.rate.to_be_bytes())
@@ -40,7 +41,7 @@ impl Limit {
         Expression::new(LIMIT, data).encode()
     }
 
-    /// Returns whether an expression in the kernel is a limit.
+    /// Returns whether an expression that the kernel reported is a limit.
     pub(crate) fn is_expression(expression: &[u8]) -> bool {
         value(expression, NAME).is_some_and(|it| text(it) == LIMIT)
     }

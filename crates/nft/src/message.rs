@@ -1,4 +1,5 @@
-//! Converts descriptions to messages, each with the words of its error message.
+//! Converts descriptions of tables, sets, chains and rules to netlink messages, each with the words
+//! for an error message.
 
 use netlink::Refusal;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
@@ -23,7 +24,7 @@ use crate::table::{
     Chain, ChainKind, Family, Set, Table, TargetType, byte_order, type_len, type_number,
 };
 
-/// A message and its description.
+/// A netlink message and its description for error messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub operation: Operation,
@@ -31,7 +32,7 @@ pub(crate) struct Message {
     pub raw: RawMessage,
 }
 
-/// Description of a message for error messages.
+/// Description of a netlink message for error messages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Operation {
     what: String,
@@ -72,7 +73,7 @@ pub(crate) fn list_chains(family: Family) -> Message {
     Message::new("read chains".to_owned(), raw)
 }
 
-/// Returns the request for all rules of any table.
+/// Returns the request for all rules of a table, which may be of any program.
 pub(crate) fn list_rules(family: Family, table: &str) -> Message {
     let attributes = Attributes::new().text(TABLE, table);
     let raw = RawMessage::new(GET_RULE, family.number(), attributes);
@@ -81,14 +82,14 @@ pub(crate) fn list_rules(family: Family, table: &str) -> Message {
 
 impl Table {
     pub(crate) fn create(&self) -> Message {
-        // For an existing table this clears the dormant flag.
+        // For an existing table, the flags 0 clear the dormant flag.
         let attributes = self.attributes().number(TABLE_FLAGS, 0);
         self.message(format!("create table {}", self.name), NEW_TABLE, attributes)
             .with(NLM_F_CREATE)
             .needing([self.family.option()])
     }
 
-    /// Deletes the table with its content.
+    /// Returns the message that deletes the table with its content.
     pub(crate) fn delete(&self) -> Message {
         let what = format!("delete table {}", self.name);
         self.message(what, DELETE_TABLE, self.attributes())
@@ -137,7 +138,7 @@ impl Table {
         .needing(option)
     }
 
-    /// Deletes the chain with its rules.
+    /// Returns the message that deletes the chain with its rules.
     pub(crate) fn delete_chain(&self, name: &str) -> Message {
         self.message(
             format!("delete chain {name}"),
@@ -146,7 +147,7 @@ impl Table {
         )
     }
 
-    /// Deletes all rules of the chain.
+    /// Returns the message that deletes all rules of the chain.
     pub(crate) fn flush_chain(&self, chain: &Chain) -> Message {
         let what = format!("flush chain {}", chain.name);
         self.message(what, DELETE_RULE, self.rules_of(&chain.name))
@@ -171,7 +172,8 @@ impl Table {
         .needing(rule.needs().chain(self.family.rule_option()))
     }
 
-    /// Adds a rule at the head of a chain, or at its end with [`NLM_F_APPEND`].
+    /// Returns the message that adds a rule at the chain's head if `place` is 0, or at its end if
+    /// `place` is [`NLM_F_APPEND`].
     pub(crate) fn add_rule(&self, chain: &str, rule: &Rule, place: u16) -> Message {
         let attributes = self.rules_of(chain);
         let attributes = attributes
@@ -241,7 +243,7 @@ impl Table {
 }
 
 impl Set {
-    /// Returns the attributes that the kernel cannot change in an existing set.
+    /// Returns the set's shape: the attributes that the kernel cannot change in an existing set.
     fn shape(&self) -> Attributes {
         let key = Attributes::new()
             .number(SET_KEY_TYPE, type_number(&self.key))
@@ -264,7 +266,7 @@ impl Set {
     /// Returns whether a set in the kernel has the same shape.
     pub(crate) fn fits(&self, found: &RawMessage) -> bool {
         let (shape, found) = (self.shape(), &found.attributes);
-        // The kernel adds the length of a verdict itself.
+        // The kernel reports a length for verdicts, which `shape` does not contain.
         let length = Some(SET_DATA_LENGTH).filter(|_| self.target != TargetType::Chain);
         let kinds = [SET_KEY_TYPE, SET_KEY_LENGTH, SET_FLAGS, SET_DATA_TYPE];
         let mut kinds = kinds.into_iter().chain(length);
@@ -275,7 +277,7 @@ impl Set {
 }
 
 impl Chain {
-    /// Returns the attributes that the kernel cannot change in an existing chain.
+    /// Returns the chain's shape: the attributes that the kernel cannot change in an existing chain.
     pub(crate) fn shape(&self) -> Attributes {
         let Some(base) = self.base else {
             return Attributes::new();
@@ -313,7 +315,7 @@ impl Message {
         self
     }
 
-    /// Returns whether the kernel frees objects after the message.
+    /// Returns whether the message deletes objects, which the kernel then has to free.
     pub(crate) fn is_deletion(&self) -> bool {
         [DELETE_TABLE, DELETE_CHAIN, DELETE_RULE, DELETE_ELEMENTS].contains(&self.raw.kind)
     }
@@ -331,7 +333,8 @@ const HOOK_PRIORITY: u16 = 2;
 /// `NFT_SET_MAP`
 const MAP: u32 = 8;
 
-/// The number of type `mark` in nft(8), a number in the host's order; the kernel does not look at it.
+/// The number of type `mark` in nft(8): an integer in the host's byte order. The kernel ignores this
+/// number.
 const MARK: u32 = 19;
 
 /// `NFT_DATA_VERDICT`

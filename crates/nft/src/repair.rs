@@ -9,15 +9,16 @@ use crate::message::{self, Message, TABLE_FLAGS};
 use crate::raw::{CHAIN_POLICY, RULE_CHAIN, RawMessage};
 use crate::table::{Chain, Set, Table};
 
-/// Messages that repair or recreate a table.
+/// Netlink messages that repair or recreate a table.
 pub(crate) enum Repairs {
-    /// The first part of a transaction; empty if the table is complete.
+    /// Messages for the transaction that changes elements; empty if the table is complete.
     InPlace(Vec<Message>),
-    /// A transaction that recreates the table, which cannot be repaired.
+    /// Messages for a transaction of their own, which has to precede the change of elements: it
+    /// recreates the table, or repairs chains and counts.
     Alone(Vec<Message>, Updated),
 }
 
-/// What may differ in an existing table without a change of its elements.
+/// Damage of a table apart from its elements.
 struct State<'t> {
     /// Chains that are missing or incomplete.
     broken: Vec<&'t Chain>,
@@ -33,8 +34,8 @@ impl Repairs {
 }
 
 impl Connection {
-    /// Returns the repairs of `table`. Complete chains stay untouched: the kernel blocks a caller
-    /// that recreates a chain or deletes rules until it has freed them.
+    /// Returns the repairs of `table`. Complete chains stay untouched, since the kernel blocks a
+    /// caller that deletes chains or rules until it has freed them.
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
         let State { broken, is_dormant } = self.state(table)?;
         if broken.is_empty() {
@@ -59,7 +60,8 @@ impl Connection {
         Ok(Repairs::Alone(messages, Updated::Rules))
     }
 
-    /// Returns messages about the damage of the table itself that [`Self::update`] would repair.
+    /// Returns texts for the operator about the damage that [`Self::update`] would repair in the
+    /// chains and flags of `table`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -73,7 +75,8 @@ impl Connection {
         Ok(changed.chain(dormant).collect())
     }
 
-    /// Returns whether a set or chain with a name of `table` has another type.
+    /// Returns whether the kernel has a set or chain of `table` with another type, which cannot be
+    /// repaired.
     pub(crate) fn is_foreign(&self, table: &Table) -> Result<bool, Error> {
         let chains = table.chains.iter().map(|it| table.get_chain(&it.name));
         let chains = self.socket.find_each(chains)?.into_iter();
@@ -82,9 +85,9 @@ impl Connection {
         Ok(!have_their_shape || self.fitting(table)?.len() < table.sets.len())
     }
 
-    /// Returns messages that recreate the table with its reusable elements. Elements of a set of
-    /// another type are lost, and so are elements that point to foreign chains, which this crate
-    /// cannot recreate.
+    /// Returns netlink messages that recreate the table with its reusable elements. Elements of a
+    /// set of another type are lost, and so are elements that point to chains which `table` does
+    /// not contain: this crate does not know the rules of these chains.
     fn anew(&self, table: &Table) -> Result<Vec<Message>, Error> {
         let mut messages = vec![table.delete()];
         messages.extend(creation(table, &table.chains.iter().collect::<Vec<_>>()));
@@ -101,7 +104,7 @@ impl Connection {
         Ok(messages)
     }
 
-    /// Returns the sets that have their shape in the kernel, or do not exist there.
+    /// Returns the sets of `table` that do not exist in the kernel or have the same shape there.
     fn fitting<'t>(&self, table: &'t Table) -> Result<Vec<&'t Set>, Error> {
         let found = self
             .socket
@@ -112,8 +115,8 @@ impl Connection {
         Ok(fitting.collect())
     }
 
-    /// Returns whether another program owns the table. A table that outlived its owner (`flags
-    /// owner,persist`) has none.
+    /// Returns whether another program owns the table. Returns `false` if the owner ended and the
+    /// table still exists (`flags owner,persist`).
     pub(crate) fn is_owned(&self, table: &Table) -> Result<bool, Error> {
         let found = self.socket.find(table.get())?;
         Ok(found.is_some_and(|it| it.number(TABLE_OWNER) != 0))
@@ -124,11 +127,12 @@ impl Connection {
         Ok(self.socket.find(table.get())?.is_some())
     }
 
-    /// Returns the state of the table. A chain is complete if it has exactly its rules and accepts
-    /// packets that match none: any process can change the policy without touching the rules.
+    /// Returns the state of the table. A chain is complete if it has exactly the described rules,
+    /// in their order, and the policy `accept`. The policy has to be compared because any process
+    /// can change it without a change of the rules.
     ///
-    /// Existing rules imply existing sets: the kernel does not delete a set that a rule uses. They
-    /// also imply the right hook, which a rule's comment contains.
+    /// If all rules exist, their sets exist: the kernel does not delete a set that a rule uses. The
+    /// hook is right, too, because each rule's comment contains a digest of the hook.
     fn state<'t>(&self, table: &'t Table) -> Result<State<'t>, Error> {
         let bases = table.chains.iter().filter(|it| it.base.is_some());
         let bases = bases.map(|it| table.get_chain(&it.name));
@@ -157,7 +161,8 @@ impl Connection {
     }
 }
 
-/// Returns messages that create the table, its sets and these chains where they are missing.
+/// Returns netlink messages that create the table, its sets and these chains, as far as they are
+/// missing.
 fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     let mut messages = vec![table.create()];
     let sets = table.sets.iter().zip(1..);
@@ -166,7 +171,7 @@ fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     messages
 }
 
-/// `NFTA_TABLE_OWNER`, which is absent without an owner
+/// `NFTA_TABLE_OWNER`; a table without an owner has no such attribute
 const TABLE_OWNER: u16 = 7;
 
 /// `NFT_TABLE_F_DORMANT`

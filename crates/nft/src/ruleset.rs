@@ -1,8 +1,8 @@
 //! Copies of all rules of a namespace: read from one, loaded into another.
 //!
-//! The kernel reports everything that creates a table, set or rule, plus numbers of its own. This
-//! module copies the attributes without parsing them. So it keeps expressions of any kind, rules of
-//! iptables, and elements with their state.
+//! The kernel reports all attributes that are necessary to create a table, set or rule again, plus
+//! numbers such as handles. This module copies the necessary attributes without parsing them. So the
+//! copy includes expressions of any kind, rules of iptables, and elements with their state.
 
 use std::collections::BTreeSet;
 
@@ -109,12 +109,12 @@ impl Connection {
         self.socket.commit(&messages, None).map(drop)
     }
 
-    /// Creates all of `ruleset` in this namespace, which must have no rules. Returns the locations
-    /// of the new rules in the order of [`Ruleset::rules`]. The links in [`Ruleset::links`] must
-    /// exist.
+    /// Creates all of `ruleset` in this namespace. Returns the locations of the new rules in the
+    /// order of [`Ruleset::rules`]. The caller guarantees that the namespace has no rules and that
+    /// the links in [`Ruleset::links`] exist.
     ///
     /// # Errors
-    /// [`Error::Refused`]; some rules may exist by then.
+    /// [`Error::Refused`]; some rules may have been created before the error.
     pub fn load(&self, ruleset: &Ruleset) -> Result<Vec<RulePlace>, Error> {
         let (mut waiting, mut length) = (Vec::new(), 0);
         for (message, number) in ruleset.in_order().zip(1..) {
@@ -137,7 +137,7 @@ impl Ruleset {
         &self.rules
     }
 
-    /// Returns the names of links that chains and flow tables are bound to.
+    /// Returns the names of the network links that chains and flow tables are bound to.
     pub fn links(&self) -> BTreeSet<String> {
         let hooks = self.messages.iter().filter_map(|it| match it.kind {
             NEW_CHAIN => Some((it.value(CHAIN_HOOK)?, [3, 4])),
@@ -159,13 +159,13 @@ impl Ruleset {
         links
     }
 
-    /// Returns the size of the messages in bytes.
+    /// Returns the size in bytes of the netlink messages that create the rules.
     pub fn size(&self) -> usize {
         self.messages.iter().map(|it| it.attributes.len()).sum()
     }
 
-    /// Returns the messages in an order in which all references exist; map elements refer to
-    /// chains.
+    /// Returns the messages in an order in which each object is created before the objects that
+    /// refer to it. For example, map elements refer to chains.
     fn in_order(&self) -> impl Iterator<Item = &RawMessage> {
         ORDER.iter().flat_map(|kind| {
             let all = self.messages.iter();
@@ -200,8 +200,9 @@ fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     RawMessage::new(kind, family, attributes.and(&added))
 }
 
-/// Returns the protocol of a rule with an iptables match. The kernel requires it but does not
-/// report it; the comparison before the match contains it.
+/// Returns the attribute with the protocol of a rule with an iptables match or target; `None` for
+/// other rules. The kernel requires this attribute in a new rule but does not report it. The
+/// protocol is taken from the comparison that precedes the match in the rule.
 fn compatible(rule: &RawMessage) -> Option<Attributes> {
     let expressions = rule.value(RULE_EXPRESSIONS)?;
     let (mut is_protocol, mut protocol) = (false, None);
@@ -236,8 +237,9 @@ fn is_protocol_field(family: u8, payload: &[u8]) -> bool {
     (base, offset, length) == (1, place, 1)
 }
 
-/// Description, request type, creating message type, and attributes that the kernel accepts again,
-/// by the numbers of `include/uapi/linux/netfilter/nf_tables.h`.
+/// For each kind of object: its description, the message type that reads it, the message type that
+/// creates it, and the attributes that the kernel accepts in the creating message. The numbers are
+/// from `include/uapi/linux/netfilter/nf_tables.h`.
 const KINDS: &[(&str, u16, u16, &[u16])] = &[
     ("tables", GET_TABLE, NEW_TABLE, &[1, 2, 6]),
     ("objects", GET_OBJECT, NEW_OBJECT, &[1, 2, 3, 4, 8]),
@@ -270,13 +272,15 @@ const SET_EXPRESSIONS: u16 = 18;
 /// `NFT_TABLE_F_DORMANT`: the only flag that affects packets.
 const DORMANT: u32 = 1;
 
-/// `NFT_SET_ANONYMOUS`: only one rule refers to such a set, which disappears with the rule.
+/// `NFT_SET_ANONYMOUS`: only one rule refers to such a set, and the kernel deletes the set with the
+/// rule. A set cannot be created with this flag before its rule, so the copy has no such flag.
 const ANONYMOUS: u32 = 1;
 
 /// `NFPROTO_IPV6`
 const IPV6: u8 = 10;
 
-/// Attempts at an unchanged ruleset; the last one is used even if rules changed meanwhile.
+/// Attempts to read the rules without a change by another process. The last attempt is used even if
+/// rules changed meanwhile.
 const ATTEMPTS: usize = 8;
 
 /// Bytes per transaction.

@@ -1,4 +1,4 @@
-//! Transactions and requests, each with its answer.
+//! Sends transactions and requests to netfilter and reads the kernel's answers.
 
 use std::cell::Cell;
 use std::io;
@@ -26,7 +26,8 @@ pub(crate) struct NetfilterSocket {
 pub(crate) enum Committed {
     /// The kernel carried out all of it.
     Yes,
-    /// The kernel carried out nothing: the rules are of another generation.
+    /// The kernel carried out nothing, because the rules have another generation than expected:
+    /// another process changed them.
     Outdated,
 }
 
@@ -47,7 +48,7 @@ impl NetfilterSocket {
         Self::to(LISTEN, &[group])
     }
 
-    /// Makes room for messages between two reads.
+    /// Enlarges the receive buffer, so that messages between two reads are not lost.
     pub fn make_room(&self) -> Result<(), Error> {
         let made = self.socket.make_room(ROOM);
         made.map_err(|source| Error::Socket {
@@ -56,7 +57,7 @@ impl NetfilterSocket {
         })
     }
 
-    /// Returns the next message of the multicast group.
+    /// Returns the next message of the multicast group; waits for it up to `patience`.
     pub fn report(&self, patience: Duration) -> Result<Received, Silence> {
         self.socket.receive(patience)
     }
@@ -70,14 +71,15 @@ impl NetfilterSocket {
         })
     }
 
-    /// Closes the socket, in another process if that takes long.
+    /// Closes the socket. After a deletion, which makes closing slow, another process closes it.
     pub fn close(self) {
         if self.has_deleted.get() {
             self.socket.close_later();
         }
     }
 
-    /// Sends `messages` as one transaction, for rules of `generation` or of any.
+    /// Sends `messages` as one transaction. With `generation`, the kernel carries it out only if
+    /// the rules still have this generation.
     ///
     /// # Errors
     /// The first refusal; the kernel carried out nothing then.
@@ -127,7 +129,8 @@ impl NetfilterSocket {
             message.append_to(&mut datagram, (number, 0));
         }
         let past = first + u32_of(messages.len()) + 1;
-        // Refusals arrive without a request, the first one first; this answer arrives last.
+        // The kernel sends refusals in the order of the messages, without NLM_F_ACK. The answer to
+        // the last message arrives last and shows that no refusal follows.
         last.append_to(&mut datagram, (past - 1, NLM_F_ACK));
         if end == End::Commit {
             limit(&mut datagram, (BATCH_END, past), &Attributes::new());
@@ -145,8 +148,9 @@ impl NetfilterSocket {
         }
     }
 
-    /// Waits for the answer to the last of `numbers`, or for the first refusal, which it returns with
-    /// its place in the transaction (0 is the transaction itself).
+    /// Waits for the answer to the last of `numbers`, or for a refusal of the whole transaction.
+    /// Returns the first refusal with its message's place in the transaction (0 is the transaction
+    /// itself).
     fn outcome(&self, numbers: &Range<u32>) -> Result<Result<(), (usize, Refusal)>, Error> {
         let mut refused = Ok(());
         loop {
@@ -186,11 +190,11 @@ impl NetfilterSocket {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Requests an object by each of `messages`, many by one system call. Returns them in order;
-    /// `None` for each that does not exist.
+    /// Requests one object by each of `messages`, many by one system call. Returns the objects in
+    /// this order; `None` for each object that does not exist.
     ///
     /// # Errors
-    /// The first refusal of another kind.
+    /// The first refusal for another reason than a missing object.
     pub fn find_each(
         &self,
         messages: impl IntoIterator<Item = Message>,
@@ -221,10 +225,11 @@ impl NetfilterSocket {
     }
 
     /// Requests objects like [`Self::dump`], in constant memory: calls `react` with each reply and
-    /// sends the result before reading the next one.
+    /// sends the message that `react` returns before it reads the next reply.
     ///
     /// # Errors
-    /// As [`Self::dump`]. Refusals of the reactions are ignored: their objects may be gone already.
+    /// As [`Self::dump`]. Refusals of the messages from `react` are ignored: another process may
+    /// have deleted their objects.
     pub fn dump_each(
         &self,
         message: Message,
@@ -241,8 +246,8 @@ impl NetfilterSocket {
     }
 
     /// Sends `message` with these flags and passes each object to `hear` until the kernel ends the
-    /// answer. Lists of an interrupted dump are not repeated: a transaction compares the generation
-    /// of the rules that the caller read.
+    /// answer. A list may be incomplete if rules change while the kernel sends it. This function
+    /// does not repeat such a list, because the caller compares the generations of the rules.
     fn converse(
         &self,
         message: Message,
@@ -280,7 +285,8 @@ impl NetfilterSocket {
 }
 
 impl Message {
-    /// Adds the message with this number, and with these flags in addition.
+    /// Adds the message to `datagram`, with this number and with these flags in addition to its
+    /// own.
     fn append_to(&self, datagram: &mut Datagram, (number, flags): (u32, u16)) {
         let header = Header {
             kind: self.raw.kind,
@@ -291,7 +297,7 @@ impl Message {
     }
 }
 
-/// Adds the begin or the end of a transaction of `nf_tables`.
+/// Adds the message that begins or ends a transaction of `nf_tables`.
 fn limit(datagram: &mut Datagram, (kind, number): (u16, u32), attributes: &Attributes) {
     let header = Header {
         kind,
@@ -318,8 +324,9 @@ const SUBSYSTEM: u8 = 10;
 
 const LISTEN: &str = "listen to a netfilter socket";
 
-/// Requests per datagram. Each answer takes 4 KiB of the socket's receive buffer (208 KiB by default).
+/// Requests per datagram. Each answer takes 4 KiB of the socket's receive buffer (208 KiB by
+/// default), so the answers to this many requests fit.
 const MOST_QUESTIONS: usize = 16;
 
-/// Receive buffer in bytes, for messages between two reads.
+/// Size in bytes of the enlarged receive buffer.
 const ROOM: usize = 16 << 20;

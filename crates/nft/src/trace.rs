@@ -1,5 +1,7 @@
-//! Traces rules that packets match, by the kernel's reports on marked packets. Like `nft monitor
-//! trace`.
+//! Finds the rules that stop packets, like `nft monitor trace`.
+//!
+//! Rules of this module set the trace mark (`meta nftrace`) of packets. The kernel then reports
+//! each rule that such a packet matches.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use crate::register::SCRATCH;
 use crate::ruleset::RulePlace;
 use crate::socket::{NetfilterSocket, unheard};
 
-/// Receives the kernel's reports on packets of this namespace.
+/// Receives the kernel's trace reports on packets of one namespace.
 pub struct Tracer {
     socket: NetfilterSocket,
 }
@@ -27,7 +29,7 @@ pub struct Tracer {
 /// The end of a packet's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The rule; for a chain's policy, the chain with handle 0.
+    /// The rule with the verdict. If the chain's policy decided, the handle is 0.
     pub place: RulePlace,
     /// Verdict of the rule or policy.
     pub verdict: EndVerdict,
@@ -43,11 +45,13 @@ pub enum EndVerdict {
 }
 
 impl Tracer {
-    /// Marks TCP, UDP and ARP packets on `links` and from this host, and listens to the reports.
-    /// The tables that this creates stay, so no other program should use the namespace.
+    /// Starts to trace TCP, UDP and ARP packets that arrive through `links` or that this host
+    /// sends. The tables that this function creates stay, so no other program should use the
+    /// namespace.
     ///
     /// # Errors
-    /// [`Error::Socket`]. Packets of a family that the kernel cannot mark are not traced.
+    /// [`Error::Socket`]. If the kernel refuses a table of one family, packets of that family are
+    /// not traced, which is no error.
     pub fn start(connection: &Connection, links: &[&str]) -> Result<Self, Error> {
         let socket = NetfilterSocket::listening(TRACES)?;
         socket.make_room()?;
@@ -68,7 +72,8 @@ impl Tracer {
         Ok(Self { socket })
     }
 
-    /// Returns the packets that ended since the last call, without waiting.
+    /// Returns the ends of packets that were dropped or queued since the last call, without
+    /// waiting.
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -83,7 +88,8 @@ impl Tracer {
                     }
                 }
                 Err(Silence::Deadline) => return Ok(ended),
-                // Reports were lost; a sender that gets no answer repeats the packet.
+                // Reports were lost. That is harmless: a sender without an answer repeats its
+                // packet, and the kernel reports on the repeated packet.
                 Err(Silence::Lost) => {}
                 Err(Silence::Socket(source)) => return Err(unheard(source)),
             }
@@ -143,8 +149,10 @@ impl fmt::Display for RulePlace {
     }
 }
 
-/// Returns messages for a table whose chain marks packets before other chains see them. `links` is
-/// a part of the hook.
+/// Returns netlink messages that create a table with one base chain. Its rules set the trace mark
+/// of TCP, UDP and ARP packets. The chain has the lowest priority of its hook, so a packet has the
+/// mark before the chains of other programs see it. The parameter `links` is the attribute of the
+/// hook that lists the network links; it is empty for families without such an attribute.
 fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {
     let name = format!("{TABLE}-{hook}");
     let table = || Attributes::new().text(TABLE_NAME, &name);
@@ -207,13 +215,13 @@ const OUTPUT: u32 = 3;
 const HOOK_PRIORITY: u16 = 2;
 const HOOK_LINKS: u16 = 4;
 
-/// Lowest priority, ahead of all others.
+/// Priority of the chain, so that the kernel runs it before all other chains of the hook.
 const FIRST: i32 = i32::MIN + 1;
 
 /// `NFT_META_NFTRACE`
 const TRACED: u32 = 12;
 
-/// `NFT_META_L4PROTO` with TCP and UDP, and `NFT_META_PROTOCOL` with ARP.
+/// Packets to trace: `NFT_META_L4PROTO` is TCP or UDP, or `NFT_META_PROTOCOL` is ARP.
 const MARKED: &[(u32, &[u8])] = &[(16, &[6]), (16, &[17]), (1, &[0x08, 0x06])];
 
 const TABLE: &str = "cni-trace";

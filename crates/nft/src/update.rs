@@ -1,4 +1,4 @@
-//! Creates or repairs a table, changes its elements, and compares them.
+//! Creates or repairs a table, changes its elements, and compares both with the wanted ones.
 
 use std::collections::HashSet;
 
@@ -32,9 +32,9 @@ impl Connection {
 
     /// Changes elements of `table`, which is created or repaired if necessary.
     ///
-    /// `decide` returns the change and may read through this connection. It is called again if
-    /// another process changed rules meanwhile. An element that the change deletes and adds
-    /// unchanged stays.
+    /// `decide` returns the change and may read through this connection. If another process changes
+    /// rules before the commit, `decide` is called again. An element that the change both deletes
+    /// and adds, unchanged, stays.
     ///
     /// # Errors
     /// Errors of `decide`. [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: nothing
@@ -83,11 +83,10 @@ impl Connection {
         outcome.map_err(|error| self.explained(table, error))
     }
 
-    /// Returns messages about what [`Self::update`] would change: chains of `table`, and missing
-    /// `elements`.
+    /// Returns texts for the operator about damaged chains of `table` and about missing `elements`.
     ///
-    /// Each element is looked up by itself. A list may lack existing elements while another process
-    /// changes the set.
+    /// Each element is looked up by its key. A list of all elements may lack existing ones while
+    /// another process changes the set.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -98,8 +97,8 @@ impl Connection {
         Ok(found)
     }
 
-    /// Returns those of `elements` that `table` lacks or that have another target there. Empty if
-    /// the table has to be recreated; [`Self::differences`] reports that.
+    /// Returns those of `elements` that `table` lacks or that have another target or owner there.
+    /// Empty if the table has to be recreated, which [`Self::differences`] reports.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -113,15 +112,18 @@ impl Connection {
             let missing = places.filter(|(wanted, there)| there.as_ref() != Some(*wanted));
             missing.map(|(wanted, _)| wanted).collect::<Vec<_>>()
         });
-        // The kernel refuses to look for a key in a set of other keys.
+        // If the set's keys have another type, the kernel refuses the look-up. That is no error
+        // here, because the table has to be recreated.
         if missing.as_ref().is_ok_and(Vec::is_empty) || !self.is_foreign(table)? {
             return missing;
         }
         Ok(Vec::new())
     }
 
-    /// Commits `messages`, or compares the generations itself if there are none: without messages
-    /// the kernel does not. A list read during another process's change may lack existing elements.
+    /// Commits `messages` if the rules still have this `generation`. The kernel compares the
+    /// generations in a transaction with messages only, so without messages this function compares
+    /// them. Otherwise the caller could rely on a list that was read during another process's
+    /// change and lacks existing elements.
     pub(crate) fn commit(
         &self,
         table: &Table,
@@ -135,8 +137,8 @@ impl Connection {
         committed.map_err(|error| self.explained(table, error))
     }
 
-    /// Returns [`Error::Owned`] for a table of another program: the kernel refuses changes to it
-    /// with EPERM, as it does without the capability.
+    /// Returns [`Error::Owned`] in the place of EPERM if another program owns the table. The kernel
+    /// refuses with EPERM both for such a table and without `CAP_NET_ADMIN`.
     fn explained(&self, table: &Table, error: Error) -> Error {
         let is_refused = error.errno() == Some(Errno::EPERM);
         if is_refused && self.is_owned(table).unwrap_or(false) {
@@ -146,7 +148,8 @@ impl Connection {
     }
 }
 
-/// Repeats `attempt` until no other process changed the rules between its reading and writing.
+/// Repeats `attempt` until it commits: until no other process changes the rules between its reading
+/// and its writing. Returns [`Error::Busy`] after [`ATTEMPTS`] attempts.
 pub(crate) fn until_current<E: From<Error>>(
     mut attempt: impl FnMut() -> Result<Committed, E>,
 ) -> Result<(), E> {
@@ -165,6 +168,7 @@ fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
 }
 
 /// Attempts at a transaction. One of several concurrent processes succeeds each time, so each
-/// succeeds in the end. With fifty attempts, one of two hundred ADDs of portmap by sixteen
-/// processes gave up in two of seven runs.
+/// process succeeds in the end. Fifty attempts were too few: in two of seven runs, one of two
+/// hundred ADDs of portmap by sixteen processes gave up.
+
 const ATTEMPTS: usize = 1000;
