@@ -1,6 +1,5 @@
 //! The configuration keys as the operator writes them. `crates/schema` copies these comments.
 
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 

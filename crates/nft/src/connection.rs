@@ -40,7 +40,6 @@ impl Connection {
         let reply = match ask() {
             // Asks twice, because callers that delete elements take this error as proof that no
             // elements exist.
-
             Err(Error::Unsupported { .. }) => ask()?,
             reply => reply?,
         };

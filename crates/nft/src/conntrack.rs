@@ -16,12 +16,12 @@ use crate::tracked::{
     filter,
 };
 
-/// Connections by the destination of their first packet.
+/// Destination of a connection's first packet, before any translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
-    /// IP version of their packets.
+    /// IP version of the packets.
     pub version: IpVersion,
-    /// Destination address; `None` for all.
+    /// Destination address; `None` for all addresses of the host.
     pub address: Option<IpAddr>,
     /// Number of the transport protocol.
     pub protocol: u8,
@@ -29,24 +29,26 @@ pub struct Destination {
     pub port: u16,
 }
 
-/// Connections to find among the tracked ones, by the kernel or by this process.
+/// Search for tracked connections, by a filter in the kernel or by a comparison in this process.
 struct Search<'a> {
     /// Description for error messages.
     of: String,
     version: IpVersion,
     parts: Vec<(Direction, Part)>,
     status: Option<Status>,
-    /// What the kernel's filter cannot express.
+    /// Condition that the kernel's filter cannot express.
     is_meant: &'a dyn Fn(&RawMessage) -> bool,
 }
 
 impl Connection {
-    /// Forgets the connections to `destinations`: the kernel treats their next packets as the first
-    /// ones. A destination without an address stands for all addresses in `host`. Equivalent to
-    /// `conntrack -D --protonum … --orig-port-dst … --orig-dst …`.
+    /// Forgets the tracked connections to `destinations`: the kernel then treats the next packet of
+    /// such a connection as its first one, and translates it by the current rules. A destination
+    /// without an address stands for all addresses in `host`. Equivalent to `conntrack -D
+    /// --protonum … --orig-port-dst … --orig-dst …`.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Unsupported`]; some may have been forgotten by then.
+    /// [`Error::Refused`] and [`Error::Unsupported`]; some connections may have been forgotten
+    /// before the error.
     pub fn forget(&self, destinations: &[Destination], host: &[IpNetwork]) -> Result<(), Error> {
         let Some(single) = single_addresses(destinations, host) else {
             return self.forget_listed_to(destinations, host);
@@ -63,7 +65,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads one list for each version and protocol, whatever the number of ports.
+    /// Forgets the connections that this process finds in lists of connections. Reads one list per
+    /// IP version and protocol, for any number of ports.
     fn forget_listed_to(
         &self,
         destinations: &[Destination],
@@ -94,7 +97,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets the connections to `destination` that the host translated (DNAT) to `target`.
+    /// Forgets the connections to `destination` whose destination the host translated (DNAT) to
+    /// `target`.
     ///
     /// # Errors
     /// As [`Self::forget`].
@@ -122,8 +126,8 @@ impl Connection {
         })
     }
 
-    /// Forgets the connections from `source` that have no answer yet and keep their source address.
-    /// The kernel treats their next packets as the first ones.
+    /// Forgets the connections from `source` that have no answer yet and whose source address the
+    /// host does not translate. The kernel then treats their next packets as first ones.
     ///
     /// # Errors
     /// As [`Self::forget`].
@@ -147,15 +151,16 @@ impl Connection {
         }
     }
 
-    /// Lets the kernel walk all tracked connections and delete those that the filter matches.
-    /// Before Linux 6.11 it mistakes a filter for an incomplete tuple (EINVAL).
+    /// Lets the kernel walk all tracked connections and delete those that the filter matches. A
+    /// kernel before Linux 6.11 takes the filter for an incomplete tuple and refuses it (EINVAL).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
         self.socket
             .execute(search.message("forget", DELETE_CONNECTIONS))
     }
 
-    /// Lists connections, for which the kernel locks each bucket of its table, empty or not.
-    /// Deletes each connection as soon as it is read, so a flood cannot fill this process's memory.
+    /// Lists connections and deletes each one that matches as soon as it is read, so a flood of
+    /// connections cannot fill this process's memory. A list is slow: the kernel locks each bucket
+    /// of its table, even an empty one.
     fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
         let list = search.message("read", GET_CONNECTIONS);
         self.socket.dump_each(list, |connection| {
@@ -178,7 +183,8 @@ impl Search<'_> {
         Message::new(format!("{verb} connections {}", self.of), raw)
     }
 
-    /// Compares again, because a kernel without the filter lists all connections.
+    /// Returns whether the search includes the connection. Compares all parts, because a kernel
+    /// without the filter lists all connections.
     fn includes(&self, connection: &RawMessage) -> bool {
         let mut parts = self.parts.iter();
         parts.all(|(direction, it)| it.is_of(connection, *direction))
@@ -187,8 +193,9 @@ impl Search<'_> {
     }
 }
 
-/// Returns a destination for each address. Returns `None` if `host` contains a network or the
-/// kernel would have to walk its table more than [`MOST_DELETIONS`] times.
+/// Returns the destinations with an address each: a destination without an address becomes one
+/// destination per address in `host`. Returns `None` if `host` contains a network of several
+/// addresses, or if the kernel would have to walk its table more than [`MOST_DELETIONS`] times.
 fn single_addresses(destinations: &[Destination], host: &[IpNetwork]) -> Option<Vec<Destination>> {
     let mut single = Vec::new();
     for destination in destinations {
@@ -211,8 +218,8 @@ fn single_addresses(destinations: &[Destination], host: &[IpNetwork]) -> Option<
 }
 
 impl Destination {
-    /// Returns the filter's attributes, so the kernel does not send all connections of a busy host
-    /// (`ctnetlink_alloc_filter`, Linux 5.8).
+    /// Returns the parts that the kernel's filter compares (`ctnetlink_alloc_filter`, Linux 5.8).
+    /// With a filter, the kernel does not send all connections of a busy host.
     fn parts(self) -> Vec<(Direction, Part)> {
         let port = [
             Part::Protocol(self.protocol),
@@ -240,7 +247,8 @@ impl Destination {
         }
     }
 
-    /// Returns whether the connection is to this destination, which without an address is in `host`.
+    /// Returns whether the connection has this destination. A destination without an address
+    /// matches all addresses in `host`.
     fn is_of(self, connection: &RawMessage, host: &[IpNetwork]) -> bool {
         let is_in_host = |address| host.iter().any(|it| it.contains(address));
         self.search().includes(connection)
@@ -248,6 +256,6 @@ impl Destination {
     }
 }
 
-/// Limit of separate deletions. A deletion takes 0.1 ms, a list about 10 ms in the kernel's table
-/// of 262,144 buckets.
+/// Maximum number of deletions by filter; for more, one list is faster. A deletion takes 0.1 ms, a
+/// list about 10 ms with a kernel table of 262,144 buckets.
 const MOST_DELETIONS: usize = 64;

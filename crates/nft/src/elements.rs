@@ -1,4 +1,4 @@
-//! Reads what a table holds.
+//! Reads the elements of a table.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::raw::{ELEMENTS, RawMessage};
 use crate::table::{Set, Table};
 
 impl Connection {
-    /// Returns the element of `table` with the key of `wanted`, of any owner.
+    /// Returns the kernel's element with the set and key of `wanted`, whatever its owner and target.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -38,7 +38,8 @@ impl Connection {
         Ok(elements.collect())
     }
 
-    /// Returns the elements of `table` with a key of `known` that still have their owner, each once.
+    /// Returns the kernel's elements with the sets and keys of `known` whose owner is still the
+    /// known one. Returns each element once, even if `known` has duplicates.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -87,7 +88,7 @@ impl Connection {
     }
 }
 
-/// Reads the elements of a reply, which are of the set called `set`.
+/// Reads the elements of a reply. The caller guarantees that they belong to the set called `set`.
 pub(crate) fn read_elements(set: &str, reply: &RawMessage) -> Vec<Element> {
     let elements = attributes(reply.value(ELEMENTS).unwrap_or_default());
     elements

@@ -18,7 +18,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The kernel refused a message; it carried out nothing of the transaction.
+    /// The kernel refused a netlink message. If the message belongs to a transaction, the kernel
+    /// carried out nothing of the transaction.
     #[error("{operation}: {}{}", reason(*errno), extended(message.as_ref()))]
     Refused {
         /// The operation and its object: `add rule to chain output`.
@@ -35,10 +36,12 @@ pub enum Error {
     Unsupported {
         /// The operation and its object.
         operation: String,
-        /// The missing build option: `CONFIG_NF_TABLES`, or `… or …` if several are possible.
+        /// The missing build option, such as `CONFIG_NF_TABLES`. If one of several is missing, they
+        /// are joined by ` or `.
         option: String,
     },
-    /// Another program owns the table (`flags owner`); the kernel accepts no changes by others.
+    /// Another program owns the table (`flags owner`), so the kernel accepts no changes by this
+    /// process.
     #[error(
         "nf_tables table {table} belongs to another running program (flags owner), and no other may change it; end that program, `nft list table` shows its name"
     )]
@@ -46,7 +49,8 @@ pub enum Error {
         /// The table's name.
         table: &'static str,
     },
-    /// Another process changed the rules between each reading and writing.
+    /// In each of many attempts, another process changed the rules between this process's reading
+    /// and writing.
     #[error("other processes keep changing the firewall rules of this host")]
     Busy,
     /// The kernel's answer cannot be parsed.

@@ -57,14 +57,14 @@ pub(crate) enum Operator {
     NotEqual = 1,
 }
 
-/// What a rule does with a key that a set contains.
+/// Effect of a key's look-up in a set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lookup {
-    /// It continues.
+    /// The rule matches if the set contains the key.
     Match,
-    /// It ends; it continues with a key that the set does not contain.
+    /// The rule matches if the set does not contain the key.
     Inverted,
-    /// It loads the key's target into this register.
+    /// The rule matches if the set contains the key, and loads the key's target into this register.
     Load(Register),
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn connection_state(register: Register) -> Expression {
     Expression::of_numbers("ct", &[(CT_REGISTER, register), (CT_KEY, CT_STATE)])
 }
 
-/// Counts packets and bytes.
+/// `counter`: counts packets and bytes.
 pub(crate) fn counter() -> Expression {
     Expression::of_numbers("counter", &[])
 }
@@ -117,12 +117,14 @@ pub(crate) fn masquerade(port: SourcePort) -> Expression {
     }
 }
 
-/// Keeps the bits of a register that are set in `mask`, which is as long as the register's content.
+/// Keeps the bits of a register that are set in `mask`. The caller guarantees that `mask` is as long
+/// as the register's content.
 pub(crate) fn masked(register: Register, mask: &[u8]) -> Expression {
     changed(register, mask, &vec![0; mask.len()])
 }
 
-/// Keeps the bits of `mask` and then flips the bits of `flipped`, which has the same length.
+/// Keeps the bits of a register that are set in `mask`, then flips the bits that are set in
+/// `flipped`. The caller guarantees that both have the same length.
 pub(crate) fn changed(register: Register, mask: &[u8], flipped: &[u8]) -> Expression {
     let data = Attributes::new()
         .number(BITWISE_SOURCE, register)
@@ -141,7 +143,7 @@ pub(crate) fn compare(register: Register, operator: Operator, with: &[u8]) -> Ex
     Expression::new("cmp", data)
 }
 
-/// Looks up the key from `register` on.
+/// Looks up a key in a set. The key starts in `register` and fills the following registers.
 pub(crate) fn lookup(register: Register, set: &str, how: Lookup) -> Expression {
     let data = Attributes::new()
         .text(LOOKUP_SET, set)
@@ -154,7 +156,7 @@ pub(crate) fn lookup(register: Register, set: &str, how: Lookup) -> Expression {
     Expression::new("lookup", data)
 }
 
-/// Ends the rule with these attributes of a verdict.
+/// Ends the rule with the verdict that has these attributes.
 pub(crate) fn end(verdict: &Attributes) -> Expression {
     let data = Attributes::new()
         .number(IMMEDIATE_DESTINATION, VERDICT)
@@ -165,12 +167,12 @@ pub(crate) fn end(verdict: &Attributes) -> Expression {
     Expression::new("immediate", data)
 }
 
-/// The verdict to continue in the chain of this name.
+/// Returns the verdict to continue in the chain of this name.
 pub(crate) fn goto(chain: &str) -> Attributes {
     to_chain(GOTO, chain)
 }
 
-/// The verdict to continue in the chain of this name, and afterwards with the next rule.
+/// Returns the verdict to continue in the chain of this name, and afterwards with the next rule.
 pub(crate) fn jump(chain: &str) -> Attributes {
     to_chain(JUMP, chain)
 }
@@ -181,7 +183,7 @@ fn to_chain(code: u32, chain: &str) -> Attributes {
         .text(VERDICT_CHAIN, chain)
 }
 
-/// A value in a register or in a set.
+/// Returns the attribute of a value in a register or in a set.
 pub(crate) fn value(bytes: &[u8]) -> Attributes {
     Attributes::new().bytes(DATA_VALUE, bytes)
 }

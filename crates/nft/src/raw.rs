@@ -1,4 +1,5 @@
-//! Messages in the kernel's own form, which another namespace accepts again.
+//! Netlink messages in the kernel's form. A message that the kernel reported in one namespace can be
+//! sent in another namespace in order to create the same object.
 
 use crate::attributes::{Attributes, attributes, number, text, value};
 use crate::comment::comment_of;
@@ -37,7 +38,7 @@ impl RawMessage {
         number(self.value(kind))
     }
 
-    /// Returns the comment of a rule.
+    /// Returns the comment of a rule; `None` for a rule without a comment.
     pub fn rule_comment(&self) -> Option<String> {
         self.value(RULE_USERDATA).and_then(comment_of)
     }

@@ -13,7 +13,7 @@ use crate::ip_version::IpVersion;
 use crate::raw::ITEM;
 use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
 
-/// Conditions that must all hold, and an action.
+/// A rule: conditions that a packet has to satisfy, all of them, and an action.
 #[derive(Debug, Clone)]
 pub struct Rule {
     comment: &'static str,
@@ -23,7 +23,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Creates a rule without conditions and action; `comment` is for readers of the ruleset.
+    /// Creates a rule without conditions and action. `comment` explains the rule to readers of
+    /// `nft list ruleset`.
     pub fn new(comment: &'static str) -> Self {
         Self {
             comment,
@@ -56,8 +57,8 @@ impl Rule {
         self.in_network(destination(network), Operator::Equal, network)
     }
 
-    /// Matches packets to an address in `network`; for tables of any family. Packets too short for
-    /// an address do not match.
+    /// Matches packets to an address in `network`; for tables of any family. Packets that are too
+    /// short to contain an address do not match.
     pub fn when_frame_to(self, network: IpNetwork) -> Self {
         let version: &[u8] = match network {
             IpNetwork::V4(_) => &ETHERTYPE_V4,
@@ -67,8 +68,8 @@ impl Rule {
             .within(destination(network), Operator::Equal, network)
     }
 
-    /// Matches packets of the IP version of `network` to addresses outside it; for tables of family
-    /// `inet`.
+    /// Matches packets of the IP version of `network` to addresses outside `network`; for tables of
+    /// family `inet`.
     pub fn unless_to(self, network: IpNetwork) -> Self {
         self.in_network(destination(network), Operator::NotEqual, network)
     }
@@ -78,8 +79,8 @@ impl Rule {
         self.in_network(source(network), Operator::Equal, network)
     }
 
-    /// Matches packets of the IP version of `network` from addresses outside it; for tables of
-    /// family `inet`.
+    /// Matches packets of the IP version of `network` from addresses outside `network`; for tables
+    /// of family `inet`.
     pub fn unless_from(self, network: IpNetwork) -> Self {
         self.in_network(source(network), Operator::NotEqual, network)
     }
@@ -97,15 +98,15 @@ impl Rule {
             .with(&compare(SCRATCH, Operator::NotEqual, &[0; 4]))
     }
 
-    /// Matches packets of connections that were answered, and what belongs to such a connection: `ct
-    /// state established,related`.
+    /// Matches packets of connections that were answered, and packets related to such a connection:
+    /// `ct state established,related`.
     pub fn when_connected(self) -> Self {
         self.with(&expression::connection_state(SCRATCH))
             .with(&masked(SCRATCH, &CONNECTED.to_ne_bytes()))
             .with(&compare(SCRATCH, Operator::NotEqual, &[0; 4]))
     }
 
-    /// Matches packets whose mark has all of these bits.
+    /// Matches packets whose firewall mark has all of these bits.
     pub fn when_marked(self, bits: u32) -> Self {
         self.with(&Field::Mark.load(SCRATCH))
             .with(&masked(SCRATCH, &bits.to_ne_bytes()))
@@ -122,14 +123,14 @@ impl Rule {
         self.lookup(fields, set, Lookup::Inverted)
     }
 
-    /// Continues in the chain that the key of `fields` points to; does not match without such a
-    /// key.
+    /// Continues in the chain to which the set maps the key of `fields`. Does not match if the set
+    /// has no such key.
     pub fn goto_by(self, fields: &[Field], set: &'static str) -> Self {
         self.lookup(fields, set, Lookup::Load(VERDICT))
     }
 
-    /// Translates (DNAT) the connection to the address and port that the key of `fields` maps to,
-    /// of IP version `version`. Does not match without such a key.
+    /// Translates (DNAT) the connection to the address and port to which the set maps the key of
+    /// `fields`. The address has IP version `version`. Does not match if the set has no such key.
     pub fn dnat_by(self, version: IpVersion, fields: &[Field], set: &'static str) -> Self {
         let [address, port] = match version {
             IpVersion::V4 => [FIRST, FIRST + 1],
@@ -159,12 +160,12 @@ impl Rule {
         self.with(&expression::counter())
     }
 
-    /// Sets these bits of the mark.
+    /// Sets these bits of the packet's firewall mark.
     pub fn mark(self, bits: u32) -> Self {
         self.remarked(!bits, bits)
     }
 
-    /// Clears these bits of the mark.
+    /// Clears these bits of the packet's firewall mark.
     pub fn unmark(self, bits: u32) -> Self {
         self.remarked(!bits, 0)
     }
@@ -174,7 +175,7 @@ impl Rule {
         self.end(DROP)
     }
 
-    /// Returns from the chain.
+    /// Returns from the chain to the rule after the jump; in a base chain, the policy decides.
     pub fn return_to_caller(self) -> Self {
         self.end(RETURN)
     }
@@ -249,8 +250,9 @@ impl Rule {
         self.needs.iter().copied()
     }
 
-    /// Returns the comment and a digest of the chain's shape and the expressions. An existing rule
-    /// is compared with the wanted one by this text.
+    /// Returns the comment, and a digest of the chain's shape and the rule's expressions. The kernel
+    /// stores this text as the rule's comment. An existing rule is unchanged if its text equals the
+    /// wanted rule's.
     pub(crate) fn identity(&self, shape: &[u8]) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();
@@ -258,7 +260,7 @@ impl Rule {
         format!("{} [{a:02x}{b:02x}{c:02x}{d:02x}]", self.comment)
     }
 
-    /// Returns the comment that [`Self::new`] was given.
+    /// Returns the comment without a digest.
     pub(crate) fn comment(&self) -> &'static str {
         self.comment
     }

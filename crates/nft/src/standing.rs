@@ -1,8 +1,10 @@
 //! Constant rules in tables of other programs.
 //!
-//! A drop is final and an accept ends one base chain only. So a packet that a program drops has to be
-//! accepted in that program's chain. `iptables-save | iptables-restore` drops the user data of rules
-//! and may write their expressions in another form. So a rule is found by what it does.
+//! A drop is final, but an accept ends only one base chain. So a packet that a program would drop
+//! has to be accepted in a chain of that program.
+//!
+//! `iptables-save | iptables-restore` drops the user data of rules, which contains their comments,
+//! and may write their expressions in another form. So this module identifies a rule by its effect.
 
 use netlink_packet_core::NLM_F_APPEND;
 
@@ -22,41 +24,42 @@ use crate::socket::Committed;
 use crate::table::{BaseChain, Chain, Family, Table};
 use crate::update::until_current;
 
-/// Rules that shall be in a table of other programs.
+/// Rules that a table of another program has to contain.
 #[derive(Debug, Clone)]
 pub struct Standing {
     /// The table's family.
     pub family: Family,
     /// The table's name.
     pub table: &'static str,
-    /// Its chains.
+    /// The chains with such rules.
     pub chains: Vec<StandingChain>,
 }
 
-/// A chain with rules of ours. The chain and its other rules stay as they are.
+/// A chain to which this crate adds rules. The chain and its other rules stay as they are.
 #[derive(Debug, Clone)]
 pub struct StandingChain {
-    /// Its name.
+    /// The chain's name.
     pub name: String,
-    /// Hook with which the chain is created, with the policy `accept`, if it is missing.
+    /// If the chain is missing, it is created with this hook and the policy `accept`; `None`
+    /// creates a chain without a hook.
     pub base: Option<BaseChain>,
-    /// Rules that shall be in it. Jumps come first, ahead of the accepting rules.
+    /// Rules that the chain has to contain. Jumps have to precede the accepting rules.
     pub rules: Vec<StandingRule>,
 }
 
-/// A rule, identified by what it does.
+/// A rule, identified by its effect on packets.
 #[derive(Debug, Clone)]
 pub struct StandingRule {
     deed: Deed,
     comment: &'static str,
 }
 
-/// What a rule does with packets.
+/// A rule's effect on packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Sends all packets to a chain.
+    /// The rule sends all packets to the chain of this name.
     Jump(String),
-    /// Accepts packets whose mark has these bits.
+    /// The rule accepts packets whose firewall mark has all of these bits.
     AcceptMarked(u32),
 }
 
@@ -67,7 +70,8 @@ impl StandingRule {
         Self { deed, comment }
     }
 
-    /// Creates a rule at the chain's end that accepts packets whose mark has these bits.
+    /// Creates a rule at the chain's end that accepts packets whose firewall mark has all of these
+    /// bits.
     pub fn accept_marked(bits: u32, comment: &'static str) -> Self {
         let deed = Deed::AcceptMarked(bits);
         Self { deed, comment }
@@ -93,7 +97,7 @@ impl StandingRule {
 }
 
 impl Connection {
-    /// Adds the missing rules of `standing`, with their table and chains where these are missing.
+    /// Adds the missing rules of `standing`. Creates their table and chains if necessary.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: nothing was added.
@@ -112,7 +116,7 @@ impl Connection {
         Ok(updated)
     }
 
-    /// Returns messages about what [`Self::stand`] would add.
+    /// Returns texts for the operator about what [`Self::stand`] would add.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -121,7 +125,8 @@ impl Connection {
         Ok(lacking.map(|(what, _)| what).collect())
     }
 
-    /// Returns what is missing, with the messages that add it in their order.
+    /// Returns a text for the operator about each missing object, and the netlink message that
+    /// creates the object. The messages are in the order in which the kernel accepts them.
     fn lacking(&self, standing: &Standing) -> Result<Vec<(String, Message)>, Error> {
         let table = standing.as_table();
         let name = format!("table {} {}", table.family.name(), table.name);
@@ -130,7 +135,7 @@ impl Connection {
             let found = self.deeds(standing, &chain.name)?;
             let missing = chain.missing(&found);
             let of_chain = format!("chain {} of nf_tables {name}", chain.name);
-            // A chain whose rules are all there exists.
+            // The look-up of the chain is necessary only if no rule proves that the chain exists.
             if (chain.rules.is_empty() || !missing.is_empty())
                 && !self.has_chain(&table, &chain.name)?
             {
@@ -148,7 +153,8 @@ impl Connection {
         Ok(created)
     }
 
-    /// Returns whether `table` has a chain of this name, which its description need not contain.
+    /// Returns whether the kernel's table has a chain of this name. The description `table` need
+    /// not contain the chain.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -156,7 +162,8 @@ impl Connection {
         Ok(self.socket.find(table.get_chain(chain))?.is_some())
     }
 
-    /// Returns what the rules of a chain do, in their order; `None` for rules of any other kind.
+    /// Returns the effects of a chain's rules, in the order of the rules; `None` for a rule with
+    /// any other effect.
     fn deeds(&self, standing: &Standing, chain: &str) -> Result<Vec<Option<Deed>>, Error> {
         let rules = self.socket.dump(standing.as_table().list_rules(chain))?;
         let expressions = rules.iter().map(|it| it.value(RULE_EXPRESSIONS));
@@ -176,7 +183,8 @@ impl Standing {
 }
 
 impl StandingChain {
-    /// Returns the rules that are not among `found`, or jumps behind an accepting rule.
+    /// Returns the rules that are missing in `found`. A jump also counts as missing if it is found
+    /// only after one of the accepting rules, because accepted packets would not reach it.
     fn missing(&self, found: &[Option<Deed>]) -> Vec<&StandingRule> {
         let is_wanted = |deed: &Option<Deed>| {
             let mut rules = self.rules.iter();
@@ -205,7 +213,8 @@ impl StandingChain {
 }
 
 impl Deed {
-    /// Reads the expressions of a rule that nft(8), any iptables-nft or this crate wrote.
+    /// Reads the expressions of a rule that nft(8), any version of iptables-nft or this crate
+    /// wrote. Returns `None` for a rule with any other effect.
     pub fn read(expressions: &[u8]) -> Option<Self> {
         let (mut mask, mut marked, mut deed) = (None, None, None);
         for expression in attributes(expressions) {
@@ -234,7 +243,8 @@ impl Deed {
     }
 }
 
-/// Returns what a verdict does with packets that have these bits in their mark.
+/// Returns the effect of a rule with this verdict. `marked` has the bits of the firewall mark that
+/// the rule requires; `None` if it requires none.
 fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
     let code = u32::try_from(number(value(verdict, VERDICT_CODE))).ok()?;
     match (code, marked) {
@@ -244,14 +254,15 @@ fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
     }
 }
 
-/// Returns the bits that `bitwise` keeps, if it flips none.
+/// Returns the bits that the expression `bitwise` keeps; `None` if it also flips bits.
 fn mask_of(bitwise: &[u8]) -> Option<u32> {
     let [mask, flipped] = [BITWISE_MASK, BITWISE_XOR]
         .map(|kind| value(value(bitwise, kind)?, DATA_VALUE).and_then(native));
     mask.filter(|_| flipped == Some(0))
 }
 
-/// Returns the bits of `-m mark --mark BITS/BITS` (`struct xt_mark_mtinfo1`: mark, mask, invert).
+/// Returns the bits of `-m mark --mark BITS/BITS` (`struct xt_mark_mtinfo1`: mark, mask, invert);
+/// `None` for any other match.
 fn marked_for_iptables(data: &[u8]) -> Option<u32> {
     let is_of_marks = text(value(data, MATCH_NAME)?) == "mark";
     let info = value(data, MATCH_INFO).filter(|_| is_of_marks)?;

@@ -3,16 +3,16 @@
 use crate::register::padded;
 use crate::rule::Rule;
 
-/// A table of this suite.
+/// Description of a table.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// Packets that it sees.
+    /// Family: the packets that the table sees.
     pub family: Family,
-    /// Name; no other program uses it.
+    /// Name. The caller chooses a name that no other program uses.
     pub name: &'static str,
-    /// Its sets and maps.
+    /// The table's sets and maps.
     pub sets: Vec<Set>,
-    /// Its chains.
+    /// The table's chains.
     pub chains: Vec<Chain>,
 }
 
@@ -33,7 +33,7 @@ pub enum Family {
 /// A set or map that packets are looked up in.
 #[derive(Debug, Clone)]
 pub struct Set {
-    /// Its name.
+    /// The set's name.
     pub name: &'static str,
     /// Types of the key's parts, in order.
     pub key: Vec<Type>,
@@ -53,8 +53,9 @@ pub enum TargetType {
     Values(Vec<Type>),
     /// Limits: only packets above the limit of their key count as being in the set.
     Limit,
-    /// A number: how many elements of the set of this name have keys that end in this one. Every transaction that
-    /// changes that set keeps it right, and no key has the number 0.
+    /// A number: how many elements of the set called so have a key that ends in this key. A
+    /// transaction of this crate that changes these elements also changes the number. A key without
+    /// such elements is absent, so no number is 0.
     Count(&'static str),
 }
 
@@ -79,12 +80,12 @@ pub enum Type {
 /// Rules that packets traverse in order.
 #[derive(Debug, Clone)]
 pub struct Chain {
-    /// Its name.
+    /// The chain's name.
     pub name: String,
-    /// Hook of a base chain. `None`: packets reach it from rules and map elements only, and it is
-    /// deleted with the last element that points to it.
+    /// Hook of a base chain. `None` for other chains: packets reach such a chain only from rules
+    /// and map elements, and the chain is deleted with the last element that points to it.
     pub base: Option<BaseChain>,
-    /// Its rules.
+    /// The chain's rules.
     pub rules: Vec<Rule>,
 }
 
@@ -229,9 +230,9 @@ pub(crate) fn type_len(parts: &[Type]) -> usize {
     }
 }
 
-/// Encodes the byte order that nft(8) needs to show a key: type, length and a number in the host's
-/// byte order (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in nftables,
-/// include/datatype.h).
+/// Encodes the byte order of a set's keys, and of the numbers in a set of counts. nft(8) needs the
+/// byte order to show them. The encoding is a type, a length and a number in the host's byte order
+/// (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in nftables, include/datatype.h).
 pub(crate) fn byte_order(set: &Set) -> Vec<u8> {
     let order: u32 = match set.key.as_slice() {
         [Type::InterfaceName] => HOST_ENDIAN,

@@ -1,4 +1,4 @@
-//! Parts of the kernel's description of a tracked connection, which a filter compares.
+//! Filters for tracked connections: the parts of the kernel's description that a filter compares.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub(crate) enum Part {
     DestinationPort(u16),
 }
 
-/// A part as the kernel has it.
+/// A part in the kernel's form.
 struct Encoded {
     /// [`ADDRESSES`] or [`TRANSPORT`]
     group: u16,
@@ -34,7 +34,7 @@ struct Encoded {
     flag: u32,
 }
 
-/// Status bits in `mask` that equal those of `status`.
+/// Condition on a connection's status bits: the bits in `mask` equal those of `status`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Status {
     pub status: u32,
@@ -78,13 +78,13 @@ impl Part {
 }
 
 impl Status {
-    /// Returns whether the connection has this status.
+    /// Returns whether the connection satisfies the condition.
     pub fn is_of(self, connection: &RawMessage) -> bool {
         connection.number(STATUS) & u64::from(self.mask) == u64::from(self.status)
     }
 }
 
-/// Returns the destination of the client's packets.
+/// Returns the destination address of the client's packets, before any translation.
 pub(crate) fn destination(connection: &RawMessage) -> Option<IpAddr> {
     let addresses = value(connection.value(Direction::Original as u16)?, ADDRESSES)?;
     let v4 = value(addresses, V4_DESTINATION).and_then(|it| it.first_chunk::<4>());

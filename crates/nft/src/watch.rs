@@ -1,4 +1,4 @@
-//! Waits for deletions by the kernel's notifications.
+//! Waits for the kernel's notification of a deletion.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use crate::raw::{DELETE_ELEMENTS, DELETE_SET, DELETE_TABLE, RawMessage, TABLE};
 use crate::socket::{NetfilterSocket, unheard};
 use crate::table::Table;
 
-/// A separate socket for notifications: an overrun cannot lose answers.
+/// A socket for notifications only. If notifications overrun the socket, no answers to requests are
+/// lost, since they arrive at another socket.
 pub struct Watch {
     socket: NetfilterSocket,
 }
@@ -24,8 +25,9 @@ impl Watch {
         Ok(Self { socket })
     }
 
-    /// Waits until an element, a set or all of `table` is deleted, or until a notification was
-    /// lost. Returns `false` after `patience`.
+    /// Waits until another process deletes an element of `table`, a set of `table` or `table`
+    /// itself. Returns `true` then, and also if a notification was lost, which may have been of
+    /// such a deletion. Returns `false` after `patience`.
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -47,8 +49,8 @@ impl Watch {
     }
 }
 
-/// Returns whether the report is about a deleted element, a deleted set, or the deletion of all of
-/// the table of this name.
+/// Returns whether the notification reports the deletion of the table of this name, or of a set or
+/// an element of this table.
 fn is_deletion(report: &Received, table: &str) -> bool {
     let Content::Object(body) = &report.content else {
         return false;
