@@ -27,7 +27,6 @@ pub fn parse(text: &str) -> Option<u64> {
 
 /// Returns the multiplier and the power of ten that a suffix stands for; `None` for an unknown
 /// suffix.
-
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
     let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];

@@ -101,8 +101,8 @@ impl Request {
         Self::create(operation, RTM_NEWADDR, &addition(link, address, dad))
     }
 
-    /// Adds `address` as [`Self::add_address`] does, without the route to its network. Equivalent to
-    /// `ip address add … noprefixroute`.
+    /// Adds `address` as [`Self::add_address`] does, without the route to its network. Equivalent
+    /// to `ip address add … noprefixroute`.
     pub fn add_address_without_route(link: u32, address: IpNetwork, dad: Dad) -> Self {
         let mut addition = addition(link, address, dad);
         // The kernel ignores the flags of the header if the message has this attribute.

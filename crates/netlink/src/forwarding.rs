@@ -58,7 +58,8 @@ pub(crate) fn is_on(answer: &Message) -> Option<bool> {
 /// `struct netconfmsg` with the padding before the attributes, in bytes.
 const HEADER: usize = 4;
 
-/// `NETCONFA_IFINDEX`, the length of its attribute in bytes, and `NETCONFA_IFINDEX_ALL` as its value.
+/// `NETCONFA_IFINDEX`, the length of its attribute in bytes, and `NETCONFA_IFINDEX_ALL` as its
+/// value.
 const LINK: u16 = 1;
 const LINK_LENGTH: u16 = 8;
 const ALL_LINKS: i32 = -1;

@@ -24,8 +24,8 @@ impl Connection {
 
     /// Deletes the link and returns as soon as no process can find it, 15 to 30 ms earlier than
     /// [`Self::delete_link`]. A separate process asks the kernel and waits. In a pid namespace no
-    /// process may be left behind, so the call takes as long. The `main` of an executable that calls
-    /// this must be [`run`].
+    /// process may be left behind, so the call takes as long. The `main` of an executable that
+    /// calls this must be [`run`].
     fn delete_elsewhere(&self, link: &Link) -> Result<(), Error> {
         let here = || self.delete_link(link);
         // The monitor listens before the deletion starts, so it never has to ask. A request would

@@ -105,8 +105,9 @@ impl Request {
         Self::new_route(route, NLM_F_APPEND)
     }
 
-    /// Adds a route as [`Self::add_route`] does, but before existing IPv4 routes of the same metric.
-    /// An IPv6 route precedes others only by a lower metric. Equivalent to `ip route prepend`.
+    /// Adds a route as [`Self::add_route`] does, but before existing IPv4 routes of the same
+    /// metric. An IPv6 route precedes others only by a lower metric. Equivalent to `ip route
+    /// prepend`.
     pub fn prepend_route(route: &NewRoute) -> Self {
         Self::new_route(route, 0)
     }
@@ -159,8 +160,8 @@ impl Connection {
     }
 }
 
-/// Returns the request for all routes of a family; for [`RouteType::Unspec`] of all types. The kernel
-/// may return routes of other types, too.
+/// Returns the request for all routes of a family; for [`RouteType::Unspec`] of all types. The
+/// kernel may return routes of other types, too.
 pub(crate) fn list(family: Family, kind: RouteType) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = family.into();

@@ -1,7 +1,7 @@
 //! The netlink socket of every family: numbers, datagrams, and what the kernel sends.
 //!
-//! The kernel works inside `send`, so its answers are in the socket when `send` returns. This module
-//! does not know the content of messages.
+//! The kernel works inside `send`, so its answers are in the socket when `send` returns. This
+//! module does not know the content of messages.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -135,8 +135,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns the first of `messages` unused numbers. Numbers separate the answers to a message from
-    /// unread ones to an earlier message.
+    /// Returns the first of `messages` unused numbers. Numbers separate the answers to a message
+    /// from unread ones to an earlier message.
     pub fn numbers(&self, messages: usize) -> u32 {
         let first = self.next_number.get();
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
@@ -184,9 +184,9 @@ impl Socket {
         }
     }
 
-    /// Closes the socket in a process that may outlive this one, since closing a socket of `nf_tables`
-    /// takes 15 to 30 ms after a deletion. The process is the one that deletes a link for
-    /// [`crate::Connection::remove_link`], or a new one. The `main` of the executable must be
+    /// Closes the socket in a process that may outlive this one, since closing a socket of
+    /// `nf_tables` takes 15 to 30 ms after a deletion. The process is the one that deletes a link
+    /// for [`crate::Connection::remove_link`], or a new one. The `main` of the executable must be
     /// [`crate::run`].
     pub fn close_later(self) {
         detach::close_later(self);

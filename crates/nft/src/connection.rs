@@ -21,8 +21,8 @@ impl Connection {
         Ok(Self { socket })
     }
 
-    /// Closes the connection. After a deletion, the kernel needs 15 to 30 ms to close the socket. So
-    /// another process closes it then, as [`netlink::Socket::close_later`] describes.
+    /// Closes the connection. After a deletion, the kernel needs 15 to 30 ms to close the socket.
+    /// So another process closes it then, as [`netlink::Socket::close_later`] describes.
     pub fn close(self) {
         self.socket.close();
     }

@@ -21,7 +21,7 @@ use crate::tracked::{
 pub struct Destination {
     /// IP version of the packets.
     pub version: IpVersion,
-    /// Destination address; `None` for all addresses of the host.
+    /// Destination address; `None` for any address.
     pub address: Option<IpAddr>,
     /// Number of the transport protocol.
     pub protocol: u8,

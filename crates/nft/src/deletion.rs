@@ -23,7 +23,8 @@ impl Connection {
     /// elements. It is no error if another process deletes an element first.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Busy`]; some elements may have been deleted before the error.
+    /// [`Error::Refused`] and [`Error::Busy`]; some elements may have been deleted before the
+    /// error.
     pub fn delete(
         &self,
         table: &Table,

@@ -10,7 +10,8 @@ use crate::raw::{ELEMENTS, RawMessage};
 use crate::table::{Set, Table};
 
 impl Connection {
-    /// Returns the kernel's element with the set and key of `wanted`, whatever its owner and target.
+    /// Returns the kernel's element with the set and key of `wanted`, whatever its owner and
+    /// target.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -117,8 +117,8 @@ pub(crate) fn masquerade(port: SourcePort) -> Expression {
     }
 }
 
-/// Keeps the bits of a register that are set in `mask`. The caller guarantees that `mask` is as long
-/// as the register's content.
+/// Keeps the bits of a register that are set in `mask`. The caller guarantees that `mask` is as
+/// long as the register's content.
 pub(crate) fn masked(register: Register, mask: &[u8]) -> Expression {
     changed(register, mask, &vec![0; mask.len()])
 }

@@ -5,8 +5,8 @@ use crate::elements;
 use crate::raw::RawMessage;
 use crate::standing::Deed;
 
-/// Parses `bytes` as a comment, as the expressions of a rule, and as a message (type and content) in
-/// which the kernel describes elements of a set.
+/// Parses `bytes` as a comment, as the expressions of a rule, and as a message (type and content)
+/// in which the kernel describes elements of a set.
 pub fn read_reply(bytes: &[u8]) {
     comment_of(bytes);
     Deed::read(bytes);

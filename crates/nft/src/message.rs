@@ -277,7 +277,8 @@ impl Set {
 }
 
 impl Chain {
-    /// Returns the chain's shape: the attributes that the kernel cannot change in an existing chain.
+    /// Returns the chain's shape: the attributes that the kernel cannot change in an existing
+    /// chain.
     pub(crate) fn shape(&self) -> Attributes {
         let Some(base) = self.base else {
             return Attributes::new();
@@ -333,8 +334,8 @@ const HOOK_PRIORITY: u16 = 2;
 /// `NFT_SET_MAP`
 const MAP: u32 = 8;
 
-/// The number of type `mark` in nft(8): an integer in the host's byte order. The kernel ignores this
-/// number.
+/// The number of type `mark` in nft(8): an integer in the host's byte order. The kernel ignores
+/// this number.
 const MARK: u32 = 19;
 
 /// `NFT_DATA_VERDICT`

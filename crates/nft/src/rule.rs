@@ -250,9 +250,9 @@ impl Rule {
         self.needs.iter().copied()
     }
 
-    /// Returns the comment, and a digest of the chain's shape and the rule's expressions. The kernel
-    /// stores this text as the rule's comment. An existing rule is unchanged if its text equals the
-    /// wanted rule's.
+    /// Returns the comment, and a digest of the chain's shape and the rule's expressions. The
+    /// kernel stores this text as the rule's comment. An existing rule is unchanged if its text
+    /// equals the wanted rule's.
     pub(crate) fn identity(&self, shape: &[u8]) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();

@@ -1,8 +1,8 @@
 //! Copies of all rules of a namespace: read from one, loaded into another.
 //!
 //! The kernel reports all attributes that are necessary to create a table, set or rule again, plus
-//! numbers such as handles. This module copies the necessary attributes without parsing them. So the
-//! copy includes expressions of any kind, rules of iptables, and elements with their state.
+//! numbers such as handles. This module copies the necessary attributes without parsing them. So
+//! the copy includes expressions of any kind, rules of iptables, and elements with their state.
 
 use std::collections::BTreeSet;
 

@@ -170,5 +170,4 @@ fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
 /// Attempts at a transaction. One of several concurrent processes succeeds each time, so each
 /// process succeeds in the end. Fifty attempts were too few: in two of seven runs, one of two
 /// hundred ADDs of portmap by sixteen processes gave up.
-
 const ATTEMPTS: usize = 1000;

@@ -25,9 +25,9 @@ impl Watch {
         Ok(Self { socket })
     }
 
-    /// Waits until another process deletes an element of `table`, a set of `table` or `table`
-    /// itself. Returns `true` then, and also if a notification was lost, which may have been of
-    /// such a deletion. Returns `false` after `patience`.
+    /// Waits until an element of `table`, a set of `table` or `table` itself is deleted. Returns
+    /// `true` then, and also if a notification was lost: it may have been about such a deletion.
+    /// Returns `false` after `patience`.
     ///
     /// # Errors
     /// [`Error::Socket`].

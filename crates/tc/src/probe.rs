@@ -9,7 +9,6 @@ use crate::limit::{BitsPerSecond, Burst, Limit};
 /// each kind in the namespace of `connection` and leaves it there, so the namespace should be a
 /// temporary one. Without [`module::INGRESS`], filters cannot be tested, so the filter modules are
 /// not reported then.
-
 ///
 /// # Errors
 /// [`Error::Netlink`]: the kernel refused for another reason.
