@@ -19,7 +19,7 @@ use crate::request::Request;
 pub struct Address {
     /// Index of the link.
     pub link: u32,
-    /// The address, with the length of its network's prefix.
+    /// The address with its prefix length.
     pub address: IpNetwork,
     /// Duplicate address detection has not ended; the kernel does not send from the address yet.
     pub is_tentative: bool,
@@ -64,11 +64,11 @@ impl Connection {
         self.addresses_of(link, AddressFamily::Inet6)
     }
 
-    /// Returns the addresses of all links of another namespace. This namespace knows the other by
-    /// `number`, as in [`crate::Link::peer_namespace`]. Equivalent to `ip address show
+    /// Returns the addresses of all links of another namespace. `number` is this namespace's number
+    /// for the other one, as in [`crate::Link::peer_namespace`]. Equivalent to `ip address show
     /// target-nsid`.
     ///
-    /// The call needs `CAP_NET_ADMIN` in the other namespace, but no file of it.
+    /// The call needs `CAP_NET_ADMIN` in the other namespace, but not the file of this namespace.
     ///
     /// # Errors
     /// [`Error::Refused`]: the namespace does not exist or this process lacks the capability in it.
@@ -133,7 +133,8 @@ impl Address {
                 _ => {}
             }
         }
-        // IPv6 has a local address on point-to-point links only.
+        // For IPv6, the kernel reports `Local` on point-to-point links only; otherwise `Address` is
+        // the link's own address.
         let address = IpNetwork::new(local.or(remote)?, message.header.prefix_len).ok()?;
         Some(Self {
             link: message.header.index,
@@ -160,7 +161,7 @@ fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
     message
 }
 
-/// Returns the message that deletes `address`.
+/// Returns the message that names `address` on the link with this index.
 fn message(link: u32, address: IpNetwork) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.index = link;
@@ -183,7 +184,7 @@ pub(crate) fn family(address: IpAddr) -> AddressFamily {
 /// Longest prefix with a broadcast address: networks of one or two addresses have none (RFC 3021).
 const LONGEST_WITH_BROADCAST: u8 = 30;
 
-/// Returns the address that an absent destination stands for.
+/// Returns the address 0.0.0.0 or `::`, for which an absent destination in a route stands.
 pub(crate) fn unspecified(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::Inet6 => IpAddr::from([0; 16]),

@@ -1,4 +1,4 @@
-//! Token buckets: the parameters of TBF and of an HTB class, and how the kernel keeps them.
+//! Token buckets: the parameters of TBF and of an HTB class, and how the kernel reports them.
 //!
 //! Source: `include/uapi/linux/pkt_sched.h`, `net/sched/sch_tbf.c`, `net/sched/sch_htb.c`.
 
@@ -13,31 +13,32 @@ pub struct TokenBucket {
     pub rate: u64,
     /// Bytes that may be sent at once after a pause.
     pub burst: u32,
-    /// Bytes that may queue; the kernel drops packets beyond it. An HTB class has no such limit.
+    /// Bytes that may queue; the kernel drops packets beyond that. An HTB class has no such limit.
     pub limit: u32,
 }
 
-/// A token bucket as the kernel reports it: the burst is the time that it takes at the rate.
+/// A token bucket as the kernel reports it. The burst is given as the time that it takes to send
+/// the burst at the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldBucket {
     /// Bytes a second.
     pub rate: u64,
-    /// Units of 64 ns, truncated to 32 bits.
+    /// The burst as a time, in units of 64 ns, truncated to 32 bits.
     pub ticks: u32,
     /// Bytes that may queue; 0 for a class.
     pub limit: u32,
 }
 
 impl TokenBucket {
-    /// Returns whether the kernel holds this rate and burst. The kernel's burst is precise to a
-    /// microsecond only.
+    /// Returns whether `held` has this rate and burst. The bursts may differ by a microsecond,
+    /// which is the precision of the kernel's burst.
     pub fn is_held_by(&self, held: &HeldBucket) -> bool {
         let distance = self.ticks().wrapping_sub(held.ticks);
         let distance = distance.min(distance.wrapping_neg());
         self.rate == held.rate && distance <= TICKS_OF_A_MICROSECOND
     }
 
-    /// Returns whether the burst takes longer than the kernel can represent: 274 s.
+    /// Returns whether sending the burst takes longer than the kernel can represent: 274 s.
     pub fn overflows(&self) -> bool {
         self.all_ticks() > u128::from(u32::MAX)
     }
@@ -46,7 +47,7 @@ impl TokenBucket {
         u32::try_from(self.all_ticks() & u128::from(u32::MAX)).unwrap_or_default()
     }
 
-    /// Computes ticks like `psched_l2t_ns()` and `PSCHED_NS2TICKS()`.
+    /// Computes the ticks of the burst like `psched_l2t_ns()` and `PSCHED_NS2TICKS()`.
     fn all_ticks(&self) -> u128 {
         let nanoseconds = u128::from(self.burst) * NANOSECONDS / u128::from(self.rate.max(1));
         nanoseconds >> TICK_SHIFT
@@ -142,7 +143,7 @@ fn value(options: &[(u16, Vec<u8>)], kind: u16) -> Option<&[u8]> {
     Some(value)
 }
 
-/// Returns a number of an option, which starts `at` bytes after the option's start.
+/// Returns the number that starts `at` bytes after the start of an option's value.
 pub(crate) fn number(options: &[(u16, Vec<u8>)], kind: u16, at: usize) -> Option<u32> {
     let bytes = value(options, kind)?.get(at..)?.first_chunk()?;
     Some(u32::from_ne_bytes(*bytes))
@@ -162,7 +163,7 @@ const HTB_RATE64: u16 = 6;
 const HTB_CEIL64: u16 = 7;
 
 /// Bytes that a class sends per turn. There is only one class, so the value has no effect. Without
-/// it the kernel derives one from the rate and may log a warning.
+/// a value, the kernel derives one from the rate and may log a warning.
 const HTB_QUANTUM: u32 = 60_000;
 
 /// Size of `struct tc_ratespec`, and the offset of the rate in it.
@@ -172,7 +173,8 @@ const RATE_OFFSET: usize = 8;
 const NANOSECONDS: u128 = 1_000_000_000;
 /// `PSCHED_SHIFT` in `include/net/pkt_sched.h`.
 const TICK_SHIFT: u32 = 6;
-/// A microsecond, rounded up: the reference counts in microseconds and rounds down.
+/// A microsecond in ticks, rounded up. Bursts may differ by a microsecond because the reference
+/// computes in microseconds and rounds down.
 const TICKS_OF_A_MICROSECOND: u32 = 16;
 
 #[cfg(test)]

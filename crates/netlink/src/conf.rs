@@ -1,8 +1,8 @@
 //! Reads `net.ipv4.conf` and `net.ipv6.conf` of a link by netlink instead of `/proc/sys`.
 //!
-//! The kernel looks a file below `/proc/sys/net` up among those of all namespaces, one by one
-//! (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With a thousand namespaces a lookup takes a
-//! millisecond.
+//! To open a file below `/proc/sys/net`, the kernel compares the name with the files of all
+//! namespaces, one by one (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With a thousand
+//! namespaces this takes a millisecond.
 
 use netlink_packet_core::{DefaultNla, Emitable as _, NLA_F_NESTED};
 use netlink_packet_route::link::{
@@ -14,23 +14,24 @@ use netlink_packet_route::link::{
 pub struct Ipv6 {
     /// `disable_ipv6`: the link has no IPv6 address.
     pub is_disabled: bool,
-    /// Source of its link-local address.
+    /// Source of the link's link-local address.
     pub link_local: LinkLocalOrigin,
 }
 
 /// Source of a link's link-local address once the link is up: `addr_gen_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLocalOrigin {
-    /// The MAC, as in [`crate::MacAddress::link_local`].
+    /// The kernel derives it from the MAC, as [`crate::MacAddress::link_local`] does.
     Mac,
-    /// The kernel generates none.
+    /// The kernel generates no link-local address.
     None,
-    /// A secret.
+    /// The kernel derives it from a secret.
     Secret,
 }
 
 impl Ipv6 {
-    /// Returns `None` without IPv6: the kernel has none, or the link's MTU is under 1280 bytes.
+    /// Reads the settings. Returns `None` if the link has no IPv6: the kernel lacks IPv6, or the
+    /// link's MTU is under 1280 bytes.
     pub(crate) fn read(families: &[AfSpecUnspec]) -> Option<Self> {
         let mut attributes = families.iter().flat_map(|family| match family {
             AfSpecUnspec::Inet6(attributes) => attributes.as_slice(),

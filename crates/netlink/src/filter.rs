@@ -1,4 +1,4 @@
-//! Filters (u32) that classify packets or send them to another link.
+//! Filters (u32) that classify packets or redirect them to another link.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,12 +22,12 @@ use crate::request::Request;
 pub struct Filter {
     /// The kernel tries lower numbers first. Filters of one priority share a protocol.
     pub priority: u16,
-    /// The packets that it matches.
+    /// The packets that the filter matches.
     pub packets: Packets,
-    /// The class of the matching packets.
+    /// The class to which the filter assigns these packets.
     pub class: Handle,
-    /// Index of the link to redirect the packets to, if any. 0 in a filter that was read from the
-    /// kernel: the link was deleted and the packets are lost.
+    /// Index of the link to which the filter redirects these packets, if any. The kernel reports
+    /// the index 0 after the link was deleted; the packets are lost then.
     pub redirect: Option<u32>,
 }
 
@@ -45,11 +45,11 @@ pub enum Packets {
 /// A filter as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldFilter {
-    /// Its handle among the filters of its priority.
+    /// Handle that identifies the filter among the filters of its priority.
     number: u32,
     /// The kernel tries lower numbers first.
     pub priority: u16,
-    /// Its meaning; `None` if this crate could not have added it.
+    /// The filter as it was added; `None` for a filter that this crate cannot add.
     pub filter: Option<Filter>,
     protocol: u16,
     kind: String,
@@ -99,7 +99,8 @@ impl Connection {
 }
 
 impl HeldFilter {
-    /// Returns the message about this filter and all others of its priority.
+    /// Returns a netlink message that names the priority of this filter. Without a handle in
+    /// addition, the message applies to all filters of the priority.
     fn message(&self, link: u32, parent: Handle) -> TcMessage {
         let mut message = header(link, parent, Handle::NONE);
         message.header.info = info(self.priority, self.protocol);
@@ -156,7 +157,7 @@ impl Filter {
                 _ => {}
             }
         }
-        // A redirected packet does not reach the second action.
+        // Only the first action matters: a redirected packet does not reach a second one.
         let redirect = match actions.first() {
             None => None,
             Some(action) => Some(redirected_to(action)?),
@@ -262,7 +263,8 @@ fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
     IpNetwork::new(address, u8::try_from(prefix).ok()?).ok()
 }
 
-/// Returns `mirred egress redirect`, which takes the packet off the link.
+/// Returns the action `mirred egress redirect`, which takes the packet from the link and sends it
+/// out through the link with the index `link`.
 fn redirect(link: u32) -> TcAction {
     let mut mirror = TcMirror::default();
     mirror.generic.action = TcActionType::Stolen;
@@ -291,7 +293,8 @@ fn redirected_to(action: &TcAction) -> Option<u32> {
     })
 }
 
-/// Returns the header's word of priority and protocol; the protocol is in network byte order.
+/// Returns the word of the header that contains the priority and the protocol. The protocol is in
+/// network byte order.
 fn info(priority: u16, protocol: u16) -> u32 {
     u32::from(priority) << 16 | u32::from(protocol.to_be())
 }

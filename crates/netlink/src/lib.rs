@@ -2,10 +2,11 @@
 //! policies that block packets.
 //!
 //! A [`Connection`] belongs to the namespace in which it was opened. Its methods block until the
-//! kernel has answered. A [`Monitor`] waits for slower changes by event and with a deadline.
+//! kernel has answered. A [`Monitor`] waits for changes that the kernel completes after its answer;
+//! it listens to events until a deadline.
 //!
 //! This crate does not know containers or attachments and makes no decisions. It reports the
-//! kernel's state and carries out requests. Its [`Socket`] serves other netlink families, too.
+//! kernel's state and carries out requests. [`Socket`] also serves other netlink families.
 
 mod address;
 mod bucket;

@@ -14,8 +14,8 @@ use crate::request::Request;
 use crate::route::{Route, address, list};
 
 impl Connection {
-    /// Returns the index of the link through which packets to `address` leave, or `None` without a
-    /// route. Equivalent to `ip route get`.
+    /// Returns the index of the link through which packets to `address` leave. Returns `None` if no
+    /// route matches. Equivalent to `ip route get`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -27,8 +27,8 @@ impl Connection {
         }
     }
 
-    /// Returns the routes that match `addresses`, in that order; `None` if the kernel drops the
-    /// packets or has no route. Equivalent to `ip route get fibmatch`.
+    /// Returns the route that the kernel uses for each of `addresses`, in that order; `None` if the
+    /// kernel drops the packets or has no route. Equivalent to `ip route get fibmatch`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -40,10 +40,12 @@ impl Connection {
         self.lookups(addresses)?.into_iter().map(route).collect()
     }
 
-    /// Returns the default routes in use, at most one of each family. It looks up an address that
-    /// no other route matches, so the time does not depend on the number of routes.
+    /// Returns the default routes in use, at most one of each family. This function looks up
+    /// addresses that hardly any other route matches, so the time does not depend on the number of
+    /// routes.
     ///
-    /// If other routes match all tried addresses, it reads all routes and any default route counts.
+    /// If other routes match all these addresses of a family, this function reads all routes and
+    /// returns all default routes of the family.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -96,7 +98,7 @@ impl Connection {
     }
 }
 
-/// Returns `None` for a route that drops packets.
+/// Returns the route in a reply; `None` for a route that drops packets.
 fn matched(replies: &[Message]) -> Option<Route> {
     let message: RouteMessage = replies.iter().find_map(|it| it.read(RTM_NEWROUTE))?;
     match message.header.kind {

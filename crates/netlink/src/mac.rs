@@ -9,7 +9,8 @@ use std::str::FromStr;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// Returns whether an interface can have it: not a group address and not all zeros.
+    /// Returns whether an interface can have this address: it is neither a group address nor all
+    /// zeros.
     pub fn is_unicast(self) -> bool {
         let [first, ..] = self.0;
         first & 1 == 0 && self.0 != [0; 6]

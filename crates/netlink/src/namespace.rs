@@ -1,4 +1,4 @@
-//! Numbers that one namespace has for others (`RTM_GETNSID`).
+//! Numbers by which one namespace refers to other namespaces (`RTM_GETNSID`).
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 

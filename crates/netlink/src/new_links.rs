@@ -1,4 +1,4 @@
-//! Creates links: bridges, ifb devices, VLAN links, and imitations for dry runs.
+//! Creates links: bridges, ifb devices, VLAN links, and stand-ins for links of another namespace.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -15,18 +15,18 @@ use crate::links::link_named;
 use crate::mac::MacAddress;
 use crate::request::Request;
 
-/// Kind of an imitation of a link of another namespace.
+/// Kind of a stand-in: a link that imitates a link of another namespace, for a dry run.
 #[derive(Debug, Clone, Copy)]
 pub enum StandIn<'a> {
     /// A bridge without ports.
     Bridge,
-    /// One end of a pair; the other end has this name and is in this namespace.
+    /// One end of a veth pair. The other end has this name and is in this namespace.
     Pair(&'a Netns, &'a str),
 }
 
 impl Connection {
-    /// Creates a bridge without ports; it is down. Equivalent to `ip link add NAME address MAC mtu
-    /// MTU type bridge`.
+    /// Creates a bridge without ports. The bridge is down at first. Equivalent to `ip link add NAME
+    /// address MAC mtu MTU type bridge`.
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken.
@@ -36,8 +36,8 @@ impl Connection {
         self.execute([create("bridge", name, &message(0, attributes))])
     }
 
-    /// Creates an ifb device, which queues packets redirected from other links, and returns it. It
-    /// is down. Equivalent to `ip link add NAME address MAC mtu MTU type ifb`.
+    /// Creates an ifb device, which queues packets redirected from other links, and returns it. The
+    /// device is down at first. Equivalent to `ip link add NAME address MAC mtu MTU type ifb`.
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken,
@@ -49,8 +49,9 @@ impl Connection {
         self.one_link(vec![create], link_named(name))
     }
 
-    /// Creates a link with the index, name, MAC, MTU and master of `link`, which is in another
-    /// namespace. Programs that go by any of these take it for that link. It is down at first.
+    /// Creates a stand-in for `link`, which is in another namespace. The stand-in has the index,
+    /// name, MAC, MTU and master of `link`, so rules that compare any of these treat it like
+    /// `link`. It is down at first.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -74,8 +75,9 @@ impl Connection {
 }
 
 impl Request {
-    /// Creates a VLAN link of the host on the bridge with the index `lower`, down. `vlan` is 1 to
-    /// 4094. Equivalent to `ip link add link BRIDGE name NAME type vlan id VLAN`.
+    /// Creates a VLAN link of the host on the bridge with the index `lower`. The link is down at
+    /// first. `vlan` is 1 to 4094. Equivalent to `ip link add link BRIDGE name NAME type vlan id
+    /// VLAN`.
     pub fn add_vlan_link(name: &str, mac: MacAddress, vlan: u16, lower: u32) -> Self {
         let data = InfoData::Vlan(vec![InfoVlan::Id(vlan)]);
         let attributes = vec![
@@ -88,7 +90,7 @@ impl Request {
     }
 }
 
-/// Returns the attributes of a new link. Its MAC is among them, because udev rewrites one that the
+/// Returns the attributes of a new link. The MAC is among them because udev rewrites a MAC that the
 /// kernel chose.
 pub(crate) fn attributes(name: &str, mac: MacAddress, mtu: u32) -> Vec<LinkAttribute> {
     vec![
@@ -98,7 +100,8 @@ pub(crate) fn attributes(name: &str, mac: MacAddress, mtu: u32) -> Vec<LinkAttri
     ]
 }
 
-/// Returns the kind of a pair whose other end has these attributes and is in `namespace`.
+/// Returns the attributes that make a new link one end of a veth pair. The other end has the
+/// attributes `other` and is created in `namespace`.
 pub(crate) fn pair_with(mut other: Vec<LinkAttribute>, namespace: &Netns) -> Vec<LinkInfo> {
     other.push(LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()));
     let peer = InfoData::Veth(InfoVeth::Peer(message(0, other)));
@@ -114,9 +117,9 @@ fn info(kind: InfoKind, data: Option<InfoData>) -> Vec<LinkInfo> {
     [LinkInfo::Kind(kind)].into_iter().chain(data).collect()
 }
 
-/// MAC of a link without one.
+/// MAC that the kernel reports for a link without a MAC.
 const UNSET: MacAddress = MacAddress([0; 6]);
 
-/// MTU limits of a pair in bytes; IPv6 needs the lower one.
+/// MTU limits in bytes: the least MTU of IPv6 and the greatest MTU of a veth pair.
 const LEAST_MTU: u32 = 1280;
 const MOST_MTU: u32 = 65_535;

@@ -1,14 +1,14 @@
-//! Flags of a bridge's ports.
+//! Flags of bridge ports.
 
 use std::fmt;
 
 use netlink_packet_route::link::InfoBridgePort;
 
-/// A flag of a bridge's port; all are off on a new port.
+/// A flag of a bridge port. All flags are off on a new port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortFlag {
-    /// Frames may leave by the port through which they came in. Equivalent to `bridge link set dev
-    /// … hairpin on`.
+    /// Frames may leave through the port through which they arrived. Equivalent to `bridge link set
+    /// dev … hairpin on`.
     Hairpin,
     /// The port exchanges frames only with ports that are not isolated and with the bridge itself.
     /// Equivalent to `bridge link set dev … isolated on`.

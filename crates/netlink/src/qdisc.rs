@@ -1,6 +1,6 @@
 //! Qdiscs and classes as the kernel reports them.
 //!
-//! This module does not know what a qdisc serves or how large a bucket has to be.
+//! This module does not know the purpose of a qdisc or the right size of a bucket.
 
 use std::fmt;
 
@@ -33,12 +33,12 @@ pub struct Place {
     handle: Handle,
 }
 
-/// A qdisc or class that the kernel holds.
+/// A qdisc or class that exists in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qdisc {
-    /// Its handle; 0 for the kernel's default qdisc.
+    /// Handle; 0 for the kernel's default qdisc.
     pub handle: Handle,
-    /// Its kind and parameters.
+    /// Kind and parameters.
     pub kind: QdiscKind,
 }
 
@@ -48,12 +48,12 @@ pub struct Qdisc {
 pub enum QdiscKind {
     /// A token bucket filter.
     Tbf(HeldBucket),
-    /// A hierarchical token bucket. Unclassified packets go to the default class; 0 means none, and
-    /// they pass unlimited. A class has no default.
+    /// A hierarchical token bucket: the qdisc or one of its classes.
     Htb {
-        /// Minor number of the default class.
+        /// Minor number of the class for packets that no filter classifies. 0 means no class: such
+        /// packets are not limited. Always 0 if this is a class.
         default: u32,
-        /// Limit, if this is a class.
+        /// The class's limit; `None` if this is the qdisc.
         class: Option<HeldBucket>,
     },
     /// The hook for ingress packets.
@@ -190,8 +190,9 @@ impl Connection {
         self.one_qdisc(Request::read(operation, RTM_GETTCLASS, &message))
     }
 
-    /// Asks for an echo, without which the kernel sends no answer until Linux 6.8. For a link that
-    /// is down the kernel sends the acknowledgement only.
+    /// Reads a qdisc or class. The request asks for an echo, because kernels up to Linux 6.8 send
+    /// no answer otherwise. It also asks for an acknowledgement, because for a link that is down
+    /// the kernel sends nothing else.
     fn one_qdisc(&self, request: Request) -> Result<Option<Qdisc>, Error> {
         match self.objects(&[request.with(NLM_F_ACK | NLM_F_ECHO)], Qdisc::from_answer) {
             Err(error) if error.is_no_qdisc() => Ok(None),
@@ -222,7 +223,7 @@ impl Qdisc {
     }
 }
 
-/// Returns a message header for one place.
+/// Returns a message that names a qdisc or class by its link, its parent and its handle.
 pub(crate) fn header(link: u32, parent: Handle, handle: Handle) -> TcMessage {
     // Indices in the kernel are positive ints.
     let mut message = TcMessage::with_index(i32::try_from(link).unwrap_or(i32::MAX));
@@ -256,8 +257,8 @@ pub(crate) fn parts(message: &TcMessage) -> impl Iterator<Item = &TcOption> {
     })
 }
 
-/// Returns the attributes inside `TCA_OPTIONS`. `netlink-packet-route` returns those of kinds
-/// without a type of their own as one piece.
+/// Returns the attributes inside `TCA_OPTIONS`. For kinds that `netlink-packet-route` does not
+/// know, that crate returns all these attributes as one piece of bytes, which this function splits.
 fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     for option in parts(message) {

@@ -13,8 +13,8 @@ use crate::link::Link;
 use crate::monitor::{Monitor, Verdict};
 
 impl Connection {
-    /// Deletes the link and returns as soon as no process can find it; an absent one counts as
-    /// deleted.
+    /// Deletes the link and returns as soon as no process can find the link. An absent link counts
+    /// as deleted.
     ///
     /// # Errors
     /// As [`Self::delete_link`], except for a link that does not exist; [`Error::Timeout`].
@@ -28,8 +28,8 @@ impl Connection {
     /// calls this must be [`run`].
     fn delete_elsewhere(&self, link: &Link) -> Result<(), Error> {
         let here = || self.delete_link(link);
-        // The monitor listens before the deletion starts, so it never has to ask. A request would
-        // wait for the lock that the kernel holds during the deletion.
+        // The monitor listens before the deletion starts, so it hears the event and need not ask
+        // the kernel. A request would wait for the lock that the kernel holds during the deletion.
         let Ok(monitor) = Monitor::open() else {
             return here();
         };
@@ -60,7 +60,7 @@ impl Connection {
                         message: None,
                     });
                 }
-                // The process was killed.
+                // The child process was killed before it reported an outcome.
                 Err(_) => return here(),
             }
         }
@@ -71,8 +71,9 @@ impl Connection {
     }
 }
 
-/// Runs `main`, or finishes the work of another process of this executable: deletes a link for
-/// [`Connection::remove_link`], or closes a socket for [`crate::Socket::close_later`].
+/// Runs `main`, unless another process of this executable started this process as a helper. A
+/// helper deletes a link for [`Connection::remove_link`] or closes a socket for
+/// [`crate::Socket::close_later`], and does not run `main`.
 pub fn run(main: impl FnOnce() -> ExitCode) -> ExitCode {
     match Task::of_this_process() {
         None => main(),
@@ -94,9 +95,9 @@ fn delete(task: &str) -> Result<(), Error> {
 
 const DELETE: &str = "delete link ";
 
-/// Time between checks of the child: the kernel reports a refusal to the child only, not as an
-/// event.
+/// Time between checks of the child process. They are necessary because the kernel reports a
+/// refusal to the child only, not as an event.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// Longest wait: the kernel never holds its lock that long on a healthy host.
+/// Longest wait for the deletion. On a healthy host, the kernel never holds its lock that long.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -12,16 +12,16 @@ use crate::mac::MacAddress;
 use crate::new_links::{attributes, create, pair_with};
 use crate::request::Request;
 
-/// One end of a pair.
+/// One end of a veth pair to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VethEnd<'a> {
-    /// Its name.
+    /// Name of the end.
     pub name: &'a str,
-    /// Its MAC: udev rewrites one that the kernel chose.
+    /// MAC of the end. It is not optional because udev rewrites a MAC that the kernel chose.
     pub mac: MacAddress,
 }
 
-/// A pair of a host end and a container end, both down at first.
+/// A veth pair to be created: a host end and a container end, both down at first.
 #[derive(Debug, Clone, Copy)]
 pub struct VethPair<'a> {
     /// The end on the host.
@@ -30,17 +30,18 @@ pub struct VethPair<'a> {
     pub container: VethEnd<'a>,
     /// MTU of both ends, in bytes.
     pub mtu: u32,
-    /// Index of the bridge that the host's end joins, if it joins one.
+    /// Index of the bridge that the host end joins; `None` for no bridge.
     pub master: Option<u32>,
-    /// Alias of the host's end: its owner.
+    /// Alias of the host end, which names its owner.
     pub alias: &'a str,
-    /// Namespace in which the container end is created; moving it there would take 15 ms or more.
+    /// Namespace in which the container end is created. To create the end elsewhere and move it
+    /// would take 15 ms or more.
     pub sandbox: &'a Netns,
 }
 
 impl Connection {
-    /// Creates both ends of a pair in their namespaces, down, then carries out `changes`. Returns
-    /// the host's end and its bridge after the changes.
+    /// Creates both ends of a veth pair in their namespaces, down, then carries out `changes`.
+    /// Returns the host end, and its bridge if it joins one, as they are after the changes.
     ///
     /// Equivalent to `ip link add … master … type veth peer … netns …`.
     ///
@@ -64,11 +65,12 @@ impl Connection {
         }
     }
 
-    /// Returns the end, in this connection's namespace, of the pair that `link` in `namespace`
-    /// belongs to. Returns `None` if there is none.
+    /// Returns the peer of `link` if it is in this connection's namespace. `link` is one end of a
+    /// veth pair and is in `namespace`. Returns `None` for any other link.
     ///
-    /// A sandbox can create links with any index and name, so its own link proves nothing. The end
-    /// here must lead back to that very namespace.
+    /// A process in a sandbox can create links with any index and name, so the peer index of `link`
+    /// proves nothing. This function also checks that the peer of the returned link is in
+    /// `namespace` and has the index of `link`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -88,8 +90,8 @@ impl Connection {
 }
 
 impl VethPair<'_> {
-    /// Returns one message for both ends and a second one for the alias, which the kernel ignores
-    /// in the first.
+    /// Returns one request that creates both ends, and a second one that sets the alias. The kernel
+    /// ignores an alias in the first request.
     fn requests(&self) -> Vec<Request> {
         let (host, container) = (self.host, self.container);
         let peer = attributes(container.name, container.mac, self.mtu);
