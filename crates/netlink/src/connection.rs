@@ -1,6 +1,6 @@
 //! A connection to the kernel of one namespace.
 //!
-//! The modules of the objects add the methods that read and change them.
+//! Other modules, one per kind of object, add the methods that read and change objects.
 
 use std::path::Path;
 
@@ -56,12 +56,11 @@ impl Connection {
         }
     }
 
-    /// Sends all `requests` back to back and waits until the kernel has carried out or refused
-    /// each.
+    /// Sends all `requests` and waits until the kernel has carried out or refused each of them.
     ///
     /// # Errors
-    /// The first refusal. The kernel carries out the other requests all the same: they are not a
-    /// transaction.
+    /// The first refusal. The requests are not a transaction: the kernel also carries out the
+    /// requests after a refused one.
     pub fn execute(&self, requests: impl AsRef<[Request]>) -> Result<(), Error> {
         self.replies(requests.as_ref()).map(drop)
     }
@@ -80,11 +79,11 @@ impl Connection {
         self.outcomes(requests)?.into_iter().collect()
     }
 
-    /// Sends `requests` and reads their answers. A batch has as many requests as the socket has
-    /// room for answers. It has at most one list, because the kernel refuses a second one before
-    /// the first ends.
+    /// Sends `requests` in batches and reads their answers. A batch is so small that its answers
+    /// fit into the socket's buffer. Only its last request may ask for a list, because the kernel
+    /// refuses a second list before the first one ends.
     ///
-    /// The requests are independent: the kernel carries out a later one even if it refused an
+    /// The requests are independent: the kernel carries out a later request even if it refused an
     /// earlier one.
     pub(crate) fn outcomes(&self, requests: &[Request]) -> Result<Vec<Outcome>, Error> {
         let mut outcomes = Vec::with_capacity(requests.len());
@@ -111,8 +110,9 @@ impl Connection {
         }
     }
 
-    /// Reads the outcome of `request`, which was sent with this number. A list may lack unchanged
-    /// objects if others came or went meanwhile; the request is repeated then.
+    /// Reads the outcome of `request`, which was sent with this number. If objects were added or
+    /// deleted while the kernel listed them, the list may also lack unchanged objects. So this
+    /// function repeats the request then.
     fn outcome(&self, request: &Request, mut number: u32) -> Result<Outcome, Error> {
         for _ in 0..MOST_LISTS {
             if let Some(outcome) = self.heard(request, number)? {
@@ -123,8 +123,8 @@ impl Connection {
         Err(request.unanswered("the list changed during every attempt to read it"))
     }
 
-    /// Reads the answers to `request`; `None` if objects came or went while the kernel listed them
-    /// (`NLM_F_DUMP_INTR`).
+    /// Reads the answers to `request`; `None` if objects were added or deleted while the kernel
+    /// listed them (`NLM_F_DUMP_INTR`).
     fn heard(&self, request: &Request, number: u32) -> Result<Option<Outcome>, Error> {
         let (mut reply, mut is_whole) = (Vec::new(), true);
         loop {
@@ -158,10 +158,11 @@ impl Connection {
 /// The kernel's answers, or the reason of its refusal.
 pub(crate) type Outcome = Result<Vec<Message>, Error>;
 
-/// Attempts at an uninterrupted list: both a list and a change on a busy host take milliseconds.
+/// Attempts to read a list without an interruption. Many may be necessary, because on a busy host
+/// both a list and the time between two changes take milliseconds.
 const MOST_LISTS: usize = 100;
 
-/// Requests per batch: an answer takes less than one of the socket's 208 kilobytes.
+/// Requests per batch. An answer takes less than a kilobyte of the socket's buffer, which has 208.
 const MOST_AT_ONCE: usize = 100;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The thread cannot enter the namespace to open a socket in.
+    /// The thread cannot enter the namespace in which the socket is to be opened.
     #[error(transparent)]
     Namespace(#[from] netns::Error),
     /// The kernel refused a request.
@@ -29,7 +29,7 @@ pub enum Error {
         /// The kernel's message, if it sent one (extended acknowledgement).
         message: Option<String>,
     },
-    /// The kernel did not answer, or answered with something else.
+    /// The kernel did not answer, or its answer does not fit the request.
     #[error("{operation}: {reason}")]
     Unanswered {
         /// The operation and its object.
@@ -66,8 +66,8 @@ impl Error {
         self.errno().is_some_and(|errno| reasons.contains(&errno))
     }
 
-    /// Returns whether no namespace has the requested number, or it is being removed
-    /// (`get_net_ns_by_id`).
+    /// Returns whether no namespace has the requested number, or the kernel is removing this
+    /// namespace (`get_net_ns_by_id`).
     pub fn is_no_namespace(&self) -> bool {
         self.errno() == Some(Errno::EINVAL)
     }
@@ -128,10 +128,10 @@ fn extended(message: Option<&String>) -> String {
     message.map_or_else(String::new, |message| format!(" ({message})"))
 }
 
-/// Returns `None` for an object that does not exist.
+/// Converts the error that an object does not exist to `None`.
 ///
 /// # Errors
-/// All others.
+/// All other errors of `object`.
 pub fn found<T>(object: Result<T, Error>) -> Result<Option<T>, Error> {
     match object {
         Err(error) if error.is_not_found() => Ok(None),
@@ -139,10 +139,10 @@ pub fn found<T>(object: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Returns `None` for an object that was to be created and exists already.
+/// Converts the error that an object to be created already exists to `None`.
 ///
 /// # Errors
-/// All others.
+/// All other errors of `object`.
 pub fn created<T>(object: Result<T, Error>) -> Result<Option<T>, Error> {
     match object {
         Err(error) if error.is_already_exists() => Ok(None),

@@ -13,7 +13,7 @@ use crate::route::Route;
 use crate::socket::{self, Content};
 use crate::vlan::PortVlans;
 
-/// Reads `bytes` as a reply of the kernel about each kind of object.
+/// Parses `bytes` as messages of the kernel, and each message as every kind of object.
 pub fn read_reply(bytes: &[u8]) {
     socket::extended_message(bytes);
     for received in socket::parse(bytes).unwrap_or_default() {

@@ -20,35 +20,34 @@ pub struct Link {
     pub name: String,
     /// Kind of link.
     pub kind: LinkKind,
-    /// Ethernet address, if it has one.
+    /// Ethernet address, if the link has one.
     pub mac: Option<MacAddress>,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Administratively up.
+    /// The link is administratively up.
     pub is_up: bool,
-    /// Operationally up: it passes traffic (RFC 2863).
+    /// The link is operationally up: it passes traffic (RFC 2863).
     pub is_operational: bool,
-    /// State of its other end.
+    /// State of the link's other end, such as a switch or a veth peer.
     pub carrier: Carrier,
     /// The administrator or a program switched promiscuous mode on.
     pub is_promiscuous: bool,
-    /// Multicast packets that it receives.
+    /// Multicast packets that the link receives.
     pub multicast: Multicast,
-    /// Length of its transmit queue in packets.
+    /// Length of the transmit queue in packets.
     pub transmit_queue: u32,
-    /// Index of the bridge or bond that it is a port of.
+    /// Index of the bridge or bond of which the link is a port.
     pub master: Option<u32>,
-    /// Index of the link below it. For a veth it is the index of its peer, which may be in another
-    /// namespace.
+    /// Index of the link below this one; for one end of a veth pair, index of the other end. That
+    /// link may be in another namespace.
     pub peer: Option<u32>,
-    /// This namespace's number for the namespace of `peer`; `None` if `peer` is in this
-    /// one.
+    /// This namespace's number for the namespace of `peer`; `None` if `peer` is in this namespace.
     pub peer_namespace: Option<i32>,
     /// Alias that a program or an administrator set (`ifalias`).
     pub alias: Option<String>,
-    /// Bridge port settings, if it is a port.
+    /// Bridge port settings, if the link is a bridge port.
     pub port: Option<BridgePort>,
-    /// VLAN settings, if it is a bridge.
+    /// VLAN settings, if the link is a bridge.
     pub bridge_vlans: Option<BridgeVlans>,
     /// `route_localnet`: the link accepts and sends packets of 127.0.0.0/8.
     pub routes_localnet: bool,
@@ -59,10 +58,10 @@ pub struct Link {
 /// Multicast packets that a link receives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Multicast {
-    /// Those of the groups that it has joined.
+    /// Packets to the groups that the link has joined.
     #[default]
     Groups,
-    /// All, because the administrator or a program asked for them.
+    /// All multicast packets, because the administrator or a program switched this on.
     All,
 }
 
@@ -77,39 +76,39 @@ pub enum LinkKind {
     Loopback,
     /// A Linux bridge.
     Bridge,
-    /// One end of a pair.
+    /// One end of a veth pair.
     Veth,
     /// An ifb device.
     Ifb,
-    /// The host's end of the VLAN with this number; `peer` is the link below it.
+    /// A VLAN link for the VLAN with this number; `peer` is the link below it.
     Vlan(u16),
     /// Any other virtual link, by its name in `ip -details link`.
     Other(String),
 }
 
-/// Whether a link's other end is there.
+/// Whether a link's other end is connected and up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Carrier {
     /// No carrier, or the link is down.
     #[default]
     Off,
-    /// A switch or a peer that is up, or a link without a notion of carrier.
+    /// The other end (a switch, a peer) is up, or links of this kind have no other end.
     On,
 }
 
 /// VLAN settings of a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BridgeVlans {
-    /// Each port passes only the VLANs that it carries.
+    /// Each port passes only the VLANs that the port carries.
     pub filtering: bool,
-    /// Default VLAN of new ports, untagged; 0 for none.
+    /// Default VLAN of new ports, untagged; 0 if new ports carry no VLAN.
     pub default: u16,
 }
 
 /// Settings of a bridge port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BridgePort {
-    /// Its state in the spanning tree is not `disabled`, as that of a port that is down.
+    /// The port's state in the spanning tree is not `disabled`. A port that is down is disabled.
     pub is_enabled: bool,
     /// Flags that are on.
     pub flags: Vec<PortFlag>,
@@ -232,7 +231,8 @@ impl BridgePort {
     }
 }
 
-/// Returns a message about the link with this index; 0 stands for the one that `attributes` name.
+/// Returns a message about the link with this index. If the index is 0, `attributes` contain the
+/// link's name.
 pub(crate) fn message(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;

@@ -23,17 +23,17 @@ pub enum LinkChange<'a> {
     Promiscuous(bool),
     /// Equivalent to `ip link set … allmulticast on`, or `off`.
     AllMulticast(bool),
-    /// Packets. Equivalent to `ip link set … txqueuelen`.
+    /// Sets the length of the transmit queue in packets. Equivalent to `ip link set … txqueuelen`.
     TransmitQueue(u32),
-    /// MTU in bytes. Equivalent to `ip link set … mtu`.
+    /// Sets the MTU in bytes. Equivalent to `ip link set … mtu`.
     Mtu(u32),
-    /// Equivalent to `ip link set … address`. Setting the same address again makes the kernel
-    /// announce the link's addresses if `arp_notify` and `ndisc_notify` are set
+    /// Equivalent to `ip link set … address`. If the link already has this MAC, the kernel still
+    /// announces the link's IP addresses, provided that `arp_notify` and `ndisc_notify` are set
     /// (`NETDEV_CHANGEADDR` in net/ipv4/devinet.c and net/ipv6/ndisc.c).
     Mac(MacAddress),
-    /// Up to 255 bytes. Equivalent to `ip link set … alias`.
+    /// Sets the alias, up to 255 bytes. Equivalent to `ip link set … alias`.
     Alias(&'a str),
-    /// Turns a flag of a bridge's port on.
+    /// Turns a flag of a bridge port on.
     Port(PortFlag),
     /// Equivalent to `sysctl -w net.ipv4.conf.….arp_notify=1`.
     ArpNotify,
@@ -41,8 +41,8 @@ pub enum LinkChange<'a> {
     RouteLocalnet(u32),
     /// Equivalent to `ip link set … addrgenmode`.
     LinkLocal(LinkLocalOrigin),
-    /// Each port of the bridge passes only the VLANs that it carries. Equivalent to `ip link set …
-    /// type bridge vlan_filtering 1`.
+    /// Lets each port of the bridge pass only the VLANs that the port carries. Equivalent to `ip
+    /// link set … type bridge vlan_filtering 1`.
     VlanFiltering,
 }
 
@@ -56,7 +56,7 @@ impl Request {
         )
     }
 
-    /// Changes the link with this index, which needs no look-up of its name.
+    /// Changes the link with this index, so the kernel need not look up a name.
     pub fn change_link_number(index: u32, change: &LinkChange<'_>) -> Self {
         Self::change_of(
             message(index, Vec::new()),
@@ -81,7 +81,7 @@ impl Request {
 /// A part of the message that changes a link.
 enum Part {
     Attribute(LinkAttribute),
-    /// New flags and those that change.
+    /// New values of flags, and a mask of the flags that change.
     Flags(LinkFlags, LinkFlags),
 }
 

@@ -53,7 +53,7 @@ impl Connection {
     /// Applies `changes` to the link called `name` and returns the changed link.
     ///
     /// # Errors
-    /// [`Error::Refused`]; the kernel carries out the other changes all the same.
+    /// [`Error::Refused`]. The kernel carries out the other changes nevertheless.
     pub fn change_link(&self, name: &str, changes: &[LinkChange<'_>]) -> Result<Link, Error> {
         let changes = changes.iter().map(|it| Request::change_link(name, it));
         self.one_link(changes.collect(), link_named(name))
@@ -140,7 +140,8 @@ pub(crate) fn link_numbered(index: u32) -> Request {
     Request::read(format!("read link number {index}"), RTM_GETLINK, &message)
 }
 
-/// Leaves the counters out of the reply: they make up most of it and no caller uses them.
+/// Returns a message that asks for a link without its counters. The counters would make up most of
+/// the reply, and no caller uses them.
 fn without_statistics(index: u32, mut attributes: Vec<LinkAttribute>) -> LinkMessage {
     let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
     attributes.push(mask);

@@ -1,4 +1,4 @@
-//! Waits for changes in the kernel by event, with a deadline.
+//! Waits for changes in the kernel: listens to events until a deadline.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,14 @@ use crate::socket::{Content, Protocol, Received, Silence, Socket};
 
 /// Listens to changes of links and IPv6 addresses in one namespace.
 ///
-/// The monitor sends no requests: events of other links overrun its socket on a busy host, and
-/// answers would be lost with them. A [`Connection`] to the same namespace asks instead.
+/// The monitor's socket is for events only. On a busy host, events of other links overrun it, and
+/// answers to requests would be lost with these events. So the monitor reads the state through a
+/// [`Connection`] to the same namespace.
 ///
-/// A monitor of [`Self::new`] opens its socket only if the first answer is not yet the awaited one,
-/// which is rare for a pair of links. A monitor of [`Self::open`] trusts the events and asks only
-/// when none arrive, because a request waits for the lock that the kernel holds while it brings a
-/// link up.
+/// A monitor of [`Self::new`] first reads the state. It opens its socket only if the state is not
+/// yet the awaited one, which is rare for a veth pair. A monitor of [`Self::open`] listens at once
+/// and reads the state only if no events arrive, because a request waits for the lock that the
+/// kernel holds while it brings a link up.
 #[derive(Default)]
 pub struct Monitor {
     socket: Option<Socket>,
@@ -55,13 +56,13 @@ enum Event {
 }
 
 impl Monitor {
-    /// Creates a monitor that starts to listen, in the calling thread's namespace, when it has to
-    /// wait.
+    /// Creates a monitor that starts to listen only when it has to wait. It then listens in the
+    /// namespace of the thread that waits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts to listen in the calling thread's namespace.
+    /// Creates a monitor that listens at once, in the calling thread's namespace.
     ///
     /// # Errors
     /// [`Error::Open`].
@@ -90,8 +91,8 @@ impl Monitor {
             return Ok(found);
         }
         self.wait(wait, ask, |message| {
-            // A bridge's message about a port does not describe the link; a port that leaves is not
-            // deleted.
+            // A message of the family `bridge` about a port does not describe the link. If a port
+            // leaves its bridge, RTM_DELLINK of this family does not mean that the link is deleted.
             match (message.kind, message.subject()) {
                 (RTM_NEWLINK, Some((AddressFamily::Unspec, index))) if index == wait.link => {
                     let link = Link::from_answer(message).filter(&condition);
@@ -103,7 +104,8 @@ impl Monitor {
         })
     }
 
-    /// Waits for one event for up to `patience`. The event alone decides whether the link is gone.
+    /// Waits up to `patience` for one event. Returns [`Verdict::Found`] if the event reports the
+    /// deletion of the link, without reading the state.
     pub(crate) fn hear_of_end(&self, link: u32, patience: Duration) -> Verdict<()> {
         let Some(socket) = &self.socket else {
             return Verdict::MayBe;
@@ -136,8 +138,9 @@ impl Monitor {
         }
     }
 
-    /// Asks after each event that may be the awaited one, and when no event comes for a while. A
-    /// monitor that did not listen before also asks at the start.
+    /// Waits until `judge` or `ask` returns the awaited state. Calls `judge` with each event. Calls
+    /// `ask`, which reads the state, if an event may be the awaited one and if no event arrives for
+    /// a while. Also calls `ask` at the start if the monitor did not listen before.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,
@@ -214,6 +217,6 @@ fn next_event(socket: &Socket, patience: Duration) -> Event {
 /// Multicast groups: `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR`.
 const GROUPS: [u32; 2] = [1, 9];
 
-/// Time without events before the monitor asks: the kernel reports that a pair is up within a
-/// millisecond.
+/// Time without events after which the monitor reads the state. The kernel reports within a
+/// millisecond that a veth pair is up, so this is long enough.
 const SILENCE: Duration = Duration::from_millis(20);

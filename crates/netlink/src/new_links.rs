@@ -51,7 +51,7 @@ impl Connection {
 
     /// Creates a stand-in for `link`, which is in another namespace. The stand-in has the index,
     /// name, MAC, MTU and master of `link`, so rules that compare any of these treat it like
-    /// `link`. It is down at first.
+    /// `link`. The stand-in is down at first.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -70,8 +70,8 @@ impl Policies {
     }
 }
 
-/// Returns `struct xfrm_userpolicy_info` (include/uapi/linux/xfrm.h) that blocks these incoming
-/// packets.
+/// Returns the `struct xfrm_userpolicy_info` (include/uapi/linux/xfrm.h) of a policy that blocks
+/// these incoming packets.
 fn policy(packets: Packets) -> Vec<u8> {
     let mut bytes = selector(packets);
     // Limits of bytes, packets and lifetime: none.
@@ -89,7 +89,7 @@ fn id(packets: Packets) -> Vec<u8> {
     bytes
 }
 
-/// Returns whether a policy blocks.
+/// Returns whether the policy in a reply blocks packets.
 fn blocks(answer: &Message) -> Option<bool> {
     let action = answer.body.get(ACTION)?;
     Some(answer.kind == NEW_POLICY && *action == BLOCK)

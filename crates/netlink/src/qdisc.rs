@@ -190,7 +190,7 @@ impl Connection {
         self.one_qdisc(Request::read(operation, RTM_GETTCLASS, &message))
     }
 
-    /// Reads a qdisc or class. The request asks for an echo, because kernels up to Linux 6.8 send
+    /// Reads a qdisc or class. The request asks for an echo, because kernels before Linux 6.8 send
     /// no answer otherwise. It also asks for an acknowledgement, because for a link that is down
     /// the kernel sends nothing else.
     fn one_qdisc(&self, request: Request) -> Result<Option<Qdisc>, Error> {

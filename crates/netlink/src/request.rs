@@ -1,6 +1,6 @@
 //! Requests to the kernel, each with the words of its error message.
 //!
-//! The modules of the objects build them.
+//! Other modules, one per kind of object, build the requests.
 
 use netlink_packet_core::{Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
@@ -18,7 +18,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads one object. `kind` is the type of the message, such as `RTM_GETLINK`.
+    /// Creates a request that reads one object. `kind` is the message's type, such as
+    /// `RTM_GETLINK`.
     pub(crate) fn read(operation: impl Into<String>, kind: u16, content: &impl Emitable) -> Self {
         Self {
             operation: operation.into(),
@@ -28,7 +29,7 @@ impl Request {
         }
     }
 
-    /// Reads all objects that `content` selects.
+    /// Creates a request that reads all objects that `content` selects.
     pub(crate) fn list(operation: impl Into<String>, kind: u16, content: &impl Emitable) -> Self {
         Self::read(operation, kind, content).with(NLM_F_DUMP)
     }
@@ -37,12 +38,12 @@ impl Request {
         Self::read(operation, kind, content).with(NLM_F_ACK)
     }
 
-    /// Creates an object; the kernel refuses one that exists.
+    /// Creates a request that creates an object. The kernel refuses it if the object exists.
     pub(crate) fn create(operation: String, kind: u16, content: &impl Emitable) -> Self {
         Self::change(operation, kind, content).with(NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Adds `NLM_F_…`.
+    /// Adds these flags (`NLM_F_…`).
     pub(crate) fn with(self, flags: u16) -> Self {
         let flags = self.flags | flags;
         Self { flags, ..self }

@@ -22,13 +22,14 @@ use crate::request::Request;
 pub struct Route {
     /// The destination; a prefix of length 0 is the default route.
     pub destination: IpNetwork,
-    /// The next hop's address; `None` without one and for a multipath route.
+    /// The next hop's address; `None` for a multipath route and for a destination on the link
+    /// itself.
     pub gateway: Option<IpAddr>,
     /// The routing table; 254 is `main`.
     pub table: u32,
     /// The metric.
     pub priority: Option<u32>,
-    /// The kernel learnt it from a router advertisement.
+    /// The kernel learnt the route from a router advertisement.
     pub is_from_router_advertisement: bool,
     /// The destination is an address of this host.
     pub is_local: bool,
@@ -175,22 +176,23 @@ impl Route {
         self.destination.prefix() == 0
     }
 
-    /// Returns the indexes of its links; several for a multipath route.
+    /// Returns the indices of the route's links; several for a multipath route.
     pub fn links(&self) -> impl Iterator<Item = u32> {
         let hops = self.next_hops.iter().map(|hop| hop.link);
         self.link.into_iter().chain(hops)
     }
 
-    /// Returns whether `gateway` on the link with this index is its next hop, or one of several.
+    /// Returns whether the route's next hop, or one of several, is `gateway` on the link with this
+    /// index.
     pub fn leads_by(&self, link: u32, gateway: Option<IpAddr>) -> bool {
         let hop = NextHop { link, gateway };
         self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)
     }
 
-    /// Returns whether the route leads to neighbours on its link. Such a route comes from an
-    /// address of the link, from DHCP or a router advertisement, or has a single host as its
-    /// destination. An administrator's route to a network does not count: it may be a wide network
-    /// on a link without a router.
+    /// Returns whether the route leads to neighbours on its link. Such a route was created for an
+    /// address of the link, by DHCP or by a router advertisement, or its destination is a single
+    /// host. A route that an administrator added for a network does not count: the network may be
+    /// wider than the neighbours on the link.
     pub fn is_connected(&self) -> bool {
         let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
         let longest = if self.destination.is_ipv4() { 32 } else { 128 };
@@ -308,8 +310,8 @@ impl NextHop {
     }
 }
 
-/// Returns the router of an attribute. An IPv4 route may have a router with an IPv6 address (RFC
-/// 8950).
+/// Returns the router's address in an attribute; `None` for other attributes. An IPv4 route may
+/// have a router with an IPv6 address (RFC 8950).
 fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
     match attribute {
         RouteAttribute::Gateway(address) => ip(address),

@@ -24,16 +24,17 @@ use nix::sys::socket::{MsgFlags, setsockopt};
 pub struct Socket {
     inner: netlink_sys::Socket,
     next_number: Cell<u32>,
-    /// Messages that were received and not read yet.
+    /// Messages that were received but not yet returned to a caller.
     pub(crate) received: RefCell<VecDeque<Received>>,
 }
 
 thread_local! {
-    /// The datagram received last, by any socket; it is parsed at once.
+    /// Buffer of the thread for the last datagram that any socket received. The sockets can share
+    /// it because each datagram is parsed at once.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(LONGEST_ANSWER));
 }
 
-/// A part of the kernel with its own messages.
+/// A netlink family: a part of the kernel with its own messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// Links, addresses, routes and qdiscs.
@@ -44,7 +45,7 @@ pub enum Protocol {
     Netfilter = NETLINK_NETFILTER,
 }
 
-/// Messages to the kernel that are sent at once.
+/// Messages to the kernel that one system call sends.
 #[derive(Debug, Default)]
 pub struct Datagram(Vec<u8>);
 
@@ -62,29 +63,29 @@ pub struct Header {
 /// A message from the kernel.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// Its header.
+    /// The message's header.
     pub header: Header,
-    /// What the kernel says.
+    /// The message's meaning.
     pub content: Content,
 }
 
-/// What the kernel says in a message.
+/// Meaning of a message from the kernel.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// It describes an object of the header's type, in these bytes.
+    /// The kernel describes an object in these bytes; the header's type says of which kind.
     Object(Vec<u8>),
-    /// It has carried out the request, or described all objects of a list.
+    /// The kernel has carried out the request, or has described all objects of a list.
     End,
-    /// It refuses the request.
+    /// The kernel refuses the request.
     Refused(Refusal),
 }
 
 /// The kernel's reason to refuse a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Its error number.
+    /// The kernel's error number.
     pub errno: Errno,
-    /// Its message, if it sent one (extended acknowledgement).
+    /// The kernel's explanation, if it sent one (extended acknowledgement).
     pub message: Option<String>,
 }
 
@@ -103,12 +104,13 @@ impl Socket {
     /// Opens a socket in the calling thread's namespace that listens to these multicast groups.
     ///
     /// # Errors
-    /// The kernel lacks the protocol, or refuses.
+    /// The kernel lacks the protocol or refuses a socket.
     pub fn open(protocol: Protocol, groups: &[u32]) -> io::Result<Self> {
         let inner = netlink_sys::Socket::new(protocol as isize)?;
-        // The socket receives messages of the kernel only from here on.
+        // A connected socket receives no messages of other processes, only those of the kernel.
         inner.connect(&SocketAddr::new(0, 0))?;
-        // Without a copy of the request, attributes follow its header in an error.
+        // The kernel then copies only the header of a refused request into its answer, and the
+        // attributes follow this header.
         inner.set_cap_ack(true)?;
         inner.set_ext_ack(true)?;
         if protocol != Protocol::Netfilter {
@@ -124,11 +126,11 @@ impl Socket {
         })
     }
 
-    /// Makes room for messages between two reads, in bytes. The kernel counts some kilobytes per
-    /// message and drops messages that do not fit.
+    /// Enlarges the receive buffer to `bytes`, so that messages between two reads are not lost. The
+    /// kernel counts some kilobytes per message and drops messages that do not fit.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses this size.
     pub fn make_room(&self, bytes: usize) -> io::Result<()> {
         setsockopt(&self.inner, RcvBufForce, &bytes)
             .or_else(|_| setsockopt(&self.inner, RcvBuf, &bytes))?;
@@ -271,7 +273,7 @@ impl From<Silence> for io::Error {
     }
 }
 
-/// Splits a datagram into its messages.
+/// Splits a datagram into its messages; `None` if a message does not parse.
 pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Received>> {
     let mut messages = VecDeque::new();
     while !bytes.is_empty() {
@@ -296,7 +298,7 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Received>> {
     Some(messages)
 }
 
-/// Reads an error number and what `message` finds behind it.
+/// Reads an error number. If it is not 0, `message` reads the explanation from the bytes after it.
 fn outcome(body: &[u8], message: impl Fn(&[u8]) -> Option<String>) -> Option<Content> {
     let (code, rest) = body.split_first_chunk()?;
     Some(match i32::from_ne_bytes(*code) {
@@ -332,8 +334,8 @@ const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const OVERRUN: u16 = 4;
 
-/// Longest wait for an answer. The kernel answers when the work is done; the slowest is freeing a
-/// link under load.
+/// Longest wait for an answer. The kernel answers when the work is done; the slowest work is to
+/// free a link under load.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Twice the size to which the kernel limits one datagram of a list, in bytes (32 KiB:
@@ -341,5 +343,5 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// into more datagrams, and for each one the kernel walks the set from its start.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Bytes that any kernel's socket accepts at once.
+/// Bytes that the send buffer of any kernel's socket accepts at once; more needs a larger buffer.
 const SURELY_SENT: usize = 64 << 10;

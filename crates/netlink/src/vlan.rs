@@ -1,4 +1,4 @@
-//! VLANs: those that bridge ports carry, and VLAN links of the host.
+//! VLANs that bridge ports and bridges carry.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub struct PortVlans {
     pub first: u16,
     /// Last VLAN; equal to `first` for a single one.
     pub last: u16,
-    /// Tagging of their frames at the port.
+    /// Tagging of these VLANs' frames at the port.
     pub tagging: Tagging,
 }
 
@@ -32,11 +32,11 @@ pub enum Tagging {
     Tagged,
     /// Frames leave without a tag.
     Untagged,
-    /// Frames leave without a tag; frames that arrive without one belong to this VLAN (PVID).
+    /// Frames leave without a tag, and frames that arrive without a tag belong to this VLAN (PVID).
     Access,
 }
 
-/// A link that carries VLANs, by its index.
+/// A link that can carry VLANs, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VlanCarrier {
     /// A port of a bridge.
@@ -110,7 +110,7 @@ impl PortVlans {
         }
     }
 
-    /// Returns whether all these VLANs are in `carried` with the same tagging.
+    /// Returns whether `carried` contains all VLANs of `self` with the same tagging.
     pub fn is_carried(self, carried: &[Self]) -> bool {
         (self.first..=self.last).all(|vlan| {
             let same =
