@@ -66,7 +66,7 @@ impl<'a> Limiting<'a> {
         cni::step("limit what the sandbox receives");
         let link = self.host_link;
         undo.push("take the limit from the host's end", move || {
-            // The connection itself may have failed.
+            // Opens another connection, because the rollback may run after the first one failed.
             Ok(LinkEgress::new(&Connection::open()?, link).remove()?)
         });
         Ok(LinkEgress::new(self.host, link).ensure(limit, self.traffic)?)

@@ -31,7 +31,7 @@ pub struct Asked {
     /// only the reference uses as a burst.
     pub burst: u64,
     /// The configuration key of the burst; `None` if no burst is configured. Then
-    /// [`Self::limit`] derives the burst from the rate.
+    /// [`Asked::limit`] derives the burst from the rate.
     pub burst_key: Option<String>,
 }
 

@@ -175,7 +175,8 @@ mod tests {
     use super::*;
     use crate::socket::{self, Header};
 
-    /// Returns the outcome as if the list ended so; the real kernel sends the rest.
+    /// Returns the outcome of a list that ends with this code and these flags. Only the end of the
+    /// first list is simulated; the kernel answers repeated requests.
     fn outcome(code: i32, flags: u16) -> Outcome {
         let connection = Connection::open().unwrap();
         let mut datagram = Datagram::default();

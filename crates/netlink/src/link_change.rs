@@ -73,7 +73,7 @@ impl Request {
                 (message.header.flags, message.header.change_mask) = (flags, mask);
             }
         }
-        // RTM_SETLINK accepts a port's attributes but does not apply them.
+        // Not RTM_SETLINK: it accepts the attributes of a bridge port but does not apply them.
         Self::change(format!("{words} {link}"), RTM_NEWLINK, &message)
     }
 }

@@ -74,7 +74,7 @@ impl Policies {
 /// these incoming packets.
 fn policy(packets: Packets) -> Vec<u8> {
     let mut bytes = selector(packets);
-    // Limits of bytes, packets and lifetime: none.
+    // No limits of bytes, packets and lifetime.
     bytes.extend([0xff; 4 * size_of::<u64>()]);
     bytes.resize(ACTION, 0);
     bytes.push(BLOCK);
@@ -112,7 +112,7 @@ fn selector(packets: Packets) -> Vec<u8> {
         bytes.extend(words.into_iter().flat_map(u32::to_be_bytes));
         bytes.resize(end, 0);
     }
-    // Ports and their masks.
+    // Ports and their masks: any port.
     bytes.extend([0; 8]);
     bytes.extend(u16::try_from(family).unwrap_or_default().to_ne_bytes());
     bytes.extend([to, from].map(|it| it.map_or(0, |it| it.prefix())));

@@ -225,7 +225,7 @@ impl Qdisc {
 
 /// Returns a message that names a qdisc or class by its link, its parent and its handle.
 pub(crate) fn header(link: u32, parent: Handle, handle: Handle) -> TcMessage {
-    // Indices in the kernel are positive ints.
+    // The kernel's indices are positive `int`s, so the conversion never fails.
     let mut message = TcMessage::with_index(i32::try_from(link).unwrap_or(i32::MAX));
     (message.header.parent, message.header.handle) = (parent.into(), handle.into());
     message

@@ -22,10 +22,11 @@ impl Connection {
         found(self.delete_elsewhere(link)).map(drop)
     }
 
-    /// Deletes the link and returns as soon as no process can find it, 15 to 30 ms earlier than
-    /// [`Self::delete_link`]. A separate process asks the kernel and waits. In a pid namespace no
-    /// process may be left behind, so the call takes as long. The `main` of an executable that
-    /// calls this must be [`run`].
+    /// Deletes the link and returns as soon as no process can find the link, 15 to 30 ms earlier
+    /// than [`Self::delete_link`]. A child process sends the request to the kernel and waits for
+    /// the answer. In a pid namespace no process may be left behind, so this call then waits for
+    /// the child and takes as long as [`Self::delete_link`]. The `main` of an executable that calls
+    /// this function must be [`run`].
     fn delete_elsewhere(&self, link: &Link) -> Result<(), Error> {
         let here = || self.delete_link(link);
         // The monitor listens before the deletion starts, so it hears the event and need not ask

@@ -264,7 +264,7 @@ impl NewRoute {
         message.header = RouteHeader {
             address_family: family(self.destination.ip()),
             destination_prefix_length: self.destination.prefix(),
-            // The attribute has a table above 255.
+            // A table above 255 does not fit here; `RouteAttribute::Table` contains it.
             table: u8::try_from(self.table.unwrap_or(MAIN)).unwrap_or_default(),
             protocol: RouteProtocol::Boot,
             scope: self.scope.map_or(self.default_scope(), RouteScope::from),

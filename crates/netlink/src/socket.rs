@@ -237,7 +237,7 @@ impl Datagram {
         bytes.extend(header.kind.to_ne_bytes());
         bytes.extend((NLM_F_REQUEST | header.flags).to_ne_bytes());
         bytes.extend(header.number.to_ne_bytes());
-        // The sender's port; the kernel knows it.
+        // The sender's port may be 0, since the kernel knows it.
         bytes.extend([0; 4]);
         bytes.extend(body);
         bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);

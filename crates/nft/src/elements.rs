@@ -68,7 +68,8 @@ impl Connection {
             replies => {
                 let replies = replies?;
                 let elements = replies.iter().flat_map(|it| read_elements(set.name, it));
-                // The kernel lists elements twice if the hash table is resized meanwhile.
+                // The kernel lists elements twice if it resizes the hash table meanwhile, so
+                // duplicates are removed.
                 let mut told = HashSet::new();
                 let elements = elements.filter(|it| told.insert(it.clone()));
                 Ok(elements.collect())

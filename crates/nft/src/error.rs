@@ -86,7 +86,7 @@ impl Error {
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Unsupported { .. } => true,
-            // The kernel has no netfilter at all.
+            // The kernel has no netfilter at all, so it opens no socket.
             Self::Socket { source, .. } => {
                 source.raw_os_error() == Some(Errno::EPROTONOSUPPORT as i32)
             }

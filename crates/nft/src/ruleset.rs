@@ -59,7 +59,7 @@ impl Connection {
         let mut messages = Vec::new();
         for (what, get, new, kept) in KINDS {
             let found = match self.raw_list(what, RawMessage::new(*get, 0, Attributes::new())) {
-                // This kernel was built without flow tables.
+                // A kernel that was built without flow tables refuses to list them.
                 Err(error) if *new == NEW_FLOW_TABLE && error.errno().is_some() => Vec::new(),
                 found => found?,
             };
