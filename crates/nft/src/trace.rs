@@ -45,9 +45,9 @@ pub enum EndVerdict {
 }
 
 impl Tracer {
-    /// Starts to trace TCP, UDP and ARP packets that arrive through `links` or that this host
-    /// sends. The tables that this function creates stay, so no other program should use the
-    /// namespace.
+    /// Starts to trace TCP, UDP and ARP packets that this namespace receives or sends. At the
+    /// ingress hook (family `netdev`), only packets on `links` are traced. The tables that this
+    /// function creates stay, so no other program should use the namespace.
     ///
     /// # Errors
     /// [`Error::Socket`]. If the kernel refuses a table of one family, packets of that family are
