@@ -197,8 +197,8 @@ const POLICY_VERDICT: u16 = 16;
 /// `NFT_TRACETYPE_POLICY`
 const POLICY: u64 = 1;
 
-/// `NF_VERDICT_MASK`; the other bits are the queue's number.
-const VERDICT_MASK: u64 = 0xffff_00ff;
+/// `NF_VERDICT_MASK`; the upper 16 bits are the number of a queue, or the error of a drop.
+const VERDICT_MASK: u64 = 0xff;
 
 /// `NFPROTO_…`
 const INET: u8 = 1;
