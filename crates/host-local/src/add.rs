@@ -1,4 +1,4 @@
-//! ADD: one address of every range set.
+//! ADD: leases one address of every range set.
 
 use std::net::IpAddr;
 
@@ -14,10 +14,12 @@ use crate::range::RangeSet;
 use crate::request::wanted;
 use crate::store::Store;
 
-/// Leases an address of every range set; a requested address where the request names one.
+/// Leases one address of every range set: the requested address if the request names one, else the
+/// next free address.
 ///
-/// Fails if the configuration is invalid, the attachment already holds addresses, a set is
-/// exhausted, or the files cannot be written. Nothing is leased then.
+/// # Errors
+/// The request is invalid, the attachment already holds addresses, a set is exhausted, the calling
+/// process has ended, or a file cannot be written. No address stays leased then.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let parent = getppid();
     let config = Config::parse(&request.network)?;
@@ -25,8 +27,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let dns = config.dns()?;
     cni::step("wait for the lock");
     let store = Store::open(&config.storage, &request.network.name)?;
-    // The runtime may have killed the caller while this process waited for the lock. Then no DEL
-    // would ever release the addresses.
+    // The runtime may have killed the parent process, the plugin that called this one, while this
+    // process waited for the lock. Then no DEL would release the addresses.
     ensure!(
         getppid() == parent,
         "the process that asked for the lease is gone"

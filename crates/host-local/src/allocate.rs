@@ -6,10 +6,10 @@ use std::ops::RangeInclusive;
 
 use crate::range::{Range, RangeSet, number};
 
-/// Returns all addresses that may be leased without a request, each once. The order is a round
-/// robin through the ranges of `set` that starts after `last`.
+/// Returns all addresses of `set` that may be leased without a request, each once: no gateways and
+/// no excluded addresses. The order is a round robin through the ranges that starts after `last`.
 ///
-/// A `last` outside all ranges starts at the beginning.
+/// If `last` is outside all ranges, the order starts with the first range.
 pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
     rotated(set, last).into_iter().flat_map(move |mut numbers| {
         let candidates = iter::from_fn(move || {

@@ -8,11 +8,11 @@ use cni::CheckRequest;
 use crate::config::Config;
 use crate::store::Store;
 
-/// Checks that every address of `prevResult` within a range of this network is leased to the
-/// attachment. The attachment must hold at least one address.
+/// Checks that the attachment holds every address of `prevResult` that is within a range of this
+/// network, and at least one address.
 ///
 /// # Errors
-/// An address that is not leased to the attachment.
+/// The attachment does not hold one of these addresses, or holds no address.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     cni::step("compare");

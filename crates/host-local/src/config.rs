@@ -18,15 +18,15 @@ use crate::storage::Storage;
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Range sets; a container gets one address of each.
+    /// Range sets; a container gets one address of each set.
     pub sets: Vec<RangeSet>,
-    /// Routes, passed on to the plugin that creates them.
+    /// Routes of the result, for the plugin that creates them.
     pub routes: Vec<Route>,
-    /// Path of a file in the format of resolv.conf(5), whose content is passed on.
+    /// Path of a file in the format of resolv.conf(5); its content becomes `dns` of the result.
     pub resolv_conf: Option<PathBuf>,
     /// Location and settings of the leases.
     pub storage: Storage,
-    /// Result of STATUS for a range set without a free address.
+    /// What STATUS does if a range set has no free address.
     pub when_full: WhenFull,
 }
 
@@ -37,7 +37,7 @@ struct RawRuntimeConfig {
 }
 
 impl Config {
-    /// Reads the `ipam` section and the runtime's additions.
+    /// Reads the `ipam` section and `ipRanges` of the runtime.
     ///
     /// # Errors
     /// Code 7 with key and value. Code 11: the node's pod CIDRs are not known yet.
@@ -45,8 +45,8 @@ impl Config {
         Self::read(network)?.expect_ranges()
     }
 
-    /// Reads the configuration for STATUS. It may lack ranges if it declares the capability
-    /// `ipRanges`: runtimes pass no capability arguments with STATUS.
+    /// Reads the configuration for STATUS. Accepts a configuration without ranges if it declares
+    /// the capability `ipRanges`, since runtimes pass no capability arguments with STATUS.
     pub(crate) fn parse_for_status(network: &Network) -> Result<Self, Error> {
         let config = Self::read(network)?;
         if network.declares("ipRanges") {
@@ -90,7 +90,7 @@ impl Config {
         Ok(self)
     }
 
-    /// Reads the name resolution from the file of `resolvConf`.
+    /// Reads name servers and search domains from the file of `resolvConf`; none without this key.
     pub(crate) fn dns(&self) -> anyhow::Result<Dns> {
         self.resolv_conf
             .as_deref()
@@ -99,7 +99,7 @@ impl Config {
 }
 
 impl RawConfig {
-    /// Returns the node's pod CIDRs if `subnet` requests them.
+    /// Returns the node's pod CIDRs if `subnet` is `usePodCidr`, else an empty list.
     fn pod_cidrs(&self) -> Result<Vec<IpNetwork>, Error> {
         if let Some(file) = pod_cidr::file_of(&self.subnet, &self.pod_cidr_file) {
             return pod_cidr::read(file);
@@ -113,8 +113,9 @@ impl RawConfig {
         }
     }
 
-    /// Returns the sets of the older keys in the section itself: one set, or one for each family of
-    /// the node's pod CIDRs.
+    /// Returns the sets of the older keys, such as `subnet` and `rangeStart`, which are in the
+    /// `ipam` section itself. They form one set; with `usePodCidr`, each family of the pod CIDRs
+    /// forms a set.
     fn flat_sets(&self, pod_cidrs: Vec<IpNetwork>) -> Result<Vec<RangeSet>, Error> {
         let range = RawRange {
             subnet: self.subnet.clone(),
@@ -156,7 +157,7 @@ fn set_per_family(ranges: Vec<Range>, at: &str) -> Result<Vec<RangeSet>, Error> 
     families.map(|family| RangeSet::new(family, at)).collect()
 }
 
-/// Parses `ipRanges`: a list of sets or, as one library sends it, a list of ranges. Such ranges
+/// Parses `ipRanges`, a list of sets. One library sends a flat list of ranges instead; these ranges
 /// form a set for each family.
 fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
     let at = "runtimeConfig.ipRanges";
@@ -191,7 +192,8 @@ fn expect_apart(sets: &[RangeSet]) -> Result<(), Error> {
     overlap(&ranges).map_or(Ok(()), |reason| Err(overlapping(reason)))
 }
 
-/// Rejects several addresses of one family for results before 0.3.0, which hold only one.
+/// Rejects several range sets of one family before version 0.3.0, whose results hold only one
+/// address of each family.
 fn expect_one_a_family(sets: &[RangeSet], version: SpecVersion) -> Result<(), Error> {
     let is_ipv4 = |set: &&RangeSet| set.ranges().iter().any(|range| range.subnet.is_ipv4());
     let ipv4 = sets.iter().filter(is_ipv4).count();

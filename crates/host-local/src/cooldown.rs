@@ -1,6 +1,6 @@
 //! Times of release, for the cooldown of addresses.
 //!
-//! The times are a hint: a lost one only shortens an address's cooldown.
+//! The times are a hint: if one is lost, the cooldown of its address ends early.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use crate::scratch::{make_directory, open};
 /// is named after the address.
 #[derive(Debug)]
 pub(crate) struct Cooldown {
-    /// Length; nothing is remembered if it is zero.
+    /// Length of the cooldown. If it is zero, no time is recorded.
     pub delay: Duration,
     /// Directory of the files; it may not exist yet.
     pub directory: PathBuf,
@@ -36,8 +36,8 @@ impl Cooldown {
         }
     }
 
-    /// Returns whether `address` was released less than the delay before `now`. A release in the
-    /// future comes from a wrong clock and does not count.
+    /// Returns whether `address` was released less than `delay` before `now`. A time of release in
+    /// the future comes from a wrong clock and does not count.
     pub fn includes(&self, address: IpAddr, now: SystemTime) -> bool {
         let released = || {
             let file = fs::symlink_metadata(self.file(address)).ok()?;
@@ -46,7 +46,7 @@ impl Cooldown {
         !self.delay.is_zero() && released().is_some_and(|age| age < self.delay)
     }
 
-    /// Removes times that have expired by the longest delay that other callers may use.
+    /// Removes times of release that are older than both `delay` and `LONGEST_USUAL`.
     pub fn tidy(&self) {
         let begin = SystemTime::now().checked_sub(self.delay.max(LONGEST_USUAL));
         if let Some(Err(error)) = begin.map(|begin| self.remove_older(begin)) {
@@ -83,7 +83,8 @@ impl Cooldown {
     }
 }
 
-/// Minimum age for removal: a DEL may have an older configuration with a shorter delay.
+/// Minimum age of a time that is removed. The remover may be a DEL whose older configuration has a
+/// shorter delay than the current one.
 const LONGEST_USUAL: Duration = Duration::from_hours(24);
 
 #[cfg(test)]

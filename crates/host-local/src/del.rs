@@ -1,11 +1,11 @@
-//! DEL: releases the attachment's addresses, whatever the ranges are now.
+//! DEL: releases the attachment's addresses, even those outside the currently configured ranges.
 
 use cni::DelRequest;
 
 use crate::storage::Storage;
 use crate::store::Store;
 
-/// Releases every address of the attachment; succeeds without one.
+/// Releases every address of the attachment. An attachment without addresses is no error.
 ///
 /// # Errors
 /// A file cannot be read or removed.

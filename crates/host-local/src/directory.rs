@@ -1,9 +1,10 @@
 //! The leases of one network on disk, in the format of the reference.
 //!
 //! The file `<dataDir>/<network>/<address>` contains the holder of an address.
-//! `last_reserved_ip.<n>` contains the last address that range set `n` provided. Other files must
-//! not exist there, since the reference reads every file. So incomplete files are written
-//! elsewhere. This module does not lock; its callers hold the directory's lock for every change.
+//! `last_reserved_ip.<n>` contains the last address that range set `n` provided. Apart from the
+//! lock file, no other file may exist there, since the reference reads every file. So incomplete
+//! files are written to another directory. This module takes no lock; its callers must hold the
+//! network's lock for every change.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -26,13 +27,13 @@ use crate::scratch::{Scratch, remove_file};
 pub(crate) struct Directory {
     path: PathBuf,
     scratch: Scratch,
-    /// The directory's date while no other program changes it; `None` if the directory is not
-    /// watched or another program changed it.
+    /// The date (modification time) that this plugin gave the directory. `None` if the directory is
+    /// not watched, or if another program changed it.
     ///
-    /// Adding or removing a file sets the directory's modification time to the present. After each
-    /// own change the plugin dates the directory back. As long as it has that date, no other
-    /// program has changed it. The present time would prove nothing: the kernel's clock stands
-    /// still for milliseconds, in which other programs may write.
+    /// Adding or removing a file sets the directory's date to the current time. After each change
+    /// of its own, the plugin sets the date to a past time. As long as the directory has that date,
+    /// no other program has changed it. The current time would prove nothing: the kernel's clock
+    /// does not advance for milliseconds, so a change by another program could leave the same date.
     watched: Cell<Option<Stamp>>,
 }
 
@@ -51,7 +52,8 @@ pub enum Content {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp(i64, i64);
 
-/// Identity of a file: a later file with the same name has another one.
+/// Identity of a file. A later file with the same name has another identity, except within one tick
+/// of the kernel's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     inode: u64,
@@ -77,8 +79,8 @@ impl Content {
 }
 
 impl Directory {
-    /// Opens the directory at `path`. Incomplete files go to `scratch`, or to `path` if that is on
-    /// another file system.
+    /// Opens the directory at `path`. Incomplete files are written to `scratch`. If `scratch` is on
+    /// another file system, they are written to `path`, since a rename cannot cross file systems.
     pub fn new(path: PathBuf, scratch: Scratch) -> Self {
         let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
         let scratch = match (device(&path), device(&scratch.0)) {
@@ -108,7 +110,8 @@ impl Directory {
         Content::read(&self.file(address))
     }
 
-    /// Returns the holder of `address`, if its file names one.
+    /// Returns the holder that the file of `address` names; `None` without a file or a valid
+    /// holder.
     pub fn holder(&self, address: IpAddr) -> anyhow::Result<Option<Holder>> {
         Ok(match self.content(address)? {
             Some(Content::Holder(holder)) => Some(holder),
@@ -116,8 +119,8 @@ impl Directory {
         })
     }
 
-    /// Writes the file of `lease`; returns whether there was none. The file is complete or absent
-    /// even after a crash.
+    /// Writes the file of `lease`. Returns `false` and changes nothing if the address already has a
+    /// file. The file is complete or absent even if this process is killed.
     pub fn create(&self, lease: &Lease) -> anyhow::Result<bool> {
         let path = self.file(lease.address);
         let action = || format!("write lease {}", path.display());
@@ -130,10 +133,10 @@ impl Directory {
         }
     }
 
-    /// Removes the files of `addresses` and returns an outcome for each, in their order. A missing
-    /// file counts as success.
+    /// Removes the files of `addresses` and returns the outcomes in the same order. A missing file
+    /// counts as success.
     ///
-    /// All removals are one change, so the directory is dated back once.
+    /// All removals count as one change, so the directory's date is set only once.
     pub fn remove(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Vec<anyhow::Result<()>> {
         let remove = |address| {
             let path = self.file(address);
@@ -142,7 +145,7 @@ impl Directory {
         self.change(|| addresses.into_iter().map(remove).collect())
     }
 
-    /// Returns the identity of the file of `address`, if it exists.
+    /// Returns the identity of the file of `address`, if the file exists.
     pub fn identity(&self, address: IpAddr) -> anyhow::Result<Option<Identity>> {
         let path = self.file(address);
         let metadata = read::existing(fs::symlink_metadata(&path))
@@ -159,7 +162,7 @@ impl Directory {
         str::from_utf8(&bytes).ok()?.trim().parse().ok()
     }
 
-    /// Remembers the last address that range set `set` provided.
+    /// Writes the last address that range set `set` provided.
     pub fn set_last_reserved(&self, set: usize, address: IpAddr) -> anyhow::Result<()> {
         let path = self.last_reserved_file(set);
         let replace = || self.scratch.replace(&path, &address.to_string());
@@ -167,26 +170,28 @@ impl Directory {
         written.with_context(|| format!("write {}", path.display()))
     }
 
-    /// Starts to watch for changes by other programs.
+    /// Starts to watch the directory for changes by other programs.
     pub fn watch(&self) {
         self.watched.set(self.date_back().ok());
     }
 
-    /// Resumes the watch that had this date. Returns whether no other program changed the directory
-    /// meanwhile.
+    /// Resumes the watch of an earlier process, which left the directory with this date. Returns
+    /// `true` if no other program has changed the directory since then.
     pub fn resume_watch(&self, date: Stamp) -> bool {
         self.watched.set(Some(date));
         self.undisturbed_since().is_some()
     }
 
-    /// Returns the watch's date, if no other program changed the directory so far.
+    /// Returns the directory's date if the directory is watched and no other program has changed
+    /// it.
     pub fn undisturbed_since(&self) -> Option<Stamp> {
         let date = self.watched.get()?;
         let metadata = fs::metadata(&self.path).ok()?;
         (Stamp::of(&metadata) == date).then_some(date)
     }
 
-    /// Makes a change and dates the directory back, so later changes by other programs show.
+    /// Makes a change and sets the directory's date to a past time, so that later changes by other
+    /// programs are detected. Ends the watch if another program has already changed the directory.
     fn change<T>(&self, change: impl FnOnce() -> T) -> T {
         let before = self.undisturbed_since();
         let outcome = change();
@@ -220,13 +225,14 @@ impl Stamp {
     }
 }
 
-/// Returns whether a link, pipe or device is in the place of a lease; IPAM plugins never create
-/// one.
+/// Returns whether `path` is a symbolic link, pipe, socket or device. IPAM plugins never create
+/// such a file as a lease.
 fn is_special(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
 }
 
-/// Longer than a tick of any clock, and than the two seconds of the coarsest file system.
+/// How far the directory's date is set back: more than a tick of any clock, and more than two
+/// seconds, the resolution of the coarsest file system.
 const BACK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The files of one network: its leases, their index and the cooldowns. This module does not lock.
+//! The files of one network: its leases, their index and the cooldowns. This module takes no lock.
 
 use cni::NetworkName;
 
@@ -13,14 +13,14 @@ use crate::storage::Storage;
 pub(crate) struct Files {
     /// The leases, which are authoritative.
     pub leases: Directory,
-    /// The index of the leases, a hint.
+    /// The index of the leases, which is only a hint.
     pub index: Index,
-    /// Times of release.
+    /// The times of release, for the cooldown of addresses.
     pub cooldown: Cooldown,
 }
 
 impl Files {
-    /// Opens the files of `network`, which may not exist yet.
+    /// Opens the files of `network`; they need not exist yet.
     pub fn open(storage: &Storage, network: &NetworkName) -> Self {
         let beside = storage.index_directory(network);
         let leases = Directory::new(storage.lease_directory(network), Scratch(beside.clone()));

@@ -12,15 +12,15 @@ use crate::cooldown::Cooldown;
 use crate::files::Files;
 use crate::range::RangeSet;
 
-/// Returns the next free address of `set` in the order of the round robin after `last`. Looks for
-/// the files of 1,024 addresses at most: `None` does not mean that the set is full.
+/// Returns the next free address of `set` in the order of the round robin after `last`. Examines at
+/// most 1,024 addresses, so `None` does not mean that the set is full.
 pub(crate) fn near(files: &Files, set: &RangeSet, last: Option<IpAddr>) -> Option<IpAddr> {
     let now = SystemTime::now();
     let is_free = |it: &IpAddr| !files.leases.has(*it) && !files.cooldown.includes(*it, now);
     leasable(set, last).take(LOOKS).find(is_free)
 }
 
-/// The free addresses of a network at one time.
+/// The free addresses of a network at one point in time.
 #[derive(Debug)]
 pub(crate) struct Free<'a> {
     cooldown: &'a Cooldown,
@@ -29,7 +29,7 @@ pub(crate) struct Free<'a> {
 }
 
 impl<'a> Free<'a> {
-    /// Returns all addresses except `held`.
+    /// Creates the set of all addresses except `held` and those in their cooldown.
     pub fn all_but(held: BTreeSet<IpAddr>, cooldown: &'a Cooldown) -> Self {
         let now = SystemTime::now();
         Self {
@@ -45,7 +45,8 @@ impl<'a> Free<'a> {
             .filter(|it| !self.held.contains(it) && !self.cooldown.includes(*it, self.now))
     }
 
-    /// Returns the error of an exhausted `set`: code 11 if some addresses are in their cooldown.
+    /// Returns the error for the exhausted `set`. The code is 11 if some addresses are in their
+    /// cooldown, since a later ADD may succeed then.
     pub fn exhaustion(&self, set: &RangeSet) -> anyhow::Error {
         let mut size = 0;
         let all = leasable(set, None).inspect(|_| size += 1);
@@ -63,5 +64,5 @@ impl<'a> Free<'a> {
     }
 }
 
-/// Enough for every address of a /22, at about a microsecond each.
+/// Number of addresses that `near` examines: all of a /22, at about a microsecond each.
 const LOOKS: usize = 1_024;

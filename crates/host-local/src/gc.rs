@@ -1,4 +1,4 @@
-//! GC: releases leases of unlisted attachments.
+//! GC: releases the leases of attachments that the runtime does not list as valid.
 
 use cni::{GcRequest, note};
 
@@ -6,10 +6,10 @@ use crate::lease::{Holder, Lease};
 use crate::storage::Storage;
 use crate::store::Store;
 
-/// Releases every address of the network whose holder is not listed.
+/// Releases every address of the network whose holder is not a valid attachment.
 ///
 /// # Errors
-/// All files that could not be removed; the others are removed.
+/// Files cannot be removed: the error names each of them. All other files are removed.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let storage = Storage::of(&request.network)?;
     cni::step("wait for the lock");

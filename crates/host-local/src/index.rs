@@ -1,10 +1,12 @@
 //! The index of leases: addresses by holder.
 //!
-//! The directory `<dataDir>/.host-local/<network>` contains a record for each holder (`records`).
-//! The file `state` describes the leases at the time of the last agreement.
+//! The directory `<dataDir>/.host-local/<network>` contains a record file for each holder
+//! (`records`). The file `state` contains the boot ID, and the modification times of the
+//! directories of leases and records when both last agreed.
 //!
-//! The index is only a hint. The state no longer fits after a foreign change, an interrupted change
-//! or a reboot. Then the plugin does not trust the index until it is rebuilt.
+//! The index is only a hint. After a change by another program, an interrupted change or a reboot,
+//! `state` no longer matches the directories. Then the plugin does not trust the index until it is
+//! rebuilt.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -34,12 +36,12 @@ pub struct Index {
     standing: Cell<Standing>,
 }
 
-/// A recorded lease: the identity of its file and the machine's boot.
+/// The record of a lease: the identity of the lease's file, and the boot in which it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Leased address.
     pub address: IpAddr,
-    /// Identity of its file.
+    /// Identity of the lease's file.
     pub identity: Identity,
     /// ID of the boot in which the lease was made.
     pub boot: String,
@@ -50,15 +52,15 @@ pub(crate) type Records = BTreeMap<Holder, Vec<Record>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// The index agrees with the files and its state is written.
+    /// The index agrees with the lease files, and the file `state` is up to date.
     Settled,
-    /// The index agrees with the files.
+    /// The index agrees with the lease files, but the file `state` is out of date.
     Unsettled,
-    /// The index may disagree with the files.
+    /// The index may disagree with the lease files.
     Distrusted,
 }
 
-/// Description of leases and records at the time of their agreement.
+/// Content of the file `state`: the boot, and the dates of both directories when they last agreed.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     boot: String,
@@ -67,8 +69,9 @@ struct State {
 }
 
 impl Index {
-    /// Opens the index in `directory` and starts to watch `leases`. The index is trusted if no
-    /// other program changed `leases` since its last use.
+    /// Opens the index in `directory`, and resumes the watch on `leases` if the file `state`
+    /// exists. The index is trusted if no other program has changed `leases` since `state` was
+    /// written.
     pub fn open(directory: PathBuf, leases: &Directory) -> Self {
         let index = Self {
             records: directory.join("records"),
@@ -87,7 +90,7 @@ impl Index {
         self.standing.get() != Standing::Distrusted
     }
 
-    /// Marks the index as wrong until it is rebuilt, on disk, too.
+    /// Ends the trust in the index until it is rebuilt, in this process and in later ones.
     pub fn distrust(&self) {
         self.standing.set(Standing::Distrusted);
         if let Err(error) = remove_file(&self.state) {
@@ -95,7 +98,7 @@ impl Index {
         }
     }
 
-    /// Returns the records of `holder`.
+    /// Returns the records of `holder`; an empty list if it has none.
     pub fn records_of(&self, holder: &Holder) -> anyhow::Result<Vec<Record>> {
         let path = self.record_file(holder);
         let action = || format!("read {}", path.display());
@@ -105,13 +108,13 @@ impl Index {
         }
     }
 
-    /// Returns all holders of addresses, if all names of records can be read.
+    /// Returns all holders with a record; `None` if a name of a record file cannot be read.
     pub fn holders(&self) -> Option<Vec<Holder>> {
         let names = read::names(&self.records).ok()?;
         names.iter().map(|name| parse_name(name)).collect()
     }
 
-    /// Adds a new lease.
+    /// Adds the record of a new lease.
     pub fn insert(&self, Lease { address, holder }: &Lease, leases: &Directory) {
         self.change(|| {
             let identity = leases.identity(*address)?;
@@ -125,7 +128,7 @@ impl Index {
         });
     }
 
-    /// Removes released leases; some may have no record.
+    /// Removes the records of released leases. Some leases may have no record.
     pub fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
         let mut released: BTreeMap<&Holder, Vec<IpAddr>> = BTreeMap::new();
         for Lease { address, holder } in leases {
@@ -140,7 +143,7 @@ impl Index {
         });
     }
 
-    /// Reads all readable records.
+    /// Returns all records, except those that cannot be read.
     pub fn read_all(&self) -> Records {
         let names = read::names(&self.records).unwrap_or_default();
         let holders = names.iter().filter_map(|name| parse_name(name));
@@ -149,8 +152,9 @@ impl Index {
         records.map(|(records, holder)| (holder, records)).collect()
     }
 
-    /// Rebuilds the index and trusts it if everything could be written. `old` is the result of
-    /// [`Self::read_all`], `new` the wanted content.
+    /// Replaces all records by `new`, and trusts the index if every record could be written. `old`
+    /// is the result of [`Self::read_all`]; records that are the same in `old` and `new` are not
+    /// rewritten.
     pub fn replace(&self, old: &Records, new: &Records) -> anyhow::Result<()> {
         let directory = &self.records;
         make_directory(directory)?;
@@ -172,9 +176,10 @@ impl Index {
         Ok(())
     }
 
-    /// Writes the state if the index agrees with `leases` and the state is new.
+    /// Writes the file `state` if the index agrees with `leases` and `state` is out of date.
     pub fn settle(&self, leases: &Directory) {
-        // If another program changed the leases, the old state stays; it contradicts them already.
+        // If another program changed the leases, the old `state` stays. It does not match them, so
+        // the next process does not trust the index.
         if self.standing.get() == Standing::Unsettled
             && let Some(date) = leases.undisturbed_since()
         {
@@ -242,7 +247,7 @@ pub(crate) fn boot_id() -> anyhow::Result<String> {
     }
 }
 
-/// Returns the holder with a record of this name.
+/// Returns the holder that the name of a record file stands for.
 fn parse_name(name: &str) -> Option<Holder> {
     let mut names = name.splitn(2, SEPARATOR);
     Holder::of_names(names.next()?, names.next())

@@ -10,7 +10,7 @@ use cni::{Attachment, ContainerId, InterfaceName};
 pub struct Lease {
     /// The address.
     pub address: IpAddr,
-    /// Its holder.
+    /// The holder of the address.
     pub holder: Holder,
 }
 
@@ -19,14 +19,16 @@ pub struct Lease {
 pub struct Holder {
     /// The container ID.
     pub container: ContainerId,
-    /// The interface; old versions of the reference did not write one.
+    /// The interface. `None` in files of old versions of the reference, which wrote only the
+    /// container ID.
     pub interface: Option<InterfaceName>,
 }
 
 impl Holder {
-    /// Parses a file's content; ignores white space around the two lines.
+    /// Parses the content of a lease's file: the container ID and the interface, on one line each.
+    /// Ignores white space around them.
     ///
-    /// Returns `None` if no DEL could name the holder: the file is empty or garbled.
+    /// Returns `None` for an empty or garbled file, which names no holder that a DEL could have.
     pub fn parse(content: &[u8]) -> Option<Self> {
         let text = str::from_utf8(content).ok()?;
         let mut lines = text.lines().map(str::trim);
@@ -51,7 +53,7 @@ impl Holder {
     }
 
     /// Returns the holder that an old version of the reference wrote for the attachment's
-    /// container.
+    /// container, without an interface.
     pub fn old_entry_of(attachment: &Attachment) -> Self {
         Self {
             container: attachment.container.clone(),
@@ -64,7 +66,7 @@ impl Holder {
         self.joined("\r\n")
     }
 
-    /// Returns the container ID and, if there is one, the interface after `separator`.
+    /// Joins the container ID and the interface, if there is one, with `separator`.
     pub fn joined(&self, separator: &str) -> String {
         match &self.interface {
             Some(interface) => format!("{}{separator}{interface}", self.container),

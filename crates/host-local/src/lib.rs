@@ -1,14 +1,14 @@
-//! CNI plugin `host-local`: leases addresses from ranges and keeps them in files.
+//! CNI plugin `host-local`: leases addresses from ranges and records the leases in files.
 //!
-//! An ADD passes the modules in one direction:
+//! The steps of an ADD, in order, and their modules:
 //!
-//! | act | module |
+//! | step | module |
 //! |---|---|
-//! | request | `config`, `request`: the range sets, and the addresses requested of them |
-//! | lock | `store`, `rebuild`: the leases, with an index that agrees with them |
-//! | choose | `free`, `allocate`: the free addresses of a set, in the order of the round robin |
-//! | write | `store`, `directory`, `index`: the lease, its record, the last address |
-//! | answer | `add`: the result, or the rollback |
+//! | request | `config`, `request`: the range sets, and the addresses that the request names |
+//! | lock | `store`, `rebuild`: locks the leases, and rebuilds their index if necessary |
+//! | choose | `free`, `allocate`: the next free address of a set, in the order of the round robin |
+//! | write | `store`, `directory`, `index`: the lease's file, its record, the set's last address |
+//! | answer | `add`: prints the result, or rolls back if a step failed |
 
 use std::process::ExitCode;
 
@@ -48,7 +48,7 @@ pub use request::{Wanted, wanted};
 pub use storage::{DEFAULT_DATA_DIR, EarlierBoot, Storage};
 pub use store::Store;
 
-/// Runs the verb that the environment asks for.
+/// Runs the verb of `CNI_COMMAND`.
 pub fn main() -> ExitCode {
     cni::run(&PLUGIN)
 }

@@ -1,4 +1,4 @@
-//! The lock on a network's leases, which the reference takes, too.
+//! The lock on a network's leases. The reference takes the same lock.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -13,17 +13,17 @@ use cni::Error;
 
 use crate::scratch::open;
 
-/// Keeps other processes out until this is dropped.
+/// A held lock: other processes wait until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock by flock(2) within `timeout`, and creates its file if necessary.
+    /// Waits for the lock (flock(2)) up to `timeout`. Creates the lock file if necessary.
     ///
     /// # Errors
-    /// Code 11: another process holds it. Code 100: the file cannot be created.
+    /// Code 11: another process still holds the lock. Code 100: the file cannot be created.
     pub fn take(path: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let action = || format!("lock {}", path.display());
         let deadline = Instant::now() + timeout;
@@ -37,7 +37,8 @@ impl Lock {
                 ))
             };
             let lock = taken.ok_or_else(kept).with_context(action)?;
-            // The lock of a file that was removed meanwhile keeps no process out.
+            // If the file was removed meanwhile, its lock stops no other process. Then lock the new
+            // file.
             if is_still_at(&lock, path) {
                 return Ok(Self { _file: lock });
             }
@@ -51,9 +52,10 @@ fn is_still_at(file: &File, path: &Path) -> bool {
     held.map(identity).ok() == found.map(identity).ok()
 }
 
-/// Takes the lock at once, or waits for it on a thread until `deadline`.
+/// Locks `file` at once, or waits for the lock on a thread until `deadline`. Returns `None` then.
 ///
-/// A thread that gets the lock too late ends with the process.
+/// A thread that gets the lock after the deadline releases it at once. The thread ends with the
+/// process at the latest.
 fn take_until(file: File, deadline: Instant) -> io::Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => return Ok(Some(file)),

@@ -1,4 +1,4 @@
-//! CNI plugin `host-local`: leases addresses from ranges and keeps them in files.
+//! CNI plugin `host-local`: leases addresses from ranges and records the leases in files.
 
 use std::process::ExitCode;
 

@@ -7,19 +7,20 @@ use ipnetwork::IpNetwork;
 
 use crate::read;
 
-/// Returns the file of the node's pod CIDRs if `subnet` stands for them. `file` is the value of `podCidrFile`.
+/// Returns the file with the node's pod CIDRs if `subnet` is `usePodCidr`. `file` is the value of
+/// `podCidrFile`; if it is empty, the default applies.
 pub fn file_of<'a>(subnet: &str, file: &'a str) -> Option<&'a Path> {
     let file = if file.is_empty() { DEFAULT_FILE } else { file };
     (subnet == USE_POD_CIDR).then(|| Path::new(file))
 }
 
-/// Reads the CIDRs in `path`, separated by white space or commas. It also reads `FLANNEL_SUBNET`
-/// and `FLANNEL_IPV6_SUBNET` of flannel's `subnet.env`. Those contain the node's own address and
-/// are masked to its network.
+/// Reads the CIDRs in the file at `path`, separated by white space or commas. The file may also be
+/// flannel's `subnet.env`: then reads `FLANNEL_SUBNET` and `FLANNEL_IPV6_SUBNET`. Flannel writes
+/// the node's own address with the prefix length, so the host bits are cleared.
 ///
 /// # Errors
-/// Code 11: the file cannot be read, since its writer may not have started yet. Code 7: it contains
-/// no CIDR, or other text.
+/// Code 11: the file cannot be read. The program that writes the file may not have started yet.
+/// Code 7: the file contains no CIDR, or text that is not a CIDR.
 pub fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
     let text = read::named(path).map_err(|error| {
         Error::TryAgain(format!(
@@ -35,7 +36,7 @@ pub fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
 /// Returns the subnets in `text`.
 ///
 /// # Errors
-/// A word that is no subnet, or no word at all.
+/// A word is not a CIDR, or `text` contains no word.
 pub fn parse(text: &str) -> Result<Vec<IpNetwork>, String> {
     let is_environment = text.contains('=');
     let values: Vec<_> = if is_environment {
@@ -69,10 +70,10 @@ fn network(word: &str) -> Result<IpNetwork, String> {
     masked.ok_or_else(|| format!("{word:?} is not a CIDR"))
 }
 
-/// The value of `subnet` in the Kubernetes documentation's example.
+/// Value of `subnet` that stands for the node's pod CIDRs, as in the Kubernetes documentation.
 pub(crate) const USE_POD_CIDR: &str = "usePodCidr";
 
-/// File to which flannel writes its subnet.
+/// Default of `podCidrFile`: the file to which flannel writes its subnet.
 const DEFAULT_FILE: &str = "/run/flannel/subnet.env";
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Range {
             let reason = format!("{address} is not in subnet {subnet}");
             Err(Error::invalid(key, reason))
         };
-        // An IPv4 subnet ends with the broadcast address.
+        // An IPv4 subnet ends with the broadcast address, which is never leased.
         let highest = number(subnet.broadcast()).saturating_sub(u128::from(subnet.is_ipv4()));
         let first = inside(&raw.range_start, "rangeStart", second)?;
         let last = inside(&raw.range_end, "rangeEnd", address(highest, subnet))?;
@@ -71,12 +71,13 @@ impl Range {
         })
     }
 
-    /// Returns the first to the last address.
+    /// Returns the first to the last address as numbers.
     pub fn numbers(&self) -> RangeInclusive<u128> {
         number(self.first)..=number(self.last)
     }
 
-    /// Returns whether `address` is between the first and last address. The gateway may be, too.
+    /// Returns whether `address` is between the first and last address. The gateway may be one of
+    /// these addresses.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.first.is_ipv4() && self.numbers().contains(&number(address))
     }
@@ -104,12 +105,12 @@ impl RangeSet {
         }
     }
 
-    /// Returns the ranges in the order of use.
+    /// Returns the ranges in the order in which their addresses are leased.
     pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// Returns the range with `address`.
+    /// Returns the range that contains `address`.
     pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.ranges.iter().find(|range| range.contains(address))
     }
@@ -119,7 +120,8 @@ impl RangeSet {
         self.ranges.iter().any(|range| range.gateway == address)
     }
 
-    /// Returns the end of the excluded part with `address`, if it is excluded.
+    /// Returns the last address, as a number, of the excluded part that contains `address`; `None`
+    /// if `address` is not excluded.
     pub fn end_of_exclusion(&self, address: IpAddr) -> Option<u128> {
         let excluded = self.ranges.iter().flat_map(|range| &range.exclude);
         let around = excluded.filter(|network| network.contains(address));
@@ -146,7 +148,8 @@ impl fmt::Display for RangeSet {
     }
 }
 
-/// Returns the message that names the first two of `ranges` with a common address.
+/// Returns a message that names the first two ranges with a common address; `None` if there are
+/// none.
 pub(crate) fn overlap(ranges: &[&Range]) -> Option<String> {
     let mut pairs = ranges.iter().enumerate().flat_map(|(index, one)| {
         let others = ranges.iter().skip(index + 1);
@@ -198,7 +201,7 @@ fn parse_subnet(text: &str) -> Result<IpNetwork, String> {
     }
 }
 
-/// Parses addresses and CIDRs, which must be within `subnet`.
+/// Parses addresses and CIDRs. Rejects those outside `subnet`.
 fn parse_exclude(texts: &[String], subnet: IpNetwork, key: &str) -> Result<Vec<IpNetwork>, Error> {
     let networks = texts.iter().enumerate().map(|(index, text)| {
         let invalid =

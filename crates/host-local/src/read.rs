@@ -1,5 +1,5 @@
-//! Reads files that another program may have replaced: does not wait for pipes, and limits the
-//! size.
+//! Reads files that another program may have replaced: a pipe does not block the caller, and the
+//! size is limited.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -9,24 +9,25 @@ use std::path::Path;
 use anyhow::Context as _;
 use nix::fcntl::OFlag;
 
-/// Reads a file of this plugin or the reference, which is never a link.
+/// Reads a file that this plugin or the reference writes. Refuses a symbolic link, because neither
+/// of them creates one.
 ///
 /// # Errors
-/// The file cannot be read, is not a regular file, or exceeds 1 MiB.
+/// The file cannot be read, is a symbolic link or another special file, or exceeds 1 MiB.
 pub(crate) fn own(path: &Path) -> io::Result<Vec<u8>> {
     read(path, OFlag::O_NOFOLLOW)
 }
 
-/// Reads the text of a file that the configuration names.
+/// Reads the text of a file that the configuration names. Follows symbolic links.
 ///
 /// # Errors
-/// As [`own`], and if the file is not UTF-8.
+/// The file cannot be read, is not a regular file, exceeds 1 MiB, or is not UTF-8.
 pub(crate) fn named(path: &Path) -> io::Result<String> {
     let bytes = read(path, OFlag::empty())?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-/// Returns the names in a directory; none if it does not exist.
+/// Returns the names in a directory; an empty list if the directory does not exist.
 pub(crate) fn names(directory: &Path) -> anyhow::Result<Vec<String>> {
     let action = || format!("read directory {}", directory.display());
     let entries = match fs::read_dir(directory) {
@@ -40,7 +41,7 @@ pub(crate) fn names(directory: &Path) -> anyhow::Result<Vec<String>> {
     names.collect()
 }
 
-/// Returns the outcome of a call with a path; `None` if the path does not exist.
+/// Converts the outcome of a call on a path: `None` if the path does not exist.
 pub(crate) fn existing<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -58,7 +59,8 @@ fn read(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
     if !found.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    // One read fetches the file, a second one finds its end.
+    // With one spare byte, the first read fetches the whole file, and the second finds its end
+    // without a larger buffer.
     let room = usize::try_from(found.len().min(LARGEST)).unwrap_or_default();
     let mut bytes = Vec::with_capacity(room + 1);
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
@@ -71,5 +73,5 @@ fn read(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
 
 const MISSING: [ErrorKind; 2] = [ErrorKind::NotFound, ErrorKind::NotADirectory];
 
-/// Bytes: twice the largest own file, which holds the times of release.
+/// Size limit in bytes, far above the size of the files that this module reads.
 const LARGEST: u64 = 1 << 20;

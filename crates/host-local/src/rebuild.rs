@@ -1,4 +1,4 @@
-//! Rebuilds the index from the files, and releases stale leases that no DEL would release.
+//! Rebuilds the index from the lease files, and releases stale leases that no DEL would release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,12 +12,13 @@ use crate::storage::EarlierBoot;
 
 /// Reads all leases and rebuilds the index.
 ///
-/// Removes empty and garbled files. Releases a lease of an earlier boot only if a record proves it
-/// and the file still has the record's identity. Other leases stay and are recorded for the current
-/// boot.
+/// Removes empty and garbled lease files. If `earlier` is [`EarlierBoot::Release`], releases the
+/// leases of an earlier boot. The index must prove that boot: the lease has a record with another
+/// boot ID, and its file still has the identity in the record. All other leases stay. A lease
+/// without a record gets one with the current boot.
 ///
 /// # Errors
-/// The leases cannot be read, or the index cannot be written; it is not trusted then.
+/// The leases cannot be read, or the index cannot be written. The index is not trusted then.
 pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()> {
     let Files { leases, index, .. } = files;
     index.distrust();
@@ -50,7 +51,7 @@ pub(crate) fn survivors(files: &Files, earlier: EarlierBoot) -> anyhow::Result<B
     Ok(addresses)
 }
 
-/// Findings about the leases.
+/// The result of reading all leases.
 #[derive(Debug, Default)]
 struct Findings {
     /// Records of the remaining leases.
@@ -90,10 +91,10 @@ impl Findings {
     }
 }
 
-/// Returns the content of the file of `address`, if it exists, and its record: the known one, or a
-/// new one of this boot.
+/// Returns the content and the record of the file of `address`; `None` without a file. The record
+/// is the one in `known`, or a new one with the current boot.
 ///
-/// Reads the file even if it has a record: with a coarse clock, another file may have the same
+/// Reads the file even if it has a record: with a coarse clock, a later file may have the same
 /// inode and change time.
 fn examine(
     leases: &Directory,

@@ -21,17 +21,17 @@ pub struct Wanted<'a> {
     pub address: Option<IpAddr>,
 }
 
-/// Returns what `request` wants of each of `sets`.
+/// Returns an element for each of `sets`, with the address that `request` names in the set.
 ///
 /// # Errors
-/// Code 4 or 7 with the source and the invalid text. Code 7: a requested address is outside all
-/// sets or a gateway, or two are in one set.
+/// Code 4 or 7: a text is invalid; the error names its source. Code 7: a requested address is in no
+/// set or is a gateway, or two requested addresses are in one set.
 pub fn wanted<'a>(request: &AddRequest, sets: &'a [RangeSet]) -> Result<Vec<Wanted<'a>>, Error> {
     assign(sets, &requested(request)?)
 }
 
-/// Returns the addresses requested in `CNI_ARGS`, `args.cni` and `runtimeConfig`, without
-/// duplicates: runtimes pass the same address in several ways.
+/// Returns the addresses requested in `CNI_ARGS`, `args.cni` and `runtimeConfig`. A runtime may
+/// pass the same address in several of them, so duplicates are merged.
 fn requested(request: &AddRequest) -> Result<BTreeSet<IpAddr>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -96,7 +96,7 @@ fn assign<'a>(
     Ok(wanted)
 }
 
-/// Parses an address; ignores a prefix length, which the range determines.
+/// Parses an address. Ignores a prefix length, since the range determines it.
 fn parse(text: &str) -> Option<IpAddr> {
     let parsed = text.trim().parse::<IpNetwork>();
     parsed.ok().map(|network| network.ip())

@@ -7,17 +7,17 @@ use cni::result::Dns;
 
 use crate::read;
 
-/// Reads the file of `resolvConf`.
+/// Reads the file at `path`, the value of `resolvConf`.
 ///
 /// # Errors
-/// The file cannot be read or is not text.
+/// The file cannot be read or is not UTF-8.
 pub fn read(path: &Path) -> anyhow::Result<Dns> {
     let text = read::named(path).with_context(|| format!("read resolvConf {}", path.display()))?;
     Ok(parse(&text))
 }
 
-/// Parses the text. The last line of `domain` and `search` counts; name servers and options
-/// accumulate. Ignores unknown keywords, as every resolver does.
+/// Parses the text. The last `domain` line and the last `search` line count; name servers and
+/// options accumulate. Unknown keywords are ignored, as by every resolver.
 pub fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {

@@ -1,6 +1,8 @@
-//! Files that are complete or absent: each is written under another name and then renamed.
+//! Writes files that are complete or absent: each file is written under another name and then
+//! renamed.
 //!
-//! No file is synced: a crash of the machine that loses a file also ends all sandboxes.
+//! No file is synced to disk: a crash of the machine may lose files, but it also ends all
+//! sandboxes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,14 +15,16 @@ use tempfile::{Builder, NamedTempFile};
 
 use crate::read::existing;
 
-/// A directory for incomplete files; one process at a time uses it.
+/// A directory for incomplete files. Callers hold the network's lock, so that only one process uses
+/// the directory at a time.
 #[derive(Debug, Clone)]
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// Creates a temporary file with this content, to be renamed on the same file system.
+    /// Creates a temporary file with `content`. The caller renames it to a path on the same file
+    /// system.
     ///
-    /// Replaces the incomplete file of a writer that was killed.
+    /// Replaces the incomplete file that a killed process left.
     pub fn write(&self, content: &str) -> io::Result<NamedTempFile> {
         let mut builder = Builder::new();
         builder.prefix(NEW).rand_bytes(0);
@@ -35,7 +39,7 @@ impl Scratch {
         Ok(file)
     }
 
-    /// Replaces the file at `path` by one with this content, or creates it.
+    /// Writes `content` to the file at `path`, which it creates or replaces.
     pub fn replace(&self, path: &Path, content: &str) -> io::Result<()> {
         self.write(content)?
             .persist(path)
@@ -44,8 +48,8 @@ impl Scratch {
     }
 }
 
-/// Opens a file to write parts of it or to lock it, and creates it if it is missing. Neither follows
-/// a link nor waits for the reader of a pipe.
+/// Opens a file to lock it or to set its times, and creates it if it is missing. Refuses a symbolic
+/// link, and does not wait for the reader of a pipe.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)

@@ -11,12 +11,13 @@ use crate::files::Files;
 use crate::free::{Free, near};
 use crate::rebuild::survivors;
 
-/// Checks that leases can be written and addresses are free. Changes nothing and does not wait for
-/// the lock.
+/// Checks that leases can be written and that every range set has a free address. Changes nothing
+/// and does not take the lock.
 ///
+/// # Errors
 /// The configuration is invalid. Code 50: the node's pod CIDRs are not known yet, `resolvConf`
-/// cannot be read, or the data directory cannot be written. Code 50 also for a range set without a
-/// free address if `statusWhenFull` is "fail".
+/// cannot be read, or the data directory cannot be written. A range set without a free address is
+/// an error (code 50) only if `statusWhenFull` is "fail"; otherwise it causes a message.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = match Config::parse_for_status(&request.network) {
         Err(Error::TryAgain(reason)) => Err(Error::Unavailable(reason)),
@@ -38,7 +39,7 @@ fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Resu
     if sets.is_empty() {
         return Ok(());
     }
-    // An ADD would first release stale leases.
+    // Without a trusted index, ADD would first release stale leases. So their addresses are free.
     let held = if files.index.is_trusted() {
         files.leases.addresses()?
     } else {
@@ -54,7 +55,8 @@ fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Resu
     Ok(())
 }
 
-/// Checks that the nearest existing directory is writable: ADD creates those below it.
+/// Checks that `directory` is writable. If it is missing, checks its nearest existing parent, in
+/// which ADD would create it.
 fn expect_writable(directory: &Path) -> anyhow::Result<()> {
     let nearest = directory
         .ancestors()

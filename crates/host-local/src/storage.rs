@@ -1,4 +1,4 @@
-//! Location and settings of the leases: the keys that every verb needs.
+//! Reads the keys that every verb needs: the location and settings of the leases.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use crate::raw::RawConfig;
 /// Location and settings of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
-    /// Directory of all networks' leases.
+    /// `dataDir`: contains a directory of leases for each network.
     pub data_dir: PathBuf,
-    /// Longest wait for another process's lock.
+    /// `lockTimeout`: the longest wait for a lock that another process holds.
     pub lock_timeout: Duration,
-    /// Cooldown of a released address.
+    /// `reuseDelay`: the cooldown of a released address.
     pub reuse_delay: Duration,
-    /// Treatment of leases of an earlier boot.
+    /// `reclaimOnBoot`: what happens to leases of an earlier boot.
     pub earlier_boot: EarlierBoot,
 }
 
-/// Treatment of leases of an earlier boot.
+/// What happens to leases that were made before the machine's last boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EarlierBoot {
     /// Release them: no sandbox survives a reboot.
@@ -30,8 +30,8 @@ pub enum EarlierBoot {
 }
 
 impl Storage {
-    /// Reads the settings for DEL and GC, which must not fail because of a key that only ADD needs.
-    /// An invalid one causes a message.
+    /// Reads the settings for DEL and GC, which require only a valid `dataDir`. If another setting
+    /// is invalid, reports that and uses the defaults of all other settings.
     ///
     /// # Errors
     /// Code 7: the `ipam` section is missing, or `dataDir` is not an absolute path.
@@ -74,7 +74,7 @@ impl Storage {
     }
 }
 
-/// Returns `text`, or `default` if it is empty.
+/// Returns `text`, or `default` if `text` is empty.
 fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
     if text.is_empty() { default } else { text }
 }
@@ -84,16 +84,19 @@ fn duration(key: &str, text: &str) -> Result<Duration, Error> {
     humantime::parse_duration(text).map_err(invalid)
 }
 
-/// Shorter than any runtime's time-out.
+/// Default of `lockTimeout`. It is shorter than any runtime's time-out, so the runtime gets an
+/// error.
 const DEFAULT_LOCK_TIMEOUT: &str = "30s";
 
-/// The reference's behaviour: the round robin alone decides when an address is reused.
+/// Default of `reuseDelay`, as in the reference: the round robin alone decides when an address is
+/// reused.
 const DEFAULT_REUSE_DELAY: &str = "0s";
 
-/// Directory of the leases without `dataDir`.
+/// Default of `dataDir`.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// Directory of the indexes; network names never start with a dot.
+/// Directory of the indexes in `dataDir`. It is no network's directory, since network names never
+/// start with a dot.
 const OURS: &str = ".host-local";
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The leases of one network: lookup, creation and release by one process at a time.
+//! The leases of one network: lookup, creation and release under a lock.
 //!
-//! The files are authoritative. The trusted index names the files to read, and each is read before
-//! it is used. If they disagree or the index is not trusted, all files are read instead.
+//! The lease files are authoritative. A trusted index names the lease files to read, and each of
+//! them is read before the lease is used. If a file contradicts the index, or the index is not
+//! trusted, all lease files are read instead.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -20,11 +21,11 @@ use crate::request::Wanted;
 use crate::scratch::make_directory;
 use crate::storage::{EarlierBoot, Storage};
 
-/// The locked leases of one network.
+/// The leases of one network, locked until this value is dropped.
 #[derive(Debug)]
 pub struct Store {
     files: Files,
-    // The lock must be the last field, so it is dropped last.
+    // Fields are dropped in order: the lock must be the last one.
     _lock: Lock,
 }
 
@@ -32,14 +33,15 @@ impl Store {
     /// Locks the leases of `network` and creates missing directories.
     ///
     /// # Errors
-    /// The directories cannot be created, or another process keeps the lock for too long.
+    /// The directories cannot be created, or another process holds the lock for too long.
     pub fn open(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
         make_directory(&storage.lease_directory(network))?;
         make_directory(&storage.index_directory(network))?;
         Ok(Self::lock(storage, network)?.with_current_index(storage.earlier_boot))
     }
 
-    /// Locks the leases of `network`; returns `None` if it never had any.
+    /// Locks the leases of `network`; returns `None` if the network has neither lock file nor
+    /// leases.
     pub(crate) fn open_existing(
         storage: &Storage,
         network: &NetworkName,
@@ -53,7 +55,8 @@ impl Store {
         storage: &Storage,
         network: &NetworkName,
     ) -> anyhow::Result<Option<Self>> {
-        // Without a lock file there are no leases; creating one could fail on a full disk.
+        // A network without lock file and leases needs no lock. Creating the lock file could fail
+        // on a full disk.
         let has_lock = storage.lease_directory(network).join(LOCK).exists();
         let leases = || Files::open(storage, network).leases.addresses();
         if !has_lock && leases()?.is_empty() {
@@ -71,7 +74,7 @@ impl Store {
         })
     }
 
-    /// Rebuilds the index if it is not trusted. If that fails, the files are read instead.
+    /// Rebuilds the index if it is not trusted. If the rebuild fails, lookups read all lease files.
     fn with_current_index(self, earlier: EarlierBoot) -> Self {
         if !self.files.index.is_trusted() {
             self.files.cooldown.tidy();
@@ -84,7 +87,7 @@ impl Store {
         self
     }
 
-    /// Leases the requested address, or the next free one of the set.
+    /// Leases the requested address or, if none is requested, the next free address of the set.
     ///
     /// # Errors
     /// The requested address is held, no address is free (code 11 if some are in their cooldown),
@@ -95,8 +98,8 @@ impl Store {
             Some(address) => self.lease_requested(address, holder)?,
             None => self.lease_next(wanted.set, leases.last_reserved(wanted.number), holder)?,
         };
-        // A requested address counts for the round robin, too, as in the reference. A failure only
-        // affects the next round robin.
+        // The next round robin starts after a requested address, too, as in the reference. If the
+        // address cannot be recorded, only the start of that round robin differs.
         if let Err(error) = leases.set_last_reserved(wanted.number, lease.address) {
             note(format_args!("{error:#}; going on without it"));
         }
@@ -113,7 +116,7 @@ impl Store {
         }
     }
 
-    /// Leases the next free address. If none is near, the names of all files decide.
+    /// Leases the next free address. If [`near`] finds none, lists all lease files.
     fn lease_next(
         &self,
         set: &RangeSet,
@@ -129,7 +132,7 @@ impl Store {
         lease.unwrap_or_else(|| Err(free.exhaustion(set)))
     }
 
-    /// Writes the lease of `address`; returns `None` if its file exists.
+    /// Leases `address` to `holder`; returns `None` if the address already has a file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -146,8 +149,8 @@ impl Store {
         Ok(Some(lease))
     }
 
-    /// Returns the leases of `attachment`. If it has none of its own, returns those that an old
-    /// version of the reference made for its container.
+    /// Returns the leases of `attachment`. If there are none, returns the leases that an old
+    /// version of the reference made for the attachment's container, without naming the interface.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -178,7 +181,8 @@ impl Store {
         indexed.map_or_else(|| self.scan(is_stale), Ok)
     }
 
-    /// Returns the holder of `address`, if its file names one.
+    /// Returns the holder that the file of `address` names; `None` without a file or a valid
+    /// holder.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -186,12 +190,15 @@ impl Store {
         self.files.leases.holder(address)
     }
 
-    /// Releases `leases` and starts the cooldown of their addresses; some may be free already.
+    /// Releases `leases` and starts the cooldown of their addresses. A lease whose file no longer
+    /// exists counts as released.
     ///
     /// # Errors
-    /// All leases that could not be released; the others are released.
+    /// Leases cannot be released: the error names each of them. All other leases are released.
     pub fn release(&self, leases: &[Lease]) -> anyhow::Result<()> {
-        // The cooldown starts first: a leased address may have one, a free address must.
+        // The cooldown starts before the release. If this process is killed in between, a leased
+        // address has a cooldown, which is harmless. A free address without one could be leased
+        // again too early.
         for lease in leases {
             self.files.cooldown.start(lease.address);
         }
@@ -201,7 +208,7 @@ impl Store {
     /// Releases `leases` without a cooldown, since no container used their addresses.
     ///
     /// # Errors
-    /// All leases that could not be released; the others are released.
+    /// Leases cannot be released: the error names each of them. All other leases are released.
     pub fn cancel(&self, leases: &[Lease]) -> anyhow::Result<()> {
         if leases.is_empty() {
             return Ok(());
@@ -213,7 +220,8 @@ impl Store {
         cni::all(outcomes)
     }
 
-    /// Returns the leases of `holders` in the index, if the files agree.
+    /// Returns the leases of `holders` according to the index. Returns `None` if the index is not
+    /// trusted, or if a lease file contradicts it; the latter ends the trust in the index.
     fn indexed(&self, holders: &[Holder]) -> Option<Vec<Lease>> {
         if !self.files.index.is_trusted() {
             return None;
@@ -226,7 +234,7 @@ impl Store {
         Some(leases?.concat())
     }
 
-    /// Returns the leases in the record of `holder`, if the files agree.
+    /// Returns the leases in the records of `holder`; `None` if a lease file contradicts a record.
     fn recorded(&self, holder: &Holder) -> Option<Vec<Lease>> {
         let records = self.files.index.records_of(holder).ok()?;
         let leases = records.into_iter().map(|Record { address, .. }| {
@@ -237,8 +245,9 @@ impl Store {
         leases.collect()
     }
 
-    /// Reads all leases. Reports and skips an unreadable file and one without a holder, so that it
-    /// does not block the other leases.
+    /// Reads every lease file and returns the leases whose holder `is_wanted` accepts. Skips files
+    /// that name no holder. Reports and skips a file that cannot be read, so that this file does
+    /// not prevent the lookup and release of the other leases.
     fn scan(&self, is_wanted: impl Fn(&Holder) -> bool) -> anyhow::Result<Vec<Lease>> {
         let mut leases = Vec::new();
         for address in self.files.leases.addresses()? {
@@ -252,7 +261,8 @@ impl Store {
     }
 }
 
-/// Name of the lock file, beside the leases because the reference uses it, too.
+/// Name of the lock file. It is in the directory of the leases because the reference locks the same
+/// file.
 const LOCK: &str = "lock";
 
 impl Drop for Store {

@@ -217,7 +217,7 @@ fn missing_resolv_conf_is_named() {
     );
 }
 
-/// Compares the schema's defaults with the values of absent keys.
+/// Checks that a key with the schema's default has the same effect as an absent key.
 #[test]
 fn defaults_are_those_of_the_schema() {
     let schema = include_str!("../../../../conf-examples/conflist.schema.json");

@@ -117,7 +117,7 @@ fn changes_by_other_programs_are_noticed_and_own_ones_are_not() {
     let others = leases.path.join("10.1.0.3");
     fs::write(&others, "c2\r\neth0").unwrap();
     assert_eq!(leases.undisturbed_since(), None);
-    // An own change does not hide an earlier one by another program.
+    // A change by this plugin does not hide an earlier change by another program.
     leases.create(&first).unwrap();
     assert_eq!(leases.undisturbed_since(), None);
     leases.watch();
@@ -138,7 +138,8 @@ fn later_file_of_the_same_name_has_another_identity() {
     assert_eq!(leases.identity(first.address).unwrap(), identity);
     assert!(leases.remove([first.address])[0].is_ok());
     leases.create(&first).unwrap();
-    // The inode may be the same; the kernel's clock advances after a few milliseconds.
+    // The new file may have the same inode. Its change time differs once the kernel's clock
+    // advances, which takes a few milliseconds.
     fs::write(leases.path.join("10.1.0.2"), "c1").unwrap();
     let beginning = SystemTime::now();
     while beginning.elapsed().unwrap() < Duration::from_millis(20) {

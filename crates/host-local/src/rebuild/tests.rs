@@ -17,7 +17,7 @@ fn record(boot: &str, identity: Identity) -> Record {
     }
 }
 
-/// Returns the findings about one file with a record of `boot`, at the boot `now`.
+/// Returns the findings about one lease whose record names `boot`; the current boot is `now`.
 fn findings(content: Content, boot: &str) -> Findings {
     let mut findings = Findings::default();
     findings.add(content, record(boot, identity(1)), |it| it.boot != "now");
@@ -42,7 +42,8 @@ fn file_without_holder_is_removed_whatever_the_boot() {
     }
 }
 
-/// A record stays as a proof if `reclaimOnBoot` is false, in case it is set later.
+/// While `reclaimOnBoot` is false, the record keeps the earlier boot. So the lease can be released
+/// when the key becomes true.
 #[test]
 fn record_is_about_one_file_of_one_holder() {
     let root = tempfile::tempdir().unwrap();
