@@ -9,7 +9,7 @@ use nix::errno::Errno;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file does not exist or may not be opened.
+    /// The file does not exist, or the system refuses to open it.
     #[error("open network namespace {}", path.display())]
     Open {
         /// The file's path.
@@ -24,7 +24,7 @@ pub enum Error {
         /// The file's path.
         path: PathBuf,
     },
-    /// The kernel does not let this process enter.
+    /// The kernel does not let this process enter the namespace, or no thread can be started.
     #[error("enter network namespace {}{}", path.display(), needed(source))]
     Enter {
         /// The file's path.
@@ -33,7 +33,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The kernel creates no namespace for this process.
+    /// The kernel does not create a namespace for this process, or no thread can be started.
     #[error("make a network namespace{}", needed(source))]
     Make {
         /// The kernel's reason.
@@ -65,8 +65,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the network namespace no longer exists: the file is absent, is another file,
-    /// or can never be a namespace.
+    /// Returns whether the network namespace does not exist: there can be no file at the path, or
+    /// the file is not a network namespace.
     pub fn is_no_namespace(&self) -> bool {
         match self {
             Self::NotANamespace { .. } => true,
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the file does not exist.
+    /// Returns whether the file or the sysctl does not exist.
     pub fn is_not_found(&self) -> bool {
         match self {
             Self::Open { source, .. }
@@ -90,7 +90,8 @@ impl Error {
     }
 }
 
-/// Returns the capability that `setns` and `unshare` need (namespaces(7)).
+/// Returns the end of a message: the capability that `setns` and `unshare` need (namespaces(7)) if
+/// it is missing, else nothing.
 fn needed(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => ", for which CAP_SYS_ADMIN is needed",
@@ -98,7 +99,8 @@ fn needed(source: &io::Error) -> &'static str {
     }
 }
 
-/// Errors of open(2) for a path that does not exist, a socket, or a process that has ended.
+/// Errors of open(2) for a path that does not or cannot exist, for a socket, and for the namespace
+/// of a process that has ended.
 const NO_NAMESPACE: &[Errno] = &[
     Errno::ENOENT,
     Errno::ENOTDIR,

@@ -1,6 +1,6 @@
 //! Network namespaces: opens them, runs work inside them, and accesses their sysctls.
 //!
-//! This crate does not know the work or the purpose of a sandbox.
+//! This crate knows neither the work that runs inside a namespace nor the purpose of the namespace.
 
 mod error;
 mod namespace;

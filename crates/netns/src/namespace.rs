@@ -13,7 +13,7 @@ use nix::sys::statfs::{FsType, fstatfs};
 
 use crate::error::Error;
 
-/// A network namespace. It stays open, and so exists, as long as this value.
+/// An open network namespace. The kernel keeps the namespace as long as this value exists.
 #[derive(Debug)]
 pub struct Netns {
     file: File,
@@ -24,7 +24,8 @@ impl Netns {
     /// Opens the namespace at `path`, such as `/run/netns/blue` or `/proc/123/ns/net`.
     ///
     /// # Errors
-    /// [`Error::Open`] and [`Error::NotANamespace`]. A pipe or a device does not block.
+    /// [`Error::Open`]: the file cannot be opened. [`Error::NotANamespace`]: the file is not a
+    /// namespace; a pipe or device does not block the call.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new()
             .read(true)
@@ -56,7 +57,7 @@ impl Netns {
     /// Runs `work` on a new thread in a temporary namespace, like `unshare --net`.
     ///
     /// # Errors
-    /// [`Error::Make`]: no privilege (`CAP_SYS_ADMIN`), or no thread.
+    /// [`Error::Make`]: `CAP_SYS_ADMIN` is missing, or no thread can be started.
     pub fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let inside = || -> io::Result<T> {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -68,11 +69,12 @@ impl Netns {
     /// Runs `work` on a new thread in the namespace and returns its result; the calling thread
     /// stays in its own namespace.
     ///
-    /// It works like `nsenter --net=PATH`. A panic inside continues outside.
+    /// Equivalent to `nsenter --net=PATH`. A panic of `work` continues in the calling thread.
     ///
     /// # Errors
-    /// [`Error::NotANamespace`]: it is a namespace of another kind. [`Error::Enter`]: no privilege
-    /// (`CAP_SYS_ADMIN` in both namespaces' owners), or no thread.
+    /// [`Error::NotANamespace`]: the namespace is of another kind. [`Error::Enter`]:
+    /// `CAP_SYS_ADMIN` is missing in the user namespace of the caller or of the network namespace
+    /// (setns(2)), or no thread can be started.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let refused = |source: io::Error| {
             let path = self.path.clone();
@@ -89,7 +91,7 @@ impl Netns {
     }
 }
 
-/// Runs `work` on a new thread; a panic inside continues outside.
+/// Runs `work` on a new thread. A panic of `work` continues in the calling thread.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, work)?;

@@ -15,8 +15,8 @@ use crate::error::Error;
 
 /// A parameter below `/proc/sys`.
 ///
-/// The namespace depends on the thread that reads or writes the parameter: inside
-/// [`crate::Netns::run`] it is the entered one.
+/// The value belongs to the network namespace of the thread that reads or writes it: inside
+/// [`crate::Netns::run`], to the entered namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     parts: Vec<String>,
@@ -30,12 +30,12 @@ impl Sysctl {
         Self { parts }
     }
 
-    /// Creates `net.ipv4.conf.INTERFACE.NAME`, Documentation/networking/ip-sysctl.rst.
+    /// Creates `net.ipv4.conf.INTERFACE.NAME` (Documentation/networking/ip-sysctl.rst).
     pub fn ipv4(interface: &str, name: &str) -> Self {
         Self::new(&["net", "ipv4", "conf", interface, name])
     }
 
-    /// Creates `net.ipv6.conf.INTERFACE.NAME`, Documentation/networking/ip-sysctl.rst.
+    /// Creates `net.ipv6.conf.INTERFACE.NAME` (Documentation/networking/ip-sysctl.rst).
     pub fn ipv6(interface: &str, name: &str) -> Self {
         Self::new(&["net", "ipv6", "conf", interface, name])
     }
@@ -43,7 +43,7 @@ impl Sysctl {
     /// Returns the first 4,096 bytes of the value without the line end. Equivalent to `sysctl -n`.
     ///
     /// # Errors
-    /// [`Error::Read`]; [`Error::is_not_found`] holds if the kernel has no such parameter.
+    /// [`Error::Read`]. [`Error::is_not_found`] returns `true` if the kernel has no such parameter.
     pub fn read(&self) -> Result<String, Error> {
         let mut value = [0; LONGEST_VALUE];
         let file = self.open(OFlag::O_RDONLY);
@@ -69,8 +69,8 @@ impl Sysctl {
         self.write(value, was)
     }
 
-    /// Writes `value` and returns the former value. Returns `None` if nothing changed, or if the
-    /// kernel shows no value, as of `net.ipv4.route.flush`. Equivalent to `sysctl -w`.
+    /// Writes `value` and returns the former value. Returns `None` if `value` was already set, or
+    /// if the parameter cannot be read, such as `net.ipv4.route.flush`. Equivalent to `sysctl -w`.
     ///
     /// # Errors
     /// As [`Self::ensure`].
@@ -100,8 +100,8 @@ impl Sysctl {
         })
     }
 
-    /// Writes `value` like [`Self::ensure`], but succeeds if the kernel lacks the parameter: it has
-    /// no IPv6, or a module is not loaded.
+    /// Writes `value` like [`Self::ensure`], but succeeds if the parameter does not exist: the
+    /// kernel has no IPv6, or a module is not loaded.
     ///
     /// # Errors
     /// As [`Self::ensure`], except for an absent parameter.
@@ -143,17 +143,19 @@ fn strs(parts: &[String]) -> impl Iterator<Item = &str> {
 }
 
 thread_local! {
-    /// Directories such as `/proc/sys/net/ipv4`, opened once per thread, which stays in its
-    /// namespace.
+    /// Open directories such as `/proc/sys/net/ipv4`. Each thread opens them once, since it stays
+    /// in one namespace.
     ///
-    /// The kernel searches a namespace's directory among those of all namespaces, one by one
-    /// (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With 500 pods this takes 100 to 400 µs, and
-    /// the lookup below it 15 µs.
+    /// To find such a directory, the kernel compares the directories of all namespaces one by one
+    /// (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With 500 pods this takes 100 to 400 µs; the
+    /// lookup of a file below the directory takes 15 µs.
     static DIRECTORIES: RefCell<HashMap<PathBuf, OwnedFd>> = RefCell::default();
 }
 
-/// Bytes. The kernel returns a whole value at the first read, and nothing at the second one.
+/// Bytes that one read fetches. The kernel returns a whole value at the first read, and nothing at
+/// the second one.
 const LONGEST_VALUE: usize = 4096;
 
-/// Number of parts up to the first directory that differs between namespaces.
+/// Number of path parts below `/proc/sys` up to the first directory that differs between
+/// namespaces.
 const PER_NAMESPACE: usize = 2;

@@ -13,9 +13,9 @@ use crate::raw::{RawAddress, RawConfig};
 pub struct Config {
     /// Addresses of the container, each with its gateway if it has one.
     pub ips: Vec<IpConfig>,
-    /// Routes, passed on to the plugin that creates them.
+    /// Routes of the result, for the plugin that creates them.
     pub routes: Vec<Route>,
-    /// Name resolution, passed on.
+    /// Name resolution of the result.
     pub dns: Dns,
 }
 
@@ -23,7 +23,7 @@ impl Config {
     /// Reads the `ipam` section and the runtime's arguments.
     ///
     /// # Errors
-    /// Code 4: `args` has an unknown key. Code 7 with key and value.
+    /// Code 4: `args` has an unknown key. Code 7: a value is invalid; the error names its key.
     pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
         args.expect_only(KNOWN_ARGS)?;
         let ipam: RawConfig = network.ipam()?;
@@ -52,8 +52,8 @@ fn configured(raw: &[RawAddress]) -> Result<Vec<IpConfig>, Error> {
     raw.iter().enumerate().map(parse).collect()
 }
 
-/// Returns the addresses of `CNI_ARGS`, which has lists separated by commas. A gateway belongs to
-/// the addresses of `IP` whose network it is in.
+/// Returns the addresses in `CNI_ARGS`. `IP` and `GATEWAY` are lists separated by commas. A gateway
+/// applies to each address of `IP` whose network contains the gateway.
 fn of_args(args: &CniArgs) -> Result<Vec<IpConfig>, Error> {
     let mut ips = words(args, "IP")
         .map(|text| ip(text, "CNI_ARGS IP"))
@@ -78,7 +78,7 @@ fn words<'a>(args: &'a CniArgs, key: &str) -> impl Iterator<Item = &'a str> {
         .map(str::trim)
 }
 
-/// Returns the addresses in place of all others: those of the runtime, else of `args.cni`.
+/// Returns the addresses that replace all others: `ips` of `runtimeConfig`, or else of `args.cni`.
 fn replacement(network: &Network) -> Result<Option<Vec<IpConfig>>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -115,7 +115,8 @@ fn ip(text: &str, key: &str) -> Result<IpConfig, Error> {
     }
 }
 
-/// Rejects several addresses of one family for results before 0.3.0, which hold only one.
+/// Rejects several addresses of one family before version 0.3.0, whose results hold only one
+/// address of each family.
 fn expect_one_a_family(ips: &[IpConfig], version: SpecVersion) -> Result<(), Error> {
     let ipv4 = ips.iter().filter(|ip| ip.address.is_ipv4()).count();
     if version < SpecVersion::V0_3_0 && (ipv4 > 1 || ips.len() - ipv4 > 1) {

@@ -1,7 +1,7 @@
 //! CNI plugin `static`: gives the addresses that the configuration or the runtime names.
 //!
-//! It keeps nothing, so DEL and GC have nothing to do, and does not know which addresses are in
-//! use.
+//! The plugin stores nothing. So DEL and GC have nothing to do, and the plugin does not detect an
+//! address that is already in use.
 
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ const PLUGIN: Plugin = Plugin {
     version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::ALL,
     add: verbs::add,
-    // It keeps nothing, so there is nothing to remove, whatever the configuration says.
+    // The plugin stores nothing, so DEL and GC succeed even with an invalid configuration.
     del: |_| Ok(()),
     check: verbs::check,
     status: verbs::status,

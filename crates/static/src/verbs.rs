@@ -6,7 +6,7 @@ use cni::{AddRequest, AddResult, Answer, Answered, CheckRequest, CniArgs, Status
 
 use crate::config::Config;
 
-/// Returns the addresses, routes and name servers.
+/// Returns the addresses, routes and name servers of the configuration.
 ///
 /// # Errors
 /// The configuration or `CNI_ARGS` is invalid.
@@ -20,11 +20,11 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     })?)
 }
 
-/// Compares gateways with those of the result. An address that the result lacks passes, as in the
-/// reference: a later plugin may have removed it.
+/// Compares the gateway of each configured address with the one in `prevResult`. An address that
+/// `prevResult` lacks is no error, as in the reference: a later plugin may have removed it.
 ///
 /// # Errors
-/// The result has another gateway for an address.
+/// The configuration is invalid, `prevResult` is missing, or it has another gateway for an address.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &request.args()?)?;
     let result = request.chained()?;
@@ -46,7 +46,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the configuration. Runtimes pass neither `CNI_ARGS` nor addresses with STATUS.
+/// Checks only the configuration: runtimes pass neither `CNI_ARGS` nor addresses with STATUS.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network, &CniArgs::default())?;
     Ok(())
