@@ -1,16 +1,16 @@
-//! Leaves slow work of the kernel to a process that outlives its parent.
+//! Moves long waits for the kernel to a process that outlives its parent.
 //!
-//! A deleted link disappears within a millisecond, and so does an element of `nf_tables`. But the
-//! kernel holds the calling process for another 15 to 30 ms, until all processors have released the
-//! object (`rcu_barrier`). A thread cannot take over the wait, since a process ends with its last
-//! thread. So an executable starts itself again with a [`Task`] as its argument, and continues as
-//! soon as the object is gone.
+//! A deleted network interface or `nf_tables` element disappears within a millisecond. But the
+//! kernel blocks the calling process for another 15 to 30 ms, until all processors have released
+//! the object (`rcu_barrier`). A thread cannot take over this wait, since a process ends with its
+//! last thread. So an executable starts itself again with a [`Task`] as argument, and continues as
+//! soon as the object has disappeared.
 //!
-//! Process 1 inherits the new process and has to reap it, which every init does. In a pid
-//! namespace, process 1 is often a daemon that reaps only its own children. So no process is
-//! started there; the caller waits for the kernel itself.
+//! When the parent ends, process 1 inherits the new process and has to reap it, which every init
+//! does. In a pid namespace of a container, process 1 is often a daemon that reaps only its own
+//! children. So this crate starts no process there, and the caller waits for the kernel itself.
 //!
-//! This crate does not know the tasks.
+//! This crate does not know what the tasks do.
 
 use std::env;
 use std::fs::{self, DirEntry};
@@ -36,7 +36,8 @@ pub struct Task(String);
 
 impl Task {
     /// Returns the task that [`Detached::start`] gave to this process; `None` for an ordinary
-    /// start. Call it before opening any file: it closes files that the runtime forgot to close.
+    /// start. Callers must call this before they open a file: in a process with a task, it closes
+    /// all files that the runtime left open.
     pub fn of_this_process() -> Option<Self> {
         let mut arguments = env::args_os().skip(1).map(|it| it.into_string().ok());
         let (mark, words) = (arguments.next()??, arguments.next()??);
@@ -47,19 +48,20 @@ impl Task {
         Some(Self(words))
     }
 
-    /// Returns whether the task is only to close a file, which [`Self::end`] does.
+    /// Returns whether the only task is to close a file, which [`Self::end`] does.
     pub fn is_close(&self) -> bool {
         self.0 == CLOSE
     }
 
-    /// Returns the words of [`Detached::start`].
+    /// Returns the words that the parent passed to [`Detached::start`].
     pub fn words(&self) -> &str {
         &self.0
     }
 
-    /// Returns the exit status, from which [`Detached::outcome`] reads the reason of a failure.
-    /// After a success it waits for a file from [`close_later`] or for the parent's end, and
-    /// then until the file may be closed.
+    /// Returns the exit status, from which [`Detached::outcome`] reads the error number of a
+    /// failure. After a success, first waits until the parent passes a file by [`close_later`] or
+    /// ends. With a file, also waits until the file may be closed, which happens at the end of this
+    /// process.
     pub fn end(&self, outcome: Result<(), Errno>) -> ExitCode {
         match outcome {
             Ok(()) => {
@@ -73,7 +75,7 @@ impl Task {
     }
 }
 
-/// A process of this executable that may outlive this one.
+/// A process of this executable that may outlive the current process.
 #[derive(Debug)]
 pub struct Detached {
     child: Child,
@@ -81,11 +83,12 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// Starts this executable for the task with these words. It inherits no file of the caller.
+    /// Starts this executable with the task `words`. The new process inherits no file of the
+    /// caller.
     ///
     /// # Errors
-    /// The process cannot be started, or this is not the initial pid namespace, in which alone it
-    /// may outlive its parent.
+    /// The process cannot be started, or the caller is outside the initial pid namespace. Only
+    /// there may the new process outlive its parent.
     pub fn start(words: &str) -> io::Result<Self> {
         if !is_initial_pid_namespace() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -103,22 +106,24 @@ impl Detached {
         Ok(Self { child, channel })
     }
 
-    /// Keeps the process for [`close_later`]. It ends with this process at the latest.
+    /// Keeps the process for [`close_later`]. Without that call, the process ends when this one
+    /// ends.
     pub fn keep(self) {
         kept().replace(self);
     }
 
-    /// Passes `file` to the process, which closes it after its task. If the process has ended, only
-    /// the caller closes it.
+    /// Passes `file` to the process, which closes it after its task. If the process has already
+    /// ended, only the caller's descriptor remains.
     fn close(&self, file: BorrowedFd<'_>) {
         let files = [file.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&files)];
         let (channel, byte) = (self.channel.as_raw_fd(), [IoSlice::new(b"f")]);
-        // If the process has ended, the caller's own descriptor is the last one.
+        // An error means that the process has ended. Then the caller itself closes the last
+        // descriptor.
         sendmsg::<()>(channel, &byte, &rights, MsgFlags::MSG_NOSIGNAL, None).ok();
     }
 
-    /// Returns the outcome if the process has ended.
+    /// Returns the outcome of the task; `None` while the process runs.
     ///
     /// # Errors
     /// The process was killed.
@@ -134,8 +139,9 @@ impl Detached {
     }
 }
 
-/// Closes `file`, which takes long, in a process that may outlive this one: the kept one, or else a
-/// new one. Closes it here if no process can be started.
+/// Closes `file` in a process that may outlive the current one, since the close takes long. Uses
+/// the process that [`Detached::keep`] kept, or else starts one. If no process can be started,
+/// closes `file` here.
 pub fn close_later(file: impl AsFd) {
     let process = kept().take();
     if let Ok(process) = process.map_or_else(|| Detached::start(CLOSE), Ok) {
@@ -144,22 +150,23 @@ pub fn close_later(file: impl AsFd) {
     drop(file);
 }
 
-/// The process that was kept last. It takes one file.
+/// The process that was kept last. It can take one file.
 static KEPT: Mutex<Option<Detached>> = Mutex::new(None);
 
 fn kept() -> MutexGuard<'static, Option<Detached>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns whether this is the initial pid namespace. The kernel gives it this inode
-/// (`PROC_PID_INIT_INO`, since 6.18 in `include/uapi/linux/nsfs.h`), whatever /proc is mounted.
+/// Returns whether this process is in the initial pid namespace. The kernel gives that namespace a
+/// fixed inode (`PROC_PID_INIT_INO`, since 6.18 in `include/uapi/linux/nsfs.h`), whichever /proc is
+/// mounted.
 fn is_initial_pid_namespace() -> bool {
     let own = fs::metadata("/proc/self/ns/pid");
     own.is_ok_and(|it| it.ino() == INITIAL_PID_NAMESPACE)
 }
 
-/// Waits for the parent's file, which stays open until this process ends. Returns `false` if the
-/// parent has ended or standard input is not a socket.
+/// Waits until the parent passes a file, which then stays open until this process ends. Returns
+/// `false` if the parent has ended without a file, or if standard input is not a socket.
 fn has_received_file() -> bool {
     let (mut byte, mut space) = ([0], cmsg_space!(RawFd));
     let mut bytes = [IoSliceMut::new(&mut byte)];
@@ -172,10 +179,10 @@ fn has_received_file() -> bool {
 /// Waits until the file may be closed.
 ///
 /// A process that closes an `nf_tables` socket holds the lock on all rules until the kernel has
-/// freed all deleted objects. All changes of rules and deletions of links wait for it
-/// (`nft_rcv_nl_event` and `nf_tables_netdev_event` in `net/netfilter`). So all these processes
-/// close their sockets at the same moment: the first one waits, and the others find nothing left to
-/// free.
+/// freed all deleted objects. All changes of rules and deletions of network interfaces wait for
+/// that lock (`nft_rcv_nl_event` and `nf_tables_netdev_event` in `net/netfilter`). So all detached
+/// processes close their sockets at common moments: the first process waits for the kernel, and the
+/// others find nothing left to free.
 fn linger() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let end = Instant::now() + until_close(now.unwrap_or_default());
@@ -184,7 +191,8 @@ fn linger() {
     }
 }
 
-/// Returns the time until the next moment for closing; `now` is the time of day.
+/// Returns the time until the next common moment for closing; at least `GRACE`. `now` is the time
+/// since 1970.
 fn until_close(now: Duration) -> Duration {
     let past = (now + GRACE).subsec_millis() % BETWEEN_CLOSES;
     GRACE + Duration::from_millis((BETWEEN_CLOSES - past).into())
@@ -207,14 +215,14 @@ const CLOSE: &str = "close";
 
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Time after which deleted objects are freed, unless others delete as well: a grace period of the
-/// kernel takes 10 to 30 ms.
+/// Time after which the kernel has freed deleted objects, unless other processes delete as well: a
+/// grace period of the kernel takes 10 to 30 ms.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Milliseconds between moments for closing; they divide a second.
+/// Milliseconds between two common moments for closing. The number must divide 1,000.
 const BETWEEN_CLOSES: u32 = 500;
 
-/// Argument that marks a detached process.
+/// First argument of a detached process.
 const MARK: &str = "--left-over";
 
 #[cfg(test)]

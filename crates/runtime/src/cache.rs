@@ -1,7 +1,7 @@
-//! Results of ADD, which the disk cache keeps until DEL.
+//! The disk cache: keeps the result of each ADD until DEL.
 //!
 //! The files have libcni's names and format (`cachedInfo` in libcni/api.go), so this tool and
-//! runtimes read each other's.
+//! runtimes can read each other's files.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -18,7 +18,8 @@ use crate::conflist::Conflist;
 use crate::parts;
 use crate::sandbox::{Arguments, Sandbox};
 
-/// The directory of libcni, which need not exist; its `results` contains the cached results.
+/// The cache directory of libcni, which need not exist. Its subdirectory `results` contains the
+/// cached results.
 #[derive(Debug, Clone)]
 pub struct Cache(pub PathBuf);
 
@@ -28,7 +29,7 @@ pub struct Cache(pub PathBuf);
 pub struct Entry {
     kind: String,
     container_id: String,
-    /// The list, in base 64 (RFC 4648, section 4), as Go writes bytes in JSON.
+    /// The configuration list, in base 64 (RFC 4648, section 4), as Go writes bytes in JSON.
     config: Option<String>,
     if_name: String,
     network_name: String,
@@ -55,15 +56,15 @@ impl Cache {
         entry.with_context(|| format!("decode {}", path.display()))
     }
 
-    /// Returns `sandbox` with its cached arguments. Without an entry, it returns the cached sandbox
-    /// with the same network, interface and namespace but another container ID, which a runtime
-    /// attached.
+    /// Returns `sandbox` with the arguments of its entry. Without an entry, returns the cached
+    /// sandbox with the same network, interface and namespace: a runtime attached it under another
+    /// container ID.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn find(&self, sandbox: &Sandbox) -> anyhow::Result<Option<Sandbox>> {
         let wanted = &sandbox.attachment;
-        // DEL continues without an entry that cannot be read.
+        // An entry that cannot be read counts as absent, so that DEL can continue.
         if let Ok(Some(entry)) = self.read(wanted) {
             let mut remembered = entry.sandbox(wanted);
             remembered.netns.clone_from(&sandbox.netns);
@@ -76,7 +77,7 @@ impl Cache {
         }))
     }
 
-    /// Writes the result of an ADD.
+    /// Writes the entry of `sandbox` with the result of its ADD.
     ///
     /// # Errors
     /// The directory or the file cannot be written.
@@ -100,7 +101,7 @@ impl Cache {
         write().with_context(|| format!("write {}", path.display()))
     }
 
-    /// Returns the time of the entry's last change.
+    /// Returns the time of the entry's last change; `None` without an entry.
     pub fn written(&self, attachment: &Attachment) -> Option<SystemTime> {
         let metadata = fs::metadata(self.path(attachment)).ok()?;
         metadata.modified().ok()
@@ -121,14 +122,14 @@ impl Cache {
     /// # Errors
     /// The directory cannot be read.
     pub fn of_network(&self, network: &NetworkName) -> anyhow::Result<Vec<(Attachment, Entry)>> {
-        // Other programs may keep other files there.
+        // Other programs may keep other files in the directory; these are skipped.
         let mut entries: Vec<_> = self.entries()?.into_iter().flatten().collect();
         entries.retain(|(attachment, _)| attachment.network == *network);
         Ok(entries)
     }
 
-    /// Returns all cached attachments with their entries, and an error for each other file, which
-    /// names it.
+    /// Returns all cached attachments with their entries. A file that is not an entry yields an
+    /// error that names the file.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -184,7 +185,7 @@ impl Entry {
     /// Returns the attachment of the entry.
     ///
     /// # Errors
-    /// A name is invalid, as in entries of old versions of libcni, which have none.
+    /// A name is invalid or missing. Entries of old versions of libcni have no names.
     pub fn attachment(&self) -> anyhow::Result<Attachment> {
         Ok(Attachment {
             network: self.network_name.parse()?,
@@ -193,8 +194,8 @@ impl Entry {
         })
     }
 
-    /// Returns the path of the sandbox's namespace. Versions of libcni before 1.2 store it only in
-    /// the result. It is empty if neither has it.
+    /// Returns the path of the sandbox's namespace. Versions of libcni before 1.2 store the path
+    /// only in the result. The path is empty if neither entry nor result contains it.
     pub fn netns(&self) -> &Path {
         if !self.netns.is_empty() {
             return Path::new(&self.netns);
@@ -208,7 +209,8 @@ impl Entry {
     }
 
     /// Returns the network configuration that ADD used; `None` if the entry has none. Runtimes
-    /// cache a list without the plugins of its directory, so these are read from `directory` now.
+    /// cache a list without the plugins from the list's own directory (see [`crate::with_parts`]).
+    /// This function reads these plugins from `directory`, as they are now.
     ///
     /// # Errors
     /// The cached list, or a file of its directory, is invalid.
@@ -222,7 +224,7 @@ impl Entry {
         network.transpose()
     }
 
-    /// Returns the sandbox and arguments of the ADD.
+    /// Returns the sandbox and the arguments of the ADD.
     pub fn sandbox(&self, attachment: &Attachment) -> Sandbox {
         Sandbox {
             attachment: attachment.clone(),
@@ -231,7 +233,8 @@ impl Entry {
         }
     }
 
-    /// Returns the result in `version`, converted if the list had another version at the ADD.
+    /// Returns the result in `version`; converts it if ADD used another version. Returns `None` if
+    /// the entry has no result.
     ///
     /// # Errors
     /// The cached result is invalid.
@@ -247,7 +250,7 @@ impl Entry {
         Ok(Some(read.to_json(version)))
     }
 
-    /// Returns the result for reading; the default without a valid one.
+    /// Returns the parsed result; an empty result if the entry has no valid one.
     pub fn reported(&self) -> AddResult {
         let result = self.result.clone().unwrap_or_default();
         let read = cni::result::read(result, SpecVersion::CURRENT, "cached result");

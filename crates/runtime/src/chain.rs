@@ -1,4 +1,4 @@
-//! Runs a verb through the plugins of a network as libcni does.
+//! Calls the plugins of a network for a verb, as libcni does.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,17 +15,17 @@ use crate::conflist::{Conflist, PluginConfig};
 use crate::directories::Directories;
 use crate::sandbox::Sandbox;
 
-/// A network with everything that calls of its plugins need.
+/// A network, and the directories that calls of its plugins need.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain<'a> {
     /// The network's configuration list.
     pub network: &'a Conflist,
-    /// Configurations, plugins and cached results.
+    /// The directories of configurations, plugins and cached results.
     pub directories: &'a Directories,
 }
 
 impl<'a> Chain<'a> {
-    /// Returns the network with these directories.
+    /// Combines a network with the directories of a runtime.
     pub fn new(network: &'a Conflist, directories: &'a Directories) -> Self {
         Self {
             network,
@@ -33,7 +33,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Attaches `sandbox` and caches the result of the last plugin.
+    /// Calls ADD of each plugin to attach `sandbox`, and caches the result of the last plugin.
     ///
     /// # Errors
     /// A plugin fails or prints no valid result; the result cannot be cached.
@@ -49,7 +49,8 @@ impl<'a> Chain<'a> {
         Ok(result)
     }
 
-    /// Compares `sandbox` with the state that ADD left.
+    /// Calls CHECK of each plugin, which compares `sandbox` with the cached result of ADD. Does
+    /// nothing if the list sets `disableCheck`.
     ///
     /// # Errors
     /// The version of the list has no CHECK; no result is cached; a plugin fails.
@@ -73,9 +74,10 @@ impl<'a> Chain<'a> {
         self.call_each(self.network.plugins.iter(), &call)
     }
 
-    /// Detaches `sandbox`. It calls the plugins in reverse order and stops at the first that fails.
+    /// Calls DEL of each plugin in reverse order to detach `sandbox`. Stops at the first plugin
+    /// that fails.
     ///
-    /// It always removes the cached result. libcni keeps it for versions before 0.4.0.
+    /// After success, removes the cached result. libcni keeps it for versions before 0.4.0.
     ///
     /// # Errors
     /// A plugin fails; the cached result cannot be removed.
@@ -92,8 +94,9 @@ impl<'a> Chain<'a> {
         cache.remove(&sandbox.attachment)
     }
 
-    /// Like [`Self::del`], but with the cached configuration of the ADD, if there is one. If
-    /// `dataDir` had changed since, the current one would leave the lease behind.
+    /// Detaches `sandbox` like [`Self::del`], but with the configuration that ADD used, if it is
+    /// cached. With the current configuration, DEL would not find the lease if `dataDir` has
+    /// changed since ADD.
     ///
     /// # Errors
     /// As [`Self::del`].
@@ -111,10 +114,10 @@ impl<'a> Chain<'a> {
     }
 
     /// Detaches every cached attachment, then calls GC of every plugin with an empty list of valid
-    /// attachments. It tries every step.
+    /// attachments. Continues after a failure.
     ///
     /// # Errors
-    /// The cache cannot be read; all that plugins report.
+    /// The cache cannot be read, or plugins fail; the error contains all their failures.
     pub fn remove_all(&self) -> anyhow::Result<()> {
         let mut outcomes = Vec::new();
         let cache = &self.directories.cache;
@@ -148,17 +151,18 @@ impl<'a> Chain<'a> {
         self.call_each(self.network.plugins.iter(), &Call::new(Verb::Status))
     }
 
-    /// Returns the error of STATUS of a plugin, whose standard error is discarded.
+    /// Calls STATUS of one plugin and returns its error; `None` if STATUS succeeds. The plugin's
+    /// standard error is discarded.
     pub fn refusal(&self, plugin: &PluginConfig) -> Option<anyhow::Error> {
         let call = Call::new(Verb::Status);
         self.run(plugin, &call, Stdio::null()).err()
     }
 
-    /// Calls RELOAD of the plugins in `reloading`, which restores rules that a reload of the host's
-    /// firewall removed. It calls each of them even after an error.
+    /// Calls RELOAD of the plugins with names in `reloading`. RELOAD restores rules that a reload
+    /// of the host's firewall removed. Calls the remaining plugins even after an error.
     ///
     /// # Errors
-    /// The cached result is invalid; all that plugins report.
+    /// The cached result is invalid, or plugins fail; the error contains all their failures.
     pub fn reload(
         &self,
         sandbox: &Sandbox,
@@ -179,14 +183,16 @@ impl<'a> Chain<'a> {
         )
     }
 
-    /// Returns the `prevResult` for CHECK and DEL, which they get since version 0.4.0.
+    /// Returns the `prevResult` for CHECK and DEL; `None` before version 0.4.0, which does not pass
+    /// one.
     fn prev_result(&self, entry: Option<&Entry>) -> anyhow::Result<Option<Value>> {
         let entry = entry.filter(|_| self.network.version >= Verb::Check.since());
         let result = entry.map(|entry| entry.result(self.network.version));
         Ok(result.transpose()?.flatten())
     }
 
-    /// Parses a plugin's result. A result without version has the version of the configuration.
+    /// Checks and returns the result that a plugin printed. A result without version gets the
+    /// version of the network.
     fn read_result(&self, plugin: &PluginConfig, printed: &[u8]) -> anyhow::Result<Value> {
         let what = || format!("plugin {}: decode its result", plugin.program);
         let mut result: Map<String, Value> = serde_json::from_slice(printed).with_context(what)?;
@@ -242,7 +248,7 @@ impl<'a> Chain<'a> {
 struct Call<'a> {
     verb: Verb,
     sandbox: Option<&'a Sandbox>,
-    /// Keys that every plugin gets besides its own.
+    /// Keys that are added to the configuration of every plugin.
     keys: Map<String, Value>,
 }
 
@@ -274,8 +280,8 @@ impl<'a> Call<'a> {
         keys
     }
 
-    /// Returns all variables of the protocol. Unused ones are empty, so a plugin does not inherit
-    /// them from this tool's environment.
+    /// Returns all variables of the protocol. A variable that the verb does not use is empty, so
+    /// that a plugin does not inherit its value from this tool's environment.
     fn environment(&self, path: &SearchPath) -> [(&'static str, OsString); 6] {
         let of = |text: fn(&Sandbox) -> OsString| self.sandbox.map(text).unwrap_or_default();
         let container = of(|it| it.attachment.container.as_str().into());
@@ -295,13 +301,14 @@ impl<'a> Call<'a> {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Abilities {
-    /// Its verbs; `None` if the answer does not contain them.
+    /// Verbs of the plugin; `None` if the answer does not contain them.
     pub verbs: Option<Vec<String>>,
-    /// Its versions of the specification; `None` if the answer does not contain them.
+    /// Supported versions of the specification; `None` if the answer does not contain them.
     pub supported_versions: Option<Vec<String>>,
 }
 
-/// Returns the answer of the plugin `name` to VERSION; the default if it does not support VERSION.
+/// Calls VERSION of the plugin `name` and returns the answer; the default if the plugin does not
+/// support VERSION.
 ///
 /// # Errors
 /// The plugin cannot be run.
@@ -313,10 +320,10 @@ pub fn abilities(path: &SearchPath, name: &str) -> anyhow::Result<Abilities> {
     }
 }
 
-/// Like [`abilities`], for the executable `program`.
+/// Calls VERSION of the executable `program`, like [`abilities`].
 ///
 /// # Errors
-/// It cannot be run, or fails.
+/// The executable cannot be run, or fails.
 pub fn ask_abilities(
     path: &SearchPath,
     program: &Path,

@@ -17,7 +17,7 @@ use crate::parts::{self, candidates, switch};
 pub struct Conflist {
     /// `name`.
     pub name: NetworkName,
-    /// The highest of `cniVersion` and `cniVersions`.
+    /// The highest supported version of `cniVersion` and `cniVersions`.
     pub version: SpecVersion,
     /// `disableCheck`: CHECK does nothing.
     pub disable_check: bool,
@@ -25,7 +25,7 @@ pub struct Conflist {
     pub disable_gc: bool,
     /// The plugins, in the order in which ADD calls them; never empty.
     pub plugins: Vec<PluginConfig>,
-    /// The JSON document.
+    /// The JSON document of the list.
     pub bytes: Vec<u8>,
 }
 
@@ -36,21 +36,21 @@ pub struct PluginConfig {
     /// `type`, a file name without directory.
     #[serde(rename = "type")]
     pub program: String,
-    /// Capabilities that it declares as true.
+    /// Capabilities that the plugin declares with the value `true`.
     #[serde(deserialize_with = "declared")]
     pub capabilities: Vec<String>,
-    /// Its JSON object.
+    /// The JSON object of the plugin.
     #[serde(skip)]
     pub config: Map<String, Value>,
 }
 
 impl PluginConfig {
-    /// Returns the value of a key, in any case.
+    /// Returns the value of the key `name`, which may be written in any case.
     pub fn key(&self, name: &str) -> Option<&Value> {
         json::value(&self.config, name)
     }
 
-    /// Returns whether the value of a key is `true`.
+    /// Returns whether the value of the key `name` is `true`.
     pub fn is_set(&self, name: &str) -> bool {
         self.key(name).and_then(Value::as_bool) == Some(true)
     }
@@ -60,7 +60,7 @@ impl PluginConfig {
         self.key("ipam")?.as_object()
     }
 
-    /// Returns the type of its IPAM plugin.
+    /// Returns the `type` of the `ipam` section; `None` if it is missing or empty.
     pub fn ipam_type(&self) -> Option<&str> {
         let name = json::value(self.ipam()?, "type")?.as_str();
         name.filter(|it| !it.is_empty())
@@ -98,7 +98,7 @@ impl Conflist {
         bail!("no network {name:?} in {}: {others}", directory.display())
     }
 
-    /// Parses a list, or a single plugin's configuration as a list of one.
+    /// Parses a list. Converts the configuration of a single plugin to a list of one plugin.
     ///
     /// # Errors
     /// The document is not a valid list.
@@ -171,8 +171,8 @@ fn declared<'de, D: Deserializer<'de>>(capabilities: D) -> Result<Vec<String>, D
     Ok(declared.map(|(name, _)| name).collect())
 }
 
-/// Returns the highest supported version. It ignores later ones in `cniVersions`, because the list
-/// is written for newer runtimes, too.
+/// Returns the highest supported version of both keys. Ignores unknown versions in `cniVersions`:
+/// the list may also be written for newer runtimes.
 fn newest(single: &str, several: &[String]) -> anyhow::Result<SpecVersion> {
     if several.is_empty() {
         return single.parse().context("cniVersion");

@@ -1,5 +1,5 @@
-//! What a container runtime does with plugins, in the forms of libcni: reads configuration lists, calls the plugins of
-//! a list, and caches results.
+//! What a container runtime does with plugins, compatible with libcni: reads configuration lists,
+//! calls the plugins of a list, and caches results.
 
 mod cache;
 mod chain;

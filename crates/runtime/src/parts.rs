@@ -1,4 +1,5 @@
-//! Reads plugins of a list from a directory of its name, as libcni 1.3 and later do.
+//! Reads further plugins of a list from the directory with the list's name, as libcni 1.3 and later
+//! do.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -8,9 +9,9 @@ use anyhow::{Context as _, bail};
 use cni::{NetworkName, json};
 use serde_json::{Map, Value, json};
 
-/// Returns the list in `bytes` with the plugins of `directory/NAME/*.conf` after its own, and with
-/// `loadOnlyInlinedPlugins` set. A list that already sets this key, and any other document, stays
-/// unchanged.
+/// Appends the plugins in `directory/NAME/*.conf` to the list in `bytes`, where NAME is the list's
+/// name, and sets `loadOnlyInlinedPlugins`. Returns `bytes` unchanged if the list already sets this
+/// key, if there are no such files, or if `bytes` is not a list.
 ///
 /// # Errors
 /// A file in that directory cannot be read, or is not JSON.
@@ -39,7 +40,7 @@ pub fn with_parts(bytes: Vec<u8>, directory: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&list)?)
 }
 
-/// Returns the contents of the files of `directory`, sorted by name.
+/// Returns the parsed `*.conf` files of `directory`, sorted by name.
 fn parts(directory: &Path) -> anyhow::Result<Vec<Value>> {
     let mut paths = candidates(directory)?;
     paths.retain(|path| path.extension().is_some_and(|it| it == "conf"));
@@ -53,8 +54,9 @@ fn parts(directory: &Path) -> anyhow::Result<Vec<Value>> {
 
 const INLINED: &str = "loadOnlyInlinedPlugins";
 
-/// Returns the files of `directory` that may be configurations: lists first, each kind sorted by
-/// name; none if it does not exist.
+/// Returns the files of `directory` that may be configurations: first lists (`*.conflist`), then
+/// single plugins (`*.conf`, `*.json`), both sorted by name. Returns an empty list if the directory
+/// does not exist.
 ///
 /// # Errors
 /// The directory exists and cannot be read.
@@ -70,7 +72,7 @@ pub fn candidates(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Returns the paths in `directory`, sorted; none if it does not exist.
+/// Returns the paths in `directory`, sorted; an empty list if the directory does not exist.
 ///
 /// # Errors
 /// The directory exists and cannot be read.
@@ -85,7 +87,7 @@ pub fn paths_in(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Returns `None` for a file that does not exist.
+/// Converts an outcome: `None` if the file does not exist.
 ///
 /// # Errors
 /// All other errors.

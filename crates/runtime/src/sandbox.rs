@@ -30,7 +30,7 @@ pub struct Arguments {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub cni: Vec<[String; 2]>,
-    /// Values of capabilities. Each plugin gets those that it declares.
+    /// Values of capabilities. Each plugin gets the values of the capabilities that it declares.
     #[serde(
         rename = "capabilityArgs",
         deserialize_with = "or_default",
@@ -39,7 +39,7 @@ pub struct Arguments {
     pub capabilities: Map<String, Value>,
 }
 
-/// Reads `null`, as Go writes an empty list or map, as the default.
+/// Reads `null` as the default value, since Go writes an empty list or map as `null`.
 fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -79,7 +79,8 @@ impl Arguments {
     }
 }
 
-/// Returns whether the sandbox at `netns` exists, or its absence cannot be proven.
+/// Returns whether a sandbox at `netns` may exist. Returns `false` only if there is no file, or a
+/// file that is not a namespace. An empty path or another error proves nothing.
 pub fn may_exist(netns: &Path) -> bool {
     if netns.as_os_str().is_empty() {
         return true;

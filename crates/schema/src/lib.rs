@@ -1,8 +1,8 @@
 //! The plugins of the suite, and the keys that each of them knows.
 //!
-//! `crates/plugins.txt` lists the plugins. `conf-examples/conflist.schema.json` has their keys: the test
-//! `generate` writes it from the type `RawConfig` of each plugin if `SCHEMA_UPDATE` is set, and compares it
-//! otherwise. This crate does not know which values are valid.
+//! `crates/plugins.txt` lists the plugins. `conf-examples/conflist.schema.json` contains their
+//! keys. The test `generate` compares that file with the type `RawConfig` of each plugin, or writes
+//! the file if `SCHEMA_UPDATE` is set. This crate does not know which values are valid.
 
 use serde_json::{Map, Value};
 
@@ -11,18 +11,18 @@ use serde_json::{Map, Value};
 pub struct Plugin {
     /// CNI `type`, which is the name of the executable.
     pub name: &'static str,
-    /// Place of the plugin in a configuration.
+    /// Role of the plugin in a configuration.
     pub role: Role,
 }
 
-/// Place of a plugin in a configuration.
+/// Role of a plugin in a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The first of a chain: it makes an interface.
+    /// The first plugin of a chain: it creates an interface.
     Interface,
-    /// The `type` of `ipam`: it leases addresses.
+    /// The plugin that `ipam.type` names: it leases addresses.
     Ipam,
-    /// A later one of a chain: it changes what an interface plugin made.
+    /// A later plugin of a chain: it changes what the interface plugin created.
     Chained,
 }
 
@@ -41,8 +41,8 @@ pub fn plugins() -> impl Iterator<Item = Plugin> {
     })
 }
 
-/// Returns a plugin's keys as written, each with its JSON Schema; `None` if the plugin is not of the suite. Plugins
-/// match keys in any case.
+/// Returns the keys of a plugin in their exact spelling, each with its JSON Schema; `None` if the
+/// plugin is not part of the suite. Plugins accept the keys in any case.
 pub fn known_keys(plugin: &str) -> Option<Map<String, Value>> {
     let Plugin { name, .. } = plugins().find(|it| it.name == plugin)?;
     let schema: Value = serde_json::from_str(SCHEMA).ok()?;

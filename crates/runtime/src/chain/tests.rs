@@ -19,8 +19,9 @@ impl Field {
     fn new(version: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["a", "b"] {
-            // It is a symbolic link, because a child of another test may still have a new file open
-            // for writing, and then the kernel refuses to run it.
+            // Each plugin is a symbolic link to the script, not a new file. A child process of
+            // another test could still have a new file open for writing, and the kernel would
+            // refuse to run that file.
             symlink(SCRIPT, directory.path().join(name)).unwrap();
             let result = json!({"dns": {"domain": name}, "x": 1}).to_string();
             fs::write(directory.path().join(format!("{name}.result")), result).unwrap();
@@ -57,7 +58,7 @@ impl Field {
         fs::write(self.file(&format!("{plugin}.{verb}")), object.to_string()).unwrap();
     }
 
-    /// Returns the calls since the previous look, each as `VERB plugin`.
+    /// Returns the calls since the last use of this function, each as `VERB plugin`.
     fn calls(&self) -> Vec<String> {
         let log = fs::read_to_string(self.file("log")).unwrap_or_default();
         drop(fs::remove_file(self.file("log")));
@@ -190,7 +191,7 @@ fn del_goes_by_the_list_that_add_went_by() {
     field.run(|chain| chain.del_as_added(&sandbox)).unwrap();
     assert_eq!(field.calls(), ["DEL b", "DEL a"]);
     assert_eq!(field.request("a")["mtu"], 1400);
-    // The cache is empty by now.
+    // The cache is empty now, so the current configuration is used.
     field.run(|chain| chain.del_as_added(&sandbox)).unwrap();
     assert_eq!(field.calls(), ["DEL b"]);
 }
