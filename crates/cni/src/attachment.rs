@@ -1,7 +1,7 @@
-//! Names from outside, and texts derived from them.
+//! Names that the runtime passes, and texts derived from them.
 //!
-//! The names end up in file names, kernel names and element comments. So each has a type that
-//! cannot hold an unsafe value.
+//! The names become part of file names, kernel names and comments in nftables. So each name has a
+//! type whose values are safe there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,9 +25,10 @@ impl Attachment {
     ///
     /// The tag must be a comment that nft(8) can load again: at most 128 bytes and without a
     /// quotation mark. A single invalid comment makes nft(8) reject a saved ruleset as a whole. If
-    /// the tag is too long, prefixes of their SHA-256 replace the network and container ID. A per
-    /// cent sign replaces a quotation mark, which an interface name can contain. The kernel allows
-    /// no per cent sign in names (`__dev_alloc_name()` in net/core/dev.c).
+    /// the tag is too long, prefixes of their SHA-256 replace the network and container ID. An
+    /// interface name can contain a quotation mark; a per cent sign replaces it. This is
+    /// unambiguous, since the kernel allows no per cent sign in names (`__dev_alloc_name()` in
+    /// net/core/dev.c).
     pub fn owner(&self) -> String {
         let interface = self.interface.as_str().replace('"', "%");
         let (network, container) = (self.network.as_str(), self.container.as_str());
@@ -39,8 +40,8 @@ impl Attachment {
         format!("{OWNER_PREFIX}{network}/{container}/{interface}")
     }
 
-    /// Returns the attachment with the tag `owner`, or `None` for a tag of other programs and for one with hashes in
-    /// place of names.
+    /// Returns the attachment with the tag `owner`. Returns `None` for a tag of another program,
+    /// and for a tag with hashes in place of names.
     pub fn of_owner(owner: &str) -> Option<Self> {
         let [network, container, interface] = names(owner)?;
         let attachment = Self {
@@ -61,7 +62,7 @@ impl Attachment {
         names(owner).is_some_and(|[it, ..]| stands_for(it, network.as_str()))
     }
 
-    /// Returns whether the tags `one` and `other` belong to attachments of one container.
+    /// Returns whether the tags `one` and `other` belong to attachments of the same container.
     pub fn is_same_container(one: &str, other: &str) -> bool {
         let names = names(one).zip(names(other));
         names.is_some_and(|([_, one, _], [_, other, _])| {
@@ -90,22 +91,23 @@ impl fmt::Display for Attachment {
 /// `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl
 const OWNER_LIMIT: usize = 128;
 
-/// What each tag begins with.
+/// Prefix of every tag.
 const OWNER_PREFIX: &str = "cni:";
 
-/// Returns the names in a tag, or what stands for them: network, container ID and interface.
+/// Returns the parts of a tag: network, container ID and interface. The first two may be hashes of
+/// the names.
 fn names(owner: &str) -> Option<[&str; 3]> {
     let (network, rest) = owner.strip_prefix(OWNER_PREFIX)?.split_once('/')?;
     let (container, interface) = rest.split_once('/')?;
     Some([network, container, interface])
 }
 
-/// Returns whether `text` of a tag is `name` or stands for it.
+/// Returns whether `text`, a part of a tag, is `name` or its hash.
 fn stands_for(text: &str, name: &str) -> bool {
     text == name || text == stand_in(name)
 }
 
-/// Returns 48 digits of the SHA-256 of a long name.
+/// Returns the hash of `name` for a tag: 48 hexadecimal digits of the SHA-256.
 fn stand_in(name: &str) -> String {
     hex(&Sha256::digest(name), 48)
 }
@@ -193,8 +195,8 @@ fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(body)
 }
 
-/// Checks like `dev_valid_name()` in net/core/dev.c, but rejects control characters too: they would
-/// act on a terminal that prints the name.
+/// Checks like `dev_valid_name()` in net/core/dev.c, but also rejects control characters, since
+/// they would act on a terminal that prints the name.
 fn is_interface_name(name: &str) -> bool {
     let forbidden = |c: char| c == '/' || c == ':' || c.is_control() || c.is_whitespace();
     (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.contains(forbidden)

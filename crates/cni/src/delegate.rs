@@ -24,7 +24,7 @@ pub struct Delegate<'a> {
 }
 
 impl<'a> Delegate<'a> {
-    /// Returns the plugin of `ipam.type`; `None` without one.
+    /// Returns the plugin of `ipam.type`; `None` if the configuration has no `ipam.type`.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if no directory of `CNI_PATH` contains the executable.
@@ -49,8 +49,8 @@ impl<'a> Delegate<'a> {
         &self.name
     }
 
-    /// Starts the executable, which does nothing until it receives its request: at
-    /// [`Started::proceed`], or when the caller waits for it.
+    /// Starts the executable, which waits for its request. [`Started::proceed`] sends the request,
+    /// or else [`Started::result`] or [`Started::finish`].
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be started. [`Error::InvalidConfig`] for an invalid
@@ -80,7 +80,7 @@ impl<'a> Delegate<'a> {
     }
 }
 
-/// A started plugin. It is killed if this is dropped.
+/// A started plugin. Dropping this value kills the plugin.
 #[derive(Debug)]
 #[must_use = "a delegate is killed unless the caller waits for it"]
 pub struct Started<'a> {
@@ -89,8 +89,8 @@ pub struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Sends the request and returns while the plugin works. [`Self::finish`] sends what the
-    /// plugin does not read at once.
+    /// Sends the request and returns while the plugin works. [`Self::finish`] sends the part that
+    /// the plugin does not read at once.
     ///
     /// # Errors
     /// [`Error::Io`] if the request cannot be sent.
@@ -129,7 +129,7 @@ impl Started<'_> {
     }
 }
 
-/// Runs `command`, the plugin called `name`, with `request` as its standard input, and returns its
+/// Runs `command`, the plugin called `name`, with `request` as its standard input. Returns its
 /// output. There is no time limit.
 ///
 /// # Errors
@@ -170,6 +170,6 @@ fn excerpt(output: &[u8]) -> String {
     String::from_utf8_lossy(output).chars().take(200).collect()
 }
 
-/// Time limit. An ADD and the DEL that rolls it back fit into the four minutes that the kubelet
-/// waits for a sandbox; a DEL fits into its two minutes.
+/// Default of `ipamTimeout`. An ADD and the DEL that rolls it back fit into the four minutes that
+/// the kubelet waits for a sandbox; a DEL fits into the two minutes that the kubelet waits for it.
 const IPAM_TIMEOUT: Duration = Duration::from_mins(1);

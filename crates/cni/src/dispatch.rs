@@ -15,7 +15,8 @@ use crate::stderr::note;
 use crate::verb::Verb;
 use crate::version::SpecVersion;
 
-/// A plugin: its names and its verbs. No verb has a default, so each plugin states what it does.
+/// A plugin: its name, versions and verbs. No verb has a default, so each plugin states what it
+/// does.
 #[derive(Debug, Clone, Copy)]
 pub struct Plugin {
     /// CNI `type` and file name of the executable.
@@ -24,14 +25,14 @@ pub struct Plugin {
     pub version: &'static str,
     /// Supported versions of the specification.
     pub spec_versions: &'static [SpecVersion],
-    /// Attaches a sandbox. On any failure, including one to print the result, ADD has undone
-    /// everything when it returns.
+    /// Attaches a sandbox. If anything fails, even printing the result, the function must undo all
+    /// its changes before it returns.
     pub add: fn(&AddRequest, Answer) -> anyhow::Result<Answered>,
     /// Detaches a sandbox. Absent resources count as removed.
     pub del: fn(&DelRequest) -> anyhow::Result<()>,
     /// Compares a sandbox with the state after ADD and reports differences.
     pub check: fn(&CheckRequest) -> anyhow::Result<()>,
-    /// Reports a reason that would make every ADD fail.
+    /// Returns an error if every ADD would fail, with the reason.
     pub status: fn(&StatusRequest) -> anyhow::Result<()>,
     /// Removes resources of unlisted attachments; continues after a failure.
     pub gc: fn(&GcRequest) -> anyhow::Result<()>,
@@ -45,7 +46,7 @@ pub struct Plugin {
 #[derive(Debug)]
 pub struct Answer(SpecVersion);
 
-/// Proof that the caller has received the result.
+/// Proof that the result of an ADD was printed.
 #[derive(Debug)]
 pub struct Answered(());
 
@@ -53,7 +54,7 @@ impl Answer {
     /// Prints `result` in the requested version.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`] if standard output cannot be written.
     pub fn give(self, result: &AddResult) -> Result<Answered, Error> {
         log::step("answer");
         print(&result.to_json(self.0)).map(Answered)
@@ -77,7 +78,8 @@ pub fn run(plugin: &Plugin) -> ExitCode {
     }
 }
 
-/// Runs the request. Errors have the request's version as soon as it is known.
+/// Runs the request. Errors are in the request's version, or in the newest one as long as the
+/// request's version is unknown.
 fn obey(plugin: &Plugin, environment: Result<Environment, Error>) -> Result<(), ErrorObject> {
     let newest = |error: Error| ErrorObject::new(&error.into(), SpecVersion::CURRENT);
     let environment = environment.map_err(newest)?;
@@ -133,8 +135,8 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints the supported versions and verbs. Callers of RELOAD check the verbs, because other
-/// plugins may do anything at an unknown verb.
+/// Prints the supported versions and verbs. Before RELOAD, callers check the verbs of a plugin:
+/// plugins of other suites may do anything if they do not know a verb.
 fn print_versions(plugin: &Plugin) -> Result<(), Error> {
     let versions = plugin.spec_versions.iter();
     let mut verbs = Verb::ALL.to_vec();
@@ -168,7 +170,7 @@ fn read_stdin() -> Result<Vec<u8>, Error> {
     read.map_err(Error::io("read stdin"))
 }
 
-/// Writes standard output; no other function does.
+/// Writes `value` to standard output. No other function writes there.
 fn print(value: &Value) -> Result<(), Error> {
     let mut line = value.to_string();
     line.push('\n');
@@ -194,6 +196,6 @@ fn print_panics_as_errors() {
     }));
 }
 
-/// Bytes. A configuration and a result take a few KiB. GC lists a hundred bytes per attachment, and
-/// a network has at most 65,536 addresses.
+/// Largest request in bytes. A configuration and a result take a few KiB. GC lists a hundred bytes
+/// per attachment, and a network has at most 65,536 addresses.
 const STDIN_LIMIT: u64 = 8 << 20;

@@ -50,7 +50,7 @@ fn is_executable_file(path: &Path) -> bool {
     path.is_file() && access(path, AccessFlags::X_OK).is_ok()
 }
 
-/// The variables of one invocation; those that the verb requires are present and valid.
+/// The variables of one invocation. Those that the verb requires are present and valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Environment {
     pub verb: Verb,
@@ -63,11 +63,12 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Reads the variables by `lookup`. Returns `None` without a verb, as when a person runs the
-    /// plugin.
+    /// Reads the variables by `lookup`. Returns `None` without `CNI_COMMAND`, as when a person runs
+    /// the plugin.
     ///
     /// # Errors
-    /// [`Error::Environment`]: an invalid value, or else all missing names at once.
+    /// [`Error::Environment`]: a value is invalid, or variables are missing; the error names all of
+    /// these.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
         let value = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let text = |name: &str| parsed::<String>(name, value(name));
@@ -96,8 +97,8 @@ impl Environment {
         }))
     }
 
-    /// Returns whether `CNI_NETNS` is this process's own namespace without permission. Files of one
-    /// namespace have one inode.
+    /// Returns whether `CNI_NETNS` is this process's own namespace and `CNI_NETNS_OVERRIDE` does
+    /// not allow that. Compares inodes, since all files of one namespace have the same inode.
     pub fn is_in_own_namespace(&self) -> bool {
         let identity = |path: &Path| {
             let file = std::fs::metadata(path).ok()?;

@@ -10,7 +10,7 @@ use crate::version::SpecVersion;
 
 /// A failure with a code of its own in the protocol.
 ///
-/// Anything else that a plugin returns is reported with code 100.
+/// Every other error that a plugin returns is reported with code 100.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -45,7 +45,7 @@ pub enum Error {
         /// The reason, and what to do.
         reason: String,
     },
-    /// Code 4: environment variables are missing or malformed. The problem has their names.
+    /// Code 4: environment variables are missing or malformed. The text names them.
     #[error("{0}")]
     Environment(String),
     /// Code 5: the request or the result could not be read or written.
@@ -81,7 +81,7 @@ pub enum Error {
     /// Code 11: a later attempt may succeed, because the named obstacle may disappear.
     #[error("{0}; try again later")]
     TryAgain(String),
-    /// Code 50: ADD would fail for every container. The text has the reason, and what to do.
+    /// Code 50: ADD would fail for every container. The text contains the reason, and what to do.
     #[error("not available: {0}")]
     Unavailable(String),
     /// The delegate's own code and message, passed through.
@@ -99,14 +99,15 @@ pub enum Error {
 /// How a failed delegate ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// It printed an error object.
+    /// The delegate printed an error object.
     Answered,
-    /// It printed none: it crashed or was killed.
+    /// The delegate printed no error object: it crashed or was killed.
     Silent,
 }
 
 impl Error {
-    /// Returns whether a delegate reported a failure itself, so it neither crashed nor was killed.
+    /// Returns whether this failure comes from a delegate that printed an error object, so the
+    /// delegate neither crashed nor was killed.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Delegate { ending, .. } if *ending == Ending::Answered)
     }
@@ -132,7 +133,7 @@ impl Error {
         Self::Environment(format!("CNI_NETNS: {:#}", reason.into()))
     }
 
-    /// Returns the conversion of a system's error during `action`.
+    /// Returns a function that converts the system's error during `action`.
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let action = action.into();
         |source| Self::Io { action, source }
@@ -168,7 +169,7 @@ pub struct ErrorObject {
 }
 
 impl ErrorObject {
-    /// Returns whether a plugin chose the code: it is not the general one.
+    /// Returns whether the code is specific to the failure, not the general code 100.
     pub fn is_specific(&self) -> bool {
         self.code != UNSPECIFIED
     }
@@ -194,8 +195,8 @@ impl ErrorObject {
     }
 }
 
-/// Combines the outcomes of independent steps. Returns every failure; the code is specific only if
-/// there is a single failure.
+/// Combines the outcomes of independent steps. Returns all failures as one error. A single failure
+/// keeps its code; several failures get code 100.
 ///
 /// # Errors
 /// At least one step failed.

@@ -1,4 +1,4 @@
-//! The entry of the fuzz target `request`.
+//! Entry point of the fuzz target `request`.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,8 @@ use crate::request::{AddRequest, DelRequest, GcRequest};
 use crate::verb::Verb;
 use crate::version::SpecVersion;
 
-/// Reads a request as a plugin does; returns the attachments that it names, none if it is refused.
+/// Reads a request as a plugin does. Returns the attachments that the request names; none if the
+/// request is rejected.
 pub fn read_request(lookup: impl Fn(&str) -> Option<OsString>, stdin: &[u8]) -> Vec<Attachment> {
     let Ok(Some(environment)) = Environment::read(lookup) else {
         return Vec::new();

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 
-/// A value and the unknown keys.
+/// A parsed value and the unknown keys of its JSON.
 #[derive(Debug)]
 pub struct Read<T> {
     /// The value.
@@ -24,9 +24,9 @@ pub struct Read<T> {
 
 /// Reads `value`, found under the key `at` (empty for the whole document), as `T`.
 ///
-/// `T` derives `Deserialize` with the canonical spelling of its keys and without
-/// `flatten`. Keys of maps keep their case, since they are data. A field called `*` gets the
-/// unknown keys of its object, which do not count as unknown then.
+/// `T` must derive `Deserialize` with the canonical spelling of its keys and without `flatten`.
+/// Keys of maps keep their case, since they are data. A field called `*` receives the unknown keys
+/// of its object; [`Read::unknown`] does not list these.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
@@ -48,7 +48,8 @@ pub fn read<T: DeserializeOwned>(value: &Value, at: &str) -> Result<Read<T>, Err
     })
 }
 
-/// Returns the value of `key` in any case. The exact spelling wins; `null` counts as absent.
+/// Returns the value of `key` in any case. The exact spelling takes precedence; `null` counts as
+/// absent.
 pub fn value<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let (_, value) = entry(object, key)?;
     Some(value).filter(|value| !value.is_null())
@@ -80,7 +81,7 @@ pub(crate) fn is_set(value: &Value) -> bool {
 struct Node<'a> {
     value: &'a Value,
     at: String,
-    /// Keys of the object to leave out.
+    /// Keys that are left out if the object is read as a map: the other fields beside a field `*`.
     left_out: &'static [&'static str],
     unknown: &'a RefCell<Vec<String>>,
 }

@@ -64,7 +64,7 @@ pub fn address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
     parsed.map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))
 }
 
-/// Parses `dns`; `None` if it has no keys. An empty list counts as a key.
+/// Parses `dns`. Returns `None` if no key is set; an empty list counts as set.
 pub fn dns(raw: RawDns) -> Option<Dns> {
     let domain = raw.domain.filter(|domain| !domain.is_empty());
     let lists = [&raw.nameservers, &raw.search, &raw.options];
@@ -78,8 +78,8 @@ pub fn dns(raw: RawDns) -> Option<Dns> {
     })
 }
 
-/// Variables of `CNI_ARGS` that a plugin with arguments accepts: its own, those of the plugins that
-/// share its environment, and a pod's names.
+/// Keys of `CNI_ARGS` that a plugin with arguments accepts: its own keys, those of other plugins
+/// that get the same variable, and a pod's names.
 pub const KNOWN_ARGS: &[&str] = &[
     "MAC",
     "IP",

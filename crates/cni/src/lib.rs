@@ -1,6 +1,6 @@
 //! The CNI protocol: a request in, a result or an error out.
 //!
-//! An executable passes its [`Plugin`] to [`run`]. It reads the environment and standard input,
+//! An executable passes its [`Plugin`] to [`run`], which reads the environment and standard input,
 //! calls one verb and writes the outcome. [`delegate`] is the other side of the protocol: it calls
 //! a plugin.
 //!
@@ -46,7 +46,7 @@ pub use verb::Verb;
 pub use version::SpecVersion;
 pub use when_full::WhenFull;
 
-/// Allocator of all executables: musl's own returns every page at once, which cost a bridge ADD 350
-/// system calls.
+/// Allocator of all executables. The allocator of musl returns every freed page to the kernel at
+/// once, which took 350 system calls in a bridge ADD.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

@@ -14,7 +14,7 @@ use crate::repeated;
 use crate::stderr::note;
 use crate::version::SpecVersion;
 
-/// Standard input's document: a JSON object, not interpreted yet.
+/// The JSON object on standard input, whose keys are not interpreted yet.
 #[derive(Debug, Clone)]
 pub struct Document {
     config: Value,
@@ -22,10 +22,10 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads standard input.
+    /// Parses the content of standard input.
     ///
     /// # Errors
-    /// [`Error::Decode`]: it is not a JSON object.
+    /// [`Error::Decode`]: the content is not a JSON object.
     pub fn decode(stdin: Vec<u8>) -> Result<Self, Error> {
         match serde_json::from_slice(&stdin) {
             Ok(config @ Value::Object(_)) => Ok(Self { config, stdin }),
@@ -40,7 +40,7 @@ impl Document {
     }
 }
 
-/// One plugin's configuration, with the keys that all plugins share already read.
+/// The configuration of one plugin. The keys that all plugins share are parsed already.
 #[derive(Debug, Clone)]
 pub struct Network {
     /// `name`.
@@ -81,8 +81,8 @@ impl Network {
         })
     }
 
-    /// Reads the plugin's own keys. Ignores keys that neither `T` nor the protocol has, and names
-    /// them in one line on standard error.
+    /// Parses the plugin's own keys. Ignores keys that neither `T` nor the protocol has, and names
+    /// these keys in one line on standard error.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
@@ -90,7 +90,7 @@ impl Network {
         self.read(&self.document.config, "", COMMON)
     }
 
-    /// Reads some of the plugin's keys, without a message about the others.
+    /// Parses some of the plugin's keys, without a message about unknown keys.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
@@ -98,8 +98,8 @@ impl Network {
         Ok(json::read(&self.document.config, "")?.value)
     }
 
-    /// Returns a key that the object under `key` has twice. Of such keys, [`Self::config`] reads the
-    /// last one.
+    /// Returns a key that occurs twice in the object under `key`, if there is one. [`Self::config`]
+    /// uses only the last value of such a key.
     pub fn repeated_key(&self, key: &str) -> Option<String> {
         repeated::key(self.stdin(), key)
     }
@@ -112,7 +112,7 @@ impl Network {
         self.read(self.ipam_section()?, "ipam", &["ipam.type"])
     }
 
-    /// Reads some keys of the `ipam` section, whatever the values of its other keys are.
+    /// Parses only `keys` of the `ipam` section, so the values of its other keys may be invalid.
     ///
     /// # Errors
     /// As [`Self::ipam`].
@@ -132,8 +132,8 @@ impl Network {
     /// Returns `ipam.type`, the delegate's file name.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if it is not a plain file name: it becomes part of a path
-    /// (CVE-2021-20206).
+    /// [`Error::InvalidConfig`] if it is not a plain file name. A slash would let the configuration
+    /// run an executable outside `CNI_PATH` (CVE-2021-20206).
     pub fn ipam_type(&self) -> Result<Option<String>, Error> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -162,7 +162,8 @@ impl Network {
         humantime::parse_duration(&text).map(Some).map_err(invalid)
     }
 
-    /// Reads the runtime's values for the capabilities that the configuration declares.
+    /// Parses `runtimeConfig`: the runtime's values for the capabilities that the configuration
+    /// declares.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
@@ -170,7 +171,8 @@ impl Network {
         section(self.top("runtimeConfig"), "runtimeConfig")
     }
 
-    /// Returns whether the configuration declares `capability`, so the runtime passes its values.
+    /// Returns whether the configuration declares `capability`, which asks the runtime for its
+    /// values.
     #[must_use]
     pub fn declares(&self, capability: &str) -> bool {
         let declared = self.top("capabilities").and_then(Value::as_object);
@@ -186,17 +188,17 @@ impl Network {
         section(args.and_then(|args| json::value(args, "cni")), "args.cni")
     }
 
-    /// Returns the unchanged document, which delegates receive.
+    /// Returns the bytes of standard input. Delegates receive them unchanged.
     pub(crate) fn stdin(&self) -> &[u8] {
         &self.document.stdin
     }
 
-    /// Returns the value of a top-level key in any case; `null` counts as absent.
+    /// Returns the value of the top-level key `key`, in any case; `null` counts as absent.
     pub(crate) fn top(&self, key: &str) -> Option<&Value> {
         json::value(self.document.config.as_object()?, key)
     }
 
-    /// Returns whether the key exists, even with the value `null`.
+    /// Returns whether the top-level key `key` exists, even with the value `null`.
     pub(crate) fn has(&self, key: &str) -> bool {
         let keys = self.document.config.as_object();
         keys.is_some_and(|keys| json::entry(keys, key).is_some())
@@ -220,7 +222,7 @@ impl Network {
     }
 }
 
-/// Keys needed to answer: even a rejected request gets its error in its own version.
+/// Keys that every request has. All other keys depend on the plugin or the verb.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Head {

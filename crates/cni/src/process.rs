@@ -1,7 +1,7 @@
 //! A plugin's process: its input, its output and its time limit.
 //!
-//! The process cannot block its caller by an unread request, endless output, a child that keeps the
-//! output open, or by never ending.
+//! The process cannot block its caller by leaving its request unread, by endless output, or by a
+//! child that keeps the output open. With a time limit, it cannot block its caller by never ending.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -20,7 +20,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use crate::error::Error;
 use crate::stderr::note;
 
-/// A plugin's process; it is killed when this is dropped.
+/// A plugin's process. Dropping this value kills a process that was not waited for.
 #[derive(Debug)]
 pub(crate) struct Process {
     /// The plugin's file name.
@@ -30,11 +30,12 @@ pub(crate) struct Process {
     pidfd: OwnedFd,
     /// The unsent part of the request; `None` before [`Self::feed`].
     request: Option<Vec<u8>>,
-    /// Time from the request on. After it the process is killed with its group. Without a limit, a
-    /// key that interrupts the caller interrupts the process as well.
+    /// Time limit from the request on. When it expires, the process is killed with its process
+    /// group. Without a limit, the process stays in the caller's group, so Ctrl-C interrupts both.
     limit: Option<Duration>,
     deadline: Option<Instant>,
-    /// The process was waited for; another process may have its number by now.
+    /// Whether the process was waited for. Then it must not be killed, because another process may
+    /// have its ID by now.
     is_reaped: bool,
 }
 
@@ -69,8 +70,8 @@ impl Process {
         })
     }
 
-    /// Writes as much of the request as the pipe holds, and starts the time limit. Does nothing at
-    /// a second call.
+    /// Writes as much of the request as the pipe holds, and starts the time limit. A second call
+    /// does nothing.
     pub fn feed(&mut self, request: &[u8]) -> Result<(), Error> {
         let (Some(pipe), None) = (&self.child.stdin, &self.request) else {
             return Ok(());
@@ -82,7 +83,7 @@ impl Process {
         self.write()
     }
 
-    /// Sends the request unless it was sent, waits for the process, and returns its output and
+    /// Sends the rest of the request, waits until the process ends, and returns its output and
     /// status.
     pub fn finish(mut self, request: &[u8]) -> Result<(Vec<u8>, ExitStatus), Error> {
         self.feed(request)?;
@@ -95,7 +96,8 @@ impl Process {
             if prints {
                 self.read(&mut output)?;
             } else if ended {
-                // Other processes with the open output do not write the plugin's result.
+                // The plugin has ended. Other processes may still have its output open, but they do
+                // not write its result.
                 let status = self.child.wait().map_err(|source| self.failed(source))?;
                 self.is_reaped = true;
                 return Ok((output, status));
@@ -142,7 +144,7 @@ impl Process {
                 Ok(written) => drop(rest.drain(..written)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The exit status explains why the process did not read to the end.
+                // The process closed its input early. Its exit status explains the reason.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
                 Err(error) => return Err(self.failed(error)),
             }
@@ -206,11 +208,11 @@ impl Drop for Process {
     }
 }
 
-/// Bytes; a result of a few hundred interfaces is well under one MiB.
+/// Largest output in bytes. A result of a few hundred interfaces is well under one MiB.
 const OUTPUT_LIMIT: usize = 16 << 20;
 
 /// Capacity of a pipe by default, in bytes: pipe(7).
 const PIPE_CAPACITY: usize = 64 << 10;
 
-/// Longest time that a killed process takes to end, in milliseconds.
+/// Longest wait for the end of a killed process, in milliseconds.
 const KILLED: u16 = 2_000;

@@ -1,4 +1,4 @@
-//! Finds keys that an object has twice, which a [`serde_json::Value`] no longer shows.
+//! Finds keys that occur twice in an object. A [`serde_json::Value`] keeps only the last of them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,8 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// Returns a key that the object under the top-level key `at`, in any case, has twice.
+/// Returns a key that occurs twice in the object under the top-level key `at`, if there is one.
+/// `at` matches in any case.
 pub(crate) fn key(document: &[u8], at: &str) -> Option<String> {
     let Entries(top) = serde_json::from_slice::<Entries<Member>>(document).ok()?;
     let objects = top.into_iter().filter_map(|(name, member)| match member {

@@ -19,27 +19,27 @@ use crate::stderr::note;
 pub struct AddRequest {
     /// The attachment.
     pub attachment: Attachment,
-    /// `CNI_NETNS`; it may not exist. It is not the plugin's own namespace unless
-    /// `CNI_NETNS_OVERRIDE` allows that.
+    /// The path in `CNI_NETNS`, which may not exist. The path is checked not to be the plugin's own
+    /// namespace, unless `CNI_NETNS_OVERRIDE` allows that.
     pub netns: PathBuf,
     /// The text of `CNI_ARGS`; [`Self::args`] parses it.
     pub args: String,
     /// The configuration.
     pub network: Network,
-    /// Result of the previous plugins; `None` for the first of a chain.
+    /// Result of the previous plugins; `None` for the first plugin of a chain.
     pub prev_result: Option<AddResult>,
 }
 
 /// Request to compare a sandbox with `prev_result`, the result of ADD.
 pub type CheckRequest = AddRequest;
 
-/// Request to detach a sandbox, of which nothing may be left.
+/// Request to detach a sandbox, which may no longer exist.
 #[derive(Debug, Clone)]
 pub struct DelRequest {
     /// The attachment.
     pub attachment: Attachment,
-    /// `CNI_NETNS`. `None` if the runtime no longer has it, or if it is the plugin's own namespace,
-    /// to which a reused process ID may lead.
+    /// `CNI_NETNS`. `None` if the runtime passes none, or if the path is the plugin's own
+    /// namespace: the process ID in the path may have been reused.
     pub netns: Option<PathBuf>,
     /// The configuration.
     pub network: Network,
@@ -56,7 +56,7 @@ pub struct GcRequest {
     pub valid: Vec<Attachment>,
 }
 
-/// Request whether an ADD can succeed.
+/// Request to report whether an ADD can succeed.
 #[derive(Debug, Clone)]
 pub struct StatusRequest {
     /// The configuration.
@@ -76,8 +76,8 @@ impl AddRequest {
             .ok_or_else(|| Error::invalid("prevResult", reason))
     }
 
-    /// Parses `CNI_ARGS`, for a plugin with arguments. Other plugins ignore the variable, as the
-    /// reference's do.
+    /// Parses `CNI_ARGS`, for a plugin with arguments. Other plugins ignore the variable, as in the
+    /// reference.
     ///
     /// # Errors
     /// [`Error::Environment`] if a pair does not contain exactly one `=`.
@@ -103,7 +103,7 @@ impl AddRequest {
 
 impl DelRequest {
     /// Parses a request without failing for values that DEL does not need. An invalid `prevResult`
-    /// causes a message and is left out; `CNI_ARGS` is not read.
+    /// causes a message and counts as absent; `CNI_ARGS` is not read.
     pub(crate) fn parse(environment: Environment, network: Network) -> Result<Self, Error> {
         let prev_result = prev_result(&network).unwrap_or_else(|error| {
             note(format_args!("{error}; going on without it"));
@@ -144,7 +144,7 @@ fn prev_result(network: &Network) -> Result<Option<AddResult>, Error> {
     read.transpose()
 }
 
-/// Returns the attachment; the environment was checked before, so both names are present.
+/// Returns the attachment. `Environment::read` has checked that both names are present.
 fn attachment(environment: &Environment, network: &Network) -> Result<Attachment, Error> {
     let names = environment
         .container
@@ -169,9 +169,9 @@ struct Listed {
     ifname: String,
 }
 
-/// Parses the list of GC. A name that ADD rejects belongs to no attachment, so its entry is
-/// reported and left out. Any other unreadable entry is an error: it may protect an existing
-/// attachment.
+/// Parses the list of GC. A name that ADD rejects belongs to no attachment, so such an entry is
+/// reported and left out. Any other invalid entry is an error, since its resources may belong to an
+/// existing attachment.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] if an entry or one of its names is missing or has the wrong type.

@@ -1,4 +1,4 @@
-//! Standard error, for people; only this module writes it.
+//! Standard error: messages for the operator. Only this module writes there.
 
 use std::fmt::Display;
 use std::io::Write as _;

@@ -3,8 +3,7 @@
 use crate::log;
 use crate::stderr::note;
 
-/// The rollback of an ADD's steps so far. Dropping this runs them, unless [`Undo::keep`] was
-/// called.
+/// The rollback steps of an ADD. Dropping this value runs them, unless [`Undo::keep`] was called.
 #[derive(Default)]
 pub struct Undo<'a> {
     steps: Vec<(&'static str, Step<'a>)>,
@@ -13,15 +12,15 @@ pub struct Undo<'a> {
 type Step<'a> = Box<dyn FnOnce() -> anyhow::Result<()> + 'a>;
 
 impl<'a> Undo<'a> {
-    /// Adds a rollback step, named by its action: `delete the host link`.
+    /// Adds the rollback step `undo`. `name` is its action, such as `delete the host link`.
     ///
-    /// A caller may add it before it takes the step. Then `undo` must succeed if the step failed
-    /// and there is nothing to undo.
+    /// The caller may add `undo` before it takes the step that `undo` reverts. Then `undo` must
+    /// also succeed if that step failed and there is nothing to revert.
     pub fn push(&mut self, name: &'static str, undo: impl FnOnce() -> anyhow::Result<()> + 'a) {
         self.steps.push((name, Box::new(undo)));
     }
 
-    /// Discards the rollback steps after success.
+    /// Discards the rollback steps, after ADD succeeded.
     pub fn keep(mut self) {
         self.steps.clear();
     }

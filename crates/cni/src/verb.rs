@@ -1,4 +1,4 @@
-//! Verbs of the specification.
+//! Verbs of the specification, and RELOAD.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use crate::version::SpecVersion;
 pub enum Verb {
     /// Attaches a sandbox.
     Add,
-    /// Detaches a sandbox, whatever is left of it.
+    /// Detaches a sandbox, even if parts of it no longer exist.
     Del,
-    /// Compares the state with the one after ADD.
+    /// Compares the current state with the result of ADD.
     Check,
     /// Reports whether an ADD can succeed.
     Status,
@@ -37,7 +37,7 @@ impl Verb {
         Self::Reload,
     ];
 
-    /// Returns the first version of the specification with this verb.
+    /// Returns the first version of the specification in which the verb can be used.
     pub fn since(self) -> SpecVersion {
         match self {
             Self::Add | Self::Del | Self::Version | Self::Reload => SpecVersion::V0_1_0,

@@ -34,10 +34,10 @@ impl SpecVersion {
         Self::V1_1_0,
     ];
 
-    /// Versions whose results list interfaces, for plugins that need one.
+    /// Versions whose results list interfaces, for plugins that need such a list.
     pub const WITH_INTERFACES: &'static [Self] = Self::ALL.split_at(2).1;
 
-    /// The newest version; results in memory have it.
+    /// The newest version. In memory, all results are in this version.
     pub const CURRENT: Self = Self::V1_1_0;
 
     /// Returns the version as configurations spell it, such as `1.0.0`.
@@ -69,7 +69,8 @@ impl fmt::Display for SpecVersion {
 impl FromStr for SpecVersion {
     type Err = UnknownVersion;
 
-    /// Matches exactly, as the reference does: `1.0` is not a version.
+    /// Accepts only the exact spelling, as the reference does: `1.0` is not a version. An empty
+    /// text means 0.1.0.
     fn from_str(text: &str) -> Result<Self, UnknownVersion> {
         if text.is_empty() {
             return Ok(Self::V0_1_0);
@@ -81,7 +82,7 @@ impl FromStr for SpecVersion {
     }
 }
 
-/// A `cniVersion` of no released specification.
+/// A `cniVersion` that no released specification has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown CNI version {0:?}")]
 pub struct UnknownVersion(pub String);

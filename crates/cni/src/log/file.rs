@@ -12,8 +12,8 @@ use nix::fcntl::OFlag;
 /// owner only, since a log describes what runs on a host.
 ///
 /// # Errors
-/// The file cannot be opened or written, or it is a link, a pipe or a device, which this suite
-/// never creates.
+/// The file cannot be opened or written, or it is a symbolic link, a pipe or a device. This suite
+/// never creates these as a log.
 pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let opened = OpenOptions::new()

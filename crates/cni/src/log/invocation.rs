@@ -1,4 +1,4 @@
-//! An invocation, as far as the log knows it.
+//! The data of an invocation that the log needs.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::settings::Settings;
 
-/// Data of an invocation, written when it ends.
+/// Data of an invocation. The log line is written when the invocation ends.
 #[derive(Debug)]
 pub(super) struct Log {
     pub plugin: &'static str,
@@ -19,7 +19,7 @@ pub(super) struct Log {
     pub config: Option<Value>,
 }
 
-/// A step and its start.
+/// A step and the time at which it started.
 #[derive(Debug)]
 pub(super) struct Step {
     /// `step`, or `undo` for a step of the rollback.

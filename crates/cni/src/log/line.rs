@@ -14,8 +14,8 @@ use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
 use crate::json;
 
-/// Returns the line with its line feed. Its fields are in reading order; one without a value is
-/// left out.
+/// Returns the log line with its line feed. The fields are in reading order; fields without a value
+/// are left out.
 pub(super) fn line(
     log: &Log,
     outcome: Result<(), &ErrorObject>,
@@ -54,7 +54,7 @@ pub(super) fn line(
     Ok(bytes)
 }
 
-/// Returns the steps with their durations.
+/// Returns the steps with their durations. A step ends when the next one starts.
 fn timed(log: &Log, end: Instant) -> Value {
     let ends = log.steps.iter().skip(1).map(|it| it.start).chain([end]);
     let steps = log.steps.iter().zip(ends);
@@ -71,7 +71,7 @@ fn microseconds(start: Instant, end: Instant) -> u64 {
     time.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// Returns `NAMESPACE/NAME` from the arguments of Kubernetes.
+/// Returns `NAMESPACE/NAME` of the pod from the Kubernetes arguments in `CNI_ARGS`.
 fn pod(args: &str) -> Option<String> {
     let args = CniArgs::parse(args).ok()?;
     let namespace = args.value("K8S_POD_NAMESPACE")?;
@@ -89,16 +89,16 @@ fn trace_id(text: &str) -> Option<&str> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_hex = |it: &str, digits| it.len() == digits && it.bytes().all(is_digit);
     let is_zero = |it: &str| it.bytes().all(|digit| digit == b'0');
-    // Later versions may have more fields.
+    // Versions after 00 may have more fields.
     let is_known = *version != "ff" && (*version != "00" || later.is_empty());
     let is_whole =
         is_hex(version, 2) && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
     (is_known && is_whole && !is_zero(trace) && !is_zero(parent)).then_some(trace)
 }
 
-/// Returns the configuration without the runtime's keys and with confidential values masked.
-/// Confidential are annotations of pods, values of keys that suggest a secret, and addresses with a
-/// user name.
+/// Returns the configuration without the keys that the runtime adds, and with confidential values
+/// masked: annotations of pods, values of keys that suggest a secret, and URLs with a user name.
+/// Returns only the length of a configuration that is too long.
 pub(super) fn without_secrets(config: &Value) -> Value {
     let mut config = config.clone();
     if let Value::Object(keys) = &mut config {
@@ -128,7 +128,8 @@ fn mask(value: &mut Value) {
     }
 }
 
-/// Keys of the runtime; their length grows with the network's attachments.
+/// Keys that the runtime adds. They are left out since their length grows with the network's
+/// attachments.
 const OTHERS: &[&str] = &[
     "prevResult",
     "cni.dev/attachments",

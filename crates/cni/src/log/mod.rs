@@ -1,9 +1,9 @@
 //! One line of JSON for each invocation, in a file that the configuration or the environment names.
 //!
-//! A plugin marks the start of each [`step`]; the next one ends it. The module reads the request
-//! from the environment, so it logs rejected requests as well. Without a file it writes and
-//! allocates nothing and makes no system call. A log that cannot be written causes a message on
-//! standard error and no failure.
+//! A plugin marks the start of each [`step`]; the start of the next step ends it. The log reads the
+//! request from the environment, so rejected requests are logged as well. Without a log file, this
+//! module writes and allocates nothing and makes no system call. If the log cannot be written, this
+//! causes a message on standard error, but no failure.
 
 mod file;
 mod invocation;
@@ -21,15 +21,16 @@ use crate::stderr::note;
 use invocation::{Log, Step};
 use settings::{Level, Settings};
 
-/// Log of the process, which runs one verb; any module may mark a step.
+/// The log of this process. It is global so that any module can mark a step; a process runs only
+/// one verb.
 static LOG: Mutex<Option<Log>> = Mutex::new(None);
 
-/// Marks the start of a step, named by its action: `make the pair`.
+/// Marks the start of a step. `name` is its action, such as `lease addresses`.
 pub fn step(name: &'static str) {
     mark("step", name);
 }
 
-/// Marks the start of a rollback step, named by its action: `delete the host link`.
+/// Marks the start of a rollback step. `name` is its action, such as `release the lease`.
 pub(crate) fn undo(name: &'static str) {
     mark("undo", name);
 }
@@ -50,7 +51,8 @@ fn mark(key: &'static str, name: &'static str) {
     }
 }
 
-/// Starts the time measurement. If the environment names a file, even an invalid request is logged.
+/// Starts the time measurement. If the environment names a log file, even an invalid request is
+/// logged.
 pub(crate) fn begin(plugin: &'static str, version: &'static str) {
     if let Some(mut log) = held() {
         *log = Some(Log {
@@ -65,7 +67,8 @@ pub(crate) fn begin(plugin: &'static str, version: &'static str) {
     }
 }
 
-/// Reads the file, level and network from the request, which takes precedence over the environment.
+/// Reads the log file, the level and the network's name from the configuration, which takes
+/// precedence over the environment.
 pub(crate) fn configure(config: &Value) {
     let mut held = held();
     let Some(log) = held.as_deref_mut().and_then(Option::as_mut) else {
@@ -81,7 +84,7 @@ pub(crate) fn configure(config: &Value) {
     }
 }
 
-/// Writes the line if the level includes this outcome.
+/// Writes the log line if the level includes this outcome.
 pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     let Some(log) = held().as_deref_mut().and_then(Option::take) else {
         return;
@@ -95,7 +98,8 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     }
 }
 
-/// Returns `None` if a panic comes from a function that holds the lock; nothing is logged then.
+/// Locks the log. Returns `None` in the panic hook if the panic comes from a function that holds
+/// the lock; nothing is logged then.
 fn held() -> Option<MutexGuard<'static, Option<Log>>> {
     LOG.try_lock().ok()
 }

@@ -1,6 +1,7 @@
 //! Log file and level: `logFile` and `logLevel`, `CNI_LOG_FILE` and `CNI_LOG_LEVEL`.
 //!
-//! An invalid value causes a message and switches the log off; no verb fails because of its log.
+//! An invalid value causes a message, but no verb fails because of its log. An invalid file
+//! switches the log off; an invalid level counts as `info`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use crate::json;
 use crate::stderr::note;
 
-/// Amount of logging; each level includes those before it.
+/// Amount of logging. Each level includes the levels above it in this list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
@@ -47,7 +48,8 @@ impl Settings {
         settings
     }
 
-    /// Applies the configuration, which takes precedence. An empty `logFile` switches the log off.
+    /// Applies the keys of the configuration, which take precedence over the environment. An empty
+    /// `logFile` switches the log off.
     pub fn configure(&mut self, config: &Value) {
         let config = config.as_object();
         let text = |key: &str| match config.and_then(|config| json::value(config, key))? {
@@ -66,7 +68,7 @@ impl Settings {
         }
     }
 
-    /// Returns the file for events of this level; `None` if they are not logged.
+    /// Returns the log file for invocations of this level; `None` if these are not logged.
     pub fn file_for(&self, level: Level) -> Option<&Path> {
         self.file.as_deref().filter(|_| level <= self.level)
     }

@@ -1,4 +1,4 @@
-//! The result of an ADD, in memory always in the newest version.
+//! The result of an ADD. In memory, it is always in the newest version.
 
 mod read;
 mod spelling;

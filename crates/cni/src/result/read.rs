@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::json;
 use crate::version::SpecVersion;
 
-/// Reads `value`, a result in its own `cniVersion` or else in `version`.
+/// Reads the result `value`. Its `cniVersion` determines how, or `version` if it has none.
 ///
 /// Accepts keys of older versions in a newer result, and `null` for a list.
 ///
@@ -98,8 +98,8 @@ impl From<PerFamily> for AddResult {
     }
 }
 
-/// Drops keys of other versions, in any case. In a result of another version they could have
-/// another meaning.
+/// Drops the keys `known` in any spelling: they belong to other versions of a result. If the result
+/// is written in one of those versions, such a key could have another meaning.
 fn drop_known(extra: &mut Map<String, Value>, known: &[&str]) {
     extra.retain(|name, _| !known.iter().any(|it| it.eq_ignore_ascii_case(name)));
 }

@@ -23,7 +23,7 @@ where
     value.deserialize_str(Text(PhantomData))
 }
 
-/// Reads a CIDR, which must be there.
+/// Parses a CIDR; an empty text is an error.
 pub(super) fn cidr<'de, D: Deserializer<'de>>(value: D) -> Result<IpNetwork, D::Error> {
     text(value)?.ok_or_else(|| de::Error::custom("a CIDR is empty"))
 }

@@ -1,4 +1,4 @@
-//! What a result consists of.
+//! The parts of a result.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::spelling::{cidr, index, text};
 
 /// The result of an ADD, and the `prevResult` of the next plugin in a chain.
 ///
-/// Unknown keys are kept beside the known ones on every level, so they survive a chain.
+/// Unknown keys are kept on every level, so that the next plugins of a chain receive them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct AddResult {
@@ -41,7 +41,7 @@ pub struct Interface {
     /// Path of the sandbox; `None` on the host.
     #[serde(default, deserialize_with = "text")]
     pub sandbox: Option<String>,
-    /// Path of the socket, for an interface that is one; specification 1.1.0.
+    /// Path of the socket, if the interface is a socket; specification 1.1.0.
     #[serde(default, deserialize_with = "text")]
     pub socket_path: Option<String>,
     /// PCI address; specification 1.1.0.
@@ -81,7 +81,7 @@ impl IpConfig {
     }
 }
 
-/// A route. It has the attributes of specification 1.1.0 in results of every version.
+/// A route. Results of every version contain the attributes of specification 1.1.0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// The destination.
@@ -92,7 +92,7 @@ pub struct Route {
     pub gw: Option<IpAddr>,
     /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// TCP payload in bytes.
+    /// Advertised TCP segment size (MSS) in bytes.
     pub advmss: Option<u32>,
     /// The metric.
     pub priority: Option<u32>,
@@ -140,7 +140,7 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Returns whether no value is set.
+    /// Returns whether no key is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -63,8 +63,8 @@ fn ip(ip: &IpConfig, version: SpecVersion) -> Value {
     object.into()
 }
 
-/// Returns a route with the attributes of 1.1.0, in every version. The reference prints them so,
-/// and a chain at 0.3.1 depends on it.
+/// Returns a route. Results of every version contain the attributes of 1.1.0: the reference prints
+/// them as well, and a chain with version 0.3.1 depends on them.
 fn route(route: &Route) -> Value {
     with_extra(route, &route.extra).into()
 }
@@ -76,7 +76,7 @@ fn list<'a, T: 'a>(
     values.into_iter().map(write).collect()
 }
 
-/// Returns the keys of `own` that have a value, and the unknown keys.
+/// Returns the keys of `own` that have a value, and the unknown keys in `extra`.
 fn with_extra(own: &impl Serialize, extra: &Map<String, Value>) -> Map<String, Value> {
     let mut object = extra.clone();
     if let Value::Object(own) = json!(own) {
