@@ -222,7 +222,7 @@ impl Network {
     }
 }
 
-/// Keys that every request has. All other keys depend on the plugin or the verb.
+/// Keys that are read before all others, since they decide whether the request is accepted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Head {

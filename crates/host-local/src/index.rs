@@ -108,7 +108,7 @@ impl Index {
         }
     }
 
-    /// Returns all holders with a record; `None` if a name of a record file cannot be read.
+    /// Returns all holders with a record; `None` if the name of a record file is invalid.
     pub fn holders(&self) -> Option<Vec<Holder>> {
         let names = read::names(&self.records).ok()?;
         names.iter().map(|name| parse_name(name)).collect()

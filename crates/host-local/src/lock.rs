@@ -52,7 +52,8 @@ fn is_still_at(file: &File, path: &Path) -> bool {
     held.map(identity).ok() == found.map(identity).ok()
 }
 
-/// Locks `file` at once, or waits for the lock on a thread until `deadline`. Returns `None` then.
+/// Locks `file` at once, or waits for the lock on a thread. Returns `None` if `deadline` passes
+/// before the thread has the lock.
 ///
 /// A thread that gets the lock after the deadline releases it at once. The thread ends with the
 /// process at the latest.

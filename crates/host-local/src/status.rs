@@ -39,7 +39,7 @@ fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Resu
     if sets.is_empty() {
         return Ok(());
     }
-    // Without a trusted index, ADD would first release stale leases. So their addresses are free.
+    // Without a trusted index, ADD would first release stale leases. These count as free.
     let held = if files.index.is_trusted() {
         files.leases.addresses()?
     } else {

@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::json;
 use crate::version::SpecVersion;
 
-/// Reads the result `value`. Its `cniVersion` determines how, or `version` if it has none.
+/// Reads the result `value` in the version of its `cniVersion`, or in `version` if the result has
+/// none.
 ///
 /// Accepts keys of older versions in a newer result, and `null` for a list.
 ///
