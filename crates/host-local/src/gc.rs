@@ -9,7 +9,7 @@ use crate::store::Store;
 /// Releases every address of the network whose holder is not a valid attachment.
 ///
 /// # Errors
-/// Files cannot be removed: the error names each of them. All other files are removed.
+/// Some files cannot be removed: the error names each. All other files are removed.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let storage = Storage::of(&request.network)?;
     cni::step("wait for the lock");

@@ -194,7 +194,7 @@ impl Store {
     /// exists counts as released.
     ///
     /// # Errors
-    /// Leases cannot be released: the error names each of them. All other leases are released.
+    /// Some leases cannot be released: the error names each. All other leases are released.
     pub fn release(&self, leases: &[Lease]) -> anyhow::Result<()> {
         // The cooldown starts before the release. If this process is killed in between, a leased
         // address has a cooldown, which is harmless. A free address without one could be leased
@@ -208,7 +208,7 @@ impl Store {
     /// Releases `leases` without a cooldown, since no container used their addresses.
     ///
     /// # Errors
-    /// Leases cannot be released: the error names each of them. All other leases are released.
+    /// Some leases cannot be released: the error names each. All other leases are released.
     pub fn cancel(&self, leases: &[Lease]) -> anyhow::Result<()> {
         if leases.is_empty() {
             return Ok(());

@@ -65,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the network namespace does not exist: there can be no file at the path, or
+    /// Returns whether the network namespace does not exist: the path does not or cannot exist, or
     /// the file is not a network namespace.
     pub fn is_no_namespace(&self) -> bool {
         match self {
