@@ -21,9 +21,9 @@ pub struct Attached {
     pub attachment: Attachment,
     /// The cached entry.
     pub entry: Entry,
-    /// The sandbox exists, or its state is unknown.
+    /// Whether the sandbox exists; also true if that is unknown.
     pub is_alive: bool,
-    /// Time of the entry.
+    /// When the runtime wrote the entry.
     pub since: Option<SystemTime>,
 }
 
@@ -34,11 +34,11 @@ pub struct Lease {
     pub network: String,
     /// The address: the name of the file.
     pub address: IpAddr,
-    /// The holder; `None` if no DEL can match it.
+    /// The holder; `None` if the file names no valid container ID, so no DEL can match the lease.
     pub holder: Option<Holder>,
     /// The file.
     pub path: PathBuf,
-    /// Time of the last change.
+    /// When the file last changed.
     pub since: Option<SystemTime>,
 }
 
@@ -66,7 +66,8 @@ impl Attached {
         route.gw.or(of_address)
     }
 
-    /// Returns the configuration list of its ADD, or the current list of its network if the entry has none.
+    /// Returns the configuration list that the ADD used. If the entry has none, returns the current
+    /// list of the same network.
     pub fn network(&self, configuration: &Configuration) -> Option<Conflist> {
         let then = self.entry.network(&configuration.directory).ok().flatten();
         then.or_else(|| {
@@ -77,8 +78,8 @@ impl Attached {
 }
 
 impl Lease {
-    /// Returns the holder, or `None` for a lease without holder. The interface is eth0 if an old version of host-local
-    /// wrote none.
+    /// Returns the attachment of the holder; `None` for a lease without holder. Old versions of
+    /// host-local wrote no interface; then it is eth0.
     pub fn attachment(&self) -> Option<Attachment> {
         let holder = self.holder.clone()?;
         Some(Attachment {
@@ -88,14 +89,14 @@ impl Lease {
         })
     }
 
-    /// Returns whether the lease is below this `dataDir`.
+    /// Returns whether the lease is in a network's directory in this `dataDir`.
     pub fn is_in(&self, data_dir: &Path) -> bool {
         self.path.parent().and_then(Path::parent) == Some(data_dir)
     }
 }
 
 pub(super) fn attached(cache: &Cache) -> anyhow::Result<Vec<Attached>> {
-    // `cnitool reload` reports invalid files.
+    // Invalid files are skipped here; `cnitool reload` reports them.
     let entries = cache.entries()?.into_iter().filter_map(Result::ok);
     let attached = entries.map(|(attachment, entry)| Attached {
         is_alive: may_exist(entry.netns()),

@@ -22,7 +22,7 @@ pub struct Configuration {
     pub path: String,
     /// Configuration files in the order in which runtimes read them: by name.
     pub files: Vec<File>,
-    /// All plugins that networks name.
+    /// State of each plugin that a network names, by name.
     pub programs: BTreeMap<String, Program>,
 }
 
@@ -40,11 +40,11 @@ pub struct File {
 pub struct Network {
     /// The parsed list.
     pub list: Conflist,
-    /// The document before parsing.
+    /// The JSON document of the file, with keys that the list does not use.
     pub document: Value,
     /// The path.
     pub text: String,
-    /// The node's pod CIDRs by `podCidrFile`.
+    /// The node's pod CIDRs, by the path of the `podCidrFile`.
     pub pod_cidrs: BTreeMap<PathBuf, Vec<IpNetwork>>,
 }
 
@@ -64,7 +64,7 @@ pub enum Program {
     NotExecutable(PathBuf),
     /// It is on a file system with the mount option `noexec`.
     NotExecutableMount(PathBuf),
-    /// It answers VERSION neither by a result nor by an error.
+    /// It answers VERSION neither with a result nor with an error of the specification.
     Broken {
         /// The path.
         path: PathBuf,
@@ -112,7 +112,7 @@ impl Configuration {
         self.programs = programs.collect();
     }
 
-    /// Returns whether the plugin with this name is one of this suite.
+    /// Returns whether the executable with this name is a plugin of this suite.
     pub fn has_ours(&self, name: &str) -> bool {
         let program = self.programs.get(name);
         matches!(program, Some(Program::Found { is_ours: true, .. }))
@@ -148,7 +148,7 @@ impl Configuration {
         networks.find(|it| it.list.name.as_str() == name)
     }
 
-    /// Returns the bridges of all networks, each once.
+    /// Returns the names of the bridges of all networks, without duplicates.
     pub fn bridges(&self) -> BTreeSet<&str> {
         self.sources().filter_map(Source::bridge).collect()
     }
@@ -209,7 +209,8 @@ impl<'a> Source<'a> {
         self.configuration.place(self.file)
     }
 
-    /// Returns the value of a key of the plugin, in any case.
+    /// Returns the value of a key of the plugin. Upper and lower case are the same, as for the
+    /// plugin.
     pub fn key(self, name: &str) -> Option<&'a Value> {
         self.plugin.key(name)
     }
@@ -219,7 +220,7 @@ impl<'a> Source<'a> {
         self.plugin.is_set(name)
     }
 
-    /// Returns the items of a list.
+    /// Returns the items of a key's list; empty if the key is absent.
     pub fn list(self, name: &str) -> &'a [Value] {
         let list = self.key(name).and_then(Value::as_array);
         list.map_or(&[], Vec::as_slice)
@@ -242,12 +243,13 @@ impl<'a> Source<'a> {
         self.is_routed() || self.is_set("isGateway") || self.is_set("isDefaultGateway")
     }
 
-    /// Returns whether the node routes to each pod by the pod's own pair.
+    /// Returns whether the node has a route to each pod by the host's end of that pod's veth pair.
     pub fn is_routed(self) -> bool {
         self.plugin.program == "ptp"
     }
 
-    /// Returns whether the network is on a VLAN of its bridge, so its gateway is on another link.
+    /// Returns whether the network is in a VLAN of its bridge. Then the gateway's address is on the
+    /// VLAN's link instead of the bridge.
     pub fn has_vlan(self) -> bool {
         self.key("vlan").and_then(Value::as_u64) > Some(0)
     }

@@ -18,7 +18,8 @@ pub struct Disk {
     pub is_read_only: bool,
 }
 
-/// Returns the file systems of the directories, or of their closest existing parents.
+/// Returns the file system of each directory. A directory that does not exist counts as its closest
+/// existing parent.
 pub(super) fn disks(directories: &BTreeSet<PathBuf>) -> Vec<Disk> {
     let disks = directories.iter().filter_map(|directory| {
         let directory = directory.ancestors().find(|it| it.is_dir())?;

@@ -9,15 +9,15 @@ use portmap::Forward;
 /// State of `nf_tables`.
 #[derive(Debug, Default)]
 pub struct Firewall {
-    /// Elements of this suite's tables.
+    /// Elements in the tables of this suite.
     pub elements: Vec<Held>,
-    /// Chains of all programs; their names identify the programs.
+    /// All chains of `nf_tables`. Their names show which program made them.
     pub chains: Vec<HeldChain>,
     /// Comments of the rules in the tables of newer versions of the reference.
     pub rule_comments: Vec<RuleComment>,
     /// Families with tables of legacy iptables: `ip`, `ip6`.
     pub legacy: Vec<String>,
-    /// portmap's rules keep neighbours off 127.0.0.0/8.
+    /// Whether both of portmap's rules exist that protect 127.0.0.0/8 against neighbours.
     pub guards_localnet: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct Held {
     pub table: &'static str,
     /// The tag of the attachment.
     pub owner: String,
-    /// The forward of an element that forwards a host port.
+    /// The host port and its target; `None` if the element does not forward a port.
     pub port: Option<Forward>,
     /// The container's address, if the element has one.
     pub address: Option<IpAddr>,
@@ -68,7 +68,7 @@ impl Firewall {
         })
     }
 
-    /// Returns whether a table with this name has a chain.
+    /// Returns whether a table with this name exists and has a chain.
     pub fn has_table(&self, name: &str) -> bool {
         self.chains.iter().any(|it| it.table == name)
     }
@@ -92,8 +92,9 @@ impl Held {
     }
 }
 
-/// Returns the last address of the key, which is the container's: pairs have it in second place. An address with a port
-/// is the host's.
+/// Returns the container's address in the key of an element: the last address, because keys with
+/// two addresses have the container's second. Returns `None` for a key with a port, because its
+/// address is the host's.
 fn pod(table: &Table, element: &Element) -> Option<IpAddr> {
     let set = table.sets.iter().find(|it| it.name == element.set)?;
     let key = element.key(set);
@@ -121,7 +122,8 @@ fn rule_comments(
     Ok(rule_comments)
 }
 
-/// Returns whether portmap's chain has both rules: to and from 127.0.0.0/8.
+/// Returns whether portmap's chain has both rules: for packets to 127.0.0.0/8 and for packets from
+/// it.
 fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
     let (family, table) = (Family::Inet, portmap::TABLE);
     let chain = (family, table, portmap::LOCALNET_CHAIN);
@@ -142,8 +144,8 @@ pub const REFERENCE_PORTMAP: &str = "cni_hostport";
 /// The table for masquerading in newer versions of the reference.
 pub const REFERENCE_MASQUERADE: &str = "cni_plugins_masquerade";
 
-/// Families and names of the tables of the reference 1.6 and later (`portmap_nftables.go` and
-/// `ipmasq_nftables_linux.go`), whose rules have comments with marks.
+/// Families and names of the tables that the reference 1.6 and later creates (`portmap_nftables.go`
+/// and `ipmasq_nftables_linux.go`). The comments of their rules identify the attachment.
 pub const REFERENCE_TABLES: [(Family, &str); 3] = [
     (Family::Ipv4, REFERENCE_PORTMAP),
     (Family::Ipv6, REFERENCE_PORTMAP),

@@ -1,8 +1,10 @@
-//! Links of the host that lead to sandboxes: the kernel's own proof that an attachment lives.
+//! Host ends of veth pairs whose peers are in sandboxes: the kernel's own proof that an attachment
+//! is live.
 //!
-//! The kernel deletes a veth with the namespace of its peer. So the host's end proves that the sandbox exists, without
-//! a runtime's cache and without a path of the sandbox. The kernel lists the addresses behind it by the number of the
-//! namespace, also for a process that sees no file of that namespace.
+//! The kernel deletes a veth together with the namespace of its peer. So a host's end proves that
+//! the sandbox exists; neither a runtime's cache nor the sandbox's path is needed. The kernel lists
+//! the addresses in the sandbox by the namespace's number (nsid), also for a process that sees no
+//! file of that namespace.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,16 +12,16 @@ use std::net::IpAddr;
 use cni::Attachment;
 use netlink::{Address, Connection, Link, LinkKind};
 
-/// Host ends of pairs that lead to another namespace or have an owner.
+/// Host ends of veth pairs whose peer is in another namespace, or that are tagged with an owner.
 #[derive(Debug, Default)]
 pub struct HostLinks(pub Vec<HostLink>);
 
-/// The host's end of a pair.
+/// The host's end of a veth pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLink {
     /// The name.
     pub name: String,
-    /// Index of its bridge.
+    /// Interface index of the bridge that it is a port of.
     pub master: Option<u32>,
     /// The tag of the attachment, if this suite created the link.
     pub owner: Option<String>,
@@ -28,7 +30,8 @@ pub struct HostLink {
 }
 
 impl HostLinks {
-    /// Reads the host ends among `links`, with the addresses behind them.
+    /// Selects the host ends among `links`, and reads the addresses in the sandboxes of those
+    /// without an owner.
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {
@@ -53,13 +56,13 @@ impl HostLinks {
         Self(links.collect())
     }
 
-    /// Returns a link whose owner satisfies `is_owner`.
+    /// Returns a host link whose owner satisfies `is_owner`.
     pub fn of_owner(&self, is_owner: impl Fn(&str) -> bool) -> Option<&HostLink> {
         let mut links = self.0.iter();
         links.find(|it| it.owner.as_deref().is_some_and(&is_owner))
     }
 
-    /// Returns the link without owner that has this address behind it.
+    /// Returns the host link without owner whose sandbox has this address.
     pub fn of_address(&self, address: IpAddr) -> Option<&HostLink> {
         let has = |it: &HostLink| it.addresses.iter().flatten().any(|it| *it == address);
         self.untagged().find(|it| has(it))
@@ -70,18 +73,19 @@ impl HostLinks {
         self.0.iter().filter_map(|it| it.owner.as_deref())
     }
 
-    /// Returns the addresses behind links without owner.
+    /// Returns the addresses in the sandboxes of host links without owner.
     pub fn untagged_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let links = self.untagged();
         links.filter_map(|it| it.addresses.clone()).flatten()
     }
 
-    /// Returns a link whose sandbox the kernel does not show to this process.
+    /// Returns a host link of which the kernel does not list the sandbox's addresses.
     pub fn hidden(&self) -> Option<&HostLink> {
         self.0.iter().find(|it| it.addresses.is_none())
     }
 
-    /// Returns links without owner and without visible address: the sandbox can belong to any attachment.
+    /// Returns the host links without owner of whose sandboxes no address is known. Such a sandbox
+    /// can belong to any attachment.
     pub fn unexplained(&self) -> impl Iterator<Item = &HostLink> {
         let links = self.untagged();
         links.filter(|it| it.addresses.as_ref().is_none_or(BTreeSet::is_empty))

@@ -11,27 +11,28 @@ use super::firewall;
 pub struct Lack {
     /// The kernel's error.
     pub reason: String,
-    /// The need of a plugin that it does not meet.
+    /// Which plugins need the feature, and what happens without it.
     pub need: Need,
 }
 
-/// Effect of a missing feature on plugins.
+/// What happens if a feature is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consequence {
     /// Every ADD fails.
     AddFails,
-    /// Only tc limits what pods send.
+    /// ADD succeeds, but only tc limits what pods send, which root in a pod can evade.
     LimitsEvadable,
 }
 
-/// Plugins, and the keys of which any one causes the need; without keys the plugins always need the feature.
+/// Who needs a kernel feature: any of the plugins, if its configuration has any of the keys. If
+/// there are no keys, the plugins always need the feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// The plugins.
     pub plugins: &'static [&'static str],
     /// The keys.
     pub keys: &'static [&'static str],
-    /// The effect if the kernel lacks it.
+    /// What happens if the kernel lacks the feature.
     pub consequence: Consequence,
 }
 
@@ -48,7 +49,7 @@ pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
     })?
 }
 
-/// Tries bridges, pairs and VLANs.
+/// Tries to make bridges, veth pairs and VLANs in this thread's namespace.
 fn links() -> anyhow::Result<Vec<Lack>> {
     let connection = netlink::Connection::open()?;
     let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
@@ -83,7 +84,7 @@ fn limits() -> anyhow::Result<Vec<Lack>> {
     Ok(lacks.collect())
 }
 
-/// Tries the plugins' tables.
+/// Tries to make the plugins' tables in `nf_tables`.
 fn tables() -> anyhow::Result<Vec<Lack>> {
     let connection = nft::Connection::open()?;
     let mut lacks: Vec<Lack> = Vec::new();
@@ -134,8 +135,8 @@ const BACKSTOP: Need = Need {
 };
 const SUBNETS: Need = of(&["bandwidth"], &["shapedSubnets", "unshapedSubnets"]);
 
-/// In bytes.
+/// MTU of the links that are tried, in bytes.
 const MTU: u32 = 1500;
 
-/// The name is free in the temporary namespace.
+/// Name of the bridge that is tried. It is free, because the temporary namespace is empty.
 const BRIDGE: &str = "trial";

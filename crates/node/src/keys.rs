@@ -1,4 +1,4 @@
-//! Values of plugins' keys, with the defaults of the plugins.
+//! Values of keys in a configuration. For an absent key, the plugin's default.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use cni::json;
 use runtime::{Conflist, PluginConfig};
 use serde_json::Value;
 
-/// Returns the bridge of a plugin `bridge`; `None` for other plugins.
+/// Returns the name of the bridge that a plugin `bridge` uses; `None` for other plugins.
 pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
     let named = plugin.key("bridge").and_then(Value::as_str);
     let named = named.filter(|it| !it.is_empty());

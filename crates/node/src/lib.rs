@@ -1,6 +1,7 @@
 //! Reads the state of a node once, from the kernel and the disk, and judges nothing.
 //!
-//! A part that cannot be read stays empty and is listed in [`Node::unread`], so a broken node is read as well.
+//! A part that cannot be read stays empty, and [`Node::unread`] lists it with the reason. So
+//! reading a node never fails as a whole.
 
 mod attachments;
 mod configuration;
@@ -61,13 +62,13 @@ pub struct Node {
     pub discarding_routes: Vec<DiscardingRoute>,
     /// Live attachments whose host links exist, with what is inside their sandboxes.
     pub pods: Vec<Pod>,
-    /// Rate limit of what a link sends, by the name of the link, in bit/s.
+    /// Rate limits of the traffic that links send, in bit/s, by the name of the link.
     pub limits: BTreeMap<String, u64>,
     /// Kernel features that plugins may need and the kernel lacks.
     pub lacks: Vec<Lack>,
     /// Values of kernel parameters by name, without those that the kernel lacks.
     pub sysctls: BTreeMap<String, String>,
-    /// Network managers besides the plugins.
+    /// Programs other than the plugins that manage links.
     pub managers: Managers,
     /// Ports that processes of the node listen on.
     pub sockets: Vec<Socket>,
@@ -79,9 +80,9 @@ pub struct Node {
     pub firewall: Firewall,
     /// Protection of 127.0.0.0/8 outside of `nf_tables`.
     pub localnet: Localnet,
-    /// Outcomes of packets that were sent through a copy of all rules.
+    /// Outcomes of packets that [`Node::try_packets`] sent through a copy of all rules.
     pub probes: Vec<Probe>,
-    /// Attachments in the cache of runtimes.
+    /// Attachments with an entry in the cache of runtimes.
     pub attached: Vec<Attached>,
     /// Leases of all networks, including those without holder.
     pub leases: Vec<Lease>,
@@ -89,7 +90,7 @@ pub struct Node {
     pub unread: Vec<(Part, String)>,
 }
 
-/// A part of the node that is read on its own and can fail on its own.
+/// A part of the node. A part can fail to be read without the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The directory of network configurations.
@@ -124,7 +125,8 @@ impl Node {
         node
     }
 
-    /// Sends packets through a copy of the node's rules, unless the rules could not be read.
+    /// Sends packets through a copy of the node's rules, and stores their outcomes in
+    /// [`Node::probes`]. Does nothing if the rules could not be read.
     pub fn try_packets(&mut self, stages: &[Stage]) {
         if stages.is_empty() || self.unread.iter().any(|it| it.0 == Part::Firewall) {
             return;
@@ -132,10 +134,11 @@ impl Node {
         self.probes = probe::probe(stages, &self.firewall.legacy);
     }
 
-    /// Reads all that shows attachments, without calling a plugin.
+    /// Reads only what shows which attachments exist, without calling a plugin.
     ///
-    /// The order is that of an ADD: leases first, links last, since links prove that an attachment lives. So a
-    /// concurrent ADD is either not visible or visible with its link, unless it got its lease a moment ago.
+    /// It reads leases first and links last, in the order in which an ADD makes them. So if the
+    /// lease of a concurrent ADD is visible, its link usually is, too, and proves that the
+    /// attachment is live. The exception is an ADD that has its lease but not yet its link.
     pub fn attachments(directories: &Directories) -> Self {
         let mut node = Self::default();
         node.configuration = node.take(Part::Configuration, Configuration::read(directories));
@@ -149,7 +152,8 @@ impl Node {
         node
     }
 
-    /// Returns what was read, or lists the error and returns the default.
+    /// Returns the value of `read`. On an error, adds it to [`Node::unread`] and returns the
+    /// default.
     fn take<T: Default, E: Into<anyhow::Error>>(&mut self, part: Part, read: Result<T, E>) -> T {
         read.unwrap_or_else(|error| {
             self.unread.push((part, message(error)));
@@ -179,7 +183,8 @@ impl Node {
         links
     }
 
-    /// Returns the links of the default routes that packets of pods take, each once, in the order of their indexes.
+    /// Returns the links of the default routes that packets of pods take, without duplicates,
+    /// sorted by index.
     pub fn uplinks(&self) -> Vec<&Link> {
         let routes = self.routes.iter();
         let default = routes.filter(|it| it.is_default() && is_looked_up(it.table));
@@ -213,7 +218,7 @@ impl Node {
         self.attached.iter().filter(|it| it.is_alive)
     }
 
-    /// Returns whether a link has the name and ports.
+    /// Returns whether a link with the name of this bridge exists and has ports.
     pub fn is_in_use(&self, bridge: &str) -> bool {
         let bridge = self.link_called(bridge);
         bridge.is_some_and(|it| self.ports(it.index).next().is_some())
@@ -230,8 +235,9 @@ impl Node {
     }
 }
 
-/// Returns whether the kernel looks up every packet in this routing table. Other tables need a rule (ip-rule(8)), and
-/// which packets match those rules is not known here.
+/// Returns whether the kernel looks up every packet in this routing table: `local`, `main` and
+/// `default`. The kernel uses other tables only for packets that match a rule (ip-rule(8)), and
+/// this crate does not read those rules.
 pub fn is_looked_up(table: u32) -> bool {
     (DEFAULT_TABLE..=LOCAL_TABLE).contains(&table)
 }

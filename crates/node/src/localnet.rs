@@ -1,7 +1,7 @@
 //! Protection of the node's 127.0.0.0/8 against neighbours while `route_localnet` is 1 (CVE-2020-8558).
 //!
-//! portmap sets the sysctl for hostPorts of 127.0.0.1, and protects the node by rules (see `Firewall`) and `IPsec`
-//! policies.
+//! portmap sets the sysctl if a hostPort is for 127.0.0.1. It then protects the node by rules,
+//! which `Firewall` reads, and by `IPsec` policies, which this module reads.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,8 @@ use netlink::{Packets, Policies};
 /// portmap's protection outside of `nf_tables`.
 #[derive(Debug, Default)]
 pub struct Localnet {
-    /// Packets that no `IPsec` policy blocks; `None` if the kernel has no such policies.
+    /// Packets of [`portmap::localnet_packets`] that no `IPsec` policy blocks; `None` if the kernel
+    /// does not support such policies.
     pub accepted: Option<Vec<Packets>>,
     /// Indexes of the links for which portmap set `route_localnet`.
     pub links: BTreeSet<u32>,

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use netlink::Link;
 
-/// State of the network managers.
+/// What the network managers do to links of this node.
 #[derive(Debug, Default)]
 pub struct Managers {
-    /// Managed links.
+    /// Links that systemd-networkd or `NetworkManager` manages.
     pub managed: Vec<Managed>,
-    /// The file that makes udev replace random MACs of links.
+    /// The `.link` file whose `MACAddressPolicy` makes udev replace the MACs of new links.
     pub mac_policy: Option<PathBuf>,
 }
 
@@ -22,7 +22,7 @@ pub struct Managed {
     pub link: String,
     /// The network manager.
     pub by: &'static str,
-    /// The file that configures this, if the manager reports it.
+    /// The file by which the manager configures the link, if the manager reports it.
     pub file: Option<String>,
 }
 
@@ -64,8 +64,8 @@ fn value<'a>(state: &'a str, key: &str) -> Option<&'a str> {
     values.find_map(|(found, value)| (found == key).then_some(value))
 }
 
-/// Returns the first file by name with such a policy. A file hides files of the same name in later directories
-/// (systemd.link(5)).
+/// Returns the `.link` file, first by name, whose `MACAddressPolicy` is not `none`. A file hides
+/// files of the same name in later directories (systemd.link(5)).
 fn mac_policy(directories: &[&Path]) -> Option<PathBuf> {
     let mut files = BTreeMap::new();
     for directory in directories.iter().rev() {

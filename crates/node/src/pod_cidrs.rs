@@ -1,6 +1,6 @@
-//! The node's pod CIDRs, for which `usePodCidr` stands.
+//! The node's pod CIDRs, from which host-local leases if its configuration has `usePodCidr`.
 //!
-//! host-local reports an invalid file at STATUS; here it counts as empty.
+//! An invalid file counts as empty here, because host-local reports it at STATUS.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use ipnetwork::IpNetwork;
 use runtime::{Conflist, PluginConfig};
 use serde_json::{Map, Value};
 
-/// Returns the CIDRs of each file that a plugin of the list names.
+/// Returns the CIDRs in each file that plugins of the list name, by the path of the file.
 pub(super) fn of(list: &Conflist) -> BTreeMap<PathBuf, Vec<IpNetwork>> {
     let files = list.plugins.iter().filter_map(PluginConfig::ipam);
     let files = files.filter_map(file_of);
@@ -19,7 +19,8 @@ pub(super) fn of(list: &Conflist) -> BTreeMap<PathBuf, Vec<IpNetwork>> {
     files.map(|file| (file.to_owned(), cidrs(file))).collect()
 }
 
-/// Returns the file that this section stands for; `None` if it names its subnets itself.
+/// Returns the file with the pod CIDRs for this `ipam` section; `None` if the section names its
+/// subnets itself.
 pub(super) fn file_of(ipam: &Map<String, Value>) -> Option<&Path> {
     let text = |key| json::value(ipam, key).and_then(Value::as_str);
     pod_cidr::file_of(text("subnet")?, text("podCidrFile").unwrap_or_default())

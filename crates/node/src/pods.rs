@@ -7,9 +7,9 @@ use super::{Attached, Node};
 /// A live attachment whose host link exists.
 #[derive(Debug)]
 pub struct Pod {
-    /// Index of its [`Attached`] in [`Node::attached`].
+    /// Position of the attachment in [`Node::attached`].
     pub attached: usize,
-    /// Index of its host link.
+    /// Interface index of the host's end of the veth pair.
     pub host_link: u32,
     /// The sandbox, or why it could not be read.
     pub inside: Result<Inside, String>,
@@ -18,7 +18,7 @@ pub struct Pod {
 /// The network of a sandbox.
 #[derive(Debug, Clone)]
 pub struct Inside {
-    /// The other end of the pair.
+    /// The container's end of the veth pair.
     pub link: Link,
     /// Addresses of all links.
     pub addresses: Vec<Address>,
@@ -40,8 +40,9 @@ pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
     Ok(pods.collect())
 }
 
-/// Returns the attachment's host link. A link of this suite has the owner as its alias; the result of ADD names a link
-/// of the reference.
+/// Returns the host's end of the attachment's veth pair. A link that this suite made has the
+/// attachment's tag as its alias. A link that the reference made has no alias, so the result of ADD
+/// has to name it.
 fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     let owner = attached.attachment.owner();
     let named = attached.host_links();
@@ -53,7 +54,8 @@ fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     pairs.find(is_of)
 }
 
-/// Reads the sandbox behind `host_link`. Returns `None` if the sandbox's path leads to another namespace than the link.
+/// Reads the sandbox behind `host_link`. Returns `None` if the cached path is another namespace
+/// than that of the link's peer, because the path was reused by another sandbox.
 fn inside(
     connection: &Connection,
     attached: &Attached,

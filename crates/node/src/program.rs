@@ -1,4 +1,4 @@
-//! Runs the programs of firewalls.
+//! Runs the programs that print and change firewall rules, such as `iptables-save`.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use runtime::if_present;
 
-/// Returns the standard output of a program with this standard input; `None` if it is not installed, so it cannot have
-/// added rules.
+/// Runs a program with `input` as its standard input, and returns its standard output. Returns
+/// `None` if the program is not installed; then it cannot have added rules.
 ///
 /// # Errors
 /// The program cannot be run, or fails.
@@ -20,7 +20,8 @@ pub fn output_of(words: &[&str], input: &[u8]) -> anyhow::Result<Option<Vec<u8>>
     let Some(mut child) = if_present(command.spawn()).with_context(running)? else {
         return Ok(None);
     };
-    // These programs print nothing before they have read their whole input, so this cannot block.
+    // These programs print nothing before they have read their whole input. So they never wait for
+    // a reader of their output while this thread writes.
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(input).with_context(running)?;
     }

@@ -5,7 +5,7 @@ use runtime::{Chain, Conflist, Directories};
 
 use super::configuration::{Configuration, Program, Source};
 
-/// An error of a plugin at STATUS: no ADD can succeed.
+/// An error that a plugin returned for STATUS: no ADD of its network can succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The configuration file.
@@ -31,7 +31,8 @@ pub(super) fn refusals(directories: &Directories, configuration: &Configuration)
     refusals.collect()
 }
 
-/// Returns whether the plugin can be run, and its network or the plugin itself is new enough for STATUS.
+/// Returns whether the plugin and its IPAM plugin can be run, and support STATUS: the network's
+/// version has this verb, or the plugins report the newest version.
 fn can_be_asked(source: Source<'_>, configuration: &Configuration) -> bool {
     source.plugin.programs().all(|name| {
         let Some(Program::Found { versions, .. }) = configuration.programs.get(name) else {

@@ -10,8 +10,8 @@ use std::path::Path;
 pub struct Socket {
     /// Number of the transport protocol.
     pub protocol: u8,
-    /// The socket's address; an IPv4 address of an IPv6 socket is in the form of IPv4. The kernel does not report
-    /// whether a socket of `::` accepts IPv4, too.
+    /// The socket's address. The IPv4-mapped address of an IPv6 socket is given as an IPv4 address.
+    /// A socket of `::` may also accept IPv4; the kernel does not report that.
     pub address: IpAddr,
     /// The port.
     pub port: u16,
@@ -19,12 +19,12 @@ pub struct Socket {
     pub process: Option<String>,
 }
 
-/// Returns the sockets of TCP and UDP in this namespace.
+/// Returns the TCP and UDP sockets that receive from any peer, in this network namespace.
 pub(super) fn listening() -> Vec<Socket> {
     let mut sockets = Vec::new();
     let holders = holders();
     for (file, protocol, state) in TABLES {
-        // Without IPv6 two of the files do not exist.
+        // On a kernel without IPv6, two of the files do not exist.
         let table = fs::read_to_string(Path::new("/proc/net").join(file)).unwrap_or_default();
         let lines = table.lines().skip(1);
         let listeners = lines.filter_map(|line| listener(line, state));
@@ -38,7 +38,8 @@ pub(super) fn listening() -> Vec<Socket> {
     sockets
 }
 
-/// Returns address and inode of the socket on this line if it is in this state (proc(5), `/proc/net/tcp`).
+/// Returns the address and the inode of the socket on this line (proc(5), `/proc/net/tcp`); `None`
+/// if the socket is not in `state`.
 fn listener(line: &str, state: &str) -> Option<(SocketAddr, u64)> {
     let mut words = line.split_whitespace().skip(1);
     let (local, _remote, found) = (words.next()?, words.next()?, words.next()?);
@@ -60,7 +61,7 @@ fn address(digits: &str) -> Option<IpAddr> {
     v4.or(v6).ok()
 }
 
-/// Returns the names of processes by the inodes of their sockets.
+/// Returns the names of processes, by the inodes of the sockets that they have open.
 fn holders() -> HashMap<u64, String> {
     let mut holders = HashMap::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -84,8 +85,8 @@ fn inode(link: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// The kernel's files, their protocols, and the state of a listening socket: `TCP_LISTEN`, and `TCP_CLOSE` without
-/// connections.
+/// The kernel's file, the protocol's number, and the state of a socket that receives from any peer:
+/// `TCP_LISTEN`, and for UDP, which has no connections, `TCP_CLOSE`.
 const TABLES: [(&str, u8, &str); 4] = [
     ("tcp", 6, "0A"),
     ("tcp6", 6, "0A"),

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use attach::BRIDGE_NF_CALL;
 use netns::Sysctl;
 
-/// Returns the parameters of the node and of these links.
+/// Returns the values of these parameters by name, without those that the kernel lacks: forwarding,
+/// `route_localnet` and `bridge-nf-call-*` of the node, and IPv4 forwarding of each of `links`.
 pub(super) fn read(links: &BTreeSet<&str>) -> BTreeMap<String, String> {
     let ipv4 = Sysctl::new(&["net", "ipv4", "ip_forward"]);
     let ipv6 = Sysctl::ipv6("all", "forwarding");

@@ -1,4 +1,4 @@
-//! What the node has of each attachment, by its tag.
+//! What the node has of each attachment, grouped by the attachment's tag.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,17 @@ use super::{Attached, Held, Lease, Node};
 pub struct Traces<'n> {
     /// The entry in a runtime's cache.
     pub cached: Option<&'n Attached>,
-    /// Links with its tag.
+    /// Links that are tagged with the attachment.
     pub links: Vec<&'n Link>,
-    /// Elements of `nf_tables` with its tag.
+    /// Elements of `nf_tables` that are tagged with the attachment.
     pub elements: Vec<&'n Held>,
-    /// Addresses that are leased to it.
+    /// Addresses that are leased to the attachment.
     pub leases: Vec<&'n Lease>,
 }
 
 impl Node {
-    /// Returns the traces of all attachments, by tag. Elements without tag have the empty one.
+    /// Returns the traces of all attachments, by tag. The key of elements without a tag is the
+    /// empty string.
     pub fn traces(&self) -> BTreeMap<String, Traces<'_>> {
         let mut all = BTreeMap::<_, Traces<'_>>::new();
         for attached in &self.attached {
@@ -44,8 +45,11 @@ impl Node {
         all
     }
 
-    /// Returns the tag of the lease's holder. A lease without interface gets the cached attachment's tag, or one
-    /// without interface; a lease without holder gets the path of its file.
+    /// Returns the key of a lease in [`Node::traces`]:
+    /// - the tag of the holder;
+    /// - if the lease names no interface, the tag of a cached attachment of the same container to
+    ///   the same network, or else a tag without interface;
+    /// - if the lease has no holder, the path of its file.
     fn holder(&self, lease: &Lease) -> String {
         let Some(holder) = &lease.holder else {
             return lease.path.display().to_string();

@@ -1,4 +1,5 @@
-//! Rules of legacy iptables, saved and loaded by its own programs.
+//! Rules of legacy iptables, saved and loaded with `iptables-legacy-save` and
+//! `iptables-legacy-restore`.
 
 use anyhow::Context as _;
 
@@ -12,7 +13,8 @@ pub(super) struct Saved {
     text: Vec<u8>,
 }
 
-/// Saves the rules of families with tables, according to `/proc/net/ip_tables_names` and `/proc/net/ip6_tables_names`.
+/// Saves the rules of `families`: those that have tables, according to `/proc/net/ip_tables_names`
+/// and `/proc/net/ip6_tables_names`.
 ///
 /// # Errors
 /// A program is missing, or fails.
@@ -27,12 +29,14 @@ pub(super) fn save(families: &[String]) -> anyhow::Result<Vec<Saved>> {
 }
 
 impl Saved {
-    /// Loads the rules into this thread's namespace, with counters of 0.
+    /// Loads the rules into this thread's network namespace. All counters start at 0, so
+    /// [`Saved::dropping`] finds only packets of the trial.
     pub fn load(&self) -> anyhow::Result<()> {
         run(&format!("{}-restore", self.program), &[], &self.text).map(drop)
     }
 
-    /// Returns the first rule or policy of this thread's namespace that dropped a packet.
+    /// Returns the first rule or policy in this thread's network namespace that dropped or rejected
+    /// a packet, by its counter.
     pub fn dropping(&self) -> Option<String> {
         let text = run(&format!("{}-save", self.program), &["-c"], &[]).ok()?;
         let text = String::from_utf8_lossy(&text).into_owned();

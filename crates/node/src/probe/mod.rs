@@ -1,9 +1,11 @@
-//! Outcomes of new packets under the node's rules, found by sending packets through a copy of the rules.
+//! Finds what the node's rules do to new packets, by sending packets through a copy of the rules.
 //!
-//! The copy is a temporary namespace with all tables of `nf_tables` and of legacy iptables, and with links of the same
-//! names and indexes. It is between a namespace for a pod and a namespace for another host. The kernel itself decides
-//! about each packet, so all kinds of rules, sets and matches count. No packet leaves the node, and the node does not
-//! change. The copy lacks BPF and tc programs, legacy ebtables, and the node's marks and connections.
+//! The copy is a temporary network namespace with all tables of `nf_tables` and of legacy iptables,
+//! and with links of the same names and indexes as on the node. It forwards between a namespace
+//! that stands for a pod and a namespace that stands for another host. The kernel itself decides
+//! about each packet, so rules of any kind have their effect. No packet leaves the node, and the
+//! node does not change. The copy lacks BPF and tc programs, legacy ebtables, and the node's marks
+//! and connections.
 
 mod legacy;
 mod replica;
@@ -20,13 +22,14 @@ pub use self::traffic::Fate;
 pub struct Probe {
     /// The bridge.
     pub bridge: String,
-    /// The family is IPv4.
+    /// Whether the family is IPv4; otherwise it is IPv6.
     pub is_ipv4: bool,
     /// The outcome of each path, or why the trial failed.
     pub fates: Result<Vec<(Path, Fate)>, String>,
 }
 
-/// Sends packets through a copy of the rules, which include those of legacy iptables for these families.
+/// Sends the packets of each stage through a copy of the node's rules. `legacy` names the families
+/// whose rules of legacy iptables are copied, too.
 pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
     let rules = Rules::read(legacy).map_err(super::message);
     let fates = |stage| match &rules {

@@ -83,8 +83,8 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
     )
 }
 
-/// Returns this thread's new namespace. No other link has the addresses of its links, so duplicate address detection is
-/// not needed.
+/// Turns off IPv6 duplicate address detection in this thread's network namespace, and returns the
+/// namespace. The caller has made the namespace, so no other link can have its addresses.
 fn prepared() -> anyhow::Result<Netns> {
     for link in ["all", "default"] {
         Sysctl::ipv6(link, "accept_dad").ensure_if_present("0")?;
@@ -92,7 +92,8 @@ fn prepared() -> anyhow::Result<Netns> {
     Ok(Netns::own()?)
 }
 
-/// Loads all rules; returns their places in the copy.
+/// Loads all rules into this thread's network namespace, and returns their places there. It first
+/// creates the links that rules name, so that rules on them can be loaded.
 fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     let connection = Connection::open()?;
     for name in rules.ruleset.links() {
@@ -112,7 +113,8 @@ fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     Ok(copied)
 }
 
-/// Sets up the end of a pair in a namespace beside the copy, with this address and default gateway.
+/// Sets up the end of a veth pair in the namespace of the pod or of the other host, with this
+/// address and default gateway.
 fn set_up_end(
     namespace: &Netns,
     name: &str,
@@ -143,7 +145,7 @@ fn route(destination: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Request 
     })
 }
 
-/// Returns a name that a plugin could give the link, since rules may compare names.
+/// Returns a name like those that the plugin gives to host ends, because rules may match `veth*`.
 fn port_name() -> String {
     format!("{HOST_LINK_PREFIX}0000000")
 }

@@ -1,4 +1,4 @@
-//! The rules that a trial copies.
+//! The node's rules that a trial copies.
 
 use nft::{RulePlace, Ruleset};
 
@@ -24,7 +24,8 @@ impl Rules {
         Ok(Self { ruleset, legacy })
     }
 
-    /// Returns the node's place of a rule of the copy.
+    /// Returns the place on the node of the rule that is at `found` in the copy. The rules of the
+    /// copy are in the same order, but have other handles.
     pub(super) fn place_on_node(&self, copied: &[RulePlace], found: &RulePlace) -> RulePlace {
         let pairs = copied.iter().zip(self.ruleset.rules());
         let mut same = pairs.filter(|(copy, _)| *copy == found);

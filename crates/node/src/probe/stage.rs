@@ -8,11 +8,11 @@ use netlink::Link;
 /// Source and destination of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
-    /// From a pod to another host, and the answer.
+    /// From a pod to another host.
     ToElsewhere(Protocol),
     /// From a pod to a port of the gateway's address.
     ToNode(Protocol, u16),
-    /// From the node to a pod, as the kubelet's probes.
+    /// From the node to a pod, like the kubelet's probes.
     FromNode,
     /// From another host to a hostPort of the pod.
     ToHostPort(u16),
@@ -40,9 +40,10 @@ pub struct Stage {
     pub gateway: IpAddr,
     /// An address of a pod.
     pub pod: IpNetwork,
-    /// Configuration of `firewall`, if the pod gets permission from that plugin.
+    /// Configuration of the plugin `firewall`, if the network's list has that plugin. The copy then
+    /// gives the pod its permission.
     pub permission: Option<firewall::Config>,
-    /// A TCP hostPort, and the pod's port.
+    /// A TCP hostPort, and the pod's port that it is forwarded to.
     pub host_port: Option<(u16, u16)>,
     /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` with their values, if `br_netfilter` is loaded.
     pub bridge_calls: Vec<(String, String)>,

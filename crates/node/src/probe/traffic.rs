@@ -1,4 +1,4 @@
-//! Packets through the copy, and their outcomes.
+//! Sends packets through the copy, and finds out whether they arrive.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -19,15 +19,16 @@ use super::stage::{Path, Protocol, Stage};
 /// Outcome of a packet and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// Both arrived.
+    /// The packet and its answer arrived.
     Passed,
-    /// One ended at a rule or a policy of `nf_tables`.
+    /// A rule or a policy of `nf_tables` ended the packet or its answer.
     Ended(Ended),
-    /// One did not arrive; with the rule of legacy iptables that dropped something, if there is one.
+    /// The packet or its answer did not arrive, and no rule of `nf_tables` ended it. Has the rule
+    /// or policy of legacy iptables that dropped a packet, if there is one.
     Lost(Option<String>),
 }
 
-/// The namespaces beside the copy.
+/// The network namespaces of the pod and of the other host.
 pub(super) struct Sides {
     pub pod: Netns,
     pub elsewhere: Netns,
@@ -73,8 +74,8 @@ pub(super) fn fates(
     Ok(fates)
 }
 
-/// Returns the address of a host beyond the uplink. It is a public address, which rules against invalid addresses let
-/// pass, and exists only in the copy.
+/// Returns the address of a host beyond the uplink. The address is a public one, because rules may
+/// drop private and reserved addresses. It exists only in the trial's namespaces.
 pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
     if is_ipv4 {
         return IpAddr::from([9, 9, 9, 9]);
@@ -82,7 +83,8 @@ pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
     IpAddr::from([0x2620, 0xfe, 0, 0, 0, 0, 0, 0xfe])
 }
 
-/// Returns the uplink's first address of the pod's family, or the gateway.
+/// Returns the uplink's first address of the pod's family. If it has none, returns the gateway's
+/// address.
 pub(super) fn uplink_address(stage: &Stage) -> IpAddr {
     let of_uplink = |it: &&(u32, IpNetwork)| it.0 == stage.uplink.index;
     let mut own = stage.addresses.iter().filter(of_uplink).map(|it| it.1.ip());
@@ -116,7 +118,7 @@ impl Exchange {
         })
     }
 
-    /// Returns a function that waits for one request for a moment, and answers it.
+    /// Returns a function that waits up to `PAUSE` for one request and answers it.
     fn server(&self) -> io::Result<Box<dyn Fn() + Send>> {
         if self.protocol == Protocol::Tcp {
             let listener = TcpListener::bind(self.listening)?;
@@ -135,7 +137,7 @@ impl Exchange {
         }))
     }
 
-    /// Sends until an answer arrives or the exchange is over.
+    /// Sends requests until an answer arrives, `is_over` is set, or `PATIENCE` has passed.
     fn ask(&self, is_over: &AtomicBool) -> io::Result<()> {
         let mut answer = [0; 1];
         let begun = Instant::now();
@@ -168,7 +170,7 @@ impl Exchange {
     }
 }
 
-/// Waits until the answer arrives or cannot arrive any more.
+/// Waits for the answer up to `PATIENCE`, but only for `GRACE` after a rule ended a packet.
 fn fate<E>(
     tracer: &Tracer,
     answer: &mpsc::Receiver<Result<io::Result<()>, E>>,
@@ -185,7 +187,7 @@ fn fate<E>(
             Ok(_) => true,
             Err(_) => begun.elapsed() > PATIENCE,
         };
-        // The ended packet may be another one of the copy.
+        // A rule may have ended an unrelated packet in the copy, so the answer can still arrive.
         let is_late = first.as_ref().is_some_and(|it| it.1.elapsed() > GRACE);
         if is_failed || is_late {
             return Ok(first.map_or(Fate::Lost(None), |(ended, _)| Fate::Ended(ended)));
@@ -197,10 +199,11 @@ const HTTP: u16 = 8080;
 const HTTPS: u16 = 443;
 const DNS: u16 = 53;
 
-/// Longest wait. A packet passes the copy within microseconds, but the machine may be busy.
+/// Longest wait for an answer. A packet passes the copy within microseconds, but the machine may be
+/// busy.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// Further wait for the answer after any packet ended.
+/// Longest wait for the answer after a rule ended any packet in the copy.
 const GRACE: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(5);
