@@ -82,8 +82,8 @@ struct Output {
 }
 
 impl Output {
-    /// Prints the text for people, or the serialized value. Styles are removed if the output is no
-    /// terminal.
+    /// Prints the text for people or, with `--json`, the JSON value. Removes styles from the text
+    /// if the output is not a terminal.
     fn print(&self, listing: &(impl Serialize + Display)) -> anyhow::Result<()> {
         let text = if self.json {
             serde_json::to_string_pretty(listing)? + "\n"
@@ -152,7 +152,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the command.
 pub fn run() -> ExitCode {
-    // clap itself reports a wrong command line, and exits with 2.
+    // On a wrong command line, clap itself prints the error and exits with 2.
     match execute(Cli::parse()) {
         Ok(status) => status,
         Err(error) => {
@@ -219,8 +219,8 @@ fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
 }
 
 impl OfNetwork {
-    /// Returns the network. DEL also takes the cached configuration of the sandbox's ADD, because
-    /// the network may no longer be configured.
+    /// Returns the configuration of the network. If the network is no longer configured, DEL uses
+    /// the configuration that was cached by the sandbox's ADD.
     fn network(&self, settings: &Settings) -> anyhow::Result<Conflist> {
         let name = match self {
             Self::Add(target) | Self::Check(target) | Self::Del(target) => &target.network,

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use cni::note;
 
-/// Paths and contents of the files for the managers that the host has. A file for another one is noted on stderr.
+/// Returns the paths and contents of the files for the network managers that the host has. It
+/// reports on standard error which files are not needed.
 pub fn needed() -> impl Iterator<Item = (&'static str, &'static str)> {
     DROP_INS.into_iter().filter_map(|[manager, path, content]| {
         let is_needed = Path::new(manager).is_dir();
@@ -15,7 +16,7 @@ pub fn needed() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// Returns whether the files match a link of this name.
+/// Returns whether the files make the network managers ignore a link of this name.
 pub fn cover(link: &str) -> bool {
     let names = NETWORK.lines().find_map(|it| it.strip_prefix("Name="));
     let mut names = names.unwrap_or_default().split_whitespace();
@@ -25,7 +26,8 @@ pub fn cover(link: &str) -> bool {
     })
 }
 
-/// A directory that exists if the manager is installed, the path of its file, and the content.
+/// For each file: a directory that exists if the network manager is installed, the path of the
+/// file, and the file's content.
 const DROP_INS: [[&str; 3]; 3] = [
     [SYSTEMD, "/etc/systemd/network/05-cni.network", NETWORK],
     [SYSTEMD, "/etc/systemd/network/05-cni.link", LINK],

@@ -1,8 +1,8 @@
 //! `gc`: removes resources of attachments that are proven to be stale, and nothing else.
 //!
-//! The specification's GC removes everything that its list does not contain, so an ADD that begins
-//! after the list was written loses its address. A DEL names the one attachment that it removes. So
-//! `gc` calls DEL, and may run while pods start.
+//! The specification's GC removes everything that its list does not contain. So an ADD that begins
+//! after the list was written loses its address. DEL removes only the attachment that it names. So
+//! `gc` calls DEL instead of GC, and may run while pods start.
 
 use std::fs;
 
@@ -15,7 +15,8 @@ use runtime::{Chain, Entry, may_exist};
 
 use crate::life::{Life, Remains, life};
 
-/// Which attachments of a network `gc` considers stale: without these arguments, those that are proven to be stale.
+/// Arguments of `gc`: which attachments it removes. Without arguments, `gc` removes those that are
+/// proven to be stale.
 #[derive(Debug, Args)]
 pub struct Collect {
     /// Keep this attachment (repeatable); of the others, keep only those that are proven to be live
@@ -32,11 +33,11 @@ fn names(text: &str) -> anyhow::Result<(ContainerId, InterfaceName)> {
     Ok((container.parse()?, interface.parse()?))
 }
 
-/// Reads the attachments of the node. Without the firewall `gc` finds fewer attachments, but none
-/// that is live.
+/// Reads the attachments of the node. If only the firewall cannot be read, `gc` goes on: it may
+/// miss stale attachments, but it never takes a live attachment for a stale one.
 ///
 /// # Errors
-/// Another part of the node cannot be read.
+/// A part of the node other than the firewall cannot be read.
 fn read_node(chain: &Chain<'_>) -> anyhow::Result<Node> {
     let node = Node::attachments(chain.directories);
     for (part, reason) in &node.unread {
@@ -49,15 +50,16 @@ fn read_node(chain: &Chain<'_>) -> anyhow::Result<Node> {
 /// Removes resources of stale attachments of the chain's network.
 ///
 /// # Errors
-/// The node cannot be read. Nothing shows whether attachments are live; nothing is removed then.
-/// All errors of plugins, after each attachment was tried.
+/// The node cannot be read, or nothing shows whether attachments are live; in both cases nothing
+/// was removed. A plugin fails; the other attachments are still tried, and the error has all
+/// failures.
 pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
     if chain.network.disable_gc {
         note("nothing is collected: disableGC is set");
         return Ok(());
     }
     if collect.all {
-        // The plugins get the specification's GC with an empty list.
+        // This calls the specification's GC with an empty list.
         return chain.remove_all();
     }
     let node = read_node(chain)?;
@@ -94,7 +96,7 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
     all(stale.iter().map(|it| remove(chain, it)))
 }
 
-/// Calls DEL, with the configuration of the ADD if a runtime cached it.
+/// Calls DEL for the attachment, with the configuration of its ADD if a runtime cached that.
 fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<()> {
     let attachment = &remains.attachment;
     if !is_unchanged(chain, remains)? {
@@ -108,8 +110,8 @@ fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<()> {
     deleted.map_err(|error| anyhow!("{attachment}: {error:#}"))
 }
 
-/// Returns whether no runtime attached the container again since the node was read. podman reuses
-/// the ID at each start.
+/// Returns whether the container was not attached again since the node was read. podman reuses the
+/// container ID at each start, so a DEL for the old attachment would remove the new one.
 fn is_unchanged(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<bool> {
     let written = |it: &Lease| fs::symlink_metadata(&it.path)?.modified();
     let has_leases = remains.leases.iter().all(|it| written(it).ok() == it.since);

@@ -1,7 +1,8 @@
 //! Judges whether the remains of an attachment belong to a live sandbox, for `gc` and `doctor`.
 //!
-//! An attachment is gone only if two witnesses agree: no cached sandbox of it exists, and no link of the host leads to
-//! it, on a host whose links are visible. Every other attachment lives, or is not proven gone.
+//! An attachment is gone only if both are true: none of its cached sandboxes exists, and no link of
+//! the host is the host's end of its veth pair. The second condition is a proof only on a host
+//! whose links are visible. Every other attachment is live, or not proven to be gone.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ use netlink::LinkKind;
 use node::{Attached, HostLink, HostLinks, Lease, Node, bridge_of, lease_directories};
 use runtime::Conflist;
 
-/// All that belongs to an attachment, live or not.
+/// What the node has of an attachment, live or not.
 #[derive(Debug)]
 pub struct Remains<'n> {
     /// The attachment.
@@ -28,13 +29,14 @@ pub struct Remains<'n> {
 /// State of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Life {
-    /// The sandbox exists, or a link of the host leads to it.
+    /// The sandbox exists, or a link of the host is the host's end of its veth pair.
     Lives,
-    /// A lease is so young that its ADD may be under way.
+    /// A lease is so young that the ADD that made it may still be running.
     Young,
-    /// Nothing shows that it lives, but its link may be invisible, for this reason.
+    /// Nothing shows that the attachment is live, but its link may exist and be invisible, for this
+    /// reason.
     Unseen(String),
-    /// It has neither a sandbox nor a link.
+    /// The attachment has neither a sandbox nor a link.
     Gone,
 }
 
@@ -50,8 +52,8 @@ impl<'n> Remains<'n> {
         })
     }
 
-    /// Returns the remains of all attachments of `network`, sorted by name. Only leases that the network's plugins find
-    /// count.
+    /// Returns the remains of all attachments of `network`, sorted by name. Leases count only if
+    /// they are in a directory that the network's plugins use.
     pub fn of_network(node: &'n Node, network: &Conflist) -> Vec<Self> {
         let directories = lease_directories(network);
         let is_in = |it: &&Lease| directories.iter().any(|directory| it.is_in(directory));
@@ -85,7 +87,8 @@ impl<'n> Remains<'n> {
         links.of_owner(|it| it.rsplit_once('/').map(|it| it.0) == container)
     }
 
-    /// Returns whether its ADD may be under way. A runtime caches the result after the lease.
+    /// Returns whether an ADD of the attachment may still be running: a young lease is newer than
+    /// the cached result, because a runtime caches the result at the end of ADD.
     fn is_young(&self) -> bool {
         let cached = self.cached.and_then(|it| it.since);
         let is_young = |since: SystemTime| {
@@ -115,7 +118,8 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     sees(node, network).map_or_else(Life::Unseen, |()| Life::Gone)
 }
 
-/// Checks that every live sandbox of `network` has a visible link on this host.
+/// Checks that every live sandbox of `network` would have a visible link on this host. Only then
+/// does a missing link prove that a sandbox is gone.
 ///
 /// # Errors
 /// The reason why this is not certain.
@@ -158,7 +162,8 @@ fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
     }
 }
 
-/// Returns whether a link of the host leads to a sandbox of `network`.
+/// Returns whether a link of the host is tagged with an attachment to `network`, or is untagged and
+/// its sandbox has an address that is leased in `network`.
 fn has_link_of(node: &Node, network: &NetworkName) -> bool {
     let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
     let leads_to = |it: &Lease| {
@@ -167,7 +172,8 @@ fn has_link_of(node: &Node, network: &NetworkName) -> bool {
     node.host_links.of_owner(is_tagged).is_some() || node.leases.iter().any(leads_to)
 }
 
-/// Returns the configured networks with this name, and the lists that its attachments were made from.
+/// Returns the configured networks with this name, and the configuration lists of the ADDs of its
+/// cached attachments.
 fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
     let lists = node.configuration.networks().map(|(_, it)| &it.list);
     let attached = node.attached.iter();
@@ -177,5 +183,6 @@ fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
     now.cloned().chain(then).collect()
 }
 
-/// Longer than any ADD takes from its lease to its link: kubelet gives up an ADD after four minutes.
+/// An upper limit of the time that an ADD takes from its lease to its link. The kubelet gives up an
+/// ADD after four minutes.
 const LONGEST_ADD: Duration = Duration::from_mins(5);

@@ -11,11 +11,12 @@ use anyhow::{Context as _, anyhow, ensure};
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
-/// Calls RELOAD of the plugins, for all networks or for `only`.
+/// Calls RELOAD of the plugins for every cached and live attachment of all networks, or of the
+/// network `only`.
 ///
 /// # Errors
-/// Some attachments could not be reloaded, each of which is reported on standard error. The cache
-/// cannot be read. The network does not exist.
+/// Some attachments could not be reloaded; each of them is reported on standard error. The cache
+/// cannot be read, or the network does not exist.
 pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::Result<()> {
     let mut remembered = Vec::new();
     for entry in directories.cache.entries()? {
@@ -30,7 +31,7 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
     if let Some(only) = only
         && remembered.is_empty()
     {
-        // The name may be misspelt.
+        // No attachment of the network is cached, so the name may be misspelt.
         Conflist::find(&directories.networks, only.as_str())?;
     }
     let reloading = reloading(&directories.plugins, &remembered);
@@ -45,17 +46,17 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
 struct Remembered {
     attachment: Attachment,
     entry: Entry,
-    /// The configuration of the ADD, or else the current one of that name.
+    /// The configuration of the ADD. If it is not cached, the current configuration of the network.
     network: anyhow::Result<Conflist>,
 }
 
-/// The outcome for an attachment.
+/// What RELOAD did for an attachment.
 #[derive(PartialEq)]
 enum Outcome {
     Reloaded,
-    /// None of its plugins has rules in a firewall.
+    /// None of the attachment's plugins supports RELOAD, so there is nothing to restore.
     Nothing,
-    /// Its sandbox no longer exists.
+    /// The attachment's sandbox no longer exists.
     Gone,
     Failed,
 }
@@ -81,7 +82,7 @@ impl Remembered {
         };
         match self.reload(directories, reloading) {
             Ok(outcome) => outcome,
-            // A DEL may have run meanwhile.
+            // A DEL may have run since, so the error is not a fault.
             Err(_) if is_gone() => Outcome::Gone,
             Err(error) => {
                 note(format_args!("{}: {error:#}", self.attachment));
@@ -90,7 +91,7 @@ impl Remembered {
         }
     }
 
-    /// Calls RELOAD of those of its plugins that are in `reloading`.
+    /// Calls RELOAD of the attachment's plugins that are in `reloading`.
     fn reload(
         &self,
         directories: &Directories,
@@ -116,8 +117,9 @@ impl Remembered {
     }
 }
 
-/// Returns the plugins that support RELOAD, and those that cannot be asked, so their attachments
-/// report the error. Plugins of other suites without RELOAD are reported on standard error.
+/// Returns the plugins that support RELOAD. Also returns those that cannot be asked for their
+/// verbs, so that RELOAD of their attachments fails and reports the error. Reports on standard
+/// error which plugins of other suites lack RELOAD.
 fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
     let plugins = networks.flat_map(|network| &network.plugins);
@@ -136,7 +138,8 @@ fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     programs
 }
 
-/// Runs `work` on all items, with one thread per processor.
+/// Runs `work` on all items in parallel, with one thread for each processor, and returns the
+/// results.
 fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || all.get(next.fetch_add(1, Ordering::Relaxed));

@@ -6,8 +6,8 @@ use anyhow::{Context as _, ensure};
 use cni::ContainerId;
 use sha2::{Digest as _, Sha512};
 
-/// Returns the absolute path, without `.` and `..`. It does not resolve symbolic links, because the
-/// sandbox may no longer exist.
+/// Returns the absolute path, without `.` and `..`. It does not resolve symbolic links, because
+/// that would need an existing sandbox.
 pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     ensure!(!path.as_os_str().is_empty(), "NETNS: the path is empty");
     let absolute = std::path::absolute(path);
@@ -22,8 +22,8 @@ pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(clean)
 }
 
-/// Returns a container ID for a sandbox without one, as upstream's tool derives it: `cnitool-` and
-/// the first 20 hexadecimal digits of the SHA-512 of its path.
+/// Returns the container ID for a sandbox that no runtime named, as the upstream tool derives it:
+/// `cnitool-` and the first 20 hexadecimal digits of the SHA-512 of the sandbox's path.
 pub fn container_id(netns: &Path) -> anyhow::Result<ContainerId> {
     let digits = sha512(netns.as_os_str().as_encoded_bytes());
     format!("cnitool-{digits:.20}")

@@ -1,4 +1,4 @@
-//! Environment variables of the tool; an empty one counts as absent.
+//! Environment variables of cnitool. An empty variable counts as absent.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -47,7 +47,8 @@ impl Settings {
         })
     }
 
-    /// Returns the arguments of the environment, and for missing ones those of `cached`.
+    /// Returns the arguments from the environment. Arguments that the environment lacks are taken
+    /// from `cached`.
     pub fn arguments(&self, cached: Arguments) -> Arguments {
         Arguments {
             cni: self.cni_args.clone().unwrap_or(cached.cni),

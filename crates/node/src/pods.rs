@@ -54,8 +54,8 @@ fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     pairs.find(is_of)
 }
 
-/// Reads the sandbox behind `host_link`. Returns `None` if the cached path is another namespace
-/// than that of the link's peer, because the path was reused by another sandbox.
+/// Reads the sandbox behind `host_link`. Returns `None` if the link's peer is not in the namespace
+/// at the cached path, because another sandbox reused the path.
 fn inside(
     connection: &Connection,
     attached: &Attached,

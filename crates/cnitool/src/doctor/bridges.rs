@@ -1,5 +1,5 @@
-//! Checks bridges: they exist, are up, have the gateway's address and free ports, and have the MTU
-//! of their ports and uplinks.
+//! Checks that bridges exist, are up, have the gateway's address and free ports, and have the same
+//! MTU as their ports and uplinks.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Returns the live attachments by the bridge of their ADD.
+/// Returns the live attachments, by the name of the bridge that their ADD used.
 fn living(node: &Node) -> BTreeMap<String, Vec<&Attached>> {
     let mut living = BTreeMap::<_, Vec<_>>::new();
     for attached in node.alive() {
@@ -94,8 +94,8 @@ fn routed<'n>(node: &'n Node, bridge: &'n Link) -> impl Iterator<Item = Source<'
     of_bridge.filter(|it| it.is_gateway() && !it.has_vlan())
 }
 
-/// Finds an address of another network on the bridge, because of which ADD refuses to add the
-/// gateway's.
+/// Finds an address of another network on the bridge that makes ADD refuse to add the gateway's
+/// address.
 fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
     let of_bridge = node.addresses_of(bridge.index).map(|it| it.address);
     let of_bridge: Vec<_> = of_bridge.collect();
@@ -118,8 +118,8 @@ fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
     })
 }
 
-/// Returns whether the plugin `bridge` refuses both addresses on one bridge. It accepts one IPv4
-/// network, and IPv6 networks that do not overlap.
+/// Returns whether the plugin `bridge` refuses to add `gateway` to a bridge that has `other`. The
+/// plugin accepts one IPv4 network, and IPv6 networks that do not overlap.
 fn is_in_the_way(other: IpNetwork, gateway: IpNetwork) -> bool {
     let overlap = other.contains(gateway.ip()) || gateway.contains(other.ip());
     other.is_ipv4() == gateway.is_ipv4() && (gateway.is_ipv4() || overlap)
@@ -166,7 +166,7 @@ fn port_mtus(node: &Node, bridge: &Link) -> Option<Finding> {
     })
 }
 
-/// Finds uplinks with an MTU below the pods'.
+/// Finds uplinks with a smaller MTU than the bridge.
 fn uplink_mtus(node: &Node, bridge: &Link) -> Vec<Finding> {
     let uplinks = node.uplinks().into_iter();
     let narrow = uplinks.filter(|it| it.index != bridge.index && it.mtu < bridge.mtu);

@@ -1,4 +1,5 @@
-//! Checks that plugins declare the capabilities without which the runtime passes them nothing.
+//! Checks that plugins declare their capabilities. The runtime passes arguments, such as ports,
+//! only to plugins that declare the capability.
 
 use bandwidth::POD_ANNOTATIONS;
 use cni::json;
@@ -63,7 +64,7 @@ fn has_no_addresses(source: Source<'_>) -> bool {
     lacks(source, "static", &["addresses"])
 }
 
-/// Returns whether the IPAM plugin is `plugin`, and has none of `keys`.
+/// Returns whether the IPAM plugin is `plugin`, and its section has none of `keys`.
 fn lacks(source: Source<'_>, plugin: &str, keys: &[&str]) -> bool {
     let lacks = |ipam| keys.iter().all(|it| json::value(ipam, it).is_none());
     source.plugin.ipam_type() == Some(plugin) && source.plugin.ipam().is_some_and(lacks)

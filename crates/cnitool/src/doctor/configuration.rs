@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::finding::{Finding, quoted};
 
-/// Checks each file, and all together.
+/// Checks each file, and whether the files are consistent with each other.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let configuration = &node.configuration;
     let files = configuration.files.iter();
@@ -89,7 +89,8 @@ fn misnamed(configuration: &Configuration, file: &File, network: &Network) -> Op
     })
 }
 
-/// Finds files with the same network name; the runtime uses the first.
+/// Finds networks that several files configure under the same name. The runtime uses the first
+/// file.
 fn several(configuration: &Configuration) -> Vec<Finding> {
     let mut files = BTreeMap::<&str, Vec<&File>>::new();
     for (file, network) in configuration.networks() {

@@ -42,7 +42,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Space of a lease and its record in the index, in bytes of file system blocks.
+/// Disk space of a lease and of its record in the index, in bytes: one block each.
 const LEASE: u64 = 8 << 10;
 
 const SUBJECT: &str = "disk";

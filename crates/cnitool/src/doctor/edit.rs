@@ -1,5 +1,5 @@
-//! Commands that change a network's file: by sed if its pattern matches only the intended text,
-//! otherwise by hand.
+//! Commands that change a network's file. If no sed pattern matches only the intended text, the
+//! command opens an editor.
 
 use node::Source;
 use serde_json::Value;
@@ -18,13 +18,13 @@ pub fn set(place: &str, key: &str, [from, to]: [&str; 2]) -> String {
 }
 
 /// Returns `finding` with a fix that adds a key with this value to the plugin's object. If the
-/// object already has the key, or sed would match more than this plugin, the fix is for the
-/// operator to write.
+/// object already has the key, or a sed pattern would match more than this plugin, the fix is to
+/// open the file and write the key.
 pub fn give(finding: Finding, source: Source<'_>, key: &str, value: &Value) -> Finding {
     let place = source.place();
     let program = &source.plugin.program;
     let added = format!("{}: {value}", json(key));
-    // Each match of the pattern of `met_by`.
+    // The places that the pattern of `met_by` matches.
     let types = source.network.text.split("\"type\":").skip(1);
     let of_program = types.filter(|it| it.trim_start_matches(' ').starts_with(&json(program)));
     let mut keys = source.plugin.config.keys();
@@ -36,13 +36,13 @@ pub fn give(finding: Finding, source: Source<'_>, key: &str, value: &Value) -> F
     finding.impact(impact).fix(format!("vi {}", quoted(&place)))
 }
 
-/// Returns a sed command that replaces the first match of each line.
+/// Returns a sed command that replaces the first match on each line.
 fn sed(pattern: &str, replacement: &str, place: &str) -> String {
     let script = format!("s|{pattern}|{replacement}|");
     format!("sed -i {} {}", quoted(&script), quoted(place))
 }
 
-/// Returns the pattern of a key with this string value.
+/// Returns a sed pattern that matches the key with this string value.
 fn met_by(key: &str, value: &str) -> String {
     format!("{}: *{}", pattern(key), pattern(value))
 }

@@ -16,7 +16,8 @@ pub enum Level {
 }
 
 impl Level {
-    /// Returns the level of what makes a network useless: a problem in the file that runtimes use.
+    /// Returns the level of a fault that makes the network of `file` useless: a problem if runtimes
+    /// use this file, otherwise a warning.
     pub fn of_file(node: &Node, file: &str) -> Self {
         match node.configuration.chosen() {
             Some(chosen) if chosen.name == file => Self::Problem,
@@ -32,9 +33,9 @@ pub struct Finding {
     pub subject: &'static str,
     /// What doctor found.
     pub message: String,
-    /// What follows from it; empty if that is obvious.
+    /// What the fault does to pods; empty if that is obvious.
     pub impact: String,
-    /// The command that fixes it; empty if nothing needs a fix, or no command can do it.
+    /// The command that fixes the fault; empty if there is no fault, or no command can fix it.
     pub fix: String,
 }
 
@@ -71,14 +72,14 @@ impl Finding {
         Self { impact, ..self }
     }
 
-    /// Returns the finding with the command that fixes it.
+    /// Returns the finding with the command that fixes the fault.
     pub fn fix(self, fix: impl Into<String>) -> Self {
         let fix = fix.into();
         Self { fix, ..self }
     }
 }
 
-/// Returns the first items of `all` as text, and the number of the others.
+/// Returns the first items of `all` as text, with the number of items that are left out.
 pub fn some_of(all: impl IntoIterator<Item = impl ToString>) -> String {
     let mut all = all.into_iter();
     let named: Vec<_> = all.by_ref().take(NAMED).map(|it| it.to_string()).collect();
@@ -89,7 +90,7 @@ pub fn some_of(all: impl IntoIterator<Item = impl ToString>) -> String {
     }
 }
 
-/// Returns the number and the word, in the plural unless it is one.
+/// Returns the number and the word. The word is in the plural unless the number is 1.
 pub fn count(number: usize, word: &str) -> String {
     match number {
         1 => format!("1 {word}"),

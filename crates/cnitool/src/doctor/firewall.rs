@@ -1,5 +1,5 @@
-//! Checks what all rules of the node do to packets of pods, and which elements of this suite a
-//! reload removed.
+//! Checks whether the node's rules drop packets of pods, and whether a reload of the firewall
+//! removed elements of this suite.
 
 use netlink::LinkKind;
 use nft::{EndVerdict, Ended};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::finding::{Finding, Level, quoted, some_of};
 
-/// Checks each bridge with tried packets, and each attachment with elements.
+/// Checks the outcomes of the packets that were tried, and the elements of each live attachment.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
@@ -26,7 +26,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Finds paths on which packets are dropped; those that end at one place are one finding.
+/// Finds paths on which packets are dropped. Paths on which the same rule or policy drops the
+/// packets are one finding.
 fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
     let bridge = &probe.bridge;
     let fates = match &probe.fates {
@@ -53,7 +54,7 @@ fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
             let tcp = PacketPath::ToElsewhere(Protocol::Tcp);
             *it == tcp || matches!(it, PacketPath::ToHostPort(_))
         };
-        // A program in user space decides, or no rule was seen.
+        // A program in user space decides about the packet, or no rule was seen to drop it.
         let is_uncertain = match fate {
             Fate::Ended(ended) => ended.verdict == EndVerdict::Queue,
             fate => **fate == Fate::Lost(None),
@@ -118,14 +119,14 @@ fn end(node: &Node, probe: &Probe, fate: &Fate, packets: &str) -> Finding {
     }
 }
 
-/// Returns whether the packets ended in a chain of iptables that `FORWARD` leads to.
+/// Returns whether the packets ended in a chain of iptables that `FORWARD` jumps to.
 fn is_of_iptables(Ended { place, .. }: &Ended) -> bool {
     let is_filter = matches!(place.family(), "ip" | "ip6") && place.table == "filter";
     is_filter && place.chain.to_ascii_lowercase().contains("forward")
 }
 
-/// Returns the fix: in a base chain of the forward hook, rules that accept packets of the bridge;
-/// for another chain, the command that lists it.
+/// Returns the fix. If the packets ended in a base chain of the forward hook, the commands add
+/// rules that accept packets of the bridge. For any other chain, the command lists the chain.
 fn fix(node: &Node, bridge: &str, Ended { place, .. }: &Ended) -> String {
     let (family, bridge) = (place.family(), quoted(bridge));
     let mut chains = node.firewall.chains.iter().filter(|it| it.is_forward);
@@ -149,7 +150,7 @@ fn opened(program: &str, bridge: &str) -> String {
 
 /// Finds live attachments that lack elements which their configuration requires.
 fn taken_away(node: &Node) -> Option<Finding> {
-    // The reference adds rules instead of elements.
+    // Attachments of the reference have rules instead of elements, so they are not checked.
     let ours = node.alive().filter(|it| is_ours(node, it));
     let lacking: Vec<_> = ours.filter_map(|it| lacks(node, it)).collect();
     let message = format!("elements are missing: {}", some_of(&lacking));
@@ -170,7 +171,8 @@ pub fn is_ours(node: &Node, attached: &Attached) -> bool {
     elements.any(|it| it.owner == owner) || links.any(|it| it.alias.as_ref() == Some(&owner))
 }
 
-/// Returns the attachment and the first table without its element; `None` if it lacks none.
+/// Returns the attachment's tag and the first table without an element of the attachment; `None` if
+/// no element is missing.
 fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     let owner = attached.attachment.owner();
     let missing = tables(node, attached).into_iter().find(|table| {
@@ -201,8 +203,8 @@ pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
     wanted
 }
 
-/// Returns whether the attachment's egress is limited, and the kernel supports the second limit. ADD does without it
-/// otherwise.
+/// Returns whether the attachment's egress is limited, and the kernel supports the second limit,
+/// which root in the pod cannot evade. On other kernels, ADD does not set that limit.
 fn has_backstop(node: &Node, attached: &Attached) -> bool {
     let owner = attached.attachment.owner();
     let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);
@@ -215,7 +217,7 @@ fn has_ports(attached: &Attached, declared: &[String]) -> bool {
     let asked = attached.entry.arguments.runtime_config(declared);
     let ports = asked.get("portMappings").and_then(Value::as_array);
     let addresses = attached.addresses();
-    // portmap ignores a port for a family of which the pod has no address.
+    // portmap ignores a port if the pod has no address of the port's family.
     let is_served = |mapping: Mapping| {
         let mut addresses = addresses.iter();
         mapping.host == HostAddress::Any || addresses.any(|it| mapping.is_for(it.ip()))
@@ -243,7 +245,7 @@ mod tests {
     fn flushed_elements_are_reported() {
         let mut node = node(&[("pods.conflist", LIST)]);
         node.attached = vec![attached_by(LIST, "pods", "a")];
-        // The attachment is the reference's.
+        // Without a tag, the attachment counts as one that the reference made.
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         node.links = vec![netlink::Link {
             alias: Some("cni:pods/a/eth0".to_owned()),

@@ -51,7 +51,7 @@ fn forwarding(node: &Node, key: &str, source: Source<'_>) -> Finding {
     }
 }
 
-/// Returns the sysctl by which a link does not forward, although the node does.
+/// Returns the name of the sysctl that keeps the link from forwarding although the node forwards.
 pub fn not_forwarding(node: &Node, link: &str) -> Option<String> {
     let key = Sysctl::ipv4(link, "forwarding").key();
     let is_node = node.sysctl("net.ipv4.ip_forward") == Some("1");
@@ -94,7 +94,7 @@ pub fn set(keys: &[&str]) -> String {
     format!("sysctl -w {keys}\nprintf '%s\\n' {keys} >> {SYSCTLS}")
 }
 
-/// Returns whether a pod is attached to the network: to its bridge, or by a routed pair.
+/// Returns whether a pod is attached to the network: to its bridge, or by a routed veth pair.
 fn has_pods(node: &Node, source: Source<'_>) -> bool {
     let network = &source.network.list.name;
     let is_of_network = |owner: &str| Attachment::is_owner_in(owner, network);
@@ -116,7 +116,8 @@ const BRIDGED: [&str; 2] = [
     "net.bridge.bridge-nf-call-ip6tables",
 ];
 
-/// A file that the node reads at boot. The last file by name that sets a sysctl takes precedence.
+/// The file that sets the sysctls at boot. If several files set the same sysctl, the last one by
+/// name takes precedence.
 const SYSCTLS: &str = "/etc/sysctl.d/cni.conf";
 const MODULES: &str = "/etc/modules-load.d/cni.conf";
 

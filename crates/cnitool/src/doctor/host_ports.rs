@@ -1,4 +1,4 @@
-//! Checks for ports of the host with two holders.
+//! Checks for ports of the host that two pods, or a pod and a process of the host, use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,7 +17,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
     if findings.is_empty() && !held.is_empty() {
-        // Both families and all addresses of a port count once.
+        // The message counts a port once, whatever its families and addresses.
         let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
         let ports: BTreeSet<_> = ports.collect();
         let message = format!("ports forwarded to pods: {}, each to one", ports.len());
@@ -26,7 +26,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Finds a port of a single address of one pod that another pod has for all addresses.
+/// Finds a port that is forwarded to one pod for a single address of the host, and to another pod
+/// for all addresses.
 fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (place, (one, owner)) in held.iter().enumerate() {
@@ -81,9 +82,9 @@ fn shadowed(name: &str, owner: &str, socket: &Socket) -> Finding {
 fn shadows(port: &HostPort, socket: &Socket) -> bool {
     let of_family = socket.address.is_ipv4() == (port.version == IpVersion::V4);
     let address = match (socket.address, port.address) {
-        // The socket may receive IPv4, too.
+        // A socket of `::` may receive IPv4, too, so it matches ports of both families.
         (IpAddr::V6(Ipv6Addr::UNSPECIFIED), _) => true,
-        // portmap does not forward it, because the pod could not answer.
+        // portmap does not forward packets to `::1`, because the pod could not answer.
         (IpAddr::V6(Ipv6Addr::LOCALHOST), _) => false,
         (_, None) => of_family,
         (heard, Some(_)) if heard.is_unspecified() => of_family,
@@ -92,7 +93,7 @@ fn shadows(port: &HostPort, socket: &Socket) -> bool {
     (port.protocol, port.port) == (socket.protocol, socket.port) && address
 }
 
-/// Returns whether a packet may match both.
+/// Returns whether one packet may match both ports.
 fn is_same_as(one: &HostPort, other: &HostPort) -> bool {
     let addresses = one.address.zip(other.address);
     let key = |it: &HostPort| (it.version, it.protocol, it.port);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::finding::{Finding, Level, quoted};
 
-/// Reports the tried features.
+/// Reports which kernel features are missing.
 pub fn judge(node: &Node) -> Vec<Finding> {
     if node.lacks.is_empty() {
         let message = "bridges, veth pairs, limits and nf_tables are available";
@@ -14,7 +14,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     node.lacks.iter().map(|it| lack(node, it)).collect()
 }
 
-/// Reports the plugins' errors of STATUS.
+/// Reports the errors that plugins returned for STATUS.
 pub fn refusals(node: &Node) -> Vec<Finding> {
     let finding = |refusal: &Refusal| {
         let level = Level::of_file(node, &refusal.file);

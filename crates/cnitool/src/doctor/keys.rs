@@ -23,11 +23,11 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 /// An unknown key.
 #[derive(Debug, PartialEq, Eq)]
 struct Unknown {
-    /// The object that does not define it.
+    /// What the object with the key is: a list of plugins, or the name of a plugin.
     whose: String,
-    /// Its path: `ipam.ranges[][].subnetz`.
+    /// The path of the key, such as `ipam.ranges[][].subnetz`.
     path: String,
-    /// The key that may have been intended.
+    /// The path of the key that was probably meant.
     nearest: Option<String>,
 }
 
@@ -44,8 +44,8 @@ impl Unknown {
     }
 }
 
-/// Finds misspelt keys of the list. Other unknown keys are ignored, because runtimes have keys of
-/// their own.
+/// Finds keys of the list that resemble a known key. Other unknown keys are not reported, because
+/// runtimes have keys of their own.
 fn of_list(network: &Network) -> Vec<Unknown> {
     let document = network.document.as_object();
     let Some(document) = document.filter(|it| it.contains_key("plugins")) else {
@@ -64,7 +64,7 @@ fn of_plugin(source: Source<'_>) -> Vec<Unknown> {
         for key in OF_ALL {
             keys.entry(*key).or_insert(Value::Null);
         }
-        // Another plugin knows what is in it.
+        // The IPAM plugin defines the keys in this section, so they are checked below.
         keys.insert("ipam".to_owned(), Value::Null);
         unknown.extend(unknown_in("", &plugin.config, &keys, program));
     }
@@ -76,8 +76,9 @@ fn of_plugin(source: Source<'_>) -> Vec<Unknown> {
     unknown
 }
 
-/// Finds keys of `object`, whose path is `at`, that are not in `known`, which has their JSON Schemas. It also checks
-/// nested objects whose keys are known.
+/// Finds keys of `object` that are not in `known`. `at` is the path of the object. `known` has the
+/// JSON Schema of each key. If that schema lists the keys of a nested object, the nested object is
+/// checked, too.
 fn unknown_in(
     at: &str,
     object: &Map<String, Value>,
@@ -96,7 +97,7 @@ fn unknown_in(
             continue;
         };
         let (mut at, mut schema, mut within) = (format!("{at}{name}"), schema, vec![value]);
-        // Objects in nested lists are checked like the list's own.
+        // Objects in a list of lists are checked like objects in a list.
         while let Some(items) = schema.get("items") {
             (at, schema) = (at + "[]", items);
             let lists = within.into_iter().filter_map(Value::as_array);
@@ -112,7 +113,7 @@ fn unknown_in(
     unknown
 }
 
-/// Returns the key in `known` that was most likely intended.
+/// Returns the key in `known` that was most likely meant; `None` if no key is similar.
 fn nearest<'k>(key: &str, known: &'k Map<String, Value>) -> Option<&'k str> {
     let key = key.to_lowercase();
     let distance = |it: &str| strsim::osa_distance(&key, &it.to_lowercase());
@@ -135,8 +136,8 @@ const LIST: &[&str] = &[
     "plugins",
 ];
 
-/// Keys of every plugin that the schema does not list for all: those that runtimes add, those of a
-/// list, which a single plugin may have, and those of plugins that are used alone.
+/// Keys that any plugin may have although its schema does not list them: keys that runtimes add,
+/// and keys of a list, which a plugin that is configured without a list has itself.
 const OF_ALL: &[&str] = &[
     "args",
     "capabilities",

@@ -1,4 +1,4 @@
-//! Checks kube-proxy's mode: in one of them, hostPorts could receive packets for Services.
+//! Checks kube-proxy's mode. In IPVS mode, a hostPort can receive packets for a Service.
 
 use ipnetwork::IpNetwork;
 use node::{Node, Source};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::edit;
 use super::finding::{Finding, some_of};
 
-/// Reports the mode, and each portmap that it affects.
+/// Reports the mode, and each plugin `portmap` whose conditions do not exclude Services.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let Some(link) = node.link_called(IPVS_LINK) else {
         let mode = match &node.firewall {
@@ -54,9 +54,9 @@ fn exposed(source: Source<'_>, family: &Family) -> Finding {
 struct Family {
     is_of: fn(&IpNetwork) -> bool,
     key: &'static str,
-    /// What a condition that excludes destinations contains.
+    /// The text by which a condition that excludes destinations is recognised.
     word: &'static str,
-    /// kubeadm's default, as an example of a range.
+    /// kubeadm's default range of Services, as an example in the fix.
     range: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Checks for leases, and elements of this suite in `nf_tables`, of sandboxes that no longer exist.
+//! Checks for leases and for elements in `nf_tables` of sandboxes that no longer exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Finds leases of each network whose holder no longer exists, or may not exist.
+/// Finds the leases of each network whose holder does not exist any more, or cannot be seen.
 fn stale_leases(node: &Node) -> Vec<Finding> {
     let mut stale = BTreeMap::<(&str, Option<String>), Vec<&Lease>>::new();
     for lease in &node.leases {
@@ -60,7 +60,8 @@ fn holder_of(lease: &Lease) -> String {
     format!("{} ({})", lease.address, container.unwrap_or_default())
 }
 
-/// Returns whether `gc` finds all of these leases in the network's directories.
+/// Returns whether `cnitool gc` would find all of these leases: they are in directories of the
+/// configured network, and the network permits gc.
 fn gc_finds(node: &Node, network: &str, leases: &[&Lease]) -> bool {
     node.configuration.network(network).is_some_and(|it| {
         let directories = lease_directories(&it.list);
@@ -69,7 +70,7 @@ fn gc_finds(node: &Node, network: &str, leases: &[&Lease]) -> bool {
     })
 }
 
-/// Finds files without a valid container ID, which no DEL matches.
+/// Finds lease files without a valid container ID. No DEL can match them.
 fn torn_leases(node: &Node) -> Option<Finding> {
     let torn = node.leases.iter().filter(|it| it.holder.is_none());
     let paths: Vec<_> = torn.map(|it| it.path.display()).collect();
@@ -119,7 +120,7 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
         .fix(lists.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns a command that calls DEL of a plugin.
+/// Returns a shell command that calls DEL of `plugin` for the attachment.
 fn delete(node: &Node, attachment: &Attachment, plugin: &str) -> String {
     let [container, interface] =
         [attachment.container.as_str(), attachment.interface.as_str()].map(quoted);
@@ -133,8 +134,8 @@ fn delete(node: &Node, attachment: &Attachment, plugin: &str) -> String {
     format!("echo {request} | CNI_COMMAND=DEL {sandbox} {path}")
 }
 
-/// Returns whether a link of the host has this tag, or leads to the element's address in the
-/// element's namespace.
+/// Returns whether a link of the host shows that the element's owner is live: the link has the
+/// owner's tag, or has no tag and its sandbox has the element's address.
 fn has_link(node: &Node, Held { owner, address, .. }: &Held) -> bool {
     let links = &node.host_links;
     links.of_owner(|it| it == owner).is_some()
@@ -187,11 +188,12 @@ mod tests {
         let tagged = host_link(Some("cni:pods/b/eth0"), Some(&[]));
         node.host_links = HostLinks(vec![tagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
-        // The reference sets no tag.
+        // A link that the reference made has no tag.
         let untagged = host_link(None, Some(&["10.1.0.3"]));
         node.host_links = HostLinks(vec![untagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
-        // Another pod has the address, which does not prove that the holder is live.
+        // The link is tagged with another pod, so its address does not prove that the holder is
+        // live.
         node.host_links = HostLinks(vec![host_link(Some("cni:pods/c/eth0"), Some(&[]))]);
         assert_eq!(levels(&judge(&node)), [Level::Warning]);
     }

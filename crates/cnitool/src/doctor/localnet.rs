@@ -1,9 +1,9 @@
 //! Checks whether neighbours of the node reach services that listen only on its 127.0.0.1
 //! (CVE-2020-8558).
 //!
-//! `route_localnet` permits it. portmap sets it if a hostPort is for 127.0.0.1, and guards the node
-//! with rules and with `IPsec` policies, each of which is sufficient. The check does not judge
-//! rules of other programs.
+//! If `route_localnet` of a link is 1, they can. portmap sets this sysctl if a hostPort is for
+//! 127.0.0.1. It then guards the node with rules and with `IPsec` policies; either guard is
+//! sufficient. The check does not judge rules of other programs.
 
 use netlink::{Link, LinkKind};
 use netns::Sysctl;
@@ -12,7 +12,7 @@ use node::{Attached, Node, REFERENCE_PORTMAP};
 use super::finding::{Finding, quoted, some_of};
 use super::firewall::{is_ours, tables};
 
-/// Checks all links with `route_localnet` together, because the guards are for all.
+/// Checks all links with `route_localnet` together, because each guard covers all links.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let links = node.links.iter().filter(|it| it.routes_localnet);
     let links = links.filter(|it| it.kind != LinkKind::Loopback);
@@ -62,7 +62,8 @@ fn open(message: &str, links: &[&str]) -> Finding {
     Finding::problem(SUBJECT, format!("{message}, and {missing}")).impact(impact)
 }
 
-/// Returns the fix: RELOAD restores both guards, if an attachment can be reloaded.
+/// Returns the fix. If an attachment with ports can be reloaded, it is `cnitool reload`, which
+/// restores both guards. Otherwise, the commands add the `IPsec` policies.
 fn fix(node: &Node) -> String {
     let mut attached = node.attached.iter();
     if attached.any(|it| is_ours(node, it) && has_ports(node, it)) {
@@ -99,8 +100,9 @@ fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
         .fix(format!("sysctl -w {}", settings.join(" ")))
 }
 
-/// Returns whether `route_localnet` of the link is for ports: portmap set it, or the link leads to
-/// a tagged attachment with ports, of which earlier versions of portmap left no record.
+/// Returns whether `route_localnet` of the link is needed for hostPorts. That is so if portmap
+/// recorded the link, or if an attachment of this suite with ports is behind the link. The second
+/// check is for earlier versions of portmap, which wrote no record.
 fn is_for_ports(node: &Node, link: &Link) -> bool {
     let is_behind = |it: &Attached| {
         let links = it.host_links();
@@ -111,8 +113,8 @@ fn is_for_ports(node: &Node, link: &Link) -> bool {
     node.localnet.links.contains(&link.index) || ours.any(|it| has_ports(node, it) && is_behind(it))
 }
 
-/// Returns whether the reference has ports here: a chain for each pod with ports, or a table if it
-/// does not use iptables.
+/// Returns whether the reference forwards ports on this node. It has a chain in iptables for each
+/// pod with ports, or a table in `nf_tables`.
 fn has_ports_of_reference(node: &Node) -> bool {
     let mut chains = node.firewall.chains.iter();
     let mut rule_comments = node.firewall.rule_comments.iter();
@@ -174,7 +176,7 @@ mod tests {
             judged(|it| it.localnet.accepted = Some(Vec::new())),
             [[Ok], [Ok]]
         );
-        // The kernel has no such policies.
+        // The kernel does not support `IPsec` policies.
         let without = |node: &mut Node| node.localnet.accepted = None;
         assert_eq!(judged(without), [[Problem], [Warning]]);
         assert_eq!(judged(|it| (without(it), ruled(it)).0), [[Ok], [Ok]]);

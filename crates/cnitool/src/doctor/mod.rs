@@ -1,6 +1,7 @@
 //! `doctor`: finds out why pods of a node have no network.
 //!
-//! It reads a [`Node`] once. Then each subject has a pure function from the node to findings.
+//! It reads a [`Node`] once. Then one pure function for each subject derives findings from the
+//! node.
 
 mod bridges;
 mod capabilities;
@@ -40,7 +41,7 @@ pub fn doctor(directories: &Directories) -> Page {
     Page::of(judge(&node))
 }
 
-/// Returns all findings; those of one level stay in the order of their subjects.
+/// Returns the findings of all checks, in the order of `SUBJECTS`.
 fn judge(node: &Node) -> Vec<Finding> {
     let is_read = |part: &Part| node.unread.iter().all(|(unread, _)| unread != part);
     let judged = SUBJECTS
@@ -144,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Returns a live attachment of which only the name is known.
+    /// Returns a live attachment of which only network, container and interface are known.
     pub fn attached(network: &str, container: &str) -> Attached {
         attached_by("", network, container)
     }

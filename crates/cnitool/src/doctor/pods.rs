@@ -1,5 +1,6 @@
-//! Checks the pair of each live attachment: it is on its bridge or has the host's routes, is up, and
-//! has the addresses and the default route that ADD reported.
+//! Checks the veth pair of each live attachment. The host's end has to be a port of its bridge, or
+//! to have the routes to the pod. The container's end has to be up, and to have the addresses and
+//! the default route that ADD reported.
 
 use std::net::IpAddr;
 
@@ -10,7 +11,7 @@ use serde_json::json;
 
 use super::finding::{Finding, quoted};
 
-/// Reports only the first fault of each attachment, because the next ones often follow from it.
+/// Reports only the first fault of each attachment, because one fault often causes others.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.pods.iter().filter_map(|it| fault(node, it)).collect();
     if findings.is_empty() && !node.pods.is_empty() {
@@ -46,8 +47,8 @@ fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
     }
 }
 
-/// Finds a host's end that is not on its bridge. A bridge that does not exist is reported once with
-/// all its attachments.
+/// Finds a host's end that is not a port of its bridge. If the bridge does not exist, another check
+/// reports that once for all its attachments.
 fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
     let network = attached.network(&node.configuration)?;
     let plugin = network.plugins.iter().find(|it| bridge_of(it).is_some())?;
@@ -70,7 +71,8 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
     Some(finding.impact("The pod reaches nothing.").fix(fix))
 }
 
-/// Finds what the host lacks of a routed pair: a route to the pod, or the gateway's address.
+/// Finds what the host's end of a routed veth pair lacks: a route to the pod, or the gateway's
+/// address.
 fn routed_fault(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
     let network = attached.network(&node.configuration)?;
     network.plugins.iter().find(|it| it.program == "ptp")?;
@@ -144,7 +146,7 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
 
 const FAMILIES: [(bool, &str); 2] = [(true, "IPv4"), (false, "IPv6")];
 
-/// Keys that set up a port besides its bridge.
+/// Keys that set up more of a port than its bridge. The fix cannot restore those settings.
 const PORT_KEYS: [&str; 4] = ["vlan", "vlanTrunk", "portIsolation", "hairpinMode"];
 
 const SUBJECT: &str = "pod";

@@ -1,5 +1,5 @@
-//! Parses ranges like host-local, as far as needed to compare them. Invalid ones are skipped,
-//! because the plugin reports them.
+//! Parses ranges as host-local does. Invalid ranges are skipped here, because host-local reports
+//! them at STATUS.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,22 +12,23 @@ use node::{Attached, Node, Source};
 /// A range of addresses, and the network that leases them.
 #[derive(Debug, Clone)]
 pub struct Range<'a> {
-    /// The subnet that contains them.
+    /// The subnet that contains the addresses.
     pub subnet: IpNetwork,
     own: host_local::Range,
-    /// The range set. A pod gets one address of each set.
+    /// Number of the range set in the configuration. A pod gets one address of each set.
     set: usize,
-    /// The plugin that leases them.
+    /// The plugin whose `ipam` section configures the range.
     pub source: Source<'a>,
 }
 
 impl<'a> Range<'a> {
-    /// Returns the ranges of the plugin if its IPAM plugin is host-local.
+    /// Returns the ranges that the plugin's `ipam` section configures; empty if the IPAM plugin is
+    /// not host-local.
     pub fn all_of(source: Source<'a>) -> Vec<Self> {
         let ipam = source.key("ipam");
         let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("host-local"));
         let read = ipam.map(|it| (json::read(it, ""), json::read(it, "")));
-        // The section has the keys of a range, too.
+        // The section itself may have the keys of one range, instead of a list `ranges`.
         let Some((Ok(json::Read { value: raw, .. }), Ok(json::Read { value: own, .. }))) = read
         else {
             return Vec::new();
@@ -77,18 +78,19 @@ impl<'a> Range<'a> {
         all.saturating_sub(count(spans.filter(|(from, to)| from <= to).collect()))
     }
 
-    /// Returns whether both ranges are of the same set, so host-local may lease from either.
+    /// Returns whether both ranges are in the same set. host-local leases from any range of a set.
     pub fn is_of_set_of(&self, other: &Self) -> bool {
         self.set == other.set && std::ptr::eq(self.source.plugin, other.source.plugin)
     }
 
-    /// Returns whether both contain the same address.
+    /// Returns whether an address is in both ranges.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.leases(other.own.first) || other.leases(self.own.first)
     }
 
-    /// Returns whether the name is of a link of the network itself: its bridge or a VLAN on it.
-    /// Other plugins than `bridge` attach pods to networks that the node is part of.
+    /// Returns whether the link with this name may have addresses of the range: the network's
+    /// bridge, or a VLAN link on the bridge. For plugins other than `bridge` and `ptp`, such as
+    /// macvlan, this is any link, because the node itself may be in the pods' network.
     pub fn is_own_link(&self, name: &str) -> bool {
         let Some(bridge) = self.source.bridge() else {
             return !self.source.is_routed();
@@ -97,14 +99,15 @@ impl<'a> Range<'a> {
         name == bridge || vlan.is_some_and(|it| it.parse::<u16>().is_ok())
     }
 
-    /// Returns whether `address` is the gateway as the host's end of each routed pair has it.
+    /// Returns whether `address` is the gateway's address as the host's ends of routed veth pairs
+    /// have it: a single address without the subnet.
     pub fn is_gateway_of_pairs(&self, address: IpNetwork) -> bool {
         self.source.is_routed() && address == IpNetwork::from(self.own.gateway)
     }
 }
 
-/// Returns the subnets of the plugin's pods: of its ranges, or without ranges in the configuration,
-/// of its bridge and live pods.
+/// Returns the subnets of the plugin's pods. If the configuration has no ranges, they are derived
+/// from the addresses of the bridge and of live pods.
 pub fn pod_networks(node: &Node, source: Source<'_>) -> Vec<IpNetwork> {
     let ranges = Range::all_of(source);
     if !ranges.is_empty() {
@@ -126,7 +129,7 @@ impl fmt::Display for Range<'_> {
     }
 }
 
-/// Returns how many numbers the spans contain, without duplicates.
+/// Returns how many different numbers are in the spans.
 fn count(mut spans: Vec<(u128, u128)>) -> u128 {
     spans.sort_unstable();
     let (mut next, mut counted) = (0, 0_u128);

@@ -49,7 +49,7 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
     findings
 }
 
-/// Finds networks that the node has on another link than the pods'.
+/// Finds addresses in the pods' range or subnet that the node has on a link of another network.
 fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let addresses = node.addresses.iter().filter(|it| !it.is_link_local);
     let foreign = addresses.filter(|it| !range.is_own_link(node.link_name(it.link)));
@@ -71,8 +71,8 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     overlapping.map(finding).collect()
 }
 
-/// Finds routes by another link that match packets to pods, and are as specific as the pods' own or
-/// more.
+/// Finds routes by a link of another network that match packets to pods, and are at least as
+/// specific as the route to the pods' subnet.
 fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let catches = |route: &&Route| {
         let destination = route.destination;
@@ -83,7 +83,8 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let mut links = route.links().filter_map(|it| node.link(it));
         links.any(|it| !is_pods(it, route) && !range.is_own_link(&it.name))
     };
-    // The route of an address is reported together with the address.
+    // The kernel adds a route for each address. `foreign_addresses` has already reported the
+    // address.
     let is_of_address = |route: &&Route| {
         route.gateway.is_none()
             && route.links().any(|link| {
@@ -106,8 +107,9 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     routes.map(finding).collect()
 }
 
-/// Finds routes that drop packets to pods: more specific than the bridge's own, or with precedence
-/// over it. Other plugins than `bridge` add a route for each pod, which is more specific.
+/// Finds routes that drop packets to pods, because they are more specific than the bridge's route
+/// or take precedence over it. Plugins other than `bridge` are not checked: they add a route for
+/// each pod, which is more specific than any other.
 fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let bridge = range.source.bridge().and_then(|it| node.link_called(it));
     let catches = |it: &&DiscardingRoute| {
@@ -150,13 +152,14 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     is_nearly_full.then(|| Finding::warning(SUBJECT, message).impact("It is nearly full."))
 }
 
-/// Returns whether the route leads to a single pod, as plugins without bridge add it.
+/// Returns whether this is a route to a single pod by its veth pair, as plugins without a bridge
+/// add it.
 fn is_pods(link: &Link, route: &Route) -> bool {
     link.kind == LinkKind::Veth && is_single(route.destination)
 }
 
-/// Returns whether the route matches packets to pods. A single address, as on tunnels, may be one
-/// that no pod gets.
+/// Returns whether `network` contains addresses of pods. A single address, such as a tunnel's,
+/// counts only if the range leases it.
 fn concerns(network: IpNetwork, range: &Range<'_>) -> bool {
     overlap(network, range.subnet) && (!is_single(network) || range.leases(network.ip()))
 }

@@ -1,13 +1,14 @@
-//! Checks for rules of the reference in the firewall of attachments that no longer exist.
+//! Checks for firewall rules that the reference left for attachments that no longer exist.
 //!
-//! The names and comments of its chains and rules identify the attachment, for `migrate`, too.
+//! The names of the reference's chains and the comments of its rules identify the attachment.
+//! `cnitool migrate` uses the same marks.
 
 use node::{Node, RuleComment};
 
 use super::finding::Finding;
 use crate::reference::{Living, Mark};
 
-/// Reports all of them together, on nodes whose networks use plugins of this suite.
+/// Reports all such rules in one finding, if a network of the node uses a plugin of this suite.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let is_ours = |name: &&str| node.configuration.has_ours(name);
     let marks = marks(node);
@@ -33,7 +34,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }]
 }
 
-/// Returns the marks of iptables chains in `nf_tables`, and of rules in the reference's tables.
+/// Returns the reference's marks of attachments: from names of iptables chains in `nf_tables`, and
+/// from comments of rules in the reference's own tables.
 fn marks(node: &Node) -> Vec<Mark> {
     let chains = node.firewall.chains.iter().filter(|it| it.table == "nat");
     let chains = chains.filter_map(|it| Mark::of_chain(&it.name));

@@ -1,4 +1,4 @@
-//! Chooses the packets that doctor tries with the node's rules.
+//! Chooses the packets that doctor sends through a copy of the node's rules.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use node::{Node, Source, Stage, is_looked_up};
 
 use super::range::Range;
 
-/// Returns one stage for each family of each bridge that is its pods' gateway.
+/// Returns one stage for each address family of each bridge that is the gateway of its pods.
 pub fn stages(node: &Node) -> Vec<Stage> {
     let mut seen = BTreeSet::new();
     let sources = node.configuration.sources();
@@ -70,17 +70,17 @@ fn permission(source: Source<'_>) -> Option<firewall::Config> {
     firewall::Config::read(&keys).ok()
 }
 
-/// Where packets of pods begin.
+/// The addresses and the port of a stage that depend on the network.
 struct Ends {
     gateway: IpAddr,
     /// A pod's address with its prefix length.
     pod: IpNetwork,
-    /// A port of the host with its target.
+    /// A port of the host, and the port of the pod that it is forwarded to.
     host_port: Option<(u16, u16)>,
 }
 
-/// Returns the gateway's address and a pod's: one that a port of the host is forwarded to, or a
-/// free one.
+/// Returns the gateway's address, and the address of a pod that a port of the host is forwarded to.
+/// Without such a pod, it returns a free address of the range, if there is one.
 fn ends(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Ends> {
     let ranges = Range::all_of(source);
     let range = ranges.iter().find(|it| it.subnet.is_ipv4() == is_ipv4);
@@ -106,7 +106,8 @@ fn ends(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Ends> {
     })
 }
 
-/// Returns the link of the default route, or else one that may reach another host.
+/// Returns the link of the default route. Without a default route, returns a link that may reach
+/// another host.
 fn uplink<'n>(node: &'n Node, is_ipv4: bool, bridge: &Link) -> Option<&'n Link> {
     let routes = node.routes.iter();
     let default = routes.filter(|it| it.is_default() && is_looked_up(it.table));
@@ -147,9 +148,10 @@ fn made_up(index: u32, name: &str) -> Link {
 
 const TCP: u8 = 6;
 
-/// Most addresses that are checked for a free one.
+/// Largest number of addresses that are searched for a free one.
 const MOST: usize = 1 << 16;
 
-/// Addresses for an uplink that has none of the family (RFC 5737, RFC 3849).
+/// Addresses that the copy's uplink gets if the node's uplink has none of the family (RFC 5737, RFC
+/// 3849).
 const OWN_IPV4: &str = "192.0.2.1/24";
 const OWN_IPV6: &str = "2001:db8::1/64";

@@ -1,4 +1,4 @@
-//! Checks uplinks: the links that packets of pods leave the node by.
+//! Checks uplinks: the links by which packets of pods leave the node.
 
 use netlink::{Carrier, DiscardingRoute, Link, LinkKind};
 use node::{Node, Source, is_looked_up};
@@ -33,7 +33,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Finds default routes that drop packets and precede all that forward them.
+/// Finds default routes that drop packets, and take precedence over all default routes that forward
+/// packets.
 fn discarding(node: &Node) -> Vec<Finding> {
     let default = node.discarding_routes.iter();
     let default = default.filter(|it| it.destination.prefix() == 0 && is_looked_up(it.table));
@@ -44,7 +45,7 @@ fn discarding(node: &Node) -> Vec<Finding> {
             is_same && route.priority.unwrap_or_default() < it.priority
         })
     });
-    // The kernel itself adds this route of IPv6 as the last one.
+    // The kernel itself adds such a route for IPv6, with the lowest precedence. It is not a fault.
     let chosen = before.filter(|it| it.destination.is_ipv4() || it.priority != u32::MAX);
     let finding = |it: &DiscardingRoute| {
         let (action, priority) = (it.action, it.priority);
@@ -70,7 +71,7 @@ fn without_carrier(uplinks: &[&Link], link: &Link) -> Option<Finding> {
 }
 
 /// Finds an uplink that does not forward. The kernel drops packets that it receives by such a link
-/// (`ip_route_input_slow` in `net/ipv4/route.c`), which are the answers to pods.
+/// (`ip_route_input_slow` in `net/ipv4/route.c`), so pods get no answers.
 fn not_forwarding(node: &Node, link: &Link) -> Option<Finding> {
     let key = forwarding::not_forwarding(node, &link.name)?;
     let finding = Finding::problem(SUBJECT, format!("{key} is 0"))
@@ -78,7 +79,7 @@ fn not_forwarding(node: &Node, link: &Link) -> Option<Finding> {
     Some(finding.fix(forwarding::set(&[&key])))
 }
 
-/// Finds a link that is down and has addresses, if no other link leads out of the node.
+/// Finds a link that is down and has addresses, if the node has no other link to other hosts.
 fn down(node: &Node, link: &Link) -> Option<Finding> {
     let name = &link.name;
     let has_address = node.addresses_of(link.index).any(|it| !it.is_link_local);
@@ -92,8 +93,8 @@ fn down(node: &Node, link: &Link) -> Option<Finding> {
     })
 }
 
-/// Returns whether the link is no way out of the node. kube-proxy, for example, adds the addresses
-/// of Services to such a link, which is down.
+/// Returns whether no other host can be behind the link. An example is the link to which kube-proxy
+/// adds the addresses of Services: it is always down, which is not a fault.
 fn leads_nowhere(node: &Node, link: &Link) -> bool {
     match &link.kind {
         LinkKind::Loopback => true,

@@ -1,4 +1,5 @@
-//! Installs executables: it copies and runs all of them before the first gets its name.
+//! Installs executables. It copies and runs all of them before the first one replaces an installed
+//! executable.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,12 +29,12 @@ pub struct Executables {
     pub selection: Selection,
 }
 
-/// The selection, from variables that other installers of CNI plugins use, too.
+/// Which executables are installed. Other installers of CNI plugins use the same variables.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Selection {
     /// `SKIP_CNI_BINARIES`: names, separated by commas.
     skipped: Vec<String>,
-    /// `UPDATE_CNI_BINARIES` is false: existing executables stay.
+    /// Whether existing executables stay: `UPDATE_CNI_BINARIES` is false.
     keeps_existing: bool,
 }
 
@@ -64,7 +65,7 @@ impl Selection {
         })
     }
 
-    /// Returns what is done about this executable.
+    /// Returns what the installation does with this executable, as a text for the operator.
     fn of(&self, name: &str, directory: &Path) -> &'static str {
         if self.skipped.iter().any(|it| it == name) {
             return "skipped, by SKIP_CNI_BINARIES";
@@ -77,21 +78,22 @@ impl Selection {
 }
 
 impl Executables {
-    /// Returns whether the plugin exists, or will after the installation.
+    /// Returns whether the directory has the plugin after the installation.
     pub fn will_have(&self, name: &str) -> bool {
         let choice = self.selection.of(name, &self.directory);
         let is_installed = choice == INSTALLED && released().any(|it| it == name);
         is_installed || self.directory.join(name).exists()
     }
 
-    /// Creates the directory and waits for other installations into it. Only the holder of the lock
-    /// has temporary files there.
+    /// Creates the directory, waits until no other installation into it runs, and locks it. Only
+    /// the caller with the lock may have temporary files there.
     pub fn lock(&self) -> anyhow::Result<Lock> {
         files::make_directory(&self.directory)?;
         Lock::take(&self.directory)
     }
 
-    /// Installs all or none; the caller has the lock. Running plugins are not interrupted.
+    /// Installs all executables or, on an error, none. The caller must have the lock. Plugins that
+    /// are running go on undisturbed.
     pub fn install(&self) -> anyhow::Result<()> {
         files::sweep(&self.directory)?;
         let mut choices = BTreeMap::<_, Vec<_>>::new();
@@ -132,7 +134,7 @@ impl Executables {
         fs::read(&source).with_context(|| format!("read {}, where {advice}", source.display()))
     }
 
-    /// Checks that the executable runs and has the right content.
+    /// Checks that the copied executable has the same content as its source, and runs.
     fn verify(&self, name: &str, path: &Path) -> anyhow::Result<()> {
         let found = fs::read(path).with_context(|| format!("read {}", path.display()))?;
         ensure!(

@@ -1,4 +1,4 @@
-//! Writes files that are complete or absent, even after a crash of the machine.
+//! Writes files so that a new file is complete or absent, even after a crash of the machine.
 
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write as _};
@@ -11,7 +11,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use tempfile::{Builder, TempPath};
 
-/// A temporary file beside its destination; removed unless it takes its place.
+/// A temporary file in the directory of its destination. It is deleted on drop unless
+/// [`take_place`](Self::take_place) was called.
 #[derive(Debug)]
 pub struct Aside {
     path: TempPath,
@@ -19,18 +20,18 @@ pub struct Aside {
 }
 
 impl Aside {
-    /// Writes and syncs the file, so its name never refers to a part of it.
+    /// Writes and syncs the temporary file, so that the destination never names an incomplete file.
     pub fn write(place: PathBuf, content: &[u8], mode: u32) -> anyhow::Result<Self> {
         let (directory, name) = parts(&place)?;
         let write = || {
             let prefix = format!("{PREFIX}{name}-");
             let mut file = Builder::new().prefix(&prefix).tempfile_in(directory)?;
             file.write_all(content)?;
-            // Independent of the umask.
+            // Set explicitly, because the umask limits the mode at creation.
             let permissions = Permissions::from_mode(mode);
             file.as_file().set_permissions(permissions)?;
             file.as_file().sync_all()?;
-            // The kernel refuses to run a file that is open for writing.
+            // Closes the file, because the kernel refuses to run a file that is open for writing.
             Ok::<_, std::io::Error>(file.into_temp_path())
         };
         let path = write().with_context(|| format!("write {}", place.display()));
@@ -38,13 +39,14 @@ impl Aside {
         Ok(Self { path, place })
     }
 
-    /// Returns its present path.
+    /// Returns the path of the temporary file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Renames the file to its destination in one step: other processes open either the former file
-    /// or this one. The former file is kept aside while `undo` may need it.
+    /// Renames the file to its destination in one step, so other processes open either the former
+    /// file or the new one. The former file is kept under the temporary name until `undo` is
+    /// dropped.
     pub fn take_place(self, undo: &mut Undo<'_>) -> anyhow::Result<()> {
         let Self { path, place } = self;
         let what = format!("put {} into its place", place.display());
@@ -124,7 +126,7 @@ fn parts(place: &Path) -> anyhow::Result<(&Path, &str)> {
     parts.with_context(|| format!("{} names no file", place.display()))
 }
 
-/// Adds to `error` what the operator can do about `directory`.
+/// Adds to `error` what the operator can do if `directory` cannot be written.
 pub fn with_advice(error: anyhow::Error, directory: &Path) -> anyhow::Error {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
     let advice = match cause.map(std::io::Error::kind) {

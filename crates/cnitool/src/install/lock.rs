@@ -12,7 +12,8 @@ use super::files::with_advice;
 
 /// A locked file in that directory, removed on drop.
 ///
-/// Other users may open the directory itself, so they could lock it; they may not open this file.
+/// The lock is on a file, because any user that can open the directory could lock the directory
+/// itself. Other users cannot open this file.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -20,7 +21,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Waits for other installations into `directory` (flock(2)).
+    /// Waits until no other installation into `directory` runs, and takes the lock (flock(2)).
     ///
     /// # Errors
     /// The file cannot be created or locked.
@@ -33,13 +34,15 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// Removes the file before it releases the lock. A file that stays is empty and harmless.
+    /// Deletes the file before it releases the lock. If the file cannot be deleted, it stays, empty
+    /// and harmless.
     fn drop(&mut self) {
         fs::remove_file(&self.path).ok();
     }
 }
 
-/// Tries again if the previous holder of the lock removed the file meanwhile.
+/// Creates, opens and locks the file. Starts again if the previous holder of the lock deleted the
+/// file before this process had the lock.
 fn take(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -54,5 +57,5 @@ fn take(path: &Path) -> io::Result<File> {
     }
 }
 
-/// This name does not have the prefix of temporary files.
+/// Name of the locked file. It does not have the prefix of temporary files, so `sweep` keeps it.
 const NAME: &str = ".cni-install.lock";

@@ -1,8 +1,8 @@
 //! Installs the executables where a runtime looks for them and, on request, drop-ins and a
 //! configuration.
 //!
-//! It makes all checks before the first change. The configuration comes last, because a runtime
-//! uses the plugins from then on.
+//! It makes all checks before the first change. It writes the configuration last, because a runtime
+//! calls the plugins as soon as there is a configuration.
 
 mod executables;
 mod files;
@@ -107,7 +107,8 @@ impl Install {
                 self.directory.display()
             );
         }
-        // A runtime parses *.conf and *.json as single plugins, and refuses a list there.
+        // A runtime parses files `*.conf` and `*.json` as the configuration of a single plugin, and
+        // refuses a list there.
         let extension = file.extension().and_then(|it| it.to_str());
         let Some(name) = file.file_name().filter(|_| extension == Some("conflist")) else {
             bail!("{}: runtimes read lists from *.conflist", reading());

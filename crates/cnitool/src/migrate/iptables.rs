@@ -1,5 +1,5 @@
-//! Reads and changes chains of iptables with iptables' own programs, because the administrator owns
-//! these tables.
+//! Reads and changes chains of iptables with iptables' own programs, as an administrator would,
+//! because these tables belong to the administrator and not to this suite.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::reference::Mark;
 /// The table `nat` of one family, in one of the two implementations of iptables.
 #[derive(Debug)]
 struct Nat {
-    /// Prefix of its programs, such as `iptables-nft`.
+    /// Prefix of the implementation's programs, such as `iptables-nft`.
     program: String,
     /// Rules as `iptables-save` prints them, without `-A `.
     rules: Vec<String>,
@@ -26,7 +26,8 @@ pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     let mut tables = Vec::new();
     for (program, names) in FAMILIES {
         let mut saved = vec![saved_by(format!("{program}-nft"))?];
-        // A request for a missing table would create it.
+        // The table is read only if it exists, because `iptables-legacy-save` would create a
+        // missing table.
         if is_listed(names) {
             saved.push(saved_by(format!("{program}-legacy"))?);
         }
@@ -39,7 +40,7 @@ pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     Ok(tables.into_iter().map(Nat::table).collect())
 }
 
-/// Returns the rules that the program prints, if it is installed.
+/// Returns the rules that the program prints; `None` if it is not installed.
 fn saved_by(program: String) -> anyhow::Result<Option<Nat>> {
     let saved = output_of(&[&format!("{program}-save"), "-t", "nat"], b"")?;
     Ok(saved.map(|it| Nat::parse(program, &String::from_utf8_lossy(&it))))
@@ -78,7 +79,8 @@ impl Nat {
         }
     }
 
-    /// Returns the script for `iptables-restore`, which applies all of it or nothing.
+    /// Returns the script with which `iptables-restore` removes these chains. `iptables-restore`
+    /// applies the whole script or nothing.
     fn script(&self, chains: &[&str]) -> String {
         let into = |rule: &&String| chains.iter().any(|chain| leads_to(rule, chain));
         let from = |rule: &&String| chains.iter().any(|chain| is_in(rule, chain));
@@ -110,7 +112,8 @@ impl Nat {
     }
 }
 
-/// Returns the comment of a rule that jumps to the chain: `name: "pods" id: "a"`.
+/// Returns the comment of the rule that jumps to the chain, such as `name: "pods" id: "a"`. The
+/// comment names the chain's owner.
 fn owner(rules: &[String], chain: &str) -> String {
     let rule = rules.iter().find(|rule| leads_to(rule, chain));
     let named = rule.and_then(|rule| {
@@ -121,8 +124,8 @@ fn owner(rules: &[String], chain: &str) -> String {
     named.unwrap_or_else(|| "no rule jumps to it".to_owned())
 }
 
-/// Returns single addresses in rules of the chain and in those that jump to it: `10.1.0.2/32`,
-/// `10.1.0.2:80`, `[fd00::2]:80`.
+/// Returns the single addresses in the chain's rules and in rules that jump to the chain. They have
+/// the forms `10.1.0.2/32`, `10.1.0.2:80` and `[fd00::2]:80`.
 fn addresses(rules: &[String], chain: &str) -> BTreeSet<IpAddr> {
     let rules = rules.iter();
     let of_chain = rules.filter(|rule| is_in(rule, chain) || leads_to(rule, chain));
@@ -144,7 +147,8 @@ fn leads_to(rule: &str, chain: &str) -> bool {
     rule.ends_with(&format!(" -j {chain}"))
 }
 
-/// Where the kernel lists its tables outside of `nf_tables`.
+/// Prefix of the programs of each family, and the file in which the kernel lists the family's
+/// tables outside of `nf_tables`.
 const FAMILIES: [(&str, &str); 2] = [
     ("iptables", "/proc/net/ip_tables_names"),
     ("ip6tables", "/proc/net/ip6_tables_names"),

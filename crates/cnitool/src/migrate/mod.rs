@@ -1,7 +1,8 @@
 //! `migrate`: removes rules of the reference for attachments that no longer exist.
 //!
-//! Plugins of this suite do not change rules of others. A rule of the reference stays after the DEL
-//! of a later plugin, and a port that it forwards has no destination.
+//! Plugins of this suite do not change rules of other programs. So a rule of the reference stays if
+//! this suite's plugin runs DEL. If that rule forwards a port, it then forwards the port to an
+//! address that no pod has.
 
 mod iptables;
 mod nftables;
@@ -24,18 +25,19 @@ pub struct Migrate {
 }
 
 impl Migrate {
-    /// Lists each remnant with `tell`, and removes those of attachments that no longer exist if the arguments say so.
+    /// Passes a line for each remnant to `tell`. With `--remove`, also removes the remnants of
+    /// attachments that no longer exist.
     ///
     /// # Errors
-    /// A firewall cannot be read or changed, the cache cannot be read, or `tell` fails. All tables
-    /// are tried.
+    /// A firewall cannot be read or changed, the cache cannot be read, or `tell` fails. If one
+    /// table cannot be changed, the others are still tried.
     pub fn run(
         &self,
         directories: &Directories,
         tell: impl Fn(&str) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        // The tables are read before leases: so rules of a concurrent ADD are either not seen, or
-        // seen with its lease, which it makes first.
+        // The tables are read before the leases. An ADD makes its lease before its rules. So if
+        // rules of a concurrent ADD are seen, its lease is seen, too.
         let tables = [iptables::tables()?, nftables::tables()?]
             .into_iter()
             .flatten();

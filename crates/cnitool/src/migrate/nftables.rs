@@ -1,5 +1,5 @@
-//! Reads and changes the tables of `nf_tables` that newer versions of the reference create with
-//! `nft`, also with `nft`.
+//! Reads and changes, with `nft`, the tables of `nf_tables` that newer versions of the reference
+//! create.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -56,7 +56,8 @@ pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// Returns the table of this family and name with its rules, each named `CHAIN handle NUMBER`.
+/// Returns the table of this family and name, with these remnants. Each remnant is a rule with the
+/// name `CHAIN handle NUMBER`.
 fn table(name: String, remnants: Vec<Remnant>) -> Table {
     let count = remnants.len();
     Table {
@@ -85,7 +86,8 @@ fn list(what: &[&str]) -> anyhow::Result<Vec<Object>> {
 }
 
 impl Rule {
-    /// Returns the remnant of a rule with a comment. Rules that all attachments share have none.
+    /// Returns the remnant that the rule is; `None` if its comment does not identify an attachment.
+    /// Rules that all attachments share have no such comment.
     fn remnant(self, table: &str) -> Option<Remnant> {
         let comment = self.comment?;
         Some(Remnant {
@@ -97,7 +99,8 @@ impl Rule {
     }
 }
 
-/// Returns single addresses in the expressions of a rule; networks are below `prefix`.
+/// Returns the single addresses in the expressions of a rule. Networks are left out; they are below
+/// the key `prefix`.
 fn addresses(expressions: &Value) -> BTreeSet<IpAddr> {
     match expressions {
         Value::String(text) => text.parse().into_iter().collect(),

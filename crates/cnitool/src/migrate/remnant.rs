@@ -7,13 +7,14 @@ use crate::reference::Mark;
 
 /// A table of a firewall with rules of the reference.
 pub(super) struct Table {
-    /// The command by which an administrator finds it.
+    /// The command with which an administrator lists the table.
     pub title: String,
     /// The chains or rules of single attachments.
     pub remnants: Vec<Remnant>,
-    /// It has rules that all attachments share.
+    /// Whether the table has rules that all attachments share.
     pub is_shared: bool,
-    /// Removes these in one transaction. If no others remain, it also removes the shared rules.
+    /// Removes the given remnants in one transaction. If no other remnants stay in the table, it
+    /// also removes the shared rules.
     pub remove: Box<Remove>,
 }
 
@@ -22,11 +23,11 @@ type Remove = dyn Fn(&[&Remnant]) -> anyhow::Result<()>;
 /// A chain or rule of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Remnant {
-    /// Its identifier in the table.
+    /// The name of the chain, or the identifier of the rule in the table.
     pub name: String,
-    /// Its owner, in the reference's own words.
+    /// The owner, as the reference's comment names it.
     pub owner: String,
     pub mark: Mark,
-    /// Addresses in its rules, of the sandbox and perhaps of the host.
+    /// Addresses in the rules: those of the sandbox, and perhaps of the host.
     pub addresses: BTreeSet<IpAddr>,
 }

@@ -1,4 +1,4 @@
-//! `ps`: lists attachments from all traces of them.
+//! `ps`: lists attachments, combined from all traces that the node has of them.
 
 mod row;
 mod table;
@@ -10,8 +10,8 @@ use runtime::Directories;
 use self::row::Row;
 pub use self::table::Table;
 
-/// Returns each attachment of which the cache, a link, an element or a lease exists. Parts that
-/// cannot be read are reported on standard error.
+/// Returns each attachment that has a cached result, a link, an element of `nf_tables` or a lease.
+/// Reports on standard error which parts of the node cannot be read.
 pub fn ps(directories: &Directories) -> Table {
     let node = Node::attachments(directories);
     for (_, reason) in &node.unread {

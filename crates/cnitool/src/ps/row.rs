@@ -1,6 +1,6 @@
-//! An attachment, combined by its tag from its traces.
+//! One attachment: the traces with the same tag, combined.
 //!
-//! Facts that no trace contains stay open; nothing is guessed.
+//! A field stays empty if no trace has its value. Nothing is guessed.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,21 +22,21 @@ pub struct Row {
     pub network: Option<String>,
     /// The container ID.
     pub container: Option<String>,
-    /// The pod, if the runtime passed it.
+    /// The pod, if the runtime passed its name in `CNI_ARGS`.
     pub pod: Option<Pod>,
     /// The interface in the sandbox.
     pub interface: Option<String>,
-    /// Its addresses.
+    /// The addresses of the interface.
     pub addresses: BTreeSet<IpAddr>,
-    /// The host's end of its pair.
+    /// The host's end of the veth pair.
     pub host_link: Option<String>,
-    /// Ports of the host that are forwarded to it.
+    /// Ports of the host that are forwarded to the sandbox.
     pub ports: BTreeSet<String>,
     pub limits: Limits,
-    /// The time of its ADD.
+    /// The time of the cached result, or else of the lease.
     #[serde(serialize_with = "time")]
     pub since: Option<SystemTime>,
-    /// Its traces.
+    /// The kinds of traces that the node has of the attachment.
     pub known_by: BTreeSet<Trace>,
 }
 
@@ -49,26 +49,26 @@ pub struct Pod {
     pub name: String,
 }
 
-/// Limits of its traffic, in bits per second.
+/// Limits of the sandbox's traffic, in bits per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// Limit of the traffic that it receives.
+    /// Limit of the traffic that the sandbox receives.
     pub ingress: Option<u64>,
-    /// Limit of the traffic that it sends.
+    /// Limit of the traffic that the sandbox sends.
     pub egress: Option<u64>,
 }
 
-/// A trace of an attachment.
+/// A kind of trace of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trace {
     /// A result that a runtime cached.
     Cache,
-    /// A link that is tagged with it.
+    /// A link that is tagged with the attachment.
     Link,
-    /// An element of `nf_tables` that is tagged with it.
+    /// An element of `nf_tables` that is tagged with the attachment.
     Element,
-    /// An address that is leased to it.
+    /// An address that is leased to the attachment.
     Lease,
 }
 
@@ -83,7 +83,8 @@ impl Row {
         rows
     }
 
-    /// Combines the traces. Names that they lack are those of the tag.
+    /// Combines the traces. Network, container and interface come from the tag if no trace names
+    /// them.
     fn of(owner: &str, traces: &Traces<'_>, node: &Node) -> Self {
         let names = owner.strip_prefix("cni:").unwrap_or_default();
         let mut names = names.splitn(3, '/');
@@ -164,7 +165,8 @@ fn port_of(forward: Forward) -> String {
     port_name(port.address, [port.port, forward.container_port], &protocol)
 }
 
-/// Returns `8080:80/tcp`, after the host's address if the port is for a single one.
+/// Returns the port as `8080:80/tcp`, or as `ADDRESS:8080:80/tcp` if it is forwarded for a single
+/// address of the host.
 fn port_name(address: Option<IpAddr>, [host, container]: [u16; 2], protocol: &str) -> String {
     let ports = format!("{host}:{container}/{protocol}");
     match address {
@@ -174,8 +176,8 @@ fn port_name(address: Option<IpAddr>, [host, container]: [u16; 2], protocol: &st
     }
 }
 
-/// Returns the ports that a plugin of its list received. Runtimes pass the pod's ports to every
-/// network, even to one with only `lo`.
+/// Returns the ports that the runtime asked for, if a plugin of the attachment's list takes ports.
+/// Runtimes pass the pod's ports to every network, even to one whose only plugin is `loopback`.
 fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
     let network = attached.network(&node.configuration);
     let plugins = network.iter().flat_map(|it| &it.plugins);
@@ -186,7 +188,7 @@ fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
     asked.filter_map(|it| asked_port(&it)).collect()
 }
 
-/// As [`port_name`], of what the runtime asked for.
+/// Returns a port that the runtime asked for, in the form of [`port_name`].
 fn asked_port(mapping: &Value) -> Option<String> {
     let mapping = Mapping::parse(mapping).ok()?;
     let address = match mapping.host {
@@ -197,7 +199,7 @@ fn asked_port(mapping: &Value) -> Option<String> {
     Some(port_name(address, ports, &mapping.protocol.to_string()))
 }
 
-/// Formats the time by RFC 3339, in seconds.
+/// Serializes the time in the format of RFC 3339, with a precision of one second.
 #[expect(clippy::ref_option, reason = "serde calls it so")]
 fn time<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
     let text = time.map(|it| humantime::format_rfc3339_seconds(it).to_string());

@@ -15,17 +15,20 @@ use super::mark::Mark;
 #[derive(Debug, Default)]
 pub struct Living {
     attachments: Vec<Attachment>,
-    /// Addresses of live sandboxes without a lease or tag.
+    /// Addresses in live sandboxes whose attachment is not known, because there is neither a tag
+    /// nor a lease.
     addresses: BTreeSet<IpAddr>,
 }
 
 impl Living {
-    /// Reads the live attachments. An attachment is live if a link of the host leads to it, if its
-    /// result is cached and its sandbox exists or, without a cached result, if it has a lease.
+    /// Reads the live attachments. An attachment is live if one of these is true:
+    /// - A link of the host is the host's end of its veth pair.
+    /// - Its result is cached, and its sandbox exists.
+    /// - No result is cached, and it has a lease.
     ///
     /// # Errors
-    /// One of them cannot be read, a file there does not name its owner, or a sandbox cannot be
-    /// entered.
+    /// Links, the cache or leases cannot be read, a file in the cache or among the leases does not
+    /// name its owner, or the addresses in a sandbox cannot be listed.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         for entry in directories.cache.entries()? {
             entry.context("find live attachments")?;
@@ -45,7 +48,7 @@ impl Living {
         Ok(Self::of(&node))
     }
 
-    /// Derives the live attachments from what was read of a node.
+    /// Derives the live attachments from a node that was read before.
     pub fn of(node: &Node) -> Self {
         let mut living = Self::default();
         let cached = node.attached.iter().map(|it| &it.attachment);
@@ -70,18 +73,18 @@ impl Living {
         living
     }
 
-    /// Returns whether the mark is of a live attachment.
+    /// Returns whether the mark identifies a live attachment.
     pub fn has(&self, mark: &Mark) -> bool {
         self.attachments.iter().any(|it| mark.is_of(it))
     }
 
-    /// Returns whether one of the addresses is in a live sandbox without a name.
+    /// Returns whether one of the addresses is in a live sandbox whose attachment is not known.
     pub fn is_at(&self, addresses: &BTreeSet<IpAddr>) -> bool {
         !self.addresses.is_disjoint(addresses)
     }
 
-    /// Returns whether such sandboxes exist. Then a mark alone does not prove that its attachment
-    /// is stale.
+    /// Returns whether there are live sandboxes whose attachment is not known. If there are, a mark
+    /// that matches no live attachment does not prove that its own attachment is stale.
     pub fn has_unnamed(&self) -> bool {
         !self.addresses.is_empty()
     }

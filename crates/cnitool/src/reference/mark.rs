@@ -1,11 +1,11 @@
-//! The marks with which the reference finds its chains and rules.
+//! The marks in names and comments by which the reference recognises its chains and rules.
 
 use cni::Attachment;
 use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 
 use crate::sandbox::sha512;
 
-/// The reference's identification of an attachment.
+/// A mark: how the reference identifies an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mark {
     /// The first digits of the SHA-512 of network and container ID (`FormatChainName`).
@@ -30,7 +30,7 @@ impl Mark {
         is_mark.then(|| Self::Chain(digits.to_owned()))
     }
 
-    /// Returns whether the reference marks the chains or rules of this attachment so.
+    /// Returns whether this is the mark of the attachment's chains or rules.
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         let (network, container) = (&attachment.network, &attachment.container);
         let digest = |text: String| sha512(text.as_bytes());
@@ -45,7 +45,8 @@ impl Mark {
         }
     }
 
-    /// Returns the mark of a rule with this comment, if the table is the reference's.
+    /// Returns the mark in the comment of a rule in this table; `None` if the table is not the
+    /// reference's.
     pub fn of_rule(table: &str, comment: &str) -> Option<Self> {
         match table {
             REFERENCE_PORTMAP => Some(Self::Container(comment.to_owned())),

@@ -1,4 +1,5 @@
-//! The attachments of the reference: what marks their remnants in firewalls, and which of them live.
+//! The attachments that the reference made: the marks of their chains and rules in firewalls, and
+//! which of the attachments are live.
 
 mod living;
 mod mark;

@@ -14,7 +14,7 @@ fn list(name: &str, ipam: &Value) -> String {
     json!({"name": name, "plugins": [{"type": "bridge", "ipam": all}]}).to_string()
 }
 
-/// Returns a node with one network, and eth0 and cni0 with these addresses.
+/// Returns a node with one network, whose links eth0 and cni0 have these addresses.
 fn with_addresses(subnet: &str, eth0: &str, cni0: &str) -> Node {
     let mut node = node(&[("pods.conflist", &list("pods", &json!({"subnet": subnet})))]);
     node.links = vec![link(2, "eth0"), link(3, "cni0")];
@@ -124,7 +124,7 @@ fn what_is_excluded_twice_is_missing_once() {
     assert_eq!(levels(&judge(&node)), [Level::Problem]);
 }
 
-/// flannel's tunnel has the network's own address.
+/// flannel's tunnel has the subnet's own address, here 10.244.1.0, which no pod gets.
 #[test]
 fn a_single_address_that_no_pod_gets_is_no_overlap() {
     let judged = |address| judge(&with_addresses("10.244.1.0/24", address, "10.244.1.1/24"));
