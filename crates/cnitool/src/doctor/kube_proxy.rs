@@ -54,7 +54,7 @@ fn exposed(source: Source<'_>, family: &Family) -> Finding {
 struct Family {
     is_of: fn(&IpNetwork) -> bool,
     key: &'static str,
-    /// The text by which a condition that excludes destinations is recognised.
+    /// The text that a condition has if it excludes destinations.
     word: &'static str,
     /// kubeadm's default range of Services, as an example in the fix.
     range: &'static str,

@@ -1,4 +1,4 @@
-//! Checks uplinks: the links by which packets of pods leave the node.
+//! Checks uplinks: the links that packets of pods use to leave the node.
 
 use netlink::{Carrier, DiscardingRoute, Link, LinkKind};
 use node::{Node, Source, is_looked_up};

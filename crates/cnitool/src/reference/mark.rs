@@ -1,4 +1,5 @@
-//! The marks in names and comments by which the reference recognises its chains and rules.
+//! The marks with which the reference recognises its chains and rules: parts of their names and
+//! comments.
 
 use cni::Attachment;
 use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
