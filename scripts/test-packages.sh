@@ -81,7 +81,7 @@ debian_package() {
     dpkg --root="$root" --install "$scratch/kubernetes-cni.deb" >/dev/null
     cmp "$built/bridge" "$root/opt/cni/bin/bridge"
     dpkg --root="$root" --remove cni-plugins-rust >/dev/null
-    [[ $(ls "$root/opt/cni/bin") == ptp ]]
+    [[ $(ls "$root/opt/cni/bin") == vlan ]]
 }
 
 # Builds the image from an unpacked release, checks that it contains only the executables, and runs
@@ -107,7 +107,7 @@ image() {
 kubernetes_cni() {
     local contents=$scratch/kubernetes-cni
     mkdir -p "$contents/DEBIAN" "$contents/opt/cni/bin"
-    echo "the reference's" | tee "$contents/opt/cni/bin/"{bridge,ptp} >/dev/null
+    echo "the reference's" | tee "$contents/opt/cni/bin/"{bridge,vlan} >/dev/null
     printf '%s\n' "Package: kubernetes-cni" "Version: 1" "Architecture: all" "Maintainer: others" \
         "Description: stands for the one of Kubernetes" >"$contents/DEBIAN/control"
     dpkg-deb --build "$contents" "$scratch/kubernetes-cni.deb" >/dev/null
