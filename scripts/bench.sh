@@ -10,6 +10,7 @@
 #     ptp         ptp with ipMasq and host-local, with IPv4 and with both families
 #     floor       bridge ADD with host-local, beside a program that only sends its requests
 #     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth in both directions
+#     podman      podman's default network (bridge, portmap with two ports, firewall, tuning) behind FORWARD DROP
 #     burst       the chain for 100 pods by 16 processes, and the delay for other programs
 #     growth      bridge with host-local at 0, 100, 500 and 1,000 pods
 #     leases      host-local at 1, 1,000, 10,000 and 60,000 leases
@@ -45,7 +46,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | ptp | floor | chain | burst | growth | leases | ports | reload | bandwidth | firewall | tuning | throughput | footprint)
+            attach | ptp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | firewall | tuning | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;

@@ -44,6 +44,7 @@ fn main() {
             "ptp" => ptp::run(&host, sides(), options.rounds, report),
             "floor" => floor::run(&host, sides(), options.rounds, report),
             "chain" => chain::run(&host, sides(), options.rounds, report),
+            "podman" => chain::run_podman(&host, sides(), options.rounds, report),
             "burst" => burst::run(&host, sides(), report),
             "growth" => growth::run(&host, sides(), options.rounds, report),
             "leases" => leases::run(&host, sides(), report),
@@ -62,11 +63,12 @@ fn main() {
     }
 }
 
-const CASES: [&str; 14] = [
+const CASES: [&str; 15] = [
     "attach",
     "ptp",
     "floor",
     "chain",
+    "podman",
     "burst",
     "growth",
     "leases",
