@@ -27,6 +27,7 @@ pub fn run_podman(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut R
         let chain = Chain::podman(side);
         round(side, &pod, chain);
     });
+    host.run("iptables-nft", &["-P", "FORWARD", "ACCEPT"]);
     report.times(&format!("podman's chain, {rounds} rounds in turns"), &sides);
 }
 

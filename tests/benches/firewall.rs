@@ -22,6 +22,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) 
             side.time(&format!("firewall {verb}"), &call(&pod, verb), &request);
         }
     });
+    host.run("iptables-nft", &["-P", "FORWARD", "ACCEPT"]);
     report.times(
         &format!("firewall beside {PODS} pods, {rounds} rounds in turns"),
         &sides,

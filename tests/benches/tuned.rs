@@ -16,7 +16,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) 
 fn round(host: &Host, side: &mut Side, number: &str) {
     let sandbox = host.sandbox(&format!("tuned-{}-{number}", side.name));
     let call = |plugin, verb| Call::of(&sandbox, plugin, verb);
-    let mut bridge = bridge(side.name, "10.208.0.0/16", 1500);
+    let mut bridge = bridge(side.name, "10.202.0.0/16", 1500);
     let (result, _) = side.run(&call("bridge", "ADD"), &bridge);
     let mut tuning = tuning(&result);
     let tuned = side.time("tuning ADD", &call("tuning", "ADD"), &tuning);
