@@ -99,7 +99,7 @@ fn sysctls_are_set_in_the_sandbox_for_its_interface() {
     let network = pod.tuning(&json!({"sysctl": {
         "net.core.somaxconn": "513",
         "net/ipv4/conf/IFNAME/arp_filter": "1",
-        "net.ipv4.ping_group_range": "5 6",
+        "net.ipv4.ip_local_port_range": "40000 41000",
         "net.ipv4.route.flush": "1",
     }}));
     let result = network.on("ADD", &pod.sandbox).ifname("eth0.7").ok();
@@ -107,7 +107,7 @@ fn sysctls_are_set_in_the_sandbox_for_its_interface() {
         ("net/core/somaxconn", "513"),
         ("net/ipv4/conf/eth0.7/arp_filter", "1"),
         ("net/ipv4/conf/eth0/arp_filter", "0"),
-        ("net/ipv4/ping_group_range", "5\t6"),
+        ("net/ipv4/ip_local_port_range", "40000\t41000"),
     ] {
         assert_eq!(pod.sandbox.sysctl(key).unwrap(), value, "{key}");
     }

@@ -73,8 +73,11 @@ fn check_accepts_what_later_plugins_and_the_container_may_change() {
         .with("allmulti", Value::Null);
     a.ip("link set eth0 promisc on");
     without.check(&a, &result).ok();
-    let words = newest.with("sysctl", json!({"net.ipv4.ping_group_range": "5 6"}));
-    a.set_sysctl("net/ipv4/ping_group_range", "5 6");
+    let words = newest.with(
+        "sysctl",
+        json!({"net.ipv4.ip_local_port_range": "40000 41000"}),
+    );
+    a.set_sysctl("net/ipv4/ip_local_port_range", "40000 41000");
     words.check(&a, &result).ok();
 }
 
