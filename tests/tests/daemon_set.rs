@@ -2,8 +2,9 @@
 //! needs.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStderr, Stdio};
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -91,10 +92,12 @@ fn container_installs_and_stays_until_it_is_terminated() {
     mount(Some(&node), place, nothing, MsFlags::MS_BIND, nothing).unwrap();
     let mut container = Container::start(&run(&host, &container));
     let installed: Vec<_> = EXECUTABLES.iter().map(|name| node.join(name)).collect();
-    assert!(eventually(|| installed.iter().all(|it| it.exists())));
+    container.wait_for_message(": installed: ");
     assert!(installed.iter().all(|it| is_installed(&host, it)));
-    assert_eq!(fs::read_dir(&node).unwrap().count(), EXECUTABLES.len());
-    assert!(container.0.try_wait().unwrap().is_none());
+    // It removes the file that it locked after this message.
+    let listed = || fs::read_dir(&node).unwrap().count();
+    assert!(eventually(|| listed() == EXECUTABLES.len()));
+    assert!(container.process.try_wait().unwrap().is_none());
     // The pod of the next release does this while the old one still exists.
     let next = host.program(&host.dir().join("cni/cnitool"));
     next.argument("install").argument(place).ok();
@@ -124,29 +127,44 @@ fn is_installed(host: &Host, file: &Path) -> bool {
 }
 
 /// A process whose child is process 1 of a pid namespace.
-struct Container(Child);
+struct Container {
+    process: Child,
+    messages: BufReader<ChildStderr>,
+}
 
 impl Container {
     fn start(run: &Invocation) -> Self {
         let mut command = run.command();
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-        Self(command.spawn().unwrap())
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let messages = BufReader::new(process.stderr.take().unwrap());
+        Self { process, messages }
+    }
+
+    /// Waits for a line with `word` on standard error, which must not end before. A busy machine
+    /// copies and runs the executables slowly, so the wait has no deadline of its own.
+    fn wait_for_message(&mut self, word: &str) {
+        let mut log = String::new();
+        while !log.contains(word) {
+            let length = self.messages.read_line(&mut log).unwrap();
+            assert_ne!(length, 0, "{word:?} is not in {log:?}");
+        }
     }
 
     /// Sends SIGTERM to process 1, which must end successfully.
     fn end(&mut self) {
-        let id = self.0.id();
+        let id = self.process.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
         let first = Pid::from_raw(children.trim().parse().unwrap());
         kill(first, Signal::SIGTERM).unwrap();
-        assert!(self.0.wait().unwrap().success());
+        assert!(self.process.wait().unwrap().success());
     }
 }
 
 impl Drop for Container {
     fn drop(&mut self) {
         // The kernel kills its child with it.
-        drop(self.0.kill());
-        drop(self.0.wait());
+        drop(self.process.kill());
+        drop(self.process.wait());
     }
 }
