@@ -7,8 +7,9 @@
 #     PLUGINS_UNDER_TEST=/opt/cni/bin scripts/test.sh
 #
 # Needs Rust. Works as root, and as an ordinary user who may create user namespaces. Installs ip,
-# nft, ping, dnsmasq, strace, groff and the reference's plugins if they are missing; this needs root
-# or sudo. Uses cargo-nextest if it exists. Names the tests that this kernel cannot run at the end.
+# nft, iptables, ping, dnsmasq, dbus-daemon, firewalld, strace, groff and the reference's plugins if
+# they are missing; this needs root or sudo. Uses cargo-nextest if it exists. At the end, names the
+# tests that this kernel cannot run.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."

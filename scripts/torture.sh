@@ -11,14 +11,14 @@
 #     bridge, ptp, portmap, bandwidth, firewall
 #                                    one plugin, bridge with the host-local that it runs
 #     tuning                         tuning behind bridge, and each plugin of podman's chain
-#     chain                          each of the four in the chain of all of them
+#     chain                          bridge, host-local, portmap and bandwidth, each within a chain of these
 #     soak                           10,000 calls for 300 sandboxes by 32 processes at a time
-#     fuzz                           code that parses outside input, each target of tests/fuzz for this many
-#                                    seconds (600), two at a time; installs cargo-fuzz where it is missing
+#     fuzz                           parsers of outside input: each target of tests/fuzz for --seconds (600 by
+#                                    default), two at a time; installs cargo-fuzz if it is missing
 #
-# The script takes an hour or more on two processors. N determines the calls of soak. At its end it
-# prints a table of the tests that ran. Leftovers make it fail; it names them with the call above
-# the table. scripts/test.sh runs a sample of these trials.
+# The script takes an hour or more on two processors. --seed determines the calls of soak. At its
+# end it prints a table of the tests that ran. It fails if anything is left, and then names what is
+# left and the call above the table. scripts/test.sh runs a sample of these tests.
 #
 # Needs Rust. Works as root, and as an ordinary user who may create user namespaces. Installs ip,
 # nft, ping and strace if they are missing; this needs root or sudo.

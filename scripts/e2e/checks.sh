@@ -73,8 +73,8 @@ seen_as() {
     [[ ${answer##* } == "$1" ]] || { echo "$2: seen as ${answer##* }, not $1" && return 1; }
 }
 
-# limited MBIT ADDRESS [COMMAND...]: checks that traffic from ADDRESS is between 75 and 110 % of the
-# limit, during 4 s from the first byte on.
+# limited MBIT ADDRESS [COMMAND...]: checks that traffic from ADDRESS has 75 to 110 % of the limit
+# in the 4 s after the first byte.
 limited() {
     local rate
     rate=$("${@:3}" peer pull "$2" 4)

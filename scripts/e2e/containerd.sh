@@ -105,8 +105,8 @@ all_different() {
     (($(sort --unique <<<"$addresses" | wc -l) == 40))
 }
 
-# Tests a time-out: the kubelet gives a request up and repeats it, while another process holds the
-# lock on the leases.
+# Tests a time-out: while another process holds the lock on the leases, the kubelet gives up a
+# request and repeats it later.
 try_timeout() {
     local lock=/var/lib/cni/networks/pods/lock
     flock "$lock" sleep 5 &

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A plugin that notes how it was called, in the directory where it was found, and answers as
-# the file NAME.ADD, NAME.DEL, ... beside it says: the answer to print if there is one, which
-# is also what makes it fail.
+# A plugin for tests. It records its call in its own directory: the verb in the file log, standard
+# input in NAME.stdin, the variables in NAME.environment. If the file NAME.VERB exists, such as
+# NAME.DEL, the plugin prints that file and fails. Otherwise it succeeds, and ADD prints NAME.result.
 cd "$CNI_PATH" || exit 2
 self=$(basename "$0")
 echo "$CNI_COMMAND $self" >>log
