@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::traffic::tcp;
-use tests::{Host, Network, Place as _, Sandbox};
+use tests::{Host, Network, Place as _, Sandbox, eventually};
 
 /// A pod on a bridge, in a network of its own, with firewall.
 struct Pod<'h> {
@@ -158,6 +158,36 @@ fn policy_is_restored_after_a_flush_and_collected_with_its_last_pod() {
     for pod in [&a, &b] {
         pod.firewall.gc(&[]).ok();
     }
+    assert_eq!(elements(&host), "");
+}
+
+/// `bridge` makes a VLAN link and reports it. A veth pair is its stand-in on kernels without VLANs.
+#[test]
+fn policy_covers_the_hosts_end_of_a_vlan_too() {
+    let host = Host::new();
+    let a = Pod::new(&host, (1, "a"), "same-bridge");
+    let b = Pod::new(&host, (2, "b"), "same-bridge");
+    for change in [
+        "link add cni1.100 type veth peer name port100",
+        "link set port100 master cni1 up",
+        "address delete 10.1.1.1/24 dev cni1",
+        "link set cni1.100 up",
+        "address add 10.1.1.1/24 dev cni1.100",
+    ] {
+        host.ip(change);
+    }
+    // Otherwise the bridge answers for the address, too.
+    host.set_sysctl("net/ipv4/conf/cni1/arp_ignore", "1");
+    assert!(eventually(|| a.reaches(&b)), "cni1.100 has no policy yet");
+    let mut result = a.firewall.config()["prevResult"].clone();
+    let links = result["interfaces"].as_array_mut().unwrap();
+    links.push(json!({"name": "cni1.100"}));
+    let firewall = a.firewall.clone().with("prevResult", result.clone());
+    firewall.add(&a.sandbox);
+    assert!(!a.reaches(&b) && !b.reaches(&a));
+    assert_eq!(firewall.check(&a.sandbox, &result).ok(), Value::Null);
+    a.del();
+    b.del();
     assert_eq!(elements(&host), "");
 }
 

@@ -44,8 +44,10 @@ impl Desired {
         let mut desired = Self::permission(config, &attachment.owner(), &addresses);
         if config.ingress_policy != IngressPolicy::Open {
             let bridge = bridge(config.ingress_policy, result.interfaces.first())?;
-            let elements = of_bridge(config.ingress_policy, attachment, bridge.as_str());
-            desired.elements.extend(elements);
+            for link in routed_links(bridge.as_str(), result) {
+                let elements = of_bridge(config.ingress_policy, attachment, link);
+                desired.elements.extend(elements);
+            }
         }
         Ok(desired)
     }
@@ -66,6 +68,19 @@ impl Desired {
             legacy: families().map(|it| Legacy::new(it, config)).collect(),
         }
     }
+}
+
+/// Returns the links through which packets of the attachment enter and leave the host: the bridge,
+/// and the host's end of a VLAN of the bridge, which `bridge` calls `<bridge>.<vlan>`.
+fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterator<Item = &'a str> {
+    let on_host = result.interfaces.iter().filter(|it| is_on_host(it));
+    let vlans = on_host.map(|it| it.name.as_str()).filter(move |name| {
+        let vlan = name
+            .strip_prefix(bridge)
+            .and_then(|it| it.strip_prefix('.'));
+        vlan.is_some_and(|it| it.parse::<u16>().is_ok())
+    });
+    [bridge].into_iter().chain(vlans)
 }
 
 /// Returns the element that makes the attachment a member of the bridge, and the elements of the
@@ -114,8 +129,9 @@ fn bridge_of<'a>(table: &Table, element: &'a Element) -> Option<Value<'a>> {
 }
 
 fn bridge(policy: IngressPolicy, first: Option<&Interface>) -> Result<InterfaceName, Error> {
-    let on_host = first.filter(|it| it.sandbox.as_deref().unwrap_or_default().is_empty());
-    let name = on_host.and_then(|it| it.name.parse().ok());
+    let name = first
+        .filter(|it| is_on_host(it))
+        .and_then(|it| it.name.parse().ok());
     name.ok_or_else(|| {
         let policy = match policy {
             IngressPolicy::Isolated => "isolated",
@@ -126,6 +142,10 @@ fn bridge(policy: IngressPolicy, first: Option<&Interface>) -> Result<InterfaceN
         );
         Error::invalid("ingressPolicy", reason)
     })
+}
+
+fn is_on_host(interface: &Interface) -> bool {
+    interface.sandbox.as_deref().unwrap_or_default().is_empty()
 }
 
 /// Number of digits that fit into the part of the key, which has the size of an interface name.
