@@ -127,3 +127,107 @@ fn reload_restores_masquerading_and_ports() {
     assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
 }
+
+/// Checks that doctor names what drops the packets, and that its fix opens the node.
+#[track_caller]
+fn closed_and_opened(rules: &[&str], place: &str) {
+    let host = Host::new();
+    let (tool, outside) = pods(&host);
+    for rule in rules {
+        host.run("sh", &["-ec", rule]);
+    }
+    // The first pod does not exist yet.
+    let elsewhere = "from pods of network pods to other hosts (TCP)";
+    tool.doctor()
+        .expect("problem", "firewall", &[elsewhere, place]);
+    let a = host.sandbox("a");
+    tool.add("pods", &a, &PORTS);
+    let reaches = || {
+        let port = tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80));
+        [tcp(&a, &outside, "192.0.2.2"), port].map(|it| it.is_some())
+    };
+    assert_eq!(reaches(), [false; 2]);
+    let findings = tool.doctor();
+    let words = [elsewhere, place, "hostPort 8080"];
+    findings.expect("problem", "firewall", &words);
+    for command in findings.fixes("firewall") {
+        host.run("sh", &["-ec", &command]);
+    }
+    assert_eq!(reaches(), [true; 2]);
+    let findings = tool.doctor();
+    assert_eq!(findings.status, 0, "{findings:#?}");
+    let words = ["new packets of pods of network pods pass"];
+    findings.expect("ok", "firewall", &words);
+}
+
+#[test]
+fn chains_that_drop_packets_of_routed_pods_are_named_and_opened() {
+    closed_and_opened(
+        &["iptables-nft -P FORWARD DROP"],
+        "table ip filter, chain FORWARD, by its policy",
+    );
+    closed_and_opened(
+        &["iptables-legacy -P FORWARD DROP"],
+        "iptables-legacy -t filter: :FORWARD DROP",
+    );
+    let chain = "{ type filter hook forward priority 0 ; policy drop ; }";
+    closed_and_opened(
+        &[
+            "nft add table inet guard",
+            &format!("nft 'add chain inet guard gate {chain}'"),
+        ],
+        "table inet guard, chain gate, by its policy",
+    );
+}
+
+#[test]
+fn permission_of_the_plugin_firewall_counts_for_routed_pods() {
+    let host = Host::new();
+    let (tool, outside) = pods(&host);
+    let pods = ["a", "b"].map(|it| host.sandbox(it));
+    let ptp = host.ptp().with("ipMasq", true);
+    host.run("sh", &["-ec", "iptables-nft -A FORWARD -j REJECT"]);
+    tool.add("pods", &pods[0], &[]);
+    let words = ["The plugin `firewall` in the network's list lets them pass"];
+    tool.doctor().expect("problem", "firewall", &words);
+    tool.configure("pods", &[ptp.config().clone(), json!({"type": "firewall"})]);
+    tool.add("pods", &pods[1], &[]);
+    let reaches = |pod| tcp(pod, &outside, "192.0.2.2").is_some();
+    assert_eq!([&pods[0], &pods[1]].map(reaches), [false, true]);
+    let words = ["new packets of pods of network pods pass"];
+    tool.doctor().expect("ok", "firewall", &words);
+    // An administrator's rule precedes the permission.
+    host.run("sh", &["-ec", "iptables-nft -A CNI-ADMIN -j DROP"]);
+    assert!(!reaches(&pods[1]));
+    let words = ["table ip filter, chain CNI-ADMIN, by the rule with handle"];
+    let findings = tool.doctor();
+    findings.expect("problem", "firewall", &words);
+    assert!(!findings.holds("problem", "firewall", &["lets them pass"]));
+}
+
+#[test]
+fn addresses_of_static_are_tried_before_the_first_pod() {
+    for plugin in ["ptp", "bridge"] {
+        let host = Host::new();
+        let tool = host.tool();
+        let ipam = json!({
+            "type": "static", "addresses": [{"address": "10.7.0.5/24"}, {"address": "fd00:7::5/64"}],
+        });
+        let plugins = [json!({"type": plugin, "isGateway": true, "ipam": ipam})];
+        tool.configure("pods", &plugins);
+        tool.doctor().expect("ok", "firewall", &["pass"]);
+        host.run("sh", &["-ec", "ip6tables-nft -P FORWARD DROP"]);
+        let words = ["new IPv6 packets", "table ip6 filter, chain FORWARD"];
+        tool.doctor().expect("problem", "firewall", &words);
+    }
+}
+
+#[test]
+fn networks_that_cannot_be_tried_are_named() {
+    let host = Host::new();
+    let tool = host.tool();
+    let ptp = json!({"type": "ptp", "ipam": {"type": "static"}});
+    tool.configure("pods", &[ptp]);
+    let words = ["no packet was tried of networks: pods"];
+    tool.doctor().expect("ok", "firewall", &words);
+}

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use tests::fence::Fence;
-use tests::traffic::tcp_by_port;
+use tests::traffic::{tcp, tcp_by_port};
 use tests::{Host, Network, Place as _, Sandbox, eventually};
 
 /// firewalld with a default zone that forwards nothing, and its bus.
@@ -137,6 +137,48 @@ fn pods_open_connections_as_sources_of_a_zone() {
         assert_eq!(sources(&host, "trusted"), "");
         assert_eq!(fence.opens(&a), [false; 2]);
     }
+}
+
+/// The copy of the rules has no firewalld that would add a new pod to a zone.
+#[test]
+fn doctor_reports_what_firewalld_drops_and_who_covers_it() {
+    let host = Host::new();
+    let _firewalld = Firewalld::start(&host);
+    let outside = host.outside();
+    let a = host.sandbox("a");
+    let tool = host.tool();
+    let doctor = || tool.doctor();
+    let with_bus = |verb: &str| {
+        let run = tool.on(verb, "pods", &a);
+        run.env("DBUS_SYSTEM_BUS_ADDRESS", ADDRESS).ok()
+    };
+    let bridge = host.bridge_v4().with("isDefaultGateway", true);
+    let bridge = bridge.with("ipMasq", true).config().clone();
+    let firewall = serde_json::json!({"type": "firewall"});
+    tool.configure("pods", std::slice::from_ref(&bridge));
+    let place = "in table inet firewalld, chain filter_FWD_public";
+    let words = [place, "adds each new pod to firewalld's zone"];
+    doctor().expect("problem", "firewall", &words);
+    for fix in doctor().fixes("firewall") {
+        command(&host, fix.strip_prefix("firewall-cmd ").unwrap());
+    }
+    doctor().expect("ok", "firewall", &["new packets of pods on cni0 pass"]);
+    command(&host, "--reload");
+    tool.configure("pods", &[bridge, firewall]);
+    let words = [place, "which a copy of the rules cannot show"];
+    doctor().expect("warning", "firewall", &words);
+    with_bus("add");
+    assert!(tcp(&a, &outside, "192.0.2.2").is_some());
+    doctor().expect("ok", "firewall", &["new packets of pods on cni0 pass"]);
+    command(&host, "--reload");
+    assert!(tcp(&a, &outside, "192.0.2.2").is_none());
+    let words = [place, "reload of firewalld", "cnitool reload"];
+    doctor().expect("problem", "firewall", &words);
+    let reload = tool
+        .run(&["reload"])
+        .env("DBUS_SYSTEM_BUS_ADDRESS", ADDRESS);
+    reload.ok();
+    doctor().expect("ok", "firewall", &["new packets of pods on cni0 pass"]);
 }
 
 #[test]

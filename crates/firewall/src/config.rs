@@ -56,6 +56,11 @@ impl Config {
         Self::of(json::read(keys, "")?.value)
     }
 
+    /// Returns whether ADD adds the container's addresses to a zone of firewalld if that runs.
+    pub fn asks_firewalld(&self) -> bool {
+        self.backend != Backend::Iptables
+    }
+
     fn of(raw: RawConfig) -> Result<Self, Error> {
         Ok(Self {
             backend: backend(&raw.backend)?,

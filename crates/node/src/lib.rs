@@ -39,7 +39,7 @@ pub use self::keys::{bridge_of, lease_directories};
 pub use self::localnet::Localnet;
 pub use self::managers::{Managed, Managers};
 pub use self::pods::{Inside, Pod};
-pub use self::probe::{Fate, Path as PacketPath, Probe, Protocol, Stage};
+pub use self::probe::{Access, Fate, Path as PacketPath, Probe, Protocol, Stage};
 pub use self::program::output_of;
 pub use self::programs::Refusal;
 pub use self::sockets::Socket;

@@ -2,150 +2,35 @@
 //! removed elements of this suite.
 
 use netlink::LinkKind;
-use nft::{EndVerdict, Ended};
-use node::{Attached, Consequence, Fate, Node, PacketPath, Probe, Protocol};
+use node::{Attached, Consequence, Node};
 use portmap::{HostAddress, Mapping};
 use serde_json::Value;
 
-use super::finding::{Finding, Level, quoted, some_of};
+use super::barred::{COPY, SUBJECT, barred};
+use super::finding::{Finding, some_of};
+use super::stages::{place, untried};
 
 /// Checks the outcomes of the packets that were tried, and the elements of each live attachment.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
+    let mut places: Vec<_> = node.probes.iter().map(|it| place(&it.stage)).collect();
+    places.dedup();
+    if findings.is_empty() && !places.is_empty() {
+        let message = format!("new packets of pods {} pass", some_of(places));
+        findings.push(Finding::ok(SUBJECT, message).impact(COPY));
+    }
+    let untried = untried(node);
+    if !untried.is_empty() {
+        let message = format!("no packet was tried of networks: {}", some_of(untried));
+        let impact = "They have a VLAN, or no address of a pod is known before the first ADD.";
+        findings.push(Finding::ok(SUBJECT, message).impact(impact));
+    }
     if findings.is_empty() {
-        let mut bridges: Vec<_> = node.probes.iter().map(|it| it.bridge.as_str()).collect();
-        bridges.dedup();
-        findings.push(if bridges.is_empty() {
-            Finding::ok(SUBJECT, "no bridge is a gateway, so no packet was tried")
-        } else {
-            let message = format!("new packets of pods on {} pass", some_of(bridges));
-            Finding::ok(SUBJECT, message).impact(COPY)
-        });
+        let message = "the node is no network's gateway, so no packet was tried";
+        findings.push(Finding::ok(SUBJECT, message));
     }
     findings
-}
-
-/// Finds paths on which packets are dropped. Paths on which the same rule or policy drops the
-/// packets are one finding.
-fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
-    let bridge = &probe.bridge;
-    let fates = match &probe.fates {
-        Ok(fates) => fates,
-        Err(reason) => {
-            let message = format!("packets of pods on {bridge} could not be tried: {reason}");
-            let impact = "It is unknown whether the node's rules accept them.";
-            return vec![Finding::warning(SUBJECT, message).impact(impact)];
-        }
-    };
-    let mut ends: Vec<(&Fate, Vec<PacketPath>)> = Vec::new();
-    for (path, fate) in fates.iter().filter(|it| it.1 != Fate::Passed) {
-        match ends.iter_mut().find(|it| it.0 == fate) {
-            Some((_, paths)) => paths.push(*path),
-            None => ends.push((fate, vec![*path])),
-        }
-    }
-    let findings = ends.iter().map(|(fate, paths)| {
-        let words: Vec<_> = paths.iter().map(|it| words(*it, bridge)).collect();
-        let version = if probe.is_ipv4 { "IPv4" } else { "IPv6" };
-        let packets = format!("new {version} packets {}, are", words.join(", "));
-        let finding = end(node, probe, fate, &packets);
-        let is_needed = |it: &PacketPath| {
-            let tcp = PacketPath::ToElsewhere(Protocol::Tcp);
-            *it == tcp || matches!(it, PacketPath::ToHostPort(_))
-        };
-        // A program in user space decides about the packet, or no rule was seen to drop it.
-        let is_uncertain = match fate {
-            Fate::Ended(ended) => ended.verdict == EndVerdict::Queue,
-            fate => **fate == Fate::Lost(None),
-        };
-        if paths.iter().any(is_needed) && !is_uncertain {
-            return finding;
-        }
-        let level = Level::Warning;
-        Finding { level, ..finding }
-    });
-    findings.collect()
-}
-
-fn words(path: PacketPath, bridge: &str) -> String {
-    let name = |it| if it == Protocol::Tcp { "TCP" } else { "UDP" };
-    match path {
-        PacketPath::ToElsewhere(it) => {
-            format!("from pods on {bridge} to other hosts ({})", name(it))
-        }
-        PacketPath::ToNode(it, port) => {
-            let protocol = name(it);
-            format!("from pods on {bridge} to port {port} of the node ({protocol})")
-        }
-        PacketPath::FromNode => format!("from the node to pods on {bridge}"),
-        PacketPath::ToHostPort(port) => format!("from other hosts to hostPort {port}"),
-    }
-}
-
-fn end(node: &Node, probe: &Probe, fate: &Fate, packets: &str) -> Finding {
-    let bridge = &probe.bridge;
-    match fate {
-        Fate::Ended(ended) => {
-            let verdict = match ended.verdict {
-                EndVerdict::Drop => "dropped",
-                EndVerdict::Queue => "queued to a program",
-            };
-            let by = match ended.place.handle {
-                0 => "its policy".to_owned(),
-                handle => format!("the rule with handle {handle}"),
-            };
-            let message = format!("{packets} {verdict} in {}, by {by}", ended.place);
-            let is_covered = is_of_iptables(ended);
-            let impact = if is_covered { COVERED } else { COPY };
-            let finding = Finding::problem(SUBJECT, message).impact(impact);
-            finding.fix(fix(node, bridge, ended))
-        }
-        Fate::Lost(Some(rule)) => {
-            let program = rule.split(' ').next().unwrap_or_default();
-            let finding = Finding::problem(SUBJECT, format!("{packets} dropped by {rule}"));
-            if rule.contains("FORWARD") && rule.contains("-t filter:") {
-                let fix = opened(program, &quoted(bridge));
-                return finding.impact(COVERED).fix(fix);
-            }
-            finding.fix(format!("{program}-save -c"))
-        }
-        Fate::Lost(None) | Fate::Passed => {
-            let message = format!("{packets} lost, and no rule was seen that drops them");
-            let impact = "In a copy of all rules they are redirected, or a table that is not copied drops them.";
-            let finding = Finding::problem(SUBJECT, message).impact(impact);
-            finding.fix("nft list ruleset")
-        }
-    }
-}
-
-/// Returns whether the packets ended in a chain of iptables that `FORWARD` jumps to.
-fn is_of_iptables(Ended { place, .. }: &Ended) -> bool {
-    let is_filter = matches!(place.family(), "ip" | "ip6") && place.table == "filter";
-    is_filter && place.chain.to_ascii_lowercase().contains("forward")
-}
-
-/// Returns the fix. If the packets ended in a base chain of the forward hook, the commands add
-/// rules that accept packets of the bridge. For any other chain, the command lists the chain.
-fn fix(node: &Node, bridge: &str, Ended { place, .. }: &Ended) -> String {
-    let (family, bridge) = (place.family(), quoted(bridge));
-    let mut chains = node.firewall.chains.iter().filter(|it| it.is_forward);
-    let is_forward = chains
-        .any(|it| (it.family.name(), &it.table, &it.name) == (family, &place.table, &place.chain));
-    let [table, chain] = [&place.table, &place.chain].map(quoted);
-    match family {
-        "ip" if is_forward && chain == "FORWARD" => opened("iptables", &bridge),
-        "ip6" if is_forward && chain == "FORWARD" => opened("ip6tables", &bridge),
-        _ if is_forward => ["iifname", "oifname"]
-            .map(|it| format!("nft insert rule {family} {table} {chain} {it} {bridge} accept"))
-            .join("\n"),
-        _ => format!("nft -a list chain {family} {table} {chain}"),
-    }
-}
-
-fn opened(program: &str, bridge: &str) -> String {
-    let accept = |flag| format!("{program} -I FORWARD {flag} {bridge} -j ACCEPT");
-    ["-i", "-o"].map(accept).join("\n")
 }
 
 /// Finds live attachments that lack elements which their configuration requires.
@@ -225,12 +110,6 @@ fn has_ports(attached: &Attached, declared: &[String]) -> bool {
     let mut ports = ports.into_iter().flatten();
     ports.any(|it| Mapping::parse(it).map_or(true, is_served))
 }
-
-const COPY: &str = "They were sent through a copy of all rules.";
-
-const COVERED: &str = "They were sent through a copy of all rules. The plugin `firewall` in the network's list lets pods pass this chain.";
-
-const SUBJECT: &str = "firewall";
 
 #[cfg(test)]
 mod tests {

@@ -3,11 +3,13 @@
 //! It reads a [`Node`] once. Then one pure function for each subject derives findings from the
 //! node.
 
+mod barred;
 mod bridges;
 mod capabilities;
 mod configuration;
 mod disk;
 mod edit;
+mod ends;
 mod finding;
 mod firewall;
 mod forwarding;

@@ -1,65 +1,104 @@
 //! Chooses the packets that doctor sends through a copy of the node's rules.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
-use attach::BRIDGE_NF_CALL;
+use attach::{BRIDGE_NF_CALL, HOST_LINK_PREFIX};
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
-use node::{Node, Source, Stage, is_looked_up};
+use node::{Access, Node, Source, Stage, is_looked_up};
 
-use super::range::Range;
+use super::ends::Ends;
 
-/// Returns one stage for each address family of each bridge that is the gateway of its pods.
+/// Returns one stage for each address family of each bridge that is the gateway of its pods, and of
+/// each network of routed pairs.
 pub fn stages(node: &Node) -> Vec<Stage> {
     let mut seen = BTreeSet::new();
     let sources = node.configuration.sources();
-    let routed = sources.filter(|it| it.is_gateway() && !it.has_vlan());
-    let both = routed.flat_map(|it| [(it, true), (it, false)]);
+    let both = sources.flat_map(|it| [(it, true), (it, false)]);
     let stages = both.filter_map(|(source, is_ipv4)| stage(node, source, is_ipv4));
-    let stages = stages.filter(|it| seen.insert((it.bridge.name.clone(), it.pod.is_ipv4())));
+    let stages = stages.filter(|it| seen.insert((place(it), it.pod.is_ipv4())));
     stages.collect()
 }
 
+/// Returns the names of those networks whose gateway is the node and that no stage is for.
+pub fn untried(node: &Node) -> BTreeSet<&str> {
+    let sources = node.configuration.sources();
+    let without = sources.filter(|source| {
+        let has_stage = |is_ipv4| stage(node, *source, is_ipv4).is_some();
+        source.is_gateway() && !has_stage(true) && !has_stage(false)
+    });
+    without.map(Source::name).collect()
+}
+
+/// Returns where the pods of the stage are: `on cni0`, or `of network pods` without a bridge.
+pub fn place(stage: &Stage) -> String {
+    match &stage.access {
+        Access::Bridge(bridge) => format!("on {}", bridge.name),
+        Access::Pair(_) => format!("of network {}", stage.network),
+    }
+}
+
 fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
-    let name = source.bridge()?;
-    let Ends {
-        gateway,
-        pod,
-        host_port,
-    } = ends(node, source, is_ipv4)?;
+    if !source.is_gateway() || source.has_vlan() {
+        return None;
+    }
+    let ends = Ends::find(node, source, is_ipv4)?;
     let next = node.links.iter().map(|it| it.index).max().unwrap_or(1) + 1;
-    let bridge = node.link_called(name).cloned();
-    let bridge = bridge.unwrap_or_else(|| made_up(next, name));
-    let uplink = uplink(node, is_ipv4, &bridge).cloned();
+    let access = match source.bridge() {
+        Some(name) => {
+            let bridge = node.link_called(name).cloned();
+            let bridge = bridge.unwrap_or_else(|| made_up(next, name));
+            Access::Bridge(without_master(bridge))
+        }
+        None => Access::Pair(made_up(next, &format!("{HOST_LINK_PREFIX}0000000"))),
+    };
+    let uplink = uplink(node, is_ipv4, access.link()).cloned();
     let uplink = uplink.unwrap_or_else(|| made_up(next + 1, "eth0"));
-    let links = [bridge.index, uplink.index];
+    let addresses = addresses(node, &access, &uplink, &ends)?;
+    let bridge_calls = BRIDGE_NF_CALL.iter().filter_map(|key| {
+        let value = node.sysctl(&format!("net.bridge.{key}"))?;
+        Some(((*key).to_owned(), value.to_owned()))
+    });
+    Some(Stage {
+        network: source.name().to_owned(),
+        access,
+        uplink: without_master(uplink),
+        addresses,
+        gateway: ends.gateway,
+        pod: ends.pod,
+        permission: permission(source),
+        host_port: ends.host_port,
+        bridge_calls: bridge_calls.collect(),
+    })
+}
+
+/// Returns the addresses of the access link and the uplink, by the index of the link. Each link has
+/// an address of the pod's family.
+fn addresses(
+    node: &Node,
+    access: &Access,
+    uplink: &Link,
+    ends: &Ends,
+) -> Option<Vec<(u32, IpNetwork)>> {
+    let links = [access.link().index, uplink.index];
     let of_links = node.addresses.iter().filter(|it| links.contains(&it.link));
     let of_links = of_links.filter(|it| !it.is_link_local);
     let mut addresses: Vec<_> = of_links.map(|it| (it.link, it.address)).collect();
-    if !addresses.iter().any(|it| it.1.ip() == gateway) {
-        addresses.push((bridge.index, IpNetwork::new(gateway, pod.prefix()).ok()?));
+    let gateway = match access {
+        Access::Bridge(_) => IpNetwork::new(ends.gateway, ends.pod.prefix()).ok()?,
+        Access::Pair(_) => ends.gateway.into(),
+    };
+    if !addresses.iter().any(|it| it.1.ip() == ends.gateway) {
+        addresses.push((access.link().index, gateway));
     }
+    let is_ipv4 = ends.pod.is_ipv4();
     let mut of_uplink = addresses.iter().filter(|it| it.0 == uplink.index);
     if !of_uplink.any(|it| it.1.is_ipv4() == is_ipv4) {
         let own = if is_ipv4 { OWN_IPV4 } else { OWN_IPV6 };
         addresses.push((uplink.index, own.parse().ok()?));
     }
     addresses.dedup();
-    let bridge_calls = BRIDGE_NF_CALL.iter().filter_map(|key| {
-        let value = node.sysctl(&format!("net.bridge.{key}"))?;
-        Some(((*key).to_owned(), value.to_owned()))
-    });
-    Some(Stage {
-        bridge: without_master(bridge),
-        uplink: without_master(uplink),
-        addresses,
-        gateway,
-        pod,
-        permission: permission(source),
-        host_port,
-        bridge_calls: bridge_calls.collect(),
-    })
+    Some(addresses)
 }
 
 /// Returns the configuration of `firewall` in the network's list.
@@ -70,45 +109,9 @@ fn permission(source: Source<'_>) -> Option<firewall::Config> {
     firewall::Config::read(&keys).ok()
 }
 
-/// The addresses and the port of a stage that depend on the network.
-struct Ends {
-    gateway: IpAddr,
-    /// A pod's address with its prefix length.
-    pod: IpNetwork,
-    /// A port of the host, and the port of the pod that it is forwarded to.
-    host_port: Option<(u16, u16)>,
-}
-
-/// Returns the gateway's address, and the address of a pod that a port of the host is forwarded to.
-/// Without such a pod, it returns a free address of the range, if there is one.
-fn ends(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Ends> {
-    let ranges = Range::all_of(source);
-    let range = ranges.iter().find(|it| it.subnet.is_ipv4() == is_ipv4);
-    let (subnet, gateway) = if let Some(range) = range {
-        (range.subnet, range.gateway()?.ip())
-    } else {
-        let mut of_bridge = node.addresses_of(node.link_called(source.bridge()?)?.index);
-        let own = of_bridge.find(|it| it.address.is_ipv4() == is_ipv4 && !it.is_link_local)?;
-        (own.address, own.address.ip())
-    };
-    let ports = node.firewall.elements.iter().filter_map(|it| it.port);
-    let mut ports = ports.filter(|it| it.port.protocol == TCP && it.port.address.is_none());
-    let port = ports.find(|it| subnet.contains(it.pod) && it.pod != gateway);
-    let is_held = |address| node.leases.iter().any(|it| it.address == address);
-    let is_free = |it| !is_held(it) && range.is_none_or(|range| range.leases(it));
-    let hosts = || subnet.iter().skip(1).take(MOST).filter(|it| *it != gateway);
-    let free = || hosts().find(|it| is_free(*it)).or_else(|| hosts().next());
-    let pod = port.map(|it| it.pod).or_else(free)?;
-    Some(Ends {
-        gateway,
-        pod: IpNetwork::new(pod, subnet.prefix()).ok()?,
-        host_port: port.map(|it| (it.port.port, it.container_port)),
-    })
-}
-
 /// Returns the link of the default route. Without a default route, returns a link that may reach
 /// another host.
-fn uplink<'n>(node: &'n Node, is_ipv4: bool, bridge: &Link) -> Option<&'n Link> {
+fn uplink<'n>(node: &'n Node, is_ipv4: bool, access: &Link) -> Option<&'n Link> {
     let routes = node.routes.iter();
     let default = routes.filter(|it| it.is_default() && is_looked_up(it.table));
     // A family without a default route is assumed to use the other family's link.
@@ -123,7 +126,7 @@ fn uplink<'n>(node: &'n Node, is_ipv4: bool, bridge: &Link) -> Option<&'n Link> 
         let links = beside.filter_map(|it| Some((node.link(it.link)?, it.address)));
         let outer = links.filter(|(it, _)| {
             let is_inner = it.kind == LinkKind::Loopback || ours.contains(it.name.as_str());
-            it.is_up && it.index != bridge.index && !is_inner
+            it.is_up && it.index != access.index && !is_inner
         });
         let best = outer.min_by_key(|(_, address)| address.is_ipv4() != is_ipv4);
         best.map(|(link, _)| link)
@@ -145,11 +148,6 @@ fn made_up(index: u32, name: &str) -> Link {
         ..Link::default()
     }
 }
-
-const TCP: u8 = 6;
-
-/// Largest number of addresses that are searched for a free one.
-const MOST: usize = 1 << 16;
 
 /// Addresses that the copy's uplink gets if the node's uplink has none of the family (RFC 5737, RFC
 /// 3849).

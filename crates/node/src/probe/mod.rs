@@ -13,33 +13,59 @@ mod rules;
 mod stage;
 mod traffic;
 
+use serde_json::{Map, Value};
+
 use self::rules::Rules;
-pub use self::stage::{Path, Protocol, Stage};
+pub use self::stage::{Access, Path, Protocol, Stage};
 pub use self::traffic::Fate;
 
-/// Outcomes for the pods of a bridge and a family.
+/// Outcomes for the pods of a stage.
 #[derive(Debug)]
 pub struct Probe {
-    /// The bridge.
-    pub bridge: String,
-    /// Whether the family is IPv4; otherwise it is IPv6.
-    pub is_ipv4: bool,
+    /// The links and addresses.
+    pub stage: Stage,
     /// The outcome of each path, or why the trial failed.
     pub fates: Result<Vec<(Path, Fate)>, String>,
+    /// Paths on which packets pass only if the pod has the permission of the plugin `firewall`,
+    /// which is not in the network's list.
+    pub permitted: Vec<Path>,
 }
 
 /// Sends the packets of each stage through a copy of the node's rules. `legacy` names the families
 /// whose rules of legacy iptables are copied, too.
 pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
     let rules = Rules::read(legacy).map_err(super::message);
-    let fates = |stage| match &rules {
-        Ok(rules) => replica::run(rules, stage).map_err(super::message),
-        Err(reason) => Err(reason.clone()),
-    };
-    let probes = stages.iter().map(|stage| Probe {
-        bridge: stage.bridge.name.clone(),
-        is_ipv4: stage.pod.is_ipv4(),
-        fates: fates(stage),
+    let probes = stages.iter().map(|stage| {
+        let fates = match &rules {
+            Ok(rules) => replica::run(rules, stage).map_err(super::message),
+            Err(reason) => Err(reason.clone()),
+        };
+        let permitted = match (&rules, &fates) {
+            (Ok(rules), Ok(fates)) => permitted(rules, stage, fates),
+            _ => Vec::new(),
+        };
+        Probe {
+            stage: stage.clone(),
+            fates,
+            permitted,
+        }
     });
     probes.collect()
+}
+
+/// Repeats the trial with the default permission of the plugin `firewall` if the pod has none and a
+/// packet did not pass. Returns the paths on which packets pass only then.
+fn permitted(rules: &Rules, stage: &Stage, fates: &[(Path, Fate)]) -> Vec<Path> {
+    let barred = fates.iter().filter(|it| it.1 != Fate::Passed);
+    let barred: Vec<_> = barred.map(|it| it.0).collect();
+    if barred.is_empty() || stage.permission.is_some() {
+        return Vec::new();
+    }
+    let stage = Stage {
+        permission: firewall::Config::read(&Value::Object(Map::new())).ok(),
+        ..stage.clone()
+    };
+    let fates = replica::run(rules, &stage).unwrap_or_default().into_iter();
+    let passed = fates.filter(|it| it.1 == Fate::Passed).map(|it| it.0);
+    passed.filter(|it| barred.contains(it)).collect()
 }

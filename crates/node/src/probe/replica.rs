@@ -10,7 +10,7 @@ use nft::{RulePlace, Tracer};
 
 use super::legacy::Saved;
 use super::rules::Rules;
-use super::stage::{Path, Stage};
+use super::stage::{Access, Path, Stage};
 use super::traffic;
 use super::traffic::{Fate, Sides};
 
@@ -23,7 +23,7 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
             firewall::permit(config, stage.pod.ip())?;
         }
         let port = port_name();
-        let links = [&stage.bridge.name, &stage.uplink.name, &port].map(String::as_str);
+        let links = [&stage.access.link().name, &stage.uplink.name, &port].map(String::as_str);
         let tracer = Tracer::start(&nft::Connection::open()?, &links)?;
         let mut fates = traffic::fates(&sides, stage, &tracer)?;
         for (_, fate) in &mut fates {
@@ -55,25 +55,29 @@ fn set_up(stage: &Stage) -> anyhow::Result<Sides> {
 
 fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
     let connection = Connection::open()?;
-    connection.add_stand_in(&stage.bridge, StandIn::Bridge)?;
+    let access = stage.access.link();
     let uplink = StandIn::Pair(&sides.elsewhere, FAR_END);
     connection.add_stand_in(&stage.uplink, uplink)?;
-    let port = Link {
-        name: port_name(),
-        mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
-        mtu: stage.bridge.mtu,
-        master: Some(stage.bridge.index),
-        ..Link::default()
-    };
-    connection.add_stand_in(&port, StandIn::Pair(&sides.pod, IN_POD))?;
-    let names = ["lo", &stage.bridge.name, &stage.uplink.name, &port.name];
+    let mut names = vec!["lo", &access.name, &stage.uplink.name];
+    let pair = StandIn::Pair(&sides.pod, IN_POD);
+    let port = port_of(access);
+    if let Access::Pair(link) = &stage.access {
+        connection.add_stand_in(link, pair)?;
+    } else {
+        connection.add_stand_in(access, StandIn::Bridge)?;
+        // The kernel chooses the port's index, so the links with given indexes come first.
+        connection.add_stand_in(&port, pair)?;
+        names.push(&port.name);
+    }
     let mut requests: Vec<_> = names.iter().map(|it| up(it)).collect();
     let addresses = stage.addresses.iter();
     requests.extend(addresses.map(|(link, it)| Request::add_address(*link, *it, Dad::Skip)));
+    let (pod, elsewhere) = (stage.pod.ip(), traffic::elsewhere(stage.pod.is_ipv4()));
+    if let Access::Pair(link) = &stage.access {
+        requests.push(route(pod.into(), None, link.index));
+    }
+    requests.push(route(default_of(elsewhere)?, None, stage.uplink.index));
     connection.execute(requests)?;
-    let elsewhere = traffic::elsewhere(stage.pod.is_ipv4());
-    let default = route(default_of(elsewhere)?, None, stage.uplink.index);
-    connection.execute(vec![default])?;
     let (gateway, uplink) = (stage.gateway, traffic::uplink_address(stage));
     set_up_end(&sides.pod, IN_POD, [stage.pod, gateway.into()])?;
     set_up_end(
@@ -81,6 +85,17 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
         FAR_END,
         [elsewhere, uplink].map(IpNetwork::from),
     )
+}
+
+/// Returns a port of the bridge.
+fn port_of(bridge: &Link) -> Link {
+    Link {
+        name: port_name(),
+        mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
+        mtu: bridge.mtu,
+        master: Some(bridge.index),
+        ..Link::default()
+    }
 }
 
 /// Turns off IPv6 duplicate address detection in this thread's network namespace, and returns the

@@ -30,11 +30,13 @@ pub enum Protocol {
 /// The links and addresses of a trial.
 #[derive(Debug, Clone)]
 pub struct Stage {
-    /// The bridge.
-    pub bridge: Link,
+    /// The network.
+    pub network: String,
+    /// How the node reaches the pod.
+    pub access: Access,
     /// The uplink.
     pub uplink: Link,
-    /// Addresses of bridge and uplink, by the index of the link.
+    /// Addresses of the access link and the uplink, by the index of the link.
     pub addresses: Vec<(u32, IpNetwork)>,
     /// The gateway's address.
     pub gateway: IpAddr,
@@ -47,4 +49,22 @@ pub struct Stage {
     pub host_port: Option<(u16, u16)>,
     /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` with their values, if `br_netfilter` is loaded.
     pub bridge_calls: Vec<(String, String)>,
+}
+
+/// The link through which the node exchanges packets with a pod.
+#[derive(Debug, Clone)]
+pub enum Access {
+    /// The bridge whose port is the host's end of the pod's pair.
+    Bridge(Link),
+    /// The host's end of the pod's pair.
+    Pair(Link),
+}
+
+impl Access {
+    /// Returns the link.
+    pub fn link(&self) -> &Link {
+        match self {
+            Self::Bridge(link) | Self::Pair(link) => link,
+        }
+    }
 }

@@ -1,0 +1,234 @@
+//! Reports packets that did not pass a copy of the node's rules: which rule ended them, and whether
+//! the plugin `firewall` lets them pass.
+
+use ipnetwork::IpNetwork;
+use nft::{EndVerdict, Ended};
+use node::{Access, Fate, Node, PacketPath, Probe, Protocol, Stage};
+
+use super::finding::{Finding, Level, quoted};
+use super::stages::place;
+
+/// Finds paths on which packets are dropped. Paths on which the same rule or policy drops the
+/// packets are one finding.
+pub fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
+    let place = place(&probe.stage);
+    let fates = match &probe.fates {
+        Ok(fates) => fates,
+        Err(reason) => {
+            let message = format!("packets of pods {place} could not be tried: {reason}");
+            let impact = "It is unknown whether the node's rules accept them.";
+            return vec![Finding::warning(SUBJECT, message).impact(impact)];
+        }
+    };
+    let mut ends: Vec<(&Fate, Vec<PacketPath>)> = Vec::new();
+    for (path, fate) in fates.iter().filter(|it| it.1 != Fate::Passed) {
+        match ends.iter_mut().find(|it| it.0 == fate) {
+            Some((_, paths)) => paths.push(*path),
+            None => ends.push((fate, vec![*path])),
+        }
+    }
+    let findings = ends.iter().map(|(fate, paths)| {
+        let words: Vec<_> = paths.iter().map(|it| words(*it, &place)).collect();
+        let version = if is_ipv4(probe) { "IPv4" } else { "IPv6" };
+        let packets = format!("new {version} packets {}, are", words.join(", "));
+        let barrier = Barrier { node, probe, paths };
+        let finding = barrier.finding(fate, &packets);
+        let is_needed = |it: &PacketPath| {
+            let tcp = PacketPath::ToElsewhere(Protocol::Tcp);
+            *it == tcp || matches!(it, PacketPath::ToHostPort(_))
+        };
+        if paths.iter().any(is_needed) && !barrier.is_uncertain(fate) {
+            return finding;
+        }
+        let level = Level::Warning;
+        Finding { level, ..finding }
+    });
+    findings.collect()
+}
+
+fn is_ipv4(probe: &Probe) -> bool {
+    probe.stage.pod.is_ipv4()
+}
+
+fn words(path: PacketPath, place: &str) -> String {
+    let name = |it| if it == Protocol::Tcp { "TCP" } else { "UDP" };
+    match path {
+        PacketPath::ToElsewhere(it) => {
+            format!("from pods {place} to other hosts ({})", name(it))
+        }
+        PacketPath::ToNode(it, port) => {
+            let protocol = name(it);
+            format!("from pods {place} to port {port} of the node ({protocol})")
+        }
+        PacketPath::FromNode => format!("from the node to pods {place}"),
+        PacketPath::ToHostPort(port) => format!("from other hosts to hostPort {port}"),
+    }
+}
+
+/// What ends the packets of some paths.
+struct Barrier<'a> {
+    node: &'a Node,
+    probe: &'a Probe,
+    paths: &'a [PacketPath],
+}
+
+impl Barrier<'_> {
+    fn finding(&self, fate: &Fate, packets: &str) -> Finding {
+        match fate {
+            Fate::Ended(ended) => {
+                let verdict = match ended.verdict {
+                    EndVerdict::Drop => "dropped",
+                    EndVerdict::Queue => "queued to a program",
+                };
+                let by = match ended.place.handle {
+                    0 => "its policy".to_owned(),
+                    handle => format!("the rule with handle {handle}"),
+                };
+                let message = format!("{packets} {verdict} in {}, by {by}", ended.place);
+                let finding = Finding::problem(SUBJECT, message);
+                if is_of_firewalld(ended) {
+                    return self.of_firewalld(finding);
+                }
+                finding.impact(self.impact()).fix(self.fix(ended))
+            }
+            Fate::Lost(Some(rule)) => {
+                let program = rule.split(' ').next().unwrap_or_default();
+                let finding = Finding::problem(SUBJECT, format!("{packets} dropped by {rule}"));
+                let is_forward = rule.contains("FORWARD") && rule.contains("-t filter:");
+                finding.impact(self.impact()).fix(if is_forward {
+                    opened(program, &self.probe.stage)
+                } else {
+                    format!("{program}-save -c")
+                })
+            }
+            Fate::Lost(None) | Fate::Passed => {
+                let message = format!("{packets} lost, and no rule was seen that drops them");
+                let impact = "In a copy of all rules they are redirected, or a table that is not copied drops them.";
+                let finding = Finding::problem(SUBJECT, message).impact(impact);
+                finding.fix("nft list ruleset")
+            }
+        }
+    }
+
+    /// Returns whether the outcome on the node may differ: a program in user space decides, no rule
+    /// was seen to drop the packet, or firewalld would know a new pod.
+    fn is_uncertain(&self, fate: &Fate) -> bool {
+        match fate {
+            Fate::Ended(ended) => {
+                ended.verdict == EndVerdict::Queue
+                    || (is_of_firewalld(ended) && self.asks_firewalld() && !self.is_permitted_pod())
+            }
+            fate => *fate == Fate::Lost(None),
+        }
+    }
+
+    fn impact(&self) -> String {
+        let helps = self
+            .paths
+            .iter()
+            .all(|it| self.probe.permitted.contains(it));
+        match &self.probe.stage.permission {
+            None if helps => format!("{COPY} {COVERED}"),
+            None => format!("{COPY} {NOT_COVERED}"),
+            Some(_) => format!("{COPY} {IN_SPITE}"),
+        }
+    }
+
+    /// Completes a finding about packets that firewalld drops. The copy has firewalld's rules, but
+    /// no firewalld that would add a new pod to a zone.
+    fn of_firewalld(&self, finding: Finding) -> Finding {
+        if self.asks_firewalld() && self.is_permitted_pod() {
+            let impact = "A reload of firewalld removed the pods' addresses from its zone.";
+            return finding.impact(impact).fix("cnitool reload");
+        }
+        if self.asks_firewalld() {
+            let impact = "ADD of `firewall` adds each new pod to a zone of firewalld, which a copy of the rules cannot show.";
+            return finding
+                .impact(impact)
+                .fix("firewall-cmd --get-active-zones");
+        }
+        let impact = "The plugin `firewall` in the network's list adds each new pod to firewalld's zone `trusted`, unless `backend` is iptables.";
+        let pods = subnet(&self.probe.stage);
+        let command = "firewall-cmd --zone=trusted --add-source";
+        finding.impact(impact).fix(format!("{command}={pods}"))
+    }
+
+    /// Returns whether ADD adds the pod to a zone of firewalld.
+    fn asks_firewalld(&self) -> bool {
+        let permission = self.probe.stage.permission.as_ref();
+        permission.is_some_and(firewall::Config::asks_firewalld)
+    }
+
+    /// Returns whether the address of the trial is that of a pod with permission.
+    fn is_permitted_pod(&self) -> bool {
+        let mut elements = self.node.firewall.elements.iter();
+        let pod = Some(self.probe.stage.pod.ip());
+        elements.any(|it| it.table == firewall::TABLE && it.address == pod)
+    }
+
+    /// Returns the fix. If the packets ended in a base chain of the forward hook, the commands add
+    /// rules that accept packets of the pods. For any other chain, the command lists the chain.
+    fn fix(&self, Ended { place, .. }: &Ended) -> String {
+        let (family, stage) = (place.family(), &self.probe.stage);
+        let chains = self.node.firewall.chains.iter();
+        let mut chains = chains.filter(|it| it.is_forward);
+        let is_forward = chains.any(|it| {
+            (it.family.name(), &it.table, &it.name) == (family, &place.table, &place.chain)
+        });
+        let [table, chain] = [&place.table, &place.chain].map(quoted);
+        match family {
+            "ip" if is_forward && chain == "FORWARD" => opened("iptables", stage),
+            "ip6" if is_forward && chain == "FORWARD" => opened("ip6tables", stage),
+            _ if is_forward => conditions(stage)
+                .map(|[_, it]| format!("nft insert rule {family} {table} {chain} {it} accept"))
+                .join("\n"),
+            _ => format!("nft -a list chain {family} {table} {chain}"),
+        }
+    }
+}
+
+fn is_of_firewalld(Ended { place, .. }: &Ended) -> bool {
+    place.table == "firewalld"
+}
+
+fn opened(program: &str, stage: &Stage) -> String {
+    let accept = |[it, _]: [String; 2]| format!("{program} -I FORWARD {it} -j ACCEPT");
+    conditions(stage).map(accept).join("\n")
+}
+
+/// Returns the conditions for packets from pods and for packets to pods, in the words of iptables
+/// and in those of nft.
+fn conditions(stage: &Stage) -> [[String; 2]; 2] {
+    match &stage.access {
+        Access::Bridge(bridge) => {
+            let name = quoted(&bridge.name);
+            [("-i", "iifname"), ("-o", "oifname")]
+                .map(|(flag, word)| [format!("{flag} {name}"), format!("{word} {name}")])
+        }
+        Access::Pair(_) => {
+            let (pods, family) = (
+                subnet(stage),
+                if stage.pod.is_ipv4() { "ip" } else { "ip6" },
+            );
+            [("-s", "saddr"), ("-d", "daddr")]
+                .map(|(flag, word)| [format!("{flag} {pods}"), format!("{family} {word} {pods}")])
+        }
+    }
+}
+
+/// Returns the subnet of the stage's pods.
+fn subnet(stage: &Stage) -> IpNetwork {
+    let (pod, network) = (stage.pod, stage.pod.network());
+    IpNetwork::new(network, pod.prefix()).unwrap_or(pod)
+}
+
+pub const COPY: &str = "They were sent through a copy of all rules.";
+
+const COVERED: &str =
+    "The plugin `firewall` in the network's list lets them pass, as a second copy showed.";
+
+const NOT_COVERED: &str = "The plugin `firewall` does not let them pass, as a second copy showed.";
+
+const IN_SPITE: &str = "The permission of the network's plugin `firewall` does not cover it.";
+
+pub const SUBJECT: &str = "firewall";

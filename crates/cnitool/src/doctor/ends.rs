@@ -1,0 +1,99 @@
+//! Chooses the addresses and the port of a network's pods that doctor's packets use.
+
+use std::net::IpAddr;
+
+use cni::json;
+use ipnetwork::IpNetwork;
+use node::{Node, Source};
+use static_ipam::RawConfig;
+
+use super::range::Range;
+
+/// The gateway and a pod of a network.
+pub struct Ends {
+    pub gateway: IpAddr,
+    /// The pod's address with its prefix length.
+    pub pod: IpNetwork,
+    /// A port of the host, and the port of the pod that it is forwarded to.
+    pub host_port: Option<(u16, u16)>,
+}
+
+impl Ends {
+    /// Returns the gateway's address, and the address of a pod that a port of the host is forwarded
+    /// to. Without such a pod, returns the address of a pod that the plugin `firewall` gave
+    /// permission, or else one that a new pod may get. Returns `None` if no address of the family is
+    /// known.
+    pub fn find(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Self> {
+        let is_of_family = |it: &IpNetwork| it.is_ipv4() == is_ipv4;
+        let ranges = Range::all_of(source);
+        let range = ranges.iter().find(|it| is_of_family(&it.subnet));
+        let leased = range.and_then(|it| Some((it.subnet, it.gateway()?.ip(), free(node, it)?)));
+        let of_bridge = || {
+            let bridge = node.link_called(source.bridge()?)?.index;
+            let own = node.addresses_of(bridge).filter(|it| !it.is_link_local);
+            let own = own.map(|it| it.address).find(is_of_family)?;
+            let pod = hosts(own).find(|it| *it != own.ip())?;
+            Some((own, own.ip(), pod))
+        };
+        let chosen = || {
+            let mut known = fixed(source).into_iter().chain(reported(node, source));
+            let (address, gateway) = known.find(|it| is_of_family(&it.0))?;
+            let gateway = gateway.or_else(|| hosts(address).next())?;
+            Some((address, gateway, address.ip()))
+        };
+        let (subnet, gateway, new) = leased.or_else(chosen).or_else(of_bridge)?;
+        let is_pod = |it: IpAddr| subnet.contains(it) && it != gateway;
+        let elements = || node.firewall.elements.iter();
+        let mut ports = elements().filter_map(|it| it.port);
+        let port =
+            ports.find(|it| it.port.protocol == TCP && it.port.address.is_none() && is_pod(it.pod));
+        let mut allowed = elements().filter(|it| it.table == firewall::TABLE);
+        let allowed = allowed.find_map(|it| it.address.filter(|it| is_pod(*it)));
+        let pod = port.map(|it| it.pod).or(allowed).unwrap_or(new);
+        Some(Self {
+            gateway,
+            pod: IpNetwork::new(pod, subnet.prefix()).ok()?,
+            host_port: port.map(|it| (it.port.port, it.container_port)),
+        })
+    }
+}
+
+/// Returns a free address of the range; any of its subnet if all are leased.
+fn free(node: &Node, range: &Range<'_>) -> Option<IpAddr> {
+    let gateway = range.gateway()?.ip();
+    let is_held = |address| node.leases.iter().any(|it| it.address == address);
+    let others = || hosts(range.subnet).filter(|it| *it != gateway);
+    let mut free = others().filter(|it| !is_held(*it) && range.leases(*it));
+    free.next().or_else(|| others().next())
+}
+
+/// Returns the addresses that the plugin `static` gives to each pod, with their gateways.
+fn fixed(source: Source<'_>) -> Vec<(IpNetwork, Option<IpAddr>)> {
+    let ipam = source.key("ipam");
+    let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("static"));
+    let read = ipam.and_then(|it| json::read(it, "").ok());
+    let raw: RawConfig = read.map(|it| it.value).unwrap_or_default();
+    let ips = raw.addresses.iter().filter_map(|it| {
+        let address = it.address.parse().ok()?;
+        Some((address, it.gateway.parse().ok()))
+    });
+    ips.collect()
+}
+
+/// Returns the addresses of the network's live pods, with their gateways.
+fn reported(node: &Node, source: Source<'_>) -> Vec<(IpNetwork, Option<IpAddr>)> {
+    let of_network = node.alive();
+    let of_network = of_network.filter(|it| it.attachment.network.as_str() == source.name());
+    let ips = of_network.flat_map(|it| it.entry.reported().ips);
+    ips.map(|it| (it.address, it.gateway)).collect()
+}
+
+/// Returns the addresses of the subnet without the first one, which no pod gets.
+fn hosts(subnet: IpNetwork) -> impl Iterator<Item = IpAddr> {
+    subnet.iter().skip(1).take(MOST)
+}
+
+const TCP: u8 = 6;
+
+/// Largest number of addresses that are searched for a free one.
+const MOST: usize = 1 << 16;
