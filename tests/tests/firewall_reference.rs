@@ -48,31 +48,73 @@ fn pods_of_both_pass_and_end_in_any_order() {
     }
 }
 
-/// The reference's rules for a pod stay until its own DEL.
+/// Rules of an attachment stay until its DEL, whichever implementation that is of.
 #[test]
-fn permission_given_by_the_reference_survives_an_exchange_of_executables() {
+fn permission_given_by_the_reference_lasts_until_del() {
+    for program in ["iptables-nft", "iptables-legacy"] {
+        let host = Host::new();
+        let both = |line: &str| {
+            let other = line.replace("iptables", "ip6tables");
+            sh(&host, &format!("{line}; {other}"))
+        };
+        both(&format!("{program} -P FORWARD DROP"));
+        let fence = host.fence();
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+        // The reference executes `iptables`.
+        sh(
+            &host,
+            &format!(
+                "mkdir /run/bin; for p in iptables ip6tables; do \
+                 ln -s $(command -v ${{p%tables}}tables-{}) /run/bin/$p; done",
+                program.rsplit('-').next().unwrap()
+            ),
+        );
+        let path = format!("/run/bin:{}", std::env::var("PATH").unwrap());
+        let [ours, other] = [&a, &b].map(|it| fence.join(it, &[]).with("backend", "iptables"));
+        for (firewall, pod) in [(&ours, &a), (&other, &b)] {
+            let add = firewall.by_reference().on("ADD", pod);
+            add.env("PATH", &path).ok();
+        }
+        assert_eq!([fence.opens(&a), fence.opens(&b)], [[true; 2]; 2]);
+        let result = &ours.config()["prevResult"];
+        ours.check(&a, result)
+            .error()
+            .expect(100, &["cni:pods/a/eth0"]);
+        assert_eq!(fence.opens(&a), [true; 2]);
+        ours.del(&a);
+        assert_eq!([fence.opens(&a), fence.opens(&b)], [[false; 2], [true; 2]]);
+        let listed = both(&format!("{program} -S CNI-FORWARD"));
+        // Two rules of each family are left, and the jumps.
+        assert_eq!(listed.lines().count(), 8, "{listed}");
+        ours.del(&a);
+        ours.add(&a);
+        ours.check(&a, result).ok();
+        assert_eq!([fence.opens(&a), fence.opens(&b)], [[true; 2]; 2]);
+    }
+}
+
+/// An operator's rules are not those of a pod.
+#[test]
+fn del_leaves_other_rules_with_the_address_of_the_pod() {
     let host = Host::new();
-    sh(
-        &host,
-        "iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP",
-    );
     let fence = host.fence();
     let a = host.sandbox("a");
     let ours = fence.join(&a, &[]).with("backend", "iptables");
-    let result = &ours.config()["prevResult"];
     ours.by_reference().on("ADD", &a).ok();
-    ours.check(&a, result)
-        .error()
-        .expect(100, &["cni:pods/a/eth0"]);
+    let address = ours.config()["prevResult"]["ips"][0]["address"].clone();
+    let address = address.as_str().unwrap().split('/').next().unwrap();
+    let rules = [
+        format!("-s {address}/32 -j DROP"),
+        format!("-d {address}/32 -j ACCEPT"),
+        format!("-s {address}/32 -p tcp -j ACCEPT"),
+        format!("-s {address}/32 -o uplink -j ACCEPT"),
+    ];
+    for rule in &rules {
+        sh(&host, &format!("iptables-nft -A CNI-FORWARD {rule}"));
+    }
     ours.del(&a);
-    assert_eq!(fence.opens(&a), [true; 2]);
-    // A later ADD of ours needs nothing of them.
-    sh(
-        &host,
-        "iptables-nft -F CNI-FORWARD; ip6tables-nft -F CNI-FORWARD",
-    );
-    assert_eq!(fence.opens(&a), [false; 2]);
-    ours.add(&a);
-    ours.check(&a, result).ok();
-    assert_eq!(fence.opens(&a), [true; 2]);
+    let listed = sh(&host, "iptables-nft -S CNI-FORWARD");
+    let left: Vec<_> = listed.lines().filter(|it| it.contains(address)).collect();
+    let rules = rules.map(|it| format!("-A CNI-FORWARD {it}"));
+    assert_eq!(left, rules);
 }

@@ -1,9 +1,11 @@
 //! Applies, compares, restores and removes the desired state of attachments.
 
+use std::net::IpAddr;
+
 use cni::{Error, note};
 use nft::{Change, Connection, Element, Family, Table};
 
-use crate::config::{Config, Mark};
+use crate::config::{CHAIN, Config, Mark};
 use crate::desired::{Desired, unneeded};
 use crate::legacy::Legacy;
 use crate::table::table;
@@ -116,6 +118,32 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     let mut owners: Vec<_> = removed.into_iter().map(|it| it.owner).collect();
     owners.dedup();
     Ok(owners)
+}
+
+/// Removes the rules of iptables that the reference added for these addresses of a container.
+///
+/// # Errors
+/// Refusals of the kernel. A missing rule or kernel feature counts as success.
+pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow::Result<()> {
+    let connection = Connection::open()?;
+    for family in [Family::Ipv4, Family::Ipv6] {
+        let is_of = |it: &&IpAddr| it.is_ipv4() == (family == Family::Ipv4);
+        let addresses: Vec<_> = addresses.iter().filter(is_of).copied().collect();
+        if addresses.is_empty() {
+            continue;
+        }
+        match connection.remove_admissions(family, CHAIN, &addresses) {
+            Err(error) if error.is_unsupported() => {}
+            removed => removed.map_err(coded)?,
+        }
+        let legacy = Legacy::new(family, config);
+        if legacy.is_in_use() {
+            let addresses = addresses.iter().map(ToString::to_string);
+            addresses.for_each(|it| legacy.remove_admission(&it));
+        }
+    }
+    connection.close();
+    Ok(())
 }
 
 /// Removes the elements of bridges that have no member left.

@@ -66,6 +66,19 @@ impl Legacy {
         self.ensure("-A", CHAIN, &marked)
     }
 
+    /// Removes the rules that the reference added for this address. A missing rule counts as
+    /// removed.
+    pub fn remove_admission(&self, address: &str) {
+        let answers = ["-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED"];
+        for condition in [
+            &["-s", address][..],
+            &[&["-d", address], &answers[..]].concat(),
+        ] {
+            let rule = [&["-D", CHAIN], condition, &["-j", "ACCEPT"]].concat();
+            self.run(&rule).ok();
+        }
+    }
+
     fn ensure(&self, how: &str, chain: &str, rule: &[&str]) -> anyhow::Result<()> {
         if self.run(&[&["-C", chain], rule].concat()).is_ok() {
             return Ok(());

@@ -48,21 +48,24 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
 }
 
 /// Removes all elements, addresses and the record of the attachment, which DEL finds by the owner.
-/// A missing item counts as removed.
+/// Without a record, the reference may have attached the sandbox. Then DEL also removes what the
+/// reference added for the addresses in `prevResult`. A missing item counts as removed.
 ///
 /// # Errors
 /// All errors of the steps.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("remove the elements");
-    // The Go plugin writes no record of the addresses that it added to the zone.
-    let of_result = || {
-        let result = request.prev_result.as_ref()?;
-        let config = Config::parse(&request.network).ok()?;
-        Sources::wanted(&config, addresses(result)).ok()?
-    };
     let owner = request.attachment.owner();
-    let others = (!record::exists(&owner)).then(of_result).flatten();
-    remove(&owner, others)
+    let result = request.prev_result.as_ref();
+    let result = result.filter(|_| !record::exists(&owner));
+    let config = Config::parse(&request.network).ok();
+    let Some((result, config)) = result.zip(config) else {
+        return remove(&owner, None);
+    };
+    let addresses = addresses(result);
+    let admissions = installation::remove_admissions(&config, &addresses);
+    let sources = Sources::wanted(&config, addresses).ok().flatten();
+    cni::all([remove(&owner, sources), admissions])
 }
 
 /// Compares elements, chains, rules and firewalld's sources with the desired state.

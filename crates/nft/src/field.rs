@@ -31,30 +31,45 @@ pub enum Field {
     Mark,
 }
 
+/// Where the kernel finds a field of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Beside the packet, with this key: `NFT_META_…`.
+    Meta(u32),
+    /// In this header of the packet, at this offset in bytes.
+    Header(u32, u32),
+}
+
 impl Field {
     pub(crate) fn load(self, register: Register) -> Expression {
-        // `NFTA_PAYLOAD_DREG`, `…_BASE`, `…_OFFSET` and `…_LEN`
-        let payload = |base, offset| {
-            let numbers = [
-                (1, register),
-                (2, base),
-                (3, offset),
-                (4, u32_of(self.len())),
-            ];
-            Expression::of_numbers("payload", &numbers)
-        };
+        match self.place() {
+            Place::Meta(key) => meta(key, register),
+            Place::Header(base, offset) => {
+                let numbers = [
+                    (PAYLOAD_REGISTER, register),
+                    (PAYLOAD_BASE, base),
+                    (PAYLOAD_OFFSET, offset),
+                    (PAYLOAD_LENGTH, u32_of(self.len())),
+                ];
+                Expression::of_numbers("payload", &numbers)
+            }
+        }
+    }
+
+    /// Returns where the kernel finds the field.
+    pub(crate) fn place(self) -> Place {
         match self {
-            Self::EtherType => meta(META_PROTOCOL, register),
-            Self::Mark => meta(META_MARK, register),
-            Self::InputName => meta(META_INPUT_NAME, register),
-            Self::OutputName => meta(META_OUTPUT_NAME, register),
-            Self::Protocol => meta(META_TRANSPORT, register),
-            Self::EtherSource => payload(LINK_LAYER, 6),
-            Self::Ipv4Source => payload(NETWORK_LAYER, 12),
-            Self::Ipv4Destination => payload(NETWORK_LAYER, 16),
-            Self::Ipv6Source => payload(NETWORK_LAYER, 8),
-            Self::Ipv6Destination => payload(NETWORK_LAYER, 24),
-            Self::DestinationPort => payload(TRANSPORT_LAYER, 2),
+            Self::EtherType => Place::Meta(META_PROTOCOL),
+            Self::Mark => Place::Meta(META_MARK),
+            Self::InputName => Place::Meta(META_INPUT_NAME),
+            Self::OutputName => Place::Meta(META_OUTPUT_NAME),
+            Self::Protocol => Place::Meta(META_TRANSPORT),
+            Self::EtherSource => Place::Header(LINK_LAYER, 6),
+            Self::Ipv4Source => Place::Header(NETWORK_LAYER, 12),
+            Self::Ipv4Destination => Place::Header(NETWORK_LAYER, 16),
+            Self::Ipv6Source => Place::Header(NETWORK_LAYER, 8),
+            Self::Ipv6Destination => Place::Header(NETWORK_LAYER, 24),
+            Self::DestinationPort => Place::Header(TRANSPORT_LAYER, 2),
         }
     }
 
@@ -83,6 +98,12 @@ pub(crate) fn set_mark(register: Register) -> Expression {
 fn meta(key: u32, register: Register) -> Expression {
     Expression::of_numbers("meta", &[(META_KEY, key), (META_DESTINATION, register)])
 }
+
+/// `NFTA_PAYLOAD_…`
+const PAYLOAD_REGISTER: u16 = 1;
+pub(crate) const PAYLOAD_BASE: u16 = 2;
+pub(crate) const PAYLOAD_OFFSET: u16 = 3;
+const PAYLOAD_LENGTH: u16 = 4;
 
 /// `NFTA_META_DREG`, `NFTA_META_KEY` and `NFTA_META_SREG`
 const META_DESTINATION: u16 = 1;

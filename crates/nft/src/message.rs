@@ -15,8 +15,8 @@ use crate::raw::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TYPE, DELETE_CHAIN, DELETE_ELEMENTS, DELETE_RULE,
     DELETE_TABLE, ELEMENTS, ELEMENTS_SET, GET_CHAIN, GET_ELEMENTS, GET_GENERATION, GET_RULE,
     GET_SET, GET_TABLE, ITEM, NEW_CHAIN, NEW_ELEMENTS, NEW_RULE, NEW_SET, NEW_TABLE, RULE_CHAIN,
-    RULE_EXPRESSIONS, RULE_USERDATA, RawMessage, SET_DATA_LENGTH, SET_DATA_TYPE, SET_EXPRESSION,
-    SET_FLAGS, SET_ID, SET_KEY_LENGTH, SET_KEY_TYPE, SET_NAME, SET_USERDATA, TABLE,
+    RULE_EXPRESSIONS, RULE_HANDLE, RULE_USERDATA, RawMessage, SET_DATA_LENGTH, SET_DATA_TYPE,
+    SET_EXPRESSION, SET_FLAGS, SET_ID, SET_KEY_LENGTH, SET_KEY_TYPE, SET_NAME, SET_USERDATA, TABLE,
 };
 use crate::register::u32_of;
 use crate::rule::Rule;
@@ -151,6 +151,14 @@ impl Table {
     pub(crate) fn flush_chain(&self, chain: &Chain) -> Message {
         let what = format!("flush chain {}", chain.name);
         self.message(what, DELETE_RULE, self.rules_of(&chain.name))
+    }
+
+    /// Returns the message that deletes one rule.
+    pub(crate) fn delete_rule(&self, chain: &str, handle: u64) -> Message {
+        let attributes = self.rules_of(chain);
+        let attributes = attributes.bytes(RULE_HANDLE, &handle.to_be_bytes());
+        let what = format!("delete rule {handle} of chain {chain}");
+        self.message(what, DELETE_RULE, attributes)
     }
 
     pub(crate) fn append_rules(&self, chain: &Chain) -> impl Iterator<Item = Message> {

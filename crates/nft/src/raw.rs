@@ -103,6 +103,7 @@ pub(crate) const CHAIN_TYPE: u16 = 7;
 
 /// `NFTA_RULE_…`
 pub(crate) const RULE_CHAIN: u16 = 2;
+pub(crate) const RULE_HANDLE: u16 = 3;
 pub(crate) const RULE_EXPRESSIONS: u16 = 4;
 pub(crate) const RULE_USERDATA: u16 = 7;
 

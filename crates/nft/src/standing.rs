@@ -276,7 +276,7 @@ fn native(bytes: &[u8]) -> Option<u32> {
 }
 
 /// `NFTA_MATCH_NAME` and `NFTA_MATCH_INFO`
-const MATCH_NAME: u16 = 1;
+pub(crate) const MATCH_NAME: u16 = 1;
 const MATCH_INFO: u16 = 3;
 
 const EQUAL: u64 = Operator::Equal as u64;

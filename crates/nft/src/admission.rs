@@ -1,0 +1,103 @@
+//! Rules that accept packets of a single address, in chains of other programs.
+//!
+//! The reference's plugin `firewall` adds two such rules for each address of a container: one for
+//! packets from it, and one for packets of its connections to it. The rules have no tag, so this
+//! module identifies them by their effect, like [`crate::Standing`].
+
+use std::net::IpAddr;
+
+use crate::attributes::{attributes, number, text, value};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::expression::{
+    ACCEPT, COMPARE_DATA, COMPARE_OPERATOR, DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME,
+    Operator, VERDICT_CODE,
+};
+use crate::field::{Field, PAYLOAD_BASE, PAYLOAD_OFFSET, Place};
+use crate::raw::{RULE_EXPRESSIONS, RULE_HANDLE};
+use crate::socket::Committed;
+use crate::standing::MATCH_NAME;
+use crate::table::{Family, Table};
+use crate::update::until_current;
+
+impl Connection {
+    /// Deletes the rules of a chain in the table `filter` of iptables that accept all packets from
+    /// one of these addresses, or packets of tracked connections to it. Other rules stay. A missing
+    /// table or chain has no such rules.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Busy`]: no rule was deleted.
+    pub fn remove_admissions(
+        &self,
+        family: Family,
+        chain: &str,
+        addresses: &[IpAddr],
+    ) -> Result<(), Error> {
+        let table = Table {
+            family,
+            name: "filter",
+            sets: Vec::new(),
+            chains: Vec::new(),
+        };
+        until_current(|| {
+            let generation = self.generation()?;
+            let rules = self.socket.dump(table.list_rules(chain))?;
+            let meant = rules.iter().filter(|rule| {
+                let admitted = rule.value(RULE_EXPRESSIONS).and_then(admitted);
+                admitted.is_some_and(|it| addresses.contains(&it))
+            });
+            let messages = meant.map(|it| table.delete_rule(chain, it.number(RULE_HANDLE)));
+            let messages: Vec<_> = messages.collect();
+            if messages.is_empty() {
+                return Ok(Committed::Yes);
+            }
+            self.commit(&table, &messages, generation)
+        })
+    }
+}
+
+/// Returns the address whose packets the rule accepts; `None` for a rule with any other condition
+/// or effect.
+fn admitted(expressions: &[u8]) -> Option<IpAddr> {
+    let expressions = attributes(expressions).map(|it| {
+        let data = value(it.value, DATA).unwrap_or_default();
+        (text(value(it.value, NAME).unwrap_or_default()), data)
+    });
+    let expressions: Vec<_> = expressions.filter(|it| it.0 != "counter").collect();
+    let names: Vec<_> = expressions.iter().map(|it| it.0.as_str()).collect();
+    let data: Vec<_> = expressions.iter().map(|it| it.1).collect();
+    match (names.as_slice(), data.as_slice()) {
+        (["payload", "cmp", "immediate"], [field, compared, verdict]) => {
+            let address = address([field, compared], [Field::Ipv4Source, Field::Ipv6Source])?;
+            accepts(verdict).then_some(address)
+        }
+        (["payload", "cmp", "match", "immediate"], [field, compared, matched, verdict]) => {
+            let fields = [Field::Ipv4Destination, Field::Ipv6Destination];
+            let address = address([field, compared], fields)?;
+            let is_of_connections = text(value(matched, MATCH_NAME)?) == "conntrack";
+            (is_of_connections && accepts(verdict)).then_some(address)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the address with which `compared` compares one of `fields`, of IPv4 and of IPv6.
+fn address([loaded, compared]: [&[u8]; 2], fields: [Field; 2]) -> Option<IpAddr> {
+    let is_equal = number(value(compared, COMPARE_OPERATOR)) == Operator::Equal as u64;
+    let bytes = value(value(compared, COMPARE_DATA)?, DATA_VALUE).filter(|_| is_equal)?;
+    let number_of = |kind| u32::try_from(number(value(loaded, kind))).ok();
+    let place = Place::Header(number_of(PAYLOAD_BASE)?, number_of(PAYLOAD_OFFSET)?);
+    let field = fields.into_iter().find(|it| it.place() == place)?;
+    match field {
+        Field::Ipv4Source | Field::Ipv4Destination => {
+            <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from)
+        }
+        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+    }
+}
+
+fn accepts(immediate: &[u8]) -> bool {
+    let data = value(immediate, IMMEDIATE_DATA);
+    let verdict = data.and_then(|it| value(it, DATA_VERDICT));
+    verdict.is_some_and(|it| number(value(it, VERDICT_CODE)) == ACCEPT.into())
+}
