@@ -356,13 +356,12 @@ fn reload_adds_nothing_without_an_attachment() {
 }
 
 #[test]
-fn rates_that_cannot_be_counted_are_limited_by_the_ifb_alone() {
+fn rate_that_cannot_be_counted_is_limited_by_the_ifb_alone_and_reported() {
     let scene = Scene::bridged();
-    let network = scene
-        .limited()
-        .with("egressRate", 1_000_000_000_000_000_u64);
-    let result = network.add(&scene.a);
-    network.check(&scene.a, &result).ok();
+    let network = scene.limited().with("egressRate", 10_u64.pow(15));
+    let added = network.on("ADD", &scene.a).run();
+    assert!(added.stderr.contains("egressRate: "), "{added:#?}");
+    network.check(&scene.a, &added.ok()).ok();
     let rules = scene.host.run("nft", &["list", "ruleset"]);
     assert!(!rules.contains("cni:"), "{rules}");
 }

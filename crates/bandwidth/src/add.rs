@@ -1,7 +1,7 @@
 //! ADD: sets the limits, with a rollback.
 
 use attach::{Removal, interface};
-use cni::{AddRequest, Answer, Answered, Error, Undo};
+use cni::{AddRequest, Answer, Answered, Error, Undo, note};
 use netlink::{Connection, Link};
 use netns::Netns;
 use tc::{Limit, LinkEgress, LinkIngress, Traffic};
@@ -106,6 +106,9 @@ impl<'a> Limiting<'a> {
         let owner = self.request.attachment.owner();
         let backstop = Backstop::of(limit, self.traffic, self.host_link, &owner);
         let Some(backstop) = backstop else {
+            note(
+                "egressRate: nf_tables cannot count this rate, so only the ifb limits the container",
+            );
             return Ok(());
         };
         undo.push("remove the backstop", move || {

@@ -54,8 +54,8 @@ pub struct Config {
 pub enum BridgeMode {
     /// Only frames that are addressed to the bridge.
     Plain,
-    /// `promiscMode`: all frames. A container can then reach itself through a Service, because the
-    /// host routes its packets back.
+    /// `promiscMode`: all frames. A packet of a container to itself through a Service is lost, if
+    /// netfilter sees bridged frames.
     Promiscuous,
 }
 
