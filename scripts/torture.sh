@@ -10,8 +10,9 @@
 #
 #     bridge, ptp, portmap, bandwidth, firewall
 #                                    one plugin, bridge with the host-local that it runs
-#     tuning                         tuning behind bridge, and each plugin of podman's chain
-#     chain                          bridge, host-local, portmap and bandwidth, each within a chain of these
+#     tuning                         tuning behind bridge
+#     chain                          each plugin of the chain bridge, portmap, bandwidth, and of podman's
+#                                    chain bridge, portmap, firewall, tuning
 #     soak                           10,000 calls for 300 sandboxes by 32 processes at a time
 #     fuzz                           parsers of outside input: each target of tests/fuzz for --seconds (600 by
 #                                    default), two at a time; installs cargo-fuzz if it is missing

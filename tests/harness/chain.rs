@@ -1,5 +1,7 @@
 //! Runs the plugins of a chain for one attachment, as a runtime does.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use crate::{Host, Invocation, Network, Sandbox};
@@ -108,13 +110,15 @@ impl<'h> Chain<'h> {
     /// # Errors
     /// Output of the failed plugin.
     pub fn add_first(&self, count: usize, a: &Sandbox) -> Result<Value, String> {
-        (0..count).try_fold(Value::Null, |before, place| {
-            let outcome = self.call(place, "ADD", (a, &before)).run();
-            if outcome.status.success() {
-                return Ok(outcome.ok());
-            }
-            Err(format!("ADD fails: {outcome:?}"))
-        })
+        self.add_some(0..count, (a, &Value::Null))
+    }
+
+    /// Runs ADD of the plugin at `place` and the later ones, after the result `before`.
+    ///
+    /// # Errors
+    /// As [`Self::add_first`].
+    pub fn add_from(&self, place: usize, on: (&Sandbox, &Value)) -> Result<Value, String> {
+        self.add_some(place..self.len(), on)
     }
 
     /// Runs ADD of all plugins.
@@ -123,6 +127,20 @@ impl<'h> Chain<'h> {
     /// As [`Self::add_first`].
     pub fn add(&self, a: &Sandbox) -> Result<Value, String> {
         self.add_first(self.len(), a)
+    }
+
+    fn add_some(
+        &self,
+        places: Range<usize>,
+        (a, before): (&Sandbox, &Value),
+    ) -> Result<Value, String> {
+        places.into_iter().try_fold(before.clone(), |before, place| {
+            let outcome = self.call(place, "ADD", (a, &before)).run();
+            if outcome.status.success() {
+                return Ok(outcome.ok());
+            }
+            Err(format!("ADD fails: {outcome:?}"))
+        })
     }
 
     /// Runs CHECK of the first `count` plugins with `result`.

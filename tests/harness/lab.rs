@@ -31,6 +31,8 @@ pub enum Moment {
     Add,
     /// An ADD on a host without bridge, table and forwarding.
     FirstAdd,
+    /// An ADD that is repeated if it fails, without a removal before.
+    AddAgain,
     /// A removal, and the next one that repairs it.
     Removal,
 }
@@ -90,6 +92,7 @@ impl Moment {
         match self {
             Self::Add => "ADD",
             Self::FirstAdd => "first ADD",
+            Self::AddAgain => "repeated ADD",
             Self::Removal => "DEL, GC",
         }
     }
@@ -236,6 +239,7 @@ impl Lab {
         match moment {
             Moment::Add => self.attempt_add(trial, a),
             Moment::FirstAdd => self.attempt_first_add(trial, a),
+            Moment::AddAgain => self.attempt_add_again(trial, a),
             Moment::Removal => self.attempt_removal(trial, a),
         }
     }
@@ -263,6 +267,24 @@ impl Lab {
         let (ended, result, verdict) = self.add(trial, (a, before))?;
         let removed = chain.remove(trial.removal, (a, &result));
         let verdict = verdict.and(removed).and(self.works());
+        Ok((ended, verdict.and(self.expect_nothing(trial, a))))
+    }
+
+    /// Tries a fault in an ADD. The same ADD must succeed after a failure, as must the ADD of the
+    /// plugins after it.
+    fn attempt_add_again(&self, trial: &Trial, a: &Sandbox) -> Result<Verdict, String> {
+        let (chain, place) = (self.chain(), self.place(trial.victim));
+        let before = chain.add_first(place, a)?;
+        let (ended, reported, verdict) = self.add(trial, (a, before))?;
+        let next = match ended {
+            Ended::Succeeded => place + 1,
+            Ended::Failed => place,
+            Ended::Killed | Ended::Hung => return Ok((ended, Ok(()))),
+        };
+        let result = chain.add_from(next, (a, &reported))?;
+        let checked = chain.check_first(chain.len(), (a, &result));
+        let removed = chain.remove(trial.removal, (a, &result));
+        let verdict = verdict.and(checked).and(removed);
         Ok((ended, verdict.and(self.expect_nothing(trial, a))))
     }
 

@@ -11,13 +11,6 @@ const TUNING: Subject = Subject {
     victims: &["tuning"],
 };
 
-/// podman's chain without its firewall plugin.
-const PODMAN: Subject = Subject {
-    name: "podman",
-    chain: &["bridge", "portmap", "tuning"],
-    victims: &["bridge", "host-local", "portmap", "tuning"],
-};
-
 #[test]
 fn an_add_whose_calls_fail_leaves_nothing() {
     torture(TUNING, (Moment::Add, Attack::Failure), (110, 3));
@@ -47,19 +40,4 @@ fn the_next_removal_completes_one_whose_messages_were_refused() {
 #[test]
 fn the_next_removal_completes_a_killed_one() {
     torture(TUNING, (Moment::Removal, Attack::Kill), (45, 6));
-}
-
-#[test]
-fn a_chain_whose_calls_fail_leaves_nothing() {
-    torture(PODMAN, (Moment::Add, Attack::Failure), (500, 1));
-}
-
-#[test]
-fn a_chain_that_is_killed_leaves_nothing_after_del_or_gc() {
-    torture(PODMAN, (Moment::Add, Attack::Kill), (600, 7));
-}
-
-#[test]
-fn the_next_removal_completes_the_killed_one_of_a_chain() {
-    torture(PODMAN, (Moment::Removal, Attack::Kill), (200, 6));
 }
