@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tests::escape::{Header, datagram, pour};
 use tests::traffic::tcp;
 use tests::{Host, Network, Place as _, Sandbox, eventually};
 
@@ -63,7 +64,7 @@ impl<'h> Pod<'h> {
 }
 
 fn elements(host: &Host) -> String {
-    let listed = host.run("nft", &["list", "table", "inet", "cni-firewall"]);
+    let listed = host.run("nft", &["list", "ruleset"]);
     listed
         .lines()
         .filter(|it| it.contains("elements") || it.contains("cni:"))
@@ -105,19 +106,65 @@ fn pods_of_one_bridge_reach_each_other_with_same_bridge() {
     c.check();
 }
 
-/// Frames within a bridge pass the `forward` hook with `br_netfilter` only.
 #[test]
 fn pods_of_one_bridge_do_not_reach_each_other_with_isolated() {
     let host = Host::new();
     let a = Pod::new(&host, (1, "a"), "isolated");
     let b = Pod::new(&host, (1, "b"), "isolated");
     assert!(!a.reaches(&b) && !b.reaches(&a));
+    // Without `br_netfilter`, frames within a bridge pass no hook of IP.
+    for sysctl in ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"] {
+        host.set_sysctl(&format!("net/bridge/{sysctl}"), "0");
+    }
+    host.ip("link set cni1 type bridge nf_call_iptables 0 nf_call_ip6tables 0");
+    assert!(!a.reaches(&b) && !b.reaches(&a));
+    assert!(a.sandbox.pings("10.1.1.1") && a.sandbox.pings("fd00:1::1"));
+    for sysctl in ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"] {
+        host.set_sysctl(&format!("net/bridge/{sysctl}"), "1");
+    }
     b.del();
     let c = Pod::new(&host, (1, "c"), "same-bridge");
     assert!(!a.reaches(&c), "the stricter policy holds for the bridge");
     a.del();
     let d = Pod::new(&host, (1, "d"), "same-bridge");
     assert!(c.reaches(&d));
+}
+
+/// Frames with a VLAN tag pass no hook of IP, and a receiver ignores the tag of VLAN 0.
+#[test]
+fn isolated_pods_of_one_bridge_receive_no_tagged_frames() {
+    let host = Host::new();
+    let a = Pod::new(&host, (1, "a"), "isolated");
+    let b = Pod::new(&host, (1, "b"), "isolated");
+    let (to, from) = (b.sandbox.mac("eth0"), a.sandbox.mac("eth0"));
+    let arrived = |types: &[u16]| {
+        let (to, from) = (to.as_str(), from.as_str());
+        let header = Header { to, from, types };
+        let packet = datagram([10, 1, 1, 2], [10, 1, 1, 3]);
+        let frame = (&header, packet.as_slice());
+        let rates = pour((&a.sandbox, "eth0"), frame, (&b.sandbox, "eth0"), 1);
+        rates.iter().any(|megabits| *megabits > 1.0)
+    };
+    for (which, change) in [("of ADD", ""), ("of RELOAD", "flush ruleset")] {
+        if !change.is_empty() {
+            host.run("nft", &[change]);
+            assert!(arrived(&[0x8100, 0x0800]));
+            for pod in [&a, &b] {
+                let result = &pod.firewall.config()["prevResult"];
+                let refusal = pod.firewall.check(&pod.sandbox, result).error();
+                assert!(refusal.mentions("isolated-ports"), "{refusal:?}");
+                pod.firewall.on("RELOAD", &pod.sandbox).ok();
+                pod.check();
+            }
+        }
+        for types in [&[0x8100, 0x0800][..], &[0x88a8, 0x8100, 0x0800], &[0x0800]] {
+            assert!(!arrived(types), "{types:x?} in spite of the rules {which}");
+        }
+    }
+    for pod in [&a, &b] {
+        pod.del();
+    }
+    assert_eq!(elements(&host), "");
 }
 
 /// The bridge counts, not the address that a pod writes into its packets.

@@ -11,7 +11,8 @@ use crate::config::{Config, IngressPolicy};
 use crate::legacy::Legacy;
 use crate::permission::standing;
 use crate::table::{
-    BRIDGE_PAIRS, BRIDGES, ISOLATED_MEMBERS, ISOLATED_PAIRS, MEMBERS, PODS_V4, PODS_V6, table,
+    BRIDGE_PAIRS, BRIDGES, ISOLATED_MEMBERS, ISOLATED_PAIRS, ISOLATED_PORTS, MEMBERS, PODS_V4,
+    PODS_V6, frames, table,
 };
 
 /// The desired state of an attachment in the firewall.
@@ -22,6 +23,8 @@ pub(crate) struct Desired {
     /// The attachment's elements. They include elements without an owner, which all members of its
     /// bridge share.
     pub elements: Vec<Element>,
+    /// The attachment's elements in the table of frames.
+    pub ports: Vec<Element>,
     /// The rules in the tables of iptables that accept the fwmark, for each IP family of the
     /// attachment's addresses.
     pub standing: Vec<Standing>,
@@ -48,6 +51,9 @@ impl Desired {
                 let elements = of_bridge(config.ingress_policy, attachment, link);
                 desired.elements.extend(elements);
             }
+            if config.ingress_policy == IngressPolicy::Isolated {
+                desired.ports = ports(bridge.as_str(), attachment, result);
+            }
         }
         Ok(desired)
     }
@@ -64,9 +70,21 @@ impl Desired {
         Self {
             table: table(config.mark),
             elements: elements.collect(),
+            ports: Vec::new(),
             standing: families().map(|it| standing(it, config)).collect(),
             legacy: families().map(|it| Legacy::new(it, config)).collect(),
         }
+    }
+
+    /// Returns the plugin's tables in which the attachment has elements, each with these elements.
+    pub fn parts(&self) -> impl Iterator<Item = (Table, &[Element])> {
+        let parts = [
+            (self.table.clone(), self.elements.as_slice()),
+            (frames(), self.ports.as_slice()),
+        ];
+        parts
+            .into_iter()
+            .filter(|(_, elements)| !elements.is_empty())
     }
 }
 
@@ -81,6 +99,18 @@ fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterato
         vlan.is_some_and(|it| it.parse::<u16>().is_ok())
     });
     [bridge].into_iter().chain(vlans)
+}
+
+/// Returns the elements of the attachment's ports: all links of the host that `result` reports,
+/// except for the bridge.
+fn ports(bridge: &str, attachment: &Attachment, result: &cni::AddResult) -> Vec<Element> {
+    let on_host = result.interfaces.iter().filter(|it| is_on_host(it));
+    let names = on_host.filter_map(|it| it.name.parse::<InterfaceName>().ok());
+    let names = names.filter(|it| it.as_str() != bridge);
+    let owner = attachment.owner();
+    names
+        .map(|it| Element::new(ISOLATED_PORTS, &[Value::InterfaceName(it.as_str())], &owner))
+        .collect()
 }
 
 /// Returns the element that makes the attachment a member of the bridge, and the elements of the

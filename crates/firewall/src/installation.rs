@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use cni::{Error, note};
 use nft::{Change, Connection, Element, Family, Table};
 
-use crate::config::{CHAIN, Config, Mark};
+use crate::config::{CHAIN, Config, IngressPolicy, Mark};
 use crate::desired::{Desired, unneeded};
 use crate::legacy::Legacy;
-use crate::table::table;
+use crate::table::{ISOLATED_MEMBERS, frames, table};
 
 impl Desired {
     /// Installs the desired state. Its elements replace those of other attachments with the same
@@ -21,9 +21,10 @@ impl Desired {
     /// Code 11: other processes keep changing the rules. Refusals of the kernel.
     pub fn install(&self) -> anyhow::Result<()> {
         let connection = Connection::open()?;
-        let updated = connection.put(&self.table, &self.elements);
-        let updated = updated.map_err(coded)?;
-        updated.warning(&self.table).iter().for_each(note);
+        for (table, elements) in self.parts() {
+            let updated = connection.put(&table, elements).map_err(coded)?;
+            updated.warning(&table).iter().for_each(note);
+        }
         self.stand(&connection)?;
         for legacy in self.legacy.iter().filter(|it| it.is_in_use()) {
             if !connection.has_chain(&self.table, &legacy.note)? {
@@ -41,17 +42,19 @@ impl Desired {
     /// As [`Self::install`].
     pub fn restore(&self) -> anyhow::Result<()> {
         let connection = Connection::open()?;
-        let updated = connection.update(&self.table, || {
-            let mut change = Change::default();
-            for element in &self.elements {
-                if connection.holder(&self.table, element)?.is_none() {
-                    change.add.push(element.clone());
+        for (table, elements) in self.parts() {
+            let updated = connection.update(&table, || {
+                let mut change = Change::default();
+                for element in elements {
+                    if connection.holder(&table, element)?.is_none() {
+                        change.add.push(element.clone());
+                    }
                 }
-            }
-            Ok::<_, nft::Error>(change)
-        });
-        let updated = updated.map_err(coded)?;
-        updated.warning(&self.table).iter().for_each(note);
+                Ok::<_, nft::Error>(change)
+            });
+            let updated = updated.map_err(coded)?;
+            updated.warning(&table).iter().for_each(note);
+        }
         self.stand(&connection)?;
         let mut legacy = self.legacy.iter().filter(|it| it.is_in_use());
         legacy.try_for_each(|it| self.reach(&connection, it))
@@ -84,7 +87,10 @@ impl Desired {
     /// Refusals of the kernel.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
         let connection = Connection::open()?;
-        let mut found = connection.differences(&self.table, &self.elements)?;
+        let mut found = Vec::new();
+        for (table, elements) in self.parts() {
+            found.extend(connection.differences(&table, elements)?);
+        }
         for standing in &self.standing {
             found.extend(connection.not_standing(standing)?);
         }
@@ -104,6 +110,10 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     let removed = || {
         let all = connection.elements_owned(&table, |_| true)?;
         let (stale, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| is_stale(&it.owner));
+        // ADD adds the member before the ports. An operator may have flushed this table alone.
+        if stale.is_empty() || stale.iter().any(|it| it.set == ISOLATED_MEMBERS) {
+            remove_ports(&connection, &is_stale)?;
+        }
         let removed = connection.delete_known(&table, &stale)?;
         if !unneeded(&table, &others).is_empty() {
             prune(&connection)?;
@@ -146,6 +156,17 @@ pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow
     Ok(())
 }
 
+/// Removes the ports whose owner `is_stale`. A kernel without this table counts as success.
+fn remove_ports(
+    connection: &Connection,
+    is_stale: impl Fn(&str) -> bool,
+) -> Result<(), nft::Error> {
+    match connection.delete(&frames(), is_stale) {
+        Err(error) if error.is_unsupported() => Ok(()),
+        removed => removed.map(drop),
+    }
+}
+
 /// Removes the elements of bridges that have no member left.
 fn prune(connection: &Connection) -> Result<(), nft::Error> {
     // Lists no chains, so those of other fwmarks stay.
@@ -169,7 +190,11 @@ fn prune(connection: &Connection) -> Result<(), nft::Error> {
 /// # Errors
 /// Code 50: the kernel does not support it, or this process has no access.
 pub(crate) fn dry_run(config: &Config) -> Result<(), Error> {
-    let tried = Connection::open().and_then(|it| it.dry_run(&table(config.mark)));
+    let is_isolating = config.ingress_policy == IngressPolicy::Isolated;
+    let frames = is_isolating.then(frames);
+    let mut tables = [table(config.mark)].into_iter().chain(frames);
+    let tried =
+        Connection::open().and_then(|connection| tables.try_for_each(|it| connection.dry_run(&it)));
     tried.map_err(|error| {
         let reason = anyhow::Error::from(error).context("nf_tables");
         Error::Unavailable(format!("{reason:#}"))

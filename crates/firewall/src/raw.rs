@@ -48,7 +48,6 @@ pub enum IngressPolicy {
     Open,
     /// Those on its own bridge, and on bridges without a policy.
     SameBridge,
-    /// Those on bridges without a policy; on its own bridge, those whose packets bypass the host's
-    /// `forward` hook.
+    /// Those on bridges without a policy.
     Isolated,
 }

@@ -42,9 +42,34 @@ pub(crate) fn table(mark: Mark) -> Table {
     }
 }
 
+/// Returns the table for frames that a bridge delivers from one isolated port to another. Such a
+/// frame does not always pass the `forward` hook of IP: a frame with a VLAN tag never does, and
+/// others do with `br_netfilter` only.
+pub(crate) fn frames() -> Table {
+    let ports = Set {
+        name: ISOLATED_PORTS,
+        key: vec![Type::InterfaceName],
+        target: TargetType::None,
+    };
+    let between = Rule::new("between isolated ports")
+        .when_in(&[Field::InputName], ISOLATED_PORTS)
+        .when_in(&[Field::OutputName], ISOLATED_PORTS)
+        .drop();
+    Table {
+        family: Family::Bridge,
+        name: TABLE,
+        sets: vec![ports],
+        chains: vec![base_chain(
+            "isolate".to_owned(),
+            BRIDGE_FILTER,
+            vec![between],
+        )],
+    }
+}
+
 /// Returns the tables in which attachments have elements.
-pub fn tables() -> [Table; 1] {
-    [table(Mark::DEFAULT)]
+pub fn tables() -> [Table; 2] {
+    [table(Mark::DEFAULT), frames()]
 }
 
 /// Returns the rules for packets within a bridge and from one bridge to another.
@@ -113,7 +138,7 @@ pub(crate) fn forward(priority: i32) -> BaseChain {
     }
 }
 
-/// The plugin's table, of family `inet`.
+/// Name of the plugin's tables, of the families `inet` and `bridge`.
 pub const TABLE: &str = "cni-firewall";
 
 /// Addresses of containers that have permission.
@@ -132,6 +157,12 @@ pub(crate) const ISOLATED_PAIRS: &str = "isolated-pairs";
 /// left; the shared elements of the bridge stay until then.
 pub(crate) const MEMBERS: &str = "members";
 pub(crate) const ISOLATED_MEMBERS: &str = "isolated-members";
+
+/// Ports of isolated attachments.
+pub(crate) const ISOLATED_PORTS: &str = "isolated-ports";
+
+/// `NF_BR_PRI_FILTER_BRIDGED`
+const BRIDGE_FILTER: i32 = -200;
 
 /// Before `NF_IP_PRI_FILTER`, and after `NF_IP_PRI_MANGLE`, where rules set marks.
 const ISOLATING: i32 = -20;

@@ -92,6 +92,7 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
         let need = match table.name {
             portmap::TABLE => PORTS,
             attach::FRAMES_TABLE => FRAMES,
+            ::firewall::TABLE if table.family == nft::Family::Bridge => ISOLATION,
             ::firewall::TABLE => PERMISSION,
             _ if BACKSTOP.plugins.contains(&plugin) => BACKSTOP,
             _ => MASQUERADE,
@@ -128,6 +129,7 @@ const FRAMES: Need = of(&["bridge"], &["macspoofchk", "promiscMode"]);
 const MASQUERADE: Need = of(&["bridge", "ptp"], &["ipMasq"]);
 const PORTS: Need = of(&["portmap"], &[]);
 const PERMISSION: Need = of(&["firewall"], &[]);
+const ISOLATION: Need = of(&["firewall"], &["ingressPolicy"]);
 const RATES: Need = of(&["bandwidth"], &[]);
 const BACKSTOP: Need = Need {
     consequence: Consequence::LimitsEvadable,
