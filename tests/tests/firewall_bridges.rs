@@ -259,3 +259,22 @@ fn policy_needs_a_bridge() {
         }
     }
 }
+
+#[test]
+fn policy_is_refused_behind_a_plugin_without_a_bridge() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let result = host.ptp().add(&a);
+    let end = result["interfaces"][0]["name"].as_str().unwrap().to_owned();
+    let firewall = host
+        .bandwidth()
+        .with("type", "firewall")
+        .with("prevResult", result);
+    for policy in ["same-bridge", "isolated"] {
+        let asking = firewall.clone().with("ingressPolicy", policy);
+        let refused = asking.on("ADD", &a).error();
+        refused.expect(7, &["ingressPolicy", &end, "no bridge"]);
+    }
+    assert_eq!(elements(&host), "");
+    firewall.add(&a);
+}

@@ -45,8 +45,7 @@ impl Desired {
     ) -> Result<Self, Error> {
         let addresses: Vec<_> = result.ips.iter().map(|ip| ip.address.ip()).collect();
         let mut desired = Self::permission(config, &attachment.owner(), &addresses);
-        if config.ingress_policy != IngressPolicy::Open {
-            let bridge = bridge(config.ingress_policy, result.interfaces.first())?;
+        if let Some(bridge) = bridge(config.ingress_policy, result)? {
             for link in routed_links(bridge.as_str(), result) {
                 let elements = of_bridge(config.ingress_policy, attachment, link);
                 desired.elements.extend(elements);
@@ -158,15 +157,23 @@ fn bridge_of<'a>(table: &Table, element: &'a Element) -> Option<Value<'a>> {
     element.key(set).pop()
 }
 
-fn bridge(policy: IngressPolicy, first: Option<&Interface>) -> Result<InterfaceName, Error> {
-    let name = first
-        .filter(|it| is_on_host(it))
-        .and_then(|it| it.name.parse().ok());
-    name.ok_or_else(|| {
-        let policy = match policy {
-            IngressPolicy::Isolated => "isolated",
-            IngressPolicy::Open | IngressPolicy::SameBridge => "same-bridge",
-        };
+/// Returns the bridge that `policy` is for: the first interface of `result`. Returns `None` for
+/// `open`.
+///
+/// # Errors
+/// Code 7: the first interface of `result` is not one of the host.
+pub(crate) fn bridge(
+    policy: IngressPolicy,
+    result: &cni::AddResult,
+) -> Result<Option<InterfaceName>, Error> {
+    let policy = match policy {
+        IngressPolicy::Open => return Ok(None),
+        IngressPolicy::SameBridge => "same-bridge",
+        IngressPolicy::Isolated => "isolated",
+    };
+    let first = result.interfaces.first().filter(|it| is_on_host(it));
+    let name = first.and_then(|it| it.name.parse().ok());
+    name.map(Some).ok_or_else(|| {
         let reason = format!(
             "{policy:?} needs a bridge as the first interface of prevResult; put the plugin behind `bridge`, with cniVersion 0.3.0 or later"
         );

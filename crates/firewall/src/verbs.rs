@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use anyhow::{bail, ensure};
 use cni::{
     AddRequest, AddResult, Answer, Answered, Attachment, CheckRequest, DelRequest, Error,
-    GcRequest, StatusRequest, Undo, note,
+    GcRequest, InterfaceName, StatusRequest, Undo, note,
 };
+use netlink::LinkKind;
 
 use crate::config::Config;
-use crate::desired::Desired;
+use crate::desired::{self, Desired};
 use crate::firewalld::Sources;
 use crate::{installation, record};
 
@@ -22,6 +23,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
         return Ok(answer.give(result)?);
+    }
+    if let Some(bridge) = desired::bridge(config.ingress_policy, result)? {
+        expect_bridge(&bridge)?;
     }
     let owner = request.attachment.owner();
     cni::step("look for firewalld");
@@ -155,6 +159,19 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         bail!("{attachment} was deleted meanwhile");
     }
     restored
+}
+
+/// Checks that the link is a bridge. Packets between two containers of `ptp`, for example, enter
+/// and leave through different links, so a policy would drop them all.
+fn expect_bridge(name: &InterfaceName) -> anyhow::Result<()> {
+    let link = netlink::Connection::open()?.find_link(name.as_str())?;
+    if link.is_some_and(|it| it.kind == LinkKind::Bridge) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{name}, the first interface of prevResult, is no bridge; a policy needs the plugin `bridge`"
+    );
+    Err(Error::invalid("ingressPolicy", reason).into())
 }
 
 fn restore(desired: &Desired, sources: Option<&Sources>) -> anyhow::Result<()> {
