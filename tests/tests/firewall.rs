@@ -302,6 +302,28 @@ fn failed_add_leaves_nothing_of_the_pod() {
 }
 
 #[test]
+fn failed_second_add_leaves_the_permission_of_the_first() {
+    let host = Host::new();
+    let (_, rules) = CLOSED[1];
+    sh(&host, rules);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = fence.add(&a, &[]);
+    sh(
+        &host,
+        "iptables -F CNI-FORWARD; iptables -A CNI-ADMIN -j CNI-FORWARD",
+    );
+    firewall.on("ADD", &a).error().expect(100, &["nf_tables"]);
+    sh(&host, "iptables -F CNI-ADMIN");
+    firewall.on("RELOAD", &a).ok();
+    expect_open(&fence, &a);
+    firewall.check(&a, &firewall.config()["prevResult"]).ok();
+    firewall.del(&a);
+    assert!(!table(&host).contains("cni:pods"));
+    assert_eq!(records(&host), "");
+}
+
+#[test]
 fn networks_with_different_marks_do_not_disturb_each_other() {
     let host = Host::new();
     let (_, rules) = CLOSED[1];

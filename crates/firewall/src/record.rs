@@ -6,26 +6,42 @@
 //! they remove anything. So either they find what RELOAD restored, or RELOAD finds the record
 //! retired afterwards and removes what it restored.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 
+/// What [`write`] found at the path of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// No record.
+    Nothing,
+    /// The record of an earlier ADD, which is replaced now.
+    Earlier,
+}
+
 /// Writes the record of `owner`.
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn write(owner: &str, text: &str) -> anyhow::Result<()> {
+pub(crate) fn write(owner: &str, text: &str) -> anyhow::Result<Found> {
     let path = file("", owner);
-    let written = match fs::write(&path, text) {
+    let create = || File::create_new(&path)?.write_all(text.as_bytes());
+    let written = match create() {
         Err(error) if error.kind() == ErrorKind::NotFound => DirBuilder::new()
             .recursive(true)
             .mode(0o755)
             .create(DIRECTORY)
-            .and_then(|()| fs::write(&path, text)),
+            .and_then(|()| create()),
         written => written,
+    };
+    let written = match written {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            fs::write(&path, text).map(|()| Found::Earlier)
+        }
+        written => written.map(|()| Found::Nothing),
     };
     written.with_context(|| format!("write record {}", path.display()))
 }

@@ -13,12 +13,13 @@ use netlink::LinkKind;
 use crate::config::Config;
 use crate::desired::{self, Desired};
 use crate::firewalld::Sources;
+use crate::record::Found;
 use crate::{installation, record};
 
 /// Gives packets of the sandbox permission and isolates its bridge. Returns `prevResult` unchanged.
 ///
 /// # Errors
-/// A step fails. Nothing of the attachment is left then.
+/// A step fails. Nothing of the attachment is left then, except for what an earlier ADD made.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
@@ -30,15 +31,18 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let owner = request.attachment.owner();
     cni::step("look for firewalld");
     let sources = Sources::wanted(&config, addresses(result))?;
-    let mut undo = Undo::default();
-    undo.push("remove the elements", || remove(&owner, None));
     cni::step("write the record");
     let text = sources.as_ref().map(Sources::text).unwrap_or_default();
-    match record::write(&owner, &text) {
+    let written = record::write(&owner, &text);
+    let mut undo = Undo::default();
+    if !matches!(written, Ok(Found::Earlier)) {
+        undo.push("remove the elements", || remove(&owner, None));
+    }
+    match written {
         Err(error) if sources.is_none() => {
             note(format_args!("RELOAD will not restore {owner}: {error:#}"));
         }
-        written => written?,
+        written => drop(written?),
     }
     cni::step("add the elements and rules");
     desired.install()?;
