@@ -255,6 +255,19 @@ fn del_succeeds_without_sandbox_result_or_interface() {
     }
 }
 
+/// The runtime calls DEL after a failed ADD, and until it succeeds.
+#[test]
+fn del_and_gc_succeed_although_data_dir_is_below_a_file() {
+    let host = Host::new();
+    let pod = Pod::new(&host, "a");
+    fs::write("/run/file", "").unwrap();
+    let network = pod.tuning(&json!({"mtu": 1400, "dataDir": "/run/file/tuning"}));
+    let refused = network.on("ADD", &pod.sandbox).error();
+    refused.expect(100, &["/run/file/tuning", "dataDir"]);
+    network.del(&pod.sandbox);
+    network.gc(&[]).ok();
+}
+
 #[test]
 fn interface_that_cannot_be_restored_is_reported_and_del_succeeds() {
     let host = Host::new();

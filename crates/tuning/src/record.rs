@@ -124,7 +124,7 @@ pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
     cni::step("remove records");
     let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
     let entries = match fs::read_dir(&directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if NO_FILE.contains(&error.kind()) => return Ok(()),
         entries => entries.with_context(|| format!("read directory {}", directory.display()))?,
     };
     let is_stale = |it: &Record| {
@@ -143,8 +143,12 @@ pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
     }))
 }
 
-/// Errors for a path without a file, or too long for one.
-const NO_FILE: [ErrorKind; 2] = [ErrorKind::NotFound, ErrorKind::InvalidFilename];
+/// Errors for a path without a file, too long for one, or below a file.
+const NO_FILE: [ErrorKind; 3] = [
+    ErrorKind::NotFound,
+    ErrorKind::InvalidFilename,
+    ErrorKind::NotADirectory,
+];
 
 /// Maximum size of a record in bytes. A record has about 200.
 const LARGEST: u64 = 1 << 16;
