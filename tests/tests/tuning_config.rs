@@ -93,6 +93,11 @@ fn conventional_arguments_take_precedence_setting_by_setting() {
     let only_args = only_args.with("args.cni.sysctl", json!({"net.core.somaxconn": "515"}));
     only_args.add(&a);
     assert_eq!(a.sysctl("net/core/somaxconn").unwrap(), "515");
+    let spelt_otherwise = only_args.with("sysctl", json!({"net/core/somaxconn": "512"}));
+    spelt_otherwise.add(&a);
+    assert_eq!(a.sysctl("net/core/somaxconn").unwrap(), "515");
+    let result = &network.config()["prevResult"];
+    assert_eq!(spelt_otherwise.check(&a, result).ok(), Value::Null);
 }
 
 #[test]
@@ -164,6 +169,9 @@ fn code_7_for_a_sysctl_that_is_there_twice() {
         call.error().expect(7, &["net.core.somaxconn", "twice"]);
     }
     network.on("DEL", &a).stdin(twice).ok();
+    let sysctls = json!({"net.core.somaxconn": "512", "net/core//somaxconn": "513"});
+    let refused = network.with("sysctl", sysctls).on("ADD", &a).error();
+    refused.expect(7, &["net/core//somaxconn", "twice"]);
 }
 
 #[test]

@@ -34,15 +34,12 @@ impl Config {
         args.expect_only(KNOWN_ARGS)?;
         let raw: RawConfig = network.config()?;
         if let Some(name) = network.repeated_key("sysctl") {
-            return Err(Error::invalid(
-                format!("sysctl.{name}"),
-                "it is there twice",
-            ));
+            return Err(repeated(&name));
         }
         let asked: RawConfig = network.args_cni()?;
         let runtime: Mac = network.runtime_config()?;
-        let sysctls = raw.sysctl.into_iter().chain(asked.sysctl);
-        let sysctls = sysctls.map(|(name, value)| Ok((SysctlName::parse(name)?, value)));
+        let mut sysctls = by_name(raw.sysctl)?;
+        sysctls.extend(by_name(asked.sysctl)?);
         let mac = [
             ("args.cni.mac", asked.mac.as_deref()),
             ("runtimeConfig.mac", given(&runtime.mac)),
@@ -50,7 +47,7 @@ impl Config {
             ("mac", raw.mac.as_deref()),
         ];
         Ok(Self {
-            sysctls: sysctls.collect::<Result<_, Error>>()?,
+            sysctls,
             link: Settings {
                 mac: first_mac(mac)?,
                 promisc: asked.promisc.or(raw.promisc).filter(|on| *on),
@@ -69,6 +66,22 @@ impl Config {
             .map(|(name, value)| (name.sysctl(interface), value.as_str()))
             .collect()
     }
+}
+
+/// Returns the values by name. Rejects two spellings of one sysctl.
+fn by_name(raw: BTreeMap<String, String>) -> Result<BTreeMap<SysctlName, String>, Error> {
+    let mut sysctls = BTreeMap::new();
+    for (text, value) in raw {
+        let name = SysctlName::parse(text.clone())?;
+        if sysctls.insert(name, value).is_some() {
+            return Err(repeated(&text));
+        }
+    }
+    Ok(sysctls)
+}
+
+fn repeated(name: &str) -> Error {
+    Error::invalid(format!("sysctl.{name}"), "it is there twice")
 }
 
 #[derive(Default, Deserialize)]

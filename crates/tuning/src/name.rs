@@ -1,5 +1,7 @@
 //! Names of sysctls.
 
+use std::cmp::Ordering;
+
 use cni::{Error, InterfaceName};
 use netns::Sysctl;
 
@@ -7,8 +9,13 @@ use netns::Sysctl;
 ///
 /// No part of the name can be `.` or `..`, so the name cannot lead outside `net`: dots separate the
 /// parts, as in the reference, and no interface is named `.` or `..`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SysctlName(String);
+///
+/// Two spellings of one sysctl are equal.
+#[derive(Debug, Clone)]
+pub struct SysctlName {
+    written: String,
+    parts: Vec<String>,
+}
 
 impl SysctlName {
     /// Parses a name whose parts are separated by dots or slashes.
@@ -16,8 +23,13 @@ impl SysctlName {
     /// # Errors
     /// Code 7: the name is not below `net`, so the sysctl does not belong to the network namespace.
     pub fn parse(name: String) -> Result<Self, Error> {
-        match parts(&name.replace('.', "/")).as_slice() {
-            ["net", _, ..] => Ok(Self(name)),
+        let parts = name.split(['.', '/']).filter(|part| !part.is_empty());
+        let parts: Vec<_> = parts.map(str::to_owned).collect();
+        match parts.as_slice() {
+            [first, _, ..] if first == "net" => Ok(Self {
+                written: name,
+                parts,
+            }),
             _ => Err(Error::invalid(
                 format!("sysctl.{name}"),
                 "only sysctls below net belong to the sandbox",
@@ -28,18 +40,35 @@ impl SysctlName {
     /// Returns the name as written in the configuration. The allowlist is matched against this
     /// form.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.written
     }
 
     /// Returns the sysctl, with the interface in place of the first `IFNAME`.
     pub fn sysctl(&self, interface: &InterfaceName) -> Sysctl {
-        let path = self.0.replace('.', "/");
-        Sysctl::new(&parts(&path.replacen("IFNAME", interface.as_str(), 1)))
+        let path = self.parts.join("/");
+        let path = path.replacen("IFNAME", interface.as_str(), 1);
+        Sysctl::new(&path.split('/').collect::<Vec<_>>())
     }
 }
 
-fn parts(path: &str) -> Vec<&str> {
-    path.split('/').filter(|part| !part.is_empty()).collect()
+impl PartialEq for SysctlName {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts == other.parts
+    }
+}
+
+impl Eq for SysctlName {}
+
+impl PartialOrd for SysctlName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for SysctlName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts.cmp(&other.parts)
+    }
 }
 
 #[cfg(test)]
