@@ -274,6 +274,10 @@ fn empty_allowlist_allows_nothing_and_a_broken_one_is_named() {
         fs::write("/etc/cni/tuning/allowlist.conf", list).unwrap();
         refused((&network, &a), "").expect(2, &["allowlist.conf", broken.trim_start_matches('\\')]);
         status(&network).error().expect(2, &["allowlist.conf"]);
+        let without = network.clone().with("sysctl", json!({})).with("mtu", 1400);
+        for network in [without.by_reference(), without] {
+            network.add(&a);
+        }
     }
     fs::write(
         "/etc/cni/tuning/allowlist.conf",
