@@ -324,6 +324,27 @@ fn failed_second_add_leaves_the_permission_of_the_first() {
 }
 
 #[test]
+fn address_may_be_in_the_result_twice() {
+    let host = Host::new();
+    let (_, rules) = CLOSED[1];
+    sh(&host, rules);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = fence.join(&a, &[]);
+    let mut result = firewall.config()["prevResult"].clone();
+    let ips = result["ips"].as_array_mut().unwrap();
+    ips.extend(ips.clone());
+    let firewall = firewall.with("prevResult", result.clone());
+    for network in [firewall.by_reference(), firewall] {
+        assert_eq!(network.add(&a)["ips"], result["ips"]);
+        expect_open(&fence, &a);
+        network.check(&a, &result).ok();
+        network.del(&a);
+        expect_closed(&fence, &a);
+    }
+}
+
+#[test]
 fn networks_with_different_marks_do_not_disturb_each_other() {
     let host = Host::new();
     let (_, rules) = CLOSED[1];

@@ -1,6 +1,7 @@
 //! The desired state of an attachment: elements of the plugin's table, and the rules that accept
 //! its fwmark.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni::result::Interface;
@@ -59,9 +60,11 @@ impl Desired {
 
     /// Returns what `owner` needs so that packets from and to `addresses` have permission.
     pub fn permission(config: &Config, owner: &str, addresses: &[IpAddr]) -> Self {
+        // An address may be there twice, such as one of two interfaces in different VRFs.
+        let addresses: BTreeSet<_> = addresses.iter().collect();
         let elements = addresses.iter().map(|address| {
             let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
-            Element::new(set, &[Value::Address(*address)], owner)
+            Element::new(set, &[Value::Address(**address)], owner)
         });
         let has = |is_v4| addresses.iter().any(|it| it.is_ipv4() == is_v4);
         let families = [(Family::Ipv4, has(true)), (Family::Ipv6, has(false))];
