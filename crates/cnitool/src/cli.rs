@@ -59,7 +59,8 @@ enum Command {
     /// Find out why pods of this node have no network
     ///
     /// Reads the configuration, the kernel's state, the firewall and the disk, and changes nothing.
-    /// The exit status is 0, 1 if there are warnings, and 2 if there are problems.
+    /// Sends packets of pods through a copy of the firewall, for networks of bridge and ptp. The
+    /// exit status is 0, 1 if there are warnings, and 2 if there are problems.
     Doctor(Output),
     /// List the attachments of this node
     ///
@@ -69,7 +70,8 @@ enum Command {
     /// List rules of the reference plugins, and remove those of deleted sandboxes
     ///
     /// An attachment is live if a link of the host leads to it, if its result is cached and its
-    /// sandbox exists or, without a cached result, if it has a lease. Chains of iptables are
+    /// sandbox exists or, without a cached result, if it has a lease. Rules of `firewall` name only
+    /// an address: they stay as long as a live sandbox has it. Chains and rules of iptables are
     /// removed with iptables-restore, rules of `nf_tables` with nft.
     Migrate(Migrate),
 }

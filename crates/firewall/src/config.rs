@@ -141,7 +141,7 @@ fn admin_chain(name: Option<String>) -> Result<String, Error> {
 }
 
 /// The chain that this plugin adds to the tables of iptables.
-pub(crate) const CHAIN: &str = "CNI-FORWARD";
+pub const CHAIN: &str = "CNI-FORWARD";
 
 const ZONE: &str = "trusted";
 

@@ -17,7 +17,7 @@ mod record;
 mod table;
 mod verbs;
 
-pub use config::Config;
+pub use config::{CHAIN, Config};
 pub use desired::is_shared;
 pub use raw::RawConfig;
 pub use table::{TABLE, tables};

@@ -4,6 +4,7 @@
 //! packets from it, and one for packets of its connections to it. The rules have no tag, so this
 //! module identifies them by their effect, like [`crate::Standing`].
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::attributes::{attributes, number, text, value};
@@ -33,18 +34,13 @@ impl Connection {
         chain: &str,
         addresses: &[IpAddr],
     ) -> Result<(), Error> {
-        let table = Table {
-            family,
-            name: "filter",
-            sets: Vec::new(),
-            chains: Vec::new(),
-        };
+        let table = filter(family);
         until_current(|| {
             let generation = self.generation()?;
             let rules = self.socket.dump(table.list_rules(chain))?;
             let meant = rules.iter().filter(|rule| {
                 let admitted = rule.value(RULE_EXPRESSIONS).and_then(admitted);
-                admitted.is_some_and(|it| addresses.contains(&it))
+                admitted.is_some_and(|(it, _)| addresses.contains(&it))
             });
             let messages = meant.map(|it| table.delete_rule(chain, it.number(RULE_HANDLE)));
             let messages: Vec<_> = messages.collect();
@@ -54,11 +50,46 @@ impl Connection {
             self.commit(&table, &messages, generation)
         })
     }
+
+    /// Returns the addresses that have both rules in a chain of the table `filter` of iptables.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn admissions(&self, family: Family, chain: &str) -> Result<Vec<IpAddr>, Error> {
+        let rules = self.socket.dump(filter(family).list_rules(chain))?;
+        let expressions = rules.iter().filter_map(|it| it.value(RULE_EXPRESSIONS));
+        let admitted: Vec<_> = expressions.filter_map(admitted).collect();
+        let answers: BTreeSet<_> = admitted
+            .iter()
+            .filter(|it| it.1 == Packets::Answers)
+            .collect();
+        let all = admitted.iter().filter(|it| it.1 == Packets::All);
+        let both = all.filter(|it| answers.contains(&(it.0, Packets::Answers)));
+        Ok(both.map(|it| it.0).collect())
+    }
 }
 
-/// Returns the address whose packets the rule accepts; `None` for a rule with any other condition
-/// or effect.
-fn admitted(expressions: &[u8]) -> Option<IpAddr> {
+fn filter(family: Family) -> Table {
+    Table {
+        family,
+        name: "filter",
+        sets: Vec::new(),
+        chains: Vec::new(),
+    }
+}
+
+/// The packets that a rule accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Packets {
+    /// All packets from an address.
+    All,
+    /// Packets of tracked connections to an address.
+    Answers,
+}
+
+/// Returns the address of the rule, and which packets the rule accepts; `None` for a rule with any
+/// other condition or effect.
+fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     let expressions = attributes(expressions).map(|it| {
         let data = value(it.value, DATA).unwrap_or_default();
         (text(value(it.value, NAME).unwrap_or_default()), data)
@@ -69,13 +100,13 @@ fn admitted(expressions: &[u8]) -> Option<IpAddr> {
     match (names.as_slice(), data.as_slice()) {
         (["payload", "cmp", "immediate"], [field, compared, verdict]) => {
             let address = address([field, compared], [Field::Ipv4Source, Field::Ipv6Source])?;
-            accepts(verdict).then_some(address)
+            accepts(verdict).then_some((address, Packets::All))
         }
         (["payload", "cmp", "match", "immediate"], [field, compared, matched, verdict]) => {
             let fields = [Field::Ipv4Destination, Field::Ipv6Destination];
             let address = address([field, compared], fields)?;
             let is_of_connections = text(value(matched, MATCH_NAME)?) == "conntrack";
-            (is_of_connections && accepts(verdict)).then_some(address)
+            (is_of_connections && accepts(verdict)).then_some((address, Packets::Answers))
         }
         _ => None,
     }

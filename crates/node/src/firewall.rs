@@ -15,6 +15,8 @@ pub struct Firewall {
     pub chains: Vec<HeldChain>,
     /// Comments of the rules in the tables of newer versions of the reference.
     pub rule_comments: Vec<RuleComment>,
+    /// Addresses of containers that the reference's `firewall` lets pass in `nf_tables`.
+    pub admissions: Vec<IpAddr>,
     /// Families with tables of legacy iptables: `ip`, `ip6`.
     pub legacy: Vec<String>,
     /// Whether both of portmap's rules exist that protect 127.0.0.0/8 against neighbours.
@@ -54,6 +56,13 @@ impl Firewall {
             let owned = read.iter().filter(|it| !firewall::is_shared(it));
             elements.extend(owned.map(|it| Held::of(&table, it)));
         }
+        let mut admissions = Vec::new();
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let mut chains = chains.iter();
+            if chains.any(|it| it.family == family && it.name == firewall::CHAIN) {
+                admissions.extend(connection.admissions(family, firewall::CHAIN)?);
+            }
+        }
         let mut legacy = ["ip", "ip6"].map(str::to_owned).to_vec();
         legacy.retain(|family| {
             let names = fs::read_to_string(format!("/proc/net/{family}_tables_names"));
@@ -62,6 +71,7 @@ impl Firewall {
         Ok(Self {
             elements,
             rule_comments,
+            admissions,
             guards_localnet: guards_localnet(&connection, &chains)?,
             chains,
             legacy,

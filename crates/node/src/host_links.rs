@@ -30,21 +30,18 @@ pub struct HostLink {
 }
 
 impl HostLinks {
-    /// Selects the host ends among `links`, and reads the addresses in the sandboxes of those
-    /// without an owner.
+    /// Selects the host ends among `links`, and reads the addresses in their sandboxes.
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {
             let owner = link.alias.clone().filter(|it| Attachment::is_owner(it));
-            let addresses = if owner.is_some() {
-                // The tag identifies the attachment, so no address is needed.
-                Some(BTreeSet::new())
-            } else {
-                match connection.addresses_in(link.peer_namespace?) {
-                    // The kernel is deleting the namespace, and the link with it.
-                    Err(error) if error.is_no_namespace() => return None,
-                    addresses => addresses.ok().map(outward),
-                }
+            let listed = link.peer_namespace.map(|it| connection.addresses_in(it));
+            let addresses = match listed {
+                Some(Ok(addresses)) => Some(outward(addresses)),
+                Some(Err(error)) if !error.is_no_namespace() => None,
+                // The peer is in this namespace, or the kernel is deleting the peer's namespace.
+                _ if owner.is_some() => Some(BTreeSet::new()),
+                _ => return None,
             };
             Some(HostLink {
                 name: link.name.clone(),
@@ -77,6 +74,19 @@ impl HostLinks {
     pub fn untagged_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let links = self.untagged();
         links.filter_map(|it| it.addresses.clone()).flatten()
+    }
+
+    /// Returns the addresses in the sandboxes of all host links.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.0
+            .iter()
+            .filter_map(|it| it.addresses.clone())
+            .flatten()
+    }
+
+    /// Returns the indexes of the bridges that have a host link without owner as a port.
+    pub fn untagged_masters(&self) -> impl Iterator<Item = u32> {
+        self.untagged().filter_map(|it| it.master)
     }
 
     /// Returns a host link of which the kernel does not list the sandbox's addresses.

@@ -12,36 +12,43 @@ use crate::reference::{Living, Mark};
 pub fn judge(node: &Node) -> Vec<Finding> {
     let is_ours = |name: &&str| node.configuration.has_ours(name);
     let marks = marks(node);
-    if marks.is_empty() || !["bridge", "ptp", "portmap"].iter().any(is_ours) {
+    if marks.is_empty() || !["bridge", "ptp", "portmap", "firewall"].iter().any(is_ours) {
         return Vec::new();
     }
     let living = Living::of(node);
-    let gone = marks.iter().filter(|it| !living.has(it)).count();
+    let gone: Vec<_> = marks.iter().filter(|it| !living.has(it)).collect();
+    // The kernel lists the addresses of pods whose attachment is unknown.
+    let is_proven = |it: &&&Mark| !living.has_unnamed() || matches!(it, Mark::Address(_));
+    let proven = gone.iter().filter(is_proven).count();
+    let gone = gone.len();
     let what = "chains and rules of the Go plugins";
     vec![if gone == 0 {
         Finding::ok(SUBJECT, format!("{what}: {}", marks.len())).impact(
             "Each is for a live pod. After the pods are deleted, `cnitool migrate --remove` removes them.",
         )
-    } else if living.has_unnamed() {
+    } else if proven == 0 {
         Finding::ok(SUBJECT, format!("{what} without known pod: {gone}"))
             .impact("Some live pods are known only by their addresses: see `cnitool migrate`.")
     } else {
         let impact = "They take precedence over this suite's rules: a port that one of them forwards \
-             does not reach the next pod that has it.";
-        Finding::warning(SUBJECT, format!("{what} for deleted pods: {gone}"))
+             does not reach the next pod that has it, and the next pod with an address of \
+             CNI-FORWARD passes the firewall.";
+        Finding::warning(SUBJECT, format!("{what} for deleted pods: {proven}"))
             .impact(impact)
             .fix("cnitool migrate\ncnitool migrate --remove")
     }]
 }
 
-/// Returns the reference's marks of attachments: from names of iptables chains in `nf_tables`, and
-/// from comments of rules in the reference's own tables.
+/// Returns the reference's marks of attachments: from names and rules of iptables chains in
+/// `nf_tables`, and from comments of rules in the reference's own tables.
 fn marks(node: &Node) -> Vec<Mark> {
     let chains = node.firewall.chains.iter().filter(|it| it.table == "nat");
     let chains = chains.filter_map(|it| Mark::of_chain(&it.name));
     let mark = |it: &RuleComment| Mark::of_rule(it.table, &it.comment);
     let rules = node.firewall.rule_comments.iter().filter_map(mark);
-    chains.chain(rules).collect()
+    let admissions = node.firewall.admissions.iter();
+    let addresses = admissions.map(|it| Mark::Address(*it));
+    chains.chain(rules).chain(addresses).collect()
 }
 
 const SUBJECT: &str = "remnant";

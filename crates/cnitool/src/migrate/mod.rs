@@ -4,7 +4,9 @@
 //! this suite's plugin runs DEL. If that rule forwards a port, it then forwards the port to an
 //! address that no pod has.
 
+mod filter;
 mod iptables;
+mod nat;
 mod nftables;
 mod remnant;
 
@@ -13,7 +15,7 @@ use clap::Args;
 use cni::{all, note};
 use runtime::Directories;
 
-use self::remnant::{Remnant, Table};
+use self::remnant::{Remnant, Shared, Table};
 use crate::reference::Living;
 
 /// Arguments of `migrate`.
@@ -38,7 +40,7 @@ impl Migrate {
     ) -> anyhow::Result<()> {
         // The tables are read before the leases. An ADD makes its lease before its rules. So if
         // rules of a concurrent ADD are seen, its lease is seen, too.
-        let tables = [iptables::tables()?, nftables::tables()?]
+        let tables = [nat::tables()?, filter::tables()?, nftables::tables()?]
             .into_iter()
             .flatten();
         let tables: Vec<_> = tables.collect();
@@ -57,16 +59,27 @@ impl Migrate {
     fn clean(&self, table: &Table, living: &Living) -> anyhow::Result<Vec<String>> {
         let stays = |it: &&Remnant| living.has(&it.mark) || living.is_at(&it.addresses);
         let (kept, gone): (Vec<_>, Vec<_>) = table.remnants.iter().partition(stays);
-        let is_shared_gone = kept.is_empty() && table.is_shared;
-        if self.remove && (!gone.is_empty() || is_shared_gone) {
-            (table.remove)(&gone)?;
+        let is_in_use = !kept.is_empty() || table.bridges.iter().any(|it| living.is_on(it));
+        let shared = if table.is_shared && !is_in_use {
+            Shared::Remove
+        } else {
+            Shared::Keep
+        };
+        if self.remove && (!gone.is_empty() || shared == Shared::Remove) {
+            (table.remove)(&gone, shared)?;
         }
         let line = |state: &str, what: &str| format!("{state:<8}{}: {what}", table.title);
         let of = |state, it: &Remnant| line(state, &format!("{}, {}", it.name, it.owner));
         let state = if self.remove { "removed" } else { "gone" };
         let kept = kept.into_iter().map(|it| of("living", it));
         let gone = gone.into_iter().map(|it| of(state, it));
-        let shared = is_shared_gone.then(|| line(state, "what all attachments shared"));
+        let shared = match shared {
+            Shared::Remove => Some(line(state, "what all attachments shared")),
+            Shared::Keep if table.is_shared && kept.len() == 0 => {
+                Some(line("living", "what all attachments shared"))
+            }
+            Shared::Keep => None,
+        };
         Ok(kept.chain(gone).chain(shared).collect())
     }
 }

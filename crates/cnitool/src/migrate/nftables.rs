@@ -9,7 +9,7 @@ use node::{REFERENCE_TABLES, output_of};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::remnant::{Remnant, Table};
+use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
 /// The output of `nft --json`; other objects are skipped.
@@ -59,15 +59,15 @@ pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
 /// Returns the table of this family and name, with these remnants. Each remnant is a rule with the
 /// name `CHAIN handle NUMBER`.
 fn table(name: String, remnants: Vec<Remnant>) -> Table {
-    let count = remnants.len();
     Table {
         title: format!("nft list table {name}"),
         remnants,
         is_shared: true,
-        remove: Box::new(move |gone| {
+        bridges: BTreeSet::new(),
+        remove: Box::new(move |gone, shared| {
             let delete = |it: &&Remnant| format!("delete rule {name} {}\n", it.name);
             let mut script: Vec<_> = gone.iter().map(delete).collect();
-            if gone.len() == count {
+            if shared == Shared::Remove {
                 script.push(format!("delete table {name}\n"));
             }
             let script = script.concat();

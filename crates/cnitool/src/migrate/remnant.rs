@@ -13,12 +13,27 @@ pub(super) struct Table {
     pub remnants: Vec<Remnant>,
     /// Whether the table has rules that all attachments share.
     pub is_shared: bool,
-    /// Removes the given remnants in one transaction. If no other remnants stay in the table, it
-    /// also removes the shared rules.
+    /// Bridges that the shared rules isolate.
+    pub bridges: BTreeSet<String>,
+    /// Removes the given remnants, and perhaps the shared rules, in one transaction.
     pub remove: Box<Remove>,
 }
 
-type Remove = dyn Fn(&[&Remnant]) -> anyhow::Result<()>;
+impl Table {
+    /// Returns whether the table has rules of the reference.
+    pub fn has_rules(&self) -> bool {
+        !self.remnants.is_empty() || self.is_shared
+    }
+}
+
+type Remove = dyn Fn(&[&Remnant], Shared) -> anyhow::Result<()>;
+
+/// What happens to the rules that all attachments share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shared {
+    Keep,
+    Remove,
+}
 
 /// A chain or rule of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]

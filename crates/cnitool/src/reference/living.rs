@@ -18,6 +18,10 @@ pub struct Living {
     /// Addresses in live sandboxes whose attachment is not known, because there is neither a tag
     /// nor a lease.
     addresses: BTreeSet<IpAddr>,
+    /// Addresses of all live attachments.
+    held: BTreeSet<IpAddr>,
+    /// Names of the bridges with a port that this suite did not make.
+    bridges: BTreeSet<String>,
 }
 
 impl Living {
@@ -54,9 +58,15 @@ impl Living {
         let cached = node.attached.iter().map(|it| &it.attachment);
         let cached = cached.map(|it| (it.network.as_str(), &it.container));
         let cached: BTreeSet<_> = cached.collect();
-        let alive = node.alive().map(|it| it.attachment.clone());
-        living.attachments.extend(alive);
+        for alive in node.alive() {
+            living.attachments.push(alive.attachment.clone());
+            let addresses = alive.addresses().into_iter();
+            living.held.extend(addresses.map(|it| it.ip()));
+        }
         let links = &node.host_links;
+        living.held.extend(links.addresses());
+        let bridges = links.untagged_masters();
+        living.bridges = bridges.map(|it| node.link_name(it).to_owned()).collect();
         living.addresses.extend(links.untagged_addresses());
         let mut named = BTreeSet::new();
         let held = node.leases.iter();
@@ -64,6 +74,7 @@ impl Living {
             let is_cached = cached.contains(&(&*lease.network, &holder.container));
             if !is_cached || living.addresses.contains(&lease.address) {
                 living.attachments.push(holder);
+                living.held.insert(lease.address);
             }
             named.insert(lease.address);
         }
@@ -75,7 +86,15 @@ impl Living {
 
     /// Returns whether the mark identifies a live attachment.
     pub fn has(&self, mark: &Mark) -> bool {
-        self.attachments.iter().any(|it| mark.is_of(it))
+        match mark {
+            Mark::Address(address) => self.held.contains(address),
+            mark => self.attachments.iter().any(|it| mark.is_of(it)),
+        }
+    }
+
+    /// Returns whether the bridge has a port that this suite did not make.
+    pub fn is_on(&self, bridge: &str) -> bool {
+        self.bridges.contains(bridge)
     }
 
     /// Returns whether one of the addresses is in a live sandbox whose attachment is not known.

@@ -1,6 +1,8 @@
 //! The marks with which the reference recognises its chains and rules: parts of their names and
 //! comments.
 
+use std::net::IpAddr;
+
 use cni::Attachment;
 use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 
@@ -16,6 +18,8 @@ pub enum Mark {
     /// The first digits of the hashes of the network, `-`, and of interface, `:` and container ID
     /// (`hashForInstance`).
     Instance(String),
+    /// An address of the container.
+    Address(IpAddr),
 }
 
 impl Mark {
@@ -31,7 +35,8 @@ impl Mark {
         is_mark.then(|| Self::Chain(digits.to_owned()))
     }
 
-    /// Returns whether this is the mark of the attachment's chains or rules.
+    /// Returns whether this is the mark of the attachment's chains or rules. An address is not: see
+    /// [`super::Living::has`].
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         let (network, container) = (&attachment.network, &attachment.container);
         let digest = |text: String| sha512(text.as_bytes());
@@ -43,6 +48,8 @@ impl Mark {
                 let instance = digest(format!("{}:{container}", attachment.interface));
                 *digits == format!("{network:.16}-{instance:.16}")
             }
+            // An attachment does not know its addresses.
+            Self::Address(_) => false,
         }
     }
 

@@ -1,0 +1,93 @@
+//! Rules of the reference's `firewall` in the table `filter` of iptables.
+//!
+//! Each address of a container has two rules in `CNI-FORWARD`, and each bridge with `ingressPolicy`
+//! has rules in two chains of its own. `CNI-FORWARD` and `CNI-ADMIN` stay: this suite's `firewall`
+//! uses the first one, and the rules in the second one are the operator's.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::iptables::{Saved, is_in, saved};
+use super::remnant::{Remnant, Shared, Table};
+use crate::reference::Mark;
+
+/// Returns the tables with rules of the reference.
+pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
+    let tables = saved("filter")?.into_iter().map(table);
+    Ok(tables.filter(Table::has_rules).collect())
+}
+
+/// Returns the table's rules of the reference.
+fn table(saved: Saved) -> Table {
+    let bridges = bridges(&saved);
+    let mut isolating = ISOLATING.to_vec();
+    isolating.retain(|chain| saved.chains.iter().any(|it| it == chain));
+    Table {
+        title: saved.title(),
+        remnants: remnants(&saved.rules),
+        is_shared: bridges.is_some(),
+        bridges: bridges.unwrap_or_default(),
+        remove: Box::new(move |gone, shared| {
+            let addresses = gone.iter().flat_map(|it| &it.addresses);
+            let rules = addresses.flat_map(|it| rules_of(*it));
+            let mut commands: Vec<_> = rules.map(|it| format!("-D {it}")).collect();
+            if shared == Shared::Remove {
+                commands.extend(saved.without_chains(&isolating));
+            }
+            saved.restore(&commands)
+        }),
+    }
+}
+
+/// Returns the addresses that have both rules. An operator's rule for an address has no such
+/// counterpart.
+fn remnants(rules: &[String]) -> Vec<Remnant> {
+    let from = |rule: &String| {
+        let rest = rule.strip_prefix("CNI-FORWARD -s ")?;
+        let (address, _) = rest.split_once('/')?;
+        address.parse::<IpAddr>().ok()
+    };
+    let addresses: BTreeSet<_> = rules.iter().filter_map(from).collect();
+    let is_complete = |it: &IpAddr| rules_of(*it).iter().all(|rule| rules.contains(rule));
+    let remnants = addresses.into_iter().filter(is_complete);
+    let remnants = remnants.map(|address| Remnant {
+        name: "CNI-FORWARD".to_owned(),
+        owner: address.to_string(),
+        mark: Mark::Address(address),
+        addresses: BTreeSet::from([address]),
+    });
+    remnants.collect()
+}
+
+/// Returns the rules of an address, as `iptables-save` prints them.
+fn rules_of(address: IpAddr) -> [String; 2] {
+    let prefix = if address.is_ipv4() { 32 } else { 128 };
+    let answers = "-m conntrack --ctstate RELATED,ESTABLISHED";
+    [
+        format!("CNI-FORWARD -d {address}/{prefix} {answers} -j ACCEPT"),
+        format!("CNI-FORWARD -s {address}/{prefix} -j ACCEPT"),
+    ]
+}
+
+/// Returns the bridges that the isolating chains name; `None` if the chains do not exist, or have
+/// rules of another program.
+fn bridges(saved: &Saved) -> Option<BTreeSet<String>> {
+    let mut chains = saved.chains.iter();
+    let are_there = chains.any(|it| ISOLATING.contains(&it.as_str()));
+    let is_isolating = |rule: &&String| ISOLATING.iter().any(|chain| is_in(rule, chain));
+    let rules: Vec<_> = saved.rules.iter().filter(is_isolating).collect();
+    let are_own = rules.iter().all(|it| it.contains(COMMENT));
+    if !are_there || !are_own {
+        return None;
+    }
+    let bridges = rules.iter().filter_map(|rule| {
+        let (_, rest) = rule.split_once(" -i ")?;
+        Some(rest.split(' ').next()?.to_owned())
+    });
+    Some(bridges.collect())
+}
+
+const ISOLATING: [&str; 2] = ["CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"];
+
+/// Comment of all rules in these chains.
+const COMMENT: &str = "CNI firewall plugin rules (ingressPolicy: same-bridge)";
