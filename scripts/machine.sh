@@ -24,19 +24,27 @@ need() {
     [[ -e $program ]] || command -v "$program" >/dev/null || install_packages "$@"
 }
 
+# Installs firewalld if it is missing. systemd does not start it, now or later: it would close ports
+# of this machine.
+need_firewalld() {
+    command -v firewalld >/dev/null && return
+    ! command -v systemctl >/dev/null || as_root systemctl mask firewalld
+    install_packages firewalld
+}
+
+as_root() {
+    if ((EUID == 0)); then "$@"; else sudo "$@"; fi
+}
+
 install_packages() {
-    local as_root=()
     command -v apt-get >/dev/null || die "install these packages first: $*"
-    if ((EUID != 0)); then
-        command -v sudo >/dev/null || die "as root, first: apt-get install $*"
-        as_root=(sudo)
-    fi
+    ((EUID == 0)) || command -v sudo >/dev/null || die "as root, first: apt-get install $*"
     say "installing $*"
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120)
-    "${as_root[@]}" "${apt[@]}" install --no-install-recommends -y "$@" >/dev/null 2>&1 && return
+    as_root "${apt[@]}" install --no-install-recommends -y "$@" >/dev/null 2>&1 && return
     # If the package list is missing or outdated, update it once.
-    "${as_root[@]}" "${apt[@]}" update
-    "${as_root[@]}" "${apt[@]}" install --no-install-recommends -y "$@"
+    as_root "${apt[@]}" update
+    as_root "${apt[@]}" install --no-install-recommends -y "$@"
 }
 
 need_rust() {

@@ -25,7 +25,7 @@ main() {
     need dnsmasq dnsmasq-base
     need iptables-legacy iptables
     need dbus-daemon dbus-daemon
-    need firewalld firewalld
+    need_firewalld
     need strace strace
     need groff groff-base
     # Some tests run the reference, too.
