@@ -27,12 +27,13 @@ here=$(realpath "$(dirname "$0")/..")
 source "$here/scripts/machine.sh"
 
 readonly SECONDS_AT_MOST=600
+readonly CASES=(containerd kubenet switch ctr podman networkd)
 
 main() {
     local cases=("$@") case
-    ((${#cases[@]} > 0)) || cases=(containerd kubenet switch ctr podman networkd)
+    ((${#cases[@]} > 0)) || cases=("${CASES[@]}")
     for case in "${cases[@]}"; do
-        [[ $case == @(containerd|kubenet|switch|ctr|podman|networkd) ]] || die "unknown case $case"
+        [[ " ${CASES[*]} " == *" $case "* ]] || die "unknown case $case"
     done
     ((EUID == 0)) || die "run this as root: containers are made"
     need_rust
@@ -98,6 +99,8 @@ inside() {
     source "$here/scripts/e2e/machine.sh"
     # shellcheck source=scripts/e2e/checks.sh
     source "$here/scripts/e2e/checks.sh"
+    # shellcheck source=scripts/e2e/netns.sh
+    source "$here/scripts/e2e/netns.sh"
     # shellcheck source=scripts/e2e/containerd.sh
     source "$here/scripts/e2e/containerd.sh"
     # shellcheck source=scripts/e2e/switch.sh
@@ -113,6 +116,7 @@ inside() {
     local case
     for case in "$@"; do
         "try_$case"
+        clear_network
     done
 }
 

@@ -62,6 +62,16 @@ outside() {
     nsenter --net=/run/netns/outside -- "$@"
 }
 
+# Deletes what plugins keep after the last container, bridges and rules, which another case may use
+# differently.
+clear_network() {
+    local bridge
+    for bridge in $(ip -oneline link show type bridge | awk -F ': ' '{ print $2 }'); do
+        ip link delete "$bridge"
+    done
+    nft flush ruleset
+}
+
 # left: lists everything that attachments and pods can leave, one per line.
 left() {
     ip -oneline link show type veth | grep -v ': uplink@' | sed 's/^/link: /' || true

@@ -103,27 +103,3 @@ no_doctor_names_networkd() {
 doctor_says() {
     COLUMNS=1000 cnitool doctor || true
 }
-
-# attach_netns NAME: attaches a namespace in which only a server runs.
-attach_netns() {
-    ip netns add "$1"
-    cnitool add pods "/run/netns/$1" >/dev/null
-    ip netns exec "$1" peer serve "$1" &
-    netns_server[$1]=$!
-}
-
-detach_netns() {
-    cnitool del pods "/run/netns/$1"
-    kill "${netns_server[$1]}"
-    ip netns delete "$1"
-}
-
-declare -A netns_server
-
-netns_answers() {
-    within 5 answers "$1" tcp "$(netns_address "$1"):80"
-}
-
-netns_address() {
-    ip -netns "$1" -4 -oneline address show dev eth0 | awk '{ sub("/.*", "", $4); print $4 }'
-}
