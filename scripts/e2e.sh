@@ -8,6 +8,7 @@
 #
 #     containerd   pod sandboxes through its CRI socket, as the kubelet requests them
 #     kubenet      the same with conf-examples/kubenet.conflist.template, which containerd fills in
+#     kindnet      the same with conf-examples/kindnet.conflist, whose main plugin is ptp
 #     switch       a node that switches from the reference to these plugins while its pods run
 #     ctr          ctr run --cni
 #     podman       containers with published ports, with its CNI backend
@@ -27,7 +28,7 @@ here=$(realpath "$(dirname "$0")/..")
 source "$here/scripts/machine.sh"
 
 readonly SECONDS_AT_MOST=600
-readonly CASES=(containerd kubenet switch ctr podman networkd)
+readonly CASES=(containerd kubenet kindnet switch ctr podman networkd)
 
 main() {
     local cases=("$@") case
@@ -103,6 +104,8 @@ inside() {
     source "$here/scripts/e2e/netns.sh"
     # shellcheck source=scripts/e2e/containerd.sh
     source "$here/scripts/e2e/containerd.sh"
+    # shellcheck source=scripts/e2e/kindnet.sh
+    source "$here/scripts/e2e/kindnet.sh"
     # shellcheck source=scripts/e2e/switch.sh
     source "$here/scripts/e2e/switch.sh"
     # shellcheck source=scripts/e2e/ctr.sh

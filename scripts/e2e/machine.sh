@@ -78,8 +78,8 @@ left() {
     ip -oneline link show type ifb | sed 's/^/link: /'
     tc qdisc show | grep -E ' (tbf|htb|ingress) ' | sed 's/^/qdisc: /' || true
     nft list ruleset 2>/dev/null | grep -E '"cni:|CNI-(DN-)?[0-9a-f]' | sed 's/^/rule: /' || true
-    # host-local's index stays in a hidden directory.
-    find /var/lib/cni /run/cni -name '.?*' -prune -o -type f \
+    # host-local's index stays in a hidden directory. kindnet's leases are in a directory of their own.
+    find /var/lib/cni /run/cni /run/cni-ipam-state -name '.?*' -prune -o -type f \
         ! -name lock ! -name 'last_reserved*' -print 2>/dev/null | sed 's/^/file: /' || true
     find /run/netns -type f ! -name outside | sed 's/^/namespace: /'
     processes | sed 's/^/process: /'
