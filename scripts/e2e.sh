@@ -11,6 +11,7 @@
 #     kindnet      the same with conf-examples/kindnet.conflist, whose main plugin is ptp
 #     switch       a node that switches from the reference to these plugins while its pods run
 #     ctr          ctr run --cni
+#     nerdctl      conf-examples/nerdctl.conflist with the arguments that nerdctl passes
 #     podman       containers with published ports, with its CNI backend
 #     networkd     a systemd-networkd that manages every link, with and without the drop-in
 #
@@ -28,7 +29,7 @@ here=$(realpath "$(dirname "$0")/..")
 source "$here/scripts/machine.sh"
 
 readonly SECONDS_AT_MOST=600
-readonly CASES=(containerd kubenet kindnet switch ctr podman networkd)
+readonly CASES=(containerd kubenet kindnet switch ctr nerdctl podman networkd)
 
 main() {
     local cases=("$@") case
@@ -110,6 +111,8 @@ inside() {
     source "$here/scripts/e2e/switch.sh"
     # shellcheck source=scripts/e2e/ctr.sh
     source "$here/scripts/e2e/ctr.sh"
+    # shellcheck source=scripts/e2e/nerdctl.sh
+    source "$here/scripts/e2e/nerdctl.sh"
     # shellcheck source=scripts/e2e/podman.sh
     source "$here/scripts/e2e/podman.sh"
     # shellcheck source=scripts/e2e/networkd.sh
