@@ -13,15 +13,16 @@
 #     ctr          ctr run --cni
 #     nerdctl      conf-examples/nerdctl.conflist with the arguments that nerdctl passes
 #     podman       containers with published ports, with its CNI backend
+#     rootless     the same as an ordinary user
 #     networkd     a systemd-networkd that manages every link, with and without the drop-in
 #
 # The script runs in its own network, mount and process namespaces, without this machine's /run,
 # /var/lib, /etc/cni and /opt. Everything ends with them, after ten minutes at most.
 # PLUGINS_UNDER_TEST=DIR uses the plugins in DIR.
 #
-# Needs Rust and root. Installs ip, nft, containerd, runc, podman, systemd-networkd, the reference
-# (Debian's containernetworking-plugins) and iptables, which it runs, if they are missing. On a
-# machine with systemd, installing containerd starts it.
+# Needs Rust and root. Installs ip, nft, containerd, runc, podman, slirp4netns, uidmap, systemd-networkd,
+# the reference (Debian's containernetworking-plugins) and iptables, which it runs, if they are
+# missing. On a machine with systemd, installing containerd starts it.
 
 set -euo pipefail
 here=$(realpath "$(dirname "$0")/..")
@@ -29,7 +30,7 @@ here=$(realpath "$(dirname "$0")/..")
 source "$here/scripts/machine.sh"
 
 readonly SECONDS_AT_MOST=600
-readonly CASES=(containerd kubenet kindnet switch ctr nerdctl podman networkd)
+readonly CASES=(containerd kubenet kindnet switch ctr nerdctl podman rootless networkd)
 
 main() {
     local cases=("$@") case
@@ -46,6 +47,8 @@ main() {
     need runc runc
     # podman's package contains a network that would affect other runtimes on this machine.
     need podman podman -o 'DPkg::Options::=--path-exclude=/etc/cni/*'
+    need slirp4netns slirp4netns
+    need newuidmap uidmap
     need /usr/lib/cni/firewall containernetworking-plugins
     need iptables iptables
     need /lib/systemd/systemd-networkd systemd
@@ -115,6 +118,8 @@ inside() {
     source "$here/scripts/e2e/nerdctl.sh"
     # shellcheck source=scripts/e2e/podman.sh
     source "$here/scripts/e2e/podman.sh"
+    # shellcheck source=scripts/e2e/rootless.sh
+    source "$here/scripts/e2e/rootless.sh"
     # shellcheck source=scripts/e2e/networkd.sh
     source "$here/scripts/e2e/networkd.sh"
     trap report EXIT

@@ -91,7 +91,7 @@ processes() {
     for process in /proc/[0-9]*; do
         name=$(tr '\0' ' ' 2>/dev/null <"$process/cmdline") || continue
         case $name in
-            *containerd-shim* | *conmon* | /opt/cni/bin/* | *--left-over*) echo "$name" ;;
+            *containerd-shim* | *conmon* | *slirp4netns* | rootlessport* | /opt/cni/bin/* | *--left-over*) echo "$name" ;;
             '/peer serve '*) echo "$name" ;;
         esac
     done

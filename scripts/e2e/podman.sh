@@ -8,7 +8,8 @@ try_podman() {
     check "podman load" podman load --quiet --input "$ROOM/image.tar"
     check "podman network create" podman network create --ipv6 \
         --subnet 10.2.0.0/24 --subnet fd00:2::/64 pods
-    check "its chain is bridge, portmap, firewall and tuning" chain_is bridge portmap firewall tuning
+    check "its chain is bridge, portmap, firewall and tuning" \
+        chain_is /etc/cni/net.d/pods.conflist bridge portmap firewall tuning
     check "FORWARD drops, as beside Docker" forward_policy DROP
     try_containers
     check "podman stop" podman stop --time 0 web
@@ -94,10 +95,11 @@ no_firewall() {
     ! grep -F -e '10.2.0.' -e 'fd00:2:' <<<"$rules"
 }
 
+# chain_is FILE TYPE...
 chain_is() {
     local chain
-    chain=$(sed -n 's/^ \{9\}"type": "\(.*\)".*/\1/p' /etc/cni/net.d/pods.conflist | xargs)
-    [[ $chain == "$*" ]] || { cat /etc/cni/net.d/pods.conflist && return 1; }
+    chain=$(sed -n 's/^ \{9\}"type": "\(.*\)".*/\1/p' "$1" | xargs)
+    [[ $chain == "${*:2}" ]] || { cat "$1" && return 1; }
 }
 
 # run_podman NAME [OPTION...]
