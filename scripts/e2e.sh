@@ -14,15 +14,17 @@
 #     nerdctl      conf-examples/nerdctl.conflist with the arguments that nerdctl passes
 #     podman       containers with published ports, with its CNI backend
 #     rootless     the same as an ordinary user
+#     firewalls    containers behind Docker, ufw, firewalld and legacy iptables, which drop
 #     networkd     a systemd-networkd that manages every link, with and without the drop-in
 #
 # The script runs in its own network, mount and process namespaces, without this machine's /run,
 # /var/lib, /etc/cni and /opt. Everything ends with them, after ten minutes at most.
 # PLUGINS_UNDER_TEST=DIR uses the plugins in DIR.
 #
-# Needs Rust and root. Installs ip, nft, containerd, runc, podman, slirp4netns, uidmap, systemd-networkd,
-# the reference (Debian's containernetworking-plugins) and iptables, which it runs, if they are
-# missing. On a machine with systemd, installing containerd starts it.
+# Needs Rust and root. Installs ip, nft, containerd, runc, podman, slirp4netns, uidmap, ufw,
+# firewalld, D-Bus, systemd-networkd, the reference (Debian's containernetworking-plugins) and
+# iptables, which it runs, if they are missing. On a machine with systemd, installing containerd
+# starts it; firewalld is masked first.
 
 set -euo pipefail
 here=$(realpath "$(dirname "$0")/..")
@@ -30,7 +32,7 @@ here=$(realpath "$(dirname "$0")/..")
 source "$here/scripts/machine.sh"
 
 readonly SECONDS_AT_MOST=600
-readonly CASES=(containerd kubenet kindnet switch ctr nerdctl podman rootless networkd)
+readonly CASES=(containerd kubenet kindnet switch ctr nerdctl podman rootless firewalls networkd)
 
 main() {
     local cases=("$@") case
@@ -49,8 +51,11 @@ main() {
     need podman podman -o 'DPkg::Options::=--path-exclude=/etc/cni/*'
     need slirp4netns slirp4netns
     need newuidmap uidmap
+    need ufw ufw
+    need dbus-daemon dbus-daemon
+    need_firewalld
     need /usr/lib/cni/firewall containernetworking-plugins
-    need iptables iptables
+    need iptables-legacy iptables
     need /lib/systemd/systemd-networkd systemd
 
     say "building static executables"
@@ -120,6 +125,8 @@ inside() {
     source "$here/scripts/e2e/podman.sh"
     # shellcheck source=scripts/e2e/rootless.sh
     source "$here/scripts/e2e/rootless.sh"
+    # shellcheck source=scripts/e2e/firewalls.sh
+    source "$here/scripts/e2e/firewalls.sh"
     # shellcheck source=scripts/e2e/networkd.sh
     source "$here/scripts/e2e/networkd.sh"
     trap report EXIT
