@@ -5,13 +5,14 @@ use anyhow::Context as _;
 use cni::delegate::{Delegate, Started};
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb};
-use netlink::{Connection, Link, LinkChange, Monitor, VethEnd, VethPair, Wait};
+use netlink::{Connection, Link, LinkChange, MacAddress, Monitor, VethEnd, VethPair, Wait};
 use netns::{Netns, Sysctl};
 
 use crate::addressing::{Addressing, Gateway};
 use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_bridge, mac_of};
 use crate::gateway::{self, Gateways};
 use crate::guard;
+use crate::keys::asked_mac;
 use crate::names;
 use crate::note::note_failure;
 use crate::rollback::Made;
@@ -21,13 +22,11 @@ use crate::sandbox::{DEADLINE, Sandbox};
 /// Connects the sandbox and returns the result.
 ///
 /// # Errors
-/// A step fails. The rollback has then removed the veth pair, its `nf_tables` elements and the
+/// Codes 2, 4 and 7: the configuration or an argument is invalid. A step fails. The rollback has then removed the veth pair, its `nf_tables` elements and the
 /// lease. The host's side stays, because other attachments may use it.
-pub fn add<T: Topology>(
-    request: &AddRequest,
-    answer: Answer,
-    topology: &T,
-) -> anyhow::Result<Answered> {
+pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
+    let mac = asked_mac(&request.network, &request.args()?)?;
+    let topology = T::parse(&request.network)?;
     expect_first_of_chain(request, T::NAME)?;
     let lease = Lease::prepare(&request.network, topology.gateway())?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
@@ -38,7 +37,8 @@ pub fn add<T: Topology>(
         undo: Undo::default(),
         made: &made,
         request,
-        topology,
+        topology: &topology,
+        mac,
         namespace: &namespace,
         host: &host,
         sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
@@ -110,6 +110,8 @@ struct Add<'a, T> {
     made: &'a Made,
     request: &'a AddRequest,
     topology: &'a T,
+    /// The MAC that the runtime or the operator requests.
+    mac: Option<MacAddress>,
     namespace: &'a Netns,
     host: &'a Connection,
     sandbox: Sandbox<'a>,
@@ -210,7 +212,7 @@ impl<T: Topology> Add<'_, T> {
             },
             container: VethEnd {
                 name: attachment.interface.as_str(),
-                mac: desired.container.mac.unwrap_or_else(derived),
+                mac: self.mac.unwrap_or_else(derived),
             },
             mtu: side.mtu,
             master: side.bridge.as_ref().map(|bridge| bridge.index),

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use cni::keys::KNOWN_ARGS;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error, Verb};
 use netlink::{Connection, Link, LinkKind};
@@ -27,7 +28,9 @@ use crate::sandbox::Sandbox;
 ///
 /// # Errors
 /// One error with all differences. Code 7: `prevResult` is missing.
-pub fn check<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Result<()> {
+pub fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
+    request.args()?.expect_only(KNOWN_ARGS)?;
+    let topology = T::parse(&request.network)?;
     let expected = request.chained()?;
     cni::step("ask the IPAM plugin");
     forward(&request.network, Verb::Check)?;
@@ -59,7 +62,7 @@ struct Check<'a, T> {
     /// The container's interface, as `prevResult` reports it.
     reported: Option<&'a Interface>,
     request: &'a CheckRequest,
-    topology: &'a T,
+    topology: T,
     expected: &'a AddResult,
     host: Connection,
     namespace: &'a Netns,

@@ -5,15 +5,14 @@ use cni::delegate::{Delegate, Started};
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use netlink::{Connection, Link};
 
+use crate::desired::Topology;
 use crate::guard::{self, Removal};
 use crate::names;
 
 /// Deletes the veth pair, removes its `nf_tables` elements and releases the lease. A missing object
 /// counts as removed.
 ///
-/// The reference sets no alias on its links. For a link of the host without an alias,
-/// `is_foreign_end` decides whether it is the host's end of a veth pair that the reference made for
-/// this network.
+/// The reference sets no alias on its links, so [`Topology::is_foreign_end`] recognises them.
 ///
 /// DEL needs no lock against a concurrent RELOAD of the attachment, because it deletes the port
 /// before it removes elements. If RELOAD adds elements before DEL looks for them, DEL removes them.
@@ -22,10 +21,7 @@ use crate::names;
 /// # Errors
 /// All errors of the steps. If the port cannot be deleted, the elements and the lease stay, because
 /// the port's address must not be leased again.
-pub fn del(
-    request: &DelRequest,
-    is_foreign_end: impl Fn(&Connection, &Link) -> anyhow::Result<bool>,
-) -> anyhow::Result<()> {
+pub fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
     // The IPAM plugin starts while DEL deletes the links. It releases the lease only after that.
     let lease = Delegate::ipam(&request.network)
@@ -35,7 +31,7 @@ pub fn del(
     cni::step("delete the pair");
     match find_host_link(&host, attachment)? {
         Some(link) => host.remove_link(&link)?,
-        None => delete_container_link(&host, request, is_foreign_end)?,
+        None => delete_container_link::<T>(&host, request)?,
     }
     cni::step("remove nf_tables elements");
     let protection = remove_protection(attachment);
@@ -87,11 +83,10 @@ pub(crate) fn find_host_link(
 }
 
 /// Deletes a veth pair that the reference made: the peer of the container's interface has no alias
-/// of another owner, and `is_foreign_end` accepts the peer.
-fn delete_container_link(
+/// of another owner, and [`Topology::is_foreign_end`] accepts the peer.
+fn delete_container_link<T: Topology>(
     host: &Connection,
     request: &DelRequest,
-    is_foreign_end: impl Fn(&Connection, &Link) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let Some(path) = &request.netns else {
         return Ok(());
@@ -106,7 +101,7 @@ fn delete_container_link(
     let peer = host.other_end(&container, &namespace)?;
     let untagged = peer.filter(|peer| peer.alias.as_ref().is_none_or(|alias| *alias == owner));
     if let Some(peer) = untagged
-        && is_foreign_end(host, &peer)?
+        && T::is_foreign_end(&request.network, host, &peer)?
     {
         return Ok(host.remove_link(&peer)?);
     }

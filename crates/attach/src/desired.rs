@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use cni::result::Dns;
+use cni::{Error, Network};
 use netlink::{
     Connection, Dad, Link, LinkChange, MacAddress, PortFlag, PortVlans, Request, Tagging,
     VlanCarrier,
@@ -13,13 +14,38 @@ use crate::differences::Differences;
 use crate::guard::Guard;
 use crate::protection::{Protection, Subject};
 
-/// The host's side of a network, as an interface plugin sets it up.
-pub trait Topology {
+/// The configuration of an interface plugin, which knows the host's side of its network.
+pub trait Topology: Sized {
     /// The CNI `type`.
     const NAME: &'static str;
 
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    /// Codes 2 and 7; the error names the key and the value.
+    fn parse(network: &Network) -> Result<Self, Error>;
+
+    /// Returns whether `end`, a link of the host without an alias, is the host's end of a veth pair
+    /// that the reference made for this network. DEL needs the answer without the whole
+    /// configuration.
+    ///
+    /// # Errors
+    /// Code 7: a key that names a link is invalid. Refusals of the kernel.
+    fn is_foreign_end(network: &Network, host: &Connection, end: &Link) -> anyhow::Result<bool>;
+
+    /// Returns the protection of each veth pair in `nf_tables`.
+    fn guard(&self) -> Guard;
+
     /// The role of the host for the containers.
     fn gateway(&self) -> Gateway;
+
+    /// Fails if the host's side, as it is now, lets every ADD fail.
+    ///
+    /// # Errors
+    /// Code 50, with the reason. Refusals of the kernel.
+    fn probe_host_side(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// Creates the host's side or adds what it lacks. Returns its new state.
     ///
@@ -117,9 +143,6 @@ pub enum OtherAddress {
 /// The container's end of the veth pair.
 #[derive(Debug, Clone)]
 pub struct Container {
-    /// The MAC that the runtime or the operator requests. CHECK does not use it: it compares the
-    /// MAC that ADD reported.
-    pub mac: Option<MacAddress>,
     /// State of the link. CHECK compares whether the link is up.
     pub link: ContainerLink,
     /// Duplicate address detection for IPv6. CHECK ignores it.

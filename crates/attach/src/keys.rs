@@ -1,5 +1,6 @@
 //! Keys that all interface plugins parse in the same way.
 
+use cni::keys::KNOWN_ARGS;
 use cni::{CniArgs, Error, Network};
 use netlink::MacAddress;
 use schemars::JsonSchema;
@@ -38,6 +39,7 @@ pub fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>
     struct Section {
         mac: String,
     }
+    args.expect_only(KNOWN_ARGS)?;
     let runtime = network.runtime_config::<Section>()?.mac;
     let conventional = network.args_cni::<Section>()?.mac;
     let argument = args.value("MAC").unwrap_or_default().to_owned();

@@ -4,7 +4,7 @@
 //! [`Topology::desired`] from its configuration, the host's side and the leased addresses.
 //! [`add()`] applies this state, [`check()`] compares the kernel with it, and [`reload()`] applies
 //! its `nf_tables` part. [`del()`] and [`gc()`] find what to remove by its owner, so they need
-//! neither the configuration nor the sandbox.
+//! neither the configuration nor the sandbox. A plugin registers these functions as its verbs.
 //!
 //! This crate configures the ports of a bridge. The `bridge` plugin creates the bridge and parses
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway
@@ -30,12 +30,13 @@ mod reload;
 mod rollback;
 mod routed;
 mod sandbox;
+mod status;
 
 pub use add::{add, interface};
 pub use addressing::{Addressing, Gateway};
 pub use check::check;
-pub use cni::keys::{KNOWN_ARGS, RawDns, dns};
-pub use del::{del, forward};
+pub use cni::keys::{RawDns, dns};
+pub use del::del;
 pub use desired::{
     Container, ContainerLink, Desired, HostSide, OtherAddress, Port, PortVlanSet, Topology,
     no_port_left,
@@ -51,6 +52,7 @@ pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, marked_mac};
 pub use note::note_failure;
 pub use protection::Protection;
 pub use reload::reload;
+pub use status::status;
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,
 /// because the bridge itself counts as a port.

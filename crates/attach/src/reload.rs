@@ -1,6 +1,7 @@
 //! RELOAD: restores the `nf_tables` elements that ADD added.
 
 use anyhow::{Context as _, bail};
+use cni::keys::KNOWN_ARGS;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error};
 use netlink::{Connection, Link, MacAddress};
@@ -23,7 +24,12 @@ use crate::sandbox::Sandbox;
 ///
 /// # Errors
 /// Code 7: `prevResult` is missing. The veth pair does not exist. Refusals of the kernel.
-pub fn reload<T: Topology>(request: &CheckRequest, topology: &T) -> anyhow::Result<()> {
+pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
+    request.args()?.expect_only(KNOWN_ARGS)?;
+    let topology = T::parse(&request.network)?;
+    if !topology.guard().is_needed() {
+        return Ok(());
+    }
     let reported = request.chained()?;
     let mac = container_mac(request, reported)?;
     let host = Connection::open()?;

@@ -1,12 +1,11 @@
 //! The configuration: its keys and the rules between them.
 
 use attach::{
-    ContainerLink, Gateway, KNOWN_ARGS, MacCheck, Masquerade, MtuChoice, OtherAddress,
-    RawMasquerade, asked_mac, dns,
+    ContainerLink, Gateway, MacCheck, Masquerade, MtuChoice, OtherAddress, RawMasquerade, dns,
 };
 use cni::result::Dns;
-use cni::{CniArgs, Error, InterfaceName, Network, WhenFull};
-use netlink::{MacAddress, PortFlag};
+use cni::{Error, InterfaceName, Network, WhenFull, note};
+use netlink::PortFlag;
 use serde::Deserialize;
 
 use crate::raw::RawConfig;
@@ -43,8 +42,6 @@ pub struct Config {
     pub bridge_nf_call: BridgeNfCall,
     /// DNS settings that replace those of the IPAM plugin, if configured.
     pub dns: Option<Dns>,
-    /// Requested MAC of the container's end.
-    pub mac: Option<MacAddress>,
     /// What STATUS reports if the bridge has no free port.
     pub when_full: WhenFull,
 }
@@ -78,24 +75,19 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the configuration and `CNI_ARGS`.
-    ///
-    /// # Errors
-    /// Codes 2, 4 and 7; the error names the key and the value.
-    pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
-        args.expect_only(KNOWN_ARGS)?;
-        let config = Self::of_network(network)?;
-        let mac = asked_mac(network, args)?;
-        Ok(Self { mac, ..config })
-    }
-
-    /// Reads the keys that do not depend on the attachment.
-    ///
-    /// # Errors
-    /// Codes 2 and 7; the error names the key and the value.
-    pub fn of_network(network: &Network) -> Result<Self, Error> {
-        let ipam = network.ipam_type()?;
-        Self::of(network.config()?, ipam.as_deref())
+    /// Logs keys that have no effect. They are no error, because the reference accepts them silently.
+    pub(crate) fn note_idle_keys(&self) {
+        if self.container_link == ContainerLink::Addressed {
+            return;
+        }
+        if self.gateway != Gateway::None {
+            note(
+                "isGateway and isDefaultGateway do nothing without ipam, which leases the addresses",
+            );
+        }
+        if self.masquerade.is_some() {
+            note("ipMasq does nothing without ipam, which leases the addresses");
+        }
     }
 
     /// Returns the gateway's VLAN, if the network has a gateway and a VLAN.
@@ -105,7 +97,7 @@ impl Config {
     }
 
     /// Checks the keys against each other and parses them. `ipam` is the type of the IPAM plugin.
-    fn of(raw: RawConfig, ipam: Option<&str>) -> Result<Self, Error> {
+    pub(crate) fn of(raw: RawConfig, ipam: Option<&str>) -> Result<Self, Error> {
         let bridge = named(raw.bridge.as_deref())?;
         let leaves_nf_call = raw.bridge_nf_call == Some(false);
         let (keep, leave) = (DefaultVlan::Keep, DefaultVlan::Leave);
@@ -125,7 +117,6 @@ impl Config {
             bridge_nf_call: choose(leaves_nf_call, BridgeNfCall::Leave, BridgeNfCall::Enable),
             bridge,
             dns: dns(raw.dns),
-            mac: None,
             when_full: raw.status_when_full,
         })
     }

@@ -4,22 +4,48 @@ use attach::{
     Addressing, BRIDGE_NF_CALL, Container, Desired, Differences, Gateway, Guard, HostSide,
     OtherAddress, Port, Topology,
 };
-use netlink::{Connection, LinkKind};
+use cni::{Error, Network};
+use netlink::{Connection, Link, LinkKind};
 use netns::Sysctl;
 
 use crate::bridge;
-use crate::config::{BridgeMode, BridgeNfCall, Config};
+use crate::config::{self, BridgeMode, BridgeNfCall, Config};
 use crate::host_end::HostEnd;
+use crate::status;
 use crate::vlan;
 
 impl Topology for Config {
     const NAME: &'static str = "bridge";
+
+    fn parse(network: &Network) -> Result<Self, Error> {
+        let ipam = network.ipam_type()?;
+        Self::of(network.config()?, ipam.as_deref())
+    }
+
+    /// The host's end is a port of the configured bridge.
+    fn is_foreign_end(network: &Network, host: &Connection, end: &Link) -> anyhow::Result<bool> {
+        let bridge = host.find_link(config::bridge_name(network)?.as_str())?;
+        Ok(bridge.is_some_and(|bridge| end.master == Some(bridge.index)))
+    }
+
+    fn guard(&self) -> Guard {
+        Guard {
+            mac_check: self.mac_check,
+            drops_copies: self.bridge_mode == BridgeMode::Promiscuous,
+            masquerade: self.masquerade.clone(),
+        }
+    }
+
+    fn probe_host_side(&self) -> anyhow::Result<()> {
+        status::probe(self)
+    }
 
     fn gateway(&self) -> Gateway {
         self.gateway
     }
 
     fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide> {
+        self.note_idle_keys();
         bridge::ensure(host, self)
     }
 
@@ -73,7 +99,6 @@ impl Topology for Config {
                 vlans: self.vlans.of_port(self.default_vlan, default_vlan),
             },
             container: Container {
-                mac: self.mac,
                 link: self.container_link,
                 dad: self.dad,
                 addressing,
@@ -87,17 +112,6 @@ impl Topology for Config {
             guard: self.guard(),
             dns: self.dns.clone(),
             side,
-        }
-    }
-}
-
-impl Config {
-    /// Returns the protection of each veth pair in `nf_tables`.
-    pub(crate) fn guard(&self) -> Guard {
-        Guard {
-            mac_check: self.mac_check,
-            drops_copies: self.bridge_mode == BridgeMode::Promiscuous,
-            masquerade: self.masquerade.clone(),
         }
     }
 }

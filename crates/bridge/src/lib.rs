@@ -10,7 +10,6 @@ mod desired;
 mod host_end;
 mod raw;
 mod status;
-mod verbs;
 mod vlan;
 
 pub use config::{Config, DEFAULT_BRIDGE};
@@ -25,10 +24,10 @@ const PLUGIN: Plugin = Plugin {
     name: "bridge",
     version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::ALL,
-    add: verbs::add,
-    del: verbs::del,
-    check: verbs::check,
-    status: status::status,
+    add: attach::add::<Config>,
+    del: attach::del::<Config>,
+    check: attach::check::<Config>,
+    status: attach::status::<Config>,
     gc: attach::gc,
-    reload: Some(verbs::reload),
+    reload: Some(attach::reload::<Config>),
 };

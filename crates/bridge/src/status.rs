@@ -1,21 +1,18 @@
-//! STATUS: checks whether an ADD can succeed.
+//! STATUS of the bridge.
 
 use attach::MAX_PORTS;
-use cni::{Error, StatusRequest, Verb, note};
+use cni::{Error, note};
 use netlink::Connection;
 
 use crate::bridge;
 use crate::config::Config;
 
-/// Checks the configuration, the kernel and the bridge, then calls STATUS of the IPAM plugin.
+/// Checks the bridge, if there is one.
 ///
 /// # Errors
-/// The configuration is invalid. Code 50: another kind of link has the bridge's name, or the kernel
-/// lacks a part of `nf_tables` that the configuration needs. Code 50 also if the bridge has no free
-/// port and `statusWhenFull` is "fail".
-pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
-    let config = Config::of_network(&request.network)?;
-    config.guard().probe()?;
+/// Code 50: another kind of link has the bridge's name, or the bridge has no free port and
+/// `statusWhenFull` is "fail".
+pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     if let Some(link) = connection.find_link(config.bridge.as_str())? {
         let unavailable = |error: Error| Error::Unavailable(error.to_string());
@@ -32,8 +29,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
             ));
         }
     }
-    cni::step("ask the IPAM plugin");
-    attach::forward(&request.network, Verb::Status)
+    Ok(())
 }
 
 /// Number of ports at which STATUS warns: 90 % of the maximum.

@@ -1,9 +1,8 @@
 //! The configuration: its keys and the rules between them.
 
-use attach::{KNOWN_ARGS, Masquerade, MtuChoice, RawMasquerade, asked_mac, dns};
+use attach::{Masquerade, MtuChoice, RawMasquerade, dns};
+use cni::Error;
 use cni::result::Dns;
-use cni::{CniArgs, Error, Network};
-use netlink::MacAddress;
 
 use crate::raw::RawConfig;
 
@@ -16,35 +15,6 @@ pub struct Config {
     pub masquerade: Option<Masquerade>,
     /// DNS settings that replace those of the IPAM plugin, if configured.
     pub dns: Option<Dns>,
-    /// Requested MAC of the container's end.
-    pub mac: Option<MacAddress>,
-}
-
-impl Config {
-    /// Reads the configuration and `CNI_ARGS`.
-    ///
-    /// # Errors
-    /// Codes 2, 4 and 7; the error names the key and the value.
-    pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
-        args.expect_only(KNOWN_ARGS)?;
-        let config = Self::of_network(network)?;
-        let mac = asked_mac(network, args)?;
-        Ok(Self { mac, ..config })
-    }
-
-    /// Reads the keys that do not depend on the attachment.
-    ///
-    /// # Errors
-    /// Codes 2 and 7; the error names the key and the value. Code 7: the network has no IPAM
-    /// plugin.
-    pub fn of_network(network: &Network) -> Result<Self, Error> {
-        if network.ipam_type()?.is_none() {
-            let reason = "required, because the host routes to leased addresses only; name an IPAM \
-                          plugin, or use bridge for a link without addresses";
-            return Err(Error::invalid("ipam", reason));
-        }
-        Self::try_from(network.config::<RawConfig>()?)
-    }
 }
 
 impl TryFrom<RawConfig> for Config {
@@ -61,7 +31,6 @@ impl TryFrom<RawConfig> for Config {
             mtu: MtuChoice::parse(raw.mtu, raw.mtu_overhead)?,
             masquerade: Masquerade::parse(&masquerade)?,
             dns: dns(raw.dns),
-            mac: None,
         })
     }
 }

@@ -4,12 +4,36 @@ use attach::{
     Addressing, Container, ContainerLink, Desired, Differences, Gateway, Guard, HostSide, MacCheck,
     OtherAddress, Port, Topology,
 };
-use netlink::{Connection, Dad};
+use cni::{Error, Network};
+use netlink::{Connection, Dad, Link};
 
 use crate::config::Config;
+use crate::raw::RawConfig;
 
 impl Topology for Config {
     const NAME: &'static str = "ptp";
+
+    fn parse(network: &Network) -> Result<Self, Error> {
+        if network.ipam_type()?.is_none() {
+            let reason = "required, because the host routes to leased addresses only; name an IPAM \
+                          plugin, or use bridge for a link without addresses";
+            return Err(Error::invalid("ipam", reason));
+        }
+        Self::try_from(network.config::<RawConfig>()?)
+    }
+
+    /// The host's end is not a port of a bridge.
+    fn is_foreign_end(_: &Network, _: &Connection, end: &Link) -> anyhow::Result<bool> {
+        Ok(end.master.is_none())
+    }
+
+    fn guard(&self) -> Guard {
+        Guard {
+            mac_check: MacCheck::None,
+            drops_copies: false,
+            masquerade: self.masquerade.clone(),
+        }
+    }
 
     fn gateway(&self) -> Gateway {
         Gateway::HostEnd
@@ -36,7 +60,6 @@ impl Topology for Config {
             side,
             port: Port::default(),
             container: Container {
-                mac: self.mac,
                 link: ContainerLink::Addressed,
                 // The host is the container's only neighbour, so no address can be a duplicate.
                 dad: Dad::Skip,
@@ -45,17 +68,6 @@ impl Topology for Config {
             other_address: OtherAddress::Keep,
             guard: self.guard(),
             dns: self.dns.clone(),
-        }
-    }
-}
-
-impl Config {
-    /// Returns the protection of each veth pair in `nf_tables`.
-    pub(crate) fn guard(&self) -> Guard {
-        Guard {
-            mac_check: MacCheck::None,
-            drops_copies: false,
-            masquerade: self.masquerade.clone(),
         }
     }
 }

@@ -7,7 +7,6 @@ use cni::{Plugin, SpecVersion};
 mod config;
 mod desired;
 mod raw;
-mod verbs;
 
 pub use config::Config;
 pub use raw::RawConfig;
@@ -21,10 +20,10 @@ const PLUGIN: Plugin = Plugin {
     name: "ptp",
     version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::ALL,
-    add: verbs::add,
-    del: verbs::del,
-    check: verbs::check,
-    status: verbs::status,
+    add: attach::add::<Config>,
+    del: attach::del::<Config>,
+    check: attach::check::<Config>,
+    status: attach::status::<Config>,
     gc: attach::gc,
-    reload: Some(verbs::reload),
+    reload: Some(attach::reload::<Config>),
 };

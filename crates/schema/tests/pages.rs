@@ -210,7 +210,7 @@ fn sources(krate: &str) -> Vec<String> {
 /// The steps that a plugin marks, by its source and, for an interface plugin, by the source of `attach`.
 fn steps(plugin: &str) -> BTreeSet<String> {
     let mut sources = sources(plugin);
-    if sources.iter().any(|source| source.contains("attach::add(")) {
+    if sources.iter().any(|source| source.contains("attach::add")) {
         sources.extend(self::sources("attach"));
     }
     let mut steps: BTreeSet<_> = ["answer".to_owned()].into();

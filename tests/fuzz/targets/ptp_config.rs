@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use attach::{Addressing, Topology as _, derived_mac};
+use attach::{Addressing, Topology as _, asked_mac, derived_mac};
 use libfuzzer_sys::fuzz_target;
 use ptp::Config;
 
@@ -10,10 +10,10 @@ fuzz_target!(|input: &[u8]| {
     let Some(request) = fuzz::add_request(input) else {
         return;
     };
-    let Ok(args) = request.args() else {
-        return;
-    };
-    let Ok(config) = Config::parse(&request.network, &args) else {
+    if let Ok(args) = request.args() {
+        drop(asked_mac(&request.network, &args));
+    }
+    let Ok(config) = Config::parse(&request.network) else {
         return;
     };
     // A lease that the IPAM plugin may return.

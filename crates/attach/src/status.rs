@@ -1,0 +1,19 @@
+//! STATUS: reports whether an ADD can succeed.
+
+use cni::{StatusRequest, Verb};
+
+use crate::del::forward;
+use crate::desired::Topology;
+
+/// Checks the configuration, the kernel and the host's side, then calls STATUS of the IPAM plugin.
+///
+/// # Errors
+/// The configuration is invalid. Code 50: the kernel lacks a part of `nf_tables` that the
+/// configuration needs, or the host's side lets every ADD fail.
+pub fn status<T: Topology>(request: &StatusRequest) -> anyhow::Result<()> {
+    let topology = T::parse(&request.network)?;
+    topology.guard().probe()?;
+    topology.probe_host_side()?;
+    cni::step("ask the IPAM plugin");
+    forward(&request.network, Verb::Status)
+}
