@@ -1,9 +1,9 @@
 //! GC: deletes host links and `nf_tables` elements of attachments that the runtime does not list,
 //! then releases their leases.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
-use cni::{Attachment, GcRequest, Verb, note};
+use cni::{GcRequest, Verb, note};
 use netlink::{Connection, Link, LinkKind};
 use nft::Table;
 
@@ -49,7 +49,7 @@ pub fn delete_stale_links(
     valid: &BTreeSet<String>,
 ) -> anyhow::Result<()> {
     let host = Connection::open()?;
-    let is_stale = stale(request);
+    let is_stale = request.stale();
     let network = &request.network.name;
     let is_marked = |link: &Link| link.mac.is_some_and(|it| is_marked_mac(it, first, network));
     let links = host.links()?.into_iter().filter(is_of_plugin);
@@ -74,19 +74,11 @@ pub fn delete_stale_links(
 /// Refusals of the kernel.
 pub fn remove_stale_elements(request: &GcRequest, tables: [Table; 2]) -> anyhow::Result<()> {
     let mut removal = Removal::start(tables)?;
-    let removed = removal.remove(stale(request));
+    let removed = removal.remove(request.stale());
     for owner in removal.finish() {
         note(format_args!(
             "deleted nf_tables elements of {owner}, which the runtime does not list"
         ));
     }
     removed
-}
-
-/// Returns a test for owners: true for an attachment of this network that the runtime does not
-/// list.
-fn stale(request: &GcRequest) -> impl Fn(&str) -> bool {
-    let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
-    let network = &request.network.name;
-    move |owner| Attachment::is_owner_in(owner, network) && !valid.contains(owner)
 }

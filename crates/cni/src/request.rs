@@ -1,5 +1,6 @@
 //! The requests of the verbs.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -135,6 +136,14 @@ impl GcRequest {
         let list = network.top(key);
         let valid = list.map_or(Ok(Vec::new()), |list| attachments(list, key, &network.name))?;
         Ok(Self { network, valid })
+    }
+
+    /// Returns a test for owners: true for an attachment of this network that the runtime does not
+    /// list.
+    pub fn stale(&self) -> impl Fn(&str) -> bool {
+        let valid: HashSet<_> = self.valid.iter().map(Attachment::owner).collect();
+        let network = &self.network.name;
+        move |owner| Attachment::is_owner_in(owner, network) && !valid.contains(owner)
     }
 }
 

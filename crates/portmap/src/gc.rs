@@ -1,8 +1,6 @@
 //! GC: removes ports and records of attachments that the runtime does not list.
 
-use std::collections::HashSet;
-
-use cni::{Attachment, GcRequest, note};
+use cni::{GcRequest, note};
 
 use crate::record::Records;
 use crate::{firewall, localnet};
@@ -12,9 +10,7 @@ use crate::{firewall, localnet};
 /// # Errors
 /// Refusals of the kernel; the records then stay. All errors of records that cannot be removed.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
-    let network = &request.network.name;
-    let is_stale = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    let is_stale = request.stale();
     cni::step("remove the ports");
     let records = Records::default();
     let owners = records.owners()?.into_iter();
@@ -22,7 +18,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     for owner in &owners {
         records.retire(owner);
     }
-    for owner in firewall::remove(is_stale, &records)? {
+    for owner in firewall::remove(&is_stale, &records)? {
         note(format_args!(
             "removed ports of {owner}, which the runtime does not list"
         ));

@@ -5,7 +5,6 @@
 //! link or a pipe is at the path of a record, the plugin replaces or removes it, but never follows
 //! or reads it.
 
-use std::collections::HashSet;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -122,17 +121,14 @@ pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
 pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
     let directory = crate::config::data_dir(&request.network)?;
     cni::step("remove records");
-    let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
     let entries = match fs::read_dir(&directory) {
         Err(error) if NO_FILE.contains(&error.kind()) => return Ok(()),
         entries => entries.with_context(|| format!("read directory {}", directory.display()))?,
     };
-    let is_stale = |it: &Record| {
-        Attachment::is_owner_in(&it.owner, &request.network.name) && !valid.contains(&it.owner)
-    };
+    let is_stale = request.stale();
     cni::all(entries.map(|entry| {
         let path = entry?.path();
-        let Some(record) = Record::read(&path)?.filter(is_stale) else {
+        let Some(record) = Record::read(&path)?.filter(|it| is_stale(&it.owner)) else {
             return Ok(());
         };
         let owner = record.owner;
