@@ -180,11 +180,8 @@ pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
 /// Returns the first host address of the network of `address`; `None` if the container has it or
 /// the network has no such address.
 fn first_host(address: IpNetwork) -> Option<IpAddr> {
-    let gateway = match address.network() {
-        IpAddr::V4(network) => IpAddr::from(Ipv4Addr::from(u32::from(network).checked_add(1)?)),
-        IpAddr::V6(network) => IpAddr::from(Ipv6Addr::from(u128::from(network).checked_add(1)?)),
-    };
-    (address.contains(gateway) && gateway != address.ip()).then_some(gateway)
+    let gateway = address.iter().nth(1)?;
+    (gateway != address.ip()).then_some(gateway)
 }
 
 fn default_route(gateway: IpAddr) -> Result<IpNetwork, Error> {

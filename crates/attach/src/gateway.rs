@@ -9,7 +9,7 @@ use netlink::{Address, Connection, Dad, Family, Link, Request, Route, created, f
 use netns::Sysctl;
 
 use crate::desired::{HostSide, OtherAddress};
-use crate::names;
+use crate::names::HOST_LINK_PREFIX;
 
 /// The gateways of one attachment.
 #[derive(Clone, Copy)]
@@ -201,8 +201,9 @@ impl AddressRollback {
 
     fn is_shared(&self, host: &Connection) -> anyhow::Result<bool> {
         let ports = host.ports(self.bridge)?;
+        // The reference's names have the same prefix.
         let mut others = ports.iter().filter(|port| port.name != self.port);
-        Ok(others.any(|port| names::may_be_a_host_link(&port.name)))
+        Ok(others.any(|port| port.name.starts_with(HOST_LINK_PREFIX)))
     }
 }
 

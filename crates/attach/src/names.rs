@@ -28,11 +28,6 @@ pub(crate) fn is_host_link_name(name: &str) -> bool {
     digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
 }
 
-/// Returns whether `name` may be the name of a host's end, made by this suite or the reference.
-pub(crate) fn may_be_a_host_link(name: &str) -> bool {
-    name.starts_with(HOST_LINK_PREFIX)
-}
-
 /// Returns the MAC that consists of `first`, two bytes that identify the network, and bytes of the
 /// attachment's hash.
 pub fn marked_mac(first: u8, attachment: &Attachment) -> MacAddress {

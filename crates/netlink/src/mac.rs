@@ -18,16 +18,9 @@ impl MacAddress {
 
     /// Returns the link-local IPv6 address of a link with this MAC (RFC 4291, appendix A).
     pub fn link_local(self) -> Ipv6Addr {
-        let [vendor @ .., device1, device2, device3] = self.0;
-        let [vendor1, vendor2, vendor3] = vendor;
-        let halves = [
-            [vendor1 ^ UNIVERSAL, vendor2],
-            [vendor3, 0xff],
-            [0xfe, device1],
-            [device2, device3],
-        ];
-        let [first, second, third, fourth] = halves.map(u16::from_be_bytes);
-        Ipv6Addr::new(0xfe80, 0, 0, 0, first, second, third, fourth)
+        let [v1, v2, v3, d1, d2, d3] = self.0;
+        let interface_id = [v1 ^ UNIVERSAL, v2, v3, 0xff, 0xfe, d1, d2, d3];
+        Ipv6Addr::from(LINK_LOCAL | u128::from(u64::from_be_bytes(interface_id)))
     }
 
     /// Reads a link-layer attribute; `None` if it is not an Ethernet address.
@@ -70,6 +63,9 @@ impl FromStr for MacAddress {
 
 /// Hexadecimal digits of an address.
 const DIGITS: usize = 12;
+
+/// Prefix of link-local addresses: `fe80::/64`.
+const LINK_LOCAL: u128 = 0xfe80 << 112;
 
 /// Bit of the first byte that is 1 in a locally administered address.
 const UNIVERSAL: u8 = 2;
