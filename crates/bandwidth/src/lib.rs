@@ -1,7 +1,5 @@
 //! CNI plugin `bandwidth`: limits the rates of a sandbox.
 
-use std::process::ExitCode;
-
 use cni::{Plugin, SpecVersion};
 
 mod add;
@@ -22,14 +20,9 @@ pub use backstop::{TABLE, tables};
 pub use config::{Config, POD_ANNOTATIONS};
 pub use raw::RawConfig;
 
-/// Runs the verb of `CNI_COMMAND`.
-pub fn main() -> ExitCode {
-    netlink::run(|| cni::run(&PLUGIN))
-}
-
-const PLUGIN: Plugin = Plugin {
+/// The plugin and its verbs.
+pub const PLUGIN: Plugin = Plugin {
     name: "bandwidth",
-    version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::WITH_INTERFACES,
     add: add::add,
     del: del::del,

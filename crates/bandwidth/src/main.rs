@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    bandwidth::main()
+    netlink::run(|| cni::run(&bandwidth::PLUGIN))
 }

@@ -1,7 +1,5 @@
 //! CNI plugin `bridge`: joins a sandbox to a Linux bridge by a veth pair.
 
-use std::process::ExitCode;
-
 use cni::{Plugin, SpecVersion};
 
 mod bridge;
@@ -15,14 +13,9 @@ mod vlan;
 pub use config::{Config, DEFAULT_BRIDGE};
 pub use raw::RawConfig;
 
-/// Runs the verb of `CNI_COMMAND`.
-pub fn main() -> ExitCode {
-    netlink::run(|| cni::run(&PLUGIN))
-}
-
-const PLUGIN: Plugin = Plugin {
+/// The plugin and its verbs.
+pub const PLUGIN: Plugin = Plugin {
     name: "bridge",
-    version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::ALL,
     add: attach::add::<Config>,
     del: attach::del::<Config>,

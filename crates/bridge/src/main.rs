@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    bridge::main()
+    netlink::run(|| cni::run(&bridge::PLUGIN))
 }

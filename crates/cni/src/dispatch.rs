@@ -15,14 +15,12 @@ use crate::stderr::note;
 use crate::verb::Verb;
 use crate::version::SpecVersion;
 
-/// A plugin: its name, versions and verbs. No verb has a default, so each plugin states what it
+/// A plugin: its name, the versions of the specification and its verbs. No verb has a default, so each plugin states what it
 /// does.
 #[derive(Debug, Clone, Copy)]
 pub struct Plugin {
     /// CNI `type` and file name of the executable.
     pub name: &'static str,
-    /// The plugin's version, without a leading `v`.
-    pub version: &'static str,
     /// Supported versions of the specification.
     pub spec_versions: &'static [SpecVersion],
     /// Attaches a sandbox. If anything fails, even printing the result, the function must undo all
@@ -68,7 +66,7 @@ pub fn run(plugin: &Plugin) -> ExitCode {
     let Some(environment) = Environment::read(|name| std::env::var_os(name)).transpose() else {
         return by_hand(plugin);
     };
-    log::begin(plugin.name, plugin.version);
+    log::begin(plugin.name);
     match obey(plugin, environment) {
         Ok(()) => {
             log::end(Ok(()));
@@ -128,8 +126,8 @@ fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyh
 
 /// Prints the version for a person who runs the executable; nerdctl reads the first line, too.
 fn by_hand(plugin: &Plugin) -> ExitCode {
-    let Plugin { name, version, .. } = plugin;
-    note(format_args!("CNI {name} plugin v{version}"));
+    let version = env!("CARGO_PKG_VERSION");
+    note(format_args!("CNI {} plugin v{version}", plugin.name));
     let versions = SpecVersion::list(plugin.spec_versions);
     note(format_args!("CNI protocol versions supported: {versions}"));
     ExitCode::SUCCESS

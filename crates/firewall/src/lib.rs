@@ -1,7 +1,6 @@
 //! CNI plugin `firewall`: lets a sandbox's traffic pass the host's firewall, and isolates bridges.
 
 use std::net::IpAddr;
-use std::process::ExitCode;
 
 use cni::{Plugin, SpecVersion};
 
@@ -31,14 +30,9 @@ pub fn permit(config: &Config, address: IpAddr) -> anyhow::Result<()> {
     desired::Desired::permission(config, "", &[address]).restore()
 }
 
-/// Runs the verb of `CNI_COMMAND`.
-pub fn main() -> ExitCode {
-    netlink::run(|| cni::run(&PLUGIN))
-}
-
-const PLUGIN: Plugin = Plugin {
+/// The plugin and its verbs.
+pub const PLUGIN: Plugin = Plugin {
     name: "firewall",
-    version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::ALL,
     add: verbs::add,
     del: verbs::del,

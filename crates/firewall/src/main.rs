@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    firewall::main()
+    netlink::run(|| cni::run(&firewall::PLUGIN))
 }

@@ -10,8 +10,6 @@
 //! | write | `store`, `directory`, `index`: the lease's file, its record, the set's last address |
 //! | answer | `add`: prints the result, or rolls back if a step failed |
 
-use std::process::ExitCode;
-
 use cni::{Plugin, SpecVersion};
 
 mod add;
@@ -48,14 +46,9 @@ pub use request::{Wanted, wanted};
 pub use storage::{DEFAULT_DATA_DIR, EarlierBoot, Storage};
 pub use store::Store;
 
-/// Runs the verb of `CNI_COMMAND`.
-pub fn main() -> ExitCode {
-    cni::run(&PLUGIN)
-}
-
-const PLUGIN: Plugin = Plugin {
+/// The plugin and its verbs.
+pub const PLUGIN: Plugin = Plugin {
     name: "host-local",
-    version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::ALL,
     add: add::add,
     del: del::del,

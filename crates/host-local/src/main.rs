@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    host_local::main()
+    cni::run(&host_local::PLUGIN)
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    loopback::main()
+    cni::run(&loopback::PLUGIN)
 }

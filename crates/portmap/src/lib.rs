@@ -1,7 +1,5 @@
 //! CNI plugin `portmap`: forwards host ports to a sandbox.
 
-use std::process::ExitCode;
-
 use cni::{Plugin, SpecVersion};
 
 mod add;
@@ -36,14 +34,9 @@ pub use plan::{Forward, HostPort};
 pub use raw::RawConfig;
 pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 
-/// Runs the verb of `CNI_COMMAND`.
-pub fn main() -> ExitCode {
-    netlink::run(|| cni::run(&PLUGIN))
-}
-
-const PLUGIN: Plugin = Plugin {
+/// The plugin and its verbs.
+pub const PLUGIN: Plugin = Plugin {
     name: "portmap",
-    version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::ALL,
     add: add::add,
     del: del::del,

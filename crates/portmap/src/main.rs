@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    portmap::main()
+    netlink::run(|| cni::run(&portmap::PLUGIN))
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ptp::main()
+    netlink::run(|| cni::run(&ptp::PLUGIN))
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    static_ipam::main()
+    cni::run(&static_ipam::PLUGIN)
 }

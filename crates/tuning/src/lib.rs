@@ -7,8 +7,6 @@
 //! | files | `record`: the former settings, which DEL restores |
 //! | verbs | `add`, `del`, `check` |
 
-use std::process::ExitCode;
-
 use cni::{CniArgs, Plugin, SpecVersion, StatusRequest};
 
 mod add;
@@ -26,14 +24,9 @@ pub use name::SysctlName;
 pub use raw::RawConfig;
 pub use settings::Settings;
 
-/// Runs the verb of `CNI_COMMAND`.
-pub fn main() -> ExitCode {
-    cni::run(&PLUGIN)
-}
-
-const PLUGIN: Plugin = Plugin {
+/// The plugin and its verbs.
+pub const PLUGIN: Plugin = Plugin {
     name: "tuning",
-    version: env!("CARGO_PKG_VERSION"),
     spec_versions: SpecVersion::ALL,
     add: add::add,
     del: del::del,

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    tuning::main()
+    cni::run(&tuning::PLUGIN)
 }

@@ -10,7 +10,6 @@ use super::settings::Settings;
 #[derive(Debug)]
 pub(super) struct Log {
     pub plugin: &'static str,
-    pub version: &'static str,
     pub settings: Settings,
     pub start: Instant,
     pub steps: Vec<Step>,

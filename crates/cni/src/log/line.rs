@@ -32,7 +32,7 @@ pub(super) fn line(
         ("time", json!(time.to_string())),
         ("level", json!(Level::of(outcome))),
         ("plugin", json!(log.plugin)),
-        ("version", json!(log.version)),
+        ("version", json!(env!("CARGO_PKG_VERSION"))),
         ("verb", json!(text(COMMAND))),
         ("network", json!(log.network)),
         ("container", json!(text(CONTAINER_ID))),

@@ -53,11 +53,10 @@ fn mark(key: &'static str, name: &'static str) {
 
 /// Starts the time measurement. If the environment names a log file, even an invalid request is
 /// logged.
-pub(crate) fn begin(plugin: &'static str, version: &'static str) {
+pub(crate) fn begin(plugin: &'static str) {
     if let Some(mut log) = held() {
         *log = Some(Log {
             plugin,
-            version,
             settings: Settings::of_environment(|name| std::env::var_os(name)),
             start: Instant::now(),
             steps: Vec::new(),
