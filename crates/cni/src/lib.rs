@@ -37,7 +37,7 @@ pub use dispatch::{Answer, Answered, Plugin, run};
 pub use environment::SearchPath;
 pub use error::{Ending, Error, ErrorObject, all};
 pub use log::step;
-pub use network::{Document, Network};
+pub use network::{COMMON_KEYS, Document, Network};
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 pub use result::AddResult;
 pub use stderr::note;

@@ -87,7 +87,7 @@ impl Network {
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn config<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        self.read(&self.document.config, "", COMMON)
+        self.read(&self.document.config, "", COMMON_KEYS)
     }
 
     /// Parses some of the plugin's keys, without a message about unknown keys.
@@ -253,7 +253,7 @@ fn section<T: DeserializeOwned + Default>(value: Option<&Value>, at: &str) -> Re
 }
 
 /// Keys that the specification, libcni or a delegating plugin adds to every configuration.
-const COMMON: &[&str] = &[
+pub const COMMON_KEYS: &[&str] = &[
     "cniVersion",
     "cniVersions",
     "name",

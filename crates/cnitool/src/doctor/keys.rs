@@ -61,7 +61,7 @@ fn of_plugin(source: Source<'_>) -> Vec<Unknown> {
     let (plugin, program) = (source.plugin, source.plugin.program.as_str());
     let mut unknown = Vec::new();
     if let Some(mut keys) = schema::known_keys(program) {
-        for key in OF_ALL {
+        for key in cni::COMMON_KEYS {
             keys.entry(*key).or_insert(Value::Null);
         }
         // The IPAM plugin defines the keys in this section, so they are checked below.
@@ -134,20 +134,6 @@ const LIST: &[&str] = &[
     "disableGC",
     "loadOnlyInlinedPlugins",
     "plugins",
-];
-
-/// Keys that any plugin may have although its schema does not list them: keys that runtimes add,
-/// and keys of a list, which a plugin that is configured without a list has itself.
-const OF_ALL: &[&str] = &[
-    "args",
-    "capabilities",
-    "cniVersion",
-    "dns",
-    "logFile",
-    "logLevel",
-    "name",
-    "prevResult",
-    "runtimeConfig",
 ];
 
 #[cfg(test)]
