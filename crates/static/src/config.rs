@@ -28,10 +28,10 @@ impl Config {
         args.expect_only(KNOWN_ARGS)?;
         let ipam: RawConfig = network.ipam()?;
         let of_args = of_args(args)?;
-        let ips = match replacement(network)? {
-            Some(ips) => ips,
-            None => [configured(&ipam.addresses)?, of_args].concat(),
-        };
+        let mut ips = replacement(network)?;
+        if ips.is_empty() {
+            ips = [configured(&ipam.addresses)?, of_args].concat();
+        }
         expect_one_a_family(&ips, network.version)?;
         Ok(Self {
             ips,
@@ -78,8 +78,9 @@ fn words<'a>(args: &'a CniArgs, key: &str) -> impl Iterator<Item = &'a str> {
         .map(str::trim)
 }
 
-/// Returns the addresses that replace all others: `ips` of `runtimeConfig`, or else of `args.cni`.
-fn replacement(network: &Network) -> Result<Option<Vec<IpConfig>>, Error> {
+/// Returns the addresses that replace all others, if there are any: `ips` of `runtimeConfig`, or else
+/// of `args.cni`.
+fn replacement(network: &Network) -> Result<Vec<IpConfig>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Section {
@@ -92,16 +93,11 @@ fn replacement(network: &Network) -> Result<Option<Vec<IpConfig>>, Error> {
         ),
         ("args.cni.ips", network.args_cni::<Section>()?.ips),
     ];
-    let Some((key, texts)) = sources.into_iter().find(|(_, ips)| !ips.is_empty()) else {
-        return Ok(None);
-    };
-    let parse = |(index, text): (usize, &String)| ip(text, &format!("{key}[{index}]"));
-    texts
-        .iter()
-        .enumerate()
-        .map(parse)
-        .collect::<Result<_, _>>()
-        .map(Some)
+    let given = sources.into_iter().find(|(_, ips)| !ips.is_empty());
+    let (key, texts) = given.unwrap_or_default();
+    let texts = texts.iter().enumerate();
+    let ips = texts.map(|(index, text)| ip(text, &format!("{key}[{index}]")));
+    ips.collect()
 }
 
 fn ip(text: &str, key: &str) -> Result<IpConfig, Error> {

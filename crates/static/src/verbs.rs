@@ -29,18 +29,16 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &request.args()?)?;
     let result = request.chained()?;
     cni::step("compare");
-    for ip in &config.ips {
-        let is_same = |it: &&IpConfig| it.address.ip() == ip.address.ip();
-        let mut reported = result.ips.iter().filter(is_same);
-        let differs = |it: &IpConfig| ip.gateway.is_some() && it.gateway != ip.gateway;
-        if let (Some(gateway), Some(it)) = (ip.gateway, reported.find(|it| differs(it))) {
-            let found = it
-                .gateway
-                .map_or_else(|| "none".to_owned(), |it| it.to_string());
-            bail!(
-                "the gateway of {} is {found} in prevResult, not {gateway}",
-                ip.address
-            );
+    for IpConfig {
+        address, gateway, ..
+    } in &config.ips
+    {
+        let Some(wanted) = gateway else { continue };
+        let mut reported = result.ips.iter();
+        let differs = |it: &&IpConfig| it.address.ip() == address.ip() && it.gateway != *gateway;
+        if let Some(it) = reported.find(differs) {
+            let found = it.gateway.map_or("none".to_owned(), |it| it.to_string());
+            bail!("the gateway of {address} is {found} in prevResult, not {wanted}");
         }
     }
     Ok(())
