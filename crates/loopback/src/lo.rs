@@ -4,10 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use cni::result::{AddResult, Interface, IpConfig};
-use cni::{
-    AddRequest, Answer, Answered, CheckRequest, DelRequest, Error, GcRequest, Network,
-    StatusRequest, Undo,
-};
+use cni::{AddRequest, Answer, Answered, CheckRequest, DelRequest, Error, Network, Undo};
 use netlink::{Address, Connection, Link, LinkChange, Request};
 use netns::Netns;
 use serde::Deserialize;
@@ -58,19 +55,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks only the configuration, because every kernel has a loopback interface.
-pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
-    Ok(expect_no_keys(&request.network)?)
-}
-
-/// Checks only the configuration. There is nothing to remove, because `lo` disappears with its
-/// namespace.
-pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    Ok(expect_no_keys(&request.network)?)
-}
-
 /// Reports every key that CNI does not define, because the plugin has no keys of its own.
-fn expect_no_keys(network: &Network) -> Result<(), Error> {
+pub(crate) fn expect_no_keys(network: &Network) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct NoKeys {}
     let NoKeys {} = network.config()?;
