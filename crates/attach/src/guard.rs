@@ -14,27 +14,18 @@ use crate::{frames, masquerade};
 /// The protection of a veth pair in `nf_tables`, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
-    /// What happens to frames from another MAC than the container's.
-    pub mac_check: MacCheck,
+    /// Drops frames from another MAC than the container's when they enter the bridge.
+    pub checks_mac: bool,
     /// Drops the host's copies of frames that a promiscuous bridge delivers.
     pub drops_copies: bool,
     /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
 }
 
-/// What happens to frames from another MAC than the container's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MacCheck {
-    /// The bridge accepts them.
-    None,
-    /// `macspoofchk`: rules drop them when they enter the bridge.
-    Drop,
-}
-
 impl Guard {
     /// Returns whether the network's attachments need any elements.
     pub fn is_needed(&self) -> bool {
-        self.mac_check == MacCheck::Drop || self.drops_copies || self.masquerade.is_some()
+        self.checks_mac || self.drops_copies || self.masquerade.is_some()
     }
 
     /// Returns the elements for `subject`, grouped by table. The list is empty if the network needs
@@ -44,7 +35,7 @@ impl Guard {
     /// A sysctl cannot be read.
     pub(crate) fn protections(&self, subject: &Subject<'_>) -> anyhow::Result<Vec<Protection>> {
         let mut elements = Vec::new();
-        if self.mac_check == MacCheck::Drop {
+        if self.checks_mac {
             elements.extend(frames::sources(subject));
         }
         if self.drops_copies {

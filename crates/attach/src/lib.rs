@@ -44,7 +44,7 @@ pub use desired::{
 pub use differences::Differences;
 pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, filter_chain};
 pub use gc::{delete_stale_links, gc, remove_stale_elements};
-pub use guard::{Guard, MacCheck, Removal, coded, tables, take_back};
+pub use guard::{Guard, Removal, coded, tables, take_back};
 pub use keys::{Backend, RawMtu, asked_mac};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
 pub use mtu::MtuChoice;

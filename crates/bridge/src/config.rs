@@ -1,8 +1,6 @@
 //! The configuration: its keys and the rules between them.
 
-use attach::{
-    ContainerLink, Gateway, MacCheck, Masquerade, MtuChoice, OtherAddress, RawMasquerade, dns,
-};
+use attach::{ContainerLink, Gateway, Masquerade, MtuChoice, OtherAddress, RawMasquerade, dns};
 use cni::result::Dns;
 use cni::{Error, InterfaceName, Network, WhenFull, note};
 use netlink::PortFlag;
@@ -30,8 +28,8 @@ pub struct Config {
     pub vlans: Vlans,
     /// Whether the port stays in the bridge's default VLAN.
     pub default_vlan: DefaultVlan,
-    /// Treatment of frames from a MAC other than the container's.
-    pub mac_check: MacCheck,
+    /// `macspoofchk`: rules drop frames from a MAC other than the container's.
+    pub checks_mac: bool,
     /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
     /// State of the container's end.
@@ -110,7 +108,7 @@ impl Config {
             mtu: MtuChoice::parse(raw.mtu, raw.mtu_overhead)?,
             bridge_mode: bridge_mode(&raw)?,
             port_flags: port_flags(&raw),
-            mac_check: choose(raw.macspoofchk, MacCheck::Drop, MacCheck::None),
+            checks_mac: raw.macspoofchk,
             masquerade: masquerade(&raw)?,
             container_link: container_link(&raw, ipam)?,
             dad: choose(raw.enabledad, netlink::Dad::Perform, netlink::Dad::Skip),

@@ -30,7 +30,7 @@ impl Topology for Config {
 
     fn guard(&self) -> Guard {
         Guard {
-            mac_check: self.mac_check,
+            checks_mac: self.checks_mac,
             drops_copies: self.bridge_mode == BridgeMode::Promiscuous,
             masquerade: self.masquerade.clone(),
         }

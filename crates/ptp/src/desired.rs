@@ -1,7 +1,7 @@
 //! The desired state of an attachment that the host routes to.
 
 use attach::{
-    Addressing, Container, ContainerLink, Desired, Differences, Gateway, Guard, HostSide, MacCheck,
+    Addressing, Container, ContainerLink, Desired, Differences, Gateway, Guard, HostSide,
     OtherAddress, Port, Topology,
 };
 use cni::{Error, Network};
@@ -29,7 +29,7 @@ impl Topology for Config {
 
     fn guard(&self) -> Guard {
         Guard {
-            mac_check: MacCheck::None,
+            checks_mac: false,
             drops_copies: false,
             masquerade: self.masquerade.clone(),
         }
