@@ -36,10 +36,10 @@ pub fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     forward(&request.network, Verb::Check)?;
     cni::step("compare");
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
-    let place = place_of_container(request, expected);
+    let reported = expected.in_sandbox(&request.attachment.interface);
     let check = Check {
-        place,
-        reported: place.and_then(|place| expected.interfaces.get(place)),
+        place: reported.map(|it| it.0),
+        reported: reported.map(|it| it.1),
         request,
         topology,
         expected,
@@ -50,14 +50,8 @@ pub fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     check.differences()?.report(&request.attachment)
 }
 
-/// Returns the index of the container's interface in `interfaces` of the result.
-fn place_of_container(request: &CheckRequest, expected: &AddResult) -> Option<usize> {
-    let name = request.attachment.interface.as_str();
-    let is_it = |it: &Interface| it.sandbox.is_some() && it.name == name;
-    expected.interfaces.iter().position(is_it)
-}
-
 struct Check<'a, T> {
+    /// Index of the container's interface in `interfaces` of `prevResult`.
     place: Option<usize>,
     /// The container's interface, as `prevResult` reports it.
     reported: Option<&'a Interface>,

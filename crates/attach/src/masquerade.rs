@@ -1,7 +1,5 @@
 //! `ipMasq`: masquerades packets from containers to destinations outside their networks.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
 use cni::{Error, hex, note};
 use ipnetwork::IpNetwork;
 use nft::{
@@ -137,9 +135,8 @@ pub(crate) fn table() -> Table {
 }
 
 fn multicast() -> impl Iterator<Item = IpNetwork> {
-    let v4 = IpNetwork::new(Ipv4Addr::new(224, 0, 0, 0).into(), 4);
-    let v6 = IpNetwork::new(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8);
-    [v4, v6].into_iter().flatten()
+    let networks = ["224.0.0.0/4", "ff00::/8"].into_iter();
+    networks.flat_map(str::parse)
 }
 
 /// The table of family `inet`, which masquerades.

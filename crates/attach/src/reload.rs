@@ -2,7 +2,6 @@
 
 use anyhow::{Context as _, bail};
 use cni::keys::KNOWN_ARGS;
-use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error};
 use netlink::{Connection, Link, MacAddress};
 use netns::Netns;
@@ -71,9 +70,8 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
 /// report no MAC, so the function uses the current one for them.
 fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result<MacAddress> {
     let interface = &request.attachment.interface;
-    let mut links = reported.interfaces.iter();
-    let is_it = |it: &&Interface| it.sandbox.is_some() && it.name == interface.as_str();
-    if let Some(mac) = links.find(is_it).and_then(|it| it.mac.as_deref()) {
+    let link = reported.in_sandbox(interface);
+    if let Some(mac) = link.and_then(|(_, it)| it.mac.as_deref()) {
         let invalid = |reason| Error::invalid("prevResult.interfaces", format!("{reason}"));
         return Ok(mac.parse().map_err(invalid)?);
     }

@@ -1,8 +1,10 @@
 //! ADD: sets the sysctls, then changes the interface. A failed ADD rolls both back.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use cni::{AddRequest, Answer, Answered, Error, Undo};
-use netlink::{Connection, Link};
+use netlink::Connection;
 use netns::{Netns, Sysctl};
 
 use crate::allowlist;
@@ -28,7 +30,13 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     if config.link != Settings::default() {
         connection = Connection::open_in(&namespace).map_err(Error::sandbox)?;
         link = connection.link(interface.as_str())?;
-        keep(request, (&config, &link), &mut undo)?;
+        let record = Record {
+            former: Settings::of(&link),
+            owner: request.attachment.owner(),
+            sandbox: record::sandbox(&request.netns),
+        };
+        let path = record::path(&config.data_dir, &request.attachment);
+        keep(&record, &path, &mut undo)?;
         cni::step("change the interface");
         undo.push("restore the interface", || {
             Ok(Settings::of(&link).apply(&connection, &link.name)?)
@@ -70,22 +78,12 @@ fn set_sysctls<'a>(
 /// Records the present settings of the interface. Keeps the record of an earlier ADD for this
 /// sandbox, because the record has the original settings. Another `tuning` in the chain or an
 /// interrupted ADD may have written it.
-fn keep(
-    request: &AddRequest,
-    (config, link): (&Config, &Link),
-    undo: &mut Undo<'_>,
-) -> anyhow::Result<()> {
+fn keep(record: &Record, path: &Path, undo: &mut Undo<'_>) -> anyhow::Result<()> {
     cni::step("record the former settings");
-    let path = record::path(&config.data_dir, &request.attachment);
-    let record = Record {
-        former: Settings::of(link),
-        owner: request.attachment.owner(),
-        sandbox: record::sandbox(&request.netns),
-    };
-    if Record::read(&path)?.is_some_and(|it| it.is_like(&record)) {
+    if Record::read(path)?.is_some_and(|it| it.is_like(record)) {
         return Ok(());
     }
-    let at = path.clone();
+    let at = path.to_owned();
     undo.push("remove the record", move || record::remove(&at));
-    record.write(&path)
+    record.write(path)
 }

@@ -21,8 +21,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     let connection = Connection::open_in(&namespace).map_err(Error::sandbox)?;
     let link = connection.link(interface.as_str())?;
-    let mut inside = result.interfaces.iter().filter(|it| it.sandbox.is_some());
-    let reported = inside.find(|it| it.name == link.name).map(|it| Settings {
+    let reported = result.in_sandbox(interface).map(|(_, it)| Settings {
         mac: it.mac.as_ref().and_then(|mac| mac.parse().ok()),
         mtu: it.mtu,
         ..Settings::default()

@@ -34,27 +34,25 @@ impl Settings {
         }
     }
 
-    /// Returns the changes that give `link` these settings.
-    pub(crate) fn missing(&self, link: &Link) -> Vec<LinkChange<'static>> {
-        fn unlike<T: Copy + PartialEq>(wanted: Option<T>, found: Option<T>) -> Option<T> {
-            wanted.filter(|_| wanted != found)
-        }
-        let found = Self::of(link);
+    /// Returns the changes that give a link these settings.
+    fn changes(&self) -> Vec<LinkChange<'static>> {
         let changes = [
-            unlike(self.mtu, found.mtu).map(LinkChange::Mtu),
-            unlike(self.mac, found.mac).map(LinkChange::Mac),
-            unlike(self.promisc, found.promisc).map(LinkChange::Promiscuous),
-            unlike(self.allmulti, found.allmulti).map(LinkChange::AllMulticast),
-            unlike(self.tx_q_len, found.tx_q_len).map(LinkChange::TransmitQueue),
+            self.mtu.map(LinkChange::Mtu),
+            self.mac.map(LinkChange::Mac),
+            self.promisc.map(LinkChange::Promiscuous),
+            self.allmulti.map(LinkChange::AllMulticast),
+            self.tx_q_len.map(LinkChange::TransmitQueue),
         ];
         changes.into_iter().flatten().collect()
     }
 
-    /// Applies these settings to the interface. The kernel announces a new MAC to the neighbours.
+    /// Changes what the interface lacks of these settings. The kernel announces a new MAC to the
+    /// neighbours.
     pub(crate) fn apply(&self, connection: &Connection, interface: &str) -> Result<(), Error> {
-        let link = connection.link(interface)?;
+        let found = Self::of(&connection.link(interface)?).changes();
         let announced = self.mac.map(|_| LinkChange::ArpNotify);
-        let changes = announced.into_iter().chain(self.missing(&link));
+        let missing = self.changes().into_iter().filter(|it| !found.contains(it));
+        let changes = announced.into_iter().chain(missing);
         let requests = changes.map(|change| Request::change_link(interface, &change));
         connection.execute(requests.collect::<Vec<_>>())
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::spelling::{cidr, index, text};
+use crate::attachment::InterfaceName;
 
 /// The result of an ADD, and the `prevResult` of the next plugin in a chain.
 ///
@@ -67,6 +68,14 @@ pub struct IpConfig {
     /// Unknown keys.
     #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
+}
+
+impl AddResult {
+    /// Returns the sandbox's interface of that name, and its index in `interfaces`.
+    pub fn in_sandbox(&self, name: &InterfaceName) -> Option<(usize, &Interface)> {
+        let mut interfaces = self.interfaces.iter().enumerate();
+        interfaces.find(|(_, it)| it.sandbox.is_some() && it.name == name.as_str())
+    }
 }
 
 impl IpConfig {
