@@ -165,7 +165,10 @@ impl Monitor {
             let patience = if was_asked { rest } else { rest.min(SILENCE) };
             let verdict = match next_event(socket, patience) {
                 Event::Message(message) => judge(&message),
-                Event::Silence if was_asked => return Err(wait.timeout()),
+                Event::Silence if was_asked => {
+                    let (what, after) = (wait.what.to_owned(), wait.deadline);
+                    return Err(Error::Timeout { what, after });
+                }
                 Event::Lost | Event::Silence => Verdict::MayBe,
             };
             may_be = match verdict {
@@ -183,15 +186,6 @@ impl<T> Verdict<T> {
         match message.kind {
             RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR if is_of_link => Self::MayBe,
             _ => Self::Nothing,
-        }
-    }
-}
-
-impl Wait<'_> {
-    fn timeout(&self) -> Error {
-        Error::Timeout {
-            what: self.what.to_owned(),
-            after: self.deadline,
         }
     }
 }

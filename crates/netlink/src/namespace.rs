@@ -21,18 +21,12 @@ impl Connection {
         let mut message = NsidMessage::default();
         message.attributes = vec![NsidAttribute::Fd(file)];
         let request = Request::read("read a namespace's number", RTM_GETNSID, &message);
-        let numbers = self.objects(&[request], |answer| {
-            let answer: NsidMessage = answer.read(RTM_NEWNSID)?;
-            answer.attributes.iter().find_map(nsid)
-        })?;
-        Ok(numbers.first().copied())
-    }
-}
-
-/// Returns the number; `None` for -1, which is `NETNSA_NSID_NOT_ASSIGNED`.
-fn nsid(attribute: &NsidAttribute) -> Option<i32> {
-    match attribute {
-        NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
-        _ => None,
+        let answers: Vec<NsidMessage> = self.objects(&[request], |it| it.read(RTM_NEWNSID))?;
+        let mut attributes = answers.iter().flat_map(|it| &it.attributes);
+        Ok(attributes.find_map(|it| match it {
+            // The number -1 is NETNSA_NSID_NOT_ASSIGNED.
+            NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
+            _ => None,
+        }))
     }
 }
