@@ -10,9 +10,8 @@ use cni::{SearchPath, SpecVersion, Verb, all, delegate, note};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::cache::Entry;
+use crate::cache::{Cache, Entry};
 use crate::conflist::{Conflist, PluginConfig};
-use crate::directories::Directories;
 use crate::sandbox::Sandbox;
 
 /// A network, and the directories that calls of its plugins need.
@@ -22,6 +21,17 @@ pub struct Chain<'a> {
     pub network: &'a Conflist,
     /// The directories of configurations, plugins and cached results.
     pub directories: &'a Directories,
+}
+
+/// The directories of a runtime: configurations, plugins, cache.
+#[derive(Debug, Clone)]
+pub struct Directories {
+    /// `NETCONFPATH`: the directory of network configurations.
+    pub networks: PathBuf,
+    /// `CNI_PATH`: the directories of plugins.
+    pub plugins: SearchPath,
+    /// `CNI_CACHE_DIR`: the directory whose `results` contains cached results.
+    pub cache: Cache,
 }
 
 impl<'a> Chain<'a> {

@@ -4,13 +4,11 @@
 mod cache;
 mod chain;
 mod conflist;
-mod directories;
 mod parts;
 mod sandbox;
 
 pub use cache::{Cache, Entry};
-pub use chain::{Abilities, Chain, abilities, ask_abilities};
+pub use chain::{Abilities, Chain, Directories, abilities, ask_abilities};
 pub use conflist::{Conflist, PluginConfig};
-pub use directories::Directories;
 pub use parts::{candidates, if_present, paths_in, with_parts};
 pub use sandbox::{Arguments, Sandbox, may_exist};
