@@ -26,16 +26,13 @@ pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 /// `cnitool-` and the first 20 hexadecimal digits of the SHA-512 of the sandbox's path.
 pub fn container_id(netns: &Path) -> anyhow::Result<ContainerId> {
     let digits = sha512(netns.as_os_str().as_encoded_bytes());
-    format!("cnitool-{digits:.20}")
-        .parse()
-        .context("container ID")
+    let name = format!("cnitool-{digits:.20}");
+    name.parse().context("container ID")
 }
 
 /// Returns the SHA-512 in hexadecimal digits.
 pub fn sha512(bytes: &[u8]) -> String {
-    let digest = Sha512::digest(bytes);
-    let bytes = digest.iter();
-    bytes.fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"))
+    cni::hex(&Sha512::digest(bytes), usize::MAX)
 }
 
 #[cfg(test)]

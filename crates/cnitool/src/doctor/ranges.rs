@@ -169,8 +169,7 @@ fn is_single(network: IpNetwork) -> bool {
 }
 
 fn overlap(one: IpNetwork, other: IpNetwork) -> bool {
-    one.is_ipv4() == other.is_ipv4()
-        && (one.contains(other.network()) || other.contains(one.network()))
+    one.contains(other.network()) || other.contains(one.network())
 }
 
 const SUBJECT: &str = "range";

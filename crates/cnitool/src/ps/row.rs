@@ -3,7 +3,7 @@
 //! A field stays empty if no trace has its value. Nothing is guessed.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::SystemTime;
 
@@ -168,12 +168,9 @@ fn port_of(forward: Forward) -> String {
 /// Returns the port as `8080:80/tcp`, or as `ADDRESS:8080:80/tcp` if it is forwarded for a single
 /// address of the host.
 fn port_name(address: Option<IpAddr>, [host, container]: [u16; 2], protocol: &str) -> String {
-    let ports = format!("{host}:{container}/{protocol}");
-    match address {
-        Some(IpAddr::V6(address)) => format!("[{address}]:{ports}"),
-        Some(IpAddr::V4(address)) => format!("{address}:{ports}"),
-        None => ports,
-    }
+    let address = address.map(|it| SocketAddr::new(it, host).to_string());
+    let host = address.unwrap_or_else(|| host.to_string());
+    format!("{host}:{container}/{protocol}")
 }
 
 /// Returns the ports that the runtime asked for, if a plugin of the attachment's list takes ports.
