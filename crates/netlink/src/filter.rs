@@ -196,14 +196,10 @@ impl Packets {
     /// Returns the packets that `selector` matches; `None` if this crate does not build such a
     /// selector.
     fn read(protocol: u16, selector: &TcU32Selector) -> Option<Self> {
-        let offset = selector.keys.first()?.off;
-        let packets = match (protocol, offset) {
-            (ETH_P_ALL, 0) => Self::All,
-            (ETH_P_IP, 12) | (ETH_P_IPV6, 8) => Self::From(subnet(protocol, &selector.keys)?),
-            (ETH_P_IP, 16) | (ETH_P_IPV6, 24) => Self::To(subnet(protocol, &selector.keys)?),
-            _ => return None,
-        };
-        (packets.selector().keys == selector.keys).then_some(packets)
+        let subnet = subnet(protocol, &selector.keys).into_iter();
+        let ends = subnet.flat_map(|it| [Self::From(it), Self::To(it)]);
+        let mut all = [Self::All].into_iter().chain(ends);
+        all.find(|it| it.protocol() == protocol && it.selector().keys == selector.keys)
     }
 }
 
