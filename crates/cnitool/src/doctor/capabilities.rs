@@ -18,9 +18,10 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 fn finding(source: Source<'_>) -> Option<Finding> {
     let (file, plugin) = (&source.file.name, &source.plugin.program);
     let has_rates = || {
-        ["ingressRate", "egressRate"]
-            .iter()
-            .any(|it| source.key(it).is_some())
+        source
+            .key("ingressRate")
+            .or(source.key("egressRate"))
+            .is_some()
     };
     let (declared, level, impact) = match plugin.as_str() {
         "portmap" => {
@@ -31,12 +32,12 @@ fn finding(source: Source<'_>) -> Option<Finding> {
             let impact = "The runtime passes it no rates, so pods silently have no limits.";
             (&["bandwidth", POD_ANNOTATIONS][..], Level::Warning, impact)
         }
-        "bridge" | "ptp" if has_no_ranges(source) => {
+        "bridge" | "ptp" if lacks(source, "host-local", &["ranges", "subnet"]) => {
             let impact =
                 "host-local has no range, and the runtime passes it none: every ADD fails.";
             (&["ipRanges"][..], Level::Problem, impact)
         }
-        "bridge" | "ptp" if has_no_addresses(source) => {
+        "bridge" | "ptp" if lacks(source, "static", &["addresses"]) => {
             let impact =
                 "static has no address: an ADD fails unless the runtime passes one in CNI_ARGS.";
             (&["ips"][..], Level::Warning, impact)
@@ -54,14 +55,6 @@ fn finding(source: Source<'_>) -> Option<Finding> {
     all.insert(capability.to_owned(), Value::Bool(true));
     let finding = Finding::new(level, "capability", message).impact(impact);
     Some(edit::give(finding, source, "capabilities", &all.into()))
-}
-
-fn has_no_ranges(source: Source<'_>) -> bool {
-    lacks(source, "host-local", &["ranges", "subnet"])
-}
-
-fn has_no_addresses(source: Source<'_>) -> bool {
-    lacks(source, "static", &["addresses"])
 }
 
 /// Returns whether the IPAM plugin is `plugin`, and its section has none of `keys`.
