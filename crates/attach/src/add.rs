@@ -63,17 +63,15 @@ pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<
 
 /// Rejects a chain in which an earlier plugin created an interface other than `lo`.
 fn expect_first_of_chain(request: &AddRequest, plugin: &str) -> Result<(), Error> {
-    let made = request.prev_result.iter().flat_map(|it| &it.interfaces);
-    match made.into_iter().find(|interface| interface.name != "lo") {
-        None => Ok(()),
-        Some(Interface { name, .. }) => Err(Error::invalid(
-            "prevResult",
-            format!(
-                "an earlier plugin created interface {name}; {plugin} creates one itself and must \
-                 be the first of its chain"
-            ),
-        )),
-    }
+    let mut made = request.prev_result.iter().flat_map(|it| &it.interfaces);
+    let Some(Interface { name, .. }) = made.find(|it| it.name != "lo") else {
+        return Ok(());
+    };
+    let reason = format!(
+        "an earlier plugin created interface {name}; {plugin} creates one itself and must be the \
+         first of its chain"
+    );
+    Err(Error::invalid("prevResult", reason))
 }
 
 /// When the IPAM plugin runs.
