@@ -9,7 +9,7 @@ use crate::attributes::{Attributes, text, value};
 use crate::comment::{comment, comment_of};
 use crate::expression::{self, DATA_VALUE, DATA_VERDICT, VERDICT_CHAIN};
 use crate::limit::Limit;
-use crate::register::padded;
+use crate::register::{octets, padded};
 use crate::table::{Set, TargetType, Type};
 
 /// A key in a set with its target and owner.
@@ -184,8 +184,7 @@ impl<'a> Value<'a> {
                 key.resize(end, 0);
             }
             Self::EtherAddress(address) => key.extend(address),
-            Self::Address(IpAddr::V4(address)) => key.extend(address.octets()),
-            Self::Address(IpAddr::V6(address)) => key.extend(address.octets()),
+            Self::Address(address) => key.extend(octets(address)),
             Self::Protocol(number) => key.push(number),
             Self::Port(number) => key.extend(number.to_be_bytes()),
         }

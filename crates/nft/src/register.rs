@@ -1,5 +1,7 @@
 //! Registers into which rules load fields of a packet.
 
+use std::net::IpAddr;
+
 /// `NFT_REG_…` and `NFT_REG32_…`
 pub(crate) type Register = u32;
 
@@ -11,6 +13,14 @@ pub(crate) const SCRATCH: Register = 1;
 
 /// `NFT_REG32_00`, the first of sixteen registers of four bytes.
 pub(crate) const FIRST: Register = 8;
+
+/// Returns the bytes of an address as packets and registers contain them.
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
 
 /// Rounds up to registers of four bytes.
 pub(crate) fn padded(len: usize) -> usize {

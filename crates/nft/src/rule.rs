@@ -11,7 +11,7 @@ use crate::expression::{
 use crate::field::{Field, load_version, set_mark};
 use crate::ip_version::IpVersion;
 use crate::raw::ITEM;
-use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
+use crate::register::{FIRST, SCRATCH, VERDICT, octets, padded, u32_of};
 
 /// A rule: conditions that a packet has to satisfy, all of them, and an action.
 #[derive(Debug, Clone)]
@@ -216,16 +216,7 @@ impl Rule {
     }
 
     fn within(self, field: Field, operator: Operator, network: IpNetwork) -> Self {
-        let (prefix, mask) = match network {
-            IpNetwork::V4(it) => {
-                let [prefix, mask] = [it.network(), it.mask()].map(|it| it.octets().to_vec());
-                (prefix, mask)
-            }
-            IpNetwork::V6(it) => {
-                let [prefix, mask] = [it.network(), it.mask()].map(|it| it.octets().to_vec());
-                (prefix, mask)
-            }
-        };
+        let [prefix, mask] = [network.network(), network.mask()].map(octets);
         let loaded = self.with(&field.load(SCRATCH));
         let is_single = mask.iter().all(|byte| *byte == u8::MAX);
         let rule = if is_single {

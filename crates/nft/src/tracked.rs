@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::attributes::{Attributes, value};
 use crate::raw::RawMessage;
+use crate::register::octets;
 
 /// Direction of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,9 +57,9 @@ impl Part {
     }
 
     fn encode(self) -> Encoded {
-        let address = |[v4, v6]: [u16; 2], address| match address {
-            IpAddr::V4(address) => (ADDRESSES, v4, address.octets().to_vec()),
-            IpAddr::V6(address) => (ADDRESSES, v6, address.octets().to_vec()),
+        let address = |[v4, v6]: [u16; 2], address: IpAddr| {
+            let kind = if address.is_ipv4() { v4 } else { v6 };
+            (ADDRESSES, kind, octets(address))
         };
         let port = |kind, port: u16| (TRANSPORT, kind, port.to_be_bytes().to_vec());
         let ((group, kind, value), flag) = match self {
