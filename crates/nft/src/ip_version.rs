@@ -6,9 +6,9 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpVersion {
     /// IPv4
-    V4,
+    V4 = 2,
     /// IPv6
-    V6,
+    V6 = 10,
 }
 
 impl IpVersion {
@@ -22,9 +22,6 @@ impl IpVersion {
 
     /// `NFPROTO_IPV4` and `NFPROTO_IPV6`
     pub(crate) fn number(self) -> u8 {
-        match self {
-            Self::V4 => 2,
-            Self::V6 => 10,
-        }
+        self as u8
     }
 }

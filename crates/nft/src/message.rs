@@ -27,27 +27,41 @@ use crate::table::{
 /// A netlink message and its description for error messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
-    pub operation: Operation,
+    /// The operation and its object: `add rule to chain output`.
+    what: String,
+    /// Build options that the kernel needs for the message.
+    needs: Vec<&'static str>,
     pub flags: u16,
     pub raw: RawMessage,
 }
 
-/// Description of a netlink message for error messages.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Operation {
-    what: String,
-    /// Build options that the kernel needs for the message.
-    needs: Vec<&'static str>,
-}
-
-impl Operation {
-    pub fn new(what: String) -> Self {
-        let needs = Vec::new();
-        Self { what, needs }
+impl Message {
+    pub(crate) fn new(what: String, raw: RawMessage) -> Self {
+        Self {
+            what,
+            needs: Vec::new(),
+            flags: 0,
+            raw,
+        }
     }
 
-    pub fn refused(self, refusal: Refusal) -> Error {
-        let operation = self.what;
+    pub(crate) fn with(self, flags: u16) -> Self {
+        Self { flags, ..self }
+    }
+
+    fn needing(mut self, options: impl IntoIterator<Item = &'static str>) -> Self {
+        self.needs = options.into_iter().collect();
+        self
+    }
+
+    /// Returns whether the message deletes objects, which the kernel then has to free.
+    pub(crate) fn is_deletion(&self) -> bool {
+        [DELETE_TABLE, DELETE_CHAIN, DELETE_RULE, DELETE_ELEMENTS].contains(&self.raw.kind)
+    }
+
+    /// Returns the error for the kernel's refusal of this message.
+    pub(crate) fn refused(&self, refusal: Refusal) -> Error {
+        let operation = self.what.clone();
         let is_unknown = match refusal.errno {
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT => !self.needs.is_empty(),
             Errno::EINVAL => self.needs == [NF_TABLES],
@@ -292,7 +306,7 @@ impl Chain {
             return Attributes::new();
         };
         let hook = Attributes::new()
-            .number(HOOK_NUMBER, base.hook.number())
+            .number(HOOK_NUMBER, base.hook as u32)
             .number(HOOK_PRIORITY, base.priority.cast_unsigned());
         let shape = Attributes::new().nest(CHAIN_HOOK, &hook);
         shape.text(CHAIN_TYPE, base.kind.name())
@@ -303,30 +317,6 @@ impl Chain {
         let shape = self.shape();
         let mut kinds = [CHAIN_HOOK, CHAIN_TYPE].into_iter();
         kinds.all(|kind| value(&shape, kind) == found.value(kind))
-    }
-}
-
-impl Message {
-    pub(crate) fn new(what: String, raw: RawMessage) -> Self {
-        Self {
-            operation: Operation::new(what),
-            flags: 0,
-            raw,
-        }
-    }
-
-    pub(crate) fn with(self, flags: u16) -> Self {
-        Self { flags, ..self }
-    }
-
-    fn needing(mut self, options: impl IntoIterator<Item = &'static str>) -> Self {
-        self.operation.needs = options.into_iter().collect();
-        self
-    }
-
-    /// Returns whether the message deletes objects, which the kernel then has to free.
-    pub(crate) fn is_deletion(&self) -> bool {
-        [DELETE_TABLE, DELETE_CHAIN, DELETE_RULE, DELETE_ELEMENTS].contains(&self.raw.kind)
     }
 }
 

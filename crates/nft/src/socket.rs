@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use crate::attributes::Attributes;
 use crate::error::Error;
-use crate::message::{Message, Operation};
+use crate::message::Message;
 use crate::raw::RawMessage;
 use crate::register::u32_of;
 
@@ -141,9 +141,10 @@ impl NetfilterSocket {
             Err((0, refusal)) if refusal.errno == Errno::ERESTART => Ok(Committed::Outdated),
             Err((place, refusal)) => {
                 let message = place.checked_sub(1).and_then(|it| messages.get(it));
-                let operation = message.map(|it| it.operation.clone());
-                let whole = || Operation::new("change the rules".to_owned());
-                Err(operation.unwrap_or_else(whole).refused(refusal))
+                Err(match message {
+                    Some(message) => message.refused(refusal),
+                    None => Error::refused("change the rules".to_owned(), refusal),
+                })
             }
         }
     }
@@ -213,7 +214,7 @@ impl NetfilterSocket {
                 let Received { header, content } = self.answer(&(number..number + 1))?;
                 found.push(match content {
                     Content::Object(body) => RawMessage::read(header.kind, &body),
-                    Content::Refused(refusal) => match message.operation.clone().refused(refusal) {
+                    Content::Refused(refusal) => match message.refused(refusal) {
                         error if error.is_not_found() => None,
                         error => return Err(error),
                     },
@@ -265,7 +266,7 @@ impl NetfilterSocket {
                     let reply = RawMessage::read(header.kind, &body);
                     reply.map_or(Ok(()), &mut hear)?;
                 }
-                Content::Refused(refusal) => return Err(message.operation.refused(refusal)),
+                Content::Refused(refusal) => return Err(message.refused(refusal)),
                 Content::End => return Ok(()),
             }
         }

@@ -59,22 +59,23 @@ pub enum TargetType {
     Count(&'static str),
 }
 
-/// Type of a part of a key or target.
+/// Type of a part of a key or target, with the number that `nft list` needs; the kernel ignores it
+/// (`enum datatypes` in nftables, include/datatype.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Type {
     /// The name of a link.
-    InterfaceName,
+    InterfaceName = 41,
     /// A MAC.
-    EtherAddress,
+    EtherAddress = 9,
     /// An IPv4 address.
-    Ipv4Address,
+    Ipv4Address = 7,
     /// An IPv6 address.
-    Ipv6Address,
+    Ipv6Address = 8,
     /// The number of a transport protocol.
-    Protocol,
+    Protocol = 12,
     /// A port of a transport protocol.
-    Port,
+    Port = 13,
 }
 
 /// Rules that packets traverse in order.
@@ -110,18 +111,19 @@ pub enum ChainKind {
     Nat,
 }
 
-/// A hook in a packet's path through the host.
+/// A hook in a packet's path through the host. The numbers are `NF_INET_…`, which has the same
+/// values as `NF_BR_…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hook {
     /// Incoming packets.
-    Prerouting,
+    Prerouting = 0,
     /// Packets that the host forwards.
-    Forward,
+    Forward = 2,
     /// Packets of the host itself.
-    Output,
+    Output = 3,
     /// Outgoing packets.
-    Postrouting,
+    Postrouting = 4,
 }
 
 impl Family {
@@ -178,32 +180,7 @@ impl ChainKind {
     }
 }
 
-impl Hook {
-    /// `NF_INET_…`, which has the same value as `NF_BR_…`.
-    pub(crate) fn number(self) -> u32 {
-        match self {
-            Self::Prerouting => 0,
-            Self::Forward => 2,
-            Self::Output => 3,
-            Self::Postrouting => 4,
-        }
-    }
-}
-
 impl Type {
-    /// Returns the type number that `nft list` needs; the kernel ignores it (`enum datatypes` in
-    /// nftables, include/datatype.h).
-    pub(crate) fn number(self) -> u32 {
-        match self {
-            Self::Ipv4Address => 7,
-            Self::Ipv6Address => 8,
-            Self::EtherAddress => 9,
-            Self::Protocol => 12,
-            Self::Port => 13,
-            Self::InterfaceName => 41,
-        }
-    }
-
     /// Returns the length in bytes.
     pub(crate) fn len(self) -> usize {
         match self {
@@ -218,7 +195,7 @@ impl Type {
 
 /// Returns the type number of a concatenation: six bits for each part.
 pub(crate) fn type_number(parts: &[Type]) -> u32 {
-    let join = |joined: u32, part: &Type| (joined << 6) | part.number();
+    let join = |joined: u32, part: &Type| (joined << 6) | *part as u32;
     parts.iter().fold(0, join)
 }
 
