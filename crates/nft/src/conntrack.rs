@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use crate::attributes::Attributes;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::host_port::HostPort;
 use crate::ip_version::IpVersion;
 use crate::message::Message;
 use crate::raw::{DELETE_CONNECTIONS, GET_CONNECTIONS, RawMessage};
@@ -15,19 +16,6 @@ use crate::tracked::{
     DESTINATION_TRANSLATED, Direction, Part, SEEN_REPLY, SOURCE_TRANSLATED, Status, destination,
     filter,
 };
-
-/// Destination of a connection's first packet, before any translation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Destination {
-    /// IP version of the packets.
-    pub version: IpVersion,
-    /// Destination address; `None` for any address.
-    pub address: Option<IpAddr>,
-    /// Number of the transport protocol.
-    pub protocol: u8,
-    /// Destination port.
-    pub port: u16,
-}
 
 /// Search for tracked connections, by a filter in the kernel or by a comparison in this process.
 struct Search<'a> {
@@ -49,7 +37,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`]; some connections may have been forgotten
     /// before the error.
-    pub fn forget(&self, destinations: &[Destination], host: &[IpNetwork]) -> Result<(), Error> {
+    pub fn forget(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
         let Some(single) = single_addresses(destinations, host) else {
             return self.forget_listed_to(destinations, host);
         };
@@ -67,12 +55,11 @@ impl Connection {
 
     /// Forgets the connections that this process finds in lists of connections. Reads one list per
     /// IP version and protocol, for any number of ports.
-    fn forget_listed_to(
-        &self,
-        destinations: &[Destination],
-        host: &[IpNetwork],
-    ) -> Result<(), Error> {
-        let mut lists: Vec<_> = destinations.iter().map(|it| it.anywhere()).collect();
+    fn forget_listed_to(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
+        let mut lists: Vec<_> = destinations
+            .iter()
+            .map(|it| it.of_every_address())
+            .collect();
         lists.sort_unstable_by_key(|it| (it.version, it.protocol, it.port));
         lists.dedup();
         for list in lists.chunk_by(|a, b| (a.version, a.protocol) == (b.version, b.protocol)) {
@@ -104,7 +91,7 @@ impl Connection {
     /// As [`Self::forget`].
     pub fn forget_translated(
         &self,
-        destination: Destination,
+        destination: HostPort,
         target: SocketAddr,
     ) -> Result<(), Error> {
         let answers = [
@@ -196,7 +183,7 @@ impl Search<'_> {
 /// Returns the destinations with an address each: a destination without an address becomes one
 /// destination per address in `host`. Returns `None` if `host` contains a network of several
 /// addresses, or if the kernel would have to walk its table more than [`MOST_DELETIONS`] times.
-fn single_addresses(destinations: &[Destination], host: &[IpNetwork]) -> Option<Vec<Destination>> {
+fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec<HostPort>> {
     let mut single = Vec::new();
     for destination in destinations {
         let of_version = |it: &&IpNetwork| IpVersion::of(it.ip()) == destination.version;
@@ -206,7 +193,7 @@ fn single_addresses(destinations: &[Destination], host: &[IpNetwork]) -> Option<
                 for network in host.iter().filter(of_version) {
                     let is_single = network.prefix() == if network.is_ipv4() { 32 } else { 128 };
                     let address = Some(network.ip()).filter(|_| is_single)?;
-                    single.push(Destination {
+                    single.push(HostPort {
                         address: Some(address),
                         ..*destination
                     });
@@ -217,7 +204,7 @@ fn single_addresses(destinations: &[Destination], host: &[IpNetwork]) -> Option<
     Some(single).filter(|it| it.len() <= MOST_DELETIONS)
 }
 
-impl Destination {
+impl HostPort {
     /// Returns the parts that the kernel's filter compares (`ctnetlink_alloc_filter`, Linux 5.8).
     /// With a filter, the kernel does not send all connections of a busy host.
     fn parts(self) -> Vec<(Direction, Part)> {
@@ -236,14 +223,6 @@ impl Destination {
             parts: self.parts(),
             status: None,
             is_meant: &|_| true,
-        }
-    }
-
-    /// Returns the same destination at any address.
-    fn anywhere(self) -> Self {
-        Self {
-            address: None,
-            ..self
         }
     }
 

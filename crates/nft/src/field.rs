@@ -1,6 +1,7 @@
 //! Fields of a packet, and the expressions that load them into a register.
 
 use crate::expression::Expression;
+use crate::ip_version::IpVersion;
 use crate::register::{Register, u32_of};
 
 /// A field of a packet.
@@ -41,6 +42,22 @@ pub(crate) enum Place {
 }
 
 impl Field {
+    /// Returns the source address of packets of this IP version.
+    pub fn source(version: IpVersion) -> Self {
+        match version {
+            IpVersion::V4 => Self::Ipv4Source,
+            IpVersion::V6 => Self::Ipv6Source,
+        }
+    }
+
+    /// Returns the destination address of packets of this IP version.
+    pub fn destination(version: IpVersion) -> Self {
+        match version {
+            IpVersion::V4 => Self::Ipv4Destination,
+            IpVersion::V6 => Self::Ipv6Destination,
+        }
+    }
+
     pub(crate) fn load(self, register: Register) -> Expression {
         match self.place() {
             Place::Meta(key) => meta(key, register),

@@ -12,6 +12,9 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
+    /// Both versions.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
     /// Returns the IP version of `address`.
     pub fn of(address: IpAddr) -> Self {
         match address {

@@ -29,6 +29,7 @@ mod field;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod held;
+mod host_port;
 mod ip_version;
 mod limit;
 mod message;
@@ -47,12 +48,12 @@ mod watch;
 
 pub use change::{Change, Counts, Updated};
 pub use connection::Connection;
-pub use conntrack::Destination;
 pub use element::{Element, Value};
 pub use error::Error;
 pub use expression::SourcePort;
 pub use field::Field;
 pub use held::HeldChain;
+pub use host_port::{HostPort, Protocol};
 pub use ip_version::IpVersion;
 pub use limit::Limit;
 pub use rule::Rule;

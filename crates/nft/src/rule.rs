@@ -22,6 +22,9 @@ pub struct Rule {
     needs: Vec<&'static str>,
 }
 
+/// [`Field::source`] or [`Field::destination`].
+type Side = fn(IpVersion) -> Field;
+
 impl Rule {
     /// Creates a rule without conditions and action. `comment` explains the rule to readers of
     /// `nft list ruleset`.
@@ -54,7 +57,7 @@ impl Rule {
 
     /// Matches packets to an address in `network`; for tables of family `inet`.
     pub fn when_to(self, network: IpNetwork) -> Self {
-        self.in_network(destination(network), Operator::Equal, network)
+        self.in_network(Field::destination, Operator::Equal, network)
     }
 
     /// Matches packets to an address in `network`; for tables of any family. Packets that are too
@@ -65,24 +68,24 @@ impl Rule {
             IpNetwork::V6(_) => &ETHERTYPE_V6,
         };
         self.when(Field::EtherType, version)
-            .within(destination(network), Operator::Equal, network)
+            .within(Field::destination, Operator::Equal, network)
     }
 
     /// Matches packets of the IP version of `network` to addresses outside `network`; for tables of
     /// family `inet`.
     pub fn unless_to(self, network: IpNetwork) -> Self {
-        self.in_network(destination(network), Operator::NotEqual, network)
+        self.in_network(Field::destination, Operator::NotEqual, network)
     }
 
     /// Matches packets from an address in `network`; for tables of family `inet`.
     pub fn when_from(self, network: IpNetwork) -> Self {
-        self.in_network(source(network), Operator::Equal, network)
+        self.in_network(Field::source, Operator::Equal, network)
     }
 
     /// Matches packets of the IP version of `network` from addresses outside `network`; for tables
     /// of family `inet`.
     pub fn unless_from(self, network: IpNetwork) -> Self {
-        self.in_network(source(network), Operator::NotEqual, network)
+        self.in_network(Field::source, Operator::NotEqual, network)
     }
 
     /// Matches packets to an address of this host: `fib daddr type local`.
@@ -210,12 +213,13 @@ impl Rule {
             .with(&compare(SCRATCH, operator, value))
     }
 
-    fn in_network(self, field: Field, operator: Operator, network: IpNetwork) -> Self {
+    fn in_network(self, side: Side, operator: Operator, network: IpNetwork) -> Self {
         let version = IpVersion::of(network.network());
-        self.when_ip(version).within(field, operator, network)
+        self.when_ip(version).within(side, operator, network)
     }
 
-    fn within(self, field: Field, operator: Operator, network: IpNetwork) -> Self {
+    fn within(self, side: Side, operator: Operator, network: IpNetwork) -> Self {
+        let field = side(IpVersion::of(network.network()));
         let [prefix, mask] = [network.network(), network.mask()].map(octets);
         let loaded = self.with(&field.load(SCRATCH));
         let is_single = mask.iter().all(|byte| *byte == u8::MAX);
@@ -258,20 +262,6 @@ impl Rule {
 
     pub(crate) fn expressions(&self) -> &Attributes {
         &self.expressions
-    }
-}
-
-fn source(network: IpNetwork) -> Field {
-    match network {
-        IpNetwork::V4(_) => Field::Ipv4Source,
-        IpNetwork::V6(_) => Field::Ipv6Source,
-    }
-}
-
-fn destination(network: IpNetwork) -> Field {
-    match network {
-        IpNetwork::V4(_) => Field::Ipv4Destination,
-        IpNetwork::V6(_) => Field::Ipv6Destination,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Description of a table: its sets, and the chains that look packets up in them.
 
+use crate::ip_version::IpVersion;
 use crate::register::padded;
 use crate::rule::Rule;
 
@@ -181,6 +182,14 @@ impl ChainKind {
 }
 
 impl Type {
+    /// Returns the type of addresses of this IP version.
+    pub fn address(version: IpVersion) -> Self {
+        match version {
+            IpVersion::V4 => Self::Ipv4Address,
+            IpVersion::V6 => Self::Ipv6Address,
+        }
+    }
+
     /// Returns the length in bytes.
     pub(crate) fn len(self) -> usize {
         match self {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use cni::{Error, Network, json, note};
-use nft::IpVersion;
+use nft::{IpVersion, Protocol};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -37,17 +37,6 @@ pub struct Mapping {
     pub protocol: Protocol,
     /// The addresses of the host on which the port is forwarded.
     pub host: HostAddress,
-}
-
-/// A transport protocol with ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
 }
 
 /// `hostIP`
@@ -110,23 +99,6 @@ impl Config {
     }
 }
 
-impl Protocol {
-    /// Returns the protocol's number in a packet (IANA, "Assigned Internet Protocol Numbers").
-    pub fn number(self) -> u8 {
-        match self {
-            Self::Tcp => 6,
-            Self::Udp => 17,
-            Self::Sctp => 132,
-        }
-    }
-
-    /// Returns the protocol with this number.
-    pub fn of_number(number: u8) -> Option<Self> {
-        let mut all = [Self::Tcp, Self::Udp, Self::Sctp].into_iter();
-        all.find(|it| it.number() == number)
-    }
-}
-
 impl HostAddress {
     /// Returns whether the port is forwarded for addresses of `version`.
     pub fn is_of(self, version: IpVersion) -> bool {
@@ -135,16 +107,6 @@ impl HostAddress {
             Self::AnyOf(one) => one == version,
             Self::One(address) => IpVersion::of(address) == version,
         }
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        })
     }
 }
 
@@ -255,7 +217,7 @@ impl Mapping {
         let is_same_host = match (self.host, other.host) {
             (HostAddress::One(one), HostAddress::One(other)) => one == other,
             (HostAddress::One(_), _) | (_, HostAddress::One(_)) => false,
-            (one, other) => [IpVersion::V4, IpVersion::V6]
+            (one, other) => IpVersion::ALL
                 .into_iter()
                 .any(|version| one.is_of(version) && other.is_of(version)),
         };

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use nft::{Change, Connection, Counts, Element};
 
-use crate::element::{concerned_port, count_element, host_port, of_single_addresses, port_element};
-use crate::plan::HostPort;
+use crate::element::{concerned_port, count_element, host_port, port_element};
+use crate::names::address_set;
 use crate::table::Claim;
+use nft::HostPort;
 
 /// Why a claim cannot be installed.
 #[derive(Debug, thiserror::Error)]
@@ -19,15 +20,6 @@ pub(crate) enum Refusal {
     Unlisted,
     #[error(transparent)]
     Nft(#[from] nft::Error),
-}
-
-/// What the caller knows of the attachment.
-pub(crate) struct Known<'a> {
-    /// The elements that its record lists.
-    pub elements: &'a [Element],
-    /// Attachments of the same container that serve ports of this attachment, which stands by for
-    /// them.
-    pub behind: &'a BTreeSet<String>,
 }
 
 /// Present elements in `nf_tables` that a claim may conflict with.
@@ -53,17 +45,21 @@ struct Singles {
 /// that the attachment stands by for. It deletes present elements with the same keys, and the
 /// attachment's elements that the claim does not have. It never deletes a port of another
 /// attachment.
+///
+/// The record of the attachment lists the elements `had`. It stands by for ports that attachments in
+/// `behind`, of the same container, serve.
 pub(crate) fn decide(
     connection: &Connection,
     claim: &Claim,
-    had: &Known<'_>,
+    had: &[Element],
+    behind: &BTreeSet<String>,
 ) -> Result<Change, Refusal> {
     let found = find(connection, claim)?;
     let singles = singles(connection, claim, &found)?;
-    let standing = ports_behind(claim, &found, &singles, had.behind)?;
+    let standing = ports_behind(claim, &found, &singles, behind)?;
     // A record may list two elements with the same key: an ADD that was to replace one by the other
     // was killed.
-    let mut known: BTreeMap<_, _> = had.elements.iter().map(|it| (it.place(), it)).collect();
+    let mut known: BTreeMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
     let stands_by = |it: &Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
     let mut change = Change {
         counts: singles.counts,
@@ -149,7 +145,7 @@ fn singles(
     let mut singles = Singles::default();
     let versions: BTreeSet<_> = counted.iter().map(|port| port.version).collect();
     for version in versions {
-        let set = of_single_addresses(version);
+        let set = address_set(version);
         for element in connection.elements_of(&claim.table, &set)? {
             let port = host_port(&element).map(HostPort::of_every_address);
             if let Some(port) = port.filter(|it| counted.contains(it)) {

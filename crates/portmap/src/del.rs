@@ -18,7 +18,7 @@ pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     cni::step("remove the ports");
     records.retire(&owner);
     let record = records.read(&owner);
-    firewall::remove_of(&owner, (record.as_ref(), &records))?;
+    firewall::remove(|it| it == owner, record.as_ref(), &records)?;
     localnet::release(&owner, record.as_ref())?;
     records.remove(&owner)
 }

@@ -2,8 +2,11 @@
 
 use nft::{Element, IpVersion, Set, Value};
 
-use crate::names::{FAMILIES, names};
-use crate::plan::{Forward, HostPort};
+use crate::names::{
+    ADDRESS_CONDITIONS, ADDRESS_PORTS, CONDITIONS, COUNTS, PORTS, SetName, address_set, port_set,
+};
+use crate::plan::Forward;
+use nft::HostPort;
 
 /// Purpose of an element whose key is a host port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,29 +20,27 @@ enum Role {
 /// Returns the element that forwards `port`. The caller adds the value, the container's address and
 /// port.
 pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
-    let names = names(port.version);
     let set = match port.address {
-        Some(_) => names.address_ports,
-        None => names.ports,
+        Some(_) => ADDRESS_PORTS,
+        None => PORTS,
     };
-    Element::new(set, &key(port), owner)
+    Element::new(set.of(port.version), &key(port), owner)
 }
 
 /// Returns the element that points to the conditions of `port`. The caller adds the chain.
 pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
-    let names = names(port.version);
     let set = match port.address {
-        Some(_) => names.address_conditions,
-        None => names.conditions,
+        Some(_) => ADDRESS_CONDITIONS,
+        None => CONDITIONS,
     };
-    Element::new(set, &key(port), owner)
+    Element::new(set.of(port.version), &key(port), owner)
 }
 
 /// Returns the element that counts the ports of single addresses with the protocol and number of
 /// `port`. It exists while there is at least one.
 pub(crate) fn count_element(port: HostPort) -> Element {
     let key = key(port.of_every_address());
-    Element::new(names(port.version).counts, &key, "")
+    Element::new(COUNTS.of(port.version), &key, "")
 }
 
 /// Returns the host port that `element` forwards; `None` if the element does not forward a port.
@@ -68,11 +69,6 @@ pub fn forward(element: &Element) -> Option<Forward> {
     })
 }
 
-/// Returns the set with the ports of single addresses, in contrast to ports of all addresses.
-pub(crate) fn of_single_addresses(version: IpVersion) -> Set {
-    names(version).address_set()
-}
-
 fn port_and_role(element: &Element) -> Option<(Role, HostPort)> {
     let (role, version, set) = classify(element)?;
     let (address, protocol, port) = match *element.key(&set).as_slice() {
@@ -96,15 +92,10 @@ fn port_and_role(element: &Element) -> Option<(Role, HostPort)> {
 /// Returns the element's role, its family, and a set whose keys have the same type as the element's
 /// key.
 fn classify(element: &Element) -> Option<(Role, IpVersion, Set)> {
-    FAMILIES.into_iter().find_map(|names| {
-        let (role, set) = match element.set.as_str() {
-            name if name == names.address_ports => (Role::Forward, names.address_set()),
-            name if name == names.ports => (Role::Forward, names.port_set()),
-            name if name == names.address_conditions => (Role::Condition, names.address_set()),
-            name if name == names.conditions => (Role::Condition, names.port_set()),
-            _ => return None,
-        };
-        Some((role, names.version, set))
+    IpVersion::ALL.into_iter().find_map(|version| {
+        let mut sets = PORT_SETS.into_iter();
+        let (_, role, set) = sets.find(|(name, ..)| element.set == name.of(version))?;
+        Some((role, version, set(version)))
     })
 }
 
@@ -113,3 +104,11 @@ fn key(port: HostPort) -> Vec<Value<'static>> {
     let port = [Value::Protocol(port.protocol), Value::Port(port.port)];
     address.into_iter().chain(port).collect()
 }
+
+/// The sets whose keys are host ports, and a set with keys of the same types.
+const PORT_SETS: [(SetName, Role, fn(IpVersion) -> Set); 4] = [
+    (ADDRESS_PORTS, Role::Forward, address_set),
+    (PORTS, Role::Forward, port_set),
+    (ADDRESS_CONDITIONS, Role::Condition, address_set),
+    (CONDITIONS, Role::Condition, port_set),
+];

@@ -10,32 +10,11 @@ use nft::{Connection, Element, IpVersion};
 
 use crate::config::is_link_local;
 use crate::element::{concerned_port, count_element, forward, host_port, port_element};
-use crate::plan::HostPort;
 use crate::record::{Record, Records};
-use crate::standby::Standby;
+use crate::standby;
 use crate::succession::{self, Removed};
 use crate::table::{self, Claim};
-
-/// Removes the elements of `owner`. If `owner` has a record, they are those that the record lists;
-/// otherwise, those with `owner` as their comment. A missing element counts as removed.
-///
-/// # Errors
-/// Refusals of the kernel.
-pub(crate) fn remove_of(
-    owner: &str,
-    (record, records): (Option<&Record>, &Records),
-) -> anyhow::Result<()> {
-    let is_own = |it: &str| it == owner;
-    let standing = leave_standby(is_own)?;
-    let connection = Connection::open()?;
-    let known = match record {
-        Some(record) => Ok(record.elements.clone()),
-        None => connection.elements_owned(&table::table(), is_own),
-    };
-    let removed =
-        known.and_then(|known| succession::remove(&connection, records, (known, standing)));
-    finish(connection, removed).map(drop)
-}
+use nft::HostPort;
 
 /// Removes the elements of `owner` if it has no record. Each attempt of the transaction looks for
 /// the record again, because a concurrent ADD may write one.
@@ -45,7 +24,7 @@ pub(crate) fn remove_of(
 pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Result<()> {
     let has_none = || !records.has(owner);
     if has_none() {
-        Standby::default().leave(owner)?;
+        standby::leave(owner)?;
     }
     let connection = Connection::open()?;
     let known = connection.elements_owned(&table::table(), |it| it == owner);
@@ -54,18 +33,23 @@ pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Resul
     finish(connection, removed).map(drop)
 }
 
-/// Removes the elements whose owner `is_stale`. Returns these owners without duplicates. A missing
-/// element counts as removed.
+/// Removes the elements whose owner `is_stale`: those that `record`, if given, lists, otherwise those
+/// with such an owner as their comment. Returns these owners without duplicates. A missing element
+/// counts as removed.
 ///
 /// # Errors
 /// Refusals of the kernel.
 pub(crate) fn remove(
     is_stale: impl Fn(&str) -> bool,
+    record: Option<&Record>,
     records: &Records,
 ) -> anyhow::Result<BTreeSet<String>> {
     let standing = leave_standby(&is_stale)?;
     let connection = Connection::open()?;
-    let known = connection.elements_owned(&table::table(), is_stale);
+    let known = match record {
+        Some(record) => Ok(record.elements.clone()),
+        None => connection.elements_owned(&table::table(), is_stale),
+    };
     let removed =
         known.and_then(|known| succession::remove(&connection, records, (known, standing)));
     let removed = finish(connection, removed)?;
@@ -76,10 +60,9 @@ pub(crate) fn remove(
 /// before it removes elements: an attachment that passes a port on checks afterwards whether its
 /// successor still stands by.
 fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
-    let standby = Standby::default();
     let (stale, standing): (Vec<_>, Vec<_>) =
-        standby.owners().into_iter().partition(|it| is_stale(it));
-    cni::all(stale.iter().map(|owner| standby.leave(owner)))?;
+        standby::owners().into_iter().partition(|it| is_stale(it));
+    cni::all(stale.iter().map(|owner| standby::leave(owner)))?;
     Ok(standing)
 }
 
@@ -185,8 +168,7 @@ pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     if ports.is_empty() {
         return;
     }
-    let destinations: Vec<_> = ports.iter().map(|it| it.destination()).collect();
-    let forget = || Connection::open()?.forget(&destinations, &host_addresses(host, ports));
+    let forget = || Connection::open()?.forget(ports, &host_addresses(host, ports));
     forget().unwrap_or_else(note_unforgotten);
 }
 
@@ -230,7 +212,7 @@ pub(crate) fn forget_translated(
     let mut translated = translated.filter(|it| are_meant(it.port));
     let forgotten = translated.try_for_each(|it| {
         let pod = SocketAddr::new(it.pod, it.container_port);
-        connection.forget_translated(it.port.destination(), pod)
+        connection.forget_translated(it.port, pod)
     });
     forgotten.unwrap_or_else(note_unforgotten);
 }

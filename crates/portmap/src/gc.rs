@@ -18,7 +18,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     for owner in &owners {
         records.retire(owner);
     }
-    for owner in firewall::remove(&is_stale, &records)? {
+    for owner in firewall::remove(&is_stale, None, &records)? {
         note(format_args!(
             "removed ports of {owner}, which the runtime does not list"
         ));

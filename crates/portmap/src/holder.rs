@@ -13,25 +13,20 @@ use netns::Netns;
 use crate::record::{Identity, Record, Records};
 use crate::unrecorded;
 
-/// An attachment that is over.
-pub(crate) struct Gone {
-    pub record: Option<Record>,
-}
-
-/// Returns the attachment of `owner` if it is certainly over. An attachment with an unreadable
-/// record counts as existing, and so does the owner of elements that no plugin added.
-pub(crate) fn find_gone(
+/// Returns whether the attachment of `owner`, which has this record, is certainly over. An
+/// attachment with an unreadable record counts as existing, and so does the owner of elements that
+/// no plugin added.
+pub(crate) fn is_gone(
     firewall: &nft::Connection,
     records: &Records,
     owner: &str,
-) -> Option<Gone> {
-    let record = records.read(owner);
-    let is_gone = match &record {
+    record: Option<&Record>,
+) -> bool {
+    match record {
         Some(record) => is_over(record),
         None if records.is_torn(owner) || !owner.starts_with("cni:") => false,
         None => !unrecorded::may_live(firewall, records, owner).unwrap_or(true),
-    };
-    is_gone.then_some(Gone { record })
+    }
 }
 
 /// Returns whether the attachment is over: its sandbox no longer exists, or the sandbox has lost

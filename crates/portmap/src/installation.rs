@@ -13,16 +13,15 @@ use netlink::Link;
 use netns::Netns;
 use nft::{Change, Connection, Element, Updated};
 
-use crate::decision::{Known, Refusal, decide};
+use crate::decision::{Refusal, decide};
 use crate::element::host_port;
 use crate::firewall::{self, coded};
-use crate::holder::Gone;
-use crate::plan::{HostPort, Plan};
+use crate::plan::Plan;
 use crate::record::{Identity, Record, Records};
-use crate::standby::Standby;
 use crate::table::{self, Claim};
 use crate::wait::Wait;
-use crate::{del, holder, localnet, succession};
+use crate::{del, holder, localnet, standby, succession};
+use nft::HostPort;
 
 /// The desired state of an attachment, and its earlier state for the rollback.
 pub(crate) struct Installation<'a> {
@@ -181,13 +180,11 @@ impl<'a> Installation<'a> {
 
     fn attempt(&mut self, connection: &Connection) -> Result<Updated, Refusal> {
         let (claim, decided) = (&self.claim, &mut self.decided);
-        let had = Known {
-            elements: self.earlier.as_ref().map_or(&[], |it| &it.elements),
-            behind: &self.behind,
-        };
+        let (earlier, behind) = (&self.earlier, &self.behind);
         connection.update(&claim.table, || {
             *decided = None;
-            let change = decide(connection, claim, &had)?;
+            let had = earlier.as_ref().map_or(&[][..], |it| &it.elements);
+            let change = decide(connection, claim, had, behind)?;
             *decided = Some(change.clone());
             Ok(change)
         })
@@ -204,20 +201,28 @@ impl<'a> Installation<'a> {
         wait: &mut Wait,
     ) -> anyhow::Result<()> {
         let (owner, own) = (&holder.owner, &self.claim.owner);
-        if take_over_if_gone(connection, (port, owner), &self.records)? {
+        let take_over = || {
+            let is_gone = take_over_if_gone(connection, owner, &self.records)?;
+            if is_gone {
+                note(format_args!(
+                    "{port} was held by {owner}, whose sandbox no longer exists: taken over"
+                ));
+            }
+            anyhow::Ok(is_gone)
+        };
+        if take_over()? {
             return Ok(());
         }
         if Attachment::is_same_container(owner, own) {
             note(format_args!(
                 "{port} is already forwarded for {owner} of the same container"
             ));
-            Standby::default().join(own)?;
+            standby::join(own)?;
             self.behind.insert(owner.clone());
             return Ok(());
         }
         let released = wait.until_released(connection, &self.claim.table, holder);
-        let is_free = released.map_err(coded)?
-            || (wait.was_needed() && take_over_if_gone(connection, (port, owner), &self.records)?);
+        let is_free = released.map_err(coded)? || (wait.was_needed() && take_over()?);
         if is_free {
             return Ok(());
         }
@@ -261,12 +266,8 @@ impl<'a> Installation<'a> {
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
-        for owner in owners.into_iter().filter(|it| *it != self.claim.owner) {
-            if let Some(gone) = holder::find_gone(connection, &self.records, owner) {
-                take_over(connection, (owner, &gone), &self.records)?;
-            }
-        }
-        Ok(())
+        let mut others = owners.into_iter().filter(|it| *it != self.claim.owner);
+        others.try_for_each(|it| take_over_if_gone(connection, it, &self.records).map(drop))
     }
 
     /// Stops using `route_localnet` on all links of this attachment except `localnet`. An earlier
@@ -306,37 +307,24 @@ fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>>
     Ok(elements)
 }
 
-/// Removes everything of `owner` if it is over, so `port` is free. Returns whether `owner` was
-/// over.
-fn take_over_if_gone(
-    connection: &Connection,
-    (port, owner): (HostPort, &str),
-    records: &Records,
-) -> anyhow::Result<bool> {
-    let Some(gone) = holder::find_gone(connection, records, owner) else {
-        return Ok(false);
-    };
-    note(format_args!(
-        "{port} was held by {owner}, whose sandbox no longer exists: taken over"
-    ));
-    take_over(connection, (owner, &gone), records)?;
-    Ok(true)
-}
-
-/// Removes everything of an attachment that is over. Also deletes the tracked connections to its
-/// container: without that, packets of a client that reuses its source port would still be
-/// translated to the old address.
+/// Removes everything of `owner` if it is over, so its ports are free. Also deletes the tracked
+/// connections to its container: without that, packets of a client that reuses its source port would
+/// still be translated to the old address. Returns whether `owner` was over.
 ///
 /// If a concurrent ADD attaches the attachment again, its elements stay. ADD writes the record
 /// before it changes any rule, so this function sees a changed record first.
-fn take_over(
+fn take_over_if_gone(
     connection: &Connection,
-    (owner, gone): (&str, &Gone),
+    owner: &str,
     records: &Records,
-) -> anyhow::Result<()> {
-    let is_unchanged = || records.read(owner) == gone.record;
+) -> anyhow::Result<bool> {
+    let record = records.read(owner);
+    if !holder::is_gone(connection, records, owner, record.as_ref()) {
+        return Ok(false);
+    }
+    let is_unchanged = || records.read(owner) == record;
     if is_unchanged() {
-        Standby::default().leave(owner)?;
+        standby::leave(owner)?;
     }
     let known = connection.elements_owned(&table::table(), |it| it == owner);
     let removed = known
@@ -344,10 +332,10 @@ fn take_over(
         .map_err(coded)?;
     firewall::forget_translated(connection, &removed.elements, |_| true);
     if is_unchanged() {
-        localnet::release(owner, gone.record.as_ref())?;
+        localnet::release(owner, record.as_ref())?;
         records.remove(owner)?;
     }
-    Ok(())
+    Ok(true)
 }
 
 fn held(port: HostPort, owner: &str) -> Error {

@@ -27,10 +27,11 @@ mod table;
 mod unrecorded;
 mod wait;
 
-pub use config::{Config, HostAddress, Mapping, Protocol};
+pub use config::{Config, HostAddress, Mapping};
 pub use element::forward;
 pub use localnet::{localnet_links, localnet_packets};
-pub use plan::{Forward, HostPort};
+pub use nft::{HostPort, Protocol};
+pub use plan::Forward;
 pub use raw::RawConfig;
 pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 

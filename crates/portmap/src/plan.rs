@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use cni::result::{AddResult, IpConfig};
 use cni::{AddRequest, Error, InterfaceName, note};
-use nft::{Destination, IpVersion};
+use nft::{HostPort, IpVersion};
 
-use crate::config::{Config, Mapping, Protocol, SourceNat};
+use crate::config::{Config, HostAddress, Mapping, SourceNat};
 
 /// The ports to forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,19 +30,6 @@ pub struct Forward {
     pub pod: IpAddr,
     /// The container's port.
     pub container_port: u16,
-}
-
-/// A port of the host, for one family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostPort {
-    /// The family.
-    pub version: IpVersion,
-    /// The host's address; `None` for all.
-    pub address: Option<IpAddr>,
-    /// The protocol's number (IANA).
-    pub protocol: u8,
-    /// The port.
-    pub port: u16,
 }
 
 impl Plan {
@@ -109,7 +96,7 @@ impl Plan {
 impl Forward {
     fn new(mapping: &Mapping, pod: IpAddr) -> Self {
         let address = match mapping.host {
-            crate::config::HostAddress::One(address) => Some(address),
+            HostAddress::One(address) => Some(address),
             _ => None,
         };
         Self {
@@ -121,52 +108,6 @@ impl Forward {
             },
             pod,
             container_port: mapping.container_port.get(),
-        }
-    }
-}
-
-impl HostPort {
-    /// Returns the destination of connections to this port before translation.
-    pub fn destination(self) -> Destination {
-        Destination {
-            version: self.version,
-            address: self.address,
-            protocol: self.protocol,
-            port: self.port,
-        }
-    }
-
-    /// Returns the protocol and the port without the address, as in `tcp port 8080`.
-    pub fn name(self) -> String {
-        match Protocol::of_number(self.protocol) {
-            Some(protocol) => format!("{protocol} port {}", self.port),
-            None => format!("port {} of protocol {}", self.port, self.protocol),
-        }
-    }
-
-    /// Returns whether the port's protocol is connectionless. The kernel keeps a tracked connection
-    /// as long as the client sends. A client of a connectionless protocol does not notice that its
-    /// destination is gone, so its packets would go there on and on.
-    pub fn is_connectionless(self) -> bool {
-        self.protocol == Protocol::Udp.number()
-    }
-
-    /// Returns the same port, for all addresses of the host instead of one.
-    pub fn of_every_address(self) -> Self {
-        Self {
-            address: None,
-            ..self
-        }
-    }
-}
-
-impl std::fmt::Display for HostPort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.name())?;
-        match (self.address, self.version) {
-            (Some(address), _) => write!(f, " of {address}"),
-            (None, IpVersion::V4) => f.write_str(" of every IPv4 address"),
-            (None, IpVersion::V6) => f.write_str(" of every IPv6 address"),
         }
     }
 }
@@ -186,10 +127,7 @@ fn pods(result: &AddResult, interface: &InterfaceName) -> Vec<IpAddr> {
         let found = candidates().find(is_own).or(candidates().find(is_inside));
         found.map(|ip| ip.address.ip())
     };
-    [IpVersion::V4, IpVersion::V6]
-        .into_iter()
-        .filter_map(first)
-        .collect()
+    IpVersion::ALL.into_iter().filter_map(first).collect()
 }
 
 #[cfg(test)]

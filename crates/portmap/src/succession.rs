@@ -12,10 +12,9 @@ use cni::Attachment;
 use nft::{Change, Connection, Element, IpVersion, Table};
 
 use crate::element::{concerned_port, host_port};
-use crate::plan::HostPort;
 use crate::record::{Record, Records};
-use crate::standby::Standby;
-use crate::table;
+use crate::{standby, table};
+use nft::HostPort;
 
 /// The outcome of a removal.
 #[derive(Debug, Default)]
@@ -64,7 +63,7 @@ pub(crate) fn remove_while(
     records: &Records,
     (known, are_meant): (Vec<Element>, impl Fn() -> bool),
 ) -> Result<Removed, nft::Error> {
-    let heirs = heirs(records, &known, Standby::default().owners());
+    let heirs = heirs(records, &known, standby::owners());
     let mut removal = Removal::new(connection, records, known);
     removal.step(&heirs, are_meant)?;
     removal.finish(heirs)
@@ -94,7 +93,7 @@ impl<'a> Removal<'a> {
     /// Passes ports on until the standby list has not changed during a transaction.
     fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
-            let standing = Standby::default().owners();
+            let standing = standby::owners();
             let now = self::heirs(self.records, &self.removed.elements, standing);
             if now
                 .iter()

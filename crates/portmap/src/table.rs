@@ -14,7 +14,7 @@ use nft::{
 use crate::conditions::Conditions;
 use crate::config::SourceNat;
 use crate::element::{condition_element, port_element};
-use crate::names::{FAMILIES, Names, names, network};
+use crate::names::{self, LINKS, LOCALHOST, PAIRS, PODS, conditions, network, sets, translate};
 use crate::plan::Plan;
 
 /// An attachment's elements, and the table that they need.
@@ -33,7 +33,7 @@ pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Cla
     let config = &plan.config;
     let mut elements = Vec::new();
     let chain = |version| condition_chain(version, config.conditions(version));
-    let chains = [IpVersion::V4, IpVersion::V6].map(|it| (it, chain(it)));
+    let chains = IpVersion::ALL.map(|it| (it, chain(it)));
     let mut used = BTreeSet::new();
     for forward in &plan.forwards {
         let to = [
@@ -67,22 +67,23 @@ fn masquerade(
     links: &[(IpAddr, Link)],
     owner: &str,
 ) -> Vec<Element> {
-    let names = names(IpVersion::of(pod));
+    let version = IpVersion::of(pod);
     let to = Value::Address(pod);
     let mut elements = Vec::new();
     if source_nat == SourceNat::None {
         return elements;
     }
-    elements.push(Element::new(names.pairs, &[to, to], owner));
-    let localhost = names.localhost.iter();
-    elements.extend(localhost.map(|set| Element::new(set, &[to], owner)));
+    elements.push(Element::new(PAIRS.of(version), &[to, to], owner));
+    if version == IpVersion::V4 {
+        elements.push(Element::new(LOCALHOST, &[to], owner));
+    }
     let links = links.iter().filter(|(address, _)| *address == pod);
     elements.extend(links.map(|(_, link)| {
         let key = [Value::InterfaceName(&link.name), to];
-        Element::new(names.links, &key, owner)
+        Element::new(LINKS.of(version), &key, owner)
     }));
     if source_nat == SourceNat::All {
-        elements.push(Element::new(names.pods, &[to], owner));
+        elements.push(Element::new(PODS.of(version), &[to], owner));
     }
     elements
 }
@@ -116,7 +117,7 @@ pub(crate) fn table() -> Table {
     Table {
         family: Family::Inet,
         name: TABLE,
-        sets: FAMILIES.into_iter().flat_map(Names::sets).collect(),
+        sets: IpVersion::ALL.into_iter().flat_map(sets).collect(),
         chains: vec![
             martians(),
             base_chain("prerouting", Hook::Prerouting),
@@ -124,7 +125,7 @@ pub(crate) fn table() -> Table {
             regular(HOST_PORTS, lookups()),
             regular(
                 TRANSLATE,
-                FAMILIES.into_iter().flat_map(Names::translate).collect(),
+                IpVersion::ALL.into_iter().flat_map(translate).collect(),
             ),
             Chain {
                 name: "postrouting".to_owned(),
@@ -133,7 +134,10 @@ pub(crate) fn table() -> Table {
                     hook: Hook::Postrouting,
                     priority: SOURCE_NAT,
                 }),
-                rules: FAMILIES.into_iter().flat_map(Names::masquerade).collect(),
+                rules: IpVersion::ALL
+                    .into_iter()
+                    .flat_map(names::masquerade)
+                    .collect(),
             },
         ],
     }
@@ -192,7 +196,7 @@ fn lookups() -> Vec<Rule> {
         let rule = Rule::new("link-local addresses are the host's own");
         rule.when_to(it).return_to_caller()
     });
-    let conditions = FAMILIES.into_iter().flat_map(Names::conditions);
+    let conditions = IpVersion::ALL.into_iter().flat_map(conditions);
     let all = Rule::new("ports of networks without conditions").goto(TRANSLATE);
     [localhost.return_to_caller()]
         .into_iter()

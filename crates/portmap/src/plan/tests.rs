@@ -1,7 +1,7 @@
 use cni::result::Interface;
+use nft::Protocol;
 
 use super::*;
-use crate::config::HostAddress;
 
 fn config(mappings: &[Mapping]) -> Config {
     Config {

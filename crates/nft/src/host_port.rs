@@ -1,0 +1,91 @@
+//! Ports of a host, and the transport protocols that have ports.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use crate::ip_version::IpVersion;
+
+/// A port of a host, for one IP version: the destination of a connection's first packet, before any
+/// translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostPort {
+    /// IP version of the packets.
+    pub version: IpVersion,
+    /// The host's address; `None` for all.
+    pub address: Option<IpAddr>,
+    /// Number of the transport protocol (IANA).
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
+}
+
+/// A transport protocol with ports, with its number in a packet (IANA, "Assigned Internet Protocol
+/// Numbers").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP.
+    Tcp = 6,
+    /// UDP.
+    Udp = 17,
+    /// SCTP.
+    Sctp = 132,
+}
+
+impl HostPort {
+    /// Returns the protocol and the port without the address, as in `tcp port 8080`.
+    pub fn name(self) -> String {
+        match Protocol::of_number(self.protocol) {
+            Some(protocol) => format!("{protocol} port {}", self.port),
+            None => format!("port {} of protocol {}", self.port, self.protocol),
+        }
+    }
+
+    /// Returns whether the port's protocol is connectionless. The kernel keeps a tracked connection
+    /// as long as the client sends. A client of a connectionless protocol does not notice that its
+    /// destination is gone, so its packets would go there on and on.
+    pub fn is_connectionless(self) -> bool {
+        self.protocol == Protocol::Udp.number()
+    }
+
+    /// Returns the same port, for all addresses of the host instead of one.
+    pub fn of_every_address(self) -> Self {
+        Self {
+            address: None,
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())?;
+        match (self.address, self.version) {
+            (Some(address), _) => write!(f, " of {address}"),
+            (None, IpVersion::V4) => f.write_str(" of every IPv4 address"),
+            (None, IpVersion::V6) => f.write_str(" of every IPv6 address"),
+        }
+    }
+}
+
+impl Protocol {
+    /// Returns the protocol's number in a packet.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Returns the protocol with this number.
+    pub fn of_number(number: u8) -> Option<Self> {
+        let mut all = [Self::Tcp, Self::Udp, Self::Sctp].into_iter();
+        all.find(|it| it.number() == number)
+    }
+}
+
+impl fmt::Display for Protocol {
+    /// Formats the protocol as nft(8) does: `tcp`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
