@@ -1,4 +1,4 @@
-//! The log line.
+//! The log line, and the data of an invocation that it is made from.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,12 +7,32 @@ use std::time::{Instant, SystemTime};
 use serde::Serializer as _;
 use serde_json::{Serializer, Value, json};
 
-use super::invocation::Log;
-use super::settings::Level;
+use super::settings::{Level, Settings};
 use crate::args::CniArgs;
 use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
 use crate::json;
+
+/// Data of an invocation. The log line is written when the invocation ends.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub plugin: &'static str,
+    pub settings: Settings,
+    pub start: Instant,
+    pub steps: Vec<Step>,
+    pub network: Option<String>,
+    /// The configuration, at `Level::Debug` only.
+    pub config: Option<Value>,
+}
+
+/// A step and the time at which it started.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// `step`, or `undo` for a step of the rollback.
+    pub key: &'static str,
+    pub name: &'static str,
+    pub start: Instant,
+}
 
 /// Returns the log line with its line feed. The fields are in reading order; fields without a value
 /// are left out.

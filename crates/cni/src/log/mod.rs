@@ -6,7 +6,6 @@
 //! causes a message on standard error, but no failure.
 
 mod file;
-mod invocation;
 mod line;
 mod settings;
 
@@ -18,7 +17,7 @@ use serde_json::Value;
 use crate::error::ErrorObject;
 use crate::json;
 use crate::stderr::note;
-use invocation::{Log, Step};
+use line::{Log, Step};
 use settings::{Level, Settings};
 
 /// The log of this process. It is global so that any module can mark a step; a process runs only
