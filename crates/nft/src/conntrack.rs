@@ -22,7 +22,7 @@ struct Search<'a> {
     /// Description for error messages.
     of: String,
     version: IpVersion,
-    parts: Vec<(Direction, Part)>,
+    parts: Vec<Part>,
     status: Option<Status>,
     /// Condition that the kernel's filter cannot express.
     is_meant: &'a dyn Fn(&RawMessage) -> bool,
@@ -41,16 +41,13 @@ impl Connection {
         let Some(single) = single_addresses(destinations, host) else {
             return self.forget_listed_to(destinations, host);
         };
-        for destination in &single {
-            let deleted = self.forget_found(&destination.search());
-            match deleted {
-                Err(error) if error.errno() == Some(Errno::EINVAL) => {
-                    return self.forget_listed_to(destinations, host);
-                }
-                deleted => deleted?,
+        let mut single = single.iter();
+        match single.try_for_each(|it| self.forget_found(&it.search())) {
+            Err(error) if error.errno() == Some(Errno::EINVAL) => {
+                self.forget_listed_to(destinations, host)
             }
+            forgotten => forgotten,
         }
-        Ok(())
     }
 
     /// Forgets the connections that this process finds in lists of connections. Reads one list per
@@ -71,7 +68,7 @@ impl Connection {
                 [one] => one.search(),
                 [one, ..] => Search {
                     of: format!("of protocol {}", one.protocol),
-                    parts: vec![(Direction::Original, Part::Protocol(one.protocol))],
+                    parts: vec![Direction::Original.protocol(one.protocol)],
                     ..one.search()
                 },
                 [] => continue,
@@ -94,13 +91,12 @@ impl Connection {
         destination: HostPort,
         target: SocketAddr,
     ) -> Result<(), Error> {
-        let answers = [
-            Part::Source(target.ip()),
-            Part::Protocol(destination.protocol),
-            Part::SourcePort(target.port()),
-        ];
         let mut parts = destination.parts();
-        parts.extend(answers.map(|it| (Direction::Reply, it)));
+        parts.extend([
+            Direction::Reply.source(target.ip()),
+            Direction::Reply.protocol(destination.protocol),
+            Direction::Reply.source_port(target.port()),
+        ]);
         let port = destination.port;
         self.forget_those(&Search {
             of: format!("to port {port} that were translated to {target}"),
@@ -122,7 +118,7 @@ impl Connection {
         self.forget_those(&Search {
             of: format!("from {source}"),
             version: IpVersion::of(source),
-            parts: vec![(Direction::Original, Part::Source(source))],
+            parts: vec![Direction::Original.source(source)],
             status: Some(Status {
                 status: 0,
                 mask: SEEN_REPLY | SOURCE_TRANSLATED,
@@ -174,7 +170,7 @@ impl Search<'_> {
     /// without the filter lists all connections.
     fn includes(&self, connection: &RawMessage) -> bool {
         let mut parts = self.parts.iter();
-        parts.all(|(direction, it)| it.is_of(connection, *direction))
+        parts.all(|it| it.is_of(connection))
             && self.status.is_none_or(|it| it.is_of(connection))
             && (self.is_meant)(connection)
     }
@@ -207,13 +203,14 @@ fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec
 impl HostPort {
     /// Returns the parts that the kernel's filter compares (`ctnetlink_alloc_filter`, Linux 5.8).
     /// With a filter, the kernel does not send all connections of a busy host.
-    fn parts(self) -> Vec<(Direction, Part)> {
+    fn parts(self) -> Vec<Part> {
+        let original = Direction::Original;
         let port = [
-            Part::Protocol(self.protocol),
-            Part::DestinationPort(self.port),
+            original.protocol(self.protocol),
+            original.destination_port(self.port),
         ];
-        let parts = port.into_iter().chain(self.address.map(Part::Destination));
-        parts.map(|it| (Direction::Original, it)).collect()
+        let address = self.address.map(|it| original.destination(it));
+        port.into_iter().chain(address).collect()
     }
 
     fn search(self) -> Search<'static> {

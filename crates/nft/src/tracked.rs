@@ -15,18 +15,10 @@ pub(crate) enum Direction {
     Reply = 2,
 }
 
-/// A part of the addresses and ports of one direction.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Part {
-    Source(IpAddr),
-    Destination(IpAddr),
-    Protocol(u8),
-    SourcePort(u16),
-    DestinationPort(u16),
-}
-
-/// A part in the kernel's form.
-struct Encoded {
+/// A part of the addresses and ports of one direction, in the kernel's form.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    direction: Direction,
     /// [`ADDRESSES`] or [`TRANSPORT`]
     group: u16,
     kind: u16,
@@ -42,39 +34,52 @@ pub(crate) struct Status {
     pub mask: u32,
 }
 
-impl Part {
-    /// Returns whether the connection has this part.
-    pub fn is_of(self, connection: &RawMessage, direction: Direction) -> bool {
-        let Encoded {
-            group,
-            kind,
-            value: wanted,
-            ..
-        } = self.encode();
-        let tuple = connection.value(direction as u16);
-        let found = tuple.and_then(|it| value(value(it, group)?, kind));
-        found == Some(wanted.as_slice())
+impl Direction {
+    pub fn source(self, address: IpAddr) -> Part {
+        self.address([V4_SOURCE, V6_SOURCE], address, 1)
     }
 
-    fn encode(self) -> Encoded {
-        let address = |[v4, v6]: [u16; 2], address: IpAddr| {
-            let kind = if address.is_ipv4() { v4 } else { v6 };
-            (ADDRESSES, kind, octets(address))
-        };
-        let port = |kind, port: u16| (TRANSPORT, kind, port.to_be_bytes().to_vec());
-        let ((group, kind, value), flag) = match self {
-            Self::Source(it) => (address([V4_SOURCE, V6_SOURCE], it), 1),
-            Self::Destination(it) => (address([V4_DESTINATION, V6_DESTINATION], it), 1 << 1),
-            Self::Protocol(number) => ((TRANSPORT, PROTOCOL, vec![number]), 1 << 3),
-            Self::SourcePort(it) => (port(SOURCE_PORT, it), 1 << 4),
-            Self::DestinationPort(it) => (port(DESTINATION_PORT, it), 1 << 5),
-        };
-        Encoded {
-            group,
+    pub fn destination(self, address: IpAddr) -> Part {
+        self.address([V4_DESTINATION, V6_DESTINATION], address, 1 << 1)
+    }
+
+    pub fn protocol(self, number: u8) -> Part {
+        self.transport(PROTOCOL, &[number], 1 << 3)
+    }
+
+    pub fn source_port(self, port: u16) -> Part {
+        self.transport(SOURCE_PORT, &port.to_be_bytes(), 1 << 4)
+    }
+
+    pub fn destination_port(self, port: u16) -> Part {
+        self.transport(DESTINATION_PORT, &port.to_be_bytes(), 1 << 5)
+    }
+
+    fn address(self, [v4, v6]: [u16; 2], address: IpAddr, flag: u32) -> Part {
+        Part {
+            group: ADDRESSES,
+            kind: if address.is_ipv4() { v4 } else { v6 },
+            ..self.transport(0, &octets(address), flag)
+        }
+    }
+
+    fn transport(self, kind: u16, value: &[u8], flag: u32) -> Part {
+        Part {
+            direction: self,
+            group: TRANSPORT,
             kind,
-            value,
+            value: value.to_vec(),
             flag,
         }
+    }
+}
+
+impl Part {
+    /// Returns whether the connection has this part.
+    pub fn is_of(&self, connection: &RawMessage) -> bool {
+        let tuple = connection.value(self.direction as u16);
+        let found = tuple.and_then(|it| value(value(it, self.group)?, self.kind));
+        found == Some(&self.value)
     }
 }
 
@@ -96,21 +101,20 @@ pub(crate) fn destination(connection: &RawMessage) -> Option<IpAddr> {
 
 /// Returns a filter for connections with these parts and this status. The kernel compares them, so
 /// it does not send all connections of a busy host (`ctnetlink_alloc_filter`, Linux 5.8).
-pub(crate) fn filter(parts: &[(Direction, Part)], status: Option<Status>) -> Attributes {
+pub(crate) fn filter(parts: &[Part], status: Option<Status>) -> Attributes {
     let (mut tuples, mut flags) = (Attributes::new(), Attributes::new());
     for direction in [Direction::Original, Direction::Reply] {
-        let parts = parts.iter().filter(|(of, _)| *of == direction);
-        let parts: Vec<_> = parts.map(|(_, it)| it.encode()).collect();
+        let parts = || parts.iter().filter(|it| it.direction == direction);
         let mut tuple = Attributes::new();
         for group in [ADDRESSES, TRANSPORT] {
-            let parts = parts.iter().filter(|it| it.group == group);
+            let parts = parts().filter(|it| it.group == group);
             let values = parts.fold(Attributes::new(), |all, it| all.bytes(it.kind, &it.value));
             if !values.is_empty() {
                 tuple = tuple.nest(group, &values);
             }
         }
-        if !parts.is_empty() {
-            let by = parts.iter().fold(0, |by, it| by | it.flag);
+        let by = parts().fold(0, |by, it| by | it.flag);
+        if by != 0 {
             tuples = tuples.nest(direction as u16, &tuple);
             flags = flags.bytes(direction as u16, &by.to_ne_bytes());
         }
