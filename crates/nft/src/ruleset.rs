@@ -85,13 +85,7 @@ impl Connection {
     fn rule_places(&self) -> Result<Vec<RulePlace>, Error> {
         let question = RawMessage::new(GET_RULE, 0, Attributes::new());
         let rules = self.raw_list("rules", question)?;
-        let place = |it: &RawMessage| RulePlace {
-            family: it.family,
-            table: it.text(1),
-            chain: it.text(2),
-            handle: it.number(3),
-        };
-        Ok(rules.iter().map(place).collect())
+        Ok(rules.iter().map(RulePlace::read).collect())
     }
 
     fn raw_list(&self, what: &str, question: RawMessage) -> Result<Vec<RawMessage>, Error> {
@@ -128,6 +122,18 @@ impl Connection {
         }
         self.create("copy rules", waiting)?;
         self.rule_places()
+    }
+}
+
+impl RulePlace {
+    /// Reads the location from a message about a rule, or from a trace report.
+    pub(crate) fn read(message: &RawMessage) -> Self {
+        Self {
+            family: message.family,
+            table: message.text(1),
+            chain: message.text(2),
+            handle: message.number(3),
+        }
     }
 }
 

@@ -57,9 +57,14 @@ impl NetfilterSocket {
         })
     }
 
-    /// Returns the next message of the multicast group; waits for it up to `patience`.
-    pub fn report(&self, patience: Duration) -> Result<Received, Silence> {
-        self.socket.receive(patience)
+    /// Returns the next message of the multicast group; waits for it up to `patience`. Returns
+    /// `None` for a message that cannot be read.
+    pub fn report(&self, patience: Duration) -> Result<Option<RawMessage>, Silence> {
+        let Received { header, content } = self.socket.receive(patience)?;
+        Ok(match content {
+            Content::Object(body) => RawMessage::read(header.kind, &body),
+            Content::Refused(_) | Content::End => None,
+        })
     }
 
     fn to(action: &'static str, groups: &[u32]) -> Result<Self, Error> {

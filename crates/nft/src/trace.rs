@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use netlink::{Content, Silence};
+use netlink::Silence;
 
 use crate::attributes::{Attributes, number, value};
 use crate::connection::Connection;
@@ -81,12 +81,7 @@ impl Tracer {
         let mut ended = Vec::new();
         loop {
             match self.socket.report(Duration::ZERO) {
-                Ok(report) => {
-                    if let Content::Object(body) = report.content {
-                        let message = RawMessage::read(report.header.kind, &body);
-                        ended.extend(message.as_ref().and_then(Ended::read));
-                    }
-                }
+                Ok(report) => ended.extend(report.as_ref().and_then(Ended::read)),
                 Err(Silence::Deadline) => return Ok(ended),
                 // Reports were lost. That is harmless: a sender without an answer repeats its
                 // packet, and the kernel reports on the repeated packet.
@@ -111,12 +106,10 @@ impl Ended {
             3 => EndVerdict::Queue,
             _ => return None,
         };
-        let place = RulePlace {
-            family: message.family,
-            table: message.text(1),
-            chain: message.text(2),
-            handle: number(message.value(3).filter(|_| !is_policy)),
-        };
+        let mut place = RulePlace::read(message);
+        if is_policy {
+            place.handle = 0;
+        }
         (message.kind == TRACE).then_some(Self { place, verdict })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netlink::{Content, Received, Silence};
+use netlink::Silence;
 
 use crate::error::Error;
 use crate::raw::{DELETE_ELEMENTS, DELETE_SET, DELETE_TABLE, RawMessage, TABLE};
@@ -39,7 +39,7 @@ impl Watch {
                 return Ok(false);
             }
             match self.socket.report(left) {
-                Ok(report) if is_deletion(&report, table.name) => return Ok(true),
+                Ok(Some(report)) if is_deletion(&report, table.name) => return Ok(true),
                 Ok(_) => {}
                 Err(Silence::Deadline) => return Ok(false),
                 Err(Silence::Lost) => return Ok(true),
@@ -51,12 +51,8 @@ impl Watch {
 
 /// Returns whether the notification reports the deletion of the table of this name, or of a set or
 /// an element of this table.
-fn is_deletion(report: &Received, table: &str) -> bool {
-    let Content::Object(body) = &report.content else {
-        return false;
-    };
-    let message = RawMessage::read(report.header.kind, body);
-    message.is_some_and(|it| DELETIONS.contains(&it.kind) && it.text(TABLE) == table)
+fn is_deletion(report: &RawMessage, table: &str) -> bool {
+    DELETIONS.contains(&report.kind) && report.text(TABLE) == table
 }
 
 /// `NFNLGRP_NFTABLES` in include/uapi/linux/netfilter/nfnetlink.h
@@ -66,41 +62,18 @@ const DELETIONS: [u16; 3] = [DELETE_TABLE, DELETE_SET, DELETE_ELEMENTS];
 
 #[cfg(test)]
 mod tests {
-    use netlink::Header;
-
     use super::*;
+    use crate::attributes::Attributes;
     use crate::raw::NEW_ELEMENTS;
-
-    /// Builds a message like the kernel, in the machine's byte order; the table's name is 11 bytes
-    /// long.
-    fn report(kind: u16, table: &str) -> Received {
-        let attribute = [16_u16, TABLE].map(u16::to_ne_bytes).concat();
-        let body = [vec![1, 0, 0, 0], attribute, table.into(), vec![0]].concat();
-        let header = Header {
-            kind,
-            flags: 0,
-            number: 0,
-        };
-        let content = Content::Object(body);
-        Received { header, content }
-    }
 
     #[test]
     fn deletion_is_heard_of_the_own_table_alone() {
-        assert!(is_deletion(
-            &report(DELETIONS[2], "cni-portmap"),
-            "cni-portmap"
-        ));
-        assert!(!is_deletion(
-            &report(DELETIONS[2], "cni-another"),
-            "cni-portmap"
-        ));
-        assert!(!is_deletion(
-            &report(NEW_ELEMENTS, "cni-portmap"),
-            "cni-portmap"
-        ));
-        let mut torn = report(DELETIONS[2], "cni-portmap");
-        torn.content = Content::Object(vec![1, 0, 0, 0, 200]);
-        assert!(!is_deletion(&torn, "cni-portmap"));
+        let report = |kind, table| RawMessage::new(kind, 1, Attributes::new().text(TABLE, table));
+        let is_heard = |report: &RawMessage| is_deletion(report, "cni-portmap");
+        assert!(is_heard(&report(DELETE_ELEMENTS, "cni-portmap")));
+        assert!(!is_heard(&report(DELETE_ELEMENTS, "cni-another")));
+        assert!(!is_heard(&report(NEW_ELEMENTS, "cni-portmap")));
+        let torn = RawMessage::read(DELETE_ELEMENTS, &[1, 0, 0, 0, 200]).unwrap();
+        assert!(!is_heard(&torn));
     }
 }
