@@ -177,33 +177,19 @@ impl Table {
 
     pub(crate) fn append_rules(&self, chain: &Chain) -> impl Iterator<Item = Message> {
         let rules = chain.rules.iter().zip(chain.identities());
-        rules.map(|(rule, identity)| self.append_rule(chain, (rule, &identity)))
+        rules.map(|(rule, identity)| self.add_rule(&chain.name, rule, &identity, NLM_F_APPEND))
     }
 
-    fn append_rule(&self, chain: &Chain, (rule, identity): (&Rule, &str)) -> Message {
-        let attributes = self.rules_of(&chain.name);
-        let attributes = attributes
-            .nest(RULE_EXPRESSIONS, rule.expressions())
-            .bytes(RULE_USERDATA, &comment(identity));
-        self.message(
-            format!("add rule to chain {}", chain.name),
-            NEW_RULE,
-            attributes,
-        )
-        .with(NLM_F_CREATE | NLM_F_APPEND)
-        .needing(rule.needs().chain(self.family.rule_option()))
-    }
-
-    /// Returns the message that adds a rule at the chain's head if `place` is 0, or at its end if
-    /// `place` is [`NLM_F_APPEND`].
-    pub(crate) fn add_rule(&self, chain: &str, rule: &Rule, place: u16) -> Message {
+    /// Returns the message that adds a rule with this comment, at the chain's head if `place` is 0,
+    /// or at its end if `place` is [`NLM_F_APPEND`].
+    pub(crate) fn add_rule(&self, chain: &str, rule: &Rule, text: &str, place: u16) -> Message {
         let attributes = self.rules_of(chain);
         let attributes = attributes
             .nest(RULE_EXPRESSIONS, rule.expressions())
-            .bytes(RULE_USERDATA, &comment(rule.comment()));
+            .bytes(RULE_USERDATA, &comment(text));
         self.message(format!("add rule to chain {chain}"), NEW_RULE, attributes)
             .with(NLM_F_CREATE | place)
-            .needing(rule.needs())
+            .needing(rule.needs().chain(self.family.rule_option()))
     }
 
     pub(crate) fn get_chain(&self, chain: &str) -> Message {

@@ -255,11 +255,6 @@ impl Rule {
         format!("{} [{a:02x}{b:02x}{c:02x}{d:02x}]", self.comment)
     }
 
-    /// Returns the comment without a digest.
-    pub(crate) fn comment(&self) -> &'static str {
-        self.comment
-    }
-
     pub(crate) fn expressions(&self) -> &Attributes {
         &self.expressions
     }

@@ -79,13 +79,11 @@ impl StandingRule {
 
     fn message(&self, table: &Table, chain: &str) -> Message {
         let rule = Rule::new(self.comment);
-        match &self.deed {
-            Deed::Jump(to) => table.add_rule(chain, &rule.counted().jump(to), 0),
-            Deed::AcceptMarked(bits) => {
-                let rule = rule.when_marked(*bits).counted().accept();
-                table.add_rule(chain, &rule, NLM_F_APPEND)
-            }
-        }
+        let (rule, place) = match &self.deed {
+            Deed::Jump(to) => (rule.counted().jump(to), 0),
+            Deed::AcceptMarked(bits) => (rule.when_marked(*bits).counted().accept(), NLM_F_APPEND),
+        };
+        table.add_rule(chain, &rule, self.comment, place)
     }
 
     fn describe(&self) -> String {
