@@ -1,9 +1,8 @@
 //! ADD: sets the limits, with a rollback.
 
 use attach::{Removal, interface};
-use cni::{AddRequest, Answer, Answered, Error, Undo, note};
+use cni::{AddRequest, Answer, Answered, Undo, note};
 use netlink::{Connection, Link};
-use netns::Netns;
 use tc::{Limit, LinkEgress, LinkIngress, Traffic};
 
 use crate::backstop::{self, Backstop};
@@ -20,10 +19,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     if config.is_idle() {
         return Ok(answer.give(&result)?);
     }
-    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     let host = Connection::open()?;
     cni::step("find the pair");
-    let host_link = host_link::find(request, &host, &namespace)?;
+    let host_link = host_link::find(request, &host)?;
     let limit = |asked: &Option<Asked>| {
         let limit = asked.as_ref().map(|it| it.limit(host_link.mtu));
         limit.transpose()

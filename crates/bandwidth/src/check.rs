@@ -1,9 +1,8 @@
 //! CHECK: compares the kernel's state with the state that ADD would create.
 
 use attach::Differences;
-use cni::{CheckRequest, Error};
+use cni::CheckRequest;
 use netlink::{Connection, Link};
-use netns::Netns;
 use tc::{LinkEgress, LinkIngress, Traffic};
 
 use crate::backstop::Backstop;
@@ -20,10 +19,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     if config.is_idle() {
         return Ok(());
     }
-    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     cni::step("compare");
     let host = Connection::open()?;
-    let host_link = host_link::find(request, &host, &namespace)?;
+    let host_link = host_link::find(request, &host)?;
     let check = Check {
         request,
         traffic: &config.traffic,

@@ -1,9 +1,8 @@
 //! RELOAD: restores the elements that ADD adds to `nf_tables`.
 
 use anyhow::{Context as _, bail};
-use cni::{CheckRequest, Error};
+use cni::CheckRequest;
 use netlink::Connection;
-use netns::Netns;
 
 use crate::backstop::Backstop;
 use crate::config::Config;
@@ -25,10 +24,9 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     };
     let attachment = &request.attachment;
-    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     cni::step("find the ifb");
     let host = Connection::open()?;
-    let host_link = host_link::find(request, &host, &namespace)?;
+    let host_link = host_link::find(request, &host)?;
     let find = || ifb::find_behind(&host_link, &host, attachment);
     find()?.with_context(|| format!("{attachment} has no ifb; only ADD creates one"))?;
     let limit = asked.limit(host_link.mtu)?;
