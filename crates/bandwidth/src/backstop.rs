@@ -70,13 +70,9 @@ impl Backstop {
         let connection = Connection::open()?;
         let Protection { table, elements } = &self.protection;
         let updated = connection.update(table, || {
-            let there = self.places.iter().map(|it| connection.holder(table, it));
-            let delete = there.filter_map(Result::transpose);
-            Ok::<_, nft::Error>(Change {
-                delete: delete.collect::<Result<_, _>>()?,
-                add: elements.clone(),
-                ..Change::default()
-            })
+            let there = connection.holders(table, &self.places)?.into_iter();
+            let there = there.flatten().collect();
+            Ok::<_, nft::Error>(Change::of(there, elements.clone()))
         })?;
         updated.warning(table).iter().for_each(note);
         Ok(())

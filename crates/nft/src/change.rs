@@ -16,6 +16,18 @@ pub struct Change {
     pub counts: Counts,
 }
 
+impl Change {
+    /// Deletes and adds these elements; new counts follow from the numbers that the kernel has.
+    pub fn of(delete: Vec<Element>, add: Vec<Element>) -> Self {
+        let counts = Counts::Followed;
+        Self {
+            delete,
+            add,
+            counts,
+        }
+    }
+}
+
 /// How the new numbers in sets of [`crate::TargetType::Count`] are computed for a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Counts {

@@ -70,11 +70,7 @@ impl Connection {
             let Some(idle) = self.idle_chains(table, known, &stale)? else {
                 return Ok(Committed::Outdated);
             };
-            let change = Change {
-                delete: stale.clone(),
-                ..Change::default()
-            };
-            let counts = self.count(table, &change)?;
+            let counts = self.count(table, &Change::of(stale.clone(), Vec::new()))?;
             let mut messages: Vec<_> = stale.iter().map(|it| table.delete_element(it)).collect();
             messages.extend(idle.into_iter().chain(counts));
             self.commit(table, &messages, generation)

@@ -22,11 +22,7 @@ impl Connection {
     pub fn put(&self, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
         self.update(table, || {
             let there = self.holders(table, elements)?.into_iter();
-            Ok(Change {
-                delete: there.flatten().collect(),
-                add: elements.to_vec(),
-                ..Change::default()
-            })
+            Ok(Change::of(there.flatten().collect(), elements.to_vec()))
         })
     }
 

@@ -3,17 +3,24 @@
 //! The conditions have the syntax of nft(8), of which this module supports a part: source and
 //! destination address, input interface, fwmark, and the negation of each.
 
-use std::net::IpAddr;
-
-use cni::Error;
+use cni::{Error, hex};
 use ipnetwork::IpNetwork;
 use nft::{Field, IpVersion, Rule};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Conditions, all of which a packet has to meet. An empty list matches every packet.
+use crate::raw::RawConfig;
+
+/// Conditions for packets of each IP version, all of which a packet has to meet. An empty list
+/// matches every packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conditions(Vec<Condition>);
+#[serde(default)]
+pub struct Conditions {
+    #[serde(rename = "conditions_v4", skip_serializing_if = "Vec::is_empty")]
+    v4: Vec<Condition>,
+    #[serde(rename = "conditions_v6", skip_serializing_if = "Vec::is_empty")]
+    v6: Vec<Condition>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Condition {
@@ -36,12 +43,43 @@ enum Sense {
 }
 
 impl Conditions {
-    /// Parses `words`, the value of `key`, as conditions for packets of `version`. As in the
-    /// reference, one condition may be spread over several strings of the list.
+    /// Parses `conditionsV4` and `conditionsV6`.
     ///
     /// # Errors
     /// Code 7: a word is not supported; the error names it.
-    pub fn parse(key: &str, version: IpVersion, words: &[String]) -> Result<Self, Error> {
+    pub fn parse(raw: &RawConfig) -> Result<Self, Error> {
+        Ok(Self {
+            v4: Condition::parse("conditionsV4", IpVersion::V4, &raw.conditions_v4)?,
+            v6: Condition::parse("conditionsV6", IpVersion::V6, &raw.conditions_v6)?,
+        })
+    }
+
+    fn of(&self, version: IpVersion) -> &[Condition] {
+        match version {
+            IpVersion::V4 => &self.v4,
+            IpVersion::V6 => &self.v6,
+        }
+    }
+
+    /// Returns `rule`, limited to packets that meet all conditions for `version`; `None` if there
+    /// are none.
+    pub fn narrow(&self, version: IpVersion, rule: Rule) -> Option<Rule> {
+        let conditions = self.of(version);
+        let narrow = || conditions.iter().fold(rule, |rule, it| it.narrow(rule));
+        (!conditions.is_empty()).then(narrow)
+    }
+
+    /// Returns twelve hexadecimal digits that identify the conditions for packets of `version`.
+    pub fn hash(&self, version: IpVersion) -> String {
+        let digest = Sha256::digest(format!("{version:?} {:?}", self.of(version)));
+        hex(&digest, 12)
+    }
+}
+
+impl Condition {
+    /// Parses `words`, the value of `key`, as conditions for packets of `version`. As in the
+    /// reference, one condition may be spread over several strings of the list.
+    fn parse(key: &str, version: IpVersion, words: &[String]) -> Result<Vec<Self>, Error> {
         let text = words.join(" ");
         let invalid = |reason| Error::invalid(key, format!("{text:?}: {reason}"));
         let mut words = text.split_whitespace().peekable();
@@ -58,32 +96,14 @@ impl Conditions {
             words.next_if(|word| ["!=", "==", "eq", "ne"].contains(word));
             let value = words.next();
             let subject = Subject::parse(version, &subject, value.unwrap_or_default());
-            conditions.push(Condition {
+            conditions.push(Self {
                 subject: subject.map_err(invalid)?,
                 sense,
             });
         }
-        Ok(Self(conditions))
+        Ok(conditions)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns `rule`, limited to packets that meet all conditions.
-    pub fn narrow(&self, rule: Rule) -> Rule {
-        self.0.iter().fold(rule, |rule, it| it.narrow(rule))
-    }
-
-    /// Returns twelve hexadecimal digits that identify these conditions for packets of `version`.
-    pub fn hash(&self, version: IpVersion) -> String {
-        let digest = Sha256::digest(format!("{version:?} {:?}", self.0));
-        let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
-        digits.collect()
-    }
-}
-
-impl Condition {
     fn narrow(&self, rule: Rule) -> Rule {
         let field = |field, value: &[u8]| match self.sense {
             Sense::Is => rule.clone().when(field, value),
@@ -126,11 +146,7 @@ fn network(version: IpVersion, text: &str) -> Result<IpNetwork, String> {
     let network: IpNetwork = text
         .parse()
         .map_err(|error| format!("{text:?} is no address or prefix: {error}"))?;
-    let is_of_version = match network.ip() {
-        IpAddr::V4(_) => version == IpVersion::V4,
-        IpAddr::V6(_) => version == IpVersion::V6,
-    };
-    if is_of_version {
+    if IpVersion::of(network.ip()) == version {
         return Ok(network);
     }
     Err(format!("{network} is of the other family"))
@@ -174,14 +190,14 @@ const SUPPORTED: &str = "\"ip saddr\", \"ip daddr\", \"ip6 saddr\" and \"ip6 dad
 mod tests {
     use super::*;
 
-    fn parse(version: IpVersion, words: &[&str]) -> Result<Conditions, Error> {
+    fn parse(version: IpVersion, words: &[&str]) -> Result<Vec<Condition>, Error> {
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        Conditions::parse("conditionsV4", version, &words)
+        Condition::parse("conditionsV4", version, &words)
     }
 
     #[test]
     fn conditions_are_read_however_they_are_spread_over_strings() {
-        let wanted = Conditions(vec![
+        let wanted = [
             Condition {
                 subject: Subject::Destination("10.96.0.0/12".parse().unwrap()),
                 sense: Sense::IsNot,
@@ -194,7 +210,7 @@ mod tests {
                 subject: Subject::Mark(16),
                 sense: Sense::Is,
             },
-        ]);
+        ];
         for words in [
             &["ip daddr != 10.96.0.0/12 iifname \"eth0\" meta mark 0x10"][..],
             &["ip daddr != 10.96.0.0/12", "iifname eth0", "mark == 16"],

@@ -5,13 +5,14 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
+use attach::Backend;
 use cni::{Error, Network, json, note};
 use nft::{IpVersion, Protocol};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::conditions::Conditions;
-use crate::raw::{Backend, RawConfig};
+use crate::raw::RawConfig;
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,10 +21,8 @@ pub struct Config {
     pub mappings: Vec<Mapping>,
     /// `snat` and `masqAll`.
     pub source_nat: SourceNat,
-    /// `conditionsV4`
-    pub conditions_v4: Conditions,
-    /// `conditionsV6`
-    pub conditions_v6: Conditions,
+    /// `conditionsV4` and `conditionsV6`
+    pub conditions: Conditions,
 }
 
 /// A port of the host that is forwarded to a port of the container.
@@ -81,21 +80,11 @@ impl Config {
             (_, false) => SourceNat::Needed,
             (_, true) => SourceNat::All,
         };
-        let conditions = |key, version, text: &[String]| Conditions::parse(key, version, text);
         Ok(Self {
             mappings: mappings(&runtime)?,
             source_nat,
-            conditions_v4: conditions("conditionsV4", IpVersion::V4, &raw.conditions_v4)?,
-            conditions_v6: conditions("conditionsV6", IpVersion::V6, &raw.conditions_v6)?,
+            conditions: Conditions::parse(&raw)?,
         })
-    }
-
-    /// Returns the conditions for packets of `version`.
-    pub fn conditions(&self, version: IpVersion) -> &Conditions {
-        match version {
-            IpVersion::V4 => &self.conditions_v4,
-            IpVersion::V6 => &self.conditions_v6,
-        }
     }
 }
 

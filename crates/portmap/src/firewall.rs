@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use attach::coded;
 use cni::{Attachment, Error, note};
 use ipnetwork::IpNetwork;
 use netlink::Family;
@@ -222,11 +223,4 @@ fn note_unforgotten(error: nft::Error) {
     note(format_args!(
         "connections to the ports may continue to their former destination: {error:#}"
     ));
-}
-
-pub(crate) fn coded(error: nft::Error) -> anyhow::Error {
-    if error.is_busy() {
-        return Error::TryAgain(error.to_string()).into();
-    }
-    anyhow::Error::from(error).context("nf_tables")
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use attach::coded;
 use cni::{AddRequest, Attachment, Error, note};
 use netlink::Link;
 use netns::Netns;
@@ -15,7 +16,7 @@ use nft::{Change, Connection, Element, Updated};
 
 use crate::decision::{Refusal, decide};
 use crate::element::host_port;
-use crate::firewall::{self, coded};
+use crate::firewall;
 use crate::plan::Plan;
 use crate::record::{Identity, Record, Records};
 use crate::table::{self, Claim};
@@ -64,8 +65,7 @@ impl<'a> Installation<'a> {
             localnet: localnet.as_ref().map(|it| it.index),
             addresses: plan.pods(),
             elements: claim.elements.clone(),
-            conditions_v4: plan.config.conditions_v4.clone(),
-            conditions_v6: plan.config.conditions_v6.clone(),
+            conditions: plan.config.conditions.clone(),
         };
         let mut earlier = records.earlier(attachment)?;
         if earlier.is_none() && records.is_torn(&claim.owner) {
@@ -235,11 +235,9 @@ impl<'a> Installation<'a> {
         let (connection, table) = (Connection::open()?, table::table());
         let is_own = |it: &Element| it.owner == self.claim.owner;
         connection.update(&table, || {
-            Ok::<_, nft::Error>(Change {
-                delete: connection.still_held(&table, &self.everything().elements)?,
-                add: deleted.iter().filter(|it| is_own(it)).cloned().collect(),
-                ..Change::default()
-            })
+            let own = deleted.iter().filter(|it| is_own(it)).cloned();
+            let held = connection.still_held(&table, &self.everything().elements)?;
+            Ok::<_, nft::Error>(Change::of(held, own.collect()))
         })?;
         connection.delete_chains_of(&table, &self.claim.elements)
     }

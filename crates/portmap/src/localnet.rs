@@ -79,8 +79,7 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
             "this kernel has no IPsec policies (CONFIG_XFRM_USER): only nf_tables keeps neighbours off 127.0.0.0/8",
         ),
     }
-    let (users, is_set) = (Users(link.index), link.routes_localnet);
-    let owners = users.owners();
+    let (owners, is_set) = (users(link.index), link.routes_localnet);
     if !owners.join_existing(owner)? {
         if is_set && host.link_by_index(link.index)?.routes_localnet {
             // The administrator or another program set the sysctl, so portmap must not reset it
@@ -91,7 +90,7 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
     } else if is_set {
         return Ok(());
     }
-    Ok(host.execute(vec![users.request(1)])?)
+    Ok(host.execute(vec![set_to(link.index, 1)])?)
 }
 
 /// Removes `owner` from the users of the link that `record` names, or without a record, of all
@@ -105,8 +104,7 @@ pub(crate) fn release(owner: &str, record: Option<&Record>) -> anyhow::Result<()
         None => localnet_links(),
     };
     cni::all(links.into_iter().map(|link| {
-        let left = Users(link).leave(owner);
-        left.with_context(|| format!("reset route_localnet of link number {link}"))
+        leave(link, owner).with_context(|| format!("reset route_localnet of link number {link}"))
     }))
 }
 
@@ -117,48 +115,44 @@ pub fn localnet_links() -> Vec<u32> {
     names.filter_map(|it| it.parse().ok()).collect()
 }
 
-/// The attachments that need `route_localnet` on the link with this index. Each has a file in a
-/// directory. The directory exists only if portmap set the sysctl.
-struct Users(u32);
+/// Returns the attachments that need `route_localnet` on the link with this index. Each has a file
+/// in a directory. The directory exists only if portmap set the sysctl.
+fn users(link: u32) -> Owners {
+    Owners(PathBuf::from(USERS).join(link.to_string()))
+}
 
-impl Users {
-    fn owners(&self) -> Owners {
-        Owners(PathBuf::from(USERS).join(self.0.to_string()))
+/// Removes a user of the link. If no user is left, the function resets the sysctl, then removes the
+/// directory. A user may join in between. Either that user reads 0 and sets the sysctl itself, or
+/// the directory cannot be removed and this function sets the sysctl again.
+fn leave(link: u32, owner: &str) -> anyhow::Result<()> {
+    let owners = users(link);
+    owners.remove(owner)?;
+    let Owners(directory) = owners;
+    let is_last = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        entries => entries?.next().transpose()?.is_none(),
+    };
+    if !is_last {
+        return Ok(());
     }
+    set_if_present(link, 0)?;
+    match fs::remove_dir(&directory) {
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => set_if_present(link, 1),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.with_context(|| format!("remove {}", directory.display())),
+    }
+}
 
-    /// Removes a user. If no user is left, the function resets the sysctl, then removes the
-    /// directory. A user may join in between. Either that user reads 0 and sets the sysctl itself,
-    /// or the directory cannot be removed and this function sets the sysctl again.
-    fn leave(&self, owner: &str) -> anyhow::Result<()> {
-        let owners = self.owners();
-        owners.remove(owner)?;
-        let Owners(directory) = owners;
-        let is_last = match fs::read_dir(&directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => false,
-            entries => entries?.next().transpose()?.is_none(),
-        };
-        if !is_last {
-            return Ok(());
-        }
-        self.set(0)?;
-        match fs::remove_dir(&directory) {
-            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => self.set(1),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.with_context(|| format!("remove {}", directory.display())),
-        }
+/// Sets the sysctl. A link that does not exist is no error.
+fn set_if_present(link: u32, value: u32) -> anyhow::Result<()> {
+    match Connection::open()?.execute(vec![set_to(link, value)]) {
+        Err(error) if error.is_not_found() => Ok(()),
+        set => Ok(set?),
     }
+}
 
-    /// Sets the sysctl. A link that does not exist is no error.
-    fn set(&self, value: u32) -> anyhow::Result<()> {
-        match Connection::open()?.execute(vec![self.request(value)]) {
-            Err(error) if error.is_not_found() => Ok(()),
-            set => Ok(set?),
-        }
-    }
-
-    fn request(&self, value: u32) -> Request {
-        Request::change_link_number(self.0, &LinkChange::RouteLocalnet(value))
-    }
+fn set_to(link: u32, value: u32) -> Request {
+    Request::change_link_number(link, &LinkChange::RouteLocalnet(value))
 }
 
 /// Returns the packets that only `lo` may deliver, for `IPsec` policies. The kernel does not apply

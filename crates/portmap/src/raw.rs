@@ -1,8 +1,9 @@
 //! The configuration keys as written in JSON. `crates/schema` generates the schema from these
 //! comments.
 
+use attach::Backend;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// Forwards ports of the host to a container.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -26,16 +27,4 @@ pub struct RawConfig {
     /// Forwards only IPv6 packets that match all of these conditions, in the syntax of nft(8).
     #[serde(rename = "conditionsV6")]
     pub conditions_v6: Vec<String>,
-}
-
-/// The firewall that the reference would use.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// `nf_tables` over netlink.
-    #[default]
-    #[serde(alias = "")]
-    Nftables,
-    /// Rules of iptables; this plugin uses `nf_tables` instead.
-    Iptables,
 }

@@ -46,10 +46,8 @@ pub(crate) struct Record {
     /// All elements that the attachment may have in `nf_tables`, now or after it takes over a port.
     pub elements: Vec<Element>,
     /// The conditions of the attachment's ports, if its elements point to a chain of conditions.
-    #[serde(default, skip_serializing_if = "Conditions::is_empty")]
-    pub conditions_v4: Conditions,
-    #[serde(default, skip_serializing_if = "Conditions::is_empty")]
-    pub conditions_v6: Conditions,
+    #[serde(flatten)]
+    pub conditions: Conditions,
 }
 
 /// Identifies a file, so a later file at the same path is not mistaken for it.
@@ -258,8 +256,7 @@ mod tests {
                 &[Value::Port(80)],
                 "cni:pods/c1/eth0",
             )],
-            conditions_v4: Conditions::default(),
-            conditions_v6: Conditions::default(),
+            conditions: Conditions::default(),
         };
         let owner = "cni:pods/c1/eth0";
         for _ in 0..2 {
@@ -292,8 +289,7 @@ mod tests {
             addresses: Vec::new(),
             elements: Vec::new(),
             localnet: None,
-            conditions_v4: Conditions::default(),
-            conditions_v6: Conditions::default(),
+            conditions: Conditions::default(),
         };
         let (owner, other) = (
             "cni:pods/c1/eth0",

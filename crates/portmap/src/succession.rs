@@ -122,11 +122,7 @@ impl<'a> Removal<'a> {
                 stale = self.connection.still_held(&table, &self.known)?;
                 passed = self.inheritance(&table, (&stale, heirs))?;
             }
-            Ok::<_, nft::Error>(Change {
-                delete: stale.clone(),
-                add: passed.clone(),
-                ..Change::default()
-            })
+            Ok::<_, nft::Error>(Change::of(stale.clone(), passed.clone()))
         })?;
         let base = table::table();
         self.connection.delete_chains_of(&base, &stale)?;
@@ -195,10 +191,8 @@ fn heirs(records: &Records, elements: &[Element], mut standing: Vec<String>) -> 
 /// Returns the table with the chains that elements of `heirs` point to.
 fn table_of(heirs: &[Heir]) -> Table {
     let chains = heirs.iter().flat_map(|Heir { record, .. }| {
-        [
-            (IpVersion::V4, &record.conditions_v4),
-            (IpVersion::V6, &record.conditions_v6),
-        ]
+        let chain = |version| table::condition_chain(version, &record.conditions);
+        IpVersion::ALL.into_iter().filter_map(chain)
     });
-    table::with_chains(chains.filter_map(|(version, it)| table::condition_chain(version, it)))
+    table::with_chains(chains)
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use attach::filter_chain;
 use ipnetwork::IpNetwork;
 use netlink::Link;
 use nft::{
@@ -32,8 +33,7 @@ pub(crate) struct Claim {
 pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Claim {
     let config = &plan.config;
     let mut elements = Vec::new();
-    let chain = |version| condition_chain(version, config.conditions(version));
-    let chains = IpVersion::ALL.map(|it| (it, chain(it)));
+    let chains = IpVersion::ALL.map(|it| (it, condition_chain(it, &config.conditions)));
     let mut used = BTreeSet::new();
     for forward in &plan.forwards {
         let to = [
@@ -88,17 +88,12 @@ fn masquerade(
     elements
 }
 
-/// Returns the chain that forwards only packets that meet `conditions`; `None` without conditions.
+/// Returns the chain that forwards only packets of `version` that meet `conditions`; `None` without
+/// conditions for this version.
 pub(crate) fn condition_chain(version: IpVersion, conditions: &Conditions) -> Option<Chain> {
-    if conditions.is_empty() {
-        return None;
-    }
-    let rule = Rule::new("what the network's ports are for");
+    let rule = conditions.narrow(version, Rule::new("what the network's ports are for"))?;
     let name = format!("conditions-{}", conditions.hash(version));
-    Some(regular(
-        &name,
-        vec![conditions.narrow(rule).goto(TRANSLATE)],
-    ))
+    Some(regular(&name, vec![rule.goto(TRANSLATE)]))
 }
 
 /// Returns [`table`] with these chains, without duplicates.
@@ -114,31 +109,23 @@ pub(crate) fn with_chains(chains: impl IntoIterator<Item = Chain>) -> Table {
 
 /// Returns the table that translates and masquerades, without the chains of conditions.
 pub(crate) fn table() -> Table {
+    let to_host = || {
+        let rule = Rule::new("what is for the host itself");
+        vec![rule.when_to_host().goto(HOST_PORTS)]
+    };
+    let versions = IpVersion::ALL.into_iter();
+    let masquerade = versions.clone().flat_map(names::masquerade).collect();
     Table {
         family: Family::Inet,
         name: TABLE,
-        sets: IpVersion::ALL.into_iter().flat_map(sets).collect(),
+        sets: versions.clone().flat_map(sets).collect(),
         chains: vec![
             martians(),
-            base_chain("prerouting", Hook::Prerouting),
-            base_chain("output", Hook::Output),
+            nat_chain("prerouting", Hook::Prerouting, AFTER_KUBE_PROXY, to_host()),
+            nat_chain("output", Hook::Output, AFTER_KUBE_PROXY, to_host()),
             regular(HOST_PORTS, lookups()),
-            regular(
-                TRANSLATE,
-                IpVersion::ALL.into_iter().flat_map(translate).collect(),
-            ),
-            Chain {
-                name: "postrouting".to_owned(),
-                base: Some(BaseChain {
-                    kind: ChainKind::Nat,
-                    hook: Hook::Postrouting,
-                    priority: SOURCE_NAT,
-                }),
-                rules: IpVersion::ALL
-                    .into_iter()
-                    .flat_map(names::masquerade)
-                    .collect(),
-            },
+            regular(TRANSLATE, versions.flat_map(translate).collect()),
+            nat_chain("postrouting", Hook::Postrouting, SOURCE_NAT, masquerade),
         ],
     }
 }
@@ -155,27 +142,22 @@ fn martians() -> Chain {
             foreign().when_from(localnet).drop(),
         ]
     });
-    Chain {
-        name: LOCALNET_CHAIN.to_owned(),
-        base: Some(BaseChain {
-            kind: ChainKind::Filter,
-            hook: Hook::Prerouting,
-            priority: BEFORE_TRACKING,
-        }),
-        rules: rules.collect(),
-    }
+    filter_chain(
+        LOCALNET_CHAIN,
+        Hook::Prerouting,
+        BEFORE_TRACKING,
+        rules.collect(),
+    )
 }
 
-fn base_chain(name: &str, hook: Hook) -> Chain {
-    let rule = Rule::new("what is for the host itself");
+fn nat_chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> Chain {
     Chain {
-        name: name.to_owned(),
         base: Some(BaseChain {
             kind: ChainKind::Nat,
             hook,
-            priority: AFTER_KUBE_PROXY,
+            priority,
         }),
-        rules: vec![rule.when_to_host().goto(HOST_PORTS)],
+        ..regular(name, rules)
     }
 }
 

@@ -7,10 +7,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 
+use attach::coded;
 use netlink::{Connection, Link, LinkKind, Route};
 
 use crate::element::forward;
-use crate::firewall::coded;
 use crate::record::Records;
 use crate::table;
 

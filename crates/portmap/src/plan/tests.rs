@@ -7,8 +7,7 @@ fn config(mappings: &[Mapping]) -> Config {
     Config {
         mappings: mappings.to_vec(),
         source_nat: SourceNat::Needed,
-        conditions_v4: crate::conditions::Conditions::default(),
-        conditions_v6: crate::conditions::Conditions::default(),
+        conditions: crate::conditions::Conditions::default(),
     }
 }
 
