@@ -54,8 +54,8 @@ fn is_executable_file(path: &Path) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Environment {
     pub verb: Verb,
-    pub container: Option<ContainerId>,
-    pub interface: Option<InterfaceName>,
+    /// `CNI_CONTAINERID` and `CNI_IFNAME`, for a verb that needs them.
+    pub names: Option<(ContainerId, InterfaceName)>,
     pub netns: Option<PathBuf>,
     pub own_namespace_allowed: bool,
     pub args: String,
@@ -88,8 +88,7 @@ impl Environment {
         }
         Ok(Some(Self {
             verb,
-            container,
-            interface,
+            names: container.zip(interface),
             netns: addressed(NETNS).map(PathBuf::from),
             own_namespace_allowed: text(NETNS_OVERRIDE)?.is_some_and(|it| is_true(&it)),
             args: text(ARGS)?.unwrap_or_default(),
@@ -184,7 +183,7 @@ mod tests {
         for verb in ["VERSION", "STATUS"] {
             let variables = [&[(COMMAND, verb)], &dummy[..]].concat();
             let environment = read(&variables).unwrap().unwrap();
-            assert_eq!((environment.netns, environment.container), (None, None));
+            assert_eq!((environment.netns, environment.names), (None, None));
         }
     }
 

@@ -155,11 +155,7 @@ fn prev_result(network: &Network) -> Result<Option<AddResult>, Error> {
 
 /// Returns the attachment. `Environment::read` has checked that both names are present.
 fn attachment(environment: &Environment, network: &Network) -> Result<Attachment, Error> {
-    let names = environment
-        .container
-        .clone()
-        .zip(environment.interface.clone());
-    let (container, interface) = names.ok_or_else(|| {
+    let (container, interface) = environment.names.clone().ok_or_else(|| {
         let verb = environment.verb;
         Error::Environment(format!("{verb} needs CNI_CONTAINERID, CNI_IFNAME"))
     })?;
