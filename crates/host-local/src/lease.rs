@@ -56,8 +56,8 @@ impl Holder {
     /// container, without an interface.
     pub fn old_entry_of(attachment: &Attachment) -> Self {
         Self {
-            container: attachment.container.clone(),
             interface: None,
+            ..Self::of(attachment)
         }
     }
 

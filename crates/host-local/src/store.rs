@@ -110,7 +110,7 @@ impl Store {
         if let Some(lease) = self.reserve(address, holder)? {
             return Ok(lease);
         }
-        match self.holder(address)? {
+        match self.files.leases.holder(address)? {
             Some(holder) => bail!("requested address {address} is held by {holder}"),
             None => bail!("requested address {address} has a file that names no container"),
         }
@@ -181,15 +181,6 @@ impl Store {
         indexed.map_or_else(|| self.scan(is_stale), Ok)
     }
 
-    /// Returns the holder that the file of `address` names; `None` without a file or a valid
-    /// holder.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn holder(&self, address: IpAddr) -> anyhow::Result<Option<Holder>> {
-        self.files.leases.holder(address)
-    }
-
     /// Releases `leases` and starts the cooldown of their addresses. A lease whose file no longer
     /// exists counts as released.
     ///
@@ -238,7 +229,7 @@ impl Store {
     fn recorded(&self, holder: &Holder) -> Option<Vec<Lease>> {
         let records = self.files.index.records_of(holder).ok()?;
         let leases = records.into_iter().map(|Record { address, .. }| {
-            let found = self.holder(address).ok()?;
+            let found = self.files.leases.holder(address).ok()?;
             let holder = found.filter(|found| found == holder)?;
             Some(Lease { address, holder })
         });
@@ -251,7 +242,7 @@ impl Store {
     fn scan(&self, is_wanted: impl Fn(&Holder) -> bool) -> anyhow::Result<Vec<Lease>> {
         let mut leases = Vec::new();
         for address in self.files.leases.addresses()? {
-            match self.holder(address) {
+            match self.files.leases.holder(address) {
                 Ok(Some(holder)) if is_wanted(&holder) => leases.push(Lease { address, holder }),
                 Ok(_) => {}
                 Err(error) => note(format_args!("{error:#}; the lease stays")),
