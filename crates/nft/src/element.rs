@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attributes::{Attributes, text, value};
 use crate::comment::{comment, comment_of};
-use crate::expression::{self, DATA_VALUE, DATA_VERDICT, VERDICT_CHAIN};
+use crate::expression::{self, DATA_VALUE, DATA_VERDICT, GOTO, VERDICT_CHAIN};
 use crate::limit::Limit;
 use crate::register::{octets, padded};
 use crate::table::{Set, TargetType, Type};
@@ -137,7 +137,8 @@ impl Element {
         let pair = match &self.target {
             Target::None => key,
             Target::Chain(name) => {
-                let verdict = Attributes::new().nest(DATA_VERDICT, &expression::goto(name));
+                let verdict =
+                    Attributes::new().nest(DATA_VERDICT, &expression::to_chain(GOTO, name));
                 key.nest(DATA, &verdict)
             }
             Target::Values(bytes) => key.nest(DATA, &expression::value(bytes)),

@@ -80,14 +80,9 @@ pub(crate) fn destination_type(register: Register) -> Expression {
     )
 }
 
-/// `ct status`
-pub(crate) fn connection_status(register: Register) -> Expression {
-    Expression::of_numbers("ct", &[(CT_REGISTER, register), (CT_KEY, CT_STATUS)])
-}
-
-/// `ct state`
-pub(crate) fn connection_state(register: Register) -> Expression {
-    Expression::of_numbers("ct", &[(CT_REGISTER, register), (CT_KEY, CT_STATE)])
+/// `ct` with this key: [`CT_STATE`] or [`CT_STATUS`].
+pub(crate) fn connection(register: Register, key: u32) -> Expression {
+    Expression::of_numbers("ct", &[(CT_REGISTER, register), (CT_KEY, key)])
 }
 
 /// `counter`: counts packets and bytes.
@@ -167,17 +162,9 @@ pub(crate) fn end(verdict: &Attributes) -> Expression {
     Expression::new("immediate", data)
 }
 
-/// Returns the verdict to continue in the chain of this name.
-pub(crate) fn goto(chain: &str) -> Attributes {
-    to_chain(GOTO, chain)
-}
-
-/// Returns the verdict to continue in the chain of this name, and afterwards with the next rule.
-pub(crate) fn jump(chain: &str) -> Attributes {
-    to_chain(JUMP, chain)
-}
-
-fn to_chain(code: u32, chain: &str) -> Attributes {
+/// Returns the verdict [`GOTO`] or [`JUMP`] to the chain of this name. After a jump, the packet
+/// continues with the next rule.
+pub(crate) fn to_chain(code: u32, chain: &str) -> Attributes {
     Attributes::new()
         .number(VERDICT_CODE, code)
         .text(VERDICT_CHAIN, chain)
@@ -211,8 +198,8 @@ const CT_REGISTER: u16 = 1;
 const CT_KEY: u16 = 2;
 
 /// `NFT_CT_STATE` and `NFT_CT_STATUS`
-const CT_STATE: u32 = 0;
-const CT_STATUS: u32 = 2;
+pub(crate) const CT_STATE: u32 = 0;
+pub(crate) const CT_STATUS: u32 = 2;
 
 /// `NFTA_NAT_TYPE`, `NFTA_NAT_FAMILY`, `NFTA_NAT_REG_ADDR_MIN` and `NFTA_NAT_REG_PROTO_MIN`
 const NAT_TYPE: u16 = 1;
@@ -246,7 +233,7 @@ pub(crate) const ACCEPT: u32 = 1;
 
 /// `NFT_JUMP` and `NFT_GOTO`
 pub(crate) const JUMP: u32 = 3_u32.wrapping_neg();
-const GOTO: u32 = 4_u32.wrapping_neg();
+pub(crate) const GOTO: u32 = 4_u32.wrapping_neg();
 
 /// `NFTA_BITWISE_SREG`, `…_DREG`, `…_LEN`, `…_MASK` and `…_XOR`
 const BITWISE_SOURCE: u16 = 1;

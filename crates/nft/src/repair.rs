@@ -18,13 +18,6 @@ pub(crate) enum Repairs {
     Alone(Vec<Message>, Updated),
 }
 
-/// Damage of a table apart from its elements.
-struct State<'t> {
-    /// Chains that are missing or incomplete.
-    broken: Vec<&'t Chain>,
-    is_dormant: bool,
-}
-
 impl Repairs {
     pub fn into_messages(self) -> Vec<Message> {
         match self {
@@ -37,7 +30,7 @@ impl Connection {
     /// Returns the repairs of `table`. Complete chains stay untouched, since the kernel blocks a
     /// caller that deletes chains or rules until it has freed them.
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
-        let State { broken, is_dormant } = self.state(table)?;
+        let (broken, is_dormant) = self.state(table)?;
         if broken.is_empty() {
             let wake = is_dormant.then(|| table.create());
             return Ok(Repairs::InPlace(wake.into_iter().collect()));
@@ -67,7 +60,7 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn damage(&self, table: &Table) -> Result<Vec<String>, Error> {
         let name = table.name;
-        let State { broken, is_dormant } = self.state(table)?;
+        let (broken, is_dormant) = self.state(table)?;
         let changed = broken.iter().map(|Chain { name: chain, .. }| {
             format!("chain {chain} of nf_tables table {name} was changed")
         });
@@ -127,13 +120,14 @@ impl Connection {
         Ok(self.socket.find(table.get())?.is_some())
     }
 
-    /// Returns the state of the table. A chain is complete if it has exactly the described rules,
-    /// in their order, and the policy `accept`. The policy has to be compared because any process
-    /// can change it without a change of the rules.
+    /// Returns the chains that are missing or incomplete, and whether the table is dormant. A chain
+    /// is complete if it has exactly the described rules, in their order, and the policy `accept`.
+    /// The policy has to be compared because any process can change it without a change of the
+    /// rules.
     ///
     /// If all rules exist, their sets exist: the kernel does not delete a set that a rule uses. The
     /// hook is right, too, because each rule's comment contains a digest of the hook.
-    fn state<'t>(&self, table: &'t Table) -> Result<State<'t>, Error> {
+    fn state<'t>(&self, table: &'t Table) -> Result<(Vec<&'t Chain>, bool), Error> {
         let bases = table.chains.iter().filter(|it| it.base.is_some());
         let bases = bases.map(|it| table.get_chain(&it.name));
         let found = self
@@ -154,10 +148,9 @@ impl Connection {
                     .map(Some)
                     .eq(rules.map(RawMessage::rule_comment))
         };
-        Ok(State {
-            broken: table.chains.iter().filter(|it| !is_complete(it)).collect(),
-            is_dormant,
-        })
+        let chains = table.chains.iter();
+        let broken = chains.filter(|it| !is_complete(it)).collect();
+        Ok((broken, is_dormant))
     }
 }
 

@@ -5,8 +5,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::attributes::Attributes;
 use crate::expression::{
-    self, ACCEPT, CONNECTED, Expression, LOCAL, Lookup, Operator, SourcePort, TRANSLATED,
-    VERDICT_CODE, compare, masked,
+    self, ACCEPT, CONNECTED, CT_STATE, CT_STATUS, Expression, GOTO, JUMP, LOCAL, Lookup, Operator,
+    SourcePort, TRANSLATED, VERDICT_CODE, compare, masked, to_chain,
 };
 use crate::field::{Field, load_version, set_mark};
 use crate::ip_version::IpVersion;
@@ -96,17 +96,13 @@ impl Rule {
 
     /// Matches packets of connections with a translated destination: `ct status dnat`.
     pub fn when_translated(self) -> Self {
-        self.with(&expression::connection_status(SCRATCH))
-            .with(&masked(SCRATCH, &TRANSLATED.to_ne_bytes()))
-            .with(&compare(SCRATCH, Operator::NotEqual, &[0; 4]))
+        self.when_connection_has(CT_STATUS, TRANSLATED)
     }
 
     /// Matches packets of connections that were answered, and packets related to such a connection:
     /// `ct state established,related`.
     pub fn when_connected(self) -> Self {
-        self.with(&expression::connection_state(SCRATCH))
-            .with(&masked(SCRATCH, &CONNECTED.to_ne_bytes()))
-            .with(&compare(SCRATCH, Operator::NotEqual, &[0; 4]))
+        self.when_connection_has(CT_STATE, CONNECTED)
     }
 
     /// Matches packets whose firewall mark has all of these bits.
@@ -145,12 +141,12 @@ impl Rule {
 
     /// Continues in the chain of this name.
     pub fn goto(self, chain: &str) -> Self {
-        self.with(&expression::end(&expression::goto(chain)))
+        self.with(&expression::end(&to_chain(GOTO, chain)))
     }
 
     /// Continues in the chain of this name, and afterwards with the next rule.
     pub fn jump(self, chain: &str) -> Self {
-        self.with(&expression::end(&expression::jump(chain)))
+        self.with(&expression::end(&to_chain(JUMP, chain)))
     }
 
     /// Accepts the packet in this base chain. Other base chains of the hook still see it.
@@ -186,6 +182,13 @@ impl Rule {
     /// Masquerades the connection: its source becomes the host's address on the output link.
     pub fn masquerade(self, port: SourcePort) -> Self {
         self.with(&expression::masquerade(port))
+    }
+
+    /// Matches if the value of `key` has at least one of these bits.
+    fn when_connection_has(self, key: u32, bits: u32) -> Self {
+        self.with(&expression::connection(SCRATCH, key))
+            .with(&masked(SCRATCH, &bits.to_ne_bytes()))
+            .with(&compare(SCRATCH, Operator::NotEqual, &[0; 4]))
     }
 
     fn remarked(self, kept: u32, flipped: u32) -> Self {
