@@ -9,12 +9,12 @@ use attach::{Protection, coded, filter_chain};
 use cni::note;
 use netlink::Link;
 use nft::{
-    Chain, Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
-    Type, Value,
+    Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType, Type,
+    Value,
 };
 use tc::Traffic;
 
-use crate::policy::{self, Policy};
+use crate::policy;
 
 /// The backstop of one attachment: its elements and their table.
 #[derive(Debug)]
@@ -36,13 +36,9 @@ impl Backstop {
             .map(|set| Element::new(set, &[Value::InterfaceName(&host_link.name)], owner));
         let [limits, policies] = places.clone();
         let mut elements = vec![limits.limited_to(limit)];
-        if let Some(Policy { chain, rules }) = policy::of(traffic, limited) {
-            elements.push(policies.to_chain(&chain));
-            table.chains.push(Chain {
-                name: chain,
-                base: None,
-                rules,
-            });
+        if let Some(chain) = policy::of(traffic, limited) {
+            elements.push(policies.to_chain(&chain.name));
+            table.chains.push(chain);
         }
         Some(Self {
             protection: Protection { table, elements },

@@ -3,23 +3,16 @@
 
 use cni::hex;
 use ipnetwork::IpNetwork;
-use nft::Rule;
+use nft::{Chain, Rule};
 use sha2::{Digest as _, Sha256};
 use tc::{Case, Traffic};
 
-/// A chain that all attachments with the same subnets share.
-pub(crate) struct Policy {
-    /// The chain's name, which contains a digest of the subnets.
-    pub chain: String,
-    /// The chain's rules.
-    pub rules: Vec<Rule>,
-}
-
-/// Returns the chain for `traffic`; `None` if all traffic is limited. The parameter `limited` adds
-/// the limit to a rule.
+/// Returns the chain for `traffic`; `None` if all traffic is limited. Its name contains a digest of
+/// the subnets, so all attachments with the same subnets share it. The parameter `limited` adds the
+/// limit to a rule.
 ///
 /// The chain also limits packets that are too short to contain an address.
-pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Policy> {
+pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Chain> {
     if *traffic == Traffic::All {
         return None;
     }
@@ -32,8 +25,9 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Po
     });
     let rules = rules.chain([limited(Rule::new("all else is limited"))]);
     let digits = hex(&Sha256::digest(format!("{cases:?}")), 12);
-    Some(Policy {
-        chain: format!("policy-{digits}"),
+    Some(Chain {
+        name: format!("policy-{digits}"),
+        base: None,
         rules: rules.collect(),
     })
 }
@@ -68,7 +62,7 @@ mod tests {
 
     #[test]
     fn chain_is_shared_by_the_same_subnets_alone() {
-        let chain = |traffic| of(&traffic, Rule::drop).map(|it| it.chain);
+        let chain = |traffic| of(&traffic, Rule::drop).map(|it| it.name);
         let one = subnets(&["10.0.0.0/8"]);
         let only = chain(Traffic::Only(one.clone()));
         assert_eq!(only, chain(Traffic::Only(one.clone())));

@@ -16,13 +16,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network)?;
     let missing = Netns::run_in_new(|| {
         let modules = tc::missing(&Connection::open()?)?.into_iter();
-        let lacks = |module| {
-            format!(
-                "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe \
-                 {module}"
-            )
-        };
-        let missing = modules.map(lacks).chain(backstop::missing()?);
+        let missing = modules.map(tc::lacks).chain(backstop::missing()?);
         Ok::<_, anyhow::Error>(missing.collect::<Vec<_>>())
     });
     match missing.unwrap_or_else(|error| Err(error.into())) {

@@ -10,9 +10,7 @@ pub enum Error {
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
     /// The kernel was built without a required module, or the module is not installed.
-    #[error(
-        "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe {module}"
-    )]
+    #[error("{}", lacks(module))]
     Lacks {
         /// The missing module.
         module: &'static str,
@@ -32,6 +30,13 @@ pub enum Error {
         /// The qdisc's number.
         handle: Handle,
     },
+}
+
+/// Returns the text for the operator that the kernel lacks this module.
+pub fn lacks(module: &str) -> String {
+    format!(
+        "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe {module}"
+    )
 }
 
 /// Names of the kernel modules that limits need.

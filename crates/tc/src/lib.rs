@@ -17,7 +17,7 @@ mod probe;
 mod reference;
 mod traffic;
 
-pub use error::{Error, module};
+pub use error::{Error, lacks, module};
 pub use limit::{BitsPerSecond, Burst, Limit, OutOfRange};
 pub use link_egress::LinkEgress;
 pub use link_ingress::{Hook, LinkIngress};

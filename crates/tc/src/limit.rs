@@ -1,6 +1,5 @@
 //! Rates, bursts and their token buckets.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -60,12 +59,6 @@ impl TryFrom<u64> for BitsPerSecond {
 
     fn try_from(value: u64) -> Result<Self, OutOfRange> {
         within_range(value, BITS..=Self::MAX.0, "bit/s").map(Self)
-    }
-}
-
-impl fmt::Display for BitsPerSecond {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bit/s", self.0)
     }
 }
 

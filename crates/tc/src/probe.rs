@@ -1,9 +1,8 @@
 //! Detects missing kernel modules by trying to use them.
 
-use netlink::{Connection, Filter, Handle, MacAddress, Packets, Place, Request};
+use netlink::{Connection, Filter, Handle, MacAddress, Packets, Place, Request, TokenBucket};
 
 use crate::error::{Error, module};
-use crate::limit::{BitsPerSecond, Burst, Limit};
 
 /// Returns the modules that limits need and the kernel lacks. This function creates one object of
 /// each kind in the namespace of `connection` and leaves it there, so the namespace should be a
@@ -20,10 +19,7 @@ pub fn missing(connection: &Connection) -> Result<Vec<&'static str>, Error> {
     missing.extend(lacking(module::IFB, ifb.map(drop))?);
     for (module, request) in [
         (module::HTB, Request::add_htb(root(1), 0)),
-        (
-            module::TBF,
-            Request::set_tbf(root(2), &any_limit().bucket()),
-        ),
+        (module::TBF, Request::set_tbf(root(2), &ANY_BUCKET)),
         (module::INGRESS, Request::add_ingress(lo)),
         (module::U32, add_filter(lo, 1, None)),
         (module::MIRRED, add_filter(lo, 2, Some(lo))),
@@ -46,12 +42,6 @@ fn lacking(
     }
 }
 
-fn any_limit() -> Limit {
-    let rate = BitsPerSecond::MAX;
-    let burst = Burst::derived(rate, 0);
-    Limit { rate, burst }
-}
-
 fn add_filter(link: u32, priority: u16, redirect: Option<u32>) -> Request {
     let filter = Filter {
         priority,
@@ -61,3 +51,9 @@ fn add_filter(link: u32, priority: u16, redirect: Option<u32>) -> Request {
     };
     Request::add_filter(link, Handle::INGRESS_FILTERS, &filter)
 }
+
+const ANY_BUCKET: TokenBucket = TokenBucket {
+    rate: 1_000_000,
+    burst: 10_000,
+    limit: 100_000,
+};

@@ -8,7 +8,7 @@ fn read(own: &Value, runtime: &Value) -> Result<Config, Error> {
 }
 
 fn rate(asked: Option<&Asked>) -> Option<String> {
-    asked.map(|asked| asked.rate.to_string())
+    asked.map(|asked| format!("{} bit/s", asked.rate.bytes() * 8))
 }
 
 fn rates(own: &Value, runtime: &Value) -> [Option<String>; 2] {
