@@ -20,19 +20,16 @@ enum Role {
 /// Returns the element that forwards `port`. The caller adds the value, the container's address and
 /// port.
 pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
-    let set = match port.address {
-        Some(_) => ADDRESS_PORTS,
-        None => PORTS,
-    };
-    Element::new(set.of(port.version), &key(port), owner)
+    element(port, [ADDRESS_PORTS, PORTS], owner)
 }
 
 /// Returns the element that points to the conditions of `port`. The caller adds the chain.
 pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
-    let set = match port.address {
-        Some(_) => ADDRESS_CONDITIONS,
-        None => CONDITIONS,
-    };
+    element(port, [ADDRESS_CONDITIONS, CONDITIONS], owner)
+}
+
+fn element(port: HostPort, [single, every]: [SetName; 2], owner: &str) -> Element {
+    let set = port.address.map_or(every, |_| single);
     Element::new(set.of(port.version), &key(port), owner)
 }
 

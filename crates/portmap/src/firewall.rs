@@ -28,9 +28,7 @@ pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Resul
         standby::leave(owner)?;
     }
     let connection = Connection::open()?;
-    let known = connection.elements_owned(&table::table(), |it| it == owner);
-    let removed =
-        known.and_then(|known| succession::remove_while(&connection, records, (known, has_none)));
+    let removed = succession::remove_while(&connection, records, owner, has_none);
     finish(connection, removed).map(drop)
 }
 
@@ -51,8 +49,7 @@ pub(crate) fn remove(
         Some(record) => Ok(record.elements.clone()),
         None => connection.elements_owned(&table::table(), is_stale),
     };
-    let removed =
-        known.and_then(|known| succession::remove(&connection, records, (known, standing)));
+    let removed = known.and_then(|known| succession::remove(&connection, records, known, standing));
     let removed = finish(connection, removed)?;
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }
@@ -60,8 +57,8 @@ pub(crate) fn remove(
 /// Removes stale owners from the standby list and returns the others. The caller has to do this
 /// before it removes elements: an attachment that passes a port on checks afterwards whether its
 /// successor still stands by.
-fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
-    let (stale, standing): (Vec<_>, Vec<_>) =
+fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<String>> {
+    let (stale, standing): (BTreeSet<_>, BTreeSet<_>) =
         standby::owners().into_iter().partition(|it| is_stale(it));
     cni::all(stale.iter().map(|owner| standby::leave(owner)))?;
     Ok(standing)
@@ -156,10 +153,7 @@ fn stands_by(
 /// Code 50: the kernel does not support or permit them.
 pub(crate) fn dry_run() -> Result<(), Error> {
     let asked = Connection::open().and_then(|connection| connection.dry_run(&table::table()));
-    asked.map_err(|error| {
-        let error = anyhow::Error::from(error);
-        Error::Unavailable(format!("nf_tables: {error:#}"))
-    })
+    asked.map_err(|error| Error::Unavailable(format!("{:#}", coded(error))))
 }
 
 /// Deletes tracked connections to `ports` of this host that began before the ports were forwarded

@@ -324,10 +324,8 @@ fn take_over_if_gone(
     if is_unchanged() {
         standby::leave(owner)?;
     }
-    let known = connection.elements_owned(&table::table(), |it| it == owner);
-    let removed = known
-        .and_then(|known| succession::remove_while(connection, records, (known, is_unchanged)))
-        .map_err(coded)?;
+    let removed = succession::remove_while(connection, records, owner, is_unchanged);
+    let removed = removed.map_err(coded)?;
     firewall::forget_translated(connection, &removed.elements, |_| true);
     if is_unchanged() {
         localnet::release(owner, record.as_ref())?;

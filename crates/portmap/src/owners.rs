@@ -1,6 +1,7 @@
 //! Directories that have one file for each owner in a list of attachments. The file is named after
 //! the owner.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -47,7 +48,7 @@ impl Owners {
     }
 
     /// Returns all owners, sorted; none if the directory does not exist.
-    pub fn all(&self) -> io::Result<Vec<String>> {
+    pub fn all(&self) -> io::Result<BTreeSet<String>> {
         list(&self.0, owner_of)
     }
 
@@ -61,16 +62,15 @@ impl Owners {
 pub(crate) fn list(
     directory: &Path,
     owner_of: impl Fn(&str) -> Option<String>,
-) -> io::Result<Vec<String>> {
+) -> io::Result<BTreeSet<String>> {
     let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
         entries => entries?,
     };
-    let mut owners = Vec::new();
+    let mut owners = BTreeSet::new();
     for entry in entries {
         owners.extend(entry?.file_name().to_str().and_then(&owner_of));
     }
-    owners.sort_unstable();
     Ok(owners)
 }
 

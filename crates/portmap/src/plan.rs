@@ -14,9 +14,6 @@ use crate::config::{Config, HostAddress, Mapping, SourceNat};
 pub(crate) struct Plan {
     /// The ports that are forwarded, without duplicates.
     pub forwards: Vec<Forward>,
-    /// The mappings that are not forwarded, because the container has no address of the mapping's
-    /// family.
-    pub idle: Vec<Mapping>,
     /// The configuration, from which the plan follows.
     pub config: Config,
 }
@@ -42,7 +39,7 @@ impl Plan {
         let result = request.chained()?;
         let config = Config::parse(&request.network)?;
         let plan = Self::new(config, result, &request.attachment.interface);
-        for mapping in &plan.idle {
+        for mapping in plan.idle() {
             note(format_args!(
                 "{mapping} is not forwarded: the container has no address of that family"
             ));
@@ -53,23 +50,23 @@ impl Plan {
     /// Returns the plan for `config` and the container's addresses on `interface` in `result`.
     pub fn new(config: Config, result: &AddResult, interface: &InterfaceName) -> Self {
         let pods = pods(result, interface);
-        let (mut forwards, mut idle) = (Vec::new(), Vec::new());
-        for mapping in &config.mappings {
-            let pods = pods.iter().copied();
-            let concerned = pods.filter(|pod| mapping.is_for(*pod));
-            let before = forwards.len();
-            forwards.extend(concerned.map(|pod| Forward::new(mapping, pod)));
-            if forwards.len() == before {
-                idle.push(*mapping);
-            }
-        }
+        let forwards = config.mappings.iter().flat_map(|mapping| {
+            let concerned = pods.iter().filter(|pod| mapping.is_for(**pod));
+            concerned.map(|pod| Forward::new(mapping, *pod))
+        });
         let mut seen = HashSet::new();
-        forwards.retain(|forward| seen.insert(*forward));
         Self {
-            forwards,
-            idle,
+            forwards: forwards.filter(|it| seen.insert(*it)).collect(),
             config,
         }
+    }
+
+    /// Returns the mappings that are not forwarded, because the container has no address of the
+    /// mapping's family.
+    fn idle(&self) -> impl Iterator<Item = &Mapping> {
+        let pods = self.pods();
+        let mappings = self.config.mappings.iter();
+        mappings.filter(move |mapping| !pods.iter().any(|pod| mapping.is_for(*pod)))
     }
 
     /// Returns the container's addresses that ports are forwarded to, without duplicates.

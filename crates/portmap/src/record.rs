@@ -190,8 +190,7 @@ impl Records {
     /// Returns the owners of all records, including retired and incomplete ones.
     pub fn owners(&self) -> anyhow::Result<BTreeSet<String>> {
         let owners = list(&self.directory, owner_of_record);
-        let owners = owners.with_context(|| format!("read directory {}", self.directory.display()));
-        Ok(owners?.into_iter().collect())
+        owners.with_context(|| format!("read directory {}", self.directory.display()))
     }
 
     fn file(&self, prefix: &str, owner: &str) -> PathBuf {

@@ -5,6 +5,7 @@
 //! list. A node without such attachments has no such directory. So one system call shows DEL that
 //! no attachment takes over its ports.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -15,11 +16,11 @@ use crate::record;
 
 /// Returns the owners on standby, sorted. If the directory cannot be read, the function logs the
 /// error and returns none, because DEL removes its own elements in any case.
-pub(crate) fn owners() -> Vec<String> {
+pub(crate) fn owners() -> BTreeSet<String> {
     let list = list();
     list.all().unwrap_or_else(|error| {
         note(format_args!("read {}: {error}", list.0.display()));
-        Vec::new()
+        BTreeSet::new()
     })
 }
 

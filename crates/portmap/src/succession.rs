@@ -6,7 +6,7 @@
 //! leaves removes its file before it lists its elements, so it also removes elements that it has
 //! just received.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use cni::Attachment;
 use nft::{Change, Connection, Element, IpVersion, Table};
@@ -40,7 +40,8 @@ struct Heir {
 pub(crate) fn remove(
     connection: &Connection,
     records: &Records,
-    (known, standing): (Vec<Element>, Vec<String>),
+    known: Vec<Element>,
+    standing: BTreeSet<String>,
 ) -> Result<Removed, nft::Error> {
     let heirs = heirs(records, &known, standing);
     let mut removal = Removal::new(connection, records, known);
@@ -53,16 +54,18 @@ pub(crate) fn remove(
     removal.finish(heirs)
 }
 
-/// Like [`remove`], but only while `are_meant` returns true. Each attempt of the transaction calls
-/// `are_meant` again.
+/// Removes all elements of `owner` like [`remove`], but only while `are_meant` returns true. Each
+/// attempt of the transaction calls `are_meant` again.
 ///
 /// # Errors
 /// As [`remove`].
 pub(crate) fn remove_while(
     connection: &Connection,
     records: &Records,
-    (known, are_meant): (Vec<Element>, impl Fn() -> bool),
+    owner: &str,
+    are_meant: impl Fn() -> bool,
 ) -> Result<Removed, nft::Error> {
+    let known = connection.elements_owned(&table::table(), |it| it == owner)?;
     let heirs = heirs(records, &known, standby::owners());
     let mut removal = Removal::new(connection, records, known);
     removal.step(&heirs, are_meant)?;
@@ -176,7 +179,7 @@ fn is_heir(owner: &str, former: &str) -> bool {
 }
 
 /// Returns the attachments in `standing` that wait for ports of `elements`.
-fn heirs(records: &Records, elements: &[Element], mut standing: Vec<String>) -> Vec<Heir> {
+fn heirs(records: &Records, elements: &[Element], mut standing: BTreeSet<String>) -> Vec<Heir> {
     if !standing.is_empty() {
         let owners: HashSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();
         standing.retain(|heir| owners.iter().any(|former| is_heir(heir, former)));

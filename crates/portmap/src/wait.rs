@@ -49,8 +49,7 @@ impl Wait {
                 Some(watch) => watch,
                 none => none.insert(Watch::open()?),
             };
-            let there = connection.holder(table, held)?;
-            if there.is_none_or(|it| it.owner != held.owner) {
+            if connection.still_held(table, [held])?.is_empty() {
                 return Ok(true);
             }
             if !watch.wait_for_deletion(table, left)? {
