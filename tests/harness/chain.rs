@@ -134,13 +134,15 @@ impl<'h> Chain<'h> {
         places: Range<usize>,
         (a, before): (&Sandbox, &Value),
     ) -> Result<Value, String> {
-        places.into_iter().try_fold(before.clone(), |before, place| {
-            let outcome = self.call(place, "ADD", (a, &before)).run();
-            if outcome.status.success() {
-                return Ok(outcome.ok());
-            }
-            Err(format!("ADD fails: {outcome:?}"))
-        })
+        places
+            .into_iter()
+            .try_fold(before.clone(), |before, place| {
+                let outcome = self.call(place, "ADD", (a, &before)).run();
+                if outcome.status.success() {
+                    return Ok(outcome.ok());
+                }
+                Err(format!("ADD fails: {outcome:?}"))
+            })
     }
 
     /// Runs CHECK of the first `count` plugins with `result`.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::eventually;
 use crate::host::Host;
 use crate::place::{Place, text};
 
@@ -15,6 +16,7 @@ pub struct Snapshot(BTreeMap<String, String>);
 
 impl Snapshot {
     pub(crate) fn take(host: &Host) -> Self {
+        eventually(|| has_local_routes(host));
         let mut facts = Self(BTreeMap::new());
         facts.add_links(host);
         facts.add_text("routes 4", &host.ip("-4 route show table all"));
@@ -166,4 +168,20 @@ fn address_key(link: &str, address: &Value) -> String {
         text(&address["local"]),
         address["prefixlen"]
     )
+}
+
+/// Whether each IPv6 address of a link with a carrier has its local route. The kernel adds that route
+/// in the background, even for an address without duplicate address detection (`addrconf_dad_work`).
+fn has_local_routes(host: &Host) -> bool {
+    let routes = host.ip("-6 route show table local");
+    let links = host.ip_json("-6 address show");
+    let carried = links.iter().filter(|link| {
+        let flags = link["flags"].as_array();
+        flags.is_some_and(|it| it.contains(&"LOWER_UP".into()))
+    });
+    let mut addresses = carried.flat_map(|link| link["addr_info"].as_array().into_iter().flatten());
+    addresses.all(|it| {
+        let route = format!("local {} ", text(&it["local"]));
+        it["tentative"] == true || routes.contains(&route)
+    })
 }
