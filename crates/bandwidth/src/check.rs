@@ -51,9 +51,9 @@ impl Check<'_> {
         let Some(ifb) = ifb::find_behind(self.host_link, self.host, attachment)? else {
             return Ok(vec!["its ifb is gone".to_owned()]);
         };
-        let mut differences = self.limit(&ifb, asked, &Traffic::All)?;
+        let mut differences = Vec::from_iter(self.limit(&ifb, asked, &Traffic::All)?);
         let link_ingress = LinkIngress::new(self.host, self.host_link);
-        differences.extend(link_ingress.differences(&ifb, self.traffic)?);
+        differences.extend(link_ingress.difference(&ifb, self.traffic)?);
         if !ifb.is_up {
             differences.push(format!("{} is down", ifb.name));
         }
@@ -82,17 +82,20 @@ impl Check<'_> {
         Ok(differences)
     }
 
-    fn limit(&self, link: &Link, asked: &Asked, traffic: &Traffic) -> anyhow::Result<Vec<String>> {
+    fn limit(
+        &self,
+        link: &Link,
+        asked: &Asked,
+        traffic: &Traffic,
+    ) -> anyhow::Result<Option<String>> {
         let link_egress = LinkEgress::new(self.host, link);
         let limit = asked.limit(self.host_link.mtu)?;
-        let differences = link_egress.differences(&limit, traffic)?;
+        let difference = link_egress.difference(&limit, traffic)?;
         // A limit that the reference set for the same configuration is not a difference.
         let bits = asked.burst;
-        if differences.is_empty()
-            || *traffic == Traffic::All && link_egress.is_of_reference(asked.rate, bits)?
-        {
-            return Ok(Vec::new());
-        }
-        Ok(differences)
+        let is_references = difference.is_some()
+            && *traffic == Traffic::All
+            && link_egress.is_of_reference(asked.rate, bits)?;
+        Ok(difference.filter(|_| !is_references))
     }
 }

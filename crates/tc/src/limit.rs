@@ -1,6 +1,5 @@
 //! Rates, bursts and their token buckets.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use netlink::TokenBucket;
@@ -45,7 +44,7 @@ impl BitsPerSecond {
 
     /// Returns how many bytes may queue in addition to the burst.
     pub(crate) fn waiting(self) -> u32 {
-        saturating(within(self, LATENCY))
+        saturating(bytes_in(LATENCY, self))
     }
 
     /// Returns the rate in bytes per second.
@@ -58,7 +57,7 @@ impl TryFrom<u64> for BitsPerSecond {
     type Error = OutOfRange;
 
     fn try_from(value: u64) -> Result<Self, OutOfRange> {
-        within_range(value, BITS..=Self::MAX.0, "bit/s").map(Self)
+        within(value, [BITS, Self::MAX.0], "bit/s").map(Self)
     }
 }
 
@@ -76,7 +75,7 @@ impl Burst {
     pub fn from_bits(bits: u64, mtu: u32) -> Result<Self, OutOfRange> {
         let least = u64::from(mtu.saturating_add(ETHERNET_HEADER)) * BITS;
         let most = u64::from(u32::MAX) * BITS;
-        let bytes = within_range(bits, least..=most, "bits")? / BITS;
+        let bytes = within(bits, [least, most], "bits")? / BITS;
         Ok(Self {
             bytes: saturating(bytes.into()),
             queue: 0,
@@ -97,7 +96,7 @@ impl Burst {
     /// 81 % of the rate.
     pub fn derived(rate: BitsPerSecond, mtu: u32) -> Self {
         let least = mtu.saturating_mul(LEAST_MTUS);
-        let bytes = saturating(within(rate, DERIVED)).max(least);
+        let bytes = saturating(bytes_in(DERIVED, rate)).max(least);
         let frame = mtu.saturating_add(ETHERNET_HEADER);
         let queue = frame.saturating_mul(INITIAL_WINDOW);
         Self { bytes, queue }
@@ -118,17 +117,13 @@ impl Limit {
 }
 
 /// Returns how many bytes the rate lets pass in a time.
-fn within(rate: BitsPerSecond, time: Duration) -> u128 {
+fn bytes_in(time: Duration, rate: BitsPerSecond) -> u128 {
     u128::from(rate.bytes()) * time.as_micros() / 1_000_000
 }
 
-fn within_range(
-    value: u64,
-    range: RangeInclusive<u64>,
-    unit: &'static str,
-) -> Result<u64, OutOfRange> {
-    let (least, most) = (*range.start(), *range.end());
-    range.contains(&value).then_some(value).ok_or(OutOfRange {
+fn within(value: u64, [least, most]: [u64; 2], unit: &'static str) -> Result<u64, OutOfRange> {
+    let is_within = (least..=most).contains(&value);
+    is_within.then_some(value).ok_or(OutOfRange {
         value,
         least,
         most,

@@ -34,7 +34,10 @@ impl<'a> LinkEgress<'a> {
     /// [`Error::Foreign`], [`Error::Lacks`] and [`Error::Netlink`].
     pub fn ensure(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
         let (root, bucket) = (self.root()?, limit.bucket());
-        if self.difference(root.as_ref(), &bucket, traffic)?.is_none() {
+        if self
+            .difference_of(root.as_ref(), &bucket, traffic)?
+            .is_none()
+        {
             return Ok(());
         }
         let handle = match root {
@@ -92,24 +95,20 @@ impl<'a> LinkEgress<'a> {
         Ok(held.map(|it| it.rate.saturating_mul(8)))
     }
 
-    /// Returns texts for the operator about what [`Self::ensure`] would change.
+    /// Returns a text for the operator about what [`Self::ensure`] would change; `None` if nothing.
     ///
     /// # Errors
     /// [`Error::Netlink`].
-    pub fn differences(&self, limit: &Limit, traffic: &Traffic) -> Result<Vec<String>, Error> {
-        let root = match self.root() {
-            Err(Error::Foreign { link, kind, handle }) => {
-                return Ok(vec![format!(
-                    "{link} has qdisc {kind} {handle} of another program"
-                )]);
-            }
-            root => root?,
-        };
-        let difference = self.difference(root.as_ref(), &limit.bucket(), traffic)?;
-        Ok(difference.into_iter().collect())
+    pub fn difference(&self, limit: &Limit, traffic: &Traffic) -> Result<Option<String>, Error> {
+        match self.root() {
+            Err(Error::Foreign { link, kind, handle }) => Ok(Some(format!(
+                "{link} has qdisc {kind} {handle} of another program"
+            ))),
+            root => self.difference_of(root?.as_ref(), &limit.bucket(), traffic),
+        }
     }
 
-    fn difference(
+    fn difference_of(
         &self,
         root: Option<&Qdisc>,
         bucket: &TokenBucket,

@@ -94,22 +94,19 @@ impl<'a> LinkIngress<'a> {
         Ok(self.connection.execute(vec![hook])?)
     }
 
-    /// Returns texts for the operator about what [`Self::ensure`] would change.
+    /// Returns a text for the operator about what [`Self::ensure`] would change; `None` if nothing.
     ///
     /// # Errors
     /// [`Error::Netlink`].
-    pub fn differences(&self, other: &Link, traffic: &Traffic) -> Result<Vec<String>, Error> {
+    pub fn difference(&self, other: &Link, traffic: &Traffic) -> Result<Option<String>, Error> {
         let ours = match self.find_hook()? {
             Hook::Found => self.filters(other.index)?.0,
             Hook::Missing => Vec::new(),
         };
-        if do_the_same(&ours, &wanted(other, traffic, 0)) {
-            return Ok(Vec::new());
-        }
-        let (name, other) = (&self.link.name, &other.name);
-        Ok(vec![format!(
-            "packets that arrive at {name} are not redirected to {other}"
-        )])
+        let (name, to) = (&self.link.name, &other.name);
+        let difference = format!("packets that arrive at {name} are not redirected to {to}");
+        let is_as_left = do_the_same(&ours, &wanted(other, traffic, 0));
+        Ok((!is_as_left).then_some(difference))
     }
 
     /// Creates the ingress qdisc if `before` is [`Hook::Missing`]. Returns [`Hook::Found`] if the
