@@ -37,7 +37,7 @@ impl Connection {
         let table = filter(family);
         until_current(|| {
             let generation = self.generation()?;
-            let rules = self.socket.dump(table.list_rules(chain))?;
+            let rules = self.socket.dump(&table.list_rules(chain))?;
             let meant = rules.iter().filter(|rule| {
                 let admitted = rule.value(RULE_EXPRESSIONS).and_then(admitted);
                 admitted.is_some_and(|(it, _)| addresses.contains(&it))
@@ -56,7 +56,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn admissions(&self, family: Family, chain: &str) -> Result<Vec<IpAddr>, Error> {
-        let rules = self.socket.dump(filter(family).list_rules(chain))?;
+        let rules = self.socket.dump(&filter(family).list_rules(chain))?;
         let expressions = rules.iter().filter_map(|it| it.value(RULE_EXPRESSIONS));
         let admitted: Vec<_> = expressions.filter_map(admitted).collect();
         let answers: BTreeSet<_> = admitted

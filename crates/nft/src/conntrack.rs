@@ -138,7 +138,7 @@ impl Connection {
     /// kernel before Linux 6.11 takes the filter for an incomplete tuple and refuses it (EINVAL).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
         self.socket
-            .execute(search.message("forget", DELETE_CONNECTIONS))
+            .execute(&search.message("forget", DELETE_CONNECTIONS))
     }
 
     /// Lists connections and deletes each one that matches as soon as it is read, so a flood of
@@ -146,7 +146,7 @@ impl Connection {
     /// of its table, even an empty one.
     fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
         let list = search.message("read", GET_CONNECTIONS);
-        self.socket.dump_each(list, |connection| {
+        self.socket.dump_each(&list, |connection| {
             let original = Direction::Original as u16;
             let tuple = Attributes::new().and(connection.value(original)?);
             search.includes(&connection).then(|| {

@@ -4,7 +4,7 @@
 //! these elements again by key and deletes them, a few per transaction. A transaction that had to
 //! list the whole table first would never succeed while other processes change the rules.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::attributes::number;
 use crate::change::Change;
@@ -101,7 +101,8 @@ impl Connection {
         stale: &[Element],
     ) -> Result<Option<Vec<Message>>, Error> {
         let mut messages = Vec::new();
-        for chain in chains_of(elements) {
+        let chains: BTreeSet<_> = elements.iter().filter_map(Element::chain).collect();
+        for chain in chains {
             let own = stale.iter().filter(|it| it.chain() == Some(chain));
             match (self.references(table, chain)?, own.count()) {
                 (Some(all), own) if all == own => messages.push(table.delete_chain(chain)),
@@ -123,7 +124,7 @@ impl Connection {
             reason: format!("chain {chain} without the number of its uses"),
         })?;
         let uses = usize::try_from(number(Some(uses))).unwrap_or(usize::MAX);
-        let rules = self.socket.dump(table.list_rules(chain))?;
+        let rules = self.socket.dump(&table.list_rules(chain))?;
         Ok(Some(uses.saturating_sub(rules.len())))
     }
 
@@ -142,14 +143,6 @@ impl Connection {
         }
         Ok(seen.into_iter().collect())
     }
-}
-
-/// Returns the chains that elements point to, without duplicates.
-fn chains_of(elements: &[Element]) -> Vec<&str> {
-    let mut chains: Vec<_> = elements.iter().filter_map(Element::chain).collect();
-    chains.sort_unstable();
-    chains.dedup();
-    chains
 }
 
 /// Elements per transaction. After a change by another process, a transaction starts over, which

@@ -63,7 +63,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn elements_of(&self, table: &Table, set: &Set) -> Result<Vec<Element>, Error> {
-        match self.socket.dump(table.list_elements(set)) {
+        match self.socket.dump(&table.list_elements(set)) {
             Err(error) if error.is_not_found() => Ok(Vec::new()),
             replies => {
                 let replies = replies?;

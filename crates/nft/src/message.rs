@@ -177,18 +177,21 @@ impl Table {
 
     pub(crate) fn append_rules(&self, chain: &Chain) -> impl Iterator<Item = Message> {
         let rules = chain.rules.iter().zip(chain.identities());
-        rules.map(|(rule, identity)| self.add_rule(&chain.name, rule, &identity, NLM_F_APPEND))
+        rules.map(|(rule, identity)| {
+            let message = self.add_rule(&chain.name, rule, &identity);
+            message.with(NLM_F_CREATE | NLM_F_APPEND)
+        })
     }
 
-    /// Returns the message that adds a rule with this comment, at the chain's head if `place` is 0,
-    /// or at its end if `place` is [`NLM_F_APPEND`].
-    pub(crate) fn add_rule(&self, chain: &str, rule: &Rule, text: &str, place: u16) -> Message {
+    /// Returns the message that adds a rule with this comment at the chain's head; with the flag
+    /// [`NLM_F_APPEND`], at its end.
+    pub(crate) fn add_rule(&self, chain: &str, rule: &Rule, text: &str) -> Message {
         let attributes = self.rules_of(chain);
         let attributes = attributes
             .nest(RULE_EXPRESSIONS, rule.expressions())
             .bytes(RULE_USERDATA, &comment(text));
         self.message(format!("add rule to chain {chain}"), NEW_RULE, attributes)
-            .with(NLM_F_CREATE | place)
+            .with(NLM_F_CREATE)
             .needing(rule.needs().chain(self.family.rule_option()))
     }
 

@@ -137,7 +137,7 @@ impl Connection {
         let is_dormant = |it: RawMessage| it.number(TABLE_FLAGS) & DORMANT != 0;
         let is_dormant = found.next().flatten().is_some_and(is_dormant);
         let list = message::list_rules(table.family, table.name);
-        let rules = self.socket.dump(list)?;
+        let rules = self.socket.dump(&list)?;
         let mut is_complete = |chain: &Chain| {
             let rules = rules.iter().filter(|it| it.text(RULE_CHAIN) == chain.name);
             let accepts = |it: RawMessage| it.number(CHAIN_POLICY) == ACCEPT.into();

@@ -90,7 +90,7 @@ impl Connection {
 
     fn raw_list(&self, what: &str, question: RawMessage) -> Result<Vec<RawMessage>, Error> {
         self.socket
-            .dump(Message::new(format!("read {what}"), question))
+            .dump(&Message::new(format!("read {what}"), question))
     }
 
     /// Creates the objects of `messages` in one transaction.

@@ -176,7 +176,7 @@ impl NetfilterSocket {
     }
 
     /// Requests all objects that match `message`.
-    pub fn dump(&self, message: Message) -> Result<Vec<RawMessage>, Error> {
+    pub fn dump(&self, message: &Message) -> Result<Vec<RawMessage>, Error> {
         let mut replies = Vec::new();
         self.converse(message, NLM_F_DUMP, |reply| {
             replies.push(reply);
@@ -186,7 +186,7 @@ impl NetfilterSocket {
     }
 
     /// Carries out `message`, which is no part of a transaction.
-    pub fn execute(&self, message: Message) -> Result<(), Error> {
+    pub fn execute(&self, message: &Message) -> Result<(), Error> {
         self.converse(message, NLM_F_ACK, |_| Ok(()))
     }
 
@@ -238,7 +238,7 @@ impl NetfilterSocket {
     /// have deleted their objects.
     pub fn dump_each(
         &self,
-        message: Message,
+        message: &Message,
         mut react: impl FnMut(RawMessage) -> Option<Message>,
     ) -> Result<(), Error> {
         self.converse(message, NLM_F_DUMP, |reply| {
@@ -256,7 +256,7 @@ impl NetfilterSocket {
     /// does not repeat such a list, because the caller compares the generations of the rules.
     fn converse(
         &self,
-        message: Message,
+        message: &Message,
         flags: u16,
         mut hear: impl FnMut(RawMessage) -> Result<(), Error>,
     ) -> Result<(), Error> {

@@ -6,7 +6,7 @@
 //! `iptables-save | iptables-restore` drops the user data of rules, which contains their comments,
 //! and may write their expressions in another form. So this module identifies a rule by its effect.
 
-use netlink_packet_core::NLM_F_APPEND;
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 
 use crate::attributes::{attributes, number, text, value};
 use crate::change::Updated;
@@ -83,7 +83,8 @@ impl StandingRule {
             Deed::Jump(to) => (rule.counted().jump(to), 0),
             Deed::AcceptMarked(bits) => (rule.when_marked(*bits).counted().accept(), NLM_F_APPEND),
         };
-        table.add_rule(chain, &rule, self.comment, place)
+        let message = table.add_rule(chain, &rule, self.comment);
+        message.with(NLM_F_CREATE | place)
     }
 
     fn describe(&self) -> String {
@@ -163,7 +164,7 @@ impl Connection {
     /// Returns the effects of a chain's rules, in the order of the rules; `None` for a rule with
     /// any other effect.
     fn deeds(&self, standing: &Standing, chain: &str) -> Result<Vec<Option<Deed>>, Error> {
-        let rules = self.socket.dump(standing.as_table().list_rules(chain))?;
+        let rules = self.socket.dump(&standing.as_table().list_rules(chain))?;
         let expressions = rules.iter().map(|it| it.value(RULE_EXPRESSIONS));
         Ok(expressions.map(|it| it.and_then(Deed::read)).collect())
     }
