@@ -102,8 +102,10 @@ fn key(port: HostPort) -> Vec<Value<'static>> {
     address.into_iter().chain(port).collect()
 }
 
+type SetOf = fn(IpVersion) -> Set;
+
 /// The sets whose keys are host ports, and a set with keys of the same types.
-const PORT_SETS: [(SetName, Role, fn(IpVersion) -> Set); 4] = [
+const PORT_SETS: [(SetName, Role, SetOf); 4] = [
     (ADDRESS_PORTS, Role::Forward, address_set),
     (PORTS, Role::Forward, port_set),
     (ADDRESS_CONDITIONS, Role::Condition, address_set),

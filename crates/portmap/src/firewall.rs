@@ -1,7 +1,7 @@
 //! Removes and compares an attachment's elements in `nf_tables`, and deletes tracked connections.
 
 use std::collections::{BTreeSet, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use attach::coded;
 use cni::{Attachment, Error, note};
@@ -11,6 +11,7 @@ use nft::{Connection, Element, IpVersion};
 
 use crate::config::is_link_local;
 use crate::element::{concerned_port, count_element, forward, host_port, port_element};
+use crate::names::network;
 use crate::record::{Record, Records};
 use crate::standby;
 use crate::succession::{self, Removed};
@@ -191,9 +192,8 @@ fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwo
 }
 
 fn everywhere() -> Vec<IpNetwork> {
-    let [v4, v6] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-    let networks = [v4, v6].map(|address: IpAddr| IpNetwork::new(address, 0));
-    networks.into_iter().flatten().collect()
+    let v4 = network(Ipv4Addr::UNSPECIFIED, 0);
+    v4.chain(network(Ipv6Addr::UNSPECIFIED, 0)).collect()
 }
 
 /// Deletes the tracked connections that the elements in `deleted` translated to a container, for

@@ -1,6 +1,6 @@
 //! Decides which ports to forward, from the configuration and `prevResult`, without side effects.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni::result::{AddResult, IpConfig};
@@ -71,10 +71,8 @@ impl Plan {
 
     /// Returns the container's addresses that ports are forwarded to, without duplicates.
     pub fn pods(&self) -> Vec<IpAddr> {
-        let mut pods: Vec<_> = self.forwards.iter().map(|it| it.pod).collect();
-        pods.sort_unstable();
-        pods.dedup();
-        pods
+        let pods: BTreeSet<_> = self.forwards.iter().map(|it| it.pod).collect();
+        pods.into_iter().collect()
     }
 
     /// Returns the container's IPv4 address that a port of 127.0.0.1 is forwarded to; `None` if no
