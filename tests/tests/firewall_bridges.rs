@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::escape::{Header, datagram, pour};
 use tests::traffic::tcp;
-use tests::{Host, Network, Place as _, Sandbox, eventually};
+use tests::{Host, Network, Place as _, Sandbox, at_once, eventually};
 
 /// A pod on a bridge, in a network of its own, with firewall.
 struct Pod<'h> {
@@ -236,6 +236,19 @@ fn policy_covers_the_hosts_end_of_a_vlan_too() {
     a.del();
     b.del();
     assert_eq!(elements(&host), "");
+}
+
+#[test]
+fn policy_ends_with_pods_that_are_deleted_at_once() {
+    let host = Host::new();
+    let pods: Vec<_> = (0..12)
+        .map(|number| Pod::new(&host, (1, &format!("p{number}")), "same-bridge"))
+        .collect();
+    for round in 1..=10 {
+        at_once(&pods, |pod| pod.firewall.del(&pod.sandbox));
+        assert_eq!(elements(&host), "", "round {round}");
+        at_once(&pods, |pod| pod.firewall.add(&pod.sandbox));
+    }
 }
 
 #[test]

@@ -148,6 +148,11 @@ pub(crate) fn unneeded(table: &Table, elements: &[Element]) -> Vec<Element> {
     shared.filter(|it| !is_needed(it)).cloned().collect()
 }
 
+/// Returns whether the element makes an attachment a member of a bridge.
+pub(crate) fn is_member(element: &Element) -> bool {
+    [MEMBERS, ISOLATED_MEMBERS].contains(&element.set.as_str())
+}
+
 /// Returns whether the element belongs to a bridge, so the attachments on it share the element.
 pub fn is_shared(element: &Element) -> bool {
     let sets = [BRIDGES, BRIDGE_PAIRS, ISOLATED_PAIRS];

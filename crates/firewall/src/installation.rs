@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use cni::{Error, note};
-use nft::{Change, Connection, Element, Family, Table};
+use nft::{Change, Connection, Element, Family};
 
 use crate::config::{CHAIN, Config, IngressPolicy, Mark};
-use crate::desired::{Desired, unneeded};
+use crate::desired::{Desired, is_member, unneeded};
 use crate::legacy::Legacy;
-use crate::table::{ISOLATED_MEMBERS, frames, table};
+use crate::table::{ISOLATED_MEMBERS, bridge_sets, frames, table};
 
 impl Desired {
     /// Installs the desired state. Its elements replace those of other attachments with the same
@@ -115,7 +115,14 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
             remove_ports(&connection, &is_stale)?;
         }
         let removed = connection.delete_known(&table, &stale)?;
-        if !unneeded(&table, &others).is_empty() {
+        // A concurrent removal may have removed another member since. The later of the two reads
+        // finds the bridge without members.
+        let left = if stale.iter().any(is_member) {
+            connection.elements(&bridge_sets())?
+        } else {
+            others
+        };
+        if !unneeded(&table, &left).is_empty() {
             prune(&connection)?;
         }
         Ok::<_, nft::Error>(removed)
@@ -169,11 +176,7 @@ fn remove_ports(
 
 /// Removes the elements of bridges that have no member left.
 fn prune(connection: &Connection) -> Result<(), nft::Error> {
-    // Lists no chains, so those of other fwmarks stay.
-    let sets = Table {
-        chains: Vec::new(),
-        ..table(Mark::DEFAULT)
-    };
+    let sets = bridge_sets();
     let updated = connection.update(&sets, || {
         let all = connection.elements(&sets)?;
         Ok::<_, nft::Error>(Change {

@@ -42,6 +42,17 @@ pub(crate) fn table(mark: Mark) -> Table {
     }
 }
 
+/// Returns the table with the sets of bridges and their members only. It lists no chains, so an
+/// update leaves those of other fwmarks alone.
+pub(crate) fn bridge_sets() -> Table {
+    let mut table = table(Mark::DEFAULT);
+    table
+        .sets
+        .retain(|it| ![PODS_V4, PODS_V6].contains(&it.name));
+    table.chains.clear();
+    table
+}
+
 /// Returns the table for frames that a bridge delivers from one isolated port to another. Such a
 /// frame does not always pass the `forward` hook of IP: a frame with a VLAN tag never does, and
 /// others do with `br_netfilter` only.
