@@ -239,6 +239,25 @@ fn policy_covers_the_hosts_end_of_a_vlan_too() {
 }
 
 #[test]
+fn pods_of_one_vlan_share_its_link() {
+    let host = Host::new();
+    let pods = ["a", "b"].map(|name| Pod::new(&host, (1, name), "isolated"));
+    let networks = pods.each_ref().map(|pod| {
+        let mut result = pod.firewall.config()["prevResult"].clone();
+        let links = result["interfaces"].as_array_mut().unwrap();
+        links.push(json!({"name": "cni1.100"}));
+        pod.firewall.clone().with("prevResult", result)
+    });
+    for (pod, network) in pods.iter().zip(&networks) {
+        network.add(&pod.sandbox);
+    }
+    for (pod, network) in pods.iter().zip(&networks) {
+        let result = &network.config()["prevResult"];
+        assert_eq!(network.check(&pod.sandbox, result).ok(), Value::Null);
+    }
+}
+
+#[test]
 fn policy_ends_with_pods_that_are_deleted_at_once() {
     let host = Host::new();
     let pods: Vec<_> = (0..12)

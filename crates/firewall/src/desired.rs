@@ -104,11 +104,11 @@ fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterato
 }
 
 /// Returns the elements of the attachment's ports: all links of the host that `result` reports,
-/// except for the bridge.
+/// except for the bridge and its VLAN links, which other attachments have, too.
 fn ports(bridge: &str, attachment: &Attachment, result: &cni::AddResult) -> Vec<Element> {
     let on_host = result.interfaces.iter().filter(|it| is_on_host(it));
     let names = on_host.filter_map(|it| it.name.parse::<InterfaceName>().ok());
-    let names = names.filter(|it| it.as_str() != bridge);
+    let names = names.filter(|it| routed_links(bridge, result).all(|link| link != it.as_str()));
     let owner = attachment.owner();
     names
         .map(|it| Element::new(ISOLATED_PORTS, &[Value::InterfaceName(it.as_str())], &owner))
