@@ -48,7 +48,8 @@ fn other_chains_drop_in_spite_of_permission() {
     let a = host.sandbox("a");
     let tool = host.tool();
     let bridge = host.bridge().with("isDefaultGateway", true);
-    let plugins = [bridge.config().clone(), json!({"type": "firewall"})];
+    let firewall = json!({"type": "firewall", "ingressPolicy": "isolated"});
+    let plugins = [bridge.config().clone(), firewall];
     tool.configure("pods", &plugins);
     tool.on("add", "pods", &a).ok();
     for rule in [TABLE, CLOSED] {

@@ -19,7 +19,7 @@ mod verbs;
 pub use config::{CHAIN, Config};
 pub use desired::is_shared;
 pub use raw::RawConfig;
-pub use table::{TABLE, tables};
+pub use table::{FRAMES_TABLE, TABLE, tables};
 
 /// Gives permission to packets of an address, as an ADD would, in the network namespace of this
 /// thread. Used for a trial.

@@ -68,7 +68,7 @@ pub(crate) fn frames() -> Table {
         .drop();
     Table {
         family: Family::Bridge,
-        name: TABLE,
+        name: FRAMES_TABLE,
         sets: vec![ports],
         chains: vec![base_chain(
             "isolate".to_owned(),
@@ -149,8 +149,12 @@ pub(crate) fn forward(priority: i32) -> BaseChain {
     }
 }
 
-/// Name of the plugin's tables, of the families `inet` and `bridge`.
+/// The plugin's table of family `inet`.
 pub const TABLE: &str = "cni-firewall";
+
+/// The plugin's table of family `bridge`. It has a name of its own, so an element in it never
+/// counts as permission.
+pub const FRAMES_TABLE: &str = "cni-isolation";
 
 /// Addresses of containers that have permission.
 pub(crate) const PODS_V4: &str = "pods4";

@@ -92,7 +92,7 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
         let need = match table.name {
             portmap::TABLE => PORTS,
             attach::FRAMES_TABLE => FRAMES,
-            ::firewall::TABLE if table.family == nft::Family::Bridge => ISOLATION,
+            ::firewall::FRAMES_TABLE => ISOLATION,
             ::firewall::TABLE => PERMISSION,
             _ if BACKSTOP.plugins.contains(&plugin) => BACKSTOP,
             _ => MASQUERADE,
