@@ -62,10 +62,7 @@ impl Desired {
     pub fn permission(config: &Config, owner: &str, addresses: &[IpAddr]) -> Self {
         // An address may be there twice, such as one of two interfaces in different VRFs.
         let addresses: BTreeSet<_> = addresses.iter().collect();
-        let elements = addresses.iter().map(|address| {
-            let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
-            Element::new(set, &[Value::Address(**address)], owner)
-        });
+        let elements = addresses.iter().map(|it| permission(owner, **it));
         let has = |is_v4| addresses.iter().any(|it| it.is_ipv4() == is_v4);
         let families = [(Family::Ipv4, has(true)), (Family::Ipv6, has(false))];
         let families = || families.iter().filter(|it| it.1).map(|it| it.0);
@@ -113,6 +110,21 @@ fn ports(bridge: &str, attachment: &Attachment, result: &cni::AddResult) -> Vec<
     names
         .map(|it| Element::new(ISOLATED_PORTS, &[Value::InterfaceName(it.as_str())], &owner))
         .collect()
+}
+
+/// Returns the element that gives packets of this address permission.
+pub(crate) fn permission(owner: &str, address: IpAddr) -> Element {
+    let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
+    Element::new(set, &[Value::Address(address)], owner)
+}
+
+/// Returns the address of such an element.
+pub(crate) fn address(table: &Table, element: &Element) -> Option<IpAddr> {
+    let set = table.sets.iter().find(|it| it.name == element.set)?;
+    element.key(set).into_iter().find_map(|it| match it {
+        Value::Address(address) => Some(address),
+        _ => None,
+    })
 }
 
 /// Returns the element that makes the attachment a member of the bridge, and the elements of the

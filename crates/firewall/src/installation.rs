@@ -8,22 +8,31 @@ use nft::{Change, Connection, Element, Family};
 use crate::config::{CHAIN, Config, IngressPolicy, Mark};
 use crate::desired::{Desired, is_member, unneeded};
 use crate::legacy::Legacy;
-use crate::table::{ISOLATED_MEMBERS, bridge_sets, frames, table};
+use crate::record::Earlier;
+use crate::table::{ISOLATED_MEMBERS, address_sets, bridge_sets, frames, table};
 
 impl Desired {
     /// Installs the desired state. Its elements replace those of other attachments with the same
-    /// addresses.
+    /// addresses. Returns the replaced elements.
     ///
     /// The table comes first. Without its rules, a packet that arrives with the fwmark would keep
     /// it and be accepted.
     ///
     /// # Errors
     /// Code 11: other processes keep changing the rules. Refusals of the kernel.
-    pub fn install(&self) -> anyhow::Result<()> {
+    pub fn install(&self) -> anyhow::Result<Vec<Element>> {
         let connection = Connection::open()?;
+        let mut replaced = Vec::new();
         for (table, elements) in self.parts() {
-            let updated = connection.put(&table, elements).map_err(coded)?;
+            let mut there = Vec::new();
+            let updated = connection.update(&table, || {
+                let holders = connection.holders(&table, elements)?;
+                there = holders.into_iter().flatten().collect();
+                Ok::<_, nft::Error>(Change::of(there.clone(), elements.to_vec()))
+            });
+            let updated = updated.map_err(coded)?;
             updated.warning(&table).iter().for_each(note);
+            replaced.extend(there.into_iter().filter(|it| !elements.contains(it)));
         }
         self.stand(&connection)?;
         for legacy in self.legacy.iter().filter(|it| it.is_in_use()) {
@@ -32,21 +41,24 @@ impl Desired {
             }
         }
         connection.close();
-        Ok(())
+        Ok(replaced)
     }
 
-    /// Adds the missing parts of the desired state. Does not take back an address that another
-    /// attachment has taken over.
+    /// Adds the missing parts of the desired state. Takes an address only from an `earlier` holder,
+    /// because any other attachment has taken it over.
     ///
     /// # Errors
     /// As [`Self::install`].
-    pub fn restore(&self) -> anyhow::Result<()> {
+    pub fn restore(&self, earlier: &[Earlier]) -> anyhow::Result<()> {
         let connection = Connection::open()?;
         for (table, elements) in self.parts() {
             let updated = connection.update(&table, || {
                 let mut change = Change::default();
                 for element in elements {
-                    if connection.holder(&table, element)?.is_none() {
+                    let holder = connection.holder(&table, element)?;
+                    let is_earlier = |it: &Element| earlier.iter().any(|e| e.owner == it.owner);
+                    if holder.as_ref().is_none_or(is_earlier) {
+                        change.delete.extend(holder);
                         change.add.push(element.clone());
                     }
                 }
@@ -172,6 +184,22 @@ fn remove_ports(
         Err(error) if error.is_unsupported() => Ok(()),
         removed => removed.map(drop),
     }
+}
+
+/// Adds elements with addresses that no attachment has.
+///
+/// # Errors
+/// Code 11: other processes keep changing the rules. Refusals of the kernel.
+pub(crate) fn hand_back(elements: &[Element]) -> anyhow::Result<()> {
+    let connection = Connection::open()?;
+    let sets = address_sets();
+    let updated = connection.update(&sets, || {
+        let holders = connection.holders(&sets, elements)?;
+        let free = elements.iter().zip(holders).filter(|it| it.1.is_none());
+        let free = free.map(|it| it.0.clone()).collect();
+        Ok::<_, nft::Error>(Change::of(Vec::new(), free))
+    });
+    updated.map(drop).map_err(coded)
 }
 
 /// Removes the elements of bridges that have no member left.

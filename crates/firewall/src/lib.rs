@@ -27,7 +27,7 @@ pub use table::{FRAMES_TABLE, TABLE, tables};
 /// # Errors
 /// As an ADD.
 pub fn permit(config: &Config, address: IpAddr) -> anyhow::Result<()> {
-    desired::Desired::permission(config, "", &[address]).restore()
+    desired::Desired::permission(config, "", &[address]).restore(&[])
 }
 
 /// The plugin and its verbs.

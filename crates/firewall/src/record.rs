@@ -1,6 +1,6 @@
 //! Records of attachments: one file for each attachment, in a directory that does not survive a
-//! reboot. A record lists the addresses that the plugin added to firewalld; without firewalld it is
-//! empty.
+//! reboot. A record lists the addresses that the plugin added to firewalld, and the attachments that
+//! had the same addresses before; without both it is empty.
 //!
 //! RELOAD restores only attachments with a record. DEL and GC rename ("retire") the record before
 //! they remove anything. So either they find what RELOAD restored, or RELOAD finds the record
@@ -8,10 +8,35 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
+use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use cni::Attachment;
+
+/// An attachment that had an address before the attachment of the record. It gets the permission
+/// back if it still exists when the other one ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Earlier {
+    pub owner: String,
+    pub address: IpAddr,
+}
+
+impl Earlier {
+    /// Reads the earlier holders in the text of a record.
+    pub fn read(text: &str) -> Vec<Self> {
+        let pairs = text.lines().filter_map(|line| line.split_once(' '));
+        let earlier = pairs.filter_map(|(owner, address)| {
+            let address = address.parse().ok()?;
+            Attachment::is_owner(owner).then(|| Self {
+                owner: owner.to_owned(),
+                address,
+            })
+        });
+        earlier.collect()
+    }
+}
 
 /// What [`write`] found at the path of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,21 +71,48 @@ pub(crate) fn write(owner: &str, text: &str) -> anyhow::Result<Found> {
     written.with_context(|| format!("write record {}", path.display()))
 }
 
-/// Changes the text of the record of `owner`. Does not create a record, because a DEL may have
-/// retired it.
+/// Changes the text of the record of `owner`, but not the earlier holders in it. Does not create a
+/// record, because a DEL may have retired it.
 ///
 /// # Errors
 /// The file is missing or cannot be written.
 pub(crate) fn rewrite(owner: &str, text: &str) -> anyhow::Result<()> {
     let path = file("", owner);
     let rewrite = || {
-        if fs::read_to_string(&path)? == text {
+        let there = fs::read_to_string(&path)?;
+        let text = text.to_owned() + &lines(&Earlier::read(&there));
+        if there == text {
             return Ok(());
         }
         let mut file = OpenOptions::new().write(true).truncate(true).open(&path)?;
         file.write_all(text.as_bytes())
     };
     rewrite().with_context(|| format!("rewrite record {}", path.display()))
+}
+
+/// Adds earlier holders of its addresses to the record of `owner`.
+///
+/// # Errors
+/// The file is missing or cannot be written.
+pub(crate) fn add_earlier(owner: &str, earlier: &[Earlier]) -> anyhow::Result<()> {
+    let path = file("", owner);
+    let add = || {
+        let mut file = OpenOptions::new().append(true).open(&path)?;
+        file.write_all(lines(earlier).as_bytes())
+    };
+    add().with_context(|| format!("add earlier holders to record {}", path.display()))
+}
+
+fn lines(earlier: &[Earlier]) -> String {
+    let lines = earlier.iter();
+    let lines = lines.map(|it| format!("\n{} {}", it.owner, it.address));
+    lines.collect()
+}
+
+/// Returns the earlier holders in the record of `owner`.
+pub(crate) fn earlier(owner: &str) -> Vec<Earlier> {
+    let text = fs::read_to_string(file("", owner));
+    text.map(|it| Earlier::read(&it)).unwrap_or_default()
 }
 
 /// Returns whether `owner` has a record that no DEL or GC has retired.

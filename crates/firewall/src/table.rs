@@ -42,13 +42,21 @@ pub(crate) fn table(mark: Mark) -> Table {
     }
 }
 
-/// Returns the table with the sets of bridges and their members only. It lists no chains, so an
-/// update leaves those of other fwmarks alone.
+/// Returns the table with the sets of addresses only.
+pub(crate) fn address_sets() -> Table {
+    sets(|name| [PODS_V4, PODS_V6].contains(&name))
+}
+
+/// Returns the table with the sets of bridges and their members only.
 pub(crate) fn bridge_sets() -> Table {
+    sets(|name| ![PODS_V4, PODS_V6].contains(&name))
+}
+
+/// Returns the table with these sets. It lists no chains, so an update leaves those of other fwmarks
+/// alone.
+fn sets(is_wanted: impl Fn(&str) -> bool) -> Table {
     let mut table = table(Mark::DEFAULT);
-    table
-        .sets
-        .retain(|it| ![PODS_V4, PODS_V6].contains(&it.name));
+    table.sets.retain(|it| is_wanted(it.name));
     table.chains.clear();
     table
 }

@@ -9,11 +9,12 @@ use cni::{
     GcRequest, InterfaceName, StatusRequest, Undo, note,
 };
 use netlink::LinkKind;
+use nft::Element;
 
 use crate::config::Config;
-use crate::desired::{self, Desired};
+use crate::desired::{self, Desired, address, permission};
 use crate::firewalld::Sources;
-use crate::record::Found;
+use crate::record::{Earlier, Found};
 use crate::{installation, record};
 
 /// Gives packets of the sandbox permission and isolates its bridge. Returns `prevResult` unchanged.
@@ -45,7 +46,10 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         written => drop(written?),
     }
     cni::step("add the elements and rules");
-    desired.install()?;
+    let replaced = desired.install()?;
+    if !replaced.is_empty() {
+        note_earlier(&owner, &desired, &replaced);
+    }
     if let Some(sources) = &sources {
         cni::step("add the addresses to the zone");
         sources.add()?;
@@ -122,8 +126,11 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
     cni::step("remove the elements");
     let owners = record::owners()?.into_iter().filter(|it| is_stale(it));
+    let mut earlier = Vec::new();
     let records = cni::all(owners.map(|it| {
-        withdraw(&it, None)?;
+        let retired = record::retire(&it);
+        earlier.extend(retired.iter().flat_map(|it| Earlier::read(it)));
+        withdraw(retired.as_deref(), None)?;
         record::remove(&it)
     }));
     let elements = installation::remove(is_stale).map(|owners| {
@@ -133,7 +140,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             ));
         }
     });
-    cni::all([records, elements])
+    cni::all([records, elements, hand_back(&earlier)])
 }
 
 /// Restores the state that ADD left, for example after a flush of the rules. Existing elements and
@@ -157,7 +164,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         // The record lacks the addresses if firewalld was started after ADD.
         record::rewrite(&owner, &sources.text())?;
     }
-    let restored = restore(&desired, sources.as_ref());
+    let restored = restore(&owner, &desired, sources.as_ref());
     if !record::has(&owner) {
         remove(&owner, sources)?;
         bail!("{attachment} was deleted meanwhile");
@@ -178,9 +185,9 @@ fn expect_bridge(name: &InterfaceName) -> anyhow::Result<()> {
     Err(Error::invalid("ingressPolicy", reason).into())
 }
 
-fn restore(desired: &Desired, sources: Option<&Sources>) -> anyhow::Result<()> {
+fn restore(owner: &str, desired: &Desired, sources: Option<&Sources>) -> anyhow::Result<()> {
     cni::step("put back the elements and rules");
-    desired.restore()?;
+    desired.restore(&record::earlier(owner))?;
     if let Some(sources) = sources {
         cni::step("add the addresses to the zone");
         sources.add()?;
@@ -202,20 +209,22 @@ fn addresses(result: &AddResult) -> Vec<IpAddr> {
 /// Removes everything of `owner`: its elements, and its addresses from firewalld's zone. The record
 /// lists these addresses; without a record, they are those of `unrecorded`.
 fn remove(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
-    let sources = withdraw(owner, unrecorded);
+    let retired = record::retire(owner);
+    let sources = withdraw(retired.as_deref(), unrecorded);
     let elements = installation::remove(|it| it == owner).map(drop);
+    let earlier = retired.map(|it| Earlier::read(&it)).unwrap_or_default();
     // If firewalld did not answer, the record stays, because the next DEL needs its addresses.
     let record = match sources {
         Ok(()) => record::remove(owner),
         Err(_) => Ok(()),
     };
-    cni::all([sources, elements, record])
+    cni::all([sources, elements, hand_back(&earlier), record])
 }
 
-/// Retires the record of `owner`. Removes its addresses from the zone, except for those that
-/// another attachment has.
-fn withdraw(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
-    let recorded = record::retire(owner).and_then(|it| Sources::read(&it));
+/// Removes the addresses of a retired record from the zone, except for those that another
+/// attachment has.
+fn withdraw(retired: Option<&str>, unrecorded: Option<Sources>) -> anyhow::Result<()> {
+    let recorded = retired.and_then(Sources::read);
     let Some(sources) = recorded.or(unrecorded) else {
         return Ok(());
     };
@@ -224,4 +233,36 @@ fn withdraw(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
         .filter_map(|it| Sources::read(it))
         .collect();
     sources.without(&others).remove()
+}
+
+/// Records the attachments from which this one took over addresses. Without that, they get the
+/// permission back only by RELOAD.
+fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
+    let earlier = replaced.iter().filter_map(|it| {
+        Some(Earlier {
+            address: address(&desired.table, it)?,
+            owner: it.owner.clone(),
+        })
+    });
+    let earlier: Vec<_> = earlier.collect();
+    if let Err(error) = record::add_earlier(owner, &earlier) {
+        note(format_args!("{error:#}"));
+    }
+}
+
+/// Gives addresses that no attachment has any more back to existing earlier holders.
+fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
+    let existing = earlier.iter().filter(|it| record::has(&it.owner));
+    let existing: Vec<_> = existing.collect();
+    if existing.is_empty() {
+        return Ok(());
+    }
+    let elements = existing.iter().map(|it| permission(&it.owner, it.address));
+    installation::hand_back(&elements.collect::<Vec<_>>())?;
+    // A DEL that retired its record meanwhile may have looked for elements before they were added.
+    let gone = |owner: &str| existing.iter().any(|it| it.owner == owner) && !record::has(owner);
+    if existing.iter().any(|it| gone(&it.owner)) {
+        installation::remove(gone)?;
+    }
+    Ok(())
 }

@@ -1,0 +1,63 @@
+//! firewall: an address that several attachments have, as while a pod is recreated.
+
+use std::fs;
+
+use tests::{Host, Place as _};
+
+/// Records of attachments.
+fn records() -> usize {
+    fs::read_dir("/run/cni/firewall").unwrap().count()
+}
+
+fn closed(host: &Host) {
+    let rules = "for p in iptables-nft ip6tables-nft; do $p -P FORWARD DROP; done";
+    host.run("sh", &["-ec", rules]);
+}
+
+/// The attachment `b` has the addresses of `a`, whose traffic shows whether the addresses pass.
+#[test]
+fn permission_lasts_until_the_last_attachment_with_the_address_ends() {
+    for is_newer_first in [true, false] {
+        let host = Host::new();
+        closed(&host);
+        let fence = host.fence();
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+        let firewall = fence.join(&a, &[]).with("backend", "iptables");
+        for pod in [&a, &b] {
+            firewall.on("ADD", pod).ok();
+        }
+        assert_eq!(fence.opens(&a), [true; 2]);
+        let [first, last] = if is_newer_first { [&b, &a] } else { [&a, &b] };
+        firewall.del(first);
+        assert_eq!(fence.opens(&a), [true; 2]);
+        firewall.check(last, &firewall.config()["prevResult"]).ok();
+        firewall.del(last);
+        assert_eq!(fence.opens(&a), [false; 2]);
+        assert_eq!(records(), 0);
+        let left = host.run("nft", &["list", "table", "inet", "cni-firewall"]);
+        assert!(!left.contains("cni:pods"), "{left}");
+    }
+}
+
+#[test]
+fn reload_and_gc_know_the_earlier_attachment() {
+    let host = Host::new();
+    closed(&host);
+    let fence = host.fence();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let firewall = fence.join(&a, &[]).with("backend", "iptables");
+    let result = &firewall.config()["prevResult"];
+    for pod in [&a, &b] {
+        firewall.on("ADD", pod).ok();
+    }
+    host.run("nft", &["flush", "ruleset"]);
+    closed(&host);
+    for pod in [&a, &b] {
+        firewall.on("RELOAD", pod).ok();
+    }
+    assert_eq!(fence.opens(&a), [true; 2]);
+    firewall.check(&b, result).ok();
+    firewall.gc(&[&a]).ok();
+    firewall.check(&a, result).ok();
+    assert_eq!(fence.opens(&a), [true; 2]);
+}
