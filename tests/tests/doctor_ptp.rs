@@ -223,6 +223,24 @@ fn addresses_of_static_are_tried_before_the_first_pod() {
 }
 
 #[test]
+fn elements_of_a_routed_pod_are_removed_by_ptp() {
+    let host = Host::new();
+    let tool = host.tool();
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.7.0.5/24"}]});
+    let ptp = json!({"type": "ptp", "ipMasq": true, "ipam": ipam});
+    tool.configure("pods", &[ptp, json!({"type": "firewall"})]);
+    let a = host.sandbox("a");
+    tool.add("pods", &a, &[]);
+    assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
+    a.remove();
+    let words = ["cni-firewall, cni-masquerade", "\"type\":\"ptp\""];
+    let is_reported = || tool.doctor().holds("warning", "element", &words);
+    assert!(eventually(is_reported), "{:#?}", tool.doctor());
+    tool.fix("element");
+    assert!(!host.run("nft", &["list ruleset"]).contains("cni:"));
+}
+
+#[test]
 fn networks_that_cannot_be_tried_are_named() {
     let host = Host::new();
     let tool = host.tool();

@@ -103,7 +103,10 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
     let mut ours = node::tables();
     ours.retain(|(_, it)| tables.contains(it.name));
     if let Some(attachment) = Attachment::of_owner(owner) {
-        let plugins = ours.into_iter().map(|(plugin, _)| plugin);
+        let plugins = ours.into_iter().map(|(plugin, _)| match plugin {
+            "bridge" if is_routed(node, &attachment) => "ptp",
+            plugin => plugin,
+        });
         let deletions = plugins.collect::<BTreeSet<_>>().into_iter();
         let deletions = deletions.map(|it| delete(node, &attachment, it));
         let message = format!("{owner} has elements in {names}, and nothing else");
@@ -118,6 +121,13 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
     Finding::warning("element", message)
         .impact("No DEL matches them. Remove the listed elements with `nft delete element`.")
         .fix(lists.collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns whether the attachment's network uses `ptp`, which has elements in the same tables as
+/// `bridge`.
+fn is_routed(node: &Node, attachment: &Attachment) -> bool {
+    let mut sources = node.configuration.sources();
+    sources.any(|it| it.name() == attachment.network.as_str() && it.is_routed())
 }
 
 /// Returns a shell command that calls DEL of `plugin` for the attachment.
