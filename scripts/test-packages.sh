@@ -4,7 +4,8 @@
 #
 # The executables are not optimized, so the test takes two minutes.
 #
-# Needs Rust and root. Installs buildah, busybox and dpkg if they are missing.
+# Needs Rust and root. Installs buildah, busybox, dpkg and the reference (Debian's
+# containernetworking-plugins) if they are missing.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +18,7 @@ main() {
     need busybox busybox-static
     need dpkg-deb dpkg
     need buildah buildah
+    need /usr/lib/cni/bridge containernetworking-plugins
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
 
@@ -51,6 +53,26 @@ archives() {
     env --ignore-environment PATH="$scratch/busybox" \
         "$scratch/busybox/sh" "$contents/install.sh" "$scratch/from-archive"
     attach_with "$scratch/from-archive"
+    over_reference /usr/lib/cni
+    over_reference /opt/cni/bin
+}
+
+# over_reference PLACE: installs the archive over all executables of the reference in PLACE. There
+# is a copy of Debian's directory, which only this function sees.
+over_reference() {
+    local copy=$scratch/over$1 name
+    mkdir -p "$copy"
+    cp --archive /usr/lib/cni/. "$copy"
+    # shellcheck disable=SC2016 # expanded inside
+    unshare --mount bash -euc '
+        [[ -d $2 ]] || { mount -t tmpfs tmpfs /opt && mkdir -p "$2"; }
+        mount --bind "$1" "$2"
+        "$3/install.sh" "$2"' over_reference "$copy" "$1" "$scratch/contents"
+    for name in /usr/lib/cni/*; do
+        name=${name##*/}
+        [[ " ${PLUGIN_EXECUTABLES[*]} " == *" $name "* ]] || cmp "/usr/lib/cni/$name" "$copy/$name"
+    done
+    attach_with "$copy"
 }
 
 # Checks the output of each executable: Nomad runs all executables of a plugin directory without
