@@ -13,7 +13,8 @@
 #     tuning                         tuning behind bridge
 #     chain                          each plugin of the chain bridge, portmap, bandwidth, and of podman's
 #                                    chain bridge, portmap, firewall, tuning
-#     soak                           10,000 calls for 300 sandboxes by 32 processes at a time
+#     soak                           10,000 calls for 300 sandboxes by 32 processes at a time, for each of three
+#                                    chains: with bandwidth, podman's, and ptp with static
 #     fuzz                           parsers of outside input: each target of tests/fuzz for --seconds (600 by
 #                                    default), two at a time; installs cargo-fuzz if it is missing
 #

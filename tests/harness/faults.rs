@@ -13,8 +13,10 @@ use std::fs;
 use std::path::Path;
 
 use nix::errno::Errno;
+use serde_json::Value;
 
-use crate::Invocation;
+use crate::tally::Ended;
+use crate::{Invocation, Outcome};
 
 /// Seconds; longer than any deadline of a plugin.
 const PATIENCE: &str = "25";
@@ -237,6 +239,27 @@ impl Fault {
     /// Returns the effect.
     pub fn harm(&self) -> Harm {
         self.harm
+    }
+}
+
+impl Harm {
+    /// Returns how a run with this fault ended.
+    ///
+    /// # Errors
+    /// It failed without an error object, or hung although no answer was replaced.
+    pub fn ended(self, outcome: &Outcome) -> Result<Ended, String> {
+        match outcome.status.code() {
+            Some(0) => Ok(Ended::Succeeded),
+            // timeout(1) ends like the program that it runs, or reports its signal as 137.
+            None | Some(137) if self == Self::Kill => Ok(Ended::Killed),
+            Some(124) if matches!(self, Self::Answer(_)) => Ok(Ended::Hung),
+            // The fault may hit another thread's first write, too: the one of the error object.
+            Some(1) if outcome.stderr.contains("write the result to stdout") => Ok(Ended::Failed),
+            _ => match serde_json::from_str::<Value>(&outcome.stdout) {
+                Ok(object) if object["code"].is_u64() => Ok(Ended::Failed),
+                _ => Err(format!("no error object: {outcome:?}")),
+            },
+        }
     }
 }
 

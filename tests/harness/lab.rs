@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::chain::{Chain, Removal};
-use crate::faults::{Fault, Harm, Trace, strace};
+use crate::faults::{Fault, Trace, strace};
 use crate::place::Place as _;
 use crate::points::Attack;
 use crate::tally::{Ended, Tally};
@@ -298,7 +298,7 @@ impl Lab {
         let (chain, place) = (self.chain(), self.place(trial.victim));
         let add = chain.call(place, "ADD", (a, &before));
         let outcome = self.strike(trial.victim, &add, &trial.fault.strace(&self.file()));
-        let ended = ended(&outcome, trial.fault.harm())?;
+        let ended = trial.fault.harm().ended(&outcome)?;
         if ended != Ended::Succeeded {
             return Ok((ended, before, Ok(())));
         }
@@ -318,7 +318,7 @@ impl Lab {
                 continue;
             }
             let outcome = self.strike(trial.victim, &run, &trial.fault.strace(&self.file()));
-            ended_as = ended(&outcome, trial.fault.harm())?;
+            ended_as = trial.fault.harm().ended(&outcome)?;
             if ended_as != Ended::Succeeded {
                 break;
             }
@@ -393,22 +393,3 @@ impl Lab {
 
 /// How a run ended, and the leftovers.
 type Verdict = (Ended, Result<(), String>);
-
-/// Returns how a run ended.
-///
-/// # Errors
-/// It failed without an error object, or hung although no answer was replaced.
-fn ended(outcome: &Outcome, harm: Harm) -> Result<Ended, String> {
-    match outcome.status.code() {
-        Some(0) => Ok(Ended::Succeeded),
-        // timeout(1) ends like the program that it runs, or reports its signal as 137.
-        None | Some(137) if harm == Harm::Kill => Ok(Ended::Killed),
-        Some(124) if matches!(harm, Harm::Answer(_)) => Ok(Ended::Hung),
-        // The fault may hit another thread's first write, too: the one of the error object.
-        Some(1) if outcome.stderr.contains("write the result to stdout") => Ok(Ended::Failed),
-        _ => match serde_json::from_str::<Value>(&outcome.stdout) {
-            Ok(object) if object["code"].is_u64() => Ok(Ended::Failed),
-            _ => Err(format!("no error object: {outcome:?}")),
-        },
-    }
-}

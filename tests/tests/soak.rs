@@ -1,4 +1,4 @@
-//! All plugins under random concurrent ADD, CHECK, DEL, GC and STATUS of many sandboxes, compared
+//! Chains of all plugins under random concurrent ADD, CHECK, DEL, GC and STATUS of many sandboxes, compared
 //! with a model. Any call may be killed, and the node may reboot.
 //!
 //! `TORTURE_SEED` determines the calls and the times of kills; the kernel determines how calls of
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tests::tally::{Ended, Random, Tally, is_all, remark, seed};
 use tests::traffic::tcp_by_port;
-use tests::{Chain, Host, Place as _, Removal, Sandbox, at_once, eventually};
+use tests::{Chain, Fleet, Host, Place as _, Removal, Sandbox, at_once, eventually};
 
 /// Size of the test.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +62,7 @@ struct Pod<'h> {
 
 struct Soak<'h> {
     host: &'h Host,
+    fleet: Fleet,
     pods: &'h [Pod<'h>],
     /// Number of reboots; callers of plugins hold the read lock.
     boots: RwLock<usize>,
@@ -75,15 +76,11 @@ struct Soak<'h> {
 type Stepped = (Ended, Result<State, String>);
 
 impl<'h> Pod<'h> {
-    fn new(host: &'h Host, number: u16) -> Self {
+    fn new(host: &'h Host, fleet: Fleet, number: u16) -> Self {
         let port = 10_000 + 2 * number;
-        let ranges = json!([[{"subnet": "10.1.0.0/16"}], [{"subnet": "fd00:1::/64"}]]);
-        let chain = Chain::new(host, &["bridge", "portmap", "bandwidth"]);
         Self {
             sandbox: host.sandbox(&format!("p{number}")),
-            chain: chain
-                .with_ports([port, port + 1])
-                .with("bridge", "ipam.ranges", &ranges),
+            chain: fleet.chain(host, number).with_ports([port, port + 1]),
             port,
             state: Mutex::new(State::Absent),
         }
@@ -208,7 +205,8 @@ impl Soak<'_> {
     /// Reboots: deletes links, rules and port records, but keeps the leases.
     fn reboot(&self) {
         let mut boots = self.boots.write().unwrap();
-        let mac = self.host.mac("cni0");
+        let has_bridge = self.host.has_link("cni0");
+        let mac = has_bridge.then(|| self.host.mac("cni0"));
         for pod in self.pods {
             let mut state = pod.state.lock().unwrap();
             if *state != State::Absent && pod.sandbox.has_link("eth0") {
@@ -223,9 +221,11 @@ impl Soak<'_> {
         fs::remove_dir_all("/run/cni").unwrap();
         *boots += 1;
         self.host.reboot(&boots.to_string());
-        warm_up(self.host);
+        warm_up(self.host, self.fleet);
         // The model compares the bridge with the one of the first boot.
-        self.host.ip(&format!("link set cni0 address {mac}"));
+        if let Some(mac) = mac {
+            self.host.ip(&format!("link set cni0 address {mac}"));
+        }
     }
 
     fn step(&self, pod: &Pod<'_>, state: &State, random: &mut Random) -> Stepped {
@@ -288,8 +288,9 @@ impl Soak<'_> {
 
     fn tell(&self, attached: usize) {
         remark(&format!(
-            "soak: {} sandboxes, {} of them attached at once, {attached} in the end, by {} processes at a \
+            "soak of {}: {} sandboxes, {} of them attached at once, {attached} in the end, by {} processes at a \
              time, with {} reboots, in {} s",
+            self.fleet.name(),
             self.pods.len(),
             self.most_attached.load(Ordering::Relaxed),
             self.scale.workers,
@@ -313,8 +314,10 @@ impl Soak<'_> {
             let reached = tcp_by_port(host, &target, (&pod.sandbox, 80));
             assert!(reached.is_some(), "{target}");
         }
-        let held: BTreeSet<_> = host.leases("pods").into_keys().collect();
-        assert_eq!(held, leased);
+        if self.fleet.leases() {
+            let held: BTreeSet<_> = host.leases("pods").into_keys().collect();
+            assert_eq!(held, leased);
+        }
     }
 }
 
@@ -325,9 +328,9 @@ fn addresses(result: &Value) -> Vec<String> {
     alone.collect()
 }
 
-/// Creates a bridge with its own MAC and the tables, and enables forwarding.
-fn warm_up(host: &Host) {
-    let pod = Pod::new(host, 9_999);
+/// Creates the bridge, if any, with its own MAC and the tables, and enables forwarding.
+fn warm_up(host: &Host, fleet: Fleet) {
+    let pod = Pod::new(host, fleet, 9_999);
     let result = pod.chain.add(&pod.sandbox).unwrap();
     pod.chain
         .remove(Removal::Del, (&pod.sandbox, &result))
@@ -337,17 +340,32 @@ fn warm_up(host: &Host) {
 
 #[test]
 fn after_random_verbs_and_kills_other_pods_work_and_gc_leaves_nothing() {
+    soak(Fleet::Bridge);
+}
+
+#[test]
+fn after_random_verbs_and_kills_in_podmans_chain_other_pods_work_and_gc_leaves_nothing() {
+    soak(Fleet::Podman);
+}
+
+#[test]
+fn after_random_verbs_and_kills_of_ptp_and_static_other_pods_work_and_gc_leaves_nothing() {
+    soak(Fleet::Fixed);
+}
+
+fn soak(fleet: Fleet) {
     let host = Host::new();
-    warm_up(&host);
+    warm_up(&host, fleet);
     let before = host.snapshot();
     let scale = if is_all() { WHOLE } else { SHORT };
     let pods: Vec<_> = (0..scale.sandboxes)
-        .map(|number| Pod::new(&host, number))
+        .map(|number| Pod::new(&host, fleet, number))
         .collect();
-    let mut tally = Tally::new(["chain", "any", "soak"]);
+    let mut tally = Tally::new([fleet.name(), "any", "soak"]);
     tally.plan(scale.steps / scale.workers * scale.workers);
     let soak = Soak {
         host: &host,
+        fleet,
         pods: &pods,
         boots: RwLock::default(),
         tally: Mutex::new(tally),
