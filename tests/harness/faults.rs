@@ -246,13 +246,13 @@ impl Harm {
     /// Returns how a run with this fault ended.
     ///
     /// # Errors
-    /// It failed without an error object, or hung although no answer was replaced.
+    /// It failed without an error object, or hung although no message was changed.
     pub fn ended(self, outcome: &Outcome) -> Result<Ended, String> {
         match outcome.status.code() {
             Some(0) => Ok(Ended::Succeeded),
             // timeout(1) ends like the program that it runs, or reports its signal as 137.
             None | Some(137) if self == Self::Kill => Ok(Ended::Killed),
-            Some(124) if matches!(self, Self::Answer(_)) => Ok(Ended::Hung),
+            Some(124) if matches!(self, Self::Answer(_) | Self::Refusal) => Ok(Ended::Hung),
             // The fault may hit another thread's first write, too: the one of the error object.
             Some(1) if outcome.stderr.contains("write the result to stdout") => Ok(Ended::Failed),
             _ => match serde_json::from_str::<Value>(&outcome.stdout) {
