@@ -1,116 +1,24 @@
 //! firewall: traffic of pods passes firewalld, the real one on a D-Bus of the test's own.
 
-use std::fs;
-use std::process::{Child, Command, Stdio};
-
+use nix::sys::signal::Signal;
 use tests::fence::Fence;
 use tests::traffic::{tcp, tcp_by_port};
-use tests::{Host, Network, Place as _, Sandbox, eventually};
+use tests::{Firewalld, Host, Invocation, Network, Place as _, Sandbox};
 
-/// firewalld with a default zone that forwards nothing, and its bus.
-struct Firewalld {
-    processes: Vec<Child>,
-}
-
-impl Firewalld {
-    fn start(host: &Host) -> Self {
-        for directory in ["/etc/firewalld", "/var/log"] {
-            host.run("mount", &["-t", "tmpfs", "tmpfs", directory]);
-        }
-        for directory in ["/etc/firewalld/zones", "/run/dbus", "/run/firewalld"] {
-            fs::create_dir_all(directory).unwrap();
-        }
-        fs::write("/etc/firewalld/zones/public.xml", "<zone/>").unwrap();
-        fs::write("/run/dbus/bus.conf", BUS).unwrap();
-        let mut firewalld = Self {
-            processes: Vec::new(),
-        };
-        firewalld.run(
-            host,
-            "dbus-daemon",
-            &["--nofork", "--config-file=/run/dbus/bus.conf"],
-        );
-        assert!(eventually(|| fs::exists("/run/dbus/socket").unwrap()));
-        firewalld.run(host, "firewalld", &["--nofork", "--nopid"]);
-        // It starts slowly on a busy machine.
-        let is_up = (0..6).any(|_| eventually(|| is_running(host)));
-        assert!(is_up, "{}", log());
-        firewalld
-    }
-
-    fn run(&mut self, host: &Host, program: &str, words: &[&str]) {
-        let log = fs::File::create(format!("/run/{program}.log")).unwrap();
-        let spawn = || {
-            let mut command = Command::new(program);
-            command.args(words).env("DBUS_SYSTEM_BUS_ADDRESS", ADDRESS);
-            command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(log);
-            command
-                .spawn()
-                .unwrap_or_else(|error| panic!("{program}: {error}; install firewalld"))
-        };
-        self.processes.push(host.enter(spawn));
-    }
-}
-
-impl Drop for Firewalld {
-    fn drop(&mut self) {
-        for process in self.processes.iter_mut().rev() {
-            process.kill().ok();
-            process.wait().ok();
-        }
-    }
-}
-
-fn log() -> String {
-    let logs = ["dbus-daemon", "firewalld"].map(|it| fs::read_to_string(format!("/run/{it}.log")));
-    format!("{logs:?}")
-}
-
-fn is_running(host: &Host) -> bool {
-    let state = format!("DBUS_SYSTEM_BUS_ADDRESS={ADDRESS} firewall-cmd --state || true");
-    host.run("sh", &["-c", &state]).trim() == "running"
-}
-
-fn command(host: &Host, words: &str) -> String {
-    let line = format!("DBUS_SYSTEM_BUS_ADDRESS={ADDRESS} firewall-cmd {words}");
-    host.run("sh", &["-ec", &line]).trim().to_owned()
-}
-
-fn sources(host: &Host, zone: &str) -> String {
-    command(host, &format!("--zone={zone} --list-sources"))
-}
-
-const ADDRESS: &str = "unix:path=/run/dbus/socket";
-
-const BUS: &str = r#"<busconfig>
-<type>system</type>
-<listen>unix:path=/run/dbus/socket</listen>
-<auth>EXTERNAL</auth>
-<policy context="default">
-<allow user="*"/> <allow own="*"/> <allow send_destination="*"/> <allow receive_type="signal"/>
-<allow receive_type="method_return"/> <allow receive_type="error"/> <allow receive_type="method_call"/>
-</policy>
-</busconfig>"#;
-
-/// Returns firewall behind the bridge for a sandbox, by the test's bus.
+/// Returns firewall behind the bridge for a sandbox.
 fn join<'h>(fence: &Fence<'h>, pod: &Sandbox) -> Network<'h> {
     fence.join(pod, &["8080:80"])
 }
 
-fn run(network: &Network<'_>, verb: &str, pod: &Sandbox) -> tests::Invocation {
-    network
-        .on(verb, pod)
-        .env("DBUS_SYSTEM_BUS_ADDRESS", ADDRESS)
+fn run(network: &Network<'_>, verb: &str, pod: &Sandbox) -> Invocation {
+    network.on(verb, pod).on_the_bus()
 }
 
 #[test]
 fn pods_open_connections_as_sources_of_a_zone() {
     for backend in ["", "firewalld"] {
         let host = Host::new();
-        let _firewalld = Firewalld::start(&host);
+        let firewalld = Firewalld::start(&host);
         let fence = host.fence();
         let a = host.sandbox("a");
         let firewall = join(&fence, &a).with("backend", backend);
@@ -122,19 +30,19 @@ fn pods_open_connections_as_sources_of_a_zone() {
         assert_eq!(fence.opens(&a), [true; 2]);
         assert!(!fence.is_opened(&a, "10.1.0.2"));
         assert!(tcp_by_port(&fence.outside, "192.0.2.1:8080", (&a, 80)).is_some());
-        assert_eq!(sources(&host, "trusted").split(' ').count(), 2);
+        assert_eq!(firewalld.sources("trusted").split(' ').count(), 2);
         run(&firewall, "CHECK", &a).ok();
         // firewalld forgets sources of its runtime.
-        command(&host, "--reload");
-        assert_eq!(sources(&host, "trusted"), "");
+        firewalld.command("--reload");
+        assert_eq!(firewalld.sources("trusted"), "");
         let missing = ["zone trusted of firewalld lacks 10.1.0."];
         run(&firewall, "CHECK", &a).error().expect(100, &missing);
         run(&firewall, "RELOAD", &a).ok();
         run(&firewall, "CHECK", &a).ok();
         assert_eq!(fence.opens(&a), [true; 2]);
         let forgotten = fence.firewall().on("DEL", &a).without("CNI_NETNS");
-        forgotten.env("DBUS_SYSTEM_BUS_ADDRESS", ADDRESS).ok();
-        assert_eq!(sources(&host, "trusted"), "");
+        forgotten.on_the_bus().ok();
+        assert_eq!(firewalld.sources("trusted"), "");
         assert_eq!(fence.opens(&a), [false; 2]);
     }
 }
@@ -143,15 +51,11 @@ fn pods_open_connections_as_sources_of_a_zone() {
 #[test]
 fn doctor_reports_what_firewalld_drops_and_who_covers_it() {
     let host = Host::new();
-    let _firewalld = Firewalld::start(&host);
+    let firewalld = Firewalld::start(&host);
     let outside = host.outside();
     let a = host.sandbox("a");
     let tool = host.tool();
     let doctor = || tool.doctor();
-    let with_bus = |verb: &str| {
-        let run = tool.on(verb, "pods", &a);
-        run.env("DBUS_SYSTEM_BUS_ADDRESS", ADDRESS).ok()
-    };
     let bridge = host.bridge_v4().with("isDefaultGateway", true);
     let bridge = bridge.with("ipMasq", true).config().clone();
     let firewall = serde_json::json!({"type": "firewall"});
@@ -160,51 +64,44 @@ fn doctor_reports_what_firewalld_drops_and_who_covers_it() {
     let words = [place, "adds each new pod to firewalld's zone"];
     doctor().expect("problem", "firewall", &words);
     for fix in doctor().fixes("firewall") {
-        command(&host, fix.strip_prefix("firewall-cmd ").unwrap());
+        firewalld.command(fix.strip_prefix("firewall-cmd ").unwrap());
     }
     doctor().expect("ok", "firewall", &["new packets of pods on cni0 pass"]);
-    command(&host, "--reload");
+    firewalld.command("--reload");
     tool.configure("pods", &[bridge, firewall]);
     let words = [place, "which a copy of the rules cannot show"];
     doctor().expect("warning", "firewall", &words);
-    with_bus("add");
+    tool.on("add", "pods", &a).on_the_bus().ok();
     assert!(tcp(&a, &outside, "192.0.2.2").is_some());
     doctor().expect("ok", "firewall", &["new packets of pods on cni0 pass"]);
-    command(&host, "--reload");
+    firewalld.command("--reload");
     assert!(tcp(&a, &outside, "192.0.2.2").is_none());
     let words = [place, "reload of firewalld", "cnitool reload"];
     doctor().expect("problem", "firewall", &words);
-    let reload = tool
-        .run(&["reload"])
-        .env("DBUS_SYSTEM_BUS_ADDRESS", ADDRESS);
-    reload.ok();
+    tool.run(&["reload"]).on_the_bus().ok();
     doctor().expect("ok", "firewall", &["new packets of pods on cni0 pass"]);
 }
 
 #[test]
 fn zones_are_chosen_and_shared_and_collected() {
     let host = Host::new();
-    let _firewalld = Firewalld::start(&host);
+    let firewalld = Firewalld::start(&host);
     let fence = host.fence();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let first = join(&fence, &a).with("firewalldZone", "internal");
     run(&first, "ADD", &a).ok();
-    assert!(sources(&host, "internal").contains("10.1.0.2/32"));
+    assert!(firewalld.sources("internal").contains("10.1.0.2/32"));
     // Another attachment of the same address.
     run(&first, "ADD", &b).ok();
     run(&first, "DEL", &a).ok();
-    assert!(sources(&host, "internal").contains("10.1.0.2/32"));
+    assert!(firewalld.sources("internal").contains("10.1.0.2/32"));
     run(&first, "CHECK", &b).ok();
-    let gc = fence
-        .firewall()
-        .gc(&[])
-        .env("DBUS_SYSTEM_BUS_ADDRESS", ADDRESS);
-    gc.ok();
-    assert_eq!(sources(&host, "internal"), "");
+    fence.firewall().gc(&[]).on_the_bus().ok();
+    assert_eq!(firewalld.sources("internal"), "");
     // What the Go plugin added, without a record.
-    command(&host, "--zone=internal --add-source=10.1.0.2/32");
+    firewalld.command("--zone=internal --add-source=10.1.0.2/32");
     run(&first, "DEL", &a).ok();
-    assert_eq!(sources(&host, "internal"), "");
+    assert_eq!(firewalld.sources("internal"), "");
     let unknown = first.with("firewalldZone", "nowhere");
     let refused = run(&unknown, "ADD", &a).error();
     refused.expect(100, &["firewalld", "INVALID_ZONE", "nowhere"]);
@@ -233,8 +130,40 @@ fn firewalld_that_does_not_run_is_an_error_only_if_it_is_asked_for() {
     run(&firewall, "RELOAD", &a).ok();
     assert_eq!(fence.opens(&a), [true; 2]);
     run(&firewall, "DEL", &a).ok();
-    assert_eq!(sources(&host, "trusted"), "");
+    assert_eq!(firewalld.sources("trusted"), "");
     run(&firewall, "ADD", &a).ok();
     drop(firewalld);
     run(&firewall, "DEL", &a).ok();
+}
+
+#[test]
+fn firewalld_that_hangs_ends_del_with_an_error_and_the_next_del_completes_it() {
+    let host = Host::new();
+    let firewalld = Firewalld::start(&host);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = join(&fence, &a);
+    run(&firewall, "ADD", &a).ok();
+    firewalld.signal(Signal::SIGSTOP);
+    let refused = run(&firewall, "DEL", &a).error();
+    refused.expect(100, &["firewalld or D-Bus did not answer within 30s"]);
+    firewalld.signal(Signal::SIGCONT);
+    run(&firewall, "DEL", &a).ok();
+    assert_eq!(firewalld.sources("trusted"), "");
+}
+
+#[test]
+fn address_of_no_bus_is_an_error_only_if_firewalld_is_asked_for() {
+    let host = Host::new();
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = join(&fence, &a);
+    let asking = firewall.clone().with("backend", "firewalld");
+    for address in ["nonsense", "unix:path=/etc/hosts", "unix:path=/run/none"] {
+        let with_address = |it: Invocation| it.env("DBUS_SYSTEM_BUS_ADDRESS", address);
+        let refused = with_address(asking.on("ADD", &a)).error();
+        refused.expect(100, &["connect to D-Bus for firewalld"]);
+        with_address(firewall.on("ADD", &a)).ok();
+        with_address(firewall.on("DEL", &a)).ok();
+    }
 }

@@ -1,11 +1,15 @@
 //! firewalld: accepts packets of those addresses that are sources of a zone.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use zbus::address::Transport;
+use zbus::address::transport::UnixSocket;
+use zbus::{Address, Connection, Proxy};
+use zruntime::SharedRuntime;
 
 use crate::config::{Backend, Config};
-use crate::dbus::{Answer, Bus, Object};
 
 /// Addresses in a zone of firewalld.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +27,8 @@ impl Sources {
     pub fn wanted(config: &Config, addresses: Vec<IpAddr>) -> anyhow::Result<Option<Self>> {
         let is_meant = match config.backend {
             Backend::Iptables => false,
-            Backend::Unset => open().is_ok(),
-            Backend::Firewalld => open().map(|_| true)?,
+            Backend::Unset => has_bus() && ask(async |_| Ok(())).is_ok(),
+            Backend::Firewalld => ask(async |_| Ok(true))?,
         };
         let zone = config.firewalld_zone.clone();
         Ok(is_meant.then_some(Self { zone, addresses }))
@@ -66,7 +70,7 @@ impl Sources {
     /// # Errors
     /// firewalld rejects the removal of an address.
     pub fn remove(&self) -> anyhow::Result<()> {
-        if self.addresses.is_empty() || open().is_err() {
+        if self.addresses.is_empty() || ask(async |_| Ok(())).is_err() {
             return Ok(());
         }
         self.each(
@@ -80,45 +84,42 @@ impl Sources {
         )
     }
 
+    /// Calls `method` with each of the addresses. The errors `done` count as success.
+    fn each(&self, method: &str, done: &[&str]) -> anyhow::Result<()> {
+        ask(async |zones| {
+            for address in &self.addresses {
+                let source = (&self.zone, source(*address));
+                let answer: zbus::Result<String> = zones.call(method, &source).await;
+                if let Err(error) = answer
+                    && !done.iter().any(|it| error.to_string().contains(it))
+                {
+                    bail!(
+                        "firewalld: {method} {address} in zone {}: {error}",
+                        self.zone
+                    );
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Returns a message for each of the addresses that the zone lacks.
     ///
     /// # Errors
     /// firewalld does not answer.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
-        let mut bus = open()?;
-        let mut found = Vec::new();
-        for address in &self.addresses {
-            let answer = bus.call(ZONES, "querySource", &[&self.zone, &source(*address)]);
-            if !answer.context(ASK)?.is_true() {
-                found.push(format!("zone {} of firewalld lacks {address}", self.zone));
+        ask(async |zones| {
+            let mut found = Vec::new();
+            for address in &self.addresses {
+                let source = (&self.zone, source(*address));
+                let has: bool = zones.call("querySource", &source).await.context(ASK)?;
+                if !has {
+                    found.push(format!("zone {} of firewalld lacks {address}", self.zone));
+                }
             }
-        }
-        Ok(found)
+            Ok(found)
+        })
     }
-
-    fn each(&self, method: &str, done: &[&str]) -> anyhow::Result<()> {
-        let mut bus = open()?;
-        for address in &self.addresses {
-            let answer = bus.call(ZONES, method, &[&self.zone, &source(*address)]);
-            if let Answer::Error(reason) = answer.context(ASK)?
-                && !done.iter().any(|it| reason.contains(it))
-            {
-                bail!(
-                    "firewalld: {method} {address} in zone {}: {reason}",
-                    self.zone
-                );
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Connects to the system bus. Fails if firewalld is not on it.
-fn open() -> anyhow::Result<Bus> {
-    let mut bus = Bus::connect().context("connect to D-Bus for firewalld")?;
-    let is_there = bus.has_owner(ZONES.name).context(ASK)?;
-    ensure!(is_there, "firewalld does not run");
-    Ok(bus)
 }
 
 fn source(address: IpAddr) -> String {
@@ -126,10 +127,59 @@ fn source(address: IpAddr) -> String {
     format!("{address}/{prefix}")
 }
 
+/// Connects to firewalld and runs `work` with its interface for zones.
+///
+/// # Errors
+/// There is no bus, firewalld is not on it, or one of them does not answer.
+fn ask<T>(work: impl AsyncFnOnce(&Proxy<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    zbus::block_on(in_time(async {
+        let bus = connect().await?;
+        let daemon = Proxy::new(&bus, BUS, "/org/freedesktop/DBus", BUS).await?;
+        let is_running: bool = daemon.call("NameHasOwner", &NAME).await.context(ASK)?;
+        ensure!(is_running, "firewalld does not run");
+        let zones = Proxy::new(&bus, NAME, PATH, format!("{NAME}.zone")).await?;
+        work(&zones).await
+    }))
+}
+
+/// Connects to the system bus.
+///
+/// # Errors
+/// Its address is invalid, or there is no bus.
+pub(crate) async fn connect() -> anyhow::Result<Connection> {
+    Connection::system().await.map_err(|it| unconnected(&it))
+}
+
+/// Returns the error of a connection as one text, because zbus prints the source with the error.
+pub(crate) fn unconnected(error: &zbus::Error) -> anyhow::Error {
+    anyhow!("connect to D-Bus for firewalld: {error}")
+}
+
+/// Returns whether the bus may exist. Reads its address and looks for its socket.
+fn has_bus() -> bool {
+    match Address::system().as_ref().map(Address::transport) {
+        Ok(Transport::Unix(unix)) => match unix.path() {
+            UnixSocket::File(path) => path.exists(),
+            _ => true,
+        },
+        other => other.is_ok(),
+    }
+}
+
+/// Runs `work` for at most [`PATIENCE`].
+///
+/// # Errors
+/// `work` is not done by then.
+pub(crate) async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let done = SharedRuntime::current()?.timeout(PATIENCE, work).await;
+    done.unwrap_or_else(|_| bail!("firewalld or D-Bus did not answer within {PATIENCE:?}"))
+}
+
 const ASK: &str = "ask firewalld over D-Bus";
 
-const ZONES: Object<'_> = Object {
-    name: "org.fedoraproject.FirewallD1",
-    path: "/org/fedoraproject/FirewallD1",
-    interface: "org.fedoraproject.FirewallD1.zone",
-};
+pub(crate) const NAME: &str = "org.fedoraproject.FirewallD1";
+pub(crate) const PATH: &str = "/org/fedoraproject/FirewallD1";
+const BUS: &str = "org.freedesktop.DBus";
+
+/// Maximum time for all that a verb asks. firewalld does not answer while it loads all rules.
+const PATIENCE: Duration = Duration::from_secs(30);

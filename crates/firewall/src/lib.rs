@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use cni::{Plugin, SpecVersion};
 
 mod config;
-mod dbus;
 mod desired;
 mod firewalld;
 mod installation;
