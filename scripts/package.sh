@@ -87,7 +87,7 @@ debian_package() {
     local package root=$scratch/debian documents=usr/share/doc/cni-plugins-rust
     package=cni-plugins-rust_$(debian_version)_$(architecture).deb
     install -D -m 755 -t "$root/opt/cni/bin" "${EXECUTABLES[@]/#/$1/}"
-    install -D -m 644 -t "$root/usr/lib/systemd/system" conf-examples/systemd/cni-reload.service
+    install -D -m 644 -t "$root/usr/lib/systemd/system" conf-examples/systemd/*.service
     install -D -m 644 -t "$root/$documents" README.md
     install -m 644 LICENSE "$root/$documents/copyright"
     cp -r conf-examples "$root/$documents"

@@ -98,7 +98,7 @@ debian_package() {
         dpkg --root="$root" --install "$package" >/dev/null
     done
     attach_with "$root/opt/cni/bin"
-    cmp conf-examples/systemd/cni-reload.service "$root/usr/lib/systemd/system/cni-reload.service"
+    diff --recursive conf-examples/systemd "$root/usr/lib/systemd/system"
     diff --recursive conf-examples "$root/usr/share/doc/cni-plugins-rust/conf-examples"
     dpkg --root="$root" --install "$scratch/kubernetes-cni.deb" >/dev/null
     cmp "$built/bridge" "$root/opt/cni/bin/bridge"

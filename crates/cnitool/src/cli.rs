@@ -17,7 +17,7 @@ use crate::gc::{Collect, gc};
 use crate::install::Install;
 use crate::migrate::Migrate;
 use crate::ps::ps;
-use crate::reload::reload;
+use crate::reload::{follow_firewalld, reload};
 use crate::sandbox;
 use crate::settings::Settings;
 
@@ -50,6 +50,9 @@ enum Command {
     Reload {
         /// The network's name [default: all networks]
         network: Option<NetworkName>,
+        /// Stay, and restore again after each reload and each start of firewalld
+        #[arg(long)]
+        follow: bool,
     },
     /// Install the executables where runtimes look for them
     ///
@@ -170,7 +173,10 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     let directories = &settings.directories;
     match &cli.command {
         Command::OfNetwork(command) => execute_on(command, &settings)?,
-        Command::Reload { network } => reload(directories, network.as_ref())?,
+        Command::Reload { network, follow } => {
+            let command = if *follow { follow_firewalld } else { reload };
+            command(directories, network.as_ref())?;
+        }
         Command::Install(install) => install.run(&directories.networks, |it| env::var_os(it))?,
         Command::Ps(output) => output.print(&ps(directories))?,
         Command::Doctor(output) => {

@@ -42,6 +42,23 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
     report(&outcomes)
 }
 
+/// Calls [`reload`] at once, and after each reload and each start of firewalld. A SIGTERM ends the
+/// process at any moment: the plugins that run complete their work, and RELOAD may be repeated.
+///
+/// # Errors
+/// The system bus has an invalid address.
+pub fn follow_firewalld(
+    directories: &Directories,
+    only: Option<&NetworkName>,
+) -> anyhow::Result<()> {
+    let Err(error) = firewall::follow(|| {
+        if let Err(error) = reload(directories, only) {
+            note(format_args!("cnitool: {error:#}"));
+        }
+    });
+    Err(error)
+}
+
 /// An attachment with an entry in the cache.
 struct Remembered {
     attachment: Attachment,

@@ -7,6 +7,7 @@ use cni::{Plugin, SpecVersion};
 mod config;
 mod desired;
 mod firewalld;
+mod follow;
 mod installation;
 mod legacy;
 mod permission;
@@ -17,6 +18,7 @@ mod verbs;
 
 pub use config::{CHAIN, Config};
 pub use desired::is_shared;
+pub use follow::follow;
 pub use raw::RawConfig;
 pub use table::{FRAMES_TABLE, TABLE, tables};
 

@@ -1,0 +1,96 @@
+//! Follows firewalld, which forgets the runtime sources of its zones at each reload.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use cni::note;
+use futures_core::Stream as _;
+use zbus::proxy::{MethodFlags, OwnerChangedStream, SignalStream};
+use zbus::{Address, Proxy};
+use zruntime::SharedRuntime;
+
+use crate::firewalld::{NAME, PATH, connect, in_time, unconnected};
+
+/// Calls `restore` at once, and after each reload and each start of firewalld. Waits for the
+/// system bus and firewalld if they do not run, so it returns only with an error.
+///
+/// # Errors
+/// The address of the bus is invalid.
+pub fn follow(mut restore: impl FnMut()) -> anyhow::Result<Infallible> {
+    Address::system().map_err(|it| unconnected(&it))?;
+    zbus::block_on(async {
+        let mut is_waiting = false;
+        loop {
+            match in_time(Events::subscribe()).await {
+                Ok(mut events) => {
+                    is_waiting = false;
+                    loop {
+                        events.loaded().await;
+                        restore();
+                        if !events.next().await {
+                            break;
+                        }
+                    }
+                }
+                Err(error) if !is_waiting => {
+                    note(format_args!("{error:#}; waiting for it"));
+                    is_waiting = true;
+                }
+                Err(_) => {}
+            }
+            SharedRuntime::current()?.sleep(PAUSE).await;
+        }
+    })
+}
+
+/// What firewalld says, on one connection.
+struct Events {
+    firewalld: Proxy<'static>,
+    reloads: SignalStream<'static>,
+    owners: OwnerChangedStream<'static>,
+}
+
+impl Events {
+    async fn subscribe() -> anyhow::Result<Self> {
+        let bus = connect().await?;
+        let firewalld = Proxy::new(&bus, NAME, PATH, NAME).await?;
+        Ok(Self {
+            reloads: firewalld.receive_signal("Reloaded").await?,
+            owners: firewalld.receive_owner_changed().await?,
+            firewalld,
+        })
+    }
+
+    /// Waits until firewalld has loaded its rules, because it flushes tables of iptables before.
+    /// firewalld answers no call until then; one that does not run, or hangs, is no reason to wait.
+    async fn loaded(&self) {
+        let flags = MethodFlags::NO_AUTO_START;
+        let asked = self.firewalld.call_with_flags("getDefaultZone", flags, &());
+        let answer = in_time(async { Ok::<Option<String>, _>(asked.await?) });
+        drop(answer.await);
+    }
+
+    /// Waits until firewalld has reloaded or started. Returns `false` if the bus closed the
+    /// connection.
+    async fn next(&mut self) -> bool {
+        poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(reload) = Pin::new(&mut self.reloads).poll_next(cx) {
+                    return Poll::Ready(reload.is_some());
+                }
+                match ready!(Pin::new(&mut self.owners).poll_next(cx)) {
+                    // firewalld ended, and its rules with it.
+                    Some(None) => {}
+                    owner => return Poll::Ready(owner.is_some()),
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Time between two attempts to reach the bus.
+const PAUSE: Duration = Duration::from_secs(1);
