@@ -4,8 +4,8 @@
 use cni::{Error, Network, json};
 use serde_json::Value;
 
-pub use crate::raw::IngressPolicy;
 use crate::raw::RawConfig;
+pub use crate::raw::{Backend, IngressPolicy};
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,17 +20,6 @@ pub struct Config {
     pub ingress_policy: IngressPolicy,
     /// `markBit`
     pub mark: Mark,
-}
-
-/// The firewalls that have to let traffic pass, in addition to the chains of iptables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Backend {
-    /// `iptables` or `nftables`: no other firewall.
-    Iptables,
-    /// `firewalld`: firewalld, which has to run.
-    Firewalld,
-    /// No value: firewalld, if it runs.
-    Unset,
 }
 
 /// The bit of a packet's fwmark that shows that the packet has permission.
@@ -63,7 +52,7 @@ impl Config {
 
     fn of(raw: RawConfig) -> Result<Self, Error> {
         Ok(Self {
-            backend: backend(&raw.backend)?,
+            backend: raw.backend,
             firewalld_zone: zone(raw.firewalld_zone)?,
             admin_chain: admin_chain(raw.iptables_admin_chain_name)?,
             ingress_policy: raw.ingress_policy,
@@ -96,18 +85,6 @@ impl Mark {
     /// Returns the fwmark in which only this bit is set.
     pub fn bits(self) -> u32 {
         1 << self.bit
-    }
-}
-
-fn backend(text: &str) -> Result<Backend, Error> {
-    match text {
-        "" => Ok(Backend::Unset),
-        "iptables" | "nftables" => Ok(Backend::Iptables),
-        "firewalld" => Ok(Backend::Firewalld),
-        _ => {
-            let reason = format!("{text:?} is none of iptables, nftables, firewalld");
-            Err(Error::invalid("backend", reason))
-        }
     }
 }
 

@@ -26,7 +26,7 @@ impl Sources {
     /// The configuration requires firewalld, but it does not run.
     pub fn wanted(config: &Config, addresses: Vec<IpAddr>) -> anyhow::Result<Option<Self>> {
         let is_meant = match config.backend {
-            Backend::Iptables => false,
+            Backend::Iptables | Backend::Nftables => false,
             Backend::Unset => has_bus() && ask(async |_| Ok(())).is_ok(),
             Backend::Firewalld => ask(async |_| Ok(true))?,
         };

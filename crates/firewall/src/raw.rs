@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct RawConfig {
     /// The firewall that has to let traffic of containers pass. Without a value, it is firewalld if
     /// that runs, and the chains of iptables in any case.
-    #[schemars(with = "Backend")]
-    pub backend: String,
+    pub backend: Backend,
     /// Chain of iptables that sees forwarded packets before this plugin accepts any.
     #[schemars(length(max = 28), extend("default" = "CNI-ADMIN"))]
     pub iptables_admin_chain_name: Option<String>,
@@ -26,10 +25,14 @@ pub struct RawConfig {
 }
 
 /// The firewall that has to let traffic pass.
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase")]
-#[expect(dead_code, reason = "only the schema uses it")]
-enum Backend {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// firewalld, if it runs, and the chains of iptables.
+    #[default]
+    #[serde(rename = "")]
+    #[schemars(skip)]
+    Unset,
     /// The chains `FORWARD` of iptables.
     Iptables,
     /// The same chains, over netlink.
