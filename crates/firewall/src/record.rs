@@ -38,7 +38,7 @@ impl Earlier {
     }
 }
 
-/// What [`write`] found at the path of a record.
+/// What [`write()`] found at the path of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// No record.
