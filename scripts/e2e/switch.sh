@@ -7,6 +7,7 @@ try_switch() {
     cp /opt/cni/bin/* "$ROOM/bin/cnitool" "$ROOM/plugins"
     switch_containerd
     switch_podman
+    install_plugins "$ROOM/plugins"
 }
 
 switch_containerd() {
@@ -44,7 +45,8 @@ switch_podman() {
     check "podman load" podman load --quiet --input "$ROOM/image.tar"
     check "podman network create" podman network create --ipv6 \
         --subnet 10.2.0.0/24 --subnet fd00:2::/64 pods
-    check "its chain is bridge, portmap, firewall and tuning" chain_is bridge portmap firewall tuning
+    check "its chain is bridge, portmap, firewall and tuning" \
+        chain_is /etc/cni/net.d/pods.conflist bridge portmap firewall tuning
     check "its container with ports" run_podman web --publish 8090:80 --publish 8091:53/udp
     check "its container without" run_podman other
     try_published "by the reference"
@@ -61,7 +63,6 @@ switch_podman() {
     check "podman stop of its container" podman stop --time 0 web
     check "podman rm of its container" podman rm --force --time 0 web
     check "cnitool migrate --remove" cnitool migrate --remove
-    check "its rules of firewall, by hand" forget_permission "$gone" "$gone6"
     check "nothing of the container is left" nothing_of "$gone" "$gone6"
     check "podman run with the same ports" run_podman web --publish 8090:80 --publish 8091:53/udp
     try_published "by ours"
@@ -82,20 +83,6 @@ switch_podman_back() {
     check "podman rm" podman rm --force --time 0 web other
     check "nothing is left of either" nothing_left
     check "nothing is left of the firewall plugin" no_firewall
-}
-
-# forget_permission ADDRESS4 ADDRESS6: deletes the rules of the reference's firewall as
-# crates/coming-from-the-go-plugins.md says.
-forget_permission() {
-    local rule
-    iptables --list-rules CNI-FORWARD | grep -F " $1/32 " | while read -r rule; do
-        # shellcheck disable=SC2086 # several words
-        iptables ${rule/#-A/-D}
-    done
-    ip6tables --list-rules CNI-FORWARD | grep -F " $2/128 " | while read -r rule; do
-        # shellcheck disable=SC2086
-        ip6tables ${rule/#-A/-D}
-    done
 }
 
 # nothing_of ADDRESS...: checks that no rule, route or lease has the address.
