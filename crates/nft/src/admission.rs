@@ -51,7 +51,8 @@ impl Connection {
         })
     }
 
-    /// Returns the addresses that have both rules in a chain of the table `filter` of iptables.
+    /// Returns the addresses for which a chain of the table `filter` of iptables contains both
+    /// rules that the reference adds for an address.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -112,7 +113,8 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     }
 }
 
-/// Returns the address with which `compared` compares one of `fields`, of IPv4 and of IPv6.
+/// Returns the address with which the expression `compared` compares the field that `loaded` loads.
+/// Returns `None` unless that field is one of `fields` (of IPv4 and IPv6).
 fn address([loaded, compared]: [&[u8]; 2], fields: [Field; 2]) -> Option<IpAddr> {
     let is_equal = number(value(compared, COMPARE_OPERATOR)) == Operator::Equal as u64;
     let bytes = value(value(compared, COMPARE_DATA)?, DATA_VALUE).filter(|_| is_equal)?;

@@ -17,7 +17,8 @@ pub struct Change {
 }
 
 impl Change {
-    /// Deletes and adds these elements; new counts follow from the numbers that the kernel has.
+    /// Creates a change that deletes and adds these elements. The new counts are computed from the
+    /// numbers that the kernel has.
     pub fn of(delete: Vec<Element>, add: Vec<Element>) -> Self {
         let counts = Counts::Followed;
         Self {

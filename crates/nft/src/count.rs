@@ -1,10 +1,11 @@
-//! Counts elements whose keys have the same end, and stores the numbers in a set of counts. So one
-//! look-up replaces a list of all elements.
+//! Counts the elements of a set whose keys end in the same bytes, and stores each number in a
+//! second set, the set of counts. One look-up in the set of counts then replaces a list of all
+//! elements.
 //!
-//! One transaction changes the elements and the numbers, for rules of the same generation. So the
-//! numbers are right unless another program adds or deletes elements. If a number is less than the
-//! elements to delete, or if the table has to be repaired, the elements are listed and counted
-//! again.
+//! One transaction changes the elements and their numbers, and the kernel refuses it if another
+//! process has changed the rules meanwhile. So the numbers are right unless another program adds or
+//! deletes elements. If a number is less than the number of elements to delete, or if the table has
+//! to be repaired, this module lists and counts the elements again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,7 @@ struct Counting<'a> {
     id: u32,
 }
 
-/// Numbers of elements, by the end of their keys.
+/// The number of elements for each end of their keys.
 type Numbers = BTreeMap<Vec<u8>, u32>;
 
 impl Connection {
@@ -59,8 +60,9 @@ impl Connection {
         Ok(messages)
     }
 
-    /// Returns the kernel's numbers for the ends of the changed keys. Returns `None` if a number is
-    /// less than the elements that the change deletes: then the numbers are wrong.
+    /// Returns the numbers that the kernel has for the ends of the changed keys. Returns `None` if
+    /// one of them is less than the number of elements to delete, because the kernel's numbers are
+    /// wrong then.
     fn followed(
         &self,
         counting: &Counting<'_>,
@@ -80,8 +82,8 @@ impl Connection {
         Ok(Some(there))
     }
 
-    /// Returns the numbers that the kernel has, and the right numbers, counted from a list of the
-    /// elements.
+    /// Returns two maps: the numbers that the kernel has, and the right numbers, counted from a
+    /// list of the elements.
     fn listed_numbers(&self, counting: &Counting<'_>) -> Result<(Numbers, Numbers), Error> {
         let counts = self.elements_of(counting.table, counting.counts)?;
         let numbers = counts.iter().map(|it| {
@@ -93,7 +95,8 @@ impl Connection {
     }
 }
 
-/// Returns netlink messages that add the numbers for `elements` to a table without counts.
+/// Returns netlink messages that add the numbers for `elements`. The caller guarantees that the
+/// table's sets of counts are empty.
 pub(crate) fn first(table: &Table, elements: &[Element]) -> Vec<Message> {
     let countings = Counting::all(table);
     let messages = countings.flat_map(|it| it.replace(&Numbers::new(), &it.numbers(elements)));
@@ -116,7 +119,7 @@ impl<'a> Counting<'a> {
         })
     }
 
-    /// Returns how many of `elements` have each end of a key; ignores elements of other sets.
+    /// Returns the number of `elements` for each end of their keys. Ignores elements of other sets.
     fn numbers(&self, elements: &[Element]) -> Numbers {
         let len = type_len(&self.counts.key);
         let mut numbers = Numbers::new();

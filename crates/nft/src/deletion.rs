@@ -92,8 +92,9 @@ impl Connection {
         })
     }
 
-    /// Returns netlink messages that delete those chains of `elements` to which only `stale`
-    /// elements point. Returns `None` if another process deleted such a chain meanwhile.
+    /// Returns netlink messages that delete the chains to which `elements` point, except for chains
+    /// to which elements outside `stale` point, too. Returns `None` if another process deleted a
+    /// chain to which a stale element points.
     fn idle_chains(
         &self,
         table: &Table,

@@ -17,10 +17,11 @@ use crate::table::{Set, TargetType, Type};
 pub struct Element {
     /// The set's name.
     pub set: String,
-    /// The key as the packet's fields form it.
+    /// The parts of the key, in the form in which registers contain them.
     key: Vec<u8>,
     target: Target,
-    /// The owner, which the kernel stores as a comment of up to 128 bytes; empty without a comment.
+    /// The owner, which the kernel stores as a comment of up to 128 bytes; empty for an element
+    /// without a comment.
     pub owner: String,
 }
 
@@ -80,7 +81,8 @@ impl Element {
         Self { target, ..self }
     }
 
-    /// Creates an element of a set of counts: the number of elements whose keys end in `key`.
+    /// Creates an element of a set of counts. It maps `key` to `number`, the number of elements
+    /// whose keys end in `key`.
     pub(crate) fn count(set: &str, key: &[u8], number: u32) -> Self {
         Self {
             set: set.to_owned(),

@@ -20,7 +20,7 @@ impl Connection {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Returns what [`Self::holder`] returns for each of `wanted`.
+    /// Returns what [`Self::holder`] returns for each of `wanted`, in that order.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -36,8 +36,8 @@ pub enum Error {
     Unsupported {
         /// The operation and its object.
         operation: String,
-        /// The missing build option, such as `CONFIG_NF_TABLES`. If one of several is missing, they
-        /// are joined by ` or `.
+        /// The missing build option, such as `CONFIG_NF_TABLES`. If one of several options is
+        /// missing and the kernel does not say which, the text names all of them, joined by ` or `.
         option: String,
     },
     /// Another program owns the table (`flags owner`), so the kernel accepts no changes by this

@@ -9,8 +9,8 @@ use crate::register::{Register, VERDICT, u32_of};
 pub enum SourcePort {
     /// The client's port, if it is free.
     Kept,
-    /// A random port. Two simultaneous packets never choose the same one; otherwise the kernel
-    /// would drop one of them (`insert_failed`).
+    /// A random port. Two simultaneous connections never get the same port; otherwise the kernel
+    /// would drop a packet of one of them (`insert_failed`).
     FullyRandom,
 }
 

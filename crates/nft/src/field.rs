@@ -35,7 +35,7 @@ pub enum Field {
 /// Where the kernel finds a field of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Beside the packet, with this key: `NFT_META_…`.
+    /// In the packet's metadata, under this key: `NFT_META_…`.
     Meta(u32),
     /// In this header of the packet, at this offset in bytes.
     Header(u32, u32),

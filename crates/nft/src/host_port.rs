@@ -43,9 +43,9 @@ impl HostPort {
         }
     }
 
-    /// Returns whether the port's protocol is connectionless. The kernel keeps a tracked connection
-    /// as long as the client sends. A client of a connectionless protocol does not notice that its
-    /// destination is gone, so its packets would go there on and on.
+    /// Returns whether the port's protocol is connectionless. A client of such a protocol does not
+    /// notice that its destination is gone and goes on sending. The kernel keeps a tracked
+    /// connection as long as the client sends, so a stale translation would stay in use.
     pub fn is_connectionless(self) -> bool {
         self.protocol == Protocol::Udp.number()
     }

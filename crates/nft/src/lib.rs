@@ -7,9 +7,9 @@
 //!
 //! The kernel treats packets of tracked connections as before such a change until the caller calls
 //! [`Connection::forget`]. In tables of other programs, this crate adds only a few constant rules
-//! ([`Standing`]) and deletes only rules of single addresses
-//! ([`Connection::remove_admissions`]). To test the effect of all tables on packets, a caller can copy
-//! the tables to another namespace ([`Ruleset`]).
+//! ([`Standing`]) and deletes only rules of single addresses ([`Connection::remove_admissions`]).
+//! To test the effect of all tables on packets, a caller can copy the tables to another namespace
+//! ([`Ruleset`]).
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 

@@ -274,7 +274,7 @@ impl Set {
         }
     }
 
-    /// Returns whether a set in the kernel has the same shape.
+    /// Returns whether `found`, a set in the kernel, has the same shape as this set.
     pub(crate) fn fits(&self, found: &RawMessage) -> bool {
         let (shape, found) = (self.shape(), &found.attributes);
         // The kernel reports a length for verdicts, which `shape` does not contain.
@@ -301,7 +301,7 @@ impl Chain {
         shape.text(CHAIN_TYPE, base.kind.name())
     }
 
-    /// Returns whether a chain in the kernel has the same shape.
+    /// Returns whether `found`, a chain in the kernel, has the same shape as this chain.
     pub(crate) fn fits(&self, found: &RawMessage) -> bool {
         let shape = self.shape();
         let mut kinds = [CHAIN_HOOK, CHAIN_TYPE].into_iter();

@@ -27,7 +27,7 @@ pub(crate) fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
-/// Converts a count; all counts here are far below the limit.
+/// Converts a count to `u32`; all counts in this crate are far below the limit of `u32`.
 pub(crate) fn u32_of(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -27,8 +27,8 @@ impl Repairs {
 }
 
 impl Connection {
-    /// Returns the repairs of `table`. Complete chains stay untouched, since the kernel blocks a
-    /// caller that deletes chains or rules until it has freed them.
+    /// Returns the repairs of `table`. Complete chains stay untouched: a process that deletes
+    /// chains or rules has to wait until the kernel has freed them.
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
         let (broken, is_dormant) = self.state(table)?;
         if broken.is_empty() {
@@ -97,7 +97,8 @@ impl Connection {
         Ok(messages)
     }
 
-    /// Returns the sets of `table` that do not exist in the kernel or have the same shape there.
+    /// Returns the sets of `table` whose elements this crate can keep: the sets that do not exist
+    /// in the kernel, and the sets that have the same shape there.
     fn fitting<'t>(&self, table: &'t Table) -> Result<Vec<&'t Set>, Error> {
         let found = self
             .socket
@@ -108,8 +109,8 @@ impl Connection {
         Ok(fitting.collect())
     }
 
-    /// Returns whether another program owns the table. Returns `false` if the owner ended and the
-    /// table still exists (`flags owner,persist`).
+    /// Returns whether another program owns the table. Returns `false` if the owner has ended and
+    /// the table still exists (`flags owner,persist`): other programs may change such a table.
     pub(crate) fn is_owned(&self, table: &Table) -> Result<bool, Error> {
         let found = self.socket.find(table.get())?;
         Ok(found.is_some_and(|it| it.number(TABLE_OWNER) != 0))

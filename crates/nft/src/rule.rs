@@ -184,7 +184,7 @@ impl Rule {
         self.with(&expression::masquerade(port))
     }
 
-    /// Matches if the value of `key` has at least one of these bits.
+    /// Matches if the connection's state or status (`key`) has at least one of these bits.
     fn when_connection_has(self, key: u32, bits: u32) -> Self {
         self.with(&expression::connection(SCRATCH, key))
             .with(&masked(SCRATCH, &bits.to_ne_bytes()))
@@ -249,8 +249,8 @@ impl Rule {
     }
 
     /// Returns the comment, and a digest of the chain's shape and the rule's expressions. The
-    /// kernel stores this text as the rule's comment. An existing rule is unchanged if its text
-    /// equals the wanted rule's.
+    /// kernel stores this text as the rule's comment. If the comment of an existing rule equals the
+    /// text of the wanted rule, the existing rule is unchanged.
     pub(crate) fn identity(&self, shape: &[u8]) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();

@@ -1,4 +1,4 @@
-//! Copies of all rules of a namespace: read from one, loaded into another.
+//! Copies of all rules of a namespace: read in one namespace, loaded into another one.
 //!
 //! The kernel reports all attributes that are necessary to create a table, set or rule again, plus
 //! numbers such as handles. This module copies the necessary attributes without parsing them. So
@@ -180,8 +180,8 @@ impl Ruleset {
     }
 }
 
-/// Returns `message` in the form that the kernel accepts, with a set number unique in the
-/// transaction.
+/// Returns `message` in the form that the kernel accepts. If the message creates a set, `number`
+/// becomes the set's number. The caller guarantees that the number is unique in the transaction.
 fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     let flags = |kind| u32::try_from(message.number(kind)).unwrap_or_default();
     let all = 1..=SET_EXPRESSIONS;

@@ -76,7 +76,8 @@ impl NetfilterSocket {
         })
     }
 
-    /// Closes the socket. After a deletion, which makes closing slow, another process closes it.
+    /// Closes the socket. Closing takes long after a deletion, so another process closes the socket
+    /// then.
     pub fn close(self) {
         if self.has_deleted.get() {
             self.socket.close_later();

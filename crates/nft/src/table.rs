@@ -48,20 +48,20 @@ pub struct Set {
 pub enum TargetType {
     /// No target: a plain set.
     None,
-    /// A chain; nft(8) calls it a verdict map.
+    /// A chain; nft(8) calls such a set a verdict map.
     Chain,
-    /// Values of these types; nft(8) calls it a map.
+    /// Values of these types; nft(8) calls such a set a map.
     Values(Vec<Type>),
     /// Limits: only packets above the limit of their key count as being in the set.
     Limit,
-    /// A number: how many elements of the set called so have a key that ends in this key. A
-    /// transaction of this crate that changes these elements also changes the number. A key without
-    /// such elements is absent, so no number is 0.
+    /// A number: how many elements of the set with this name have a key that ends in the number's
+    /// key. A transaction of this crate that changes these elements also changes the number. A key
+    /// without such elements is absent, so no number is 0.
     Count(&'static str),
 }
 
-/// Type of a part of a key or target, with the number that `nft list` needs; the kernel ignores it
-/// (`enum datatypes` in nftables, include/datatype.h).
+/// Type of a part of a key or target. The number of the type (`enum datatypes` in nftables,
+/// include/datatype.h) is for `nft list`; the kernel ignores the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Type {

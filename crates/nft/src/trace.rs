@@ -26,7 +26,7 @@ pub struct Tracer {
     socket: NetfilterSocket,
 }
 
-/// The end of a packet's path.
+/// The place and the verdict that ended a packet's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// The rule with the verdict. If the chain's policy decided, the handle is 0.

@@ -99,8 +99,9 @@ pub(crate) fn destination(connection: &RawMessage) -> Option<IpAddr> {
         .or_else(|| Some(IpAddr::from(*v6()?)))
 }
 
-/// Returns a filter for connections with these parts and this status. The kernel compares them, so
-/// it does not send all connections of a busy host (`ctnetlink_alloc_filter`, Linux 5.8).
+/// Returns a filter for connections with these parts and this status. The kernel applies the
+/// filter, so it does not send all connections of a busy host (`ctnetlink_alloc_filter`, Linux
+/// 5.8).
 pub(crate) fn filter(parts: &[Part], status: Option<Status>) -> Attributes {
     let (mut tuples, mut flags) = (Attributes::new(), Attributes::new());
     for direction in [Direction::Original, Direction::Reply] {
@@ -147,8 +148,8 @@ const PROTOCOL: u16 = 1;
 const SOURCE_PORT: u16 = 2;
 const DESTINATION_PORT: u16 = 3;
 
-/// `CTA_FILTER`; in it `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` have the tuples'
-/// numbers
+/// `CTA_FILTER`. Its attributes `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` have the same
+/// numbers as `CTA_TUPLE_ORIG` and `CTA_TUPLE_REPLY`.
 const FILTER: u16 = 25;
 
 /// `CTA_STATUS` and `CTA_STATUS_MASK`

@@ -29,8 +29,8 @@ impl Connection {
     /// Changes elements of `table`, which is created or repaired if necessary.
     ///
     /// `decide` returns the change and may read through this connection. If another process changes
-    /// rules before the commit, `decide` is called again. An element that the change both deletes
-    /// and adds, unchanged, stays.
+    /// rules before the commit, this function calls `decide` again. An element that the change both
+    /// deletes and adds in the same form stays untouched.
     ///
     /// # Errors
     /// Errors of `decide`. [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: nothing
@@ -117,7 +117,7 @@ impl Connection {
     }
 
     /// Commits `messages` if the rules still have this `generation`. The kernel compares the
-    /// generations in a transaction with messages only, so without messages this function compares
+    /// generations only in a transaction with messages, so without messages this function compares
     /// them. Otherwise the caller could rely on a list that was read during another process's
     /// change and lacks existing elements.
     pub(crate) fn commit(

@@ -9,8 +9,8 @@ use crate::raw::{DELETE_ELEMENTS, DELETE_SET, DELETE_TABLE, RawMessage, TABLE};
 use crate::socket::{NetfilterSocket, unheard};
 use crate::table::Table;
 
-/// A socket for notifications only. If notifications overrun the socket, no answers to requests are
-/// lost, since they arrive at another socket.
+/// A socket for notifications only. If notifications overrun this socket, no answers to requests
+/// are lost, since answers arrive at another socket.
 pub struct Watch {
     socket: NetfilterSocket,
 }
