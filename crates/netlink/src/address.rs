@@ -68,7 +68,7 @@ impl Connection {
     /// for the other one, as in [`crate::Link::peer_namespace`]. Equivalent to `ip address show
     /// target-nsid`.
     ///
-    /// The call needs `CAP_NET_ADMIN` in the other namespace, but not the file of this namespace.
+    /// The call needs `CAP_NET_ADMIN` in the other namespace, but not the file of that namespace.
     ///
     /// # Errors
     /// [`Error::Refused`]: the namespace does not exist or this process lacks the capability in it.
@@ -94,8 +94,8 @@ impl Connection {
 }
 
 impl Request {
-    /// Adds `address` to the link with this index. The kernel refuses an address that the link has.
-    /// Equivalent to `ip address add`.
+    /// Adds `address` to the link with this index. The kernel refuses an address that the link
+    /// already has. Equivalent to `ip address add`.
     pub fn add_address(link: u32, address: IpNetwork, dad: Dad) -> Self {
         let operation = format!("add address {address}");
         Self::create(operation, RTM_NEWADDR, &addition(link, address, dad))
@@ -184,7 +184,7 @@ pub(crate) fn family(address: IpAddr) -> AddressFamily {
 /// Longest prefix with a broadcast address: networks of one or two addresses have none (RFC 3021).
 const LONGEST_WITH_BROADCAST: u8 = 30;
 
-/// Returns the address 0.0.0.0 or `::`, for which an absent destination in a route stands.
+/// Returns 0.0.0.0 or `::`. A route message without a destination means this address.
 pub(crate) fn unspecified(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::Inet6 => IpAddr::from([0; 16]),

@@ -31,7 +31,7 @@ pub struct HeldBucket {
 
 impl TokenBucket {
     /// Returns whether `held` has this rate and burst. The bursts may differ by a microsecond,
-    /// which is the precision of the kernel's burst.
+    /// because the reference computes the burst in microseconds and rounds it down.
     pub fn is_held_by(&self, held: &HeldBucket) -> bool {
         let distance = self.ticks().wrapping_sub(held.ticks);
         let distance = distance.min(distance.wrapping_neg());
@@ -173,8 +173,7 @@ const RATE_OFFSET: usize = 8;
 const NANOSECONDS: u128 = 1_000_000_000;
 /// `PSCHED_SHIFT` in `include/net/pkt_sched.h`.
 const TICK_SHIFT: u32 = 6;
-/// A microsecond in ticks, rounded up. Bursts may differ by a microsecond because the reference
-/// computes in microseconds and rounds down.
+/// A microsecond in ticks, rounded up.
 const TICKS_OF_A_MICROSECOND: u32 = 16;
 
 #[cfg(test)]

@@ -84,8 +84,8 @@ pub(crate) fn arp_notify() -> LinkAttribute {
     LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![conf])])
 }
 
-/// Returns the attribute that sets `route_localnet` of a link. netlink-packet-route omits values of
-/// 0, so this builds the bytes.
+/// Returns the attribute that sets `route_localnet` of a link. This function builds the bytes
+/// itself, because netlink-packet-route omits values of 0.
 pub(crate) fn route_localnet(value: u32) -> LinkAttribute {
     let value = DefaultNla::new(ROUTE_LOCALNET, value.to_ne_bytes().to_vec());
     let inet = nested(AF_INET, &nested(CONF, &value));

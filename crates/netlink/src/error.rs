@@ -128,7 +128,7 @@ fn extended(message: Option<&String>) -> String {
     message.map_or_else(String::new, |message| format!(" ({message})"))
 }
 
-/// Converts the error that an object does not exist to `None`.
+/// Returns the object, or `None` if the error is that the object does not exist.
 ///
 /// # Errors
 /// All other errors of `object`.
@@ -139,7 +139,7 @@ pub fn found<T>(object: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Converts the error that an object to be created already exists to `None`.
+/// Returns the created object, or `None` if the error is that the object already exists.
 ///
 /// # Errors
 /// All other errors of `object`.

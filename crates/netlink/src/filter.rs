@@ -99,8 +99,8 @@ impl Connection {
 }
 
 impl HeldFilter {
-    /// Returns a netlink message that names the priority of this filter. Without a handle in
-    /// addition, the message applies to all filters of the priority.
+    /// Returns a netlink message that names the priority of this filter. The message applies to all
+    /// filters of the priority unless the caller adds a handle.
     fn message(&self, link: u32, parent: Handle) -> TcMessage {
         let mut message = header(link, parent, Handle::NONE);
         message.header.info = info(self.priority, self.protocol);
@@ -141,7 +141,8 @@ impl Filter {
         options
     }
 
-    /// Returns `None` for the hash tables of u32, which have no selector, and for unknown filters.
+    /// Reads the parameters of a u32 filter. Returns `None` for the hash tables of u32, which have
+    /// no selector, and for filters that this crate cannot add.
     fn read<'a>(
         priority: u16,
         protocol: u16,
@@ -223,7 +224,8 @@ impl fmt::Display for Packets {
     }
 }
 
-/// Returns one key for each 32 bits of an address that starts at `offset`.
+/// Returns the keys that compare an address with `subnet`, one key for each 32 bits. The address
+/// starts `offset` bytes after the start of the IP header.
 fn keys(subnet: IpNetwork, offset: i32) -> Vec<TcU32Key> {
     let values = words(subnet.network()).into_iter();
     let offsets = (offset..).step_by(4);

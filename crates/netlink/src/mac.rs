@@ -67,7 +67,8 @@ const DIGITS: usize = 12;
 /// Prefix of link-local addresses: `fe80::/64`.
 const LINK_LOCAL: u128 = 0xfe80 << 112;
 
-/// Bit of the first byte that is 1 in a locally administered address.
+/// Bit of the first byte that is 1 in a locally administered address. A link-local IPv6 address
+/// contains the inverted bit.
 const UNIVERSAL: u8 = 2;
 
 /// The text is not an Ethernet address.

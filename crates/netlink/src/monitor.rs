@@ -38,7 +38,7 @@ pub struct Wait<'a> {
     pub deadline: Duration,
 }
 
-/// What an event means for the awaited change.
+/// What an event reveals about the awaited change.
 pub(crate) enum Verdict<T> {
     Found(T),
     /// The state has to be read.

@@ -1,8 +1,8 @@
 //! XFRM policies that block packets to the host, whatever the firewall says.
 //!
 //! The kernel checks `IPsec` policies when it delivers a packet to the host, independently of
-//! bridges, tc and `nf_tables`. A flush of the rules leaves policies alone. The kernel compares the
-//! addresses that a packet had before netfilter translated it.
+//! bridges, tc and `nf_tables`. A flush of all firewall rules does not delete policies. The kernel
+//! compares the addresses that a packet had before netfilter translated it.
 
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;

@@ -24,13 +24,13 @@ impl Connection {
 
     /// Deletes the link and returns as soon as no process can find the link, 15 to 30 ms earlier
     /// than [`Self::delete_link`]. A child process sends the request to the kernel and waits for
-    /// the answer. In a pid namespace no process may be left behind, so this call then waits for
-    /// the child and takes as long as [`Self::delete_link`]. The `main` of an executable that calls
-    /// this function must be [`run`].
+    /// the answer. Outside the initial pid namespace no such child may outlive this process, so
+    /// this function then deletes the link itself and takes as long as [`Self::delete_link`]. The
+    /// `main` of an executable that calls this function must be [`run`].
     fn delete_elsewhere(&self, link: &Link) -> Result<(), Error> {
         let here = || self.delete_link(link);
-        // The monitor listens before the deletion starts, so it hears the event and need not ask
-        // the kernel. A request would wait for the lock that the kernel holds during the deletion.
+        // The monitor listens before the deletion starts, so it hears the event and need not send a
+        // request. A request would wait for the lock that the kernel holds during the deletion.
         let Ok(monitor) = Monitor::open() else {
             return here();
         };
@@ -96,9 +96,10 @@ fn delete(task: &str) -> Result<(), Error> {
 
 const DELETE: &str = "delete link ";
 
-/// Time between checks of the child process. They are necessary because the kernel reports a
-/// refusal to the child only, not as an event.
+/// Time between two checks whether the child process has ended with an error. The checks are
+/// necessary because the kernel reports a refusal to the child only, not as an event.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// Longest wait for the deletion. On a healthy host, the kernel never holds its lock that long.
+/// Longest wait for the deletion. On a healthy host, the kernel never holds the lock of all links
+/// that long.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -49,8 +49,8 @@ impl Request {
         Self { flags, ..self }
     }
 
-    /// Keeps only the answers that satisfy `keeps`, so a long list takes no more memory than a
-    /// short one.
+    /// Keeps only the answers for which `keeps` returns true, so a long list takes no more memory
+    /// than a short one.
     pub(crate) fn keeping(self, keeps: fn(&Message) -> bool) -> Self {
         let keeps = Some(keeps);
         Self { keeps, ..self }

@@ -75,15 +75,16 @@ pub struct NewRoute {
     pub priority: Option<u32>,
     /// The routing table; `None` for `main`.
     pub table: Option<u32>,
-    /// The scope, as in rtnetlink(7). `None` means `link` without a gateway and `universe` with
-    /// one.
+    /// The scope, as in rtnetlink(7). `None` means `link` for a route without a gateway and
+    /// `universe` for a route with a gateway.
     pub scope: Option<u8>,
     /// Source address of packets that the host itself sends; `None` if the kernel chooses.
     pub source: Option<IpAddr>,
 }
 
 impl NewRoute {
-    /// Returns a route without attributes to neighbours on the link with this index.
+    /// Returns a route to destinations on the link with this index itself, without a gateway and
+    /// other attributes.
     pub fn on_link(destination: IpNetwork, link: u32) -> Self {
         Self {
             destination,
@@ -240,7 +241,7 @@ impl Route {
 }
 
 impl DiscardingRoute {
-    /// Returns `None` for a route of any other type.
+    /// Reads a route message; `None` for a route that does not drop packets.
     pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
         let action = match message.header.kind {
             RouteType::BlackHole => "blackhole",

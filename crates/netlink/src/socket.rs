@@ -1,4 +1,4 @@
-//! The netlink socket of every family: numbers, datagrams, and what the kernel sends.
+//! A netlink socket for any family: sends numbered messages and parses the kernel's answers.
 //!
 //! The kernel works inside `send`, so its answers are in the socket when `send` returns. This
 //! module does not know the content of messages.
@@ -29,8 +29,8 @@ pub struct Socket {
 }
 
 thread_local! {
-    /// Buffer of the thread for the last datagram that any socket received. The sockets can share
-    /// it because each datagram is parsed at once.
+    /// Buffer of this thread for the datagram that a socket received last. All sockets of the
+    /// thread can share the buffer because each datagram is parsed at once.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(LONGEST_ANSWER));
 }
 
@@ -137,8 +137,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns the first of `messages` unused numbers. Numbers separate the answers to a message
-    /// from unread ones to an earlier message.
+    /// Returns the first of `messages` unused numbers. An answer repeats the number of its message,
+    /// so answers to a message differ from unread answers to an earlier one.
     pub fn numbers(&self, messages: usize) -> u32 {
         let first = self.next_number.get();
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
@@ -187,9 +187,9 @@ impl Socket {
     }
 
     /// Closes the socket in a process that may outlive this one, since closing a socket of
-    /// `nf_tables` takes 15 to 30 ms after a deletion. The process is the one that deletes a link
-    /// for [`crate::Connection::remove_link`], or a new one. The `main` of the executable must be
-    /// [`crate::run`].
+    /// `nf_tables` takes 15 to 30 ms after a deletion. That process is the child that deleted a
+    /// link for [`crate::Connection::remove_link`], or else a new one. The `main` of the executable
+    /// must be [`crate::run`].
     pub fn close_later(self) {
         detach::close_later(self);
     }
@@ -257,7 +257,7 @@ impl Header {
         self.flags & NLM_F_MULTIPART != 0
     }
 
-    /// Returns whether objects came or went while the kernel listed them.
+    /// Returns whether objects were added or deleted while the kernel listed them.
     pub(crate) fn is_interrupted(self) -> bool {
         self.flags & NLM_F_DUMP_INTR != 0
     }

@@ -65,8 +65,9 @@ impl Connection {
         }
     }
 
-    /// Returns the peer of `link` if it is in this connection's namespace. `link` is one end of a
-    /// veth pair and is in `namespace`. Returns `None` for any other link.
+    /// Returns the peer of `link` if the peer is in this connection's namespace. The caller
+    /// guarantees that `link` is in `namespace`. Returns `None` if `link` is not one end of a veth
+    /// pair.
     ///
     /// A process in a sandbox can create links with any index and name, so the peer index of `link`
     /// proves nothing. This function also checks that the peer of the returned link is in
