@@ -1,4 +1,4 @@
-//! `conditionsV4` and `conditionsV6`: which packets the ports of a network are forwarded for.
+//! `conditionsV4` and `conditionsV6`: the packets for which the ports of a network are forwarded.
 //!
 //! The conditions have the syntax of nft(8), of which this module supports a part: source and
 //! destination address, input interface, fwmark, and the negation of each.
@@ -62,7 +62,7 @@ impl Conditions {
     }
 
     /// Returns `rule`, limited to packets that meet all conditions for `version`; `None` if there
-    /// are none.
+    /// are no conditions for `version`.
     pub fn narrow(&self, version: IpVersion, rule: Rule) -> Option<Rule> {
         let conditions = self.of(version);
         let narrow = || conditions.iter().fold(rule, |rule, it| it.narrow(rule));

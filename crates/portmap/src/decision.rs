@@ -15,7 +15,8 @@ pub(crate) enum Refusal {
     /// Another attachment has a requested port. `holder` is its element.
     #[error("{port} is held")]
     Held { port: HostPort, holder: Element },
-    /// `nf_tables` has an element of the attachment that its record does not list.
+    /// `nf_tables` has an element of the attachment that its record does not list. The caller
+    /// completes the record and tries again.
     #[error("the record is not complete")]
     Unlisted,
     #[error(transparent)]
@@ -35,7 +36,7 @@ struct Found<'a> {
 /// Present ports of single addresses that the claim requests for all addresses.
 #[derive(Default)]
 struct Singles {
-    /// Their elements, by the port of all addresses.
+    /// The elements of these ports, by the port of all addresses.
     elements: HashMap<HostPort, Vec<Element>>,
     /// Whether the counts of these ports have to be corrected.
     counts: Counts,
@@ -46,8 +47,8 @@ struct Singles {
 /// attachment's elements that the claim does not have. It never deletes a port of another
 /// attachment.
 ///
-/// The record of the attachment lists the elements `had`. It stands by for ports that attachments in
-/// `behind`, of the same container, serve.
+/// The parameter `had` contains the elements that the attachment's record lists. The attachment
+/// stands by for ports that attachments in `behind`, of the same container, serve.
 pub(crate) fn decide(
     connection: &Connection,
     claim: &Claim,

@@ -17,13 +17,14 @@ enum Role {
     Condition,
 }
 
-/// Returns the element that forwards `port`. The caller adds the value, the container's address and
-/// port.
+/// Returns the element that forwards `port`. The caller adds the element's target: the container's
+/// address and port.
 pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
     element(port, [ADDRESS_PORTS, PORTS], owner)
 }
 
-/// Returns the element that points to the conditions of `port`. The caller adds the chain.
+/// Returns the element that points to the conditions of `port`. The caller adds the element's
+/// target: the chain with the conditions.
 pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
     element(port, [ADDRESS_CONDITIONS, CONDITIONS], owner)
 }
@@ -34,7 +35,7 @@ fn element(port: HostPort, [single, every]: [SetName; 2], owner: &str) -> Elemen
 }
 
 /// Returns the element that counts the ports of single addresses with the protocol and number of
-/// `port`. It exists while there is at least one.
+/// `port`. The set has this element while there is at least one such port.
 pub(crate) fn count_element(port: HostPort) -> Element {
     let key = key(port.of_every_address());
     Element::new(COUNTS.of(port.version), &key, "")
@@ -46,7 +47,7 @@ pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
     (role == Role::Forward).then_some(port)
 }
 
-/// Returns the host port that `element` forwards or holds the conditions of.
+/// Returns the host port that `element` forwards or points to the conditions of.
 pub(crate) fn concerned_port(element: &Element) -> Option<HostPort> {
     port_and_role(element).map(|(_, port)| port)
 }
@@ -104,7 +105,8 @@ fn key(port: HostPort) -> Vec<Value<'static>> {
 
 type SetOf = fn(IpVersion) -> Set;
 
-/// The sets whose keys are host ports, and a set with keys of the same types.
+/// For each set whose keys are host ports: its name, the role of its elements, and a function that
+/// returns a set whose keys have the same types.
 const PORT_SETS: [(SetName, Role, SetOf); 4] = [
     (ADDRESS_PORTS, Role::Forward, address_set),
     (PORTS, Role::Forward, port_set),

@@ -33,9 +33,9 @@ pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Resul
     finish(connection, removed).map(drop)
 }
 
-/// Removes the elements whose owner `is_stale`: those that `record`, if given, lists, otherwise those
-/// with such an owner as their comment. Returns these owners without duplicates. A missing element
-/// counts as removed.
+/// Removes the elements of the owners for which `is_stale` returns true: with `record`, the
+/// elements that the record lists, otherwise all elements with such an owner as their comment.
+/// Returns these owners without duplicates. A missing element counts as removed.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -55,9 +55,9 @@ pub(crate) fn remove(
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }
 
-/// Removes stale owners from the standby list and returns the others. The caller has to do this
-/// before it removes elements: an attachment that passes a port on checks afterwards whether its
-/// successor still stands by.
+/// Removes the owners for which `is_stale` returns true from the standby list and returns the other
+/// owners. The caller has to do this before it removes elements: an attachment that passes a port
+/// on checks afterwards whether its successor still stands by.
 fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<String>> {
     let (stale, standing): (BTreeSet<_>, BTreeSet<_>) =
         standby::owners().into_iter().partition(|it| is_stale(it));
@@ -66,8 +66,8 @@ fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<Str
 }
 
 /// Deletes tracked connections that would continue to the removed ports. Uses the netlink
-/// connection that removed them, because closing any `nf_tables` socket waits until the kernel has
-/// freed the deleted objects.
+/// connection that removed the ports, because closing any `nf_tables` socket waits until the kernel
+/// has freed the deleted objects.
 fn finish(
     connection: Connection,
     removed: Result<Removed, nft::Error>,
@@ -151,7 +151,7 @@ fn stands_by(
 /// install them.
 ///
 /// # Errors
-/// Code 50: the kernel does not support or permit them.
+/// Code 50: the kernel does not support the rules or does not permit this process to install them.
 pub(crate) fn dry_run() -> Result<(), Error> {
     let asked = Connection::open().and_then(|connection| connection.dry_run(&table::table()));
     asked.map_err(|error| Error::Unavailable(format!("{:#}", coded(error))))
@@ -197,7 +197,7 @@ fn everywhere() -> Vec<IpNetwork> {
 }
 
 /// Deletes the tracked connections that the elements in `deleted` translated to a container, for
-/// ports that `are_meant`.
+/// ports for which `are_meant` returns true.
 pub(crate) fn forget_translated(
     connection: &Connection,
     deleted: &[Element],

@@ -1,5 +1,5 @@
-//! Finds out whether an attachment that holds a port is over, so another attachment may take the
-//! port over.
+//! Finds out whether an attachment that holds a port has ended, so that another attachment may take
+//! the port.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,7 @@ use netns::Netns;
 use crate::record::{Identity, Record, Records};
 use crate::unrecorded;
 
-/// Returns whether the attachment of `owner`, which has this record, is certainly over. An
+/// Returns whether the attachment of `owner`, which has this record, has certainly ended. An
 /// attachment with an unreadable record counts as existing, and so does the owner of elements that
 /// no plugin added.
 pub(crate) fn is_gone(
@@ -29,26 +29,26 @@ pub(crate) fn is_gone(
     }
 }
 
-/// Returns whether the attachment is over: its sandbox no longer exists, or the sandbox has lost
+/// Returns whether the attachment has ended: its sandbox no longer exists, or the sandbox has lost
 /// all addresses that ports are forwarded to.
 ///
 /// | what is at the path of `CNI_NETNS` | the host's end of the veth pair | result |
 /// |---|---|---|
-/// | the sandbox | – | over if the sandbox has none of the addresses |
-/// | another file, or none | exists | not over: another process keeps the sandbox |
-/// | another file, or none | is deleted | over: the kernel deletes both ends together |
-/// | another file, or none | not recorded | over if the path was a mount |
-/// | unknown: the path cannot be read | – | not over |
+/// | the sandbox | – | ended if the sandbox has none of the addresses |
+/// | another file, or none | exists | not ended: another process keeps the sandbox |
+/// | another file, or none | is deleted | ended: the kernel deletes both ends together |
+/// | another file, or none | not recorded | ended if the path was a mount |
+/// | unknown: the path cannot be read | – | not ended |
 ///
 /// The host's end is recorded by its interface index. The kernel gives no later interface this
 /// index, so an existing interface of that index is the host's end itself. The index is not
 /// recorded if `prevResult` names no veth of the host, or if an earlier version wrote the record.
 ///
 /// Without the index, only the path shows whether the sandbox exists. A runtime removes a path that
-/// is a mount only together with the sandbox, so a missing mount means over. A path below /proc is
-/// not a mount: it depends on a process, which may end before the sandbox does, and the kernel
-/// reuses process IDs. A symbolic link may point to such a path, so it does not count as a mount
-/// either.
+/// is a mount only together with the sandbox, so a missing mount means that the attachment has
+/// ended. A path below /proc is not a mount: it depends on a process, which may end before the
+/// sandbox does, and the kernel reuses process IDs. A symbolic link may point to such a path, so it
+/// does not count as a mount either.
 pub(crate) fn is_over(record: &Record) -> bool {
     match Identity::of(&record.netns) {
         Ok(identity) if identity == record.identity => lacks_addresses(record).unwrap_or(false),

@@ -85,12 +85,13 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Installs the ports in one transaction, and takes over ports of attachments that are over.
+    /// Installs the ports in one transaction, and takes over ports of attachments that have ended.
     /// Then permits packets from 127.0.0.1 to leave the host, because by then the rules exist that
     /// keep neighbours off 127.0.0.0/8. If another live attachment holds a port, the function waits
     /// for at most `patience`.
     ///
-    /// Returns the ports with tracked connections that would continue to their old destination.
+    /// Returns the ports with tracked connections that would continue to their old destination. The
+    /// caller passes these ports to [`Self::forget`].
     ///
     /// # Errors
     /// Code 11: a live attachment holds a port, or other processes keep changing the rules.
@@ -118,7 +119,7 @@ impl<'a> Installation<'a> {
         }
     }
 
-    /// Restores the state that an earlier ADD left, and removes everything else.
+    /// Restores the state that an earlier ADD left, and removes everything else of the attachment.
     ///
     /// # Errors
     /// Refusals of the kernel. The record then lists everything that may exist.
@@ -129,8 +130,8 @@ impl<'a> Installation<'a> {
             if self.decided.is_some() || !self.behind.is_empty() {
                 return del::remove(self.attachment);
             }
-            // This ADD added no elements, so only its record is left. The kernel may not even
-            // permit to list elements.
+            // This ADD added no elements, so only its record is left. The plugin does not list
+            // elements here, because the kernel may not permit it.
             return self.records.remove(&self.claim.owner);
         };
         if let Some(Change { delete, .. }) = &self.decided {
@@ -141,7 +142,8 @@ impl<'a> Installation<'a> {
         self.records.write(&self.claim.owner, earlier)
     }
 
-    /// Removes what was kept only for the rollback. A failure is logged; DEL then removes the rest.
+    /// Removes what only an earlier ADD needed and this ADD kept for the rollback. If a step fails,
+    /// the function logs the failure, and DEL removes the rest.
     pub fn finish(&self) {
         if self.everything() == self.record {
             return;
@@ -190,7 +192,7 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Makes `port`, which `holder` has, free for another attempt. Returns if the holder was over
+    /// Makes `port`, which `holder` has, free for another attempt. Returns if the holder has ended
     /// and its elements are removed, if the holder released the port, or if the holder is of the
     /// same container, so this attachment stands by. Fails if the holder still has the port at the
     /// deadline of `wait`.
@@ -258,7 +260,7 @@ impl<'a> Installation<'a> {
         ports.collect()
     }
 
-    /// Removes everything of those attachments that are over and had an element that this ADD
+    /// Removes everything of those attachments that have ended and had an element that this ADD
     /// replaced. They cannot keep that element, because two containers cannot have the same
     /// address.
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
@@ -268,8 +270,8 @@ impl<'a> Installation<'a> {
         others.try_for_each(|it| take_over_if_gone(connection, it, &self.records).map(drop))
     }
 
-    /// Stops using `route_localnet` on all links of this attachment except `localnet`. An earlier
-    /// ADD, or only this one, may have set it on another link.
+    /// Stops using `route_localnet` on all links of this attachment except `localnet`. Either an
+    /// earlier ADD or this ADD may have set the sysctl on another link.
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
         let records = [Some(&self.record), self.earlier.as_ref()];
         let others = records.into_iter().flatten();
@@ -305,9 +307,9 @@ fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>>
     Ok(elements)
 }
 
-/// Removes everything of `owner` if it is over, so its ports are free. Also deletes the tracked
-/// connections to its container: without that, packets of a client that reuses its source port would
-/// still be translated to the old address. Returns whether `owner` was over.
+/// Removes everything of `owner` if its attachment has ended, so its ports are free. Also deletes
+/// the tracked connections to its container. Otherwise packets of a client that reuses its source
+/// port would still be translated to the old address. Returns whether the attachment has ended.
 ///
 /// If a concurrent ADD attaches the attachment again, its elements stay. ADD writes the record
 /// before it changes any rule, so this function sees a changed record first.
@@ -345,6 +347,6 @@ fn held(port: HostPort, owner: &str) -> Error {
     Error::TryAgain(format!("hostPort: {port} is held by {holder}"))
 }
 
-/// Maximum number of attempts, each of which finds another holder: more than the ports that one
-/// container has in practice.
+/// Maximum number of attempts. Each failed attempt finds another holder, so the number exceeds the
+/// ports that one container has in practice.
 const MOST_HOLDERS: usize = 100;

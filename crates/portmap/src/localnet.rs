@@ -1,5 +1,5 @@
-//! Manages the sysctl `route_localnet` of the host's links towards containers. It decides whether
-//! packets from 127.0.0.1 may leave by the link.
+//! Manages the sysctl `route_localnet` of the host's links towards containers. The sysctl permits
+//! packets from 127.0.0.1 to leave by the link.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -46,7 +46,7 @@ pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l L
 
 /// Returns a message if `route_localnet` of `link` is not set, and one for each kind of packet that
 /// no `IPsec` policy drops. A record without a link was written by a version that installed no
-/// policies, so the function requires none for it.
+/// policies, so the function requires no policies for such a record.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -115,8 +115,8 @@ pub fn localnet_links() -> Vec<u32> {
     names.filter_map(|it| it.parse().ok()).collect()
 }
 
-/// Returns the attachments that need `route_localnet` on the link with this index. Each has a file
-/// in a directory. The directory exists only if portmap set the sysctl.
+/// Returns the directory of the attachments that need `route_localnet` on the link with this index.
+/// It contains one file for each attachment, and exists only if portmap set the sysctl.
 fn users(link: u32) -> Owners {
     Owners(PathBuf::from(USERS).join(link.to_string()))
 }
@@ -163,5 +163,6 @@ pub fn localnet_packets() -> Vec<Packets> {
     packets.into_iter().flatten().collect()
 }
 
-/// The directory of all users. It does not survive a reboot, as no link does.
+/// The directory with one directory of users for each link. It disappears at a reboot, as all links
+/// do.
 const USERS: &str = "/run/cni/localnet";

@@ -102,9 +102,9 @@ pub(crate) fn conditions(version: IpVersion) -> [Rule; 2] {
     ]
 }
 
-/// Returns the rules that translate. The comment of the rule for single addresses differs from that
-/// in versions without counts. So an ADD notices a table of such a version, repairs it and counts
-/// its ports.
+/// Returns the rules that translate. The comment of the rule for single addresses differs from the
+/// comment in versions without counts. So an ADD notices a table of such a version, repairs it and
+/// counts its ports.
 pub(crate) fn translate(version: IpVersion) -> [Rule; 2] {
     let rule = |comment| Rule::new(comment).when_ip(version);
     let [single, every] = [ADDRESS_PORTS, PORTS].map(|it| it.of(version));

@@ -58,8 +58,8 @@ impl Wait {
         }
     }
 
-    /// Returns whether the plugin has waited. The holder may have become over during the wait, so
-    /// the caller checks this again.
+    /// Returns whether the plugin has waited. The holder may have ended during the wait, so the
+    /// caller checks this again.
     pub fn was_needed(&self) -> bool {
         self.watch.is_some()
     }
