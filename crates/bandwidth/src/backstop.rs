@@ -74,7 +74,7 @@ impl Backstop {
         Ok(())
     }
 
-    /// Removes the elements again if `is_gone` returns that the attachment does not exist any more.
+    /// Removes the elements again if `is_gone` returns true: the attachment no longer exists.
     /// `is_gone` runs in the generation of the rules in which the elements are removed. So the
     /// elements of a concurrent ADD stay, because that ADD creates its ifb before its elements.
     ///
@@ -190,8 +190,9 @@ const POLICIES: &str = "policies";
 /// there (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
 const BEFORE_ALL_ELSE: i32 = -300;
 
-/// The backstop's rate exceeds the limit's by the rate divided by this number: by a tenth.
+/// Divisor of the limit's rate: the backstop's rate exceeds the limit's rate by a tenth of it.
 const MARGIN: u64 = 10;
 
-/// Bytes that the backstop's burst exceeds the limit's: the ifb passes packets on in batches.
+/// Difference between the backstop's burst and the limit's burst, in bytes. The backstop needs the
+/// larger burst because the ifb passes packets on in batches.
 const SLACK: u32 = 64 << 10;

@@ -40,7 +40,8 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::all([first, deleted, second])
 }
 
-/// Returns the ifbs to delete; notes ifbs that stay because another attachment may use them.
+/// Returns the ifbs to delete. Logs on standard error the ifbs that stay because another attachment
+/// may use them.
 fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     let Found { mut own, unclaimed } = ifb::find(host, &request.attachment)?;
     for link in unclaimed {
@@ -60,8 +61,7 @@ pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()>
     cni::all(ifbs.iter().map(|link| Ok(host.remove_link(link)?)))
 }
 
-/// Returns the name of a link that redirects packets to `ifb` and is not known to be the
-/// attachment's.
+/// Returns the name of a link that redirects packets to `ifb` and may belong to another attachment.
 fn somebody_else_at(
     ifb: &Link,
     host: &Connection,

@@ -7,9 +7,9 @@ use nft::{Chain, Rule};
 use sha2::{Digest as _, Sha256};
 use tc::{Case, Traffic};
 
-/// Returns the chain for `traffic`; `None` if all traffic is limited. Its name contains a digest of
-/// the subnets, so all attachments with the same subnets share it. The parameter `limited` adds the
-/// limit to a rule.
+/// Returns the chain for `traffic`; `None` if all traffic is limited. The chain's name contains a
+/// digest of the subnets, so all attachments with the same subnets share the chain. The parameter
+/// `limited` adds the limit to a rule.
 ///
 /// The chain also limits packets that are too short to contain an address.
 pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Chain> {

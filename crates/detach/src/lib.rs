@@ -36,8 +36,8 @@ pub struct Task(String);
 
 impl Task {
     /// Returns the task that [`Detached::start`] gave to this process; `None` for an ordinary
-    /// start. Callers must call this before they open a file: in a process with a task, it closes
-    /// all files that the runtime left open.
+    /// start. The caller must call this function before it opens a file: in a process with a task,
+    /// this function closes all files that the runtime left open.
     pub fn of_this_process() -> Option<Self> {
         let mut arguments = env::args_os().skip(1).map(|it| it.into_string().ok());
         let (mark, words) = (arguments.next()??, arguments.next()??);
@@ -60,8 +60,8 @@ impl Task {
 
     /// Returns the exit status, from which [`Detached::outcome`] reads the error number of a
     /// failure. After a success, first waits until the parent passes a file by [`close_later`] or
-    /// ends. With a file, also waits until the file may be closed, which happens at the end of this
-    /// process.
+    /// ends. If the parent passes a file, also waits until this process may end, because the kernel
+    /// closes the file at that moment.
     pub fn end(&self, outcome: Result<(), Errno>) -> ExitCode {
         match outcome {
             Ok(()) => {
@@ -106,20 +106,20 @@ impl Detached {
         Ok(Self { child, channel })
     }
 
-    /// Keeps the process for [`close_later`]. Without that call, the process ends when this one
-    /// ends.
+    /// Keeps the detached process for [`close_later`]. Without that call, the detached process ends
+    /// when the current process ends.
     pub fn keep(self) {
         kept().replace(self);
     }
 
-    /// Passes `file` to the process, which closes it after its task. If the process has already
-    /// ended, only the caller's descriptor remains.
+    /// Passes `file` to the detached process, which closes it after its task. If the detached
+    /// process has already ended, only the caller's descriptor remains.
     fn close(&self, file: BorrowedFd<'_>) {
         let files = [file.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&files)];
         let (channel, byte) = (self.channel.as_raw_fd(), [IoSlice::new(b"f")]);
-        // An error means that the process has ended. Then the caller itself closes the last
-        // descriptor.
+        // An error means that the detached process has ended. Then the caller itself closes the
+        // last descriptor.
         sendmsg::<()>(channel, &byte, &rights, MsgFlags::MSG_NOSIGNAL, None).ok();
     }
 
@@ -141,7 +141,7 @@ impl Detached {
 
 /// Closes `file` in a process that may outlive the current one, since the close takes long. Uses
 /// the process that [`Detached::keep`] kept, or else starts one. If no process can be started,
-/// closes `file` here.
+/// closes `file` in the current process.
 pub fn close_later(file: impl AsFd) {
     let process = kept().take();
     if let Ok(process) = process.map_or_else(|| Detached::start(CLOSE), Ok) {
@@ -150,7 +150,7 @@ pub fn close_later(file: impl AsFd) {
     drop(file);
 }
 
-/// The process that was kept last. It can take one file.
+/// The detached process that was kept last. It can take one file.
 static KEPT: Mutex<Option<Detached>> = Mutex::new(None);
 
 fn kept() -> MutexGuard<'static, Option<Detached>> {
@@ -215,8 +215,8 @@ const CLOSE: &str = "close";
 
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Time after which the kernel has freed deleted objects, unless other processes delete as well: a
-/// grace period of the kernel takes 10 to 30 ms.
+/// Time after which the kernel has freed deleted objects, if no other process deletes objects
+/// meanwhile: a grace period (RCU) of the kernel takes 10 to 30 ms.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// Milliseconds between two common moments for closing. The number must divide 1,000.

@@ -118,7 +118,7 @@ pub(crate) fn permission(owner: &str, address: IpAddr) -> Element {
     Element::new(set, &[Value::Address(address)], owner)
 }
 
-/// Returns the address of such an element.
+/// Returns the address in the key of `element`; `None` for elements without an address.
 pub(crate) fn address(table: &Table, element: &Element) -> Option<IpAddr> {
     let set = table.sets.iter().find(|it| it.name == element.set)?;
     element.key(set).into_iter().find_map(|it| match it {
@@ -177,8 +177,8 @@ fn bridge_of<'a>(table: &Table, element: &'a Element) -> Option<Value<'a>> {
     element.key(set).pop()
 }
 
-/// Returns the bridge that `policy` is for: the first interface of `result`. Returns `None` for
-/// `open`.
+/// Returns the bridge to which `policy` applies: the first interface of `result`. Returns `None`
+/// for the policy `open`.
 ///
 /// # Errors
 /// Code 7: the first interface of `result` is not one of the host.
@@ -205,5 +205,6 @@ fn is_on_host(interface: &Interface) -> bool {
     interface.sandbox.as_deref().unwrap_or_default().is_empty()
 }
 
-/// Number of digits that fit into the part of the key, which has the size of an interface name.
+/// Number of hexadecimal digits that identify an attachment in the key of a member. This part of
+/// the key has the size of an interface name.
 const MEMBER_DIGITS: usize = 15;

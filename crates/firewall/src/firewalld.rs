@@ -20,7 +20,8 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Returns the sources for an attachment with these addresses. Returns `None` if the
-    /// configuration does not use firewalld, or leaves it open and firewalld does not run.
+    /// configuration excludes firewalld, or if it leaves the choice open and firewalld does not
+    /// run.
     ///
     /// # Errors
     /// The configuration requires firewalld, but it does not run.
@@ -181,5 +182,6 @@ pub(crate) const NAME: &str = "org.fedoraproject.FirewallD1";
 pub(crate) const PATH: &str = "/org/fedoraproject/FirewallD1";
 const BUS: &str = "org.freedesktop.DBus";
 
-/// Maximum time for all that a verb asks. firewalld does not answer while it loads all rules.
+/// Maximum time for all calls of a verb to firewalld, which does not answer while it loads all
+/// rules.
 const PATIENCE: Duration = Duration::from_secs(30);

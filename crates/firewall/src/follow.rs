@@ -46,7 +46,8 @@ pub fn follow(mut restore: impl FnMut()) -> anyhow::Result<Infallible> {
     })
 }
 
-/// What firewalld says, on one connection.
+/// The signals of one connection to the bus: reloads of firewalld, and changes of the owner of its
+/// name, which are starts and ends of firewalld.
 struct Events {
     firewalld: Proxy<'static>,
     reloads: SignalStream<'static>,
@@ -64,8 +65,10 @@ impl Events {
         })
     }
 
-    /// Waits until firewalld has loaded its rules, because it flushes tables of iptables before.
-    /// firewalld answers no call until then; one that does not run, or hangs, is no reason to wait.
+    /// Waits until firewalld has loaded its rules. Before that, firewalld flushes tables of
+    /// iptables, so rules that were restored too early would be lost. firewalld answers no call
+    /// until it has loaded its rules. If firewalld does not run or hangs, this function returns
+    /// nevertheless.
     async fn loaded(&self) {
         let flags = MethodFlags::NO_AUTO_START;
         let asked = self.firewalld.call_with_flags("getDefaultZone", flags, &());
@@ -82,7 +85,7 @@ impl Events {
                     return Poll::Ready(reload.is_some());
                 }
                 match ready!(Pin::new(&mut self.owners).poll_next(cx)) {
-                    // firewalld ended, and its rules with it.
+                    // firewalld has ended, so its rules are gone, too.
                     Some(None) => {}
                     owner => return Poll::Ready(owner.is_some()),
                 }

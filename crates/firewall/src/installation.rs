@@ -15,8 +15,8 @@ impl Desired {
     /// Installs the desired state. Its elements replace those of other attachments with the same
     /// addresses. Returns the replaced elements.
     ///
-    /// The table comes first. Without its rules, a packet that arrives with the fwmark would keep
-    /// it and be accepted.
+    /// The function installs the plugin's table first. Without that table's rules, a packet that
+    /// arrives with the fwmark would keep the fwmark and be accepted.
     ///
     /// # Errors
     /// Code 11: other processes keep changing the rules. Refusals of the kernel.
@@ -44,8 +44,9 @@ impl Desired {
         Ok(replaced)
     }
 
-    /// Adds the missing parts of the desired state. Takes an address only from an `earlier` holder,
-    /// because any other attachment has taken it over.
+    /// Adds the missing parts of the desired state. If another attachment has an address, takes it
+    /// only from an `earlier` holder, because any other holder has taken the address over from this
+    /// attachment.
     ///
     /// # Errors
     /// As [`Self::install`].
@@ -72,9 +73,9 @@ impl Desired {
         legacy.try_for_each(|it| self.reach(&connection, it))
     }
 
-    /// Adds the rules to legacy iptables, and records this in the table. If the program of legacy
-    /// iptables cannot add them, the function logs the failure and succeeds, because containers may
-    /// not need these rules.
+    /// Adds the rules to legacy iptables, and a marker chain to the plugin's table, so that later
+    /// calls see that the rules exist. If the program of legacy iptables cannot add the rules, the
+    /// function logs the failure and succeeds, because containers may not need these rules.
     fn reach(&self, connection: &Connection, legacy: &Legacy) -> anyhow::Result<()> {
         if let Err(error) = legacy.insert() {
             note(unreached(&error));
@@ -110,9 +111,9 @@ impl Desired {
     }
 }
 
-/// Removes the elements whose owner `is_stale`, and the elements of bridges that have no member
-/// left. Returns the owners of the removed elements. The rules stay, because without elements they
-/// mark no packet.
+/// Removes the elements of the owners for which `is_stale` returns true, and the elements of
+/// bridges that have no member left. Returns the owners of the removed elements. The rules stay,
+/// because without elements they mark no packet.
 ///
 /// # Errors
 /// Refusals of the kernel. A missing table or kernel feature counts as success.
@@ -127,8 +128,8 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
             remove_ports(&connection, &is_stale)?;
         }
         let removed = connection.delete_known(&table, &stale)?;
-        // A concurrent removal may have removed another member since. The later of the two reads
-        // finds the bridge without members.
+        // A concurrent removal may have removed another member since. Whichever process reads the
+        // elements later finds the bridge without members.
         let left = if stale.iter().any(is_member) {
             connection.elements(&bridge_sets())?
         } else {
@@ -175,7 +176,8 @@ pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow
     Ok(())
 }
 
-/// Removes the ports whose owner `is_stale`. A kernel without this table counts as success.
+/// Removes the ports of the owners for which `is_stale` returns true. A kernel without this table
+/// counts as success.
 fn remove_ports(
     connection: &Connection,
     is_stale: impl Fn(&str) -> bool,
@@ -186,7 +188,7 @@ fn remove_ports(
     }
 }
 
-/// Adds elements with addresses that no attachment has.
+/// Adds those of `elements` whose address no attachment has.
 ///
 /// # Errors
 /// Code 11: other processes keep changing the rules. Refusals of the kernel.

@@ -22,8 +22,8 @@ pub use follow::follow;
 pub use raw::RawConfig;
 pub use table::{FRAMES_TABLE, TABLE, tables};
 
-/// Gives permission to packets of an address, as an ADD would, in the network namespace of this
-/// thread. Used for a trial.
+/// Gives permission to packets of an address, as an ADD would, in the network namespace of the
+/// calling thread. Callers test the effect of an ADD with it, in a copy of the host's rules.
 ///
 /// # Errors
 /// As an ADD.

@@ -1,5 +1,5 @@
-//! The rules that accept the fwmark in chains where iptables may drop packets. There is one for
-//! each IP family, which all attachments share.
+//! The rules that accept the fwmark in chains where iptables may drop packets. All attachments
+//! share these rules, which are the same for each IP family.
 
 use nft::{Family, Standing, StandingChain, StandingRule};
 

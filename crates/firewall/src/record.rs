@@ -1,6 +1,6 @@
 //! Records of attachments: one file for each attachment, in a directory that does not survive a
-//! reboot. A record lists the addresses that the plugin added to firewalld, and the attachments that
-//! had the same addresses before; without both it is empty.
+//! reboot. A record lists the addresses that the plugin added to firewalld, and the attachments
+//! that had the same addresses before. A record with neither is an empty file.
 //!
 //! RELOAD restores only attachments with a record. DEL and GC rename ("retire") the record before
 //! they remove anything. So either they find what RELOAD restored, or RELOAD finds the record

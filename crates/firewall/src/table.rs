@@ -52,8 +52,8 @@ pub(crate) fn bridge_sets() -> Table {
     sets(|name| ![PODS_V4, PODS_V6].contains(&name))
 }
 
-/// Returns the table with these sets. It lists no chains, so an update leaves those of other fwmarks
-/// alone.
+/// Returns the plugin's table with only the sets for whose names `is_wanted` returns true. The
+/// table lists no chains, so an update leaves the chains of all fwmark bits alone.
 fn sets(is_wanted: impl Fn(&str) -> bool) -> Table {
     let mut table = table(Mark::DEFAULT);
     table.sets.retain(|it| is_wanted(it.name));
@@ -172,7 +172,7 @@ pub(crate) const PODS_V6: &str = "pods6";
 pub(crate) const BRIDGES: &str = "bridges";
 
 /// Bridges as pairs of input and output interface, both the bridge itself: packets within the
-/// bridge. The sets differ in the ingress policy.
+/// bridge. One set is for the policy `same-bridge`, the other for `isolated`.
 pub(crate) const BRIDGE_PAIRS: &str = "bridge-pairs";
 pub(crate) const ISOLATED_PAIRS: &str = "isolated-pairs";
 

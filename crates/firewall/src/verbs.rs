@@ -235,8 +235,8 @@ fn withdraw(retired: Option<&str>, unrecorded: Option<Sources>) -> anyhow::Resul
     sources.without(&others).remove()
 }
 
-/// Records the attachments from which this one took over addresses. Without that, they get the
-/// permission back only by RELOAD.
+/// Records the attachments from which this attachment took over addresses. Without this record,
+/// they get the permission back only by RELOAD.
 fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
     let earlier = replaced.iter().filter_map(|it| {
         Some(Earlier {
@@ -250,7 +250,7 @@ fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
     }
 }
 
-/// Gives addresses that no attachment has any more back to existing earlier holders.
+/// Gives addresses that no attachment has any more back to those earlier holders that still exist.
 fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
     let existing = earlier.iter().filter(|it| record::has(&it.owner));
     let existing: Vec<_> = existing.collect();

@@ -175,8 +175,8 @@ mod tests {
     use super::*;
     use crate::socket::{self, Header};
 
-    /// Helper of the tests: returns the outcome of a list whose end is simulated, with this code and
-    /// these flags. If [`Connection::outcome`] repeats the request, the kernel itself answers.
+    /// Helper of the tests: returns the outcome of a list whose end the helper simulates, with this
+    /// code and these flags. If [`Connection::outcome`] repeats the request, the kernel answers.
     fn outcome(code: i32, flags: u16) -> Outcome {
         let connection = Connection::open().unwrap();
         let mut datagram = Datagram::default();

@@ -116,7 +116,7 @@ pub fn localnet_links() -> Vec<u32> {
 }
 
 /// Returns the directory of the attachments that need `route_localnet` on the link with this index.
-/// It contains one file for each attachment, and exists only if portmap set the sysctl.
+/// The directory contains one file for each attachment, and exists only if portmap set the sysctl.
 fn users(link: u32) -> Owners {
     Owners(PathBuf::from(USERS).join(link.to_string()))
 }

@@ -22,7 +22,7 @@ impl Topology for Config {
         Self::try_from(network.config::<RawConfig>()?)
     }
 
-    /// The host's end is not a port of a bridge.
+    /// The host's end that the reference's `ptp` makes is not a port of a bridge.
     fn is_foreign_end(_: &Network, _: &Connection, end: &Link) -> anyhow::Result<bool> {
         Ok(end.master.is_none())
     }

@@ -1,4 +1,4 @@
-//! CNI plugin `static`: gives the addresses that the configuration or the runtime names.
+//! CNI plugin `static`: returns the addresses that the configuration or the runtime names.
 //!
 //! The plugin stores nothing. So DEL and GC have nothing to do, and the plugin does not detect an
 //! address that is already in use.

@@ -1,4 +1,4 @@
-//! CNI plugin `static`: gives the addresses that the configuration or the runtime names.
+//! CNI plugin `static`: returns the addresses that the configuration or the runtime names.
 
 use std::process::ExitCode;
 

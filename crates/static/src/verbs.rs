@@ -24,7 +24,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
 /// `prevResult` lacks is no error, as in the reference: a later plugin may have removed it.
 ///
 /// # Errors
-/// The configuration is invalid, `prevResult` is missing, or it has another gateway for an address.
+/// The configuration is invalid, `prevResult` is missing, or `prevResult` has another gateway for
+/// an address.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &request.args()?)?;
     let result = request.chained()?;

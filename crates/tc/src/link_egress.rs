@@ -136,7 +136,7 @@ impl<'a> LinkEgress<'a> {
     /// default qdisc.
     ///
     /// # Errors
-    /// [`Error::Foreign`]: another program set it.
+    /// [`Error::Foreign`]: another program set the root qdisc.
     fn root(&self) -> Result<Option<Qdisc>, Error> {
         let Some(root) = self.connection.qdisc(self.link.index, Handle::ROOT)? else {
             return Ok(None);

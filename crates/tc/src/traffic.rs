@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-/// Traffic, selected by the subnets at its far end. A limit at the link's egress compares source
-/// addresses with the subnets; a limit at the ingress compares destination addresses.
+/// Traffic, selected by the subnets at the end that is not reached through the link. So a limit at
+/// the link's egress compares source addresses with the subnets, and a limit at the ingress
+/// compares destination addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Traffic {
     /// All traffic.
@@ -36,8 +37,8 @@ impl Traffic {
     }
 
     /// Returns the treatment of ingress packets by their destination; the first matching subnet
-    /// decides. Packets that match none of the returned subnets are limited. Packets of other
-    /// protocols than IP and packets with a VLAN tag match none, whatever they contain.
+    /// decides. Packets that match none of the returned subnets are limited. Packets with a VLAN
+    /// tag match no subnet, whatever they contain, and neither do packets that are not IP.
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
         const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         const V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
