@@ -60,7 +60,8 @@ impl Desired {
 
     /// Returns what `owner` needs so that packets from and to `addresses` have permission.
     pub fn permission(config: &Config, owner: &str, addresses: &[IpAddr]) -> Self {
-        // An address may be there twice, such as one of two interfaces in different VRFs.
+        // The list may contain an address twice, for example if two interfaces in different VRFs
+        // have it.
         let addresses: BTreeSet<_> = addresses.iter().collect();
         let elements = addresses.iter().map(|it| permission(owner, **it));
         let has = |is_v4| addresses.iter().any(|it| it.is_ipv4() == is_v4);

@@ -66,7 +66,7 @@ impl Sources {
     }
 
     /// Removes the addresses from the zone. If firewalld does not run, there is nothing to remove,
-    /// because it forgets such sources when it ends.
+    /// because firewalld forgets such sources when it ends.
     ///
     /// # Errors
     /// firewalld rejects the removal of an address.

@@ -14,8 +14,8 @@ use zruntime::SharedRuntime;
 
 use crate::firewalld::{NAME, PATH, connect, in_time, unconnected};
 
-/// Calls `restore` at once, and after each reload and each start of firewalld. Waits for the
-/// system bus and firewalld if they do not run, so it returns only with an error.
+/// Calls `restore` at once, and after each reload and each start of firewalld. If the system bus or
+/// firewalld does not run, the function waits for it, so the function returns only with an error.
 ///
 /// # Errors
 /// The address of the bus is invalid.

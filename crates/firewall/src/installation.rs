@@ -123,7 +123,9 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     let removed = || {
         let all = connection.elements_owned(&table, |_| true)?;
         let (stale, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| is_stale(&it.owner));
-        // ADD adds the member before the ports. An operator may have flushed this table alone.
+        // ADD adds the member before the ports, so an attachment without a member has no ports. But
+        // if no stale element is left, an operator may have flushed this table and not the table
+        // with the ports.
         if stale.is_empty() || stale.iter().any(|it| it.set == ISOLATED_MEMBERS) {
             remove_ports(&connection, &is_stale)?;
         }

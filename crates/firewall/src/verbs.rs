@@ -260,6 +260,7 @@ fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
     let elements = existing.iter().map(|it| permission(&it.owner, it.address));
     installation::hand_back(&elements.collect::<Vec<_>>())?;
     // A DEL that retired its record meanwhile may have looked for elements before they were added.
+    // So this function removes them again.
     let gone = |owner: &str| existing.iter().any(|it| it.owner == owner) && !record::has(owner);
     if existing.iter().any(|it| gone(&it.owner)) {
         installation::remove(gone)?;

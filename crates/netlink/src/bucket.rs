@@ -54,8 +54,8 @@ impl TokenBucket {
     }
 
     /// Returns `struct tc_tbf_qopt` and the attributes for values that do not fit into it.
-    /// `TCA_TBF_BURST` is the burst in bytes: with it the kernel does not use the ticks, which
-    /// overflow for a large burst.
+    /// `TCA_TBF_BURST` is the burst in bytes. With this attribute, the kernel does not use the
+    /// ticks, which overflow for a large burst.
     pub(crate) fn tbf_options(&self) -> Vec<DefaultNla> {
         let mut parameters = self.rate_specification();
         parameters.extend([0; RATE_SPECIFICATION]);

@@ -80,8 +80,8 @@ impl Connection {
     }
 
     /// Sends `requests` in batches and reads their answers. A batch is so small that its answers
-    /// fit into the socket's buffer. Only its last request may ask for a list, because the kernel
-    /// refuses a second list before the first one ends.
+    /// fit into the socket's buffer. Only the last request of a batch may ask for a list, because
+    /// the kernel refuses a second list before the first one ends.
     ///
     /// The requests are independent: the kernel carries out a later request even if it refused an
     /// earlier one.

@@ -104,7 +104,7 @@ impl Error {
         self.errno() == Some(Errno::EOPNOTSUPP)
     }
 
-    /// Returns whether the kernel does not know a kind. It reports an unknown link kind as
+    /// Returns whether the kernel does not know a kind. The kernel reports an unknown link kind as
     /// unsupported, and an unknown qdisc, filter or action as not found.
     pub fn is_unknown_kind(&self) -> bool {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::ENOENT))

@@ -14,9 +14,9 @@ use crate::socket::{Content, Protocol, Received, Silence, Socket};
 
 /// Listens to changes of links and IPv6 addresses in one namespace.
 ///
-/// The monitor's socket is for events only. On a busy host, events of other links overrun it, and
-/// answers to requests would be lost with these events. So the monitor reads the state through a
-/// [`Connection`] to the same namespace.
+/// The monitor's socket is for events only. On a busy host, events of other links overrun the
+/// socket, and answers to requests would be lost with these events. So the monitor reads the state
+/// through a [`Connection`] to the same namespace.
 ///
 /// A monitor of [`Self::new`] first reads the state. It opens its socket only if the state is not
 /// yet the awaited one, which is rare for a veth pair. A monitor of [`Self::open`] listens at once

@@ -83,8 +83,8 @@ pub struct NewRoute {
 }
 
 impl NewRoute {
-    /// Returns a route to destinations on the link with this index itself, without a gateway and
-    /// other attributes.
+    /// Returns a route to `destination` over the link with this index, without a gateway and
+    /// without other attributes.
     pub fn on_link(destination: IpNetwork, link: u32) -> Self {
         Self {
             destination,
@@ -190,10 +190,10 @@ impl Route {
         self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)
     }
 
-    /// Returns whether the route leads to neighbours on its link. Such a route was created for an
-    /// address of the link, by DHCP or by a router advertisement, or its destination is a single
-    /// host. A route that an administrator added for a network does not count: the network may be
-    /// wider than the neighbours on the link.
+    /// Returns whether the route leads to neighbours on its link: it was created for an address of
+    /// the link, by DHCP or by a router advertisement, or its destination is a single host. A route
+    /// that an administrator added for a network does not count: the network may be wider than the
+    /// neighbours on the link.
     pub fn is_connected(&self) -> bool {
         let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
         let longest = if self.destination.is_ipv4() { 32 } else { 128 };

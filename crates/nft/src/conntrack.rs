@@ -135,7 +135,8 @@ impl Connection {
     }
 
     /// Lets the kernel walk all tracked connections and delete those that the filter matches. A
-    /// kernel before Linux 6.11 takes the filter for an incomplete tuple and refuses it (EINVAL).
+    /// kernel before Linux 6.11 mistakes the filter for an incomplete tuple and refuses the request
+    /// (EINVAL).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
         self.socket
             .execute(&search.message("forget", DELETE_CONNECTIONS))

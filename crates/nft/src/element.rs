@@ -81,8 +81,8 @@ impl Element {
         Self { target, ..self }
     }
 
-    /// Creates an element of a set of counts. It maps `key` to `number`, the number of elements
-    /// whose keys end in `key`.
+    /// Creates an element of a set of counts. The element maps `key` to `number`, the number of
+    /// elements whose keys end in `key`.
     pub(crate) fn count(set: &str, key: &[u8], number: u32) -> Self {
         Self {
             set: set.to_owned(),

@@ -84,8 +84,8 @@ impl NetfilterSocket {
         }
     }
 
-    /// Sends `messages` as one transaction. With `generation`, the kernel carries it out only if
-    /// the rules still have this generation.
+    /// Sends `messages` as one transaction. With `generation`, the kernel carries the transaction
+    /// out only if the rules still have this generation.
     ///
     /// # Errors
     /// The first refusal; the kernel carried out nothing then.

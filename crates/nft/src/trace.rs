@@ -142,10 +142,11 @@ impl fmt::Display for RulePlace {
     }
 }
 
-/// Returns netlink messages that create a table with one base chain. Its rules set the trace mark
-/// of TCP, UDP and ARP packets. The chain has the lowest priority of its hook, so a packet has the
-/// mark before the chains of other programs see it. The parameter `links` is the attribute of the
-/// hook that lists the network links; it is empty for families without such an attribute.
+/// Returns netlink messages that create a table with one base chain. The rules of the chain set the
+/// trace mark of TCP, UDP and ARP packets. The chain has the lowest priority of its hook, so a
+/// packet has the mark before the chains of other programs see the packet. The parameter `links` is
+/// the attribute of the hook that lists the network links; it is empty for families without such an
+/// attribute.
 fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {
     let name = format!("{TABLE}-{hook}");
     let table = || Attributes::new().text(TABLE_NAME, &name);

@@ -58,8 +58,8 @@ pub(crate) fn decide(
     let found = find(connection, claim)?;
     let singles = singles(connection, claim, &found)?;
     let standing = ports_behind(claim, &found, &singles, behind)?;
-    // A record may list two elements with the same key: an ADD that was to replace one by the other
-    // was killed.
+    // A record may list two elements with the same key, because an ADD may have been killed while
+    // it replaced one by the other.
     let mut known: BTreeMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
     let stands_by = |it: &Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
     let mut change = Change {

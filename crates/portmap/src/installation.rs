@@ -125,8 +125,8 @@ impl<'a> Installation<'a> {
     /// Refusals of the kernel. The record then lists everything that may exist.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else {
-            // Elements may exist: this ADD decided a change, or an attachment passed a port on to
-            // it while it stood by.
+            // Elements may exist: either this ADD decided a change, or another attachment passed a
+            // port on to this attachment while it stood by.
             if self.decided.is_some() || !self.behind.is_empty() {
                 return del::remove(self.attachment);
             }
@@ -311,8 +311,8 @@ fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>>
 /// the tracked connections to its container. Otherwise packets of a client that reuses its source
 /// port would still be translated to the old address. Returns whether the attachment has ended.
 ///
-/// If a concurrent ADD attaches the attachment again, its elements stay. ADD writes the record
-/// before it changes any rule, so this function sees a changed record first.
+/// If a concurrent ADD attaches the attachment again, the elements of that ADD stay. ADD writes the
+/// record before it changes any rule, so this function sees a changed record first.
 fn take_over_if_gone(
     connection: &Connection,
     owner: &str,

@@ -25,7 +25,8 @@ pub(crate) const ADDRESS_CONDITIONS: SetName =
 /// Map from protocol and port to a chain with conditions.
 pub(crate) const CONDITIONS: SetName = SetName("conditions4", "conditions6");
 
-/// Set of source and destination address. Translated connections between them are masqueraded.
+/// Set of pairs of source and destination address. Translated connections from such a source to
+/// such a destination are masqueraded.
 pub(crate) const PAIRS: SetName = SetName("masquerade-pairs4", "masquerade-pairs6");
 
 /// Set of containers whose clients from 127.0.0.0/8 are masqueraded. IPv6 has no such set, because

@@ -92,8 +92,8 @@ pub(crate) fn remove_file(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the file name of an owner. No two owners have the same one, because the parts of an
-/// owner contain no colon.
+/// Returns the file name of an owner. No two owners have the same file name, because the parts of
+/// an owner contain no colon.
 pub(crate) fn file_name(owner: &str) -> String {
     owner.replace('/', ":")
 }

@@ -108,8 +108,8 @@ impl Forward {
 }
 
 /// Returns the container's addresses, at most one of each family: the first address on `interface`.
-/// If the result assigns no addresses to `interface`, it is the first address that the result does
-/// not assign to an interface of the host.
+/// If the result assigns no addresses to `interface`, the function returns the first address that
+/// the result does not assign to an interface of the host.
 fn pods(result: &AddResult, interface: &InterfaceName) -> Vec<IpAddr> {
     let link = |ip: &IpConfig| ip.interface.and_then(|it| result.interfaces.get(it));
     let is_own = |ip: &&IpConfig| {

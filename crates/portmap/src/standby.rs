@@ -24,8 +24,8 @@ pub(crate) fn owners() -> BTreeSet<String> {
     })
 }
 
-/// Adds `owner`. The caller must have written its record, because the attachment that passes a port
-/// on reads it.
+/// Adds `owner` to the list. The caller must first write the record of `owner`: an attachment that
+/// passes a port on to `owner` reads this record.
 ///
 /// # Errors
 /// The file cannot be created.

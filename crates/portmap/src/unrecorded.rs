@@ -14,9 +14,9 @@ use crate::element::forward;
 use crate::record::Records;
 use crate::table;
 
-/// Returns whether the attachment may exist. It may if a link of the host has `owner` as its alias.
-/// It also may if the route to one of the container's addresses uses a link that may belong to the
-/// attachment.
+/// Returns whether the attachment of `owner` may exist. This is so if a link of the host has
+/// `owner` as its alias, or if the route to one of the container's addresses uses a link that may
+/// belong to the attachment.
 ///
 /// # Errors
 /// Refusals of the kernel.

@@ -78,7 +78,7 @@ impl<'a> LinkEgress<'a> {
     }
 
     /// Returns the rate limit of the link's egress in bits per second, whether it applies to all or
-    /// some traffic. Returns `None` if there is no limit or another program set it.
+    /// some traffic. Returns `None` if there is no limit or if another program set the limit.
     ///
     /// # Errors
     /// [`Error::Netlink`].

@@ -198,8 +198,9 @@ fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     wanted
 }
 
-/// Returns the first of three consecutive priorities that are not in `taken`, if possible before
-/// all of them. Packets that match an earlier filter of another program would not be limited.
+/// Returns the first of three consecutive priorities that are not in `taken`. The priorities
+/// precede all of `taken` if possible, because packets that match an earlier filter of another
+/// program are not limited.
 fn first_priority(mut taken: Vec<u16>) -> u16 {
     taken.sort_unstable();
     let Some(lowest) = taken.first() else {
@@ -223,7 +224,8 @@ const PRIORITIES: u16 = 3;
 /// ours. The kernel would choose a similar priority.
 const WITHOUT_OTHERS: u16 = 0xc000;
 
-/// Class that identifies the filters of this crate. No such class exists, so it has no effect.
+/// Class that identifies the filters of this crate. No such class exists, so its number does not
+/// affect packets.
 const MARK: Handle = Handle::new(0xb0, 1);
 const MARK_OF_REFERENCE: Handle = Handle::new(1, 1);
 
