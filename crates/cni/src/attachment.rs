@@ -25,10 +25,10 @@ impl Attachment {
     ///
     /// The tag must be a comment that nft(8) can load again: at most 128 bytes and without a
     /// quotation mark. A single invalid comment makes nft(8) reject a saved ruleset as a whole. If
-    /// the tag is too long, prefixes of their SHA-256 replace the network and container ID. An
-    /// interface name can contain a quotation mark; a per cent sign replaces it. This is
-    /// unambiguous, since the kernel allows no per cent sign in names (`__dev_alloc_name()` in
-    /// net/core/dev.c).
+    /// the tag is too long, hashes replace the network and the container ID: prefixes of their
+    /// SHA-256. An interface name can contain a quotation mark; a per cent sign replaces it. The
+    /// replacement is unambiguous, since the kernel allows no per cent sign in interface names
+    /// (`__dev_alloc_name()` in net/core/dev.c).
     pub fn owner(&self) -> String {
         let interface = self.interface.as_str().replace('"', "%");
         let (network, container) = (self.network.as_str(), self.container.as_str());
@@ -40,8 +40,8 @@ impl Attachment {
         format!("{OWNER_PREFIX}{network}/{container}/{interface}")
     }
 
-    /// Returns the attachment with the tag `owner`. Returns `None` for a tag of another program,
-    /// and for a tag with hashes in place of names.
+    /// Returns the attachment with the tag `owner`. Returns `None` for the comment of another
+    /// program, and for a tag with hashes in place of names.
     pub fn of_owner(owner: &str) -> Option<Self> {
         let [network, container, interface] = names(owner)?;
         let attachment = Self {

@@ -49,8 +49,8 @@ impl<'a> Delegate<'a> {
         &self.name
     }
 
-    /// Starts the executable, which waits for its request. [`Started::proceed`] sends the request,
-    /// or else [`Started::result`] or [`Started::finish`].
+    /// Starts the executable without its request. The first call of [`Started::proceed`],
+    /// [`Started::result`] or [`Started::finish`] sends the request.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be started. [`Error::InvalidConfig`] for an invalid
@@ -89,8 +89,8 @@ pub struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Sends the request and returns while the plugin works. [`Self::finish`] sends the part that
-    /// the plugin does not read at once.
+    /// Sends as much of the request as fits into the pipe, and returns while the plugin works.
+    /// [`Self::result`] or [`Self::finish`] sends the rest.
     ///
     /// # Errors
     /// [`Error::Io`] if the request cannot be sent.
@@ -98,7 +98,7 @@ impl Started<'_> {
         self.process.feed(self.network.stdin())
     }
 
-    /// Waits for an ADD and reads its result.
+    /// Waits until the plugin's ADD has ended, and reads its result.
     ///
     /// # Errors
     /// As [`Self::finish`]; [`Error::Decode`] if the output is not a result.

@@ -15,8 +15,8 @@ use crate::stderr::note;
 use crate::verb::Verb;
 use crate::version::SpecVersion;
 
-/// A plugin: its name, the versions of the specification and its verbs. No verb has a default, so each plugin states what it
-/// does.
+/// A plugin: its name, its versions of the specification and its verbs. No verb has a default, so
+/// each plugin states what each verb does.
 #[derive(Debug, Clone, Copy)]
 pub struct Plugin {
     /// CNI `type` and file name of the executable.
@@ -40,7 +40,8 @@ pub struct Plugin {
     pub reload: Option<fn(&CheckRequest) -> anyhow::Result<()>>,
 }
 
-/// Prints the result of an ADD while ADD can still be undone: if printing fails, ADD fails.
+/// Permission to print the result of an ADD, once. ADD prints while it can still be undone, because
+/// ADD fails if printing fails.
 #[derive(Debug)]
 pub struct Answer(SpecVersion);
 

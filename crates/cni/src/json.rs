@@ -81,7 +81,8 @@ pub(crate) fn is_set(value: &Value) -> bool {
 struct Node<'a> {
     value: &'a Value,
     at: String,
-    /// Keys that are left out if the object is read as a map: the other fields beside a field `*`.
+    /// Keys that are left out if the object is read as a map. The map is the value of a field `*`,
+    /// and the keys belong to the struct's other fields.
     left_out: &'static [&'static str],
     unknown: &'a RefCell<Vec<String>>,
 }

@@ -30,8 +30,9 @@ pub(crate) struct Process {
     pidfd: OwnedFd,
     /// The unsent part of the request; `None` before [`Self::feed`].
     request: Option<Vec<u8>>,
-    /// Time limit from the request on. When it expires, the process is killed with its process
-    /// group. Without a limit, the process stays in the caller's group, so Ctrl-C interrupts both.
+    /// Time limit, counted from the first call of [`Self::feed`]. When the limit expires, the
+    /// process is killed with its process group. Without a limit, the process stays in the caller's
+    /// group, so Ctrl-C interrupts both.
     limit: Option<Duration>,
     deadline: Option<Instant>,
     /// Whether the process was waited for. Then it must not be killed, because another process may
@@ -105,8 +106,8 @@ impl Process {
         }
     }
 
-    /// Waits for the process. Returns whether it can take more of its request, whether it printed
-    /// something or closed its output, and whether it ended.
+    /// Waits for an event of the process. Returns whether the process can take more of its request,
+    /// whether it has printed something or closed its output, and whether it has ended.
     fn wait(&self) -> Result<[bool; 3], Error> {
         let stdin = self.child.stdin.as_ref().map(|it| it.as_fd());
         let stdout = self.child.stdout.as_ref().map(|it| it.as_fd());

@@ -20,8 +20,8 @@ use crate::stderr::note;
 pub struct AddRequest {
     /// The attachment.
     pub attachment: Attachment,
-    /// The path in `CNI_NETNS`, which may not exist. The path is checked not to be the plugin's own
-    /// namespace, unless `CNI_NETNS_OVERRIDE` allows that.
+    /// The path in `CNI_NETNS`, which may not exist. A request is rejected if the path is the
+    /// plugin's own namespace, unless `CNI_NETNS_OVERRIDE` allows that.
     pub netns: PathBuf,
     /// The text of `CNI_ARGS`; [`Self::args`] parses it.
     pub args: String,
@@ -138,8 +138,8 @@ impl GcRequest {
         Ok(Self { network, valid })
     }
 
-    /// Returns a test for owners: true for an attachment of this network that the runtime does not
-    /// list.
+    /// Returns a function that takes an owner's tag. The function returns true if the owner is an
+    /// attachment of this network that the runtime does not list.
     pub fn stale(&self) -> impl Fn(&str) -> bool {
         let valid: HashSet<_> = self.valid.iter().map(Attachment::owner).collect();
         let network = &self.network.name;

@@ -8,8 +8,8 @@ use crate::stderr::note;
 
 /// The key `statusWhenFull`: "warn" or "fail".
 ///
-/// The default is to warn: where STATUS fails the node turns `NotReady`, and the pods that run there
-/// are evicted for the sake of those that could not be started.
+/// The default is to warn. If STATUS fails, Kubernetes sets the node to `NotReady` and evicts its
+/// running pods, although only new pods cannot start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(extend("default" = "warn"))]

@@ -56,9 +56,9 @@ impl Cache {
         entry.with_context(|| format!("decode {}", path.display()))
     }
 
-    /// Returns `sandbox` with the arguments of its entry. Without an entry, returns the cached
-    /// sandbox with the same network, interface and namespace: a runtime attached it under another
-    /// container ID.
+    /// Returns `sandbox` with the arguments of its entry. If it has no entry, a runtime may have
+    /// attached the sandbox under another container ID. So the function then returns the cached
+    /// sandbox with the same network, interface and namespace.
     ///
     /// # Errors
     /// The directory cannot be read.

@@ -13,7 +13,7 @@ use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
 use crate::json;
 
-/// Data of an invocation. The log line is written when the invocation ends.
+/// Data of an invocation, collected until the invocation ends. Then the log line is written.
 #[derive(Debug)]
 pub(super) struct Log {
     pub plugin: &'static str,
@@ -148,8 +148,8 @@ fn mask(value: &mut Value) {
     }
 }
 
-/// Keys that the runtime adds. They are left out since their length grows with the network's
-/// attachments.
+/// Keys that the runtime adds. The log leaves them out, since their length grows with the number of
+/// the network's attachments.
 const OTHERS: &[&str] = &[
     "prevResult",
     "cni.dev/attachments",

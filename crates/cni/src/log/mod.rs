@@ -96,8 +96,8 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     }
 }
 
-/// Locks the log. Returns `None` in the panic hook if the panic comes from a function that holds
-/// the lock; nothing is logged then.
+/// Locks the log. Returns `None` if the panic hook calls this function and the panic comes from a
+/// function that holds the lock. Nothing is logged then.
 fn held() -> Option<MutexGuard<'static, Option<Log>>> {
     LOG.try_lock().ok()
 }

@@ -99,8 +99,9 @@ impl From<PerFamily> for AddResult {
     }
 }
 
-/// Drops the keys `known` in any spelling: they belong to other versions of a result. If the result
-/// is written in one of those versions, such a key could have another meaning.
+/// Drops the keys `known`, in any case, from the unknown keys. They belong to other versions of a
+/// result. If the result is later written in one of those versions, such a key could have another
+/// meaning.
 fn drop_known(extra: &mut Map<String, Value>, known: &[&str]) {
     extra.retain(|name, _| !known.iter().any(|it| it.eq_ignore_ascii_case(name)));
 }

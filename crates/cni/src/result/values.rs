@@ -96,7 +96,7 @@ pub struct Route {
     /// The destination.
     #[serde(deserialize_with = "cidr")]
     pub dst: IpNetwork,
-    /// The next hop. `None` means the gateway of the address of that family.
+    /// The next hop. `None` means the gateway of the container's address of the same family.
     #[serde(default, deserialize_with = "text")]
     pub gw: Option<IpAddr>,
     /// MTU in bytes.

@@ -1,4 +1,4 @@
-//! The plugins are a shell script that records its calls.
+//! Tests with a shell script as the plugins. The script records its calls.
 
 use std::fs;
 use std::os::unix::fs::symlink;
