@@ -55,8 +55,8 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
 /// containers, which could change its routes (CVE-2020-10749).
 ///
 /// # Errors
-/// The sysctl cannot be set, and the host is to be the gateway. Without a gateway, this failure is
-/// only logged.
+/// The sysctl cannot be set, and the host is the gateway. Without a gateway, this failure is only
+/// logged.
 fn ignore_router_advertisements(bridge: &str, gateway: Gateway) -> anyhow::Result<()> {
     match Sysctl::ipv6(bridge, "accept_ra").ensure_if_present("0") {
         Err(error) if gateway == Gateway::None => note(format_args!(
@@ -87,8 +87,8 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
 fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> {
     created(host.add_bridge(name, random_mac()?, mtu))?;
     // Duplicate address detection is unnecessary: the link-local address follows from the MAC,
-    // which only this bridge has. It would delay the neighbour requests that the host sends to
-    // containers.
+    // which only this bridge has. The detection would delay the neighbour requests that the host
+    // sends to containers.
     note_failure(Sysctl::ipv6(name, "accept_dad").ensure_if_present("0"));
     Ok(host.link(name)?)
 }

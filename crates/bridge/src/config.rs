@@ -73,7 +73,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Logs keys that have no effect. They are no error, because the reference accepts them silently.
+    /// Logs keys that have no effect. They are no error, because the reference accepts them
+    /// silently.
     pub(crate) fn note_idle_keys(&self) {
         if self.container_link == ContainerLink::Addressed {
             return;
@@ -94,7 +95,7 @@ impl Config {
         access.filter(|_| self.gateway != Gateway::None)
     }
 
-    /// Checks the keys against each other and parses them. `ipam` is the type of the IPAM plugin.
+    /// Checks the keys against each other and parses them. `ipam` is the value of `ipam.type`.
     pub(crate) fn of(raw: RawConfig, ipam: Option<&str>) -> Result<Self, Error> {
         let bridge = named(raw.bridge.as_deref())?;
         let leaves_nf_call = raw.bridge_nf_call == Some(false);

@@ -22,7 +22,7 @@ impl Topology for Config {
         Self::of(network.config()?, ipam.as_deref())
     }
 
-    /// The host's end is a port of the configured bridge.
+    /// Accepts a link that is a port of the configured bridge.
     fn is_foreign_end(network: &Network, host: &Connection, end: &Link) -> anyhow::Result<bool> {
         let bridge = host.find_link(config::bridge_name(network)?.as_str())?;
         Ok(bridge.is_some_and(|bridge| end.master == Some(bridge.index)))

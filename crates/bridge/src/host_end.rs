@@ -1,8 +1,8 @@
 //! The host's end of the gateway's VLAN: the link that has the gateway addresses of a network with
 //! a VLAN.
 //!
-//! It is a VLAN link on top of the bridge, not a port of the bridge. With a port, netfilter would
-//! see packets from a container to the host twice.
+//! This plugin creates a VLAN link on top of the bridge. The reference instead adds a port to the
+//! bridge, with which netfilter sees packets from a container to the host twice.
 
 use anyhow::{Context as _, bail};
 use attach::note_failure;
@@ -52,7 +52,8 @@ impl<'a> HostEnd<'a> {
         Ok(Self::without_link(&carried, access)?)
     }
 
-    /// Returns the host's end of a VLAN without a link, which depends on the bridge's own VLANs.
+    /// Returns the host's end of a VLAN that has no link. The result depends on `carried`, the VLANs
+    /// of the bridge itself.
     fn without_link(carried: &[PortVlans], access: &'a Access) -> Result<Self, Error> {
         let vlan = access.vlan;
         let entry = carried
@@ -109,7 +110,7 @@ fn receive_and_make_link(
     let itself = VlanCarrier::Bridge(bridge.index);
     host.execute([Request::add_vlans(itself, entry)])?;
     make_link(host, bridge, access).inspect_err(|_| {
-        // A concurrent ADD may have created the link in between. Its link needs the VLAN.
+        // If a concurrent ADD has created the link in between, that link needs the VLAN.
         let is_unused = matches!(host.find_link(access.gateway_link.as_str()), Ok(None));
         if is_unused {
             note_failure(host.execute([Request::delete_vlans(itself, entry)]));
@@ -188,8 +189,8 @@ mod tests {
         }
     }
 
-    /// Finds the host's end on a bridge that carries VLAN 1 untagged, and VLANs 100 to 199 with
-    /// `tagging`.
+    /// Returns the host's end on a fictitious bridge that carries VLAN 1 untagged, and VLANs 100 to
+    /// 199 with `tagging`.
     fn end(access: &Access, tagging: Tagging) -> Result<HostEnd<'_>, Error> {
         let entry = |first, last, tagging| PortVlans {
             first,

@@ -46,7 +46,7 @@ impl Cooldown {
         !self.delay.is_zero() && released().is_some_and(|age| age < self.delay)
     }
 
-    /// Removes times of release that are older than both `delay` and `LONGEST_USUAL`.
+    /// Removes the files of times of release that are older than both `delay` and `LONGEST_USUAL`.
     pub fn tidy(&self) {
         let begin = SystemTime::now().checked_sub(self.delay.max(LONGEST_USUAL));
         if let Some(Err(error)) = begin.map(|begin| self.remove_older(begin)) {
@@ -83,8 +83,8 @@ impl Cooldown {
     }
 }
 
-/// Minimum age of a time that is removed. The remover may be a DEL whose older configuration has a
-/// shorter delay than the current one.
+/// Minimum age at which [`Cooldown::tidy`] removes a time of release. A DEL may call `tidy` with an
+/// older configuration, whose `delay` is shorter than that of the current configuration.
 const LONGEST_USUAL: Duration = Duration::from_hours(24);
 
 #[cfg(test)]

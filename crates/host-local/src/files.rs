@@ -20,7 +20,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens the files of `network`; they need not exist yet.
+    /// Opens the files of `network`, which need not exist yet.
     pub fn open(storage: &Storage, network: &NetworkName) -> Self {
         let beside = storage.index_directory(network);
         let leases = Directory::new(storage.lease_directory(network), Scratch(beside.clone()));

@@ -1,8 +1,8 @@
 //! The index of leases: addresses by holder.
 //!
 //! The directory `<dataDir>/.host-local/<network>` contains a record file for each holder
-//! (`records`). The file `state` contains the boot ID, and the modification times of the
-//! directories of leases and records when both last agreed.
+//! (`records`). The file `state` contains the boot ID, and two modification times: those of the
+//! directory of leases and of the directory of records, when both last agreed.
 //!
 //! The index is only a hint. After a change by another program, an interrupted change or a reboot,
 //! `state` no longer matches the directories. Then the plugin does not trust the index until it is

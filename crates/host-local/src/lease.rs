@@ -28,7 +28,7 @@ impl Holder {
     /// Parses the content of a lease's file: the container ID and the interface, on one line each.
     /// Ignores white space around them.
     ///
-    /// Returns `None` for an empty or garbled file: no DEL could name its holder.
+    /// Returns `None` for an empty or garbled file, which names no holder that a DEL could match.
     pub fn parse(content: &[u8]) -> Option<Self> {
         let text = str::from_utf8(content).ok()?;
         let mut lines = text.lines().map(str::trim);

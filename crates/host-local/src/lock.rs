@@ -37,8 +37,8 @@ impl Lock {
                 ))
             };
             let lock = taken.ok_or_else(kept).with_context(action)?;
-            // If the file was removed meanwhile, its lock stops no other process. Then lock the new
-            // file.
+            // If the file was removed meanwhile, its lock stops no other process, because other
+            // processes lock the new file. So the loop locks the new file, too.
             if is_still_at(&lock, path) {
                 return Ok(Self { _file: lock });
             }
@@ -104,7 +104,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         drop(old);
         let taken = waiting.join().unwrap();
-        // `Lock::take` would leave a thread that gets the lock for a moment once it is free.
+        // Not `Lock::take`: its waiting thread would take the lock for a moment after `drop(taken)`.
         let kept = open(&path).unwrap().try_lock();
         assert!(matches!(kept, Err(TryLockError::WouldBlock)), "{kept:?}");
         drop(taken);

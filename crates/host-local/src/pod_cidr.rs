@@ -15,8 +15,9 @@ pub fn file_of<'a>(subnet: &str, file: &'a str) -> Option<&'a Path> {
 }
 
 /// Reads the CIDRs in the file at `path`, separated by white space or commas. The file may also be
-/// flannel's `subnet.env`: then reads `FLANNEL_SUBNET` and `FLANNEL_IPV6_SUBNET`. Flannel writes
-/// the node's own address with the prefix length, so the host bits are cleared.
+/// flannel's `subnet.env`; the function then reads its variables `FLANNEL_SUBNET` and
+/// `FLANNEL_IPV6_SUBNET`. Flannel writes the node's own address with the prefix length, so the
+/// function clears the host bits.
 ///
 /// # Errors
 /// Code 11: the file cannot be read. The program that writes the file may not have started yet.

@@ -41,7 +41,7 @@ pub(crate) fn names(directory: &Path) -> anyhow::Result<Vec<String>> {
     names.collect()
 }
 
-/// Converts the outcome of a call on a path: `None` if the path does not exist.
+/// Converts the outcome of a file system call: `Ok(None)` if the path does not exist.
 pub(crate) fn existing<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -13,9 +13,9 @@ use crate::storage::EarlierBoot;
 /// Reads all leases and rebuilds the index.
 ///
 /// Removes empty and garbled lease files. If `earlier` is [`EarlierBoot::Release`], releases the
-/// leases of an earlier boot. The index must prove that boot: the lease has a record with another
-/// boot ID, and its file still has the identity in the record. All other leases stay. A lease
-/// without a record gets one with the current boot.
+/// leases of an earlier boot. The index must prove that a lease is from an earlier boot: its record
+/// has another boot ID, and its file still has the identity in the record. All other leases stay. A
+/// lease without a record gets a record with the current boot ID.
 ///
 /// # Errors
 /// The leases cannot be read, or the index cannot be written. The index is not trusted then.
@@ -92,7 +92,7 @@ impl Findings {
 }
 
 /// Returns the content and the record of the file of `address`; `None` without a file. The record
-/// is the one in `known`, or a new one with the current boot.
+/// is the one in `known`, or a new record with the current boot ID.
 ///
 /// Reads the file even if it has a record: with a coarse clock, a later file may have the same
 /// inode and change time.

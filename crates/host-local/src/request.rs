@@ -21,7 +21,7 @@ pub struct Wanted<'a> {
     pub address: Option<IpAddr>,
 }
 
-/// Returns an element for each of `sets`, with the address that `request` names in the set.
+/// Returns a [`Wanted`] for each of `sets`, with the address in that set that `request` names.
 ///
 /// # Errors
 /// Code 4 or 7: a text is invalid; the error names its source. Code 7: a requested address is in no

@@ -31,7 +31,7 @@ pub enum EarlierBoot {
 
 impl Storage {
     /// Reads the settings for DEL and GC, which require only a valid `dataDir`. If another setting
-    /// is invalid, reports that and uses the defaults of all other settings.
+    /// is invalid, reports the error and uses the defaults of all settings except `dataDir`.
     ///
     /// # Errors
     /// Code 7: the `ipam` section is missing, or `dataDir` is not an absolute path.
@@ -44,6 +44,8 @@ impl Storage {
         })
     }
 
+    /// Parses the settings among the keys of the `ipam` section.
+    ///
     /// # Errors
     /// Code 7: `dataDir` is not an absolute path, or a time is not a duration.
     pub(crate) fn new(raw: &RawConfig) -> Result<Self, Error> {

@@ -50,7 +50,8 @@ impl Store {
         Ok(store.map(|store| store.with_current_index(storage.earlier_boot)))
     }
 
-    /// Locks the leases like [`Self::open_existing`], but does not rebuild the index.
+    /// Locks the leases like [`Self::open_existing`], but does not rebuild an index that is not
+    /// trusted.
     pub(crate) fn inspect(
         storage: &Storage,
         network: &NetworkName,
@@ -212,7 +213,7 @@ impl Store {
     }
 
     /// Returns the leases of `holders` according to the index. Returns `None` if the index is not
-    /// trusted, or if a lease file contradicts it; the latter ends the trust in the index.
+    /// trusted, or if a lease file contradicts the index. A contradiction ends the trust in it.
     fn indexed(&self, holders: &[Holder]) -> Option<Vec<Lease>> {
         if !self.files.index.is_trusted() {
             return None;

@@ -42,8 +42,8 @@ fn file_without_holder_is_removed_whatever_the_boot() {
     }
 }
 
-/// While `reclaimOnBoot` is false, the record keeps the earlier boot. So the lease can be released
-/// when the key becomes true.
+/// While `reclaimOnBoot` is false, the record keeps the ID of the earlier boot. So the lease can be
+/// released when the key becomes true.
 #[test]
 fn record_is_about_one_file_of_one_holder() {
     let root = tempfile::tempdir().unwrap();

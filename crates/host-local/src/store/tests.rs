@@ -49,7 +49,7 @@ fn held(store: &Store, container: &str) -> Vec<String> {
     addresses(&store.leases_of(&attachment(container)).unwrap())
 }
 
-/// Lists all files that a store leaves.
+/// Lists all files below `directory`.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory)
         .unwrap()
