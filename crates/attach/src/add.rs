@@ -22,8 +22,9 @@ use crate::sandbox::{DEADLINE, Sandbox};
 /// Connects the sandbox and returns the result.
 ///
 /// # Errors
-/// Codes 2, 4 and 7: the configuration or an argument is invalid. A step fails. The rollback has then removed the veth pair, its `nf_tables` elements and the
-/// lease. The host's side stays, because other attachments may use it.
+/// Codes 2, 4 and 7: the configuration or an argument is invalid. Other codes: a step failed. The
+/// rollback has then removed the veth pair, its `nf_tables` elements and the lease. The host's side
+/// stays, because other attachments may use it.
 pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let mac = asked_mac(&request.network, &request.args()?)?;
     let topology = T::parse(&request.network)?;
@@ -270,7 +271,8 @@ impl<T: Topology> Add<'_, T> {
         pair.container = self
             .sandbox
             .wait_until_ready(&pair.container, container.dad)?;
-        // Without a bridge, the host's end is new, so it has not cached an earlier MAC.
+        // Without a bridge, only the host is a neighbour. Its end of the pair is new, so the host
+        // has not cached an earlier MAC for the addresses there.
         if let Some(mac) = pair.container.mac
             && pair.bridge.is_some()
             && names::must_announce(&container.addressing.ips, mac)

@@ -214,8 +214,8 @@ impl<T: Topology> Check<'_, T> {
     }
 }
 
-/// Returns the device and inode of a network namespace. They identify it, even if two paths lead to
-/// it.
+/// Returns the device and inode of a network namespace. They are the same for all paths to the
+/// namespace.
 fn inode(namespace: &Path) -> Option<(u64, u64)> {
     let file = fs::metadata(namespace).ok()?;
     Some((file.dev(), file.ino()))

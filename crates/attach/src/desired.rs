@@ -39,10 +39,10 @@ pub trait Topology: Sized {
     /// The role of the host for the containers.
     fn gateway(&self) -> Gateway;
 
-    /// Fails if the host's side, as it is now, lets every ADD fail.
+    /// Checks, without a change, that the host's side does not make every ADD fail.
     ///
     /// # Errors
-    /// Code 50, with the reason. Refusals of the kernel.
+    /// Code 50: every ADD would fail, with the reason. Refusals of the kernel.
     fn probe_host_side(&self) -> anyhow::Result<()> {
         Ok(())
     }
@@ -129,14 +129,14 @@ impl Desired {
     }
 }
 
-/// Treatment of an address that conflicts with the gateway's on the same link.
+/// What ADD does with an address that conflicts with the gateway's address on the same link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OtherAddress {
     /// ADD fails.
     Refuse,
-    /// `forceAddress`: ADD replaces it.
+    /// `forceAddress`: ADD replaces the conflicting address.
     Replace,
-    /// ADD keeps it and adds the gateway's address.
+    /// ADD keeps the conflicting address and adds the gateway's address.
     Keep,
 }
 

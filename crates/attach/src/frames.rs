@@ -10,7 +10,8 @@ use nft::{
 
 use crate::protection::Subject;
 
-/// Returns the elements that make the container's MAC the only one that may send through its port.
+/// Returns the elements that let the bridge accept only frames with the container's MAC from the
+/// container's port.
 pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     let MacAddress(mac) = subject.mac;
     let port = Value::InterfaceName(subject.port);
@@ -20,12 +21,13 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     ]
 }
 
-/// Returns the elements that drop the host's copies: the bridge's MAC together with each of the
-/// container's addresses.
+/// Returns the elements that drop the host's copies, one for each of the container's addresses. The
+/// key of an element is the bridge's MAC and the address.
 ///
-/// Only a family whose bridged frames pass netfilter ([`BRIDGE_NF_CALL`]) gets such elements. A
-/// frame to a Service is then translated on the bridge and goes straight to its port, so the host's
-/// copy is a duplicate. Otherwise the host's copy is the only frame and must not be dropped.
+/// Only a family whose bridged frames pass netfilter ([`BRIDGE_NF_CALL`]) gets such elements. In
+/// such a family, netfilter translates a frame to a Service on the bridge, and the bridge sends the
+/// frame to the right port. So the host's copy is a duplicate. In another family, the host's copy
+/// is the only frame and must not be dropped.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
     let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
         return Ok(Vec::new());

@@ -69,9 +69,9 @@ pub(crate) fn expect_free(
     Ok(())
 }
 
-/// Returns whether the link has the address. The kernel makes no local route for a tentative
-/// address, so a route lookup does not show it. The host's end of an attachment that the reference
-/// made has such an address for a while.
+/// Returns whether the link has the address. A route lookup alone cannot show this, because the
+/// kernel makes no local route for a tentative address. The host's end of an attachment that the
+/// reference made has a tentative address for a while.
 fn has_address(host: &Connection, link: u32, address: IpAddr) -> Result<bool, netlink::Error> {
     let addresses = host.addresses(link)?;
     Ok(addresses.iter().any(|it| it.address.ip() == address))
@@ -201,7 +201,7 @@ impl AddressRollback {
 
     fn is_shared(&self, host: &Connection) -> anyhow::Result<bool> {
         let ports = host.ports(self.bridge)?;
-        // The reference's names have the same prefix.
+        // Ports that the reference made count, too: their names have the same prefix.
         let mut others = ports.iter().filter(|port| port.name != self.port);
         Ok(others.any(|port| port.name.starts_with(HOST_LINK_PREFIX)))
     }

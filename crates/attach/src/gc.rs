@@ -38,7 +38,7 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
 ///
 /// A link without an alias is left over from an ADD that was killed. It is stale if its MAC is a
 /// [`marked_mac`](crate::marked_mac) of this network that starts with `first`, and its name is not
-/// in `valid`.
+/// in `valid`, the names of the links of all listed attachments.
 ///
 /// # Errors
 /// All refusals of the kernel.

@@ -66,8 +66,8 @@ impl Masquerade {
         }))
     }
 
-    /// Returns an element for each of the container's addresses. Each element points to a chain,
-    /// which returns packets to exempt destinations unchanged and masquerades all others.
+    /// Returns an element for each of the container's addresses. Each element points to a chain.
+    /// The chain leaves packets to exempt destinations unchanged and masquerades all others.
     /// Containers with the same exempt networks share one chain.
     pub(crate) fn protection(&self, subject: &Subject<'_>) -> Protection {
         let own = subject.ips.iter().map(|ip| ip.address);

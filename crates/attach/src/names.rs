@@ -41,7 +41,8 @@ pub(crate) fn is_marked_mac(mac: MacAddress, first: u8, network: &NetworkName) -
     mac.0.starts_with(&[first, a, b])
 }
 
-/// Returns the MAC of the container's end if it has no address yet, derived from the attachment.
+/// Returns the MAC of a container's end that has no address yet. The MAC is derived from the
+/// attachment.
 pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
     mac(&[0x06], &attachment.digest())
 }
@@ -66,8 +67,8 @@ fn mac_of(address: IpAddr) -> MacAddress {
     }
 }
 
-/// Returns the MAC of a new bridge. It is the same for all concurrent ADDs, and differs after each
-/// boot.
+/// Returns the MAC for an existing bridge that has none. The MAC is the same for all concurrent
+/// ADDs, and differs after each boot.
 pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
     mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
 }

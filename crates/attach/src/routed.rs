@@ -79,9 +79,9 @@ pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Requ
     ])
 }
 
-/// Returns a metric lower than the metric of `there`, the present IPv6 route to the same address,
-/// so that the kernel prefers the new route. At equal metrics it would prefer the older route.
-/// `None` means the kernel's default metric.
+/// Returns the metric of a new IPv6 route: lower than the metric of `there`, the present route to
+/// the same address, so that the kernel prefers the new route. At equal metrics, the kernel would
+/// prefer the older route. `None` means the kernel's default metric.
 ///
 /// The present route belongs to an attachment that the runtime will delete. The route stays, so it
 /// serves again if this ADD fails.

@@ -149,9 +149,10 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Waits until the link passes traffic and its IPv6 addresses are usable, including the
-    /// link-local address if the link gets one. Returns the changed link. If ADD added the
-    /// link-local address, the kernel generates later ones again, for example after the link was
-    /// down.
+    /// link-local address if the link gets one. Returns the changed link.
+    ///
+    /// If ADD added the link-local address, the function then lets the kernel generate link-local
+    /// addresses again, for example after the link was down.
     pub fn wait_until_ready(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
         let wait = Wait {
