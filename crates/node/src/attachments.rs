@@ -79,7 +79,7 @@ impl Attached {
 
 impl Lease {
     /// Returns the attachment of the holder; `None` for a lease without holder. Old versions of
-    /// host-local wrote no interface; then it is eth0.
+    /// host-local wrote no interface. For their leases, the interface is assumed to be eth0.
     pub fn attachment(&self) -> Option<Attachment> {
         let holder = self.holder.clone()?;
         Some(Attachment {
@@ -107,7 +107,8 @@ pub(super) fn attached(cache: &Cache) -> anyhow::Result<Vec<Attached>> {
     Ok(attached.collect())
 }
 
-/// Returns the directories in which host-local keeps leases: those of all networks, and the default.
+/// Returns the directories in which host-local keeps leases: those of all networks, and the default
+/// one.
 pub(super) fn data_directories(configuration: &Configuration) -> BTreeSet<PathBuf> {
     let networks = configuration.networks();
     let configured = networks.flat_map(|(_, it)| lease_directories(&it.list));

@@ -31,7 +31,7 @@ pub struct Configuration {
 pub struct File {
     /// The name, without the directory.
     pub name: String,
-    /// The network, or why the file is invalid.
+    /// The network that the file configures, or why the file is invalid.
     pub network: Result<Network, String>,
 }
 
@@ -42,7 +42,7 @@ pub struct Network {
     pub list: Conflist,
     /// The JSON document of the file, with keys that the list does not use.
     pub document: Value,
-    /// The path.
+    /// The text of the file.
     pub text: String,
     /// The node's pod CIDRs, by the path of the `podCidrFile`.
     pub pod_cidrs: BTreeMap<PathBuf, Vec<IpNetwork>>,
@@ -51,27 +51,27 @@ pub struct Network {
 /// State of a plugin executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// It answers VERSION.
+    /// The executable answers VERSION.
     Found {
         /// The path.
         path: PathBuf,
-        /// The versions of the specification that it reports.
+        /// The versions of the specification that the plugin reports.
         versions: Option<Vec<String>>,
-        /// It reports its verbs, which only plugins of this suite do.
+        /// Whether the plugin reports its verbs, which only plugins of this suite do.
         is_ours: bool,
     },
-    /// It exists without an execute permission.
+    /// The file exists without an execute permission.
     NotExecutable(PathBuf),
-    /// It is on a file system with the mount option `noexec`.
+    /// The file is on a file system with the mount option `noexec`.
     NotExecutableMount(PathBuf),
-    /// It answers VERSION neither with a result nor with an error of the specification.
+    /// The executable answers VERSION neither with a result nor with an error of the specification.
     Broken {
         /// The path.
         path: PathBuf,
         /// The reason.
         reason: String,
     },
-    /// It does not exist.
+    /// No directory of `CNI_PATH` has the executable.
     Missing,
 }
 
@@ -79,7 +79,7 @@ pub enum Program {
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     configuration: &'a Configuration,
-    /// The path.
+    /// The configuration file.
     pub file: &'a File,
     /// The network.
     pub network: &'a Network,
@@ -209,8 +209,8 @@ impl<'a> Source<'a> {
         self.configuration.place(self.file)
     }
 
-    /// Returns the value of a key of the plugin. Upper and lower case are the same, as for the
-    /// plugin.
+    /// Returns the value of a key of the plugin. The key may be written in any case, as the plugin
+    /// itself accepts it.
     pub fn key(self, name: &str) -> Option<&'a Value> {
         self.plugin.key(name)
     }
@@ -226,7 +226,7 @@ impl<'a> Source<'a> {
         list.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the node's pod CIDRs if the plugin leases from them.
+    /// Returns the node's pod CIDRs if the IPAM plugin leases from them, else an empty list.
     pub fn pod_cidrs(self) -> &'a [IpNetwork] {
         let file = self.plugin.ipam().and_then(pod_cidrs::file_of);
         let cidrs = file.and_then(|it| self.network.pod_cidrs.get(it));

@@ -102,9 +102,9 @@ impl Held {
     }
 }
 
-/// Returns the container's address in the key of an element: the last address, because keys with
-/// two addresses have the container's second. Returns `None` for a key with a port, because its
-/// address is the host's.
+/// Returns the container's address in the key of an element. If the key has two addresses, the
+/// second one is the container's. Returns `None` for a key with a port, because the address in such
+/// a key is the host's.
 fn pod(table: &Table, element: &Element) -> Option<IpAddr> {
     let set = table.sets.iter().find(|it| it.name == element.set)?;
     let key = element.key(set);

@@ -21,11 +21,12 @@ pub struct HostLinks(pub Vec<HostLink>);
 pub struct HostLink {
     /// The name.
     pub name: String,
-    /// Interface index of the bridge that it is a port of.
+    /// Interface index of the bridge that the link is a port of.
     pub master: Option<u32>,
     /// The tag of the attachment, if this suite created the link.
     pub owner: Option<String>,
-    /// Addresses in the sandbox, without those of `lo` and link-local ones; `None` if the kernel does not list them.
+    /// Addresses in the sandbox, without those of `lo` and link-local ones; `None` if the kernel
+    /// does not list them.
     pub addresses: Option<BTreeSet<IpAddr>>,
 }
 
@@ -89,12 +90,12 @@ impl HostLinks {
         self.untagged().filter_map(|it| it.master)
     }
 
-    /// Returns a host link of which the kernel does not list the sandbox's addresses.
+    /// Returns a host link if the kernel does not list the addresses in its sandbox.
     pub fn hidden(&self) -> Option<&HostLink> {
         self.0.iter().find(|it| it.addresses.is_none())
     }
 
-    /// Returns the host links without owner of whose sandboxes no address is known. Such a sandbox
+    /// Returns the host links without owner whose sandboxes have no known address. Such a sandbox
     /// can belong to any attachment.
     pub fn unexplained(&self) -> impl Iterator<Item = &HostLink> {
         let links = self.untagged();

@@ -24,8 +24,8 @@ pub enum Consequence {
     LimitsEvadable,
 }
 
-/// Who needs a kernel feature: any of the plugins, if its configuration has any of the keys. If
-/// there are no keys, the plugins always need the feature.
+/// Which plugins need a kernel feature: each of `plugins` whose configuration has one of `keys`. If
+/// `keys` is empty, the plugins always need the feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// The plugins.
@@ -49,7 +49,8 @@ pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
     })?
 }
 
-/// Tries to make bridges, veth pairs and VLANs in this thread's namespace.
+/// Tries to make bridges, veth pairs and VLANs in this thread's namespace. Returns the missing
+/// features.
 fn links() -> anyhow::Result<Vec<Lack>> {
     let connection = netlink::Connection::open()?;
     let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
@@ -84,7 +85,7 @@ fn limits() -> anyhow::Result<Vec<Lack>> {
     Ok(lacks.collect())
 }
 
-/// Tries to make the plugins' tables in `nf_tables`.
+/// Tries to make the plugins' tables in `nf_tables`. Returns the missing features.
 fn tables() -> anyhow::Result<Vec<Lack>> {
     let connection = nft::Connection::open()?;
     let mut lacks: Vec<Lack> = Vec::new();
@@ -97,7 +98,8 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
             _ if BACKSTOP.plugins.contains(&plugin) => BACKSTOP,
             _ => MASQUERADE,
         };
-        // bandwidth has a table for ports of bridges and one for other links.
+        // bandwidth has two tables, for ports of bridges and for other links. If the kernel
+        // supports neither, the missing feature is listed once.
         let is_new = lacks.iter().all(|it| it.need != need);
         if let Err(error) = connection.dry_run(&table)
             && is_new

@@ -90,7 +90,7 @@ pub struct Node {
     pub unread: Vec<(Part, String)>,
 }
 
-/// A part of the node. A part can fail to be read without the others.
+/// A part of the node's state. If one part cannot be read, the others are still read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The directory of network configurations.
@@ -176,7 +176,8 @@ impl Node {
         Ok(())
     }
 
-    /// Returns the names of the links between which packets of pods are forwarded: bridges and uplinks.
+    /// Returns the names of the links between which packets of pods are forwarded: bridges and
+    /// uplinks.
     fn forwarding_links(&self) -> BTreeSet<&str> {
         let mut links = self.configuration.bridges();
         links.extend(self.uplinks().iter().map(|it| it.name.as_str()));

@@ -65,7 +65,8 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
         connection.add_stand_in(link, pair)?;
     } else {
         connection.add_stand_in(access, StandIn::Bridge)?;
-        // The kernel chooses the port's index, so the links with given indexes come first.
+        // The kernel chooses the port's index. So the port comes after the links with given
+        // indexes. Otherwise it could get one of these indexes.
         connection.add_stand_in(&port, pair)?;
         names.push(&port.name);
     }
@@ -87,7 +88,7 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
     )
 }
 
-/// Returns a port of the bridge.
+/// Returns the link that stands for the host's end of a pod's pair, as a port of `bridge`.
 fn port_of(bridge: &Link) -> Link {
     Link {
         name: port_name(),
@@ -107,8 +108,8 @@ fn prepared() -> anyhow::Result<Netns> {
     Ok(Netns::own()?)
 }
 
-/// Loads all rules into this thread's network namespace, and returns their places there. It first
-/// creates the links that rules name, so that rules on them can be loaded.
+/// Loads all rules into this thread's network namespace, and returns their places there. The
+/// function first creates the links that rules name, so that rules on these links can be loaded.
 fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     let connection = Connection::open()?;
     for name in rules.ruleset.links() {

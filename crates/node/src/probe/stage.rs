@@ -1,4 +1,4 @@
-//! Where the packets of a trial go, and the links and addresses that they need.
+//! The paths of a trial's packets, and the links and addresses that the trial needs.
 
 use std::net::IpAddr;
 
@@ -47,7 +47,8 @@ pub struct Stage {
     pub permission: Option<firewall::Config>,
     /// A TCP hostPort, and the pod's port that it is forwarded to.
     pub host_port: Option<(u16, u16)>,
-    /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` with their values, if `br_netfilter` is loaded.
+    /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` with their values, if
+    /// `br_netfilter` is loaded.
     pub bridge_calls: Vec<(String, String)>,
 }
 

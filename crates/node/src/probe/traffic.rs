@@ -170,7 +170,8 @@ impl Exchange {
     }
 }
 
-/// Waits for the answer up to `PATIENCE`, but only for `GRACE` after a rule ended a packet.
+/// Returns the outcome of a packet. Waits for the answer up to `PATIENCE`, but only for `GRACE`
+/// after a rule ended a packet.
 fn fate<E>(
     tracer: &Tracer,
     answer: &mpsc::Receiver<Result<io::Result<()>, E>>,
@@ -187,7 +188,8 @@ fn fate<E>(
             Ok(_) => true,
             Err(_) => begun.elapsed() > PATIENCE,
         };
-        // A rule may have ended an unrelated packet in the copy, so the answer can still arrive.
+        // The rule may have ended an unrelated packet in the copy. So the answer can still arrive,
+        // and the function waits for `GRACE`.
         let is_late = first.as_ref().is_some_and(|it| it.1.elapsed() > GRACE);
         if is_failed || is_late {
             return Ok(first.map_or(Fate::Lost(None), |(ended, _)| Fate::Ended(ended)));
