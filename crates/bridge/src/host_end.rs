@@ -52,8 +52,8 @@ impl<'a> HostEnd<'a> {
         Ok(Self::without_link(&carried, access)?)
     }
 
-    /// Returns the host's end of a VLAN that has no link. The result depends on `carried`, the VLANs
-    /// of the bridge itself.
+    /// Returns the host's end of a VLAN that has no link. The result depends on `carried`, the
+    /// VLANs of the bridge itself.
     fn without_link(carried: &[PortVlans], access: &'a Access) -> Result<Self, Error> {
         let vlan = access.vlan;
         let entry = carried

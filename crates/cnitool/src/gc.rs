@@ -50,9 +50,9 @@ fn read_node(chain: &Chain<'_>) -> anyhow::Result<Node> {
 /// Removes resources of stale attachments of the chain's network.
 ///
 /// # Errors
-/// The node cannot be read, or nothing shows whether attachments are live; in both cases nothing
-/// was removed. A plugin fails; the other attachments are still tried, and the error has all
-/// failures.
+/// The node cannot be read, or nothing shows whether attachments are live. In both cases, `gc`
+/// removes nothing. A plugin fails. Then `gc` still tries the other attachments, and the error has
+/// all failures.
 pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
     if chain.network.disable_gc {
         note("nothing is collected: disableGC is set");
@@ -96,7 +96,8 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
     all(stale.iter().map(|it| remove(chain, it)))
 }
 
-/// Calls DEL for the attachment, with the configuration of its ADD if a runtime cached that.
+/// Calls DEL for the attachment, with the configuration of its ADD if a runtime cached that
+/// configuration. Keeps an attachment that changes while `gc` runs.
 fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<()> {
     let attachment = &remains.attachment;
     if !is_unchanged(chain, remains)? {

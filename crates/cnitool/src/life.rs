@@ -13,7 +13,7 @@ use netlink::LinkKind;
 use node::{Attached, HostLink, HostLinks, Lease, Node, bridge_of, lease_directories};
 use runtime::Conflist;
 
-/// What the node has of an attachment, live or not.
+/// The traces that the node has of an attachment, live or not.
 #[derive(Debug)]
 pub struct Remains<'n> {
     /// The attachment.
@@ -33,8 +33,8 @@ pub enum Life {
     Lives,
     /// A lease is so young that the ADD that made it may still be running.
     Young,
-    /// Nothing shows that the attachment is live, but its link may exist and be invisible, for this
-    /// reason.
+    /// Nothing shows that the attachment is live, but its link may exist where this process cannot
+    /// see it. Contains the reason.
     Unseen(String),
     /// The attachment has neither a sandbox nor a link.
     Gone,
@@ -80,7 +80,8 @@ impl<'n> Remains<'n> {
         remains.collect()
     }
 
-    /// Returns a link of the host with the tag of an attachment of the same container to the same network.
+    /// Returns a link of the host with the tag of an attachment of the same container to the same
+    /// network.
     pub fn has_tagged<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
         let owner = self.attachment.owner();
         let container = owner.rsplit_once('/').map(|it| it.0);

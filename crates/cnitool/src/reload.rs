@@ -99,7 +99,7 @@ impl Remembered {
         };
         match self.reload(directories, reloading) {
             Ok(outcome) => outcome,
-            // A DEL may have run since, so the error is not a fault.
+            // A DEL may have run since the cache was read, so the error is no fault.
             Err(_) if is_gone() => Outcome::Gone,
             Err(error) => {
                 note(format_args!("{}: {error:#}", self.attachment));

@@ -104,7 +104,8 @@ mod tests {
         fs::remove_file(&path).unwrap();
         drop(old);
         let taken = waiting.join().unwrap();
-        // Not `Lock::take`: its waiting thread would take the lock for a moment after `drop(taken)`.
+        // The test does not call `Lock::take` here: its waiting thread would take the lock for a
+        // moment after `drop(taken)`.
         let kept = open(&path).unwrap().try_lock();
         assert!(matches!(kept, Err(TryLockError::WouldBlock)), "{kept:?}");
         drop(taken);

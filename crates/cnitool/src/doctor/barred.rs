@@ -1,5 +1,5 @@
-//! Reports packets that did not pass a copy of the node's rules: which rule ended them, and whether
-//! the plugin `firewall` lets them pass.
+//! Reports packets that did not pass a copy of the node's rules: which rule stopped them, and
+//! whether they would pass with the plugin `firewall` in the network's list.
 
 use ipnetwork::IpNetwork;
 use nft::{EndVerdict, Ended};
@@ -65,7 +65,8 @@ fn words(path: PacketPath, place: &str) -> String {
     }
 }
 
-/// What ends the packets of some paths.
+/// Paths whose packets have the same outcome: the same rule or policy stopped them, or they were
+/// lost.
 struct Barrier<'a> {
     node: &'a Node,
     probe: &'a Probe,
@@ -110,8 +111,9 @@ impl Barrier<'_> {
         }
     }
 
-    /// Returns whether the outcome on the node may differ: a program in user space decides, no rule
-    /// was seen to drop the packet, or firewalld would know a new pod.
+    /// Returns whether the outcome on the node may differ from that in the copy: a program in user
+    /// space decides, no rule was seen to drop the packet, or ADD would add a new pod to a zone of
+    /// firewalld.
     fn is_uncertain(&self, fate: &Fate) -> bool {
         match fate {
             Fate::Ended(ended) => {
@@ -159,7 +161,8 @@ impl Barrier<'_> {
         permission.is_some_and(firewall::Config::asks_firewalld)
     }
 
-    /// Returns whether the address of the trial is that of a pod with permission.
+    /// Returns whether the trial used the address of a pod that has the permission of the plugin
+    /// `firewall`.
     fn is_permitted_pod(&self) -> bool {
         let mut elements = self.node.firewall.elements.iter();
         let pod = Some(self.probe.stage.pod.ip());

@@ -20,9 +20,9 @@ pub struct Ends {
 
 impl Ends {
     /// Returns the gateway's address, and the address of a pod that a port of the host is forwarded
-    /// to. Without such a pod, returns the address of a pod that the plugin `firewall` gave
-    /// permission, or else one that a new pod may get. Returns `None` if no address of the family is
-    /// known.
+    /// to. Without such a pod, returns the address of a pod that has the permission of the plugin
+    /// `firewall`, or else an address that a new pod may get. Returns `None` if no address of the
+    /// family is known.
     pub fn find(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Self> {
         let is_of_family = |it: &IpNetwork| it.is_ipv4() == is_ipv4;
         let ranges = Range::all_of(source);

@@ -10,7 +10,8 @@ use super::barred::{COPY, SUBJECT, barred};
 use super::finding::{Finding, some_of};
 use super::stages::{place, untried};
 
-/// Checks the outcomes of the packets that were tried, and the elements of each live attachment.
+/// Checks the outcomes of the packets that doctor sent through a copy of the rules, and the
+/// elements of each live attachment.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
@@ -88,8 +89,9 @@ pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
     wanted
 }
 
-/// Returns whether the attachment's egress is limited, and the kernel supports the second limit,
-/// which root in the pod cannot evade. On other kernels, ADD does not set that limit.
+/// Returns whether ADD set a second limit for the attachment's egress, in `nf_tables`. Root in the
+/// pod can evade the first limit, that of tc, but not the second. ADD sets no second limit if the
+/// kernel does not support it.
 fn has_backstop(node: &Node, attached: &Attached) -> bool {
     let owner = attached.attachment.owner();
     let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);

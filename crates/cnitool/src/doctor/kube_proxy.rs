@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::edit;
 use super::finding::{Finding, some_of};
 
-/// Reports the mode, and each plugin `portmap` whose conditions do not exclude Services.
+/// Reports kube-proxy's mode. In IPVS mode, also reports each plugin `portmap` whose conditions do
+/// not exclude Services.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let Some(link) = node.link_called(IPVS_LINK) else {
         let mode = match &node.firewall {

@@ -22,7 +22,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Finds the leases of each network whose holder does not exist any more, or cannot be seen.
+/// Finds, for each network, the leases whose holder no longer exists, and the leases whose holder
+/// cannot be seen.
 fn stale_leases(node: &Node) -> Vec<Finding> {
     let mut stale = BTreeMap::<(&str, Option<String>), Vec<&Lease>>::new();
     for lease in &node.leases {
@@ -60,8 +61,8 @@ fn holder_of(lease: &Lease) -> String {
     format!("{} ({})", lease.address, container.unwrap_or_default())
 }
 
-/// Returns whether `cnitool gc` would find all of these leases: they are in directories of the
-/// configured network, and the network permits gc.
+/// Returns whether `cnitool gc` would find all of `leases`: they are in lease directories of the
+/// configured `network`, and the network does not set `disableGC`.
 fn gc_finds(node: &Node, network: &str, leases: &[&Lease]) -> bool {
     node.configuration.network(network).is_some_and(|it| {
         let directories = lease_directories(&it.list);

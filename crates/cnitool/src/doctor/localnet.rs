@@ -1,9 +1,9 @@
 //! Checks whether neighbours of the node reach services that listen only on its 127.0.0.1
 //! (CVE-2020-8558).
 //!
-//! If `route_localnet` of a link is 1, they can. portmap sets this sysctl if a hostPort is for
-//! 127.0.0.1. It then guards the node with rules and with `IPsec` policies; either guard is
-//! sufficient. The check does not judge rules of other programs.
+//! Neighbours on a link can reach these services if `route_localnet` of the link is 1. portmap sets
+//! this sysctl if a hostPort is for 127.0.0.1. portmap then guards the node with rules and with
+//! `IPsec` policies; either guard is sufficient. The check does not judge rules of other programs.
 
 use netlink::{Link, LinkKind};
 use netns::Sysctl;

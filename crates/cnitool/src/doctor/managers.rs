@@ -34,8 +34,8 @@ fn finding(first: &Managed, managed: &[&Managed]) -> Finding {
         .fix(fix(first.by, &names))
 }
 
-/// Returns the fix: install the drop-ins, and write one more file for each link that the drop-ins
-/// do not match.
+/// Returns the fix for `links` that the manager `by` manages: install the drop-ins, and write one
+/// more file for each link that the drop-ins do not match.
 fn fix(by: &str, links: &[&str]) -> String {
     let (covered, others): (Vec<&str>, Vec<&str>) =
         links.iter().partition(|it| drop_ins::cover(it));

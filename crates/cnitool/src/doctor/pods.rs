@@ -146,7 +146,8 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
 
 const FAMILIES: [(bool, &str); 2] = [(true, "IPv4"), (false, "IPv6")];
 
-/// Keys that set up more of a port than its bridge. The fix cannot restore those settings.
+/// Keys that configure a port of a bridge. If one of them is set, the finding has no fix: a command
+/// can make the link a port again, but not restore these settings.
 const PORT_KEYS: [&str; 4] = ["vlan", "vlanTrunk", "portIsolation", "hairpinMode"];
 
 const SUBJECT: &str = "pod";

@@ -78,7 +78,8 @@ impl<'a> Range<'a> {
         all.saturating_sub(count(spans.filter(|(from, to)| from <= to).collect()))
     }
 
-    /// Returns whether both ranges are in the same set. host-local leases from any range of a set.
+    /// Returns whether both ranges are in the same set. host-local leases a pod's address from any
+    /// range of a set, so a full range is no fault if another range of its set has free addresses.
     pub fn is_of_set_of(&self, other: &Self) -> bool {
         self.set == other.set && std::ptr::eq(self.source.plugin, other.source.plugin)
     }

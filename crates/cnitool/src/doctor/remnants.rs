@@ -1,7 +1,7 @@
 //! Checks for firewall rules that the reference left for attachments that no longer exist.
 //!
-//! The names of the reference's chains and the comments of its rules identify the attachment.
-//! `cnitool migrate` uses the same marks.
+//! Marks identify the attachment: parts of the names of the reference's chains and of the comments
+//! of its rules. `cnitool migrate` uses the same marks.
 
 use node::{Node, RuleComment};
 
@@ -17,7 +17,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     let living = Living::of(node);
     let gone: Vec<_> = marks.iter().filter(|it| !living.has(it)).collect();
-    // The kernel lists the addresses of pods whose attachment is unknown.
+    // The kernel lists the addresses of all live pods, even if their attachments are unknown. So an
+    // address that no live pod has always proves that the rule is stale.
     let is_proven = |it: &&&Mark| !living.has_unnamed() || matches!(it, Mark::Address(_));
     let proven = gone.iter().filter(is_proven).count();
     let gone = gone.len();

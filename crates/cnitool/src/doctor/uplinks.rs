@@ -33,7 +33,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Finds default routes that drop packets, and take precedence over all default routes that forward
+/// Finds default routes that drop packets and take precedence over all default routes that forward
 /// packets.
 fn discarding(node: &Node) -> Vec<Finding> {
     let default = node.discarding_routes.iter();

@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 
 use super::files::with_advice;
 
-/// A locked file in that directory, removed on drop.
+/// A locked file in the directory of executables, removed on drop.
 ///
 /// The lock is on a file, because any user that can open the directory could lock the directory
 /// itself. Other users cannot open this file.

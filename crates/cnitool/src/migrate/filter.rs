@@ -39,8 +39,8 @@ fn table(saved: Saved) -> Table {
     }
 }
 
-/// Returns the addresses that have both rules. An operator's rule for an address has no such
-/// counterpart.
+/// Returns a remnant for each address that has both rules of the reference. If an address has only
+/// one of them, the rule may be an operator's, so it is left out.
 fn remnants(rules: &[String]) -> Vec<Remnant> {
     let from = |rule: &String| {
         let rest = rule.strip_prefix("CNI-FORWARD -s ")?;

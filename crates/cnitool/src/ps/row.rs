@@ -1,6 +1,6 @@
 //! One attachment: the traces with the same tag, combined.
 //!
-//! A field stays empty if no trace has its value. Nothing is guessed.
+//! A field stays empty if no trace has its value.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -35,8 +35,8 @@ impl Mark {
         is_mark.then(|| Self::Chain(digits.to_owned()))
     }
 
-    /// Returns whether this is the mark of the attachment's chains or rules. An address is not: see
-    /// [`super::Living::has`].
+    /// Returns whether this is the mark of the attachment's chains or rules. Returns `false` for an
+    /// address, which only [`super::Living::has`] can compare.
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         let (network, container) = (&attachment.network, &attachment.container);
         let digest = |text: String| sha512(text.as_bytes());
