@@ -17,7 +17,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
     if findings.is_empty() && !held.is_empty() {
-        // The message counts a port once, even if several families or addresses forward it.
+        // The message counts a port once, even if it has elements for several addresses.
         let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
         let ports: BTreeSet<_> = ports.collect();
         let message = format!("ports forwarded to pods: {}, each to one", ports.len());
