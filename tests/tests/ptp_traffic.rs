@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tests::router_advertisement::{flooded, heard, sent, traces};
 use tests::traffic::{self, Flood, tcp, tcp_by_port, udp};
-use tests::{Chain, Host, Place as _, Removal, Sandbox, eventually};
+use tests::{Chain, Host, Place as _, Removal, Sandbox, at_once, eventually};
 
 /// Returns the client address that the server sees, or "none".
 fn client_seen(client: &Sandbox, server: &impl tests::Place, address: &str) -> String {
@@ -35,6 +35,32 @@ fn pods_leave_from_the_hosts_address_and_keep_their_own_among_each_other() {
         network.clone().with("ipMasqBackend", word).add(&c);
         assert_eq!(client_seen(&c, &outside, "192.0.2.2"), "192.0.2.1");
     }
+}
+
+/// The kernel adds the local route of an IPv6 address in the background. Each network has a gateway
+/// of its own, so the host's end of no other pod has the address. Without its local route, the host
+/// has no route to a gateway at all.
+#[test]
+fn ipv6_addresses_of_both_ends_work_when_add_answers() {
+    let host = Host::new();
+    at_once(&["1", "2", "3", "4", "5", "6", "7", "8"], |number| {
+        let network = host.ptp().with("name", format!("net{number}"));
+        let subnet = json!([[{"subnet": format!("fd00:{number}::/64")}]]);
+        let network = network.with("ipam.ranges", subnet);
+        let network = network.with("ipam.routes", json!([]));
+        let gateway = format!("fd00:{number}::1");
+        for round in 0..25 {
+            let pod = host.sandbox(&format!("pod{number}-{round}"));
+            let result = network.add(&pod);
+            assert!(udp(&host, &host, &gateway), "{round}");
+            let address = result["ips"][0]["address"].as_str().unwrap();
+            let address = address.strip_suffix("/64").unwrap();
+            assert!(udp(&host, &pod, address), "{round}");
+            assert!(udp(&pod, &host, &gateway), "{round}");
+            network.del(&pod);
+            pod.remove();
+        }
+    });
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! ADD: obtains the lease, sets up the host's side, creates the veth pair and configures the
 //! sandbox. A failed ADD rolls these steps back.
 
+use std::net::IpAddr;
+
 use anyhow::Context as _;
 use cni::delegate::{Delegate, Started};
 use cni::result::Interface;
@@ -17,7 +19,7 @@ use crate::names;
 use crate::note::note_failure;
 use crate::rollback::Made;
 use crate::routed;
-use crate::sandbox::{DEADLINE, Sandbox};
+use crate::sandbox::{self, DEADLINE, Sandbox};
 
 /// Connects the sandbox and returns the result.
 ///
@@ -244,33 +246,20 @@ impl<T: Topology> Add<'_, T> {
     /// Configures both ends and returns their new state.
     fn configure(&mut self, mut pair: Pair, desired: &Desired) -> anyhow::Result<Pair> {
         self.protect(&pair, desired)?;
-        let (side, container) = (&desired.side, &desired.container);
-        let gateways = &container.addressing.gateways;
+        let container = &desired.container;
         if container.link == ContainerLink::Down {
             self.bring_up_port(&pair, desired)?;
             return Ok(pair);
         }
         cni::step("ensure the gateways");
-        if let (Some(bridge), Some(link)) = (&side.bridge, side.gateway_link()) {
-            let gateways = Gateways {
-                host: self.host,
-                bridge,
-                link,
-                port: &pair.host.name,
-                addresses: gateways,
-                other: desired.other_address,
-            };
-            gateways.ensure(&mut self.undo)?;
-        } else {
-            gateway::enable_forwarding(self.host, gateways)?;
-        }
+        let added = self.ensure_gateways(&pair, desired)?;
         cni::step("configure the sandbox");
         self.sandbox.configure(&pair.container, container)?;
         pair.host = self.wait_for_port(self.bring_up_port(&pair, desired)?)?;
         cni::step("wait for IPv6");
-        pair.container = self
-            .sandbox
-            .wait_until_ready(&pair.container, container.dad)?;
+        pair.container = self.sandbox.wait_until_ready(&pair.container, container)?;
+        let link = desired.side.gateway_link().unwrap_or(&pair.host);
+        sandbox::wait_for_local_routes(self.host, &mut Monitor::new(), link, &added)?;
         // Without a bridge, only the host is a neighbour. Its end of the pair is new, so the host
         // has not cached an earlier MAC for the addresses there.
         if let Some(mac) = pair.container.mac
@@ -281,6 +270,26 @@ impl<T: Topology> Add<'_, T> {
             self.sandbox.announce(mac)?;
         }
         Ok(pair)
+    }
+
+    /// Enables forwarding and gives the bridge the gateway addresses that it lacks. Returns the
+    /// addresses that this ADD adds to the host; without a bridge, [`Self::bring_up_port`] adds
+    /// them to the host's end.
+    fn ensure_gateways(&mut self, pair: &Pair, desired: &Desired) -> anyhow::Result<Vec<IpAddr>> {
+        let (side, addressing) = (&desired.side, &desired.container.addressing);
+        let (Some(bridge), Some(link)) = (&side.bridge, side.gateway_link()) else {
+            gateway::enable_forwarding(self.host, &addressing.gateways)?;
+            return Ok(routed::host_addresses(&pair.host, addressing));
+        };
+        let gateways = Gateways {
+            host: self.host,
+            bridge,
+            link,
+            port: &pair.host.name,
+            addresses: &addressing.gateways,
+            other: desired.other_address,
+        };
+        gateways.ensure(&mut self.undo)
     }
 
     /// Adds the `nf_tables` elements before the sandbox can send packets.

@@ -79,16 +79,17 @@ fn has_address(host: &Connection, link: u32, address: IpAddr) -> Result<bool, ne
 
 impl Gateways<'_> {
     /// Adds the missing gateway addresses to the link and enables forwarding. Adds the rollback to
-    /// `undo`.
+    /// `undo`. Returns the addresses that it added.
     ///
     /// The caller must have made the host's end a port of the bridge first. So a concurrent ADD
     /// that fails sees this port and does not remove the addresses.
     ///
     /// # Errors
     /// Code 7: another address conflicts. Refusals of the kernel.
-    pub fn ensure(&self, undo: &mut Undo<'_>) -> anyhow::Result<()> {
+    pub fn ensure(&self, undo: &mut Undo<'_>) -> anyhow::Result<Vec<IpAddr>> {
+        let mut added = Vec::new();
         if self.addresses.is_empty() {
-            return Ok(());
+            return Ok(added);
         }
         let there = self.host.addresses(self.link.index)?;
         let is_missing = |gateway: &&IpNetwork| there.iter().all(|it| it.address != **gateway);
@@ -113,9 +114,10 @@ impl Gateways<'_> {
             if add_address(self.host, self.link.index, *gateway)?.is_some() {
                 let rollback = self.rollback(*gateway);
                 undo.push("remove the gateway address", move || rollback.remove());
+                added.push(gateway.ip());
             }
         }
-        Ok(())
+        Ok(added)
     }
 
     fn expect_replaceable(&self, in_the_way: &[(IpNetwork, IpNetwork)]) -> Result<(), Error> {

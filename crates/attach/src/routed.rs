@@ -68,6 +68,17 @@ pub(crate) fn host_requests(
     Ok(requests)
 }
 
+/// Returns the addresses that the requests of [`host_requests`] add to the host's end.
+pub(crate) fn host_addresses(end: &Link, addressing: &Addressing) -> Vec<IpAddr> {
+    if addressing.mode != Gateway::HostEnd {
+        return Vec::new();
+    }
+    let link_local = end.mac.filter(|_| need_ipv6(&addressing.ips));
+    let link_local = link_local.map(|mac| mac.link_local().into());
+    let gateways = addressing.gateways.iter().map(IpNetwork::ip);
+    gateways.chain(link_local).collect()
+}
+
 /// Returns the requests that add a link-local address to `end`, which must be down. The address is
 /// usable at once. The kernel uses it as the source address when it asks neighbours for their MAC.
 pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Request>> {

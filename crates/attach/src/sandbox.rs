@@ -1,5 +1,6 @@
 //! The container's end of the veth pair, inside the sandbox.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -153,7 +154,7 @@ impl<'a> Sandbox<'a> {
     ///
     /// If ADD added the link-local address, the function then lets the kernel generate link-local
     /// addresses again, for example after the link was down.
-    pub fn wait_until_ready(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
+    pub fn wait_until_ready(&mut self, link: &Link, desired: &Container) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
         let wait = Wait {
             link: link.index,
@@ -163,6 +164,21 @@ impl<'a> Sandbox<'a> {
         let link = self
             .monitor
             .wait_for_link(&self.connection, &wait, |link| link.is_operational)?;
+        self.wait_for_addresses(&link, desired.dad)?;
+        let ips = &desired.addressing.ips;
+        let is_given = self.link_local == LinkLocal::Given && need_ipv6(ips);
+        let link_local = link.mac.filter(|_| is_given);
+        let link_local = link_local.map(|mac| mac.link_local().into());
+        let added = ips.iter().map(|ip| ip.address.ip()).chain(link_local);
+        let added: Vec<_> = added.collect();
+        wait_for_local_routes(&self.connection, &mut self.monitor, &link, &added)?;
+        Ok(link)
+    }
+
+    /// Waits until the kernel has generated the link-local address and until duplicate address
+    /// detection has ended. If ADD added the link-local address, the kernel generates later ones
+    /// again, for example after the link was down.
+    fn wait_for_addresses(&mut self, link: &Link, dad: Dad) -> anyhow::Result<()> {
         let link_local = self.link_local;
         if link_local == LinkLocal::Given {
             let again = LinkChange::LinkLocal(LinkLocalOrigin::Mac);
@@ -170,12 +186,13 @@ impl<'a> Sandbox<'a> {
             self.connection.execute([again])?;
         }
         if matches!(link_local, LinkLocal::None | LinkLocal::Given) {
-            return Ok(link);
+            return Ok(());
         }
         let settled = format!("the IPv6 addresses of the container's {}", self.interface);
         let wait = Wait {
+            link: link.index,
             what: &settled,
-            ..wait
+            deadline: DEADLINE,
         };
         let is_settled = |addresses: &[Address]| {
             let is_pending =
@@ -190,7 +207,7 @@ impl<'a> Sandbox<'a> {
         if let Some(Address { address, .. }) = addresses.iter().find(|it| it.is_duplicate) {
             anyhow::bail!("{address} is in use by another host on the network");
         }
-        Ok(link)
+        Ok(())
     }
 
     /// Announces to the neighbours that the link's addresses have `mac`, by gratuitous ARP and
@@ -226,6 +243,22 @@ impl<'a> Sandbox<'a> {
         }
         Ok(differences)
     }
+}
+
+/// Waits until the kernel delivers packets to `addresses` of `link`, which this ADD has added.
+pub(crate) fn wait_for_local_routes(
+    connection: &Connection,
+    monitor: &mut Monitor,
+    link: &Link,
+    addresses: &[IpAddr],
+) -> anyhow::Result<()> {
+    let what = format!("the local routes of the IPv6 addresses of {}", link.name);
+    let wait = Wait {
+        link: link.index,
+        what: &what,
+        deadline: DEADLINE,
+    };
+    Ok(monitor.wait_for_local_routes(connection, &wait, addresses)?)
 }
 
 /// Returns the routes that the sandbox needs: first those to the gateways, then those of the

@@ -20,7 +20,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn link_towards(&self, address: IpAddr) -> Result<Option<u32>, Error> {
-        let request = [lookup(address, RouteFlags::empty())];
+        let request = [lookup(address, RouteFlags::empty(), None)];
         match self.objects(&request, Route::from_answer) {
             Err(error) if error.is_no_route() => Ok(None),
             routes => Ok(routes?.first().and_then(|it| it.links().next())),
@@ -33,11 +33,23 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
     pub fn routes_to(&self, addresses: &[IpAddr]) -> Result<Vec<Option<Route>>, Error> {
-        let route = |outcome: Outcome| match outcome {
-            Err(error) if error.is_no_route() || error.is_discarding_route() => Ok(None),
-            outcome => outcome.map(|replies| matched(&replies)),
-        };
         self.lookups(addresses)?.into_iter().map(route).collect()
+    }
+
+    /// Returns whether the kernel delivers packets that arrive for `addresses` of the link with this
+    /// index, because it has their local routes. Equivalent to `ip route get fibmatch … oif`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Unanswered`].
+    pub(crate) fn delivers(&self, link: u32, addresses: &[IpAddr]) -> Result<bool, Error> {
+        let through = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch, Some(link));
+        let lookups: Vec<_> = addresses.iter().map(through).collect();
+        for outcome in self.outcomes(&lookups)? {
+            if !route(outcome)?.is_some_and(|it| it.is_local) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the default routes in use, at most one of each family. This function looks up
@@ -92,9 +104,17 @@ impl Connection {
     }
 
     fn lookups(&self, addresses: &[IpAddr]) -> Result<Vec<Outcome>, Error> {
-        let matching = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch);
+        let matching = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch, None);
         let lookups: Vec<_> = addresses.iter().map(matching).collect();
         self.outcomes(&lookups)
+    }
+}
+
+/// Returns the route that a look-up found; `None` if the kernel drops the packets or has no route.
+fn route(outcome: Outcome) -> Result<Option<Route>, Error> {
+    match outcome {
+        Err(error) if error.is_no_route() || error.is_discarding_route() => Ok(None),
+        outcome => outcome.map(|replies| matched(&replies)),
     }
 }
 
@@ -107,13 +127,14 @@ fn matched(replies: &[Message]) -> Option<Route> {
     }
 }
 
-/// Returns the request for the route to `to`.
-fn lookup(to: IpAddr, flags: RouteFlags) -> Request {
+/// Returns the request for the route to `to`, by the link with the index `through` if there is one.
+fn lookup(to: IpAddr, flags: RouteFlags, through: Option<u32>) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = family(to);
     message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
     message.header.flags = flags;
     message.attributes = vec![RouteAttribute::Destination(address(to))];
+    message.attributes.extend(through.map(RouteAttribute::Oif));
     Request::read(format!("look up the route to {to}"), RTM_GETROUTE, &message)
 }
 

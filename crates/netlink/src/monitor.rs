@@ -1,9 +1,10 @@
 //! Waits for changes in the kernel: listens to events until a deadline.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::AddressFamily;
-use nix::libc::{RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK};
+use nix::libc::{RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
 
 use crate::address::Address;
 use crate::connection::Connection;
@@ -12,7 +13,7 @@ use crate::link::Link;
 use crate::message::Message;
 use crate::socket::{Content, Protocol, Received, Silence, Socket};
 
-/// Listens to changes of links and IPv6 addresses in one namespace.
+/// Listens to changes of links, IPv6 addresses and their local routes in one namespace.
 ///
 /// The monitor's socket is for events only. On a busy host, events of other links overrun the
 /// socket, and answers to requests would be lost with these events. So the monitor reads the state
@@ -138,6 +139,46 @@ impl Monitor {
         }
     }
 
+    /// Waits until the kernel has the local routes of the IPv6 addresses among `addresses`, which
+    /// the link has. The kernel adds the local route of an IPv6 address in the background
+    /// (`addrconf_dad_work`), also without duplicate address detection. Before, it drops packets to
+    /// the address. It adds the local route of an IPv4 address together with the address.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the description of `wait`, and errors of looking up the routes.
+    pub fn wait_for_local_routes(
+        &mut self,
+        connection: &Connection,
+        wait: &Wait<'_>,
+        addresses: &[IpAddr],
+    ) -> Result<(), Error> {
+        let v6: Vec<_> = addresses.iter().copied().filter(IpAddr::is_ipv6).collect();
+        let ask = || Ok(connection.delivers(wait.link, &v6)?.then_some(()));
+        if ask()?.is_some() {
+            return Ok(());
+        }
+        let joined = self.listening()?.join(IPV6_ROUTES);
+        joined.map_err(|source| Error::Open { source })?;
+        match ask()? {
+            Some(()) => Ok(()),
+            None => self.wait(wait, ask, |message| {
+                let is_of_host = message.destination_length() == Some(IPV6_HOST);
+                match message.kind {
+                    RTM_NEWROUTE if is_of_host => Verdict::MayBe,
+                    _ => Verdict::of(message, wait.link),
+                }
+            }),
+        }
+    }
+
+    /// Returns the socket, which it opens if the monitor does not listen yet.
+    fn listening(&mut self) -> Result<&Socket, Error> {
+        Ok(match &mut self.socket {
+            Some(socket) => socket,
+            none => none.insert(open()?),
+        })
+    }
+
     /// Waits until `judge` or `ask` returns the awaited state. Calls `judge` with each event. Calls
     /// `ask`, which reads the state, if an event may be the awaited one and if no event arrives for
     /// a while. Also calls `ask` at the start if the monitor did not listen before.
@@ -150,10 +191,7 @@ impl Monitor {
         let end = Instant::now() + wait.deadline;
         let mut may_be = self.socket.is_none();
         let mut was_asked = false;
-        let socket = match &mut self.socket {
-            Some(socket) => socket,
-            none => none.insert(open()?),
-        };
+        let socket = self.listening()?;
         loop {
             if may_be {
                 if let Some(found) = ask()? {
@@ -210,6 +248,12 @@ fn next_event(socket: &Socket, patience: Duration) -> Event {
 
 /// Multicast groups: `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR`.
 const GROUPS: [u32; 2] = [1, 9];
+
+/// Multicast group `RTNLGRP_IPV6_ROUTE`. On some hosts, routing daemons cause many of its events.
+const IPV6_ROUTES: u32 = 11;
+
+/// Prefix length of a route to a single IPv6 address.
+const IPV6_HOST: u8 = 128;
 
 /// Time without events after which the monitor reads the state. The kernel reports within a
 /// millisecond that a veth pair is up, so this is long enough.

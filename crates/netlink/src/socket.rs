@@ -116,14 +116,23 @@ impl Socket {
         if protocol != Protocol::Netfilter {
             inner.set_netlink_get_strict_chk(true)?;
         }
-        for group in groups {
-            inner.add_membership(*group)?;
-        }
-        Ok(Self {
+        let socket = Self {
             inner,
             next_number: Cell::new(1),
             received: RefCell::default(),
-        })
+        };
+        for group in groups {
+            socket.join(*group)?;
+        }
+        Ok(socket)
+    }
+
+    /// Listens to one more multicast group.
+    ///
+    /// # Errors
+    /// The kernel refuses the group.
+    pub fn join(&self, group: u32) -> io::Result<()> {
+        self.inner.add_membership(group)
     }
 
     /// Enlarges the receive buffer to `bytes`, so that messages between two reads are not lost. The
