@@ -219,6 +219,37 @@ fn check_reports_what_is_missing_and_the_next_add_repairs_it() {
 }
 
 /// The machine lost its leases but not its rules.
+/// The kernel and the reference accept an IPv4 address with several prefix lengths.
+#[test]
+fn address_with_two_prefix_lengths_is_masqueraded_once() {
+    let host = Host::new();
+    let outside = outside(&host);
+    let a = host.sandbox("a");
+    let addresses = json!([
+        {"address": "10.9.0.2/24", "gateway": "10.9.0.1"},
+        {"address": "10.9.0.2/16", "gateway": "10.9.0.1"},
+    ]);
+    let routes = json!([{"dst": "0.0.0.0/0"}]);
+    let ipam = json!({"type": "static", "addresses": addresses, "routes": routes});
+    let reference = host.bridge().with("ipMasq", true).with("bridge", "br2");
+    let reference = reference
+        .with("isGateway", false)
+        .with("ipam", ipam.clone());
+    reference.by_reference().add(&host.sandbox("b"));
+    host.ip("link delete br2");
+    let bridge = network(&host).with("promiscMode", true);
+    let bridge = bridge.with("macspoofchk", true);
+    for network in [bridge, host.ptp().with("ipMasq", true)] {
+        let network = network.with("ipam", ipam.clone());
+        let result = network.add(&a);
+        assert_eq!(result["ips"].as_array().unwrap().len(), 2, "{result}");
+        assert_eq!(client_seen(&a, &outside, "192.0.2.2"), "192.0.2.1");
+        network.check(&a, &result).ok();
+        network.del(&a);
+        assert!(!rules(&host).contains("cni:pods"));
+    }
+}
+
 #[test]
 fn an_address_that_is_leased_again_belongs_to_its_new_holder() {
     let host = Host::new();

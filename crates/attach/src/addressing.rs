@@ -1,5 +1,6 @@
 //! Derives addresses, gateways and routes from a lease, without side effects.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::Error;
@@ -90,6 +91,12 @@ impl Addressing {
 /// Returns whether an address is IPv6, so the sandbox needs IPv6.
 pub(crate) fn need_ipv6(ips: &[IpConfig]) -> bool {
     ips.iter().any(|ip| ip.address.is_ipv6())
+}
+
+/// Returns the addresses without prefix lengths. If an address occurs with several prefix lengths,
+/// the function returns it once, because it has one element in a set and one route on the host.
+pub(crate) fn hosts(ips: &[IpConfig]) -> BTreeSet<IpAddr> {
+    ips.iter().map(|ip| ip.address.ip()).collect()
 }
 
 fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {

@@ -8,6 +8,7 @@ use nft::{
     Value,
 };
 
+use crate::addressing::hosts;
 use crate::protection::Subject;
 
 /// Returns the elements that let the bridge accept only frames with the container's MAC from the
@@ -34,7 +35,7 @@ pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> 
     };
     let [v4, v6] = BRIDGE_NF_CALL.map(is_on);
     let (v4, v6) = (v4?, v6?);
-    let addresses = subject.ips.iter().map(|ip| ip.address.ip());
+    let addresses = hosts(subject.ips).into_iter();
     let concerned = addresses.filter(|it| if it.is_ipv4() { v4 } else { v6 });
     let elements = concerned.map(|address| {
         let set = if address.is_ipv4() {

@@ -8,6 +8,7 @@ use nft::{
 };
 use sha2::{Digest as _, Sha256};
 
+use crate::addressing::hosts;
 use crate::keys::Backend;
 use crate::protection::{Protection, Subject};
 
@@ -78,8 +79,7 @@ impl Masquerade {
         exempt.dedup();
         let policy = format!("{exempt:?} {:?}", self.source_port);
         let chain = format!("policy-{}", hex(&Sha256::digest(policy), 12));
-        let elements = subject.ips.iter().map(|ip| {
-            let address = ip.address.ip();
+        let elements = hosts(subject.ips).into_iter().map(|address| {
             let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
             Element::new(set, &[Value::Address(address)], subject.owner).to_chain(&chain)
         });

@@ -14,7 +14,7 @@ use netlink::{
 };
 use netns::Sysctl;
 
-use crate::addressing::{Addressing, Gateway, need_ipv6};
+use crate::addressing::{Addressing, Gateway, hosts, need_ipv6};
 use crate::gateway;
 
 /// Configures IPv6 on the host's end, which the caller has not brought up yet. Without IPv6
@@ -55,7 +55,9 @@ pub(crate) fn host_requests(
     requests.extend(gateways.map(add));
     // The kernel accepts an IPv6 route only through a link that is up.
     requests.push(Request::change_link(&end.name, &LinkChange::Up));
-    let (v4, v6): (Vec<_>, Vec<_>) = destinations(addressing).partition(IpAddr::is_ipv4);
+    let (v4, v6): (Vec<_>, Vec<_>) = hosts(&addressing.ips)
+        .into_iter()
+        .partition(IpAddr::is_ipv4);
     let there = host.routes_to(&v6)?.into_iter();
     let v6 = v6.into_iter().zip(there.map(|it| preceding(&it?)));
     let routes = v4.into_iter().map(|to| (to, None)).chain(v6);
@@ -144,7 +146,7 @@ pub(crate) fn differences(
     if addressing.mode != Gateway::HostEnd {
         return Ok(Vec::new());
     }
-    let destinations: Vec<_> = destinations(addressing).collect();
+    let destinations = Vec::from_iter(hosts(&addressing.ips));
     let there = host.routes_to(&destinations)?;
     let missing = destinations.iter().zip(there).filter(|(_, route)| {
         let mut links = route.iter().flat_map(Route::links);
@@ -152,10 +154,6 @@ pub(crate) fn differences(
     });
     let message = |(to, _)| format!("the host does not route to {to} through {}", end.name);
     Ok(missing.map(message).collect())
-}
-
-fn destinations(addressing: &Addressing) -> impl Iterator<Item = IpAddr> {
-    addressing.ips.iter().map(|ip| ip.address.ip())
 }
 
 /// `RT_SCOPE_HOST` of rtnetlink(7), which the reference uses, too. A route with this scope stays
