@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tests::traffic::tcp_by_port;
-use tests::{Chain, Host, Invocation, Place as _, Removal, Sandbox, at_once};
+use tests::{Chain, Host, Invocation, Network, Place as _, Removal, Sandbox, at_once};
 
 /// Not in /run.
 const LEASES: &str = "/var/lib/leases";
@@ -73,6 +73,34 @@ fn pods_attach_and_end_where_run_is_not_to_be_written() {
     let refused = tries.under(&without).run();
     assert!(refused.stderr.contains("Permission denied"), "{refused:#?}");
     live_and_end(&host, &pod, |call| call.under(&without));
+}
+
+/// The runtime calls DEL and GC until they succeed. No ADD can have written a record there.
+#[test]
+fn del_and_gc_succeed_although_a_file_is_in_place_of_run_cni() {
+    let host = Host::new();
+    let pod = host.sandbox("a");
+    let result = host.bridge().add(&pod);
+    fs::write("/run/cni", "").unwrap();
+    let network = host.bandwidth().with("prevResult", result);
+    let firewall = network.clone().with("type", "firewall");
+    let mappings = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let portmap = network.with("type", "portmap");
+    let portmap = portmap.with("runtimeConfig.portMappings", mappings);
+    let refused = portmap.on("ADD", &pod).error();
+    refused.expect(100, &["/run/cni/portmap", "write below /run"]);
+    let rules = || host.run("nft", &["list", "ruleset"]);
+    for verb in ["DEL", "GC"] {
+        let end = |network: &Network<'_>| match verb {
+            "DEL" => network.on("DEL", &pod).ok(),
+            _ => network.gc(&[]).ok(),
+        };
+        firewall.add(&pod);
+        assert!(rules().contains("cni:pods/a/eth0"));
+        end(&firewall);
+        assert!(!rules().contains("cni:pods/a/eth0"));
+        end(&portmap);
+    }
 }
 
 /// `call` in a mount namespace whose /run is the directory `run`, but for the sandboxes.

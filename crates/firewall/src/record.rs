@@ -140,6 +140,7 @@ pub(crate) fn retire(owner: &str) -> Option<String> {
 pub(crate) fn remove(owner: &str) -> anyhow::Result<()> {
     let path = file(RETIRED, owner);
     match fs::remove_file(&path) {
+        Err(error) if MISSING.contains(&error.kind()) => Ok(()),
         // A read-only file system refuses to remove a missing file, too (EROFS).
         Err(error) if fs::exists(&path).unwrap_or(true) => {
             Err(error).with_context(|| format!("remove record {}", path.display()))
@@ -162,7 +163,7 @@ pub(crate) fn texts() -> Vec<String> {
 pub(crate) fn owners() -> anyhow::Result<Vec<String>> {
     let action = || format!("read directory {DIRECTORY}");
     let entries = match fs::read_dir(DIRECTORY) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if MISSING.contains(&error.kind()) => return Ok(Vec::new()),
         entries => entries.with_context(action)?,
     };
     let mut owners = Vec::new();
@@ -187,3 +188,6 @@ const DIRECTORY: &str = "/run/cni/firewall";
 
 /// Prefix of a retired record's file name.
 const RETIRED: &str = "retired-";
+
+/// Errors for a path without a file. The second is for a path below a file.
+const MISSING: [ErrorKind; 2] = [ErrorKind::NotFound, ErrorKind::NotADirectory];

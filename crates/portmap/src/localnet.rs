@@ -12,7 +12,7 @@ use ipnetwork::IpNetwork;
 use netlink::{Connection, Link, LinkChange, Packets, Policies, Request};
 use netns::Sysctl;
 
-use crate::owners::Owners;
+use crate::owners::{MISSING, Owners};
 use crate::plan::Plan;
 use crate::record::Record;
 
@@ -129,7 +129,7 @@ fn leave(link: u32, owner: &str) -> anyhow::Result<()> {
     owners.remove(owner)?;
     let Owners(directory) = owners;
     let is_last = match fs::read_dir(&directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(error) if MISSING.contains(&error.kind()) => false,
         entries => entries?.next().transpose()?.is_none(),
     };
     if !is_last {

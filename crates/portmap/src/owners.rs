@@ -64,7 +64,7 @@ pub(crate) fn list(
     owner_of: impl Fn(&str) -> Option<String>,
 ) -> io::Result<BTreeSet<String>> {
     let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) if MISSING.contains(&error.kind()) => return Ok(BTreeSet::new()),
         entries => entries?,
     };
     let mut owners = BTreeSet::new();
@@ -83,7 +83,7 @@ pub(crate) fn create_directory(path: &Path) -> anyhow::Result<()> {
 /// Removes a file, if it exists.
 pub(crate) fn remove_file(path: &Path) -> anyhow::Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) if MISSING.contains(&error.kind()) => Ok(()),
         // A read-only file system refuses to remove a missing file, too (EROFS).
         Err(error) if fs::exists(path).unwrap_or(true) => {
             Err(error).with_context(|| format!("remove {}", path.display()))
@@ -106,3 +106,6 @@ pub(crate) fn owner_of(name: &str) -> Option<String> {
 
 /// Maximum number of attempts: more than the number of attachments that end at the same moment.
 const ATTEMPTS: usize = 100;
+
+/// Errors for a path without a file. The second is for a path below a file.
+pub(crate) const MISSING: [ErrorKind; 2] = [ErrorKind::NotFound, ErrorKind::NotADirectory];
