@@ -44,6 +44,49 @@ fn gateway_of_another_links_network_is_refused_before_anything_changes() {
 }
 
 #[test]
+fn gateway_that_cannot_be_the_hosts_address_is_refused_before_anything_changes() {
+    let host = Host::new();
+    host.bridge()
+        .with("isGateway", false)
+        .add(&host.sandbox("first"));
+    let a = host.sandbox("a");
+    let before = host.snapshot();
+    for (address, gateway, what) in [
+        ("10.9.0.2/24", "10.9.0.2", "own address"),
+        ("10.9.0.2/24", "224.0.0.1", "multicast"),
+        ("10.9.0.2/24", "255.255.255.255", "broadcast"),
+        ("10.9.0.2/24", "10.9.0.255", "broadcast"),
+        ("10.9.0.2/24", "0.0.0.0", "unspecified"),
+        ("10.9.0.2/24", "127.0.0.1", "loopback"),
+        ("fd00:9::2/64", "fd00:9::2", "own address"),
+        ("fd00:9::2/64", "ff02::1", "multicast"),
+        ("fd00:9::2/64", "::", "unspecified"),
+        ("fd00:9::2/64", "::1", "loopback"),
+    ] {
+        let ips = json!([{"address": address, "gateway": gateway}]);
+        for network in [host.bridge(), host.ptp()] {
+            let network = network.with("ipam", json!({"type": "static", "addresses": ips}));
+            let refusal = network.on("ADD", &a).error();
+            refusal.expect(7, &[gateway, what]);
+            host.snapshot().assert_same_as(&before);
+            // As after an ADD of the reference, which accepts most of these gateways.
+            let interfaces = json!([{"name": "eth0", "sandbox": a.path()}]);
+            let result = json!({"cniVersion": "1.0.0", "interfaces": interfaces, "ips": ips});
+            a.ip("link add eth0 type veth peer name other");
+            let refusal = network.check(&a, &result).error();
+            a.ip("link delete eth0");
+            refusal.expect(7, &[gateway, what]);
+        }
+    }
+    let pair = json!([{"address": "10.9.0.1/31", "gateway": "10.9.0.0"}]);
+    let network = host
+        .ptp()
+        .with("ipam", json!({"type": "static", "addresses": pair}));
+    network.add(&a);
+    assert!(a.pings("10.9.0.0"));
+}
+
+#[test]
 fn gateway_behind_a_router_or_a_tunnel_is_accepted() {
     let host = Host::new();
     let _outside = host.outside();

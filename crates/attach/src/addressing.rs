@@ -42,8 +42,8 @@ impl Addressing {
     /// Derives addresses, gateways and routes from a lease.
     ///
     /// # Errors
-    /// Code 7: the lease has no address, a network has no room for a gateway, or the MTU is too
-    /// small for IPv6.
+    /// Code 7: the lease has no address, a network has no room for a gateway, a gateway cannot be an
+    /// address of the host, or the MTU is too small for IPv6.
     pub fn leased(mode: Gateway, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
@@ -77,7 +77,7 @@ impl Addressing {
     /// plugins may also have removed routes from the result.
     ///
     /// # Errors
-    /// Code 7: a network has no room for a gateway.
+    /// Code 7: a network has no room for a gateway, or a gateway cannot be an address of the host.
     pub(crate) fn reported(
         mode: Gateway,
         result: &AddResult,
@@ -124,6 +124,7 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     }
     for ip in ips {
         let Some(gateway) = ip.gateway else { continue };
+        expect_of_host(gateway, ip, ips)?;
         let address = match mode {
             Gateway::HostEnd => Ok(IpNetwork::from(gateway)),
             _ => IpNetwork::new(gateway, ip.address.prefix()),
@@ -135,6 +136,32 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
         }
     }
     Ok(gateways)
+}
+
+/// Rejects a gateway of `ip` that cannot be an address of the host: one of the container's
+/// addresses `all`, or not the address of a single host. The kernel accepts most of these.
+fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<(), Error> {
+    let is_broadcast = match (gateway, ip.address) {
+        (IpAddr::V4(it), IpNetwork::V4(network)) => {
+            it.is_broadcast() || network.prefix() < V4_POINT_TO_POINT && it == network.broadcast()
+        }
+        _ => false,
+    };
+    let what = if hosts(all).contains(&gateway) {
+        "the container's own address"
+    } else if is_broadcast {
+        "a broadcast address"
+    } else if gateway.is_multicast() {
+        "a multicast address"
+    } else if gateway.is_unspecified() {
+        "the unspecified address"
+    } else if gateway.is_loopback() {
+        "a loopback address"
+    } else {
+        return Ok(());
+    };
+    let reason = format!("the gateway {gateway} is {what}; choose another gateway");
+    Err(Error::invalid("ipam", reason))
 }
 
 /// Returns the lease's routes, plus default routes for [`Gateway::DefaultRoute`]. If the lease has
@@ -204,6 +231,9 @@ const MAIN_TABLE: u32 = 254;
 
 /// `RT_SCOPE_LINK` of rtnetlink(7); greater values are narrower.
 const LINK_SCOPE: u8 = 253;
+
+/// Prefix length from which an IPv4 network has no broadcast address (RFC 3021).
+const V4_POINT_TO_POINT: u8 = 31;
 
 /// Minimum MTU of IPv6 (RFC 8200), in bytes.
 const IPV6_MINIMUM_MTU: u32 = 1280;
