@@ -1,14 +1,14 @@
-//! Every plugin with names that would leave their directory, and with paths that are not network
-//! namespaces.
+//! Every plugin with names that would leave their directory or share a file, and with paths that
+//! are not network namespaces.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-use tests::{Host, Invocation, Network, Place as _};
+use serde_json::{Value, json};
+use tests::{Host, Invocation, Network, Place as _, Sandbox};
 
 /// Returns a network of each plugin; the chained ones have the required result.
 fn networks(host: &Host) -> [Network<'_>; 7] {
@@ -189,6 +189,39 @@ fn gc_refuses_entries_without_container_or_interface() {
         }
     }
     host.snapshot().assert_same_as(&before);
+}
+
+/// The path of a record does not tell container `a` with `b_c` from container `a_b` with `c`.
+#[test]
+fn del_leaves_the_record_of_another_attachment_alone() {
+    let host = Host::new();
+    let network = host.bandwidth().with("type", "tuning").with("mtu", 1400);
+    let others = network.clone().with("name", "others");
+    let [a, a_b] = ["a", "a_b"].map(|name| host.sandbox(name));
+    let attach = |pod: &Sandbox, interface: &str| {
+        let result = host.bridge().on("ADD", pod).ifname(interface).ok();
+        let network = network.clone().with("prevResult", result);
+        network.on("ADD", pod).ifname(interface).ok();
+    };
+    let record = Path::new("/run/cni/tuning/a_b_c.json");
+    attach(&a, "b_c");
+    let before = fs::read(record).unwrap();
+    a_b.ip("link add c mtu 1300 type veth peer name other");
+    for (network, pod, interface) in [(&network, &a_b, "c"), (&others, &a, "b_c")] {
+        let outcome = network.on("DEL", pod).ifname(interface).run();
+        assert_eq!(outcome.ok(), Value::Null);
+        assert!(outcome.stderr.contains("cni:pods/a/b_c"), "{outcome:?}");
+        assert_eq!(fs::read(record).unwrap(), before);
+    }
+    let mtu = |pod: &Sandbox, interface: &str| pod.link(interface)["mtu"].clone();
+    assert_eq!([mtu(&a, "b_c"), mtu(&a_b, "c")], [1400, 1300]);
+    a_b.ip("link delete c");
+    attach(&a_b, "c");
+    network.on("DEL", &a).ifname("b_c").ok();
+    assert_eq!([mtu(&a, "b_c"), mtu(&a_b, "c")], [1400, 1400]);
+    network.on("DEL", &a_b).ifname("c").ok();
+    assert_eq!(mtu(&a_b, "c"), 1500);
+    assert!(!record.exists());
 }
 
 #[test]

@@ -8,13 +8,21 @@ use crate::record::{self, Record};
 
 /// Restores the interface, if it is still in the sandbox of ADD, and removes the record. A failure
 /// to restore the interface is only logged, as in the reference, because processes in the sandbox
-/// could cause one.
+/// could cause one. The record of another attachment stays.
 ///
 /// # Errors
 /// `dataDir` is invalid, or the record cannot be read or removed.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let path = record::path(&config::data_dir(&request.network)?, &request.attachment);
     if let Some(record) = Record::read(&path)? {
+        if !record.may_be_of(&request.attachment) {
+            note(format_args!(
+                "{} stays, because it is the record of {}",
+                path.display(),
+                record.owner
+            ));
+            return Ok(());
+        }
         cni::step("restore the interface");
         if let Err(error) = restore(request, &record) {
             note(format_args!("{:#}", anyhow::Error::from(error)));

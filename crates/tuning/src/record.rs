@@ -54,6 +54,12 @@ impl Record {
         (&self.owner, self.sandbox) == (&other.owner, other.sandbox)
     }
 
+    /// Returns whether the record may belong to `attachment`. The path does not tell: container
+    /// `a_b` with interface `c` and container `a` with interface `b_c` have the same one.
+    pub fn may_be_of(&self, attachment: &Attachment) -> bool {
+        self.owner.is_empty() || self.owner == attachment.owner()
+    }
+
     /// Writes the record to `path`. Replaces an existing one.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let write = || {
