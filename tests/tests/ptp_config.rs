@@ -81,6 +81,28 @@ fn lease_that_allows_no_gateway_is_refused() {
 }
 
 #[test]
+fn lease_that_names_an_address_twice_is_refused() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    for [one, other] in [
+        ["10.1.0.9/24", "10.1.0.9/24"],
+        ["fd00:1::9/64", "fd00:1::9/64"],
+        ["fd00:1::9/64", "fd00:1::9/48"],
+    ] {
+        let ips = json!([{"address": one}, {"address": other}]);
+        let lease = leasing(&host, &json!({"cniVersion": "1.0.0", "ips": ips}));
+        refused(&host, &lease, &a, (7, &[one, other]));
+        let ipam = json!({"type": "static", "addresses": ips});
+        let bridge = host.bridge().with("ipam", ipam);
+        bridge.on("ADD", &a).error().expect(7, &[one, other]);
+        // The reference refuses it, too, but leaves the pair.
+        bridge.by_reference().on("ADD", &a).error();
+        a.ip("link delete eth0");
+        host.ip("link delete cni0");
+    }
+}
+
+#[test]
 fn gateway_of_a_neighbour_on_another_link_is_refused() {
     let host = Host::new();
     let _outside = host.outside();

@@ -42,12 +42,14 @@ impl Addressing {
     /// Derives addresses, gateways and routes from a lease.
     ///
     /// # Errors
-    /// Code 7: the lease has no address, a network has no room for a gateway, a gateway cannot be an
-    /// address of the host, or the MTU is too small for IPv6.
+    /// Code 7: the lease has no address, or one that an interface cannot have twice; a network has
+    /// no room for a gateway; a gateway cannot be an address of the host; the MTU is too small for
+    /// IPv6.
     pub fn leased(mode: Gateway, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
         }
+        expect_distinct(&lease.ips)?;
         if need_ipv6(&lease.ips) && mtu < IPV6_MINIMUM_MTU {
             let reason = format!("{mtu} is under {IPV6_MINIMUM_MTU} bytes, which IPv6 needs");
             return Err(Error::invalid("mtu", reason));
@@ -91,6 +93,22 @@ impl Addressing {
 /// Returns whether an address is IPv6, so the sandbox needs IPv6.
 pub(crate) fn need_ipv6(ips: &[IpConfig]) -> bool {
     ips.iter().any(|ip| ip.address.is_ipv6())
+}
+
+/// Rejects an address that occurs twice. An interface can have an IPv4 address with several prefix
+/// lengths, but an IPv6 address only once (`ipv6_add_addr()` in net/ipv6/addrconf.c).
+fn expect_distinct(ips: &[IpConfig]) -> Result<(), Error> {
+    let addresses = ips.iter().map(|ip| ip.address);
+    for (index, one) in addresses.clone().enumerate() {
+        let is_same = |it: &IpNetwork| it.ip() == one.ip() && (one.is_ipv6() || *it == one);
+        if let Some(earlier) = addresses.clone().take(index).find(is_same) {
+            let reason = format!(
+                "the plugin leased both {earlier} and {one}; an interface cannot have both"
+            );
+            return Err(Error::invalid("ipam", reason));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the addresses without prefix lengths. If an address occurs with several prefix lengths,
