@@ -105,7 +105,7 @@ fn mark_of_another_program_gives_no_permission_and_ours_does_not_leave() {
 
 #[test]
 fn admin_chain_is_asked_first() {
-    for (key, chain) in [("", "CNI-ADMIN"), ("site", "site")] {
+    for (key, chain) in [("", "CNI-ADMIN"), ("_Site-1.a", "_Site-1.a")] {
         let host = Host::new();
         let fence = host.fence().with("iptablesAdminChainName", key);
         let a = host.sandbox("a");
@@ -128,6 +128,7 @@ fn admin_chain_is_asked_first() {
             .map(|it| it.1)
             .collect();
         assert_eq!(targets, ["CNI-FORWARD", chain, "ACCEPT"]);
+        sh(&host, "nft list ruleset > /run/rules; nft -c -f /run/rules");
     }
 }
 
@@ -371,12 +372,10 @@ fn values_that_make_no_sense_are_refused_with_their_key() {
         ("ingressPolicy", json!("closed"), "ingressPolicy"),
         ("markBit", json!(14), "kube-proxy"),
         ("markBit", json!(-1), "markBit"),
-        (
-            "iptablesAdminChainName",
-            json!("a b"),
-            "iptablesAdminChainName",
-        ),
+        ("iptablesAdminChainName", json!("a b"), "use a letter"),
         ("iptablesAdminChainName", json!(7), "iptablesAdminChainName"),
+        ("iptablesAdminChainName", json!("a;b"), "use a letter"),
+        ("iptablesAdminChainName", json!("drop"), "keyword of nft"),
     ] {
         let bad = firewall.clone().with(key, value.clone());
         bad.on("ADD", &a).error().expect(7, &[words]);

@@ -99,18 +99,24 @@ fn zone(name: Option<String>) -> Result<String, Error> {
 }
 
 /// Returns the name of the admin chain, or the default for a missing or empty `name`. Rejects a
-/// name that iptables does not accept.
+/// name that iptables does not accept, and one that `nft list ruleset` prints but `nft -f` does not
+/// read, because nft prints names without quotation marks.
 fn admin_chain(name: Option<String>) -> Result<String, Error> {
     let name = name.filter(|it| !it.is_empty());
     let name = name.unwrap_or_else(|| ADMIN_CHAIN.to_owned());
-    let is_printed = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let problem = match name.as_str() {
-        _ if name.len() > LONGEST_CHAIN_NAME || !name.chars().all(is_printed) => {
-            "no chain of iptables can have it: up to 28 characters of ASCII without white space and quotation marks"
+        _ if name.len() > LONGEST_CHAIN_NAME || !starts_well || !name.chars().all(is_plain) => {
+            "iptables or nft would not read it back; use a letter or _, then letters, digits, _, - and ., up to 28 in all"
         }
-        _ if name.starts_with(['-', '!']) => "iptables would take it for an option",
-        "INPUT" | "FORWARD" | "OUTPUT" | CHAIN => "this chain is in use itself",
-        "ACCEPT" | "DROP" | "QUEUE" | "RETURN" | "REJECT" => "this is a target of iptables",
+        "INPUT" | "FORWARD" | "OUTPUT" | CHAIN => "this chain is in use itself; use another name",
+        "ACCEPT" | "DROP" | "QUEUE" | "RETURN" | "REJECT" => {
+            "this is a target of iptables; use another name"
+        }
+        word if NFT_WORDS.split(' ').any(|it| it == word) => {
+            "this is a keyword of nft, which would not read it back; use another name, such as one in capitals"
+        }
         _ => return Ok(name),
     };
     let reason = format!("{name:?}: {problem}");
@@ -126,6 +132,20 @@ const ADMIN_CHAIN: &str = "CNI-ADMIN";
 
 /// `XT_EXTENSION_MAXNAMELEN` minus 1 for the terminating zero.
 const LONGEST_CHAIN_NAME: usize = 28;
+
+/// Keywords that nft 1.0.6 does not read as the name of a chain, and `destroy` of nft 1.0.7.
+const NFT_WORDS: &str = "\
+    accept add ah all and arp auto-merge bridge cgroup chain comment comp constant continue \
+    counter cpu create ct day dccp define delete describe destroy device devices dnat drop dst \
+    dup dynamic ecn element elements eq esp ether exists expires export exthdr fib flags flow \
+    flowtable flush frag fwd gc-interval ge get goto gt handle hbh hook hour ibriport ibrname \
+    icmp icmpv6 igmp iif iifgroup iifname iiftype import include index inet insert interval ip \
+    ip6 ipsec jhash jump le limit list log lshift lt map mark masquerade meta meter mh missing \
+    monitor ne netdev nftrace not notrack numgen obriport obrname offload oif oifgroup oifname \
+    oiftype or osf pkttype policy position priority queue quota random redefine redirect reject \
+    rename replace reset return rshift rt rt0 rt2 rtclassid rule ruleset sctp secmark set size \
+    skgid skuid snat socket srh symhash synproxy table tcp th time timeout tproxy type typeof udp \
+    udplite undefine update vlan vmap xor xt";
 
 const HIGHEST_BIT: u8 = 31;
 

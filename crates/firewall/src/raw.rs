@@ -11,7 +11,7 @@ pub struct RawConfig {
     /// that runs, and the chains of iptables in any case.
     pub backend: Backend,
     /// Chain of iptables that sees forwarded packets before this plugin accepts any.
-    #[schemars(length(max = 28), extend("default" = "CNI-ADMIN"))]
+    #[schemars(length(max = 28), extend("default" = "CNI-ADMIN", "pattern" = "^([A-Za-z_][A-Za-z0-9_.-]*)?$"))]
     pub iptables_admin_chain_name: Option<String>,
     /// Zone of firewalld that gets the containers' addresses.
     #[schemars(extend("default" = "trusted"))]

@@ -21,16 +21,31 @@ fn bit_of_another_program_is_refused_with_its_name() {
 }
 
 #[test]
-fn admin_chain_is_one_that_iptables_can_have() {
+fn admin_chain_is_one_that_iptables_and_nft_read_back() {
     let name = |it: &str| admin_chain(Some(it.to_owned()));
     assert_eq!(admin_chain(None).unwrap(), "CNI-ADMIN");
     assert_eq!(name("").unwrap(), "CNI-ADMIN");
-    assert_eq!(name("ufw-user-forward").unwrap(), "ufw-user-forward");
+    for good in [
+        "ufw-user-forward",
+        "_site.1",
+        "site",
+        "Drop",
+        &"a".repeat(28),
+    ] {
+        assert_eq!(name(good).unwrap(), good);
+    }
     for bad in [
         "FORWARD",
         "CNI-FORWARD",
         "DROP",
         "-j",
+        "a;b",
+        "1admin",
+        "{x",
+        "drop",
+        "accept",
+        "xt",
+        "destroy",
         "!a",
         "a b",
         "a\n",
