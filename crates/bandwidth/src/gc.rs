@@ -7,11 +7,12 @@ use netlink::{Link, LinkKind};
 
 use crate::{backstop, ifb};
 
-/// Deletes ifbs and backstops of this network that belong to no attachment in the runtime's list.
-/// Ifbs that the reference created stay, because their network is unknown.
+/// Deletes ifbs and backstops (second limits in `nf_tables`) of this network that belong to no
+/// attachment in the runtime's list. Ifbs that the Go plugin created stay, because their network is
+/// unknown.
 ///
 /// # Errors
-/// All errors. An error does not stop the deletion of other objects.
+/// All errors that occurred. An error does not stop the deletion of other objects.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().flat_map(ifb::names).collect();
     let is_ifb = |link: &Link| link.kind == LinkKind::Ifb;

@@ -22,8 +22,9 @@ pub use follow::follow;
 pub use raw::RawConfig;
 pub use table::{FRAMES_TABLE, TABLE, tables};
 
-/// Gives permission to packets of an address, as an ADD would, in the network namespace of the
-/// calling thread. Callers test the effect of an ADD with it, in a copy of the host's rules.
+/// Lets packets from and to `address` pass, as an ADD would, in the network namespace of the
+/// calling thread. To test the effect of an ADD, the caller first copies the host's rules into that
+/// namespace.
 ///
 /// # Errors
 /// As an ADD.

@@ -41,7 +41,8 @@ pub struct Link {
     /// Index of the link below this one; for one end of a veth pair, index of the other end. That
     /// link may be in another namespace.
     pub peer: Option<u32>,
-    /// This namespace's number for the namespace of `peer`; `None` if `peer` is in this namespace.
+    /// Number (nsid) by which the link's own namespace knows the namespace of `peer`. `None` if the
+    /// link and `peer` are in one namespace.
     pub peer_namespace: Option<i32>,
     /// Alias that a program or an administrator set (`ifalias`).
     pub alias: Option<String>,

@@ -181,7 +181,7 @@ impl Socket {
         }
     }
 
-    /// Returns the next message, whatever its number. Waits for it up to `deadline`.
+    /// Returns the next message, with any sequence number. Waits up to `deadline` for the message.
     ///
     /// # Errors
     /// No message came, or some were lost.

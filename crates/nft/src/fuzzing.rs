@@ -5,8 +5,9 @@ use crate::elements;
 use crate::raw::RawMessage;
 use crate::standing::Deed;
 
-/// Parses `bytes` as a comment, as the expressions of a rule, and as a message (type and content)
-/// in which the kernel describes elements of a set.
+/// Gives `bytes` to each parser of the kernel's answers; none of them may panic. The parsers read a
+/// comment of an element, the expressions of a rule, and a message about elements of a set. For the
+/// message, the first bytes are its type.
 pub fn read_reply(bytes: &[u8]) {
     comment_of(bytes);
     Deed::read(bytes);

@@ -122,8 +122,8 @@ impl Rule {
         self.lookup(fields, set, Lookup::Inverted)
     }
 
-    /// Continues in the chain to which the set maps the key of `fields`. Does not match if the set
-    /// has no such key.
+    /// Lets a packet continue in the chain to which the set maps the packet's `fields`. The rule
+    /// does not match a packet whose fields are no key of the set.
     pub fn goto_by(self, fields: &[Field], set: &'static str) -> Self {
         self.lookup(fields, set, Lookup::Load(VERDICT))
     }
@@ -139,12 +139,12 @@ impl Rule {
             .with(&expression::translate(version, address, port))
     }
 
-    /// Continues in the chain of this name.
+    /// Lets a packet continue in the chain of this name.
     pub fn goto(self, chain: &str) -> Self {
         self.with(&expression::end(&to_chain(GOTO, chain)))
     }
 
-    /// Continues in the chain of this name, and afterwards with the next rule.
+    /// Lets a packet continue in the chain of this name, and afterwards with the next rule.
     pub fn jump(self, chain: &str) -> Self {
         self.with(&expression::end(&to_chain(JUMP, chain)))
     }

@@ -6,7 +6,8 @@ use node::{Node, Source, is_looked_up};
 use super::finding::{Finding, quoted, some_of};
 use super::forwarding;
 
-/// Checks each default route, if a network's packets are routed.
+/// Checks whether the node can forward packets by each of its default routes. Returns no findings
+/// if the host is the gateway of no network, because then it forwards nothing for containers.
 pub fn judge(node: &Node) -> Vec<Finding> {
     if !node.configuration.sources().any(Source::is_gateway) {
         return Vec::new();
