@@ -61,3 +61,17 @@ fn reload_and_gc_know_the_earlier_attachment() {
     firewall.check(&a, result).ok();
     assert_eq!(fence.opens(&a), [true; 2]);
 }
+
+#[test]
+fn repeated_add_of_the_newer_attachment_keeps_the_earlier_one_in_its_record() {
+    let host = Host::new();
+    closed(&host);
+    let fence = host.fence();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let firewall = fence.join(&a, &[]).with("backend", "iptables");
+    for pod in [&a, &b, &b] {
+        firewall.on("ADD", pod).ok();
+    }
+    firewall.del(&b);
+    assert_eq!(fence.opens(&a), [true; 2]);
+}

@@ -43,7 +43,7 @@ impl Earlier {
 pub(crate) enum Found {
     /// No record.
     Nothing,
-    /// The record of an earlier ADD, which is replaced now.
+    /// The record of an earlier ADD, whose earlier holders stay in the new record.
     Earlier,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn write(owner: &str, text: &str) -> anyhow::Result<Found> {
     };
     let written = match written {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            fs::write(&path, text).map(|()| Found::Earlier)
+            return rewrite(owner, text).map(|()| Found::Earlier);
         }
         written => written.map(|()| Found::Nothing),
     };
