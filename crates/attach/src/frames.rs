@@ -4,8 +4,8 @@
 use netlink::MacAddress;
 use netns::Sysctl;
 use nft::{
-    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, TargetType, Type,
-    Value,
+    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, Set, Table,
+    TargetType, Type, Value,
 };
 
 use crate::addressing::hosts;
@@ -70,8 +70,8 @@ pub(crate) fn table() -> Table {
         .when_not_in(&[Field::InputName, Field::EtherSource], SOURCES)
         .drop();
     let copies = [
-        (ETHERTYPE_V4, Field::Ipv4Source, ROUTED_V4),
-        (ETHERTYPE_V6, Field::Ipv6Source, ROUTED_V6),
+        (ETHERTYPE_V4, Field::Source(IpVersion::V4), ROUTED_V4),
+        (ETHERTYPE_V6, Field::Source(IpVersion::V6), ROUTED_V6),
     ];
     let copies = copies.into_iter().map(|(version, source, routed)| {
         Rule::new("the host's copy of what the bridge delivers itself")

@@ -107,10 +107,10 @@ pub(crate) fn table() -> Table {
         key: vec![address],
         target: TargetType::Chain,
     };
-    let by_source = |version, field, pods| {
+    let by_source = |version, pods| {
         Rule::new("what pods send")
             .when_ip(version)
-            .goto_by(&[field], pods)
+            .goto_by(&[Field::Source(version)], pods)
     };
     Table {
         family: Family::Inet,
@@ -127,8 +127,8 @@ pub(crate) fn table() -> Table {
                 priority: SOURCE_NAT,
             }),
             rules: vec![
-                by_source(IpVersion::V4, Field::Ipv4Source, PODS_V4),
-                by_source(IpVersion::V6, Field::Ipv6Source, PODS_V6),
+                by_source(IpVersion::V4, PODS_V4),
+                by_source(IpVersion::V6, PODS_V6),
             ],
         }],
     }

@@ -114,18 +114,8 @@ fn isolation() -> Vec<Rule> {
 fn permission(mark: Mark) -> Vec<Rule> {
     let bits = mark.bits();
     let mut rules = vec![Rule::new("no packet brings the mark along").unmark(bits)];
-    for (version, set, [source, destination]) in [
-        (
-            IpVersion::V4,
-            PODS_V4,
-            [Field::Ipv4Source, Field::Ipv4Destination],
-        ),
-        (
-            IpVersion::V6,
-            PODS_V6,
-            [Field::Ipv6Source, Field::Ipv6Destination],
-        ),
-    ] {
+    for (version, set) in [(IpVersion::V4, PODS_V4), (IpVersion::V6, PODS_V6)] {
+        let (source, destination) = (Field::Source(version), Field::Destination(version));
         let of = |comment, field| Rule::new(comment).when_ip(version).when_in(&[field], set);
         rules.extend([
             of("from pods", source).mark(bits),

@@ -15,7 +15,10 @@ use crate::expression::{
     Operator, VERDICT_CODE,
 };
 use crate::field::{Field, PAYLOAD_BASE, PAYLOAD_OFFSET, Place};
+use crate::ip_version::IpVersion;
 use crate::raw::{RULE_EXPRESSIONS, RULE_HANDLE};
+use crate::register;
+use crate::rule::Side;
 use crate::socket::Committed;
 use crate::standing::MATCH_NAME;
 use crate::table::{Family, Table};
@@ -100,12 +103,11 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     let data: Vec<_> = expressions.iter().map(|it| it.1).collect();
     match (names.as_slice(), data.as_slice()) {
         (["payload", "cmp", "immediate"], [field, compared, verdict]) => {
-            let address = address([field, compared], [Field::Ipv4Source, Field::Ipv6Source])?;
+            let address = address([field, compared], Field::Source)?;
             accepts(verdict).then_some((address, Packets::All))
         }
         (["payload", "cmp", "match", "immediate"], [field, compared, matched, verdict]) => {
-            let fields = [Field::Ipv4Destination, Field::Ipv6Destination];
-            let address = address([field, compared], fields)?;
+            let address = address([field, compared], Field::Destination)?;
             let is_of_connections = text(value(matched, MATCH_NAME)?) == "conntrack";
             (is_of_connections && accepts(verdict)).then_some((address, Packets::Answers))
         }
@@ -114,19 +116,14 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
 }
 
 /// Returns the address with which the expression `compared` compares the field that `loaded` loads.
-/// Returns `None` unless that field is one of `fields` (of IPv4 and IPv6).
-fn address([loaded, compared]: [&[u8]; 2], fields: [Field; 2]) -> Option<IpAddr> {
+/// Returns `None` unless the field is on this side of the packet.
+fn address([loaded, compared]: [&[u8]; 2], side: Side) -> Option<IpAddr> {
     let is_equal = number(value(compared, COMPARE_OPERATOR)) == Operator::Equal as u64;
     let bytes = value(value(compared, COMPARE_DATA)?, DATA_VALUE).filter(|_| is_equal)?;
     let number_of = |kind| u32::try_from(number(value(loaded, kind))).ok();
     let place = Place::Header(number_of(PAYLOAD_BASE)?, number_of(PAYLOAD_OFFSET)?);
-    let field = fields.into_iter().find(|it| it.place() == place)?;
-    match field {
-        Field::Ipv4Source | Field::Ipv4Destination => {
-            <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from)
-        }
-        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
-    }
+    let address = register::address(bytes)?;
+    (side(IpVersion::of(address)).place() == place).then_some(address)
 }
 
 fn accepts(immediate: &[u8]) -> bool {

@@ -138,11 +138,7 @@ impl Element {
         let key = self.key_attribute();
         let pair = match &self.target {
             Target::None => key,
-            Target::Chain(name) => {
-                let verdict =
-                    Attributes::new().nest(DATA_VERDICT, &expression::to_chain(GOTO, name));
-                key.nest(DATA, &verdict)
-            }
+            Target::Chain(name) => key.nest(DATA, &expression::to_chain(GOTO, name)),
             Target::Values(bytes) => key.nest(DATA, &expression::value(bytes)),
             Target::Limit(limit) => key.nest(EXPRESSION, &limit.expression()),
         };

@@ -2,7 +2,7 @@
 
 use crate::attributes::Attributes;
 use crate::ip_version::IpVersion;
-use crate::register::{Register, VERDICT, u32_of};
+use crate::register::{FIRST, Register, SCRATCH, u32_of};
 
 /// How masquerading chooses the source port of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,81 +68,63 @@ pub(crate) enum Lookup {
     Load(Register),
 }
 
-/// `fib daddr type`: the type of the destination address on this host.
-pub(crate) fn destination_type(register: Register) -> Expression {
-    Expression::of_numbers(
-        "fib",
-        &[
-            (FIB_REGISTER, register),
-            (FIB_RESULT, FIB_ADDRESS_TYPE),
-            (FIB_FLAGS, FIB_DESTINATION),
-        ],
-    )
+/// Loads the type of the destination address on this host: `fib daddr type`.
+pub(crate) fn destination_type() -> Expression {
+    let numbers = [
+        (FIB_REGISTER, SCRATCH),
+        (FIB_RESULT, FIB_ADDRESS_TYPE),
+        (FIB_FLAGS, FIB_DESTINATION),
+    ];
+    Expression::of_numbers("fib", &numbers)
 }
 
-/// `ct` with this key: [`CT_STATE`] or [`CT_STATUS`].
-pub(crate) fn connection(register: Register, key: u32) -> Expression {
-    Expression::of_numbers("ct", &[(CT_REGISTER, register), (CT_KEY, key)])
-}
-
-/// `counter`: counts packets and bytes.
-pub(crate) fn counter() -> Expression {
-    Expression::of_numbers("counter", &[])
+/// Loads a property of the packet's connection, [`CT_STATE`] or [`CT_STATUS`].
+pub(crate) fn connection(key: u32) -> Expression {
+    Expression::of_numbers("ct", &[(CT_REGISTER, SCRATCH), (CT_KEY, key)])
 }
 
 /// `dnat` to the address in one register and the port in another one.
 pub(crate) fn translate(version: IpVersion, address: Register, port: Register) -> Expression {
-    Expression::of_numbers(
-        "nat",
-        &[
-            (NAT_TYPE, NAT_DESTINATION),
-            (NAT_FAMILY, version.number().into()),
-            (NAT_ADDRESS, address),
-            (NAT_PORT, port),
-        ],
-    )
+    let numbers = [
+        (NAT_TYPE, NAT_DESTINATION),
+        (NAT_FAMILY, version.number().into()),
+        (NAT_ADDRESS, address),
+        (NAT_PORT, port),
+    ];
+    Expression::of_numbers("nat", &numbers)
 }
 
 pub(crate) fn masquerade(port: SourcePort) -> Expression {
-    match port {
-        SourcePort::Kept => Expression::of_numbers("masq", &[]),
-        SourcePort::FullyRandom => {
-            Expression::of_numbers("masq", &[(MASQUERADE_FLAGS, RANDOM_FULLY)])
-        }
-    }
+    let is_random = port == SourcePort::FullyRandom;
+    let flags = is_random.then_some((MASQUERADE_FLAGS, RANDOM_FULLY));
+    Expression::of_numbers("masq", flags.as_slice())
 }
 
-/// Keeps the bits of a register that are set in `mask`. The caller guarantees that `mask` is as
-/// long as the register's content.
-pub(crate) fn masked(register: Register, mask: &[u8]) -> Expression {
-    changed(register, mask, &vec![0; mask.len()])
-}
-
-/// Keeps the bits of a register that are set in `mask`, then flips the bits that are set in
-/// `flipped`. The caller guarantees that both have the same length.
-pub(crate) fn changed(register: Register, mask: &[u8], flipped: &[u8]) -> Expression {
+/// Keeps the bits of the value that are set in `mask`, then flips the bits that are set in
+/// `flipped`. The caller guarantees that both are as long as the value.
+pub(crate) fn changed(mask: &[u8], flipped: &[u8]) -> Expression {
     let data = Attributes::new()
-        .number(BITWISE_SOURCE, register)
-        .number(BITWISE_DESTINATION, register)
+        .number(BITWISE_SOURCE, SCRATCH)
+        .number(BITWISE_DESTINATION, SCRATCH)
         .number(BITWISE_LENGTH, u32_of(mask.len()))
         .nest(BITWISE_XOR, &value(flipped))
         .nest(BITWISE_MASK, &value(mask));
     Expression::new("bitwise", data)
 }
 
-pub(crate) fn compare(register: Register, operator: Operator, with: &[u8]) -> Expression {
+pub(crate) fn compare(operator: Operator, with: &[u8]) -> Expression {
     let data = Attributes::new()
-        .number(COMPARE_SOURCE, register)
+        .number(COMPARE_SOURCE, SCRATCH)
         .number(COMPARE_OPERATOR, operator as u32)
         .nest(COMPARE_DATA, &value(with));
     Expression::new("cmp", data)
 }
 
-/// Looks up a key in a set. The key starts in `register` and fills the following registers.
-pub(crate) fn lookup(register: Register, set: &str, how: Lookup) -> Expression {
+/// Looks up a key in a set. The key starts in the register [`FIRST`] and fills the following ones.
+pub(crate) fn lookup(set: &str, how: Lookup) -> Expression {
     let data = Attributes::new()
         .text(LOOKUP_SET, set)
-        .number(LOOKUP_SOURCE, register);
+        .number(LOOKUP_SOURCE, FIRST);
     let data = match how {
         Lookup::Match => data,
         Lookup::Inverted => data.number(LOOKUP_FLAGS, INVERTED),
@@ -151,23 +133,24 @@ pub(crate) fn lookup(register: Register, set: &str, how: Lookup) -> Expression {
     Expression::new("lookup", data)
 }
 
-/// Ends the rule with the verdict that has these attributes.
-pub(crate) fn end(verdict: &Attributes) -> Expression {
+/// Loads a constant: a [`value`] or a verdict.
+pub(crate) fn immediate(register: Register, constant: &Attributes) -> Expression {
     let data = Attributes::new()
-        .number(IMMEDIATE_DESTINATION, VERDICT)
-        .nest(
-            IMMEDIATE_DATA,
-            &Attributes::new().nest(DATA_VERDICT, verdict),
-        );
+        .number(IMMEDIATE_DESTINATION, register)
+        .nest(IMMEDIATE_DATA, constant);
     Expression::new("immediate", data)
 }
 
-/// Returns the verdict [`GOTO`] or [`JUMP`] to the chain of this name. After a jump, the packet
-/// continues with the next rule.
+/// Returns the attribute of a verdict in a register.
+pub(crate) fn verdict(code: u32) -> Attributes {
+    Attributes::new().nest(DATA_VERDICT, &Attributes::new().number(VERDICT_CODE, code))
+}
+
+/// Returns the attribute of the verdict [`GOTO`] or [`JUMP`] in a register or in a set. After a
+/// jump, the packet continues with the next rule.
 pub(crate) fn to_chain(code: u32, chain: &str) -> Attributes {
-    Attributes::new()
-        .number(VERDICT_CODE, code)
-        .text(VERDICT_CHAIN, chain)
+    let verdict = Attributes::new().number(VERDICT_CODE, code);
+    Attributes::new().nest(DATA_VERDICT, &verdict.text(VERDICT_CHAIN, chain))
 }
 
 /// Returns the attribute of a value in a register or in a set.

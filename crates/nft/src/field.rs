@@ -2,7 +2,7 @@
 
 use crate::expression::Expression;
 use crate::ip_version::IpVersion;
-use crate::register::{Register, u32_of};
+use crate::register::{Register, SCRATCH, u32_of};
 
 /// A field of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,14 +16,10 @@ pub enum Field {
     EtherType,
     /// Source MAC.
     EtherSource,
-    /// Source IPv4 address; valid for IPv4 packets only.
-    Ipv4Source,
-    /// Source IPv6 address; valid for IPv6 packets only.
-    Ipv6Source,
-    /// Destination IPv4 address; valid for IPv4 packets only.
-    Ipv4Destination,
-    /// Destination IPv6 address; valid for IPv6 packets only.
-    Ipv6Destination,
+    /// Source address; valid only for packets of this IP version.
+    Source(IpVersion),
+    /// Destination address; valid only for packets of this IP version.
+    Destination(IpVersion),
     /// Number of the transport protocol.
     Protocol,
     /// Destination port, in network byte order; use it together with [`Self::Protocol`] only.
@@ -42,22 +38,6 @@ pub(crate) enum Place {
 }
 
 impl Field {
-    /// Returns the source address of packets of this IP version.
-    pub fn source(version: IpVersion) -> Self {
-        match version {
-            IpVersion::V4 => Self::Ipv4Source,
-            IpVersion::V6 => Self::Ipv6Source,
-        }
-    }
-
-    /// Returns the destination address of packets of this IP version.
-    pub fn destination(version: IpVersion) -> Self {
-        match version {
-            IpVersion::V4 => Self::Ipv4Destination,
-            IpVersion::V6 => Self::Ipv6Destination,
-        }
-    }
-
     pub(crate) fn load(self, register: Register) -> Expression {
         match self.place() {
             Place::Meta(key) => meta(key, register),
@@ -82,10 +62,10 @@ impl Field {
             Self::OutputName => Place::Meta(META_OUTPUT_NAME),
             Self::Protocol => Place::Meta(META_TRANSPORT),
             Self::EtherSource => Place::Header(LINK_LAYER, 6),
-            Self::Ipv4Source => Place::Header(NETWORK_LAYER, 12),
-            Self::Ipv4Destination => Place::Header(NETWORK_LAYER, 16),
-            Self::Ipv6Source => Place::Header(NETWORK_LAYER, 8),
-            Self::Ipv6Destination => Place::Header(NETWORK_LAYER, 24),
+            Self::Source(IpVersion::V4) => Place::Header(NETWORK_LAYER, 12),
+            Self::Destination(IpVersion::V4) => Place::Header(NETWORK_LAYER, 16),
+            Self::Source(IpVersion::V6) => Place::Header(NETWORK_LAYER, 8),
+            Self::Destination(IpVersion::V6) => Place::Header(NETWORK_LAYER, 24),
             Self::DestinationPort => Place::Header(TRANSPORT_LAYER, 2),
         }
     }
@@ -95,21 +75,22 @@ impl Field {
         match self {
             Self::Protocol => 1,
             Self::EtherType | Self::DestinationPort => 2,
-            Self::Ipv4Source | Self::Ipv4Destination | Self::Mark => 4,
+            Self::Mark => 4,
             Self::EtherSource => 6,
-            Self::InputName | Self::OutputName | Self::Ipv6Source | Self::Ipv6Destination => 16,
+            Self::InputName | Self::OutputName => 16,
+            Self::Source(version) | Self::Destination(version) => version.address_len(),
         }
     }
 }
 
 /// Loads the IP version of a packet: `meta nfproto`.
-pub(crate) fn load_version(register: Register) -> Expression {
-    meta(META_VERSION, register)
+pub(crate) fn load_version() -> Expression {
+    meta(META_VERSION, SCRATCH)
 }
 
-/// Sets the packet's firewall mark to the content of a register.
-pub(crate) fn set_mark(register: Register) -> Expression {
-    Expression::of_numbers("meta", &[(META_KEY, META_MARK), (META_SOURCE, register)])
+/// Sets [`META_MARK`] or [`META_TRACE`] of the packet.
+pub(crate) fn set_meta(key: u32) -> Expression {
+    Expression::of_numbers("meta", &[(META_KEY, key), (META_SOURCE, SCRATCH)])
 }
 
 fn meta(key: u32, register: Register) -> Expression {
@@ -127,11 +108,13 @@ const META_DESTINATION: u16 = 1;
 pub(crate) const META_KEY: u16 = 2;
 const META_SOURCE: u16 = 3;
 
-/// `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_OIFNAME`, `…_NFPROTO` and `…_L4PROTO`
+/// `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_OIFNAME`, `…_NFTRACE`, `…_NFPROTO` and
+/// `…_L4PROTO`
 const META_PROTOCOL: u32 = 1;
 pub(crate) const META_MARK: u32 = 3;
 const META_INPUT_NAME: u32 = 6;
 const META_OUTPUT_NAME: u32 = 7;
+pub(crate) const META_TRACE: u32 = 12;
 const META_VERSION: u32 = 15;
 const META_TRANSPORT: u32 = 16;
 

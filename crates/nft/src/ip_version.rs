@@ -23,6 +23,14 @@ impl IpVersion {
         }
     }
 
+    /// Returns the length of an address in bytes.
+    pub(crate) fn address_len(self) -> usize {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 16,
+        }
+    }
+
     /// `NFPROTO_IPV4` and `NFPROTO_IPV6`
     pub(crate) fn number(self) -> u8 {
         self as u8

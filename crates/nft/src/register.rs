@@ -22,6 +22,13 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
+/// Reads an address from its bytes; `None` if they have another length.
+pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
+}
+
 /// Rounds up to registers of four bytes.
 pub(crate) fn padded(len: usize) -> usize {
     len.next_multiple_of(4)

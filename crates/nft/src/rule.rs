@@ -6,9 +6,9 @@ use sha2::{Digest as _, Sha256};
 use crate::attributes::Attributes;
 use crate::expression::{
     self, ACCEPT, CONNECTED, CT_STATE, CT_STATUS, Expression, GOTO, JUMP, LOCAL, Lookup, Operator,
-    SourcePort, TRANSLATED, VERDICT_CODE, compare, masked, to_chain,
+    SourcePort, TRANSLATED, to_chain, verdict,
 };
-use crate::field::{Field, load_version, set_mark};
+use crate::field::{Field, META_MARK, META_TRACE, load_version, set_meta};
 use crate::ip_version::IpVersion;
 use crate::raw::ITEM;
 use crate::register::{FIRST, SCRATCH, VERDICT, octets, padded, u32_of};
@@ -22,8 +22,8 @@ pub struct Rule {
     needs: Vec<&'static str>,
 }
 
-/// [`Field::source`] or [`Field::destination`].
-type Side = fn(IpVersion) -> Field;
+/// [`Field::Source`] or [`Field::Destination`].
+pub(crate) type Side = fn(IpVersion) -> Field;
 
 impl Rule {
     /// Creates a rule without conditions and action. `comment` explains the rule to readers of
@@ -48,16 +48,13 @@ impl Rule {
 
     /// Matches packets of this IP version; for tables of family `inet`.
     pub fn when_ip(self, version: IpVersion) -> Self {
-        self.with(&load_version(SCRATCH)).with(&compare(
-            SCRATCH,
-            Operator::Equal,
-            &[version.number()],
-        ))
+        self.with(&load_version())
+            .compare(Operator::Equal, &[version.number()])
     }
 
     /// Matches packets to an address in `network`; for tables of family `inet`.
     pub fn when_to(self, network: IpNetwork) -> Self {
-        self.in_network(Field::destination, Operator::Equal, network)
+        self.in_network(Field::Destination, Operator::Equal, network)
     }
 
     /// Matches packets to an address in `network`; for tables of any family. Packets that are too
@@ -68,30 +65,30 @@ impl Rule {
             IpNetwork::V6(_) => &ETHERTYPE_V6,
         };
         self.when(Field::EtherType, version)
-            .within(Field::destination, Operator::Equal, network)
+            .within(Field::Destination, Operator::Equal, network)
     }
 
     /// Matches packets of the IP version of `network` to addresses outside `network`; for tables of
     /// family `inet`.
     pub fn unless_to(self, network: IpNetwork) -> Self {
-        self.in_network(Field::destination, Operator::NotEqual, network)
+        self.in_network(Field::Destination, Operator::NotEqual, network)
     }
 
     /// Matches packets from an address in `network`; for tables of family `inet`.
     pub fn when_from(self, network: IpNetwork) -> Self {
-        self.in_network(Field::source, Operator::Equal, network)
+        self.in_network(Field::Source, Operator::Equal, network)
     }
 
     /// Matches packets of the IP version of `network` from addresses outside `network`; for tables
     /// of family `inet`.
     pub fn unless_from(self, network: IpNetwork) -> Self {
-        self.in_network(Field::source, Operator::NotEqual, network)
+        self.in_network(Field::Source, Operator::NotEqual, network)
     }
 
     /// Matches packets to an address of this host: `fib daddr type local`.
     pub fn when_to_host(self) -> Self {
-        self.with(&expression::destination_type(SCRATCH))
-            .with(&compare(SCRATCH, Operator::Equal, &LOCAL.to_ne_bytes()))
+        self.with(&expression::destination_type())
+            .compare(Operator::Equal, &LOCAL.to_ne_bytes())
     }
 
     /// Matches packets of connections with a translated destination: `ct status dnat`.
@@ -108,8 +105,8 @@ impl Rule {
     /// Matches packets whose firewall mark has all of these bits.
     pub fn when_marked(self, bits: u32) -> Self {
         self.with(&Field::Mark.load(SCRATCH))
-            .with(&masked(SCRATCH, &bits.to_ne_bytes()))
-            .with(&compare(SCRATCH, Operator::Equal, &bits.to_ne_bytes()))
+            .masked(&bits.to_ne_bytes())
+            .compare(Operator::Equal, &bits.to_ne_bytes())
     }
 
     /// Matches if the set contains the key of `fields`.
@@ -141,22 +138,22 @@ impl Rule {
 
     /// Lets a packet continue in the chain of this name.
     pub fn goto(self, chain: &str) -> Self {
-        self.with(&expression::end(&to_chain(GOTO, chain)))
+        self.end(&to_chain(GOTO, chain))
     }
 
     /// Lets a packet continue in the chain of this name, and afterwards with the next rule.
     pub fn jump(self, chain: &str) -> Self {
-        self.with(&expression::end(&to_chain(JUMP, chain)))
+        self.end(&to_chain(JUMP, chain))
     }
 
     /// Accepts the packet in this base chain. Other base chains of the hook still see it.
     pub fn accept(self) -> Self {
-        self.end(ACCEPT)
+        self.end(&verdict(ACCEPT))
     }
 
     /// Counts the packets that reach this point of the rule.
     pub fn counted(self) -> Self {
-        self.with(&expression::counter())
+        self.with(&Expression::of_numbers("counter", &[]))
     }
 
     /// Sets these bits of the packet's firewall mark.
@@ -171,12 +168,12 @@ impl Rule {
 
     /// Drops the packet.
     pub fn drop(self) -> Self {
-        self.end(DROP)
+        self.end(&verdict(DROP))
     }
 
     /// Returns from the chain to the rule after the jump; in a base chain, the policy decides.
     pub fn return_to_caller(self) -> Self {
-        self.end(RETURN)
+        self.end(&verdict(RETURN))
     }
 
     /// Masquerades the connection: its source becomes the host's address on the output link.
@@ -184,23 +181,38 @@ impl Rule {
         self.with(&expression::masquerade(port))
     }
 
+    /// Sets the packet's trace mark: `meta nftrace set 1`.
+    pub(crate) fn traced(self) -> Self {
+        self.with(&expression::immediate(SCRATCH, &expression::value(&[1])))
+            .with(&set_meta(META_TRACE))
+    }
+
     /// Matches if the connection's state or status (`key`) has at least one of these bits.
     fn when_connection_has(self, key: u32, bits: u32) -> Self {
-        self.with(&expression::connection(SCRATCH, key))
-            .with(&masked(SCRATCH, &bits.to_ne_bytes()))
-            .with(&compare(SCRATCH, Operator::NotEqual, &[0; 4]))
+        self.with(&expression::connection(key))
+            .masked(&bits.to_ne_bytes())
+            .compare(Operator::NotEqual, &[0; 4])
     }
 
     fn remarked(self, kept: u32, flipped: u32) -> Self {
         let [kept, flipped] = [kept, flipped].map(u32::to_ne_bytes);
         self.with(&Field::Mark.load(SCRATCH))
-            .with(&expression::changed(SCRATCH, &kept, &flipped))
-            .with(&set_mark(SCRATCH))
+            .with(&expression::changed(&kept, &flipped))
+            .with(&set_meta(META_MARK))
     }
 
-    fn end(self, verdict: u32) -> Self {
-        let verdict = Attributes::new().number(VERDICT_CODE, verdict);
-        self.with(&expression::end(&verdict))
+    fn end(self, verdict: &Attributes) -> Self {
+        self.with(&expression::immediate(VERDICT, verdict))
+    }
+
+    /// Keeps the bits of the loaded value that are set in `mask`.
+    fn masked(self, mask: &[u8]) -> Self {
+        self.with(&expression::changed(mask, &vec![0; mask.len()]))
+    }
+
+    /// Compares the loaded value.
+    fn compare(self, operator: Operator, value: &[u8]) -> Self {
+        self.with(&expression::compare(operator, value))
     }
 
     fn with(mut self, expression: &Expression) -> Self {
@@ -212,8 +224,7 @@ impl Rule {
     }
 
     fn compared(self, field: Field, operator: Operator, value: &[u8]) -> Self {
-        self.with(&field.load(SCRATCH))
-            .with(&compare(SCRATCH, operator, value))
+        self.with(&field.load(SCRATCH)).compare(operator, value)
     }
 
     fn in_network(self, side: Side, operator: Operator, network: IpNetwork) -> Self {
@@ -229,9 +240,9 @@ impl Rule {
         let rule = if is_single {
             loaded
         } else {
-            loaded.with(&masked(SCRATCH, &mask))
+            loaded.masked(&mask)
         };
-        rule.with(&compare(SCRATCH, operator, &prefix))
+        rule.compare(operator, &prefix)
     }
 
     fn lookup(mut self, fields: &[Field], set: &str, how: Lookup) -> Self {
@@ -240,7 +251,7 @@ impl Rule {
             self = self.with(&field.load(register));
             register += u32_of(padded(field.len()) / 4);
         }
-        self.with(&expression::lookup(FIRST, set, how))
+        self.with(&expression::lookup(set, how))
     }
 
     /// Returns the build options that the kernel needs for the expressions.

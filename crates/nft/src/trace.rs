@@ -11,13 +11,13 @@ use netlink::Silence;
 use crate::attributes::{Attributes, number, value};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::expression::{self, Expression, Operator, compare};
+use crate::field::Field;
 use crate::message::HOOK_NUMBER;
 use crate::raw::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_TYPE, ITEM, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN,
     RULE_EXPRESSIONS, RawMessage, TABLE as TABLE_NAME, TRACE,
 };
-use crate::register::SCRATCH;
+use crate::rule::Rule;
 use crate::ruleset::RulePlace;
 use crate::socket::{NetfilterSocket, unheard};
 
@@ -158,21 +158,10 @@ fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {
         .text(CHAIN_NAME, &name)
         .nest(CHAIN_HOOK, &hook)
         .text(CHAIN_TYPE, "filter");
-    let rules = MARKED.iter().map(|(key, value)| {
-        let one = Attributes::new()
-            .number(1, SCRATCH)
-            .nest(2, &expression::value(&[1]));
-        let expressions = [
-            Expression::of_numbers("meta", &[(1, SCRATCH), (2, *key)]),
-            compare(SCRATCH, Operator::Equal, value),
-            Expression::new("immediate", one),
-            Expression::of_numbers("meta", &[(2, TRACED), (3, SCRATCH)]),
-        ];
-        let expressions = expressions.iter();
-        let expressions =
-            expressions.fold(Attributes::new(), |all, it| all.nest(ITEM, &it.encode()));
+    let rules = TRACED.iter().map(|(field, value)| {
+        let traced = Rule::new("").when(*field, value).traced();
         let rule = table().text(RULE_CHAIN, &name);
-        (NEW_RULE, rule.nest(RULE_EXPRESSIONS, &expressions))
+        (NEW_RULE, rule.nest(RULE_EXPRESSIONS, traced.expressions()))
     });
     let objects = [(NEW_TABLE, table()), (NEW_CHAIN, chain)];
     let messages = objects.into_iter().chain(rules);
@@ -212,10 +201,11 @@ const HOOK_LINKS: u16 = 4;
 /// Priority of the chain, so that the kernel runs it before all other chains of the hook.
 const FIRST: i32 = i32::MIN + 1;
 
-/// `NFT_META_NFTRACE`
-const TRACED: u32 = 12;
-
-/// Packets to trace: `NFT_META_L4PROTO` is TCP or UDP, or `NFT_META_PROTOCOL` is ARP.
-const MARKED: &[(u32, &[u8])] = &[(16, &[6]), (16, &[17]), (1, &[0x08, 0x06])];
+/// Packets to trace: TCP, UDP and ARP.
+const TRACED: [(Field, &[u8]); 3] = [
+    (Field::Protocol, &[6]),
+    (Field::Protocol, &[17]),
+    (Field::EtherType, &[0x08, 0x06]),
+];
 
 const TABLE: &str = "cni-trace";

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::attributes::{Attributes, value};
 use crate::raw::RawMessage;
-use crate::register::octets;
+use crate::register::{address, octets};
 
 /// Direction of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,10 +93,8 @@ impl Status {
 /// Returns the destination address of the client's packets, before any translation.
 pub(crate) fn destination(connection: &RawMessage) -> Option<IpAddr> {
     let addresses = value(connection.value(Direction::Original as u16)?, ADDRESSES)?;
-    let v4 = value(addresses, V4_DESTINATION).and_then(|it| it.first_chunk::<4>());
-    let v6 = || value(addresses, V6_DESTINATION).and_then(|it| it.first_chunk::<16>());
-    v4.map(|it| IpAddr::from(*it))
-        .or_else(|| Some(IpAddr::from(*v6()?)))
+    let v4 = value(addresses, V4_DESTINATION);
+    address(v4.or_else(|| value(addresses, V6_DESTINATION))?)
 }
 
 /// Returns a filter for connections with these parts and this status. The kernel applies the

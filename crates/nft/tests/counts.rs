@@ -37,7 +37,7 @@ fn table() -> Table {
     let lookup = Rule::new("map").when_ip(IpVersion::V4).dnat_by(
         IpVersion::V4,
         &[
-            Field::Ipv4Destination,
+            Field::Destination(IpVersion::V4),
             Field::Protocol,
             Field::DestinationPort,
         ],

@@ -81,7 +81,7 @@ fn table() -> Table {
             rules: vec![
                 Rule::new("by source")
                     .when_ip(IpVersion::V4)
-                    .goto_by(&[Field::Ipv4Source], "pods"),
+                    .goto_by(&[Field::Source(IpVersion::V4)], "pods"),
             ],
         }],
     }

@@ -121,7 +121,7 @@ pub(crate) fn translate(version: IpVersion) -> [Rule; 2] {
 
 /// Returns the rules that masquerade.
 pub(crate) fn masquerade(version: IpVersion) -> Vec<Rule> {
-    let (from, to) = (Field::source(version), Field::destination(version));
+    let (from, to) = (Field::Source(version), Field::Destination(version));
     let rule = |comment| Rule::new(comment).when_translated().when_ip(version);
     let own = rule("from the pod itself").when_in(&[from, to], PAIRS.of(version));
     let localnet = network(Ipv4Addr::new(127, 0, 0, 0), 8).filter(|_| version == IpVersion::V4);
@@ -147,7 +147,7 @@ pub(crate) fn network(address: impl Into<IpAddr>, prefix: u8) -> impl Iterator<I
 
 fn address_key(version: IpVersion) -> [Field; 3] {
     [
-        Field::destination(version),
+        Field::Destination(version),
         Field::Protocol,
         Field::DestinationPort,
     ]
