@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use crate::socket::Refusal;
+
 /// A failed operation and its object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,14 +22,12 @@ pub enum Error {
     #[error(transparent)]
     Namespace(#[from] netns::Error),
     /// The kernel refused a request.
-    #[error("{operation}: {}{}", reason(*errno), extended(message.as_ref()))]
+    #[error("{operation}: {refusal}")]
     Refused {
         /// The operation and its object: `create veth vethab12`.
         operation: String,
-        /// The kernel's error number.
-        errno: Errno,
-        /// The kernel's message, if it sent one (extended acknowledgement).
-        message: Option<String>,
+        /// The kernel's reason.
+        refusal: Refusal,
     },
     /// The kernel did not answer, or its answer does not fit the request.
     #[error("{operation}: {reason}")]
@@ -51,7 +51,7 @@ impl Error {
     /// Returns the kernel's error number, if it gave one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Refused { errno, .. } => Some(*errno),
+            Self::Refused { refusal, .. } => Some(refusal.errno),
             _ => None,
         }
     }
@@ -114,18 +114,6 @@ impl Error {
     pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)
     }
-}
-
-fn reason(errno: Errno) -> String {
-    let reason = errno.desc().to_lowercase();
-    match errno {
-        Errno::EPERM => reason + ", CAP_NET_ADMIN is needed",
-        _ => reason,
-    }
-}
-
-fn extended(message: Option<&String>) -> String {
-    message.map_or_else(String::new, |message| format!(" ({message})"))
 }
 
 /// Returns the object, or `None` if the error is that the object does not exist.

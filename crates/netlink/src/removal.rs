@@ -11,6 +11,7 @@ use crate::connection::Connection;
 use crate::error::{Error, found};
 use crate::link::Link;
 use crate::monitor::{Monitor, Verdict};
+use crate::socket::Refusal;
 
 impl Connection {
     /// Deletes the link and returns as soon as no process can find the link. An absent link counts
@@ -55,11 +56,12 @@ impl Connection {
                 Ok(None) => {}
                 Ok(Some(Ok(()))) => return Ok(()),
                 Ok(Some(Err(errno))) => {
-                    return Err(Error::Refused {
-                        operation: format!("delete link {}", link.name),
+                    let operation = format!("{DELETE}{}", link.name);
+                    let refusal = Refusal {
                         errno,
                         message: None,
-                    });
+                    };
+                    return Err(Error::Refused { operation, refusal });
                 }
                 // The child process was killed before it reported an outcome.
                 Err(_) => return here(),

@@ -70,12 +70,9 @@ impl Request {
         Error::Unanswered { operation, reason }
     }
 
-    pub(crate) fn refused(&self, Refusal { errno, message }: Refusal) -> Error {
-        Error::Refused {
-            operation: self.operation.clone(),
-            errno,
-            message,
-        }
+    pub(crate) fn refused(&self, refusal: Refusal) -> Error {
+        let operation = self.operation.clone();
+        Error::Refused { operation, refusal }
     }
 
     pub(crate) fn append_to(&self, datagram: &mut Datagram, number: u32) {

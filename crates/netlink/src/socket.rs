@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -87,6 +88,17 @@ pub struct Refusal {
     pub errno: Errno,
     /// The kernel's explanation, if it sent one (extended acknowledgement).
     pub message: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.errno.desc().to_lowercase())?;
+        if self.errno == Errno::EPERM {
+            f.write_str(", CAP_NET_ADMIN is needed in this network namespace")?;
+        }
+        let mut message = self.message.iter();
+        message.try_for_each(|it| write!(f, " ({it})"))
+    }
 }
 
 /// Reason why nothing was received.

@@ -20,14 +20,12 @@ pub enum Error {
     },
     /// The kernel refused a netlink message. If the message belongs to a transaction, the kernel
     /// carried out nothing of the transaction.
-    #[error("{operation}: {}{}", reason(*errno), extended(message.as_ref()))]
+    #[error("{operation}: {refusal}")]
     Refused {
         /// The operation and its object: `add rule to chain output`.
         operation: String,
-        /// The kernel's error number.
-        errno: Errno,
-        /// The kernel's message, if it sent one (extended acknowledgement).
-        message: Option<String>,
+        /// The kernel's reason.
+        refusal: Refusal,
     },
     /// The kernel lacks a feature.
     #[error(
@@ -62,17 +60,9 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn refused(operation: String, Refusal { errno, message }: Refusal) -> Self {
-        Self::Refused {
-            operation,
-            errno,
-            message,
-        }
-    }
-
     pub(crate) fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Refused { errno, .. } => Some(*errno),
+            Self::Refused { refusal, .. } => Some(refusal.errno),
             _ => None,
         }
     }
@@ -98,18 +88,4 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy)
     }
-}
-
-fn reason(errno: Errno) -> String {
-    let advice = match errno {
-        Errno::EPERM => "; this takes CAP_NET_ADMIN in the host's network namespace",
-        _ => "",
-    };
-    errno.desc().to_lowercase() + advice
-}
-
-fn extended(message: Option<&String>) -> String {
-    message
-        .map(|message| format!(" ({message})"))
-        .unwrap_or_default()
 }

@@ -68,7 +68,7 @@ impl Message {
             _ => false,
         };
         if !is_unknown {
-            return Error::refused(operation, refusal);
+            return Error::Refused { operation, refusal };
         }
         let option = self.needs.join(" or ");
         Error::Unsupported { operation, option }

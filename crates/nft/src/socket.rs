@@ -147,9 +147,10 @@ impl NetfilterSocket {
             Err((0, refusal)) if refusal.errno == Errno::ERESTART => Ok(Committed::Outdated),
             Err((place, refusal)) => {
                 let message = place.checked_sub(1).and_then(|it| messages.get(it));
+                let operation = "change the rules".to_owned();
                 Err(match message {
                     Some(message) => message.refused(refusal),
-                    None => Error::refused("change the rules".to_owned(), refusal),
+                    None => Error::Refused { operation, refusal },
                 })
             }
         }
