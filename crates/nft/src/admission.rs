@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::attributes::{attributes, number, text, value};
+use crate::attributes::{number, text, value};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::expression::{
-    ACCEPT, COMPARE_DATA, COMPARE_OPERATOR, DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME,
-    Operator, VERDICT_CODE,
+    ACCEPT, COMPARE_DATA, COMPARE_OPERATOR, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, Operator,
+    VERDICT_CODE, parts,
 };
 use crate::field::{Field, PAYLOAD_BASE, PAYLOAD_OFFSET, Place};
 use crate::ip_version::IpVersion;
@@ -62,24 +62,15 @@ impl Connection {
     pub fn admissions(&self, family: Family, chain: &str) -> Result<Vec<IpAddr>, Error> {
         let rules = self.socket.dump(&filter(family).list_rules(chain))?;
         let expressions = rules.iter().filter_map(|it| it.value(RULE_EXPRESSIONS));
-        let admitted: Vec<_> = expressions.filter_map(admitted).collect();
-        let answers: BTreeSet<_> = admitted
-            .iter()
-            .filter(|it| it.1 == Packets::Answers)
-            .collect();
+        let admitted: BTreeSet<_> = expressions.filter_map(admitted).collect();
         let all = admitted.iter().filter(|it| it.1 == Packets::All);
-        let both = all.filter(|it| answers.contains(&(it.0, Packets::Answers)));
+        let both = all.filter(|it| admitted.contains(&(it.0, Packets::Answers)));
         Ok(both.map(|it| it.0).collect())
     }
 }
 
 fn filter(family: Family) -> Table {
-    Table {
-        family,
-        name: "filter",
-        sets: Vec::new(),
-        chains: Vec::new(),
-    }
+    Table::of_others(family, "filter")
 }
 
 /// The packets that a rule accepts.
@@ -94,13 +85,9 @@ enum Packets {
 /// Returns the address of the rule, and which packets the rule accepts; `None` for a rule with any
 /// other condition or effect.
 fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
-    let expressions = attributes(expressions).map(|it| {
-        let data = value(it.value, DATA).unwrap_or_default();
-        (text(value(it.value, NAME).unwrap_or_default()), data)
-    });
-    let expressions: Vec<_> = expressions.filter(|it| it.0 != "counter").collect();
-    let names: Vec<_> = expressions.iter().map(|it| it.0.as_str()).collect();
-    let data: Vec<_> = expressions.iter().map(|it| it.1).collect();
+    let expressions = parts(expressions).filter(|it| it.0 != "counter");
+    let (names, data): (Vec<_>, Vec<_>) = expressions.unzip();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
     match (names.as_slice(), data.as_slice()) {
         (["payload", "cmp", "immediate"], [field, compared, verdict]) => {
             let address = address([field, compared], Field::Source)?;

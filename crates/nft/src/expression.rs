@@ -1,6 +1,6 @@
 //! Expressions of rules, with the numbers of `include/uapi/linux/netfilter/nf_tables.h`.
 
-use crate::attributes::Attributes;
+use crate::attributes::{self, Attributes, attributes, text};
 use crate::ip_version::IpVersion;
 use crate::register::{FIRST, Register, SCRATCH, u32_of};
 
@@ -48,6 +48,14 @@ impl Expression {
             _ => None,
         }
     }
+}
+
+/// Splits the expressions of a rule into their names and data.
+pub(crate) fn parts(expressions: &[u8]) -> impl Iterator<Item = (String, &[u8])> {
+    attributes(expressions).map(|it| {
+        let name = text(attributes::value(it.value, NAME).unwrap_or_default());
+        (name, attributes::value(it.value, DATA).unwrap_or_default())
+    })
 }
 
 /// How a rule compares a register with a value: `NFT_CMP_EQ` and `NFT_CMP_NEQ`.

@@ -82,9 +82,7 @@ pub(crate) const DELETE_ELEMENTS: u16 = NF_TABLES + 14;
 pub(crate) const GET_GENERATION: u16 = NF_TABLES + 16;
 pub(crate) const TRACE: u16 = NF_TABLES + 17;
 pub(crate) const NEW_OBJECT: u16 = NF_TABLES + 18;
-pub(crate) const GET_OBJECT: u16 = NF_TABLES + 19;
 pub(crate) const NEW_FLOW_TABLE: u16 = NF_TABLES + 22;
-pub(crate) const GET_FLOW_TABLE: u16 = NF_TABLES + 23;
 
 /// `NFNL_SUBSYS_CTNETLINK`, and its `IPCTNL_MSG_CT_…`
 /// (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`)

@@ -11,11 +11,11 @@ use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 use crate::attributes::{Attributes, attributes, number, text, value};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::expression::parts;
 use crate::message::{Message, TABLE_FLAGS};
 use crate::raw::{
-    CHAIN_HOOK, GET_CHAIN, GET_ELEMENTS, GET_FLOW_TABLE, GET_OBJECT, GET_RULE, GET_SET, GET_TABLE,
-    NEW_CHAIN, NEW_ELEMENTS, NEW_FLOW_TABLE, NEW_OBJECT, NEW_RULE, NEW_SET, NEW_TABLE,
-    RULE_EXPRESSIONS, RawMessage, SET_FLAGS, SET_ID, SET_NAME, TABLE,
+    CHAIN_HOOK, GET_ELEMENTS, GET_RULE, NEW_CHAIN, NEW_ELEMENTS, NEW_FLOW_TABLE, NEW_OBJECT,
+    NEW_RULE, NEW_SET, NEW_TABLE, RULE_EXPRESSIONS, RawMessage, SET_FLAGS, SET_ID, SET_NAME, TABLE,
 };
 
 /// The rules of a namespace.
@@ -57,8 +57,9 @@ impl Connection {
 
     fn ruleset_once(&self) -> Result<Ruleset, Error> {
         let mut messages = Vec::new();
-        for (what, get, new, kept) in KINDS {
-            let found = match self.raw_list(what, RawMessage::new(*get, 0, Attributes::new())) {
+        for (what, new, kept) in KINDS {
+            let question = RawMessage::new(*new + 1, 0, Attributes::new());
+            let found = match self.raw_list(what, question) {
                 // A kernel that was built without flow tables refuses to list them.
                 Err(error) if *new == NEW_FLOW_TABLE && error.errno().is_some() => Vec::new(),
                 found => found?,
@@ -111,7 +112,7 @@ impl Connection {
     /// [`Error::Refused`]; some rules may have been created before the error.
     pub fn load(&self, ruleset: &Ruleset) -> Result<Vec<RulePlace>, Error> {
         let (mut waiting, mut length) = (Vec::new(), 0);
-        for (message, number) in ruleset.in_order().zip(1..) {
+        for (message, number) in ruleset.messages.iter().zip(1..) {
             let message = loadable(message, number);
             length += message.attributes.len();
             waiting.push(message);
@@ -169,15 +170,6 @@ impl Ruleset {
     pub fn size(&self) -> usize {
         self.messages.iter().map(|it| it.attributes.len()).sum()
     }
-
-    /// Returns the messages in an order in which each object is created before the objects that
-    /// refer to it. For example, map elements refer to chains.
-    fn in_order(&self) -> impl Iterator<Item = &RawMessage> {
-        ORDER.iter().flat_map(|kind| {
-            let all = self.messages.iter();
-            all.filter(move |it| it.kind == *kind)
-        })
-    }
 }
 
 /// Returns `message` in the form that the kernel accepts. If the message creates a set, `number`
@@ -198,12 +190,9 @@ fn loadable(message: &RawMessage, number: u32) -> RawMessage {
         NEW_RULE => (all.collect(), compatible(message).unwrap_or_default()),
         _ => return message.clone(),
     };
-    let RawMessage {
-        kind,
-        family,
-        attributes,
-    } = message.with_only(message.kind, &kept);
-    RawMessage::new(kind, family, attributes.and(&added))
+    let mut loadable = message.with_only(message.kind, &kept);
+    loadable.attributes = loadable.attributes.and(&added);
+    loadable
 }
 
 /// Returns the attribute with the protocol of a rule with an iptables match or target; `None` for
@@ -213,9 +202,8 @@ fn compatible(rule: &RawMessage) -> Option<Attributes> {
     let expressions = rule.value(RULE_EXPRESSIONS)?;
     let (mut is_protocol, mut protocol) = (false, None);
     let mut is_needed = false;
-    for expression in attributes(expressions) {
-        let data = value(expression.value, 2).unwrap_or_default();
-        match text(value(expression.value, 1).unwrap_or_default()).as_str() {
+    for (name, data) in parts(expressions) {
+        match name.as_str() {
             // `meta l4proto`
             "meta" => is_protocol = number(value(data, 2)) == 16,
             "payload" => is_protocol = is_protocol_field(rule.family, data),
@@ -243,32 +231,20 @@ fn is_protocol_field(family: u8, payload: &[u8]) -> bool {
     (base, offset, length) == (1, place, 1)
 }
 
-/// For each kind of object: its description, the message type that reads it, the message type that
-/// creates it, and the attributes that the kernel accepts in the creating message. The numbers are
-/// from `include/uapi/linux/netfilter/nf_tables.h`.
-const KINDS: &[(&str, u16, u16, &[u16])] = &[
-    ("tables", GET_TABLE, NEW_TABLE, &[1, 2, 6]),
-    ("objects", GET_OBJECT, NEW_OBJECT, &[1, 2, 3, 4, 8]),
-    ("flow tables", GET_FLOW_TABLE, NEW_FLOW_TABLE, &[1, 2, 3]),
-    ("chains", GET_CHAIN, NEW_CHAIN, &[1, 3, 4, 5, 7]),
-    (
-        "sets",
-        GET_SET,
-        NEW_SET,
-        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18],
-    ),
-    ("rules", GET_RULE, NEW_RULE, &[1, 2, 4, 7]),
+/// For each kind of object, in the order in which the kernel accepts them: its description, the
+/// message type that creates it, and the attributes that the kernel accepts in that message. The
+/// next message type reads the object. The numbers are from
+/// `include/uapi/linux/netfilter/nf_tables.h`.
+const KINDS: &[(&str, u16, &[u16])] = &[
+    ("tables", NEW_TABLE, &[1, 2, 6]),
+    ("objects", NEW_OBJECT, &[1, 2, 3, 4, 8]),
+    ("flow tables", NEW_FLOW_TABLE, &[1, 2, 3]),
+    ("chains", NEW_CHAIN, &[1, 3, 4, 5, 7]),
+    ("sets", NEW_SET, OF_SETS),
+    ("rules", NEW_RULE, &[1, 2, 4, 7]),
 ];
 
-const ORDER: [u16; 7] = [
-    NEW_TABLE,
-    NEW_OBJECT,
-    NEW_FLOW_TABLE,
-    NEW_CHAIN,
-    NEW_SET,
-    NEW_ELEMENTS,
-    NEW_RULE,
-];
+const OF_SETS: &[u16] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18];
 
 /// `NFTA_RULE_COMPAT`, `NFTA_TABLE_USERDATA` and `NFTA_SET_EXPRESSIONS`
 const RULE_COMPATIBILITY: u16 = 5;

@@ -8,13 +8,13 @@
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 
-use crate::attributes::{attributes, number, text, value};
+use crate::attributes::{number, text, value};
 use crate::change::Updated;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::expression::{
-    ACCEPT, BITWISE_MASK, BITWISE_XOR, COMPARE_DATA, COMPARE_OPERATOR, DATA, DATA_VALUE,
-    DATA_VERDICT, IMMEDIATE_DATA, JUMP, NAME, Operator, VERDICT_CHAIN, VERDICT_CODE,
+    ACCEPT, BITWISE_MASK, BITWISE_XOR, COMPARE_DATA, COMPARE_OPERATOR, DATA_VALUE, DATA_VERDICT,
+    IMMEDIATE_DATA, JUMP, Operator, VERDICT_CHAIN, VERDICT_CODE, parts,
 };
 use crate::field::{META_KEY, META_MARK};
 use crate::message::Message;
@@ -172,12 +172,7 @@ impl Connection {
 
 impl Standing {
     fn as_table(&self) -> Table {
-        Table {
-            family: self.family,
-            name: self.table,
-            sets: Vec::new(),
-            chains: Vec::new(),
-        }
+        Table::of_others(self.family, self.table)
     }
 }
 
@@ -216,9 +211,7 @@ impl Deed {
     /// wrote. Returns `None` for a rule with any other effect.
     pub fn read(expressions: &[u8]) -> Option<Self> {
         let (mut mask, mut marked, mut deed) = (None, None, None);
-        for expression in attributes(expressions) {
-            let data = value(expression.value, DATA).unwrap_or_default();
-            let name = text(value(expression.value, NAME)?);
+        for (name, data) in parts(expressions) {
             match name.as_str() {
                 "counter" => {}
                 "match" if text(value(data, MATCH_NAME)?) == "comment" => {}

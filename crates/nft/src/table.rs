@@ -158,6 +158,19 @@ impl Family {
     }
 }
 
+impl Table {
+    /// Returns a table of another program, whose content is not described.
+    pub(crate) fn of_others(family: Family, name: &'static str) -> Self {
+        let (sets, chains) = (Vec::new(), Vec::new());
+        Self {
+            family,
+            name,
+            sets,
+            chains,
+        }
+    }
+}
+
 impl Set {
     pub(crate) fn is_of_counts(&self) -> bool {
         matches!(self.target, TargetType::Count(_))
