@@ -115,11 +115,9 @@ impl Table {
     }
 
     pub(crate) fn create_set(&self, set: &Set, id: u32) -> Message {
-        let attributes = self.attributes().text(SET_NAME, set.name);
-        let attributes = attributes
-            .and(&set.shape())
-            .number(SET_ID, id)
-            .bytes(SET_USERDATA, &byte_order(set));
+        let named = self.attributes().text(SET_NAME, set.name);
+        let shaped = named.and(&set.shape()).number(SET_ID, id);
+        let attributes = shaped.bytes(SET_USERDATA, &byte_order(set));
         let option = (set.target == TargetType::Limit).then_some("CONFIG_NFT_LIMIT");
         self.message(format!("create set {}", set.name), NEW_SET, attributes)
             .with(NLM_F_CREATE)
@@ -143,22 +141,15 @@ impl Table {
                 (named.number(CHAIN_POLICY, ACCEPT), Some(option))
             }
         };
-        self.message(
-            format!("create chain {}", chain.name),
-            NEW_CHAIN,
-            attributes,
-        )
-        .with(NLM_F_CREATE)
-        .needing(option)
+        let what = format!("create chain {}", chain.name);
+        let message = self.message(what, NEW_CHAIN, attributes);
+        message.with(NLM_F_CREATE).needing(option)
     }
 
     /// Returns the message that deletes the chain with its rules.
     pub(crate) fn delete_chain(&self, name: &str) -> Message {
-        self.message(
-            format!("delete chain {name}"),
-            DELETE_CHAIN,
-            self.chain(name),
-        )
+        let what = format!("delete chain {name}");
+        self.message(what, DELETE_CHAIN, self.chain(name))
     }
 
     /// Returns the message that deletes all rules of the chain.
@@ -246,10 +237,8 @@ impl Table {
     }
 
     fn message(&self, what: String, kind: u16, attributes: Attributes) -> Message {
-        Message::new(
-            what,
-            RawMessage::new(kind, self.family.number(), attributes),
-        )
+        let raw = RawMessage::new(kind, self.family.number(), attributes);
+        Message::new(what, raw)
     }
 }
 
@@ -259,18 +248,14 @@ impl Set {
         let key = Attributes::new()
             .number(SET_KEY_TYPE, type_number(&self.key))
             .number(SET_KEY_LENGTH, u32_of(type_len(&self.key)));
-        let map = |kind| {
-            key.clone()
-                .number(SET_FLAGS, MAP)
-                .number(SET_DATA_TYPE, kind)
-        };
+        let map = |key: Attributes, kind| key.number(SET_FLAGS, MAP).number(SET_DATA_TYPE, kind);
         let of_length = |map: Attributes, length| map.number(SET_DATA_LENGTH, u32_of(length));
         match &self.target {
             TargetType::None => key,
-            TargetType::Chain => map(VERDICT),
-            TargetType::Values(parts) => of_length(map(type_number(parts)), type_len(parts)),
+            TargetType::Chain => map(key, VERDICT),
+            TargetType::Values(parts) => of_length(map(key, type_number(parts)), type_len(parts)),
             TargetType::Limit => key.nest(SET_EXPRESSION, &Limit::OF_SETS.expression()),
-            TargetType::Count(_) => of_length(map(MARK), size_of::<u32>()),
+            TargetType::Count(_) => of_length(map(key, MARK), size_of::<u32>()),
         }
     }
 

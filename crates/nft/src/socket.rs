@@ -50,11 +50,7 @@ impl NetfilterSocket {
 
     /// Enlarges the receive buffer, so that messages between two reads are not lost.
     pub fn make_room(&self) -> Result<(), Error> {
-        let made = self.socket.make_room(ROOM);
-        made.map_err(|source| Error::Socket {
-            action: LISTEN,
-            source,
-        })
+        self.socket.make_room(ROOM).map_err(failed(LISTEN))
     }
 
     /// Returns the next message of the multicast group; waits for it up to `patience`. Returns
@@ -69,9 +65,8 @@ impl NetfilterSocket {
 
     fn to(action: &'static str, groups: &[u32]) -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter, groups);
-        let socket = socket.map_err(|source| Error::Socket { action, source })?;
         Ok(Self {
-            socket,
+            socket: socket.map_err(failed(action))?,
             has_deleted: Cell::new(false),
         })
     }
@@ -210,12 +205,7 @@ impl NetfilterSocket {
         let messages: Vec<_> = messages.into_iter().collect();
         let mut found = Vec::with_capacity(messages.len());
         for messages in messages.chunks(MOST_QUESTIONS) {
-            let first = self.socket.numbers(messages.len());
-            let mut datagram = Datagram::default();
-            for (message, number) in messages.iter().zip(first..) {
-                message.append_to(&mut datagram, (number, 0));
-            }
-            self.send(&datagram)?;
+            let first = self.ask(messages, 0)?;
             for (message, number) in messages.iter().zip(first..) {
                 // Without NLM_F_ACK, the object or the refusal is the only answer.
                 let Received { header, content } = self.answer(&(number..number + 1))?;
@@ -247,9 +237,7 @@ impl NetfilterSocket {
             let Some(reaction) = react(reply) else {
                 return Ok(());
             };
-            let mut datagram = Datagram::default();
-            reaction.append_to(&mut datagram, (self.socket.numbers(1), 0));
-            self.send(&datagram)
+            self.ask(&[reaction], 0).map(drop)
         })
     }
 
@@ -262,10 +250,7 @@ impl NetfilterSocket {
         flags: u16,
         mut hear: impl FnMut(RawMessage) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let number = self.socket.numbers(1);
-        let mut datagram = Datagram::default();
-        message.append_to(&mut datagram, (number, flags));
-        self.send(&datagram)?;
+        let number = self.ask(std::slice::from_ref(message), flags)?;
         loop {
             let Received { header, content } = self.answer(&(number..number + 1))?;
             match content {
@@ -279,16 +264,26 @@ impl NetfilterSocket {
         }
     }
 
+    /// Sends `messages`, which are no transaction, with these flags. Returns the number of the first
+    /// one; the others have the numbers after it.
+    fn ask(&self, messages: &[Message], flags: u16) -> Result<u32, Error> {
+        let first = self.socket.numbers(messages.len());
+        let mut datagram = Datagram::default();
+        for (message, number) in messages.iter().zip(first..) {
+            message.append_to(&mut datagram, (number, flags));
+        }
+        self.send(&datagram)?;
+        Ok(first)
+    }
+
     fn send(&self, datagram: &Datagram) -> Result<(), Error> {
-        self.socket.send(datagram).map_err(|source| Error::Socket {
-            action: "send to the kernel",
-            source,
-        })
+        let sent = self.socket.send(datagram);
+        sent.map_err(failed("send to the kernel"))
     }
 
     fn answer(&self, numbers: &Range<u32>) -> Result<Received, Error> {
         let answer = self.socket.answer(numbers);
-        answer.map_err(|silence| unheard(silence.into()))
+        answer.map_err(|silence| failed(RECEIVE)(silence.into()))
     }
 }
 
@@ -315,11 +310,9 @@ fn limit(datagram: &mut Datagram, (kind, number): (u16, u32), attributes: &Attri
     datagram.add(header, &[&[0, 0, 0, SUBSYSTEM], &**attributes].concat());
 }
 
-pub(crate) fn unheard(source: io::Error) -> Error {
-    Error::Socket {
-        action: "receive from the kernel",
-        source,
-    }
+/// Returns the error for a socket on which this action failed.
+pub(crate) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Socket { action, source }
 }
 
 /// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END` and `NFNL_BATCH_GENID`
@@ -330,6 +323,7 @@ const BATCH_GENERATION: u16 = 1;
 /// `NFNL_SUBSYS_NFTABLES`
 const SUBSYSTEM: u8 = 10;
 
+pub(crate) const RECEIVE: &str = "receive from the kernel";
 const LISTEN: &str = "listen to a netfilter socket";
 
 /// Requests per datagram. Each answer takes 4 KiB of the socket's receive buffer (208 KiB by

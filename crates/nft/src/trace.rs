@@ -11,6 +11,7 @@ use netlink::Silence;
 use crate::attributes::{Attributes, number, value};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::expression::VERDICT_CODE;
 use crate::field::Field;
 use crate::message::HOOK_NUMBER;
 use crate::raw::{
@@ -19,7 +20,7 @@ use crate::raw::{
 };
 use crate::rule::Rule;
 use crate::ruleset::RulePlace;
-use crate::socket::{NetfilterSocket, unheard};
+use crate::socket::{NetfilterSocket, RECEIVE, failed};
 
 /// Receives the kernel's trace reports on packets of one namespace.
 pub struct Tracer {
@@ -86,7 +87,7 @@ impl Tracer {
                 // Reports were lost. That is harmless: a sender without an answer repeats its
                 // packet, and the kernel reports on the repeated packet.
                 Err(Silence::Lost) => {}
-                Err(Silence::Socket(source)) => return Err(unheard(source)),
+                Err(Silence::Socket(source)) => return Err(failed(RECEIVE)(source)),
             }
         }
     }
@@ -95,13 +96,9 @@ impl Tracer {
 impl Ended {
     fn read(message: &RawMessage) -> Option<Self> {
         let is_policy = message.number(TYPE) == POLICY;
-        let verdict = message.value(VERDICT).and_then(|it| value(it, 1));
-        let verdict = if is_policy {
-            message.value(POLICY_VERDICT)
-        } else {
-            verdict
-        };
-        let verdict = match number(Some(verdict?)) & VERDICT_MASK {
+        let of_policy = message.value(POLICY_VERDICT).filter(|_| is_policy);
+        let verdict = of_policy.or_else(|| value(message.value(VERDICT)?, VERDICT_CODE))?;
+        let verdict = match number(Some(verdict)) & VERDICT_MASK {
             0 => EndVerdict::Drop,
             3 => EndVerdict::Queue,
             _ => return None,
@@ -132,13 +129,8 @@ impl RulePlace {
 impl fmt::Display for RulePlace {
     /// Formats `table ip filter, chain FORWARD`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "table {} {}, chain {}",
-            self.family(),
-            self.table,
-            self.chain
-        )
+        let (family, table, chain) = (self.family(), &self.table, &self.chain);
+        write!(f, "table {family} {table}, chain {chain}")
     }
 }
 

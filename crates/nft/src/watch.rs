@@ -6,7 +6,7 @@ use netlink::Silence;
 
 use crate::error::Error;
 use crate::raw::{DELETE_ELEMENTS, DELETE_SET, DELETE_TABLE, RawMessage, TABLE};
-use crate::socket::{NetfilterSocket, unheard};
+use crate::socket::{NetfilterSocket, RECEIVE, failed};
 use crate::table::Table;
 
 /// A socket for notifications only. If notifications overrun this socket, no answers to requests
@@ -43,7 +43,7 @@ impl Watch {
                 Ok(_) => {}
                 Err(Silence::Deadline) => return Ok(false),
                 Err(Silence::Lost) => return Ok(true),
-                Err(Silence::Socket(source)) => return Err(unheard(source)),
+                Err(Silence::Socket(source)) => return Err(failed(RECEIVE)(source)),
             }
         }
     }
