@@ -47,15 +47,6 @@ pub(crate) enum Verdict<T> {
     Nothing,
 }
 
-/// What a socket hears.
-enum Event {
-    Message(Message),
-    /// The kernel dropped some messages.
-    Lost,
-    /// No message came in time.
-    Silence,
-}
-
 impl Monitor {
     /// Creates a monitor that starts to listen only when it has to wait. It then listens in the
     /// namespace of the thread that waits.
@@ -113,9 +104,9 @@ impl Monitor {
         };
         let unlisted = (RTM_DELLINK, Some((AddressFamily::Unspec, link)));
         match next_event(socket, patience) {
-            Event::Message(it) if (it.kind, it.subject()) == unlisted => Verdict::Found(()),
-            Event::Message(_) | Event::Silence => Verdict::Nothing,
-            Event::Lost => Verdict::MayBe,
+            Ok(it) if (it.kind, it.subject()) == unlisted => Verdict::Found(()),
+            Ok(_) | Err(Silence::Deadline) => Verdict::Nothing,
+            Err(_) => Verdict::MayBe,
         }
     }
 
@@ -202,12 +193,12 @@ impl Monitor {
             let rest = end.saturating_duration_since(Instant::now());
             let patience = if was_asked { rest } else { rest.min(SILENCE) };
             let verdict = match next_event(socket, patience) {
-                Event::Message(message) => judge(&message),
-                Event::Silence if was_asked => {
+                Ok(message) => judge(&message),
+                Err(Silence::Deadline) if was_asked => {
                     let (what, after) = (wait.what.to_owned(), wait.deadline);
                     return Err(Error::Timeout { what, after });
                 }
-                Event::Lost | Event::Silence => Verdict::MayBe,
+                Err(_) => Verdict::MayBe,
             };
             may_be = match verdict {
                 Verdict::Found(found) => return Ok(found),
@@ -232,18 +223,13 @@ fn open() -> Result<Socket, Error> {
     Socket::open(Protocol::Route, &GROUPS).map_err(|source| Error::Open { source })
 }
 
-fn next_event(socket: &Socket, patience: Duration) -> Event {
-    match socket.receive(patience) {
-        Ok(Received {
-            header,
-            content: Content::Object(body),
-        }) => Event::Message(Message {
-            kind: header.kind,
-            body,
-        }),
-        Err(Silence::Deadline) => Event::Silence,
-        _ => Event::Lost,
-    }
+fn next_event(socket: &Socket, patience: Duration) -> Result<Message, Silence> {
+    let Received { header, content } = socket.receive(patience)?;
+    let Content::Object(body) = content else {
+        return Err(Silence::Lost);
+    };
+    let kind = header.kind;
+    Ok(Message { kind, body })
 }
 
 /// Multicast groups: `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR`.
