@@ -49,45 +49,29 @@ pub enum LinkChange<'a> {
 impl Request {
     /// Changes the link called `name`.
     pub fn change_link(name: &str, change: &LinkChange<'_>) -> Self {
-        Self::change_of(
-            message(0, vec![LinkAttribute::IfName(name.to_owned())]),
-            name,
-            change,
-        )
+        let (words, mut message) = change.message();
+        let link = LinkAttribute::IfName(name.to_owned());
+        message.attributes.push(link);
+        Self::change(format!("{words} {name}"), RTM_NEWLINK, &message)
     }
 
     /// Changes the link with this index, so the kernel need not look up a name.
     pub fn change_link_number(index: u32, change: &LinkChange<'_>) -> Self {
-        Self::change_of(
-            message(index, Vec::new()),
-            &format!("link number {index}"),
-            change,
+        let (words, mut message) = change.message();
+        message.header.index = index;
+        Self::change(
+            format!("{words} link number {index}"),
+            RTM_NEWLINK,
+            &message,
         )
     }
-
-    fn change_of(mut message: LinkMessage, link: &str, change: &LinkChange<'_>) -> Self {
-        let (words, part) = change.parts();
-        match part {
-            Part::Attribute(attribute) => message.attributes.push(attribute),
-            Part::Flags(flags, mask) => {
-                (message.header.flags, message.header.change_mask) = (flags, mask);
-            }
-        }
-        // Not RTM_SETLINK: it accepts the attributes of a bridge port but does not apply them.
-        Self::change(format!("{words} {link}"), RTM_NEWLINK, &message)
-    }
-}
-
-/// A part of the message that changes a link.
-enum Part {
-    Attribute(LinkAttribute),
-    /// New values of flags, and a mask of the flags that change.
-    Flags(LinkFlags, LinkFlags),
 }
 
 impl LinkChange<'_> {
-    /// Returns the description of the change and its part of the message.
-    fn parts(&self) -> (&'static str, Part) {
+    /// Returns the description of the change, and a message of type `RTM_NEWLINK` without the link.
+    /// The type is not `RTM_SETLINK`, which accepts the attributes of a bridge port but does not
+    /// apply them.
+    fn message(&self) -> (&'static str, LinkMessage) {
         let (words, attribute) = match self {
             Self::Up => return ("set up", flag(LinkFlags::Up, true)),
             Self::Down => return ("set down", flag(LinkFlags::Up, false)),
@@ -122,11 +106,13 @@ impl LinkChange<'_> {
                 ("filter VLANs on bridge", LinkAttribute::LinkInfo(info))
             }
         };
-        (words, Part::Attribute(attribute))
+        (words, message(0, vec![attribute]))
     }
 }
 
-fn flag(flag: LinkFlags, on: bool) -> Part {
-    let value = if on { flag } else { LinkFlags::empty() };
-    Part::Flags(value, flag)
+fn flag(flag: LinkFlags, on: bool) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.flags = if on { flag } else { LinkFlags::empty() };
+    message.header.change_mask = flag;
+    message
 }
