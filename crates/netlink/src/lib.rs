@@ -53,7 +53,7 @@ pub use port_flag::PortFlag;
 pub use qdisc::{Handle, Place, Qdisc, QdiscKind};
 pub use removal::run;
 pub use request::Request;
-pub use route::{DiscardingRoute, NewRoute, Route};
+pub use route::{NewRoute, Route};
 pub use socket::{Content, Datagram, Header, Protocol, Received, Refusal, Silence, Socket};
 pub use veth::{VethEnd, VethPair};
 pub use vlan::{PortVlans, Tagging, VlanCarrier};

@@ -27,12 +27,15 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// The routing table; 254 is `main`.
     pub table: u32,
-    /// The metric.
+    /// The metric; `None` where the kernel reports none.
     pub priority: Option<u32>,
     /// The kernel learnt the route from a router advertisement.
     pub is_from_router_advertisement: bool,
     /// The destination is an address of this host.
     pub is_local: bool,
+    /// The route drops packets by this action, in the word of ip-route(8): `blackhole`,
+    /// `unreachable` or `prohibit`.
+    pub discards: Option<&'static str>,
     is_of_link: bool,
     link: Option<u32>,
     next_hops: Vec<NextHop>,
@@ -43,19 +46,6 @@ pub struct Route {
 struct NextHop {
     link: u32,
     gateway: Option<IpAddr>,
-}
-
-/// A route that drops packets: `blackhole`, `unreachable` or `prohibit`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiscardingRoute {
-    /// The destination; a prefix of length 0 is the default route.
-    pub destination: IpNetwork,
-    /// The action, in the word of ip-route(8).
-    pub action: &'static str,
-    /// The routing table; 254 is `main`.
-    pub table: u32,
-    /// The metric; 0 where the kernel reports none.
-    pub priority: u32,
 }
 
 /// A route to be added.
@@ -138,11 +128,11 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn discarding_routes(&self) -> Result<Vec<DiscardingRoute>, Error> {
+    pub fn discarding_routes(&self) -> Result<Vec<Route>, Error> {
         let lists = FAMILIES.map(|it| list(it, RouteType::Unspec));
-        self.objects(&lists, |answer| {
-            DiscardingRoute::from_message(&answer.read(RTM_NEWROUTE)?)
-        })
+        let route = |answer: &Message| Route::of_any_kind(&answer.read(RTM_NEWROUTE)?);
+        let discarding = |it: &Route| it.discards.is_some();
+        self.objects(&lists, |answer| route(answer).filter(discarding))
     }
 
     /// Returns the addresses and networks that are local to this host. Equivalent to `ip route show
@@ -175,6 +165,11 @@ impl Route {
     /// Returns whether this is a default route (prefix length 0).
     pub fn is_default(&self) -> bool {
         self.destination.prefix() == 0
+    }
+
+    /// Returns the metric; 0 where the kernel reports none. Routes with a lower metric precede.
+    pub fn metric(&self) -> u32 {
+        self.priority.unwrap_or_default()
     }
 
     /// Returns the indices of the route's links; several for a multipath route.
@@ -215,6 +210,12 @@ impl Route {
             priority: None,
             is_from_router_advertisement: message.header.protocol == RouteProtocol::Ra,
             is_local: message.header.kind == RouteType::Local,
+            discards: match message.header.kind {
+                RouteType::BlackHole => Some("blackhole"),
+                RouteType::Unreachable => Some("unreachable"),
+                RouteType::Prohibit => Some("prohibit"),
+                _ => None,
+            },
             is_of_link: matches!(
                 message.header.protocol,
                 RouteProtocol::Kernel | RouteProtocol::Dhcp | RouteProtocol::Ra
@@ -237,25 +238,6 @@ impl Route {
         let prefix = message.header.destination_prefix_length;
         route.destination = IpNetwork::new(destination, prefix).ok()?;
         Some(route)
-    }
-}
-
-impl DiscardingRoute {
-    /// Reads a route message; `None` for a route that does not drop packets.
-    pub(crate) fn from_message(message: &RouteMessage) -> Option<Self> {
-        let action = match message.header.kind {
-            RouteType::BlackHole => "blackhole",
-            RouteType::Unreachable => "unreachable",
-            RouteType::Prohibit => "prohibit",
-            _ => return None,
-        };
-        let route = Route::of_any_kind(message)?;
-        Some(Self {
-            destination: route.destination,
-            action,
-            table: route.table,
-            priority: route.priority.unwrap_or_default(),
-        })
     }
 }
 

@@ -23,7 +23,7 @@ mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netlink::{Address, DiscardingRoute, Link, LinkKind, Route};
+use netlink::{Address, Link, LinkKind, Route};
 use runtime::Directories;
 
 pub use self::attachments::{Attached, Lease};
@@ -59,7 +59,7 @@ pub struct Node {
     /// As `ip route show table all`.
     pub routes: Vec<Route>,
     /// Routes that drop packets, of all tables.
-    pub discarding_routes: Vec<DiscardingRoute>,
+    pub discarding_routes: Vec<Route>,
     /// Live attachments whose host links exist, with what is inside their sandboxes.
     pub pods: Vec<Pod>,
     /// Rate limits of the traffic that links send, in bit/s, by the name of the link.

@@ -2,7 +2,7 @@
 //! have free addresses.
 
 use ipnetwork::IpNetwork;
-use netlink::{DiscardingRoute, Link, LinkKind, Route};
+use netlink::{Link, LinkKind, Route};
 use node::{Node, is_looked_up};
 
 use super::finding::{Finding, quoted, some_of};
@@ -112,26 +112,27 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
 /// each pod, which is more specific than any other.
 fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let bridge = range.source.bridge().and_then(|it| node.link_called(it));
-    let catches = |it: &&DiscardingRoute| {
+    let catches = |it: &&Route| {
         let is_before = |route: &Route| {
             let of_bridge = bridge.is_some_and(|bridge| route.links().any(|it| it == bridge.index));
             let is_same = route.destination == it.destination && route.table == it.table;
-            of_bridge && is_same && route.priority.unwrap_or_default() <= it.priority
+            of_bridge && is_same && route.metric() <= it.metric()
         };
         let is_special = it.destination.prefix() >= range.subnet.prefix();
         let catches = bridge.is_some() && is_special && concerns(it.destination, range);
         catches && is_looked_up(it.table) && !node.routes.iter().any(is_before)
     };
-    let finding = |it: &DiscardingRoute| {
-        let (action, destination, network) = (it.action, it.destination, range.source.name());
+    let finding = |it: &Route| {
+        let (destination, network) = (it.destination, range.source.name());
+        let action = it.discards?;
         let message =
             format!("packets to {destination}, part of {range} of {network}, are dropped");
         let impact = format!("A {action} route takes precedence over the bridge's.");
         let fix = format!("ip route delete {action} {destination}");
-        Finding::problem(SUBJECT, message).impact(impact).fix(fix)
+        Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix))
     };
     let routes = node.discarding_routes.iter().filter(catches);
-    routes.map(finding).collect()
+    routes.filter_map(finding).collect()
 }
 
 /// Checks how many addresses of one set are free.

@@ -118,7 +118,7 @@ fn uplink<'n>(node: &'n Node, is_ipv4: bool, access: &Link) -> Option<&'n Link> 
     // A family without a default route is assumed to use the other family's link.
     let first = default.min_by_key(|it| {
         let is_other = it.destination.is_ipv4() != is_ipv4;
-        (is_other, it.priority.unwrap_or_default())
+        (is_other, it.metric())
     });
     let first = first.and_then(|it| node.link(it.links().next()?));
     first.or_else(|| {

@@ -1,6 +1,6 @@
 //! Checks uplinks: the links that packets of pods use to leave the node.
 
-use netlink::{Carrier, DiscardingRoute, Link, LinkKind};
+use netlink::{Carrier, Link, LinkKind, Route};
 use node::{Node, Source, is_looked_up};
 
 use super::finding::{Finding, quoted, some_of};
@@ -43,19 +43,19 @@ fn discarding(node: &Node) -> Vec<Finding> {
         let mut routes = node.routes.iter();
         !routes.any(|route| {
             let is_same = route.destination == it.destination && route.table == it.table;
-            is_same && route.priority.unwrap_or_default() < it.priority
+            is_same && route.metric() < it.metric()
         })
     });
     // The kernel itself adds such a route for IPv6, with the lowest precedence. It is not a fault.
-    let chosen = before.filter(|it| it.destination.is_ipv4() || it.priority != u32::MAX);
-    let finding = |it: &DiscardingRoute| {
-        let (action, priority) = (it.action, it.priority);
+    let chosen = before.filter(|it| it.destination.is_ipv4() || it.metric() != u32::MAX);
+    let finding = |it: &Route| {
+        let (action, priority) = (it.discards?, it.metric());
         let version = if it.destination.is_ipv4() { 4 } else { 6 };
         let message = format!("the default route is {action}, with metric {priority}");
         let fix = format!("ip -{version} route delete {action} default metric {priority}");
-        Finding::problem(SUBJECT, message).impact(NOTHING).fix(fix)
+        Some(Finding::problem(SUBJECT, message).impact(NOTHING).fix(fix))
     };
-    chosen.map(finding).collect()
+    chosen.filter_map(finding).collect()
 }
 
 fn without_carrier(uplinks: &[&Link], link: &Link) -> Option<Finding> {
