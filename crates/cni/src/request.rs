@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::json;
 use crate::network::Network;
 use crate::result::{self, AddResult};
-use crate::stderr::note;
+use crate::stderr::{GOING_ON, note, or_note};
 
 /// Request to attach a sandbox.
 #[derive(Debug, Clone)]
@@ -106,10 +106,7 @@ impl DelRequest {
     /// Parses a request without failing for values that DEL does not need. An invalid `prevResult`
     /// causes a message and counts as absent; `CNI_ARGS` is not read.
     pub(crate) fn parse(environment: Environment, network: Network) -> Result<Self, Error> {
-        let prev_result = prev_result(&network).unwrap_or_else(|error| {
-            note(format_args!("{error}; going on without it"));
-            None
-        });
+        let prev_result = or_note(prev_result(&network), GOING_ON).flatten();
         let is_gone = environment.is_in_own_namespace();
         if is_gone {
             note("CNI_NETNS is the plugin's own network namespace, so the sandbox is gone");

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use anyhow::{Context as _, bail};
-use cni::note;
+use cni::{note, or_note};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Directory, Identity, Stamp};
@@ -200,10 +200,8 @@ impl Index {
             return;
         }
         self.standing.set(Standing::Unsettled);
-        if let Err(error) = change() {
-            note(format_args!(
-                "index of leases: {error:#}; it will be rebuilt"
-            ));
+        let changed = change().context("index of leases");
+        if or_note(changed, "it will be rebuilt").is_none() {
             self.distrust();
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cni::note;
+use cni::{note, or_note};
 
 use crate::directory::{Content, Directory};
 use crate::files::Files;
@@ -66,10 +66,9 @@ impl Findings {
         let is_stale = |it: &Record| it.boot != boot && earlier == EarlierBoot::Release;
         let mut findings = Self::default();
         for address in leases.addresses()? {
-            match examine(leases, address, known) {
-                Ok(Some((content, record))) => findings.add(content, record, is_stale),
-                Ok(None) => {}
-                Err(error) => note(format_args!("{error:#}; the lease stays")),
+            let examined = or_note(examine(leases, address, known), "the lease stays");
+            if let Some((content, record)) = examined.flatten() {
+                findings.add(content, record, is_stale);
             }
         }
         Ok(findings)

@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use anyhow::bail;
-use cni::{Attachment, NetworkName, note};
+use anyhow::{Context as _, bail};
+use cni::{Attachment, GOING_ON, NetworkName, or_note};
 
 use crate::files::Files;
 use crate::free::{Free, near};
@@ -79,11 +79,8 @@ impl Store {
     fn with_current_index(self, earlier: EarlierBoot) -> Self {
         if !self.files.index.is_trusted() {
             self.files.cooldown.tidy();
-            if let Err(error) = rebuild(&self.files, earlier) {
-                note(format_args!(
-                    "index of leases: {error:#}; going on without it"
-                ));
-            }
+            let rebuilt = rebuild(&self.files, earlier).context("index of leases");
+            or_note(rebuilt, GOING_ON);
         }
         self
     }
@@ -101,9 +98,10 @@ impl Store {
         };
         // The next round robin starts after a requested address, too, as in the reference. If the
         // address cannot be recorded, only the start of that round robin differs.
-        if let Err(error) = leases.set_last_reserved(wanted.number, lease.address) {
-            note(format_args!("{error:#}; going on without it"));
-        }
+        or_note(
+            leases.set_last_reserved(wanted.number, lease.address),
+            GOING_ON,
+        );
         Ok(lease)
     }
 
@@ -243,11 +241,9 @@ impl Store {
     fn scan(&self, is_wanted: impl Fn(&Holder) -> bool) -> anyhow::Result<Vec<Lease>> {
         let mut leases = Vec::new();
         for address in self.files.leases.addresses()? {
-            match self.files.leases.holder(address) {
-                Ok(Some(holder)) if is_wanted(&holder) => leases.push(Lease { address, holder }),
-                Ok(_) => {}
-                Err(error) => note(format_args!("{error:#}; the lease stays")),
-            }
+            let holder = or_note(self.files.leases.holder(address), "the lease stays").flatten();
+            let wanted = holder.filter(&is_wanted);
+            leases.extend(wanted.map(|holder| Lease { address, holder }));
         }
         Ok(leases)
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, anyhow, ensure};
-use cni::{SearchPath, SpecVersion, Verb, all, delegate, note};
+use cni::{GOING_ON, SearchPath, SpecVersion, Verb, all, delegate, note, or_note};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -95,10 +95,7 @@ impl<'a> Chain<'a> {
         let cache = &self.directories.cache;
         let entry = cache.read(&sandbox.attachment);
         let result = entry.and_then(|entry| self.prev_result(entry.as_ref()));
-        let result = result.unwrap_or_else(|error| {
-            note(format_args!("{error:#}; going on without it"));
-            None
-        });
+        let result = or_note(result, GOING_ON).flatten();
         let call = Call::on(sandbox, Verb::Del, result);
         self.call_each(self.network.plugins.iter().rev(), &call)?;
         cache.remove(&sandbox.attachment)
@@ -114,10 +111,7 @@ impl<'a> Chain<'a> {
         let entry = self.directories.cache.read(&sandbox.attachment);
         let network = entry.ok().flatten().and_then(|it| {
             let then = it.network(&self.directories.networks);
-            then.unwrap_or_else(|error| {
-                note(format_args!("{error:#}; using the current configuration"));
-                None
-            })
+            or_note(then, "using the current configuration").flatten()
         });
         let network = network.as_ref().unwrap_or(self.network);
         Chain { network, ..*self }.del(sandbox)
