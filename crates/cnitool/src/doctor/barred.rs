@@ -17,7 +17,7 @@ pub fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
         Err(reason) => {
             let message = format!("packets of pods {place} could not be tried: {reason}");
             let impact = "It is unknown whether the node's rules accept them.";
-            return vec![Finding::warning(SUBJECT, message).impact(impact)];
+            return vec![Finding::warning(message).impact(impact)];
         }
     };
     let mut ends: Vec<(&Fate, Vec<PacketPath>)> = Vec::new();
@@ -86,7 +86,7 @@ impl Barrier<'_> {
                     handle => format!("the rule with handle {handle}"),
                 };
                 let message = format!("{packets} {verdict} in {}, by {by}", ended.place);
-                let finding = Finding::problem(SUBJECT, message);
+                let finding = Finding::problem(message);
                 if is_of_firewalld(ended) {
                     return self.of_firewalld(finding);
                 }
@@ -94,7 +94,7 @@ impl Barrier<'_> {
             }
             Fate::Lost(Some(rule)) => {
                 let program = rule.split(' ').next().unwrap_or_default();
-                let finding = Finding::problem(SUBJECT, format!("{packets} dropped by {rule}"));
+                let finding = Finding::problem(format!("{packets} dropped by {rule}"));
                 let is_forward = rule.contains("FORWARD") && rule.contains("-t filter:");
                 finding.impact(self.impact()).fix(if is_forward {
                     opened(program, &self.probe.stage)
@@ -105,7 +105,7 @@ impl Barrier<'_> {
             Fate::Lost(None) | Fate::Passed => {
                 let message = format!("{packets} lost, and no rule was seen that drops them");
                 let impact = "In a copy of all rules they are redirected, or a table that is not copied drops them.";
-                let finding = Finding::problem(SUBJECT, message).impact(impact);
+                let finding = Finding::problem(message).impact(impact);
                 finding.fix("nft list ruleset")
             }
         }
@@ -233,5 +233,3 @@ const COVERED: &str =
 const NOT_COVERED: &str = "The plugin `firewall` does not let them pass, as a second copy showed.";
 
 const IN_SPITE: &str = "The permission of the network's plugin `firewall` does not cover it.";
-
-pub const SUBJECT: &str = "firewall";

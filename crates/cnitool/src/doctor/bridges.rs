@@ -26,15 +26,24 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         findings.extend(others_addresses(node, bridge));
         let attached = living.get(name).map_or(&[][..], Vec::as_slice);
         findings.extend(gateways(node, bridge, attached));
-        findings.extend(port_mtus(node, bridge));
-        findings.extend(uplink_mtus(node, bridge));
         if findings.len() == before {
             let ports = node.ports(bridge.index).count();
             let found = format!("{name}: {ports} of {MAX_PORTS} ports, MTU {}", bridge.mtu);
-            findings.push(Finding::ok(SUBJECT, found));
+            findings.push(Finding::ok(found));
         }
     }
     findings
+}
+
+/// Checks the MTUs of each network's bridge: against those of its ports, and of the uplinks.
+pub fn mtus(node: &Node) -> Vec<Finding> {
+    let bridges = node.configuration.bridges().into_iter();
+    let bridges = bridges.filter_map(|it| node.link_called(it));
+    let findings = bridges.flat_map(|it| {
+        let ports = port_mtus(node, it).into_iter();
+        ports.chain(uplink_mtus(node, it))
+    });
+    findings.collect()
 }
 
 /// Returns the live attachments, by the name of the bridge that their ADD used.
@@ -54,7 +63,7 @@ fn deleted((name, attached): (&String, &Vec<&Attached>)) -> Finding {
     let owners = some_of(attached.iter().map(|it| it.attachment.owner()));
     let message = format!("{name} does not exist, so these pods have no network: {owners}");
     let impact = "The next ADD creates the bridge, but does not add the ports of these pods: recreate the pods.";
-    let finding = Finding::problem(SUBJECT, message).impact(impact);
+    let finding = Finding::problem(message).impact(impact);
     finding.fix("cnitool ps")
 }
 
@@ -63,11 +72,11 @@ fn kind(bridge: &Link) -> Option<Finding> {
     if bridge.kind != LinkKind::Bridge {
         let impact = "A network is configured to attach pods to it, so every ADD fails.";
         let other = quoted(&format!("{name}-old"));
-        let finding = Finding::problem(SUBJECT, format!("{name} is no bridge")).impact(impact);
+        let finding = Finding::problem(format!("{name} is no bridge")).impact(impact);
         return Some(finding.fix(format!("ip link set {word} name {other}")));
     }
     (!bridge.is_up).then(|| {
-        Finding::problem(SUBJECT, format!("{name} is down"))
+        Finding::problem(format!("{name} is down"))
             .impact("Its pods reach nothing.")
             .fix(format!("ip link set {word} up"))
     })
@@ -78,10 +87,10 @@ fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     let message = format!("{} has {ports} of {MAX_PORTS} ports", bridge.name);
     let finding = if ports >= MAX_PORTS {
         let impact = "A Linux bridge cannot have more, so every ADD fails. Run fewer pods here.";
-        Finding::problem(SUBJECT, message).impact(impact)
+        Finding::problem(message).impact(impact)
     } else {
         let impact = "It is nearly full. When it is full, every ADD fails.";
-        Finding::warning(SUBJECT, message).impact(impact)
+        Finding::warning(message).impact(impact)
     };
     let fix = format!("ip link show master {}", quoted(&bridge.name));
     (ports * 10 >= MAX_PORTS * 9).then(|| finding.fix(fix))
@@ -114,7 +123,7 @@ fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
         let impact = "Every ADD of the network fails, which STATUS does not detect. Pods that use \
              the other address lose their gateway when it is deleted.";
         let fix = format!("ip address delete {other} dev {}", quoted(name));
-        Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix))
+        Some(Finding::problem(message).impact(impact).fix(fix))
     })
 }
 
@@ -147,7 +156,7 @@ fn gateways(node: &Node, bridge: &Link, attached: &[&Attached]) -> Vec<Finding> 
         let impact =
             "Pods reach nothing beyond their bridge. A network manager may have deleted it.";
         let fix = format!("ip address add {gateway} dev {}", quoted(name));
-        Finding::problem(SUBJECT, message).impact(impact).fix(fix)
+        Finding::problem(message).impact(impact).fix(fix)
     };
     missing.map(finding).collect()
 }
@@ -162,7 +171,7 @@ fn port_mtus(node: &Node, bridge: &Link) -> Option<Finding> {
         let impact = "Packets above the smallest MTU of the path are dropped silently: connections open \
              and then hang. Pods keep their MTU until they are recreated.";
         let fix = format!("ip -details link show master {}", quoted(name));
-        Finding::warning("mtu", message).impact(impact).fix(fix)
+        Finding::warning(message).impact(impact).fix(fix)
     })
 }
 
@@ -176,12 +185,10 @@ fn uplink_mtus(node: &Node, bridge: &Link) -> Vec<Finding> {
         let impact = "Large packets to other hosts depend on ICMP, which many firewalls drop. Pods keep \
              their MTU until they are recreated.";
         let fix = format!("ip link set {} mtu {mtu}", quoted(name));
-        Finding::warning("mtu", message).impact(impact).fix(fix)
+        Finding::warning(message).impact(impact).fix(fix)
     };
     narrow.map(finding).collect()
 }
-
-const SUBJECT: &str = "bridge";
 
 #[cfg(test)]
 mod tests {
@@ -292,7 +299,7 @@ mod tests {
     fn ports_of_another_mtu_are_reported() {
         let mut node = with_ports(2);
         node.links[2].mtu = 1400;
-        let findings = judge(&node);
+        let findings = mtus(&node);
         assert_eq!(levels(&findings), [Level::Warning]);
         assert_eq!(
             findings[0].message,

@@ -53,7 +53,7 @@ fn finding(source: Source<'_>) -> Option<Finding> {
     let others = source.key("capabilities").and_then(Value::as_object);
     let mut all = others.cloned().unwrap_or_default();
     all.insert(capability.to_owned(), Value::Bool(true));
-    let finding = Finding::new(level, "capability", message).impact(impact);
+    let finding = Finding::new(level, message).impact(impact);
     Some(edit::give(finding, source, "capabilities", &all.into()))
 }
 

@@ -28,7 +28,7 @@ fn none(configuration: &Configuration) -> Finding {
     let file = quoted(&format!("{directory}/10-NETWORK.conflist"));
     let impact =
         "Runtimes report that the CNI plugin is not initialized, and the node stays NotReady.";
-    Finding::problem(SUBJECT, format!("no network in {directory}"))
+    Finding::problem(format!("no network in {directory}"))
         .impact(impact)
         .fix(format!("install -D -m 644 NETWORK.conflist {file}"))
 }
@@ -41,11 +41,11 @@ fn broken(configuration: &Configuration, file: &File, reason: &str) -> Finding {
     if first.is_some_and(|it| it.name == file.name) {
         let impact = "It is the first file. containerd stops at it, so no pod gets a network; CRI-O \
                      uses the next file.";
-        return Finding::problem(SUBJECT, message).impact(impact).fix(fix);
+        return Finding::problem(message).impact(impact).fix(fix);
     }
     let impact =
         "This network cannot be used. If containerd loads several networks, it stops at this one.";
-    Finding::warning(SUBJECT, message).impact(impact).fix(fix)
+    Finding::warning(message).impact(impact).fix(fix)
 }
 
 fn sound(configuration: &Configuration, file: &File, network: &Network) -> Finding {
@@ -53,9 +53,9 @@ fn sound(configuration: &Configuration, file: &File, network: &Network) -> Findi
     let message = format!("{}: network {name}, version {version}", file.name);
     let chosen = configuration.chosen();
     if chosen.is_none_or(|it| it.name != file.name) {
-        return Finding::ok(SUBJECT, message);
+        return Finding::ok(message);
     }
-    let finding = Finding::ok(SUBJECT, format!("{message}, which the runtime uses"));
+    let finding = Finding::ok(format!("{message}, which the runtime uses"));
     if version < Verb::Status.since() {
         let newest = SpecVersion::CURRENT;
         return finding.impact(format!("Version {newest} would add STATUS and GC."));
@@ -83,7 +83,7 @@ fn misnamed(configuration: &Configuration, file: &File, network: &Network) -> Op
     let renamed = Path::new(&place).with_extension(extension);
     let fix = format!("mv {} {}", quoted(&place), quoted(&renamed.display()));
     (is_list != file.is_list()).then(|| {
-        Finding::problem(SUBJECT, format!("{}: it contains {is}", file.name))
+        Finding::problem(format!("{}: it contains {is}", file.name))
             .impact("Runtimes use the file name's extension, and reject this file.")
             .fix(fix)
     })
@@ -105,7 +105,7 @@ fn several(configuration: &Configuration) -> Vec<Finding> {
         let last = configuration.place(files.last()?);
         let aside = quoted(&format!("{last}.disabled"));
         let fix = format!("mv {} {aside}", quoted(&last));
-        Some(Finding::warning(SUBJECT, message).impact(impact).fix(fix))
+        Some(Finding::warning(message).impact(impact).fix(fix))
     });
     findings.collect()
 }
@@ -115,8 +115,6 @@ fn line_of(reason: &str) -> Option<u32> {
     let (_, rest) = reason.rsplit_once(" at line ")?;
     rest.split(' ').next()?.parse().ok()
 }
-
-const SUBJECT: &str = "conflist";
 
 #[cfg(test)]
 mod tests {

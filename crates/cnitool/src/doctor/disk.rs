@@ -16,20 +16,20 @@ fn finding(disk: &Disk) -> Finding {
     if disk.is_read_only {
         let message = format!("{directory} is read-only");
         let fix = format!("mount -o remount,rw \"$(findmnt -no TARGET -T {place})\"");
-        return Finding::problem(SUBJECT, message).impact(impact).fix(fix);
+        return Finding::problem(message).impact(impact).fix(fix);
     }
     let (bytes, files, is_limited) = (disk.bytes.0, disk.files.0, disk.files.1 > 0);
     let left = format!("{directory} has {} and {files} files left", size(bytes));
     let finding = if bytes < LEASE || (is_limited && files == 0) {
-        Finding::problem(SUBJECT, left).impact(impact)
+        Finding::problem(left).impact(impact)
     } else if [disk.bytes, disk.files]
         .iter()
         .any(|(left, all)| *left < all / 50)
     {
         let impact = "When it is full, no lease can be written and every ADD fails.";
-        Finding::warning(SUBJECT, left).impact(impact)
+        Finding::warning(left).impact(impact)
     } else {
-        return Finding::ok(SUBJECT, left);
+        return Finding::ok(left);
     };
     finding.fix(format!("df -h {place}; df -i {place}"))
 }
@@ -44,8 +44,6 @@ fn size(bytes: u64) -> String {
 
 /// Disk space of a lease and of its record in the index, in bytes: one block each.
 const LEASE: u64 = 8 << 10;
-
-const SUBJECT: &str = "disk";
 
 #[cfg(test)]
 mod tests {

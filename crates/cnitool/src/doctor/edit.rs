@@ -79,7 +79,7 @@ mod tests {
         let list = format!(r#"{{"name": "pods", "plugins": [{plugins}]}}"#);
         let node = node(&[("pods.conflist", &list)]);
         let source = node.configuration.sources().next().unwrap();
-        let finding = Finding::problem("capability", "").impact("It gets nothing.");
+        let finding = Finding::problem("").impact("It gets nothing.");
         give(finding, source, "a", &json!("x|y & z"))
     }
 

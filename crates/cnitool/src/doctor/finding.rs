@@ -29,8 +29,6 @@ impl Level {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub level: Level,
-    /// The object that was checked, in one word.
-    pub subject: &'static str,
     /// What doctor found.
     pub message: String,
     /// What the fault does to pods; empty if that is obvious.
@@ -41,25 +39,24 @@ pub struct Finding {
 
 impl Finding {
     /// Returns a finding without fault.
-    pub fn ok(subject: &'static str, message: impl Into<String>) -> Self {
-        Self::new(Level::Ok, subject, message)
+    pub fn ok(message: impl Into<String>) -> Self {
+        Self::new(Level::Ok, message)
     }
 
     /// Returns a warning.
-    pub fn warning(subject: &'static str, message: impl Into<String>) -> Self {
-        Self::new(Level::Warning, subject, message)
+    pub fn warning(message: impl Into<String>) -> Self {
+        Self::new(Level::Warning, message)
     }
 
     /// Returns a problem.
-    pub fn problem(subject: &'static str, message: impl Into<String>) -> Self {
-        Self::new(Level::Problem, subject, message)
+    pub fn problem(message: impl Into<String>) -> Self {
+        Self::new(Level::Problem, message)
     }
 
     /// Returns a finding of this level.
-    pub fn new(level: Level, subject: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(level: Level, message: impl Into<String>) -> Self {
         Self {
             level,
-            subject,
             message: message.into(),
             impact: String::new(),
             fix: String::new(),
@@ -77,6 +74,14 @@ impl Finding {
         let fix = fix.into();
         Self { fix, ..self }
     }
+}
+
+/// Returns `faults`, or the finding without fault with this message if there are none.
+pub fn or_ok(faults: Vec<Finding>, message: Option<String>) -> Vec<Finding> {
+    if faults.is_empty() {
+        return message.map(Finding::ok).into_iter().collect();
+    }
+    faults
 }
 
 /// Returns the first items of `all` as text, with the number of items that are left out.

@@ -6,7 +6,7 @@ use node::{Attached, Consequence, Node};
 use portmap::{HostAddress, Mapping};
 use serde_json::Value;
 
-use super::barred::{COPY, SUBJECT, barred};
+use super::barred::{COPY, barred};
 use super::finding::{Finding, some_of};
 use super::stages::{place, untried};
 
@@ -19,17 +19,17 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     places.dedup();
     if findings.is_empty() && !places.is_empty() {
         let message = format!("new packets of pods {} pass", some_of(places));
-        findings.push(Finding::ok(SUBJECT, message).impact(COPY));
+        findings.push(Finding::ok(message).impact(COPY));
     }
     let untried = untried(node);
     if !untried.is_empty() {
         let message = format!("no packet was tried of networks: {}", some_of(untried));
         let impact = "They have a VLAN, or no address of a pod is known before the first ADD.";
-        findings.push(Finding::ok(SUBJECT, message).impact(impact));
+        findings.push(Finding::ok(message).impact(impact));
     }
     if findings.is_empty() {
         let message = "the node is no network's gateway, so no packet was tried";
-        findings.push(Finding::ok(SUBJECT, message));
+        findings.push(Finding::ok(message));
     }
     findings
 }
@@ -44,7 +44,7 @@ fn taken_away(node: &Node) -> Option<Finding> {
         let impact = "The rules were flushed: hostPorts are not forwarded, pods are not masqueraded, \
              their MACs are not checked, root in a pod can exceed its limit, and pods have no \
              permission to pass other firewalls.";
-        let finding = Finding::problem(SUBJECT, message).impact(impact);
+        let finding = Finding::problem(message).impact(impact);
         finding.fix("cnitool reload")
     })
 }

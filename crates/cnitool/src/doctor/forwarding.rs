@@ -22,7 +22,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     for bridge in gateways.iter().filter_map(|it| it.bridge()) {
         let key = not_forwarding(node, bridge).filter(|_| node.is_in_use(bridge));
         findings.extend(key.map(|key| {
-            Finding::problem(SUBJECT, format!("{key} is 0"))
+            Finding::problem(format!("{key} is 0"))
                 .impact(format!("Pods on {bridge} reach nothing beyond the node."))
                 .fix(set(&[&key]))
         }));
@@ -37,17 +37,18 @@ fn forwarding(node: &Node, key: &str, source: Source<'_>) -> Finding {
         None => format!("of {}", source.name()),
     };
     match node.sysctl(key) {
-        None => Finding::warning(SUBJECT, format!("{key} does not exist"))
+        None => Finding::warning(format!("{key} does not exist"))
             .impact("The kernel does not support this family, so pods cannot have its addresses."),
-        Some("0") if has_pods(node, source) => Finding::problem(SUBJECT, format!("{key} is 0"))
+        Some("0") if has_pods(node, source) => Finding::problem(format!("{key} is 0"))
             .impact(format!(
                 "Pods {place} reach nothing beyond the node. It was 1 when they were attached: \
                  find what reset it, for example in /etc/sysctl.d."
             ))
             .fix(set(&[key])),
-        Some("0") => Finding::ok(SUBJECT, format!("{key} is 0"))
-            .impact(format!("The first ADD {place} sets it.")),
-        Some(value) => Finding::ok(SUBJECT, format!("{key} is {value}")),
+        Some("0") => {
+            Finding::ok(format!("{key} is 0")).impact(format!("The first ADD {place} sets it."))
+        }
+        Some(value) => Finding::ok(format!("{key} is {value}")),
     }
 }
 
@@ -71,19 +72,17 @@ fn bridged(node: &Node) -> Option<Finding> {
     if BRIDGED.iter().any(|it| is(&it, None)) {
         let message = "the kernel module br_netfilter is not loaded";
         let fix = format!("modprobe br_netfilter\necho br_netfilter >> {MODULES}");
-        return Some(Finding::warning(SUBJECT, message).impact(impact).fix(fix));
+        return Some(Finding::warning(message).impact(impact).fix(fix));
     }
     let off = BRIDGED.iter().filter(|it| is(it, Some("0")));
     let off: Vec<_> = off.copied().collect();
     let message = format!("{} is 0", some_of(&off));
     Some(if off.is_empty() {
-        Finding::ok(SUBJECT, "netfilter sees bridged packets")
+        Finding::ok("netfilter sees bridged packets")
     } else if !bridges.iter().any(|it| node.is_in_use(it)) {
-        Finding::ok(SUBJECT, message).impact("The first ADD sets it.")
+        Finding::ok(message).impact("The first ADD sets it.")
     } else {
-        Finding::warning(SUBJECT, message)
-            .impact(impact)
-            .fix(set(&off))
+        Finding::warning(message).impact(impact).fix(set(&off))
     })
 }
 
@@ -120,8 +119,6 @@ const BRIDGED: [&str; 2] = [
 /// name takes precedence.
 const SYSCTLS: &str = "/etc/sysctl.d/cni.conf";
 const MODULES: &str = "/etc/modules-load.d/cni.conf";
-
-const SUBJECT: &str = "sysctl";
 
 #[cfg(test)]
 mod tests {

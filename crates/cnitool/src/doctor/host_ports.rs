@@ -7,7 +7,7 @@ use nft::IpVersion;
 use node::{Node, Socket};
 use portmap::HostPort;
 
-use super::finding::Finding;
+use super::finding::{Finding, or_ok};
 
 /// Checks each port that is forwarded to a pod.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -16,14 +16,11 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let held: Vec<_> = held.collect();
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
-    if findings.is_empty() && !held.is_empty() {
-        // The message counts a port once, even if it has elements for several addresses.
-        let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
-        let ports: BTreeSet<_> = ports.collect();
-        let message = format!("ports forwarded to pods: {}, each to one", ports.len());
-        findings.push(Finding::ok(SUBJECT, message));
-    }
-    findings
+    // The message counts a port once, even if it has elements for several addresses.
+    let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
+    let ports = ports.collect::<BTreeSet<_>>().len();
+    let ok = || format!("ports forwarded to pods: {ports}, each to one");
+    or_ok(findings, (ports > 0).then(ok))
 }
 
 /// Finds a port that is forwarded to one pod for a single address of the host, and to another pod
@@ -35,7 +32,7 @@ fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
         let same = later.filter(|(other, holder)| holder != owner && is_same_as(other, one));
         findings.extend(same.map(|(_, holder)| {
             let message = format!("{} is forwarded to {owner} and to {holder}", one.name());
-            Finding::problem(SUBJECT, message)
+            Finding::problem(message)
                 .impact("The destination address decides which of them receives a connection.")
                 .fix(format!("nft list table inet {}", portmap::TABLE))
         }));
@@ -75,7 +72,7 @@ fn shadowed(name: &str, owner: &str, socket: &Socket) -> Finding {
     };
     let message = format!("{name} is forwarded to {owner}, but {process} listens on it{at}");
     let fix = format!("ss -lnp 'sport = :{}'", socket.port);
-    Finding::warning(SUBJECT, message).impact(impact).fix(fix)
+    Finding::warning(message).impact(impact).fix(fix)
 }
 
 /// Returns whether packets for the socket are forwarded to the pod.
@@ -99,8 +96,6 @@ fn is_same_as(one: &HostPort, other: &HostPort) -> bool {
     let key = |it: &HostPort| (it.version, it.protocol, it.port);
     key(one) == key(other) && addresses.is_none_or(|(one, other)| one == other)
 }
-
-const SUBJECT: &str = "hostport";
 
 #[cfg(test)]
 mod tests {

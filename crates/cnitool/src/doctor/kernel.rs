@@ -9,7 +9,7 @@ use super::finding::{Finding, Level, quoted};
 pub fn judge(node: &Node) -> Vec<Finding> {
     if node.lacks.is_empty() {
         let message = "bridges, veth pairs, limits and nf_tables are available";
-        return vec![Finding::ok("kernel", message)];
+        return vec![Finding::ok(message)];
     }
     node.lacks.iter().map(|it| lack(node, it)).collect()
 }
@@ -20,7 +20,7 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
         let level = Level::of_file(node, &refusal.file);
         let message = format!("{}: {}", refusal.file, refusal.reason);
         let file = node.configuration.directory.join(&refusal.file);
-        Finding::new(level, "status", message)
+        Finding::new(level, message)
             .impact("The plugin's STATUS reports this; every ADD fails.")
             .fix(format!("vi {}", quoted(&file.display())))
     };
@@ -37,14 +37,12 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
     };
     let mut sources = node.configuration.sources();
     match sources.find(|it| needs(*it, need)) {
-        None => Finding::ok("kernel", reason).impact(format!(
+        None => Finding::ok(reason).impact(format!(
             "Only {what} needs it, which no network configures."
         )),
-        Some(_) if need.consequence == Consequence::LimitsEvadable => {
-            Finding::warning("kernel", reason)
-                .impact("Only tc limits the egress of pods: root in a pod can exceed its limit.")
-        }
-        Some(Source { file, .. }) => Finding::problem("kernel", reason).impact(format!(
+        Some(_) if need.consequence == Consequence::LimitsEvadable => Finding::warning(reason)
+            .impact("Only tc limits the egress of pods: root in a pod can exceed its limit."),
+        Some(Source { file, .. }) => Finding::problem(reason).impact(format!(
             "{what} needs it, and {} configures that: its ADDs fail.",
             file.name
         )),

@@ -34,7 +34,7 @@ struct Unknown {
 impl Unknown {
     fn finding(self, file: &str, place: &str) -> Finding {
         let message = format!("{file}: {} has no key {}", self.whose, self.path);
-        let finding = Finding::warning("key", message);
+        let finding = Finding::warning(message);
         match self.nearest {
             Some(nearest) => finding
                 .impact(format!("It is ignored. Perhaps {nearest} was meant."))

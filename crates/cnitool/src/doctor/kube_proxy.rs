@@ -5,7 +5,7 @@ use node::{Node, Source};
 use serde_json::Value;
 
 use super::edit;
-use super::finding::{Finding, some_of};
+use super::finding::{Finding, or_ok, some_of};
 
 /// Reports kube-proxy's mode. In IPVS mode, also reports each plugin `portmap` whose conditions do
 /// not exclude Services.
@@ -17,7 +17,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
             _ => return Vec::new(),
         };
         let message = format!("its mode is {mode}: Services take precedence over hostPorts");
-        return vec![Finding::ok(SUBJECT, message)];
+        return vec![Finding::ok(message)];
     };
     let services = node.addresses_of(link.index);
     let services = services.filter(|it| !it.is_link_local);
@@ -32,12 +32,9 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         });
         findings.extend(open.map(|it| exposed(source, it)));
     }
-    if findings.is_empty() {
-        let addresses = some_of(services.iter().map(IpNetwork::ip));
-        let message = format!("its mode is IPVS; Services have {addresses}");
-        findings.push(Finding::ok(SUBJECT, message));
-    }
-    findings
+    let addresses = some_of(services.iter().map(IpNetwork::ip));
+    let ok = format!("its mode is IPVS; Services have {addresses}");
+    or_ok(findings, Some(ok))
 }
 
 fn exposed(source: Source<'_>, family: &Family) -> Finding {
@@ -45,7 +42,7 @@ fn exposed(source: Source<'_>, family: &Family) -> Finding {
     let message = format!("its mode is IPVS, and portmap in {file} has no {key}");
     let mut conditions = source.list(key).to_vec();
     conditions.push(format!("{} != {}", family.word, family.range).into());
-    let finding = Finding::problem(SUBJECT, message).impact(format!(
+    let finding = Finding::problem(message).impact(format!(
         "The node has the addresses of Services on {IPVS_LINK}: packets to a Service on a port that \
          is also a hostPort go to that pod. Insert your range of Services."
     ));
@@ -78,8 +75,6 @@ const FAMILIES: [Family; 2] = [
 
 /// The link with the addresses of all Services, in IPVS mode.
 const IPVS_LINK: &str = "kube-ipvs0";
-
-const SUBJECT: &str = "kube-proxy";
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use cni::Attachment;
 use node::{Held, Lease, Node, Program, lease_directories};
 use serde_json::json;
 
-use super::finding::{Finding, count, quoted, some_of};
+use super::finding::{Finding, count, or_ok, quoted, some_of};
 
 use crate::life::{Life, Remains, life};
 
@@ -14,12 +14,9 @@ use crate::life::{Life, Remains, life};
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = stale_leases(node);
     findings.extend(torn_leases(node));
-    findings.extend(stale_elements(node));
-    if findings.is_empty() && !node.leases.is_empty() {
-        let message = format!("{} leases, each of a known sandbox", node.leases.len());
-        findings.push(Finding::ok("lease", message));
-    }
-    findings
+    let count = node.leases.len();
+    let ok = || format!("{count} leases, each of a known sandbox");
+    or_ok(findings, (count > 0).then(ok))
 }
 
 /// Finds, for each network, the leases whose holder no longer exists, and the leases whose holder
@@ -43,7 +40,7 @@ fn stale_leases(node: &Node) -> Vec<Finding> {
             None => "leased to sandboxes that no longer exist",
         };
         let message = format!("network {network}: {number} {whom}: {names}");
-        let finding = Finding::warning("lease", message);
+        let finding = Finding::warning(message);
         if let Some(reason) = unseen {
             return finding.impact(format!("The holders may be live: {reason}."));
         }
@@ -79,12 +76,12 @@ fn torn_leases(node: &Node) -> Option<Finding> {
     let message = format!("{number} without holder: {}", some_of(&paths));
     (!paths.is_empty()).then(|| {
         let impact = "A crash leaves such files. The next ADD of this host-local removes them.";
-        Finding::warning("lease", message).impact(impact)
+        Finding::warning(message).impact(impact)
     })
 }
 
 /// Finds elements of this suite whose owner has neither a lease, a link nor a cached result.
-fn stale_elements(node: &Node) -> Vec<Finding> {
+pub fn elements(node: &Node) -> Vec<Finding> {
     let stale = node.traces().into_iter().filter(|(_, traces)| {
         let is_alive = traces.cached.is_some_and(|it| it.is_alive);
         !is_alive
@@ -111,7 +108,7 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
         let deletions = plugins.collect::<BTreeSet<_>>().into_iter();
         let deletions = deletions.map(|it| delete(node, &attachment, it));
         let message = format!("{owner} has elements in {names}, and nothing else");
-        return Finding::warning("element", message)
+        return Finding::warning(message)
             .impact("Its sandbox no longer exists, but its ports may still be held.")
             .fix(deletions.collect::<Vec<_>>().join("\n"));
     }
@@ -119,7 +116,7 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
     ours.sort_by_key(|(_, it)| it.name);
     let lists = ours.iter().map(|(_, it)| (it.family.name(), it.name));
     let lists = lists.map(|(family, name)| format!("nft list table {family} {name}"));
-    Finding::warning("element", message)
+    Finding::warning(message)
         .impact("No DEL matches them. Remove the listed elements with `nft delete element`.")
         .fix(lists.collect::<Vec<_>>().join("\n"))
 }
@@ -291,15 +288,14 @@ mod tests {
         node.firewall.elements = ["a", "b", "c", "c"]
             .map(|it| element(&format!("cni:pods/{it}/eth0")))
             .into();
-        let findings = judge(&node);
+        let findings = elements(&node);
         let message = "cni:pods/c/eth0 has elements in cni-portmap, and nothing else";
-        let told = findings.iter().find(|it| it.message == message).unwrap();
+        let [told] = findings.as_slice() else {
+            panic!("{findings:?}");
+        };
+        assert_eq!(told.message, message);
         let fix = "CNI_COMMAND=DEL CNI_CONTAINERID=c CNI_IFNAME=eth0 /opt/cni/bin/portmap";
         assert!(told.fix.ends_with(fix), "{told:?}");
-        assert_eq!(
-            findings.iter().filter(|it| it.subject == "element").count(),
-            1
-        );
     }
 
     #[test]
@@ -320,7 +316,7 @@ mod tests {
         ] {
             node.firewall.elements =
                 vec![element("cni-portmap", owner), element("cni-bridge", owner)];
-            let findings = judge(&node);
+            let findings = elements(&node);
             assert_eq!(levels(&findings), [Level::Warning], "{owner}");
             assert_eq!(
                 findings[0].message,

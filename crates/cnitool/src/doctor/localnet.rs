@@ -29,14 +29,12 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let accepted = node.localnet.accepted.as_deref();
     let has_rules = node.firewall.guards_localnet;
     vec![match accepted {
-        Some([]) => {
-            Finding::ok(SUBJECT, message).impact("IPsec policies keep neighbours off 127.0.0.0/8.")
-        }
+        Some([]) => Finding::ok(message).impact("IPsec policies keep neighbours off 127.0.0.0/8."),
         Some(accepted) if has_rules && !ours.is_empty() => {
             let message = format!("no IPsec policy blocks {}", some_of(accepted));
             only_rules(message, &ours).fix(fix(node))
         }
-        _ if has_rules => Finding::ok(SUBJECT, message)
+        _ if has_rules => Finding::ok(message)
             .impact("Rules of portmap keep neighbours off 127.0.0.0/8, until `nft flush ruleset`."),
         _ if ours.is_empty() => by_another(node, message, &others),
         _ => open(&message, &ours).fix(fix(node)),
@@ -49,7 +47,7 @@ fn only_rules(message: String, links: &[&str]) -> Finding {
          reach services that listen only on 127.0.0.1 (CVE-2020-8558).",
         some_of(links)
     );
-    Finding::warning(SUBJECT, message).impact(impact)
+    Finding::warning(message).impact(impact)
 }
 
 fn open(message: &str, links: &[&str]) -> Finding {
@@ -59,7 +57,7 @@ fn open(message: &str, links: &[&str]) -> Finding {
          unless rules of other programs drop its packets.",
         some_of(links)
     );
-    Finding::problem(SUBJECT, format!("{message}, and {missing}")).impact(impact)
+    Finding::problem(format!("{message}, and {missing}")).impact(impact)
 }
 
 /// Returns the fix. If an attachment with ports can be reloaded, it is `cnitool reload`, which
@@ -80,9 +78,9 @@ fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
     if node.firewall.has_chain(KUBE_FIREWALL) {
         let impact = "kube-proxy sets it for NodePorts on 127.0.0.1, and its chain KUBE-FIREWALL drops packets of \
                      neighbours.";
-        return Finding::ok(SUBJECT, message).impact(impact);
+        return Finding::ok(message).impact(impact);
     }
-    let finding = Finding::warning(SUBJECT, message);
+    let finding = Finding::warning(message);
     let impact = "Neighbours on the link reach services that listen only on 127.0.0.1 of the node \
                  (CVE-2020-8558), unless rules of other programs drop their packets.";
     if has_ports_of_reference(node) {
@@ -132,8 +130,6 @@ fn key(link: &str) -> String {
 }
 
 const KUBE_FIREWALL: &str = "KUBE-FIREWALL";
-
-const SUBJECT: &str = "localhost";
 
 #[cfg(test)]
 mod tests {

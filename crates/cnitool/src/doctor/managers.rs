@@ -7,21 +7,26 @@ use node::{Managed, Node};
 use super::finding::{Finding, quoted, some_of};
 use crate::drop_ins;
 
-/// Checks udev, systemd-networkd and `NetworkManager`.
+/// Checks systemd-networkd and `NetworkManager`.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for by in ["systemd-networkd", NETWORK_MANAGER] {
+    let programs = ["systemd-networkd", NETWORK_MANAGER].into_iter();
+    let findings = programs.filter_map(|by| {
         let managed = node.managers.managed.iter().filter(|it| it.by == by);
         let managed: Vec<_> = managed.filter(|it| is_ours(node, &it.link)).collect();
-        findings.extend(managed.first().map(|it| finding(it, &managed)));
-    }
-    findings.extend(node.managers.mac_policy.as_ref().map(|file| {
-        let message = format!("udev changes MACs, by {}", file.display());
+        Some(finding(managed.first()?, &managed))
+    });
+    findings.collect()
+}
+
+/// Checks whether udev changes MACs.
+pub fn macs(node: &Node) -> Vec<Finding> {
+    let policy = node.managers.mac_policy.iter();
+    let finding = policy.map(|file| {
         let impact =
             "It does not change links of this suite, because their MACs are set explicitly.";
-        Finding::ok("udev", message).impact(impact)
-    }));
-    findings
+        Finding::ok(format!("udev changes MACs, by {}", file.display())).impact(impact)
+    });
+    finding.collect()
 }
 
 fn finding(first: &Managed, managed: &[&Managed]) -> Finding {
@@ -29,7 +34,7 @@ fn finding(first: &Managed, managed: &[&Managed]) -> Finding {
     let file = first.file.as_ref().map(|it| format!(", by {it}"));
     let (links, file) = (some_of(&names), file.unwrap_or_default());
     let message = format!("{} manages {links}{file}", first.by);
-    Finding::warning("manager", message)
+    Finding::warning(message)
         .impact("It may take addresses from links, or take them down, when it starts or reloads.")
         .fix(fix(first.by, &names))
 }

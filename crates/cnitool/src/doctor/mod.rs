@@ -34,6 +34,7 @@ use node::Part::{self, Cache, Configuration, Firewall, Kernel, Leases, Links, Po
 use runtime::Directories;
 
 use self::finding::Finding;
+use self::page::Entry;
 pub use self::page::Page;
 
 /// Checks the node; changes nothing.
@@ -44,18 +45,22 @@ pub fn doctor(directories: &Directories) -> Page {
 }
 
 /// Returns the findings of all checks, in the order of `SUBJECTS`.
-fn judge(node: &Node) -> Vec<Finding> {
+fn judge(node: &Node) -> Vec<Entry> {
     let is_read = |part: &Part| node.unread.iter().all(|(unread, _)| unread != part);
-    let judged = SUBJECTS
-        .iter()
-        .filter(|(_, parts)| parts.iter().all(is_read));
-    judged.flat_map(|(subject, _)| subject(node)).collect()
+    let mut entries = Vec::new();
+    for (subject, judge, parts) in SUBJECTS {
+        if parts.iter().all(is_read) {
+            let findings = judge(node).into_iter();
+            entries.extend(findings.map(|finding| Entry { subject, finding }));
+        }
+    }
+    entries
 }
 
 fn unread(node: &Node) -> Vec<Finding> {
     let unread = node.unread.iter();
     let finding = |(_, reason): &(Part, String)| {
-        Finding::warning("doctor", format!("not read: {reason}"))
+        Finding::warning(format!("not read: {reason}"))
             .impact("Checks that depend on it are skipped. root can read everything.")
     };
     unread.map(finding).collect()
@@ -63,30 +68,44 @@ fn unread(node: &Node) -> Vec<Finding> {
 
 type Judge = fn(&Node) -> Vec<Finding>;
 
-/// The checks, each with the parts of the node that it needs. A check is skipped if one of its
-/// parts could not be read.
-const SUBJECTS: &[(Judge, &[Part])] = &[
-    (unread, &[]),
-    (configuration::judge, &[Configuration]),
-    (programs::judge, &[]),
-    (keys::judge, &[]),
-    (capabilities::judge, &[]),
-    (kernel::judge, &[Kernel]),
-    (kernel::refusals, &[Firewall]),
-    (forwarding::judge, &[Links]),
-    (firewall::judge, &[Firewall, Cache]),
-    (localnet::judge, &[Policies, Firewall, Links, Cache]),
-    (remnants::judge, &[Firewall, Cache, Leases, Configuration]),
-    (kube_proxy::judge, &[Firewall, Links]),
-    (bridges::judge, &[Links, Cache]),
-    (pods::judge, &[Links, Cache]),
-    (uplinks::judge, &[Links]),
-    (managers::judge, &[Links]),
-    (ranges::judge, &[Links, Leases]),
-    (leases::judge, &[Leases, Cache, Links, Firewall]),
-    (host_ports::judge, &[Firewall]),
-    (disk::judge, &[]),
+/// The checks: what is checked, in one word, the function, and the parts of the node that it needs.
+/// A check is skipped if one of its parts could not be read.
+const SUBJECTS: &[(&str, Judge, &[Part])] = &[
+    ("doctor", unread, &[]),
+    ("conflist", configuration::judge, &[Configuration]),
+    ("plugin", programs::judge, &[]),
+    ("key", keys::judge, &[]),
+    ("capability", capabilities::judge, &[]),
+    ("kernel", kernel::judge, &[Kernel]),
+    ("status", kernel::refusals, &[Firewall]),
+    ("sysctl", forwarding::judge, &[Links]),
+    ("firewall", firewall::judge, &[Firewall, Cache]),
+    (
+        "localhost",
+        localnet::judge,
+        &[Policies, Firewall, Links, Cache],
+    ),
+    (
+        "remnant",
+        remnants::judge,
+        &[Firewall, Cache, Leases, Configuration],
+    ),
+    ("kube-proxy", kube_proxy::judge, &[Firewall, Links]),
+    ("bridge", bridges::judge, &[Links, Cache]),
+    ("mtu", bridges::mtus, &[Links]),
+    ("pod", pods::judge, &[Links, Cache]),
+    ("uplink", uplinks::judge, &[Links]),
+    ("manager", managers::judge, &[Links]),
+    ("udev", managers::macs, &[Links]),
+    ("range", ranges::judge, &[Links, Leases]),
+    ("lease", leases::judge, HOLDERS),
+    ("element", leases::elements, HOLDERS),
+    ("hostport", host_ports::judge, &[Firewall]),
+    ("disk", disk::judge, &[]),
 ];
+
+/// The parts that show which attachment has something, and whether it is live.
+const HOLDERS: &[Part] = &[Leases, Cache, Links, Firewall];
 
 #[cfg(test)]
 mod tests {

@@ -11,31 +11,39 @@ use crate::listing::printable;
 /// Findings, the worst last.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub struct Page(Vec<Finding>);
+pub struct Page(Vec<Entry>);
+
+/// A finding, and the object that was checked, in one word.
+#[derive(Debug, Serialize)]
+pub struct Entry {
+    pub subject: &'static str,
+    #[serde(flatten)]
+    pub finding: Finding,
+}
 
 impl Page {
     /// Sorts the findings by level, in a stable way.
-    pub fn of(mut findings: Vec<Finding>) -> Self {
-        findings.sort_by_key(|it| it.level);
-        Self(findings)
+    pub fn of(mut entries: Vec<Entry>) -> Self {
+        entries.sort_by_key(|it| it.finding.level);
+        Self(entries)
     }
 
     /// Returns the exit status: 0, 1 if there are warnings, 2 if there are problems.
     pub fn status(&self) -> u8 {
-        self.0.last().map_or(0, |it| it.level as u8)
+        self.0.last().map_or(0, |it| it.finding.level as u8)
     }
 }
 
 impl fmt::Display for Page {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for finding in &self.0 {
+        for Entry { subject, finding } in &self.0 {
             let mut words = wrapped(&finding.message).into_iter();
             let (level, color) = match finding.level {
                 Level::Ok => ("ok", AnsiColor::Green),
                 Level::Warning => ("warning", AnsiColor::Yellow),
                 Level::Problem => ("problem", AnsiColor::Red),
             };
-            let (style, subject) = (color.on_default(), finding.subject);
+            let style = color.on_default();
             let first = words.next().unwrap_or_default();
             writeln!(to, "{style}{level:8}{style:#} {subject:10} {first}")?;
             for line in words.chain(wrapped(&finding.impact)) {
@@ -46,7 +54,7 @@ impl fmt::Display for Page {
                 writeln!(to, "    {command}{}{command:#}", printable(line))?;
             }
         }
-        let of = |level| self.0.iter().filter(|it| it.level == level).count();
+        let of = |level| self.0.iter().filter(|it| it.finding.level == level).count();
         let problems = count(of(Level::Problem), "problem");
         let warnings = count(of(Level::Warning), "warning");
         writeln!(to, "{problems}, {warnings}, {} ok", of(Level::Ok))
@@ -77,16 +85,22 @@ const WIDTH: usize = 80 - MARGIN;
 mod tests {
     use super::*;
 
-    fn text(findings: Vec<Finding>) -> String {
-        anstream::adapter::strip_str(&Page::of(findings).to_string()).to_string()
+    fn page<const N: usize>(findings: [(&'static str, Finding); N]) -> Page {
+        Page::of(
+            findings
+                .map(|(subject, finding)| Entry { subject, finding })
+                .into(),
+        )
     }
 
     #[test]
     fn page_fits_a_terminal_and_ends_with_a_count() {
-        let finding = Finding::problem("bridge", "cni0 has ".to_owned() + &"many ".repeat(20))
+        let finding = Finding::problem("cni0 has ".to_owned() + &"many ".repeat(20))
             .impact("a pod more ".repeat(9))
             .fix("ip link show master cni0");
-        let page = text(vec![finding, Finding::ok("kernel", "as it should be")]);
+        let ok = Finding::ok("as it should be");
+        let page = page([("bridge", finding), ("kernel", ok)]).to_string();
+        let page = anstream::adapter::strip_str(&page).to_string();
         assert!(page.lines().all(|line| line.len() <= 80), "{page}");
         assert!(page.starts_with("ok       kernel     as it should be\nproblem  bridge     cni0"));
         assert!(page.contains("\n    ip link show master cni0\n"), "{page}");
@@ -95,7 +109,7 @@ mod tests {
 
     #[test]
     fn list_has_a_key_for_each_part() {
-        let page = Page::of(vec![Finding::warning("disk", "full").fix("rm x")]);
+        let page = page([("disk", Finding::warning("full").fix("rm x"))]);
         let expected = serde_json::json!([{
             "level": "warning", "subject": "disk", "message": "full", "impact": "", "fix": "rm x",
         }]);
@@ -104,11 +118,11 @@ mod tests {
 
     #[test]
     fn status_is_that_of_the_worst() {
-        let of = |findings| Page::of(findings).status();
-        let [ok, warning] = [Finding::ok("a", ""), Finding::warning("b", "")];
-        let problem = Finding::problem("c", "");
-        assert_eq!([of(Vec::new()), of(vec![ok.clone()])], [0, 0]);
-        assert_eq!(of(vec![warning.clone(), ok.clone()]), 1);
-        assert_eq!(of(vec![problem, warning, ok]), 2);
+        let ok = || ("a", Finding::ok(""));
+        let warning = || ("b", Finding::warning(""));
+        let problem = ("c", Finding::problem(""));
+        assert_eq!([page([]).status(), page([ok()]).status()], [0, 0]);
+        assert_eq!(page([warning(), ok()]).status(), 1);
+        assert_eq!(page([problem, warning(), ok()]).status(), 2);
     }
 }

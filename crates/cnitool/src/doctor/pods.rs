@@ -9,17 +9,14 @@ use netlink::Link;
 use node::{Attached, Inside, Node, Pod, bridge_of};
 use serde_json::json;
 
-use super::finding::{Finding, quoted};
+use super::finding::{Finding, or_ok, quoted};
 
 /// Reports only the first fault of each attachment, because one fault often causes others.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let mut findings: Vec<_> = node.pods.iter().filter_map(|it| fault(node, it)).collect();
-    if findings.is_empty() && !node.pods.is_empty() {
-        let count = node.pods.len();
-        let message = format!("{count} attached, each with its link, addresses and routes");
-        findings.push(Finding::ok(SUBJECT, message));
-    }
-    findings
+    let faults = node.pods.iter().filter_map(|it| fault(node, it)).collect();
+    let count = node.pods.len();
+    let ok = || format!("{count} attached, each with its link, addresses and routes");
+    or_ok(faults, (count > 0).then(ok))
 }
 
 fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
@@ -30,7 +27,7 @@ fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
         return Some(finding);
     }
     if !host_link.is_up {
-        let finding = Finding::problem(SUBJECT, format!("{name} of {owner} is down"));
+        let finding = Finding::problem(format!("{name} of {owner} is down"));
         let fix = format!("ip link set {} up", quoted(name));
         return Some(finding.impact("The pod reaches nothing.").fix(fix));
     }
@@ -42,7 +39,7 @@ fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
         Err(reason) => {
             let message = format!("{owner} was not checked: {reason}");
             let impact = "Its sandbox cannot be entered from here; doctor has to run on the node.";
-            Some(Finding::warning(SUBJECT, message).impact(impact))
+            Some(Finding::warning(message).impact(impact))
         }
     }
 }
@@ -59,7 +56,7 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
     let (name, bridge) = (&host_link.name, &bridge.name);
     let owner = attached.attachment.owner();
     let message = format!("{name} of {owner} is no port of {bridge}");
-    let finding = Finding::problem(SUBJECT, message);
+    let finding = Finding::problem(message);
     let mut values = PORT_KEYS.iter().filter_map(|key| plugin.key(key));
     if values.any(|it| *it != json!(false) && *it != json!(0)) {
         return Some(finding.impact(
@@ -103,8 +100,7 @@ fn routed_fault(node: &Node, attached: &Attached, host_link: &Link) -> Option<Fi
     };
     let name = &host_link.name;
     let message = format!("{name} of {} {lost}", attached.attachment.owner());
-    let finding =
-        Finding::problem(SUBJECT, message).impact("The pod is not reached, or reaches nothing.");
+    let finding = Finding::problem(message).impact("The pod is not reached, or reaches nothing.");
     Some(finding.fix(format!("ip {action} dev {}", quoted(name))))
 }
 
@@ -113,7 +109,7 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
     let problem = |message, impact: &str, command| {
         let path = quoted(&attached.entry.netns().display());
         let fix = format!("nsenter --net={path} ip {command}");
-        Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix))
+        Some(Finding::problem(message).impact(impact).fix(fix))
     };
     let link = quoted(name);
     if !inside.link.is_up {
@@ -149,5 +145,3 @@ const FAMILIES: [(bool, &str); 2] = [(true, "IPv4"), (false, "IPv6")];
 /// Keys that configure a port of a bridge. If one of them is set, the finding has no fix: a command
 /// can make the link a port again, but not restore these settings.
 const PORT_KEYS: [&str; 4] = ["vlan", "vlanTrunk", "portIsolation", "hairpinMode"];
-
-const SUBJECT: &str = "pod";

@@ -3,7 +3,7 @@
 use node::{Node, Program, Source};
 
 use super::edit;
-use super::finding::{Finding, Level, quoted};
+use super::finding::{Finding, Level, or_ok, quoted};
 
 /// Checks each plugin of each network.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -12,20 +12,16 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         let names = source.plugin.programs();
         names.filter_map(move |name| finding(node, source, name))
     });
-    let mut findings: Vec<_> = findings.collect();
     let names: Vec<_> = node.configuration.programs.keys().cloned().collect();
-    if findings.is_empty() && !names.is_empty() {
-        let message = format!("{} can be run", names.join(", "));
-        findings.push(Finding::ok(SUBJECT, message));
-    }
-    findings
+    let ok = || format!("{} can be run", names.join(", "));
+    or_ok(findings.collect(), (!names.is_empty()).then(ok))
 }
 
 fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
     let (configuration, file) = (&node.configuration, &source.file.name);
     let finding = |message: String| {
         let message = format!("{file}: plugin {message}");
-        let finding = Finding::new(Level::of_file(node, file), SUBJECT, message);
+        let finding = Finding::new(Level::of_file(node, file), message);
         finding.impact("Every ADD of this network fails.")
     };
     Some(match configuration.programs.get(name)? {
@@ -63,8 +59,6 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
         }
     })
 }
-
-const SUBJECT: &str = "plugin";
 
 #[cfg(test)]
 mod tests {

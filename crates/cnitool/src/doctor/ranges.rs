@@ -5,7 +5,7 @@ use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind, Route};
 use node::{Node, is_looked_up};
 
-use super::finding::{Finding, quoted, some_of};
+use super::finding::{Finding, or_ok, quoted, some_of};
 use super::range::Range;
 
 /// Checks each range of host-local.
@@ -20,11 +20,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     let sets = ranges.chunk_by(Range::is_of_set_of);
     findings.extend(sets.filter_map(|set| fill(node, set)));
-    if findings.is_empty() && !ranges.is_empty() {
-        let message = format!("no overlap, and free addresses: {}", some_of(&ranges));
-        findings.push(Finding::ok(SUBJECT, message));
-    }
-    findings
+    let ok = || format!("no overlap, and free addresses: {}", some_of(&ranges));
+    or_ok(findings, (!ranges.is_empty()).then(ok))
 }
 
 /// Finds overlapping ranges of different networks, or of one network in different files.
@@ -37,9 +34,9 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
             let of = |it: &Range<'_>| format!("{it} of {} ({})", it.source.name(), file(it));
             let message = format!("{} overlaps {}", of(one), of(other));
             findings.push(if file(one) == file(other) {
-                Finding::problem(SUBJECT, message).impact("host-local refuses it: every ADD fails.")
+                Finding::problem(message).impact("host-local refuses it: every ADD fails.")
             } else {
-                Finding::warning(SUBJECT, message).impact(
+                Finding::warning(message).impact(
                     "If both networks are used, two pods may get the same address, unless they \
                      share one bridge and one directory of leases.",
                 )
@@ -62,9 +59,9 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         if range.subnet.prefix() > own.prefix() {
             let impact =
                 format!("Neighbours on {link} with addresses of {range} cannot be reached.");
-            return Finding::warning(SUBJECT, message).impact(impact);
+            return Finding::warning(message).impact(impact);
         }
-        Finding::problem(SUBJECT, message)
+        Finding::problem(message)
             .impact("Packets to pods leave by that link, or the node looks for pods there.")
             .fix(format!("vi {}", quoted(&range.source.place())))
     };
@@ -98,7 +95,7 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let (network, to) = (range.source.name(), route.destination);
         let message = format!("packets to {range} of {network} match the route to {to} by {link}");
         let fix = format!("ip route delete {to} dev {}", quoted(link));
-        let finding = Finding::problem(SUBJECT, message);
+        let finding = Finding::problem(message);
         finding
             .impact("Packets to pods leave by that link.")
             .fix(fix)
@@ -129,7 +126,7 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
             format!("packets to {destination}, part of {range} of {network}, are dropped");
         let impact = format!("A {action} route takes precedence over the bridge's.");
         let fix = format!("ip route delete {action} {destination}");
-        Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix))
+        Some(Finding::problem(message).impact(impact).fix(fix))
     };
     let routes = node.discarding_routes.iter().filter(catches);
     routes.filter_map(finding).collect()
@@ -147,10 +144,10 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     if held >= size {
         let impact = "No pod gets a network until one is released.";
         let fix = format!("cnitool gc {}", quoted(network));
-        return Some(Finding::problem(SUBJECT, message).impact(impact).fix(fix));
+        return Some(Finding::problem(message).impact(impact).fix(fix));
     }
     let is_nearly_full = held * 10 >= size * 9;
-    is_nearly_full.then(|| Finding::warning(SUBJECT, message).impact("It is nearly full."))
+    is_nearly_full.then(|| Finding::warning(message).impact("It is nearly full."))
 }
 
 /// Returns whether this is a route to a single pod by its veth pair, as plugins without a bridge
@@ -172,8 +169,6 @@ fn is_single(network: IpNetwork) -> bool {
 fn overlap(one: IpNetwork, other: IpNetwork) -> bool {
     one.contains(other.network()) || other.contains(one.network())
 }
-
-const SUBJECT: &str = "range";
 
 #[cfg(test)]
 mod tests;

@@ -24,17 +24,17 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let gone = gone.len();
     let what = "chains and rules of the Go plugins";
     vec![if gone == 0 {
-        Finding::ok(SUBJECT, format!("{what}: {}", marks.len())).impact(
+        Finding::ok(format!("{what}: {}", marks.len())).impact(
             "Each is for a live pod. After the pods are deleted, `cnitool migrate --remove` removes them.",
         )
     } else if proven == 0 {
-        Finding::ok(SUBJECT, format!("{what} without known pod: {gone}"))
+        Finding::ok(format!("{what} without known pod: {gone}"))
             .impact("Some live pods are known only by their addresses: see `cnitool migrate`.")
     } else {
         let impact = "They take precedence over this suite's rules: a port that one of them forwards \
              does not reach the next pod that has it, and the next pod with an address of \
              CNI-FORWARD passes the firewall.";
-        Finding::warning(SUBJECT, format!("{what} for deleted pods: {proven}"))
+        Finding::warning(format!("{what} for deleted pods: {proven}"))
             .impact(impact)
             .fix("cnitool migrate\ncnitool migrate --remove")
     }]
@@ -51,8 +51,6 @@ fn marks(node: &Node) -> Vec<Mark> {
     let addresses = admissions.map(|it| Mark::Address(*it));
     chains.chain(rules).chain(addresses).collect()
 }
-
-const SUBJECT: &str = "remnant";
 
 #[cfg(test)]
 mod tests {

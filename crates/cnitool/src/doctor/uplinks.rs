@@ -3,7 +3,7 @@
 use netlink::{Carrier, Link, LinkKind, Route};
 use node::{Node, Source, is_looked_up};
 
-use super::finding::{Finding, quoted, some_of};
+use super::finding::{Finding, or_ok, quoted, some_of};
 use super::forwarding;
 
 /// Checks whether the node can forward packets by each of its default routes. Returns no findings
@@ -22,16 +22,11 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     if uplinks.is_empty() {
         findings.extend(node.links.iter().filter_map(|it| down(node, it)));
     }
-    if findings.is_empty() {
-        let message = if uplinks.is_empty() {
-            "there is no default route: pods reach only networks of the node's links".to_owned()
-        } else {
-            let names = some_of(uplinks.iter().map(|it| &it.name));
-            format!("default routes use {names}")
-        };
-        findings.push(Finding::ok(SUBJECT, message));
-    }
-    findings
+    let ok = match some_of(uplinks.iter().map(|it| &it.name)) {
+        names if names.is_empty() => NO_UPLINK.to_owned(),
+        names => format!("default routes use {names}"),
+    };
+    or_ok(findings, Some(ok))
 }
 
 /// Finds default routes that drop packets and take precedence over all default routes that forward
@@ -53,7 +48,7 @@ fn discarding(node: &Node) -> Vec<Finding> {
         let version = if it.destination.is_ipv4() { 4 } else { 6 };
         let message = format!("the default route is {action}, with metric {priority}");
         let fix = format!("ip -{version} route delete {action} default metric {priority}");
-        Some(Finding::problem(SUBJECT, message).impact(NOTHING).fix(fix))
+        Some(Finding::problem(message).impact(NOTHING).fix(fix))
     };
     chosen.filter_map(finding).collect()
 }
@@ -62,10 +57,10 @@ fn without_carrier(uplinks: &[&Link], link: &Link) -> Option<Finding> {
     let message = format!("{}, which a default route uses, has no carrier", link.name);
     let mut others = uplinks.iter().filter(|it| it.index != link.index);
     let finding = if others.all(|it| it.carrier == Carrier::Off) {
-        Finding::problem(SUBJECT, message).impact(NOTHING)
+        Finding::problem(message).impact(NOTHING)
     } else {
         let impact = "Packets that take this route are lost; another default route works.";
-        Finding::warning(SUBJECT, message).impact(impact)
+        Finding::warning(message).impact(impact)
     };
     let fix = format!("ip link set {} up", quoted(&link.name));
     (link.carrier == Carrier::Off).then(|| finding.fix(fix))
@@ -75,7 +70,7 @@ fn without_carrier(uplinks: &[&Link], link: &Link) -> Option<Finding> {
 /// (`ip_route_input_slow` in `net/ipv4/route.c`), so pods get no answers.
 fn not_forwarding(node: &Node, link: &Link) -> Option<Finding> {
     let key = forwarding::not_forwarding(node, &link.name)?;
-    let finding = Finding::problem(SUBJECT, format!("{key} is 0"))
+    let finding = Finding::problem(format!("{key} is 0"))
         .impact("The kernel drops answers to pods that arrive by this link.");
     Some(finding.fix(forwarding::set(&[&key])))
 }
@@ -88,7 +83,7 @@ fn down(node: &Node, link: &Link) -> Option<Finding> {
     let is_inner = is_ours || link.master.is_some() || leads_nowhere(node, link);
     (has_address && !link.is_up && !is_inner).then(|| {
         let message = format!("{name} is down, and there is no default route");
-        Finding::problem(SUBJECT, message)
+        Finding::problem(message)
             .impact("The kernel deletes routes by a link that goes down: pods reach nothing there.")
             .fix(format!("ip link set {} up", quoted(name)))
     })
@@ -105,6 +100,6 @@ fn leads_nowhere(node: &Node, link: &Link) -> bool {
     }
 }
 
-const NOTHING: &str = "Pods reach nothing beyond the node, nor does the node.";
+const NO_UPLINK: &str = "there is no default route: pods reach only networks of the node's links";
 
-const SUBJECT: &str = "uplink";
+const NOTHING: &str = "Pods reach nothing beyond the node, nor does the node.";

@@ -11,17 +11,15 @@ use super::iptables::{Saved, is_in, saved};
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// Returns the tables with rules of the reference.
+/// Returns the tables, each with its rules of the reference.
 pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
-    let tables = saved("filter")?.into_iter().map(table);
-    Ok(tables.filter(Table::has_rules).collect())
+    Ok(saved("filter")?.into_iter().map(table).collect())
 }
 
 /// Returns the table's rules of the reference.
 fn table(saved: Saved) -> Table {
     let bridges = bridges(&saved);
-    let mut isolating = ISOLATING.to_vec();
-    isolating.retain(|chain| saved.chains.iter().any(|it| it == chain));
+    let isolating = saved.existing(&ISOLATING);
     Table {
         title: saved.title(),
         remnants: remnants(&saved.rules),

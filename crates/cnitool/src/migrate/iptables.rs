@@ -66,6 +66,13 @@ impl Saved {
         format!("{}-save -t {}", self.program, self.table)
     }
 
+    /// Returns those of `chains` that the table has.
+    pub fn existing<'c>(&self, chains: &[&'c str]) -> Vec<&'c str> {
+        let mut existing = chains.to_vec();
+        existing.retain(|chain| self.chains.iter().any(|it| it == chain));
+        existing
+    }
+
     /// Returns the commands that delete these chains, their rules, and rules that jump to them.
     pub fn without_chains(&self, chains: &[&str]) -> Vec<String> {
         let into = |rule: &&String| chains.iter().any(|chain| leads_to(rule, chain));

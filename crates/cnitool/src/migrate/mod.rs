@@ -43,7 +43,7 @@ impl Migrate {
         let tables = [nat::tables()?, filter::tables()?, nftables::tables()?]
             .into_iter()
             .flatten();
-        let tables: Vec<_> = tables.collect();
+        let tables: Vec<_> = tables.filter(Table::has_rules).collect();
         let living = Living::read(directories)?;
         if tables.is_empty() {
             note("the reference has nothing in the firewall");

@@ -7,54 +7,40 @@ use super::iptables::{Saved, is_in, leads_to, saved};
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// What the reference has in a table `nat`.
-#[derive(Debug, Default)]
-struct Nat {
-    remnants: Vec<Remnant>,
-    shared: Vec<String>,
-}
-
-/// Returns the tables with chains of the reference.
+/// Returns the tables, each with its chains of the reference.
 pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
-    let tables = saved("nat")?.into_iter().map(table);
-    Ok(tables.filter(Table::has_rules).collect())
+    Ok(saved("nat")?.into_iter().map(table).collect())
 }
 
 /// Returns the table's chains of the reference.
 fn table(saved: Saved) -> Table {
-    let Nat { remnants, shared } = Nat::of(&saved);
+    let shared = saved.existing(&SHARED);
     Table {
         title: saved.title(),
-        remnants,
+        remnants: remnants(&saved),
         is_shared: !shared.is_empty(),
         bridges: BTreeSet::new(),
         remove: Box::new(move |gone, what| {
             let mut chains: Vec<_> = gone.iter().map(|it| it.name.as_str()).collect();
             if what == Shared::Remove {
-                chains.extend(shared.iter().map(String::as_str));
+                chains.extend(&shared);
             }
             saved.restore(&saved.without_chains(&chains))
         }),
     }
 }
 
-impl Nat {
-    fn of(saved: &Saved) -> Self {
-        let mut nat = Self::default();
-        for chain in &saved.chains {
-            if SHARED.contains(&chain.as_str()) {
-                nat.shared.push(chain.clone());
-            } else if let Some(mark) = Mark::of_chain(chain) {
-                nat.remnants.push(Remnant {
-                    name: chain.clone(),
-                    owner: owner(&saved.rules, chain),
-                    mark,
-                    addresses: addresses(&saved.rules, chain),
-                });
-            }
-        }
-        nat
-    }
+/// Returns the chains of single attachments.
+fn remnants(saved: &Saved) -> Vec<Remnant> {
+    let remnants = saved.chains.iter().filter_map(|chain| {
+        Some(Remnant {
+            name: chain.clone(),
+            owner: owner(&saved.rules, chain),
+            mark: Mark::of_chain(chain)?,
+            addresses: addresses(&saved.rules, chain),
+        })
+    });
+    remnants.collect()
 }
 
 /// Returns the comment of the rule that jumps to the chain, such as `name: "pods" id: "a"`. The
@@ -113,9 +99,8 @@ COMMIT
     #[test]
     fn chains_say_whose_they_are_and_those_of_others_are_none() {
         let saved = Saved::parse("iptables".to_owned(), "nat", SAVED);
-        let nat = Nat::of(&saved);
-        let found: Vec<_> = nat
-            .remnants
+        let remnants = remnants(&saved);
+        let found: Vec<_> = remnants
             .iter()
             .map(|it| (it.name.as_str(), it.owner.as_str()))
             .collect();
@@ -127,9 +112,12 @@ COMMIT
                 ("CNI-DN-64e2b30124778559e7bbb", owner)
             ]
         );
-        assert_eq!(nat.shared, ["CNI-HOSTPORT-DNAT"]);
+        assert_eq!(saved.existing(&SHARED), ["CNI-HOSTPORT-DNAT"]);
         let pod = BTreeSet::from([IpAddr::from([10, 1, 0, 2])]);
-        assert!(nat.remnants.iter().all(|it| it.addresses == pod), "{nat:?}");
+        assert!(
+            remnants.iter().all(|it| it.addresses == pod),
+            "{remnants:?}"
+        );
     }
 
     #[test]
