@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use anyhow::bail;
 use cni::{Error, Undo, note};
 use ipnetwork::IpNetwork;
-use netlink::{Address, Connection, Dad, Family, Link, Request, Route, created, found};
+use netlink::{Address, Connection, Dad, IpVersion, Link, Request, Route, created, found};
 use netns::Sysctl;
 
 use crate::desired::{HostSide, OtherAddress};
@@ -247,7 +247,7 @@ pub(crate) fn enable_forwarding(host: &Connection, gateways: &[IpNetwork]) -> an
     if gateways.iter().any(IpNetwork::is_ipv6) {
         enable_ipv6_forwarding(host)?;
     }
-    if gateways.iter().any(IpNetwork::is_ipv4) && !host.forwards(Family::V4)? {
+    if gateways.iter().any(IpNetwork::is_ipv4) && !host.forwards(IpVersion::V4)? {
         Sysctl::new(&["net", "ipv4", "ip_forward"]).ensure("1")?;
     }
     Ok(())
@@ -265,7 +265,7 @@ pub(crate) fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
 /// advertisements and ignores later advertisements, unless `accept_ra` is 2. So the function sets
 /// `accept_ra` to 2 on the links of such routes first.
 fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
-    if host.forwards(Family::V6)? {
+    if host.forwards(IpVersion::V6)? {
         return Ok(());
     }
     let routes = host.default_routes()?;

@@ -11,6 +11,7 @@ use nix::libc::{RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR};
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::ip_version::IpVersion;
 use crate::message::Message;
 use crate::request::Request;
 
@@ -166,19 +167,12 @@ fn message(link: u32, address: IpNetwork) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.index = link;
     message.header.prefix_len = address.prefix();
-    message.header.family = family(address.ip());
+    message.header.family = IpVersion::of(address.ip()).into();
     message.attributes = vec![
         AddressAttribute::Local(address.ip()),
         AddressAttribute::Address(address.ip()),
     ];
     message
-}
-
-pub(crate) fn family(address: IpAddr) -> AddressFamily {
-    match address {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
-    }
 }
 
 /// Longest prefix with a broadcast address: networks of one or two addresses have none (RFC 3021).

@@ -1,42 +1,23 @@
 //! Reads whether the host forwards packets.
 
 use netlink_packet_core::NlasIterator;
-use netlink_packet_route::AddressFamily;
 use nix::libc::{RTM_GETNETCONF, RTM_NEWNETCONF};
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::ip_version::IpVersion;
 use crate::message::{Bytes, Message};
 use crate::request::Request;
 
-/// A version of the Internet Protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl From<Family> for AddressFamily {
-    fn from(family: Family) -> Self {
-        match family {
-            Family::V4 => Self::Inet,
-            Family::V6 => Self::Inet6,
-        }
-    }
-}
-
 impl Connection {
-    /// Returns whether the host forwards packets of this family. As `sysctl
+    /// Returns whether the host forwards packets of this IP version. As `sysctl
     /// net.ipv4.conf.all.forwarding` or `ip -6 netconf show dev all`, without a lookup in
     /// `/proc/sys`.
     ///
     /// # Errors
-    /// [`Error::Refused`]: the kernel does not know the family.
-    pub fn forwards(&self, family: Family) -> Result<bool, Error> {
-        let family: u8 = AddressFamily::from(family).into();
-        let mut question = vec![family, 0, 0, 0];
+    /// [`Error::Refused`]: the kernel does not support the IP version.
+    pub fn forwards(&self, version: IpVersion) -> Result<bool, Error> {
+        let mut question = vec![version.number(), 0, 0, 0];
         question.extend([LINK_LENGTH, LINK].map(u16::to_ne_bytes).as_flattened());
         question.extend(ALL_LINKS.to_ne_bytes());
         let operation = "read whether the host forwards";

@@ -17,6 +17,7 @@ mod filter;
 mod forwarding;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod ip_version;
 mod link;
 mod link_change;
 mod links;
@@ -42,7 +43,7 @@ pub use conf::{Ipv6, LinkLocalOrigin};
 pub use connection::Connection;
 pub use error::{Error, created, found};
 pub use filter::{Filter, HeldFilter, Packets};
-pub use forwarding::Family;
+pub use ip_version::IpVersion;
 pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind, Multicast};
 pub use link_change::LinkChange;
 pub use mac::{InvalidMac, MacAddress};

@@ -5,10 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteType};
 use nix::libc::{RTM_GETROUTE, RTM_NEWROUTE};
 
-use crate::address::family;
 use crate::connection::{Connection, Outcome};
 use crate::error::Error;
-use crate::forwarding::Family;
+use crate::ip_version::IpVersion;
 use crate::message::Message;
 use crate::request::Request;
 use crate::route::{Route, address, list};
@@ -62,7 +61,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
     pub fn default_routes_in_use(&self) -> Result<Vec<Route>, Error> {
-        let mut families = vec![(Family::V4, PROBES_V4), (Family::V6, PROBES_V6)];
+        let mut families = vec![(IpVersion::V4, PROBES_V4), (IpVersion::V6, PROBES_V6)];
         let mut found = Vec::new();
         for place in 0..PROBES_V4.len() {
             let probes = families.iter().filter_map(|(_, probes)| probes.get(place));
@@ -90,12 +89,12 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn default_routes(&self) -> Result<Vec<Route>, Error> {
-        self.default_routes_of([Family::V4, Family::V6])
+        self.default_routes_of(IpVersion::ALL)
     }
 
     fn default_routes_of(
         &self,
-        families: impl IntoIterator<Item = Family>,
+        families: impl IntoIterator<Item = IpVersion>,
     ) -> Result<Vec<Route>, Error> {
         let is_default = |answer: &Message| answer.destination_length() == Some(0);
         let lists = families.into_iter().map(|it| list(it, RouteType::Unicast));
@@ -130,7 +129,7 @@ fn matched(replies: &[Message]) -> Option<Route> {
 /// Returns the request for the route to `to`, by the link with the index `through` if there is one.
 fn lookup(to: IpAddr, flags: RouteFlags, through: Option<u32>) -> Request {
     let mut message = RouteMessage::default();
-    message.header.address_family = family(to);
+    message.header.address_family = IpVersion::of(to).into();
     message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
     message.header.flags = flags;
     message.attributes = vec![RouteAttribute::Destination(address(to))];

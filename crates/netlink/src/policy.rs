@@ -4,13 +4,12 @@
 //! bridges, tc and `nf_tables`. A flush of all firewall rules does not delete policies. The kernel
 //! compares the addresses that a packet had before netfilter translated it.
 
-use ipnetwork::IpNetwork;
 use nix::errno::Errno;
-use nix::libc::{AF_INET, AF_INET6};
 
 use crate::connection::Connection;
 use crate::error::{Error, created, found};
 use crate::filter::{Packets, words};
+use crate::ip_version::IpVersion;
 use crate::message::{Bytes, Message};
 use crate::request::Request;
 use crate::socket::Protocol;
@@ -102,10 +101,8 @@ fn selector(packets: Packets) -> Vec<u8> {
         Packets::To(network) => (Some(network), None),
         Packets::From(network) => (None, Some(network)),
     };
-    let family = match to.or(from) {
-        Some(IpNetwork::V6(_)) => AF_INET6,
-        _ => AF_INET,
-    };
+    let network = to.or(from);
+    let version = network.map_or(IpVersion::V4, |it| IpVersion::of(it.ip()));
     let mut bytes = Vec::new();
     for (network, end) in [(to, 16), (from, 32)] {
         let words = network.map(|it| words(it.network())).unwrap_or_default();
@@ -114,7 +111,7 @@ fn selector(packets: Packets) -> Vec<u8> {
     }
     // Ports and their masks: any port.
     bytes.extend([0; 8]);
-    bytes.extend(u16::try_from(family).unwrap_or_default().to_ne_bytes());
+    bytes.extend(u16::from(version.number()).to_ne_bytes());
     bytes.extend([to, from].map(|it| it.map_or(0, |it| it.prefix())));
     bytes.resize(SELECTOR, 0);
     bytes

@@ -10,10 +10,10 @@ use netlink_packet_route::route::{
 };
 use nix::libc::{RT_TABLE_LOCAL, RTM_GETROUTE, RTM_NEWROUTE};
 
-use crate::address::{family, unspecified};
+use crate::address::unspecified;
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::forwarding::Family;
+use crate::ip_version::IpVersion;
 use crate::message::Message;
 use crate::request::Request;
 
@@ -119,7 +119,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn routes(&self) -> Result<Vec<Route>, Error> {
-        let lists = FAMILIES.map(|it| list(it, RouteType::Unicast));
+        let lists = IpVersion::ALL.map(|it| list(it, RouteType::Unicast));
         self.objects(&lists, Route::from_answer)
     }
 
@@ -129,7 +129,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn discarding_routes(&self) -> Result<Vec<Route>, Error> {
-        let lists = FAMILIES.map(|it| list(it, RouteType::Unspec));
+        let lists = IpVersion::ALL.map(|it| list(it, RouteType::Unspec));
         let route = |answer: &Message| Route::of_any_kind(&answer.read(RTM_NEWROUTE)?);
         let discarding = |it: &Route| it.discards.is_some();
         self.objects(&lists, |answer| route(answer).filter(discarding))
@@ -140,9 +140,9 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn local_destinations(&self, family: Family) -> Result<Vec<IpNetwork>, Error> {
+    pub fn local_destinations(&self, version: IpVersion) -> Result<Vec<IpNetwork>, Error> {
         let mut message = RouteMessage::default();
-        message.header.address_family = family.into();
+        message.header.address_family = version.into();
         message.header.table = RT_TABLE_LOCAL;
         message.header.kind = RouteType::Local;
         let request = Request::list("read local addresses", RTM_GETROUTE, &message);
@@ -154,9 +154,9 @@ impl Connection {
 
 /// Returns the request for all routes of a family; for [`RouteType::Unspec`] of all types. The
 /// kernel may return routes of other types, too.
-pub(crate) fn list(family: Family, kind: RouteType) -> Request {
+pub(crate) fn list(version: IpVersion, kind: RouteType) -> Request {
     let mut message = RouteMessage::default();
-    message.header.address_family = family.into();
+    message.header.address_family = version.into();
     message.header.kind = kind;
     Request::list("read routes", RTM_GETROUTE, &message)
 }
@@ -176,6 +176,11 @@ impl Route {
     pub fn links(&self) -> impl Iterator<Item = u32> {
         let hops = self.next_hops.iter().map(|hop| hop.link);
         self.link.into_iter().chain(hops)
+    }
+
+    /// Returns whether packets leave by this link, or by one of several links.
+    pub fn uses(&self, link: u32) -> bool {
+        self.links().any(|it| it == link)
     }
 
     /// Returns whether the route's next hop, or one of several, is `gateway` on the link with this
@@ -245,7 +250,7 @@ impl NewRoute {
     fn message(&self) -> RouteMessage {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
-            address_family: family(self.destination.ip()),
+            address_family: IpVersion::of(self.destination.ip()).into(),
             destination_prefix_length: self.destination.prefix(),
             // A table above 255 does not fit here; `RouteAttribute::Table` contains it.
             table: u8::try_from(self.table.unwrap_or(MAIN)).unwrap_or_default(),
@@ -321,5 +326,3 @@ pub(crate) fn address(ip: IpAddr) -> RouteAddress {
 
 /// `RT_TABLE_MAIN` of rtnetlink(7).
 const MAIN: u32 = 254;
-
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];

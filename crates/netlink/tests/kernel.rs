@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use netlink::{
-    Address, Connection, Dad, Family, LinkChange, LinkKind, LinkLocalOrigin, MacAddress, Monitor,
-    NewRoute, PortFlag, Request, VethEnd, VethPair, Wait,
+    Address, Connection, Dad, IpVersion, LinkChange, LinkKind, LinkLocalOrigin, MacAddress,
+    Monitor, NewRoute, PortFlag, Request, VethEnd, VethPair, Wait,
 };
 use netns::{Netns, Sysctl};
 use nix::errno::Errno;
@@ -123,9 +123,9 @@ fn conf_of_links_and_hosts_is_read_and_set() {
         conf("ipv6", "br0", "disable_ipv6", Some(value));
         assert_eq!(bridge().is_disabled, value == "1");
         conf("ipv4", "all", "forwarding", Some(value));
-        assert_eq!(pair.host.forwards(Family::V4).unwrap(), value == "1");
+        assert_eq!(pair.host.forwards(IpVersion::V4).unwrap(), value == "1");
         conf("ipv6", "all", "forwarding", Some(value));
-        assert_eq!(pair.host.forwards(Family::V6).unwrap(), value == "1");
+        assert_eq!(pair.host.forwards(IpVersion::V6).unwrap(), value == "1");
     }
     for (link_local, mode) in [(LinkLocalOrigin::None, "1"), (LinkLocalOrigin::Mac, "0")] {
         let changes = [LinkChange::LinkLocal(link_local)];

@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use netlink::IpVersion;
+
 use crate::attributes::{number, text, value};
 use crate::connection::Connection;
 use crate::error::Error;
@@ -15,7 +17,6 @@ use crate::expression::{
     VERDICT_CODE, parts,
 };
 use crate::field::{Field, PAYLOAD_BASE, PAYLOAD_OFFSET, Place};
-use crate::ip_version::IpVersion;
 use crate::raw::{RULE_EXPRESSIONS, RULE_HANDLE};
 use crate::register;
 use crate::rule::Side;

@@ -3,13 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
+use netlink::IpVersion;
 use nix::errno::Errno;
 
 use crate::attributes::Attributes;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::host_port::HostPort;
-use crate::ip_version::IpVersion;
 use crate::message::Message;
 use crate::raw::{DELETE_CONNECTIONS, GET_CONNECTIONS, RawMessage};
 use crate::tracked::{

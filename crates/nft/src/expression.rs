@@ -1,7 +1,8 @@
 //! Expressions of rules, with the numbers of `include/uapi/linux/netfilter/nf_tables.h`.
 
+use netlink::IpVersion;
+
 use crate::attributes::{self, Attributes, attributes, text};
-use crate::ip_version::IpVersion;
 use crate::register::{FIRST, Register, SCRATCH, u32_of};
 
 /// How masquerading chooses the source port of a connection.

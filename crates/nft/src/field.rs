@@ -1,7 +1,8 @@
 //! Fields of a packet, and the expressions that load them into a register.
 
+use netlink::IpVersion;
+
 use crate::expression::Expression;
-use crate::ip_version::IpVersion;
 use crate::register::{Register, SCRATCH, u32_of};
 
 /// A field of a packet.
@@ -75,10 +76,9 @@ impl Field {
         match self {
             Self::Protocol => 1,
             Self::EtherType | Self::DestinationPort => 2,
-            Self::Mark => 4,
+            Self::Mark | Self::Source(IpVersion::V4) | Self::Destination(IpVersion::V4) => 4,
             Self::EtherSource => 6,
-            Self::InputName | Self::OutputName => 16,
-            Self::Source(version) | Self::Destination(version) => version.address_len(),
+            Self::InputName | Self::OutputName | Self::Source(_) | Self::Destination(_) => 16,
         }
     }
 }

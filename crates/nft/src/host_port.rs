@@ -3,9 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use netlink::IpVersion;
 use serde::Serialize;
-
-use crate::ip_version::IpVersion;
 
 /// A port of a host, for one IP version: the destination of a connection's first packet, before any
 /// translation.

@@ -1,6 +1,7 @@
 //! Rules: conditions on a packet, and an action.
 
 use ipnetwork::IpNetwork;
+use netlink::IpVersion;
 use sha2::{Digest as _, Sha256};
 
 use crate::attributes::Attributes;
@@ -9,7 +10,6 @@ use crate::expression::{
     SourcePort, TRANSLATED, to_chain, verdict,
 };
 use crate::field::{Field, META_MARK, META_TRACE, load_version, set_meta};
-use crate::ip_version::IpVersion;
 use crate::raw::ITEM;
 use crate::register::{FIRST, SCRATCH, VERDICT, octets, padded, u32_of};
 

@@ -1,6 +1,7 @@
 //! Description of a table: its sets, and the chains that look packets up in them.
 
-use crate::ip_version::IpVersion;
+use netlink::IpVersion;
+
 use crate::register::padded;
 use crate::rule::Rule;
 

@@ -6,8 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use attach::coded;
 use cni::{Attachment, Error, note};
 use ipnetwork::IpNetwork;
-use netlink::Family;
-use nft::{Connection, Element, IpVersion};
+use nft::{Connection, Element};
 
 use crate::config::is_link_local;
 use crate::element::{concerned_port, count_element, forward, host_port, port_element};
@@ -175,11 +174,7 @@ fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwo
     let every = ports.iter().filter(|it| it.address.is_none());
     let versions: BTreeSet<_> = every.map(|it| it.version).collect();
     let read = || {
-        let families = versions.iter().map(|version| match version {
-            IpVersion::V4 => Family::V4,
-            IpVersion::V6 => Family::V6,
-        });
-        let networks = families.map(|family| host.local_destinations(family));
+        let networks = versions.iter().map(|it| host.local_destinations(*it));
         networks.collect::<Result<Vec<_>, netlink::Error>>()
     };
     let networks = read().map_or_else(|_| everywhere(), |it| it.concat());

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use netlink_packet_route::AddressFamily;
+
 /// A version of the Internet Protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpVersion {
@@ -23,16 +25,15 @@ impl IpVersion {
         }
     }
 
-    /// Returns the length of an address in bytes.
-    pub(crate) fn address_len(self) -> usize {
-        match self {
-            Self::V4 => 4,
-            Self::V6 => 16,
-        }
-    }
-
-    /// `NFPROTO_IPV4` and `NFPROTO_IPV6`
-    pub(crate) fn number(self) -> u8 {
+    /// Returns the number of the address family: `AF_INET` or `AF_INET6`, also `NFPROTO_IPV4` or
+    /// `NFPROTO_IPV6`.
+    pub fn number(self) -> u8 {
         self as u8
+    }
+}
+
+impl From<IpVersion> for AddressFamily {
+    fn from(version: IpVersion) -> Self {
+        version.number().into()
     }
 }
