@@ -22,6 +22,7 @@ mod sysctls;
 mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use netlink::{Address, Link, LinkKind, Route};
 use runtime::Directories;
@@ -39,7 +40,7 @@ pub use self::keys::{bridge_of, lease_directories};
 pub use self::localnet::Localnet;
 pub use self::managers::{Managed, Managers};
 pub use self::pods::{Inside, Pod};
-pub use self::probe::{Access, Fate, Path as PacketPath, Probe, Protocol, Stage};
+pub use self::probe::{Access, Fate, Path as PacketPath, Probe, Stage};
 pub use self::program::output_of;
 pub use self::programs::Refusal;
 pub use self::sockets::Socket;
@@ -212,6 +213,12 @@ impl Node {
     /// Returns the addresses of the link with this index.
     pub fn addresses_of(&self, link: u32) -> impl Iterator<Item = &Address> {
         self.addresses.iter().filter(move |it| it.link == link)
+    }
+
+    /// Returns whether the link has this address, with any prefix length.
+    pub fn has_address(&self, link: u32, address: IpAddr) -> bool {
+        let mut addresses = self.addresses_of(link);
+        addresses.any(|it| it.address.ip() == address)
     }
 
     /// Returns the attachments whose sandboxes exist.

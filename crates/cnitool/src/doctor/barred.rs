@@ -2,8 +2,8 @@
 //! whether they would pass with the plugin `firewall` in the network's list.
 
 use ipnetwork::IpNetwork;
-use nft::{EndVerdict, Ended};
-use node::{Access, Fate, Node, PacketPath, Probe, Protocol, Stage};
+use nft::{EndVerdict, Ended, Protocol};
+use node::{Access, Fate, Node, PacketPath, Probe, Stage};
 
 use super::finding::{Finding, Level, quoted};
 use super::stages::place;
@@ -51,7 +51,7 @@ fn is_ipv4(probe: &Probe) -> bool {
 }
 
 fn words(path: PacketPath, place: &str) -> String {
-    let name = |it| if it == Protocol::Tcp { "TCP" } else { "UDP" };
+    let name = |it: Protocol| it.to_string().to_uppercase();
     match path {
         PacketPath::ToElsewhere(it) => {
             format!("from pods {place} to other hosts ({})", name(it))

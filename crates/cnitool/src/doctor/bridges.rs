@@ -146,10 +146,7 @@ fn gateways(node: &Node, bridge: &Link, attached: &[&Attached]) -> Vec<Finding> 
     let sources = routed(node, bridge).filter(|_| has_ports);
     let ranges = sources.flat_map(Range::all_of);
     let missing = ranges.filter(is_used).filter_map(|it| it.gateway());
-    let missing = missing.filter(|gateway| {
-        let mut addresses = node.addresses_of(bridge.index);
-        !addresses.any(|it| it.address.ip() == gateway.ip())
-    });
+    let missing = missing.filter(|it| !node.has_address(bridge.index, it.ip()));
     let name = &bridge.name;
     let finding = |gateway| {
         let message = format!("{name} lacks the gateway's address {gateway}");

@@ -75,15 +75,9 @@ fn routed_fault(node: &Node, attached: &Attached, host_link: &Link) -> Option<Fi
     network.plugins.iter().find(|it| it.program == "ptp")?;
     let leads = |address: &IpAddr| {
         let mut routes = node.routes.iter();
-        routes.any(|route| {
-            route.destination == IpNetwork::from(*address)
-                && route.links().any(|link| link == host_link.index)
-        })
+        routes.any(|it| it.destination == IpNetwork::from(*address) && it.uses(host_link.index))
     };
-    let has = |gateway: &IpAddr| {
-        let mut addresses = node.addresses.iter();
-        addresses.any(|it| it.link == host_link.index && it.address.ip() == *gateway)
-    };
+    let has = |gateway: &IpAddr| node.has_address(host_link.index, *gateway);
     let addresses = attached.addresses();
     let mut addresses = addresses.iter().map(IpNetwork::ip);
     let gateways = [true, false].into_iter();

@@ -111,7 +111,7 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let bridge = range.source.bridge().and_then(|it| node.link_called(it));
     let catches = |it: &&Route| {
         let is_before = |route: &Route| {
-            let of_bridge = bridge.is_some_and(|bridge| route.links().any(|it| it == bridge.index));
+            let of_bridge = bridge.is_some_and(|it| route.uses(it.index));
             let is_same = route.destination == it.destination && route.table == it.table;
             of_bridge && is_same && route.metric() <= it.metric()
         };

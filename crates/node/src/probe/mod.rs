@@ -16,7 +16,7 @@ mod traffic;
 use serde_json::{Map, Value};
 
 use self::rules::Rules;
-pub use self::stage::{Access, Path, Protocol, Stage};
+pub use self::stage::{Access, Path, Stage};
 pub use self::traffic::Fate;
 
 /// Outcomes for the pods of a stage.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink::Link;
+use nft::Protocol;
 
 /// Source and destination of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,15 +17,6 @@ pub enum Path {
     FromNode,
     /// From another host to a hostPort of the pod.
     ToHostPort(u16),
-}
-
-/// A transport protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// TCP
-    Tcp,
-    /// UDP
-    Udp,
 }
 
 /// The links and addresses of a trial.

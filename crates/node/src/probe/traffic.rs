@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use ipnetwork::IpNetwork;
 use netns::Netns;
-use nft::{Ended, Tracer};
+use nft::{Ended, Protocol, Tracer};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::ReceiveTimeout;
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
-use super::stage::{Path, Protocol, Stage};
+use super::stage::{Path, Stage};
 
 /// Outcome of a packet and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
