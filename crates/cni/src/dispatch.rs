@@ -92,7 +92,7 @@ fn obey(plugin: &Plugin, environment: Result<Environment, Error>) -> Result<(), 
 
 fn accept(environment: &Environment, plugin: &Plugin) -> Result<Network, Error> {
     let document = Document::decode(read_stdin()?)?;
-    log::configure(document.config());
+    log::configure(&document.config);
     let network = Network::parse(document, environment.path.clone(), plugin.spec_versions)?;
     let (verb, version) = (environment.verb, network.version);
     if version < verb.since() {

@@ -17,7 +17,7 @@ use crate::version::SpecVersion;
 /// The JSON object on standard input, whose keys are not interpreted yet.
 #[derive(Debug, Clone)]
 pub struct Document {
-    config: Value,
+    pub(crate) config: Value,
     stdin: Vec<u8>,
 }
 
@@ -32,11 +32,6 @@ impl Document {
             Ok(other) => Err(undecodable(format!("expected an object, found {other}"))),
             Err(error) => Err(undecodable(error.to_string())),
         }
-    }
-
-    /// Returns the whole object.
-    pub(crate) fn config(&self) -> &Value {
-        &self.config
     }
 }
 

@@ -34,10 +34,8 @@ impl<'a> LinkEgress<'a> {
     /// [`Error::Foreign`], [`Error::Lacks`] and [`Error::Netlink`].
     pub fn ensure(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
         let (root, bucket) = (self.root()?, limit.bucket());
-        if self
-            .difference_of(root.as_ref(), &bucket, traffic)?
-            .is_none()
-        {
+        let difference = self.difference_of(root.as_ref(), &bucket, traffic)?;
+        if difference.is_none() {
             return Ok(());
         }
         let handle = match root {
@@ -197,10 +195,8 @@ impl<'a> LinkEgress<'a> {
 
     fn has_filters(&self, traffic: &Traffic) -> Result<bool, Error> {
         let held = self.connection.filters(self.link.index, ROOT)?;
-        Ok(held
-            .iter()
-            .filter_map(|it| it.filter)
-            .eq(wanted_filters(traffic)))
+        let held = held.iter().filter_map(|it| it.filter);
+        Ok(held.eq(wanted_filters(traffic)))
     }
 
     fn execute(&self, module: &'static str, requests: &[Request]) -> Result<(), Error> {

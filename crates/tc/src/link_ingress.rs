@@ -115,15 +115,12 @@ impl<'a> LinkIngress<'a> {
         if before == Hook::Found {
             return Ok(before);
         }
-        match self
-            .connection
-            .execute([Request::add_ingress(self.link.index)])
-        {
+        let ingress = Request::add_ingress(self.link.index);
+        match self.connection.execute([ingress]) {
             // Another process created it first.
             Err(error) if error.is_already_exists() => Ok(Hook::Found),
-            added => added
-                .map(|()| before)
-                .map_err(|error| Error::of(module::INGRESS, error)),
+            Err(error) => Err(Error::of(module::INGRESS, error)),
+            Ok(()) => Ok(before),
         }
     }
 
