@@ -208,10 +208,10 @@ fn reload_restores_nothing_after_del() {
     let a = host.sandbox("a");
     let firewall = fence.add(&a, &[]);
     firewall.del(&a);
-    firewall
-        .on("RELOAD", &a)
-        .error()
-        .expect(100, &["there is no record of"]);
+    firewall.on("RELOAD", &a).error().expect(
+        100,
+        &["there is no record /run/cni/firewall/cni:pods:a:eth0"],
+    );
     assert!(!table(&host).contains("cni:pods"));
 }
 

@@ -1,6 +1,9 @@
 //! firewall: traffic of pods passes firewalld, the real one on a D-Bus of the test's own.
 
+use std::fs;
+
 use nix::sys::signal::Signal;
+use tests::faults::strace;
 use tests::fence::Fence;
 use tests::traffic::{tcp, tcp_by_port};
 use tests::{Firewalld, Host, Invocation, Network, Place as _, Sandbox};
@@ -166,4 +169,31 @@ fn address_of_no_bus_is_an_error_only_if_firewalld_is_asked_for() {
         with_address(firewall.on("ADD", &a)).ok();
         with_address(firewall.on("DEL", &a)).ok();
     }
+}
+
+#[test]
+fn reload_that_cannot_write_the_record_leaves_the_former_one() {
+    let host = Host::new();
+    let fence = host.fence();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let firewall = join(&fence, &a);
+    for pod in [&a, &b] {
+        firewall.on("ADD", pod).ok();
+    }
+    let record = "/run/cni/firewall/cni:pods:b:eth0";
+    let former = fs::read_to_string(record).unwrap();
+    assert!(former.contains("cni:pods/a/eth0"), "{former}");
+    let _firewalld = Firewalld::start(&host);
+    let mut faulty = strace(&host.dir().join("trace"));
+    let fault = "-P /run/cni/firewall/cni:pods:b:eth0 -P /run/cni/firewall/new-cni:pods:b:eth0 \
+                 -e trace=write -e inject=write:error=ENOSPC";
+    faulty.extend(fault.split_whitespace().map(str::to_owned));
+    let refused = run(&firewall, "RELOAD", &b).under(&faulty).error();
+    refused.expect(
+        100,
+        &["write record /run/cni/firewall/cni:pods:b:eth0", "space"],
+    );
+    assert_eq!(fs::read_to_string(record).unwrap(), former);
+    run(&firewall, "RELOAD", &b).ok();
+    assert!(fs::read_to_string(record).unwrap().starts_with("trusted\n"));
 }

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use tests::{Host, Place as _};
+use tests::faults::strace;
+use tests::{Host, Invocation, Place as _};
 
 /// Records of attachments.
 fn records() -> usize {
@@ -74,4 +75,37 @@ fn repeated_add_of_the_newer_attachment_keeps_the_earlier_one_in_its_record() {
     }
     firewall.del(&b);
     assert_eq!(fence.opens(&a), [true; 2]);
+}
+
+/// The removal of `b`, during which all `calls` fail.
+fn faulty(host: &Host, removal: Invocation, calls: &str) -> Invocation {
+    let mut words = strace(&host.dir().join("trace"));
+    let fault = format!("-e trace={calls} -e inject={calls}:error=ENOMEM");
+    words.extend(fault.split(' ').map(str::to_owned));
+    removal.under(&words)
+}
+
+#[test]
+fn removal_completes_without_renaming_the_record_or_fails_until_the_next_one() {
+    for verb in ["DEL", "GC"] {
+        let host = Host::new();
+        closed(&host);
+        let fence = host.fence();
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+        let firewall = fence.join(&a, &[]).with("backend", "iptables");
+        firewall.on("ADD", &a).ok();
+        let removal = || match verb {
+            "DEL" => firewall.on("DEL", &b),
+            _ => firewall.gc(&[&a]),
+        };
+        firewall.on("ADD", &b).ok();
+        faulty(&host, removal(), "rename").ok();
+        assert_eq!((fence.opens(&a), records()), ([true; 2], 1));
+        firewall.on("ADD", &b).ok();
+        let refused = faulty(&host, removal(), "rename,unlink").error();
+        refused.expect(100, &["remove /run/cni/firewall/cni:pods:b:eth0"]);
+        assert_eq!(records(), 2);
+        removal().ok();
+        assert_eq!((fence.opens(&a), records()), ([true; 2], 1));
+    }
 }

@@ -9,6 +9,8 @@
 //! This crate configures the ports of a bridge. The `bridge` plugin creates the bridge and parses
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway
 //! addresses (`routed.rs`).
+//!
+//! [`OwnerFiles`] are the records of plugins that create no link, such as `portmap` and `firewall`.
 
 mod add;
 mod addressing;
@@ -25,6 +27,7 @@ mod masquerade;
 mod mtu;
 mod names;
 mod note;
+mod owner_files;
 mod protection;
 mod reload;
 mod rollback;
@@ -50,6 +53,7 @@ pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
 pub use mtu::MtuChoice;
 pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, marked_mac};
 pub use note::note_failure;
+pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;
 pub use status::status;

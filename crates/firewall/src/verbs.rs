@@ -1,12 +1,12 @@
 //! The verbs of the plugin `firewall`.
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
+use attach::Retired;
 use cni::{
-    AddRequest, AddResult, Answer, Answered, Attachment, CheckRequest, DelRequest, Error,
-    GcRequest, InterfaceName, StatusRequest, Undo, note,
+    AddRequest, AddResult, Answer, Answered, CheckRequest, DelRequest, Error, GcRequest,
+    InterfaceName, StatusRequest, Undo, note,
 };
 use netlink::LinkKind;
 use nft::Element;
@@ -14,7 +14,7 @@ use nft::Element;
 use crate::config::Config;
 use crate::desired::{self, Desired, address, permission};
 use crate::firewalld::Sources;
-use crate::record::{Earlier, Found};
+use crate::record::Earlier;
 use crate::{installation, record};
 
 /// Gives packets of the sandbox permission and isolates its bridge. Returns `prevResult` unchanged.
@@ -36,8 +36,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let text = sources.as_ref().map(Sources::text).unwrap_or_default();
     let written = record::write(&owner, &text);
     let mut undo = Undo::default();
-    if !matches!(written, Ok(Found::Earlier)) {
-        undo.push("remove the elements", || remove(&owner, None));
+    if !matches!(written, Ok(false)) {
+        undo.push("remove the elements", || remove_owner(&owner, None));
     }
     match written {
         Err(error) if sources.is_none() => {
@@ -68,16 +68,18 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("remove the elements");
     let owner = request.attachment.owner();
+    let retired = record::files().retire(&owner);
+    let elements = || installation::remove(|it| it == owner).map(drop);
     let result = request.prev_result.as_ref();
-    let result = result.filter(|_| !record::exists(&owner));
+    let result = result.filter(|_| retired.text().is_none());
     let config = Config::parse(&request.network).ok();
     let Some((result, config)) = result.zip(config) else {
-        return remove(&owner, None);
+        return remove(vec![retired], None, elements);
     };
     let addresses = addresses(result);
     let admissions = installation::remove_admissions(&config, &addresses);
     let sources = Sources::wanted(&config, addresses).ok().flatten();
-    cni::all([remove(&owner, sources), admissions])
+    cni::all([remove(vec![retired], sources, elements), admissions])
 }
 
 /// Compares elements, chains, rules and firewalld's sources with the desired state.
@@ -121,26 +123,19 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
 /// # Errors
 /// All errors of the steps. A failed step does not prevent the others.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let valid: HashSet<_> = request.valid.iter().map(Attachment::owner).collect();
-    let network = &request.network.name;
-    let is_stale = |owner: &str| Attachment::is_owner_in(owner, network) && !valid.contains(owner);
+    let is_stale = request.stale();
     cni::step("remove the elements");
-    let owners = record::owners()?.into_iter().filter(|it| is_stale(it));
-    let mut earlier = Vec::new();
-    let records = cni::all(owners.map(|it| {
-        let retired = record::retire(&it);
-        earlier.extend(retired.iter().flat_map(|it| Earlier::read(it)));
-        withdraw(retired.as_deref(), None)?;
-        record::remove(&it)
-    }));
-    let elements = installation::remove(is_stale).map(|owners| {
-        for owner in owners {
+    let files = record::files();
+    let owners = files.owners()?.into_iter().filter(|it| is_stale(it));
+    let retired = owners.map(|it| files.retire(&it)).collect();
+    remove(retired, None, || {
+        for owner in installation::remove(&is_stale)? {
             note(format_args!(
                 "removed the permission of {owner}, which the runtime does not list"
             ));
         }
-    });
-    cni::all([records, elements, hand_back(&earlier)])
+        Ok(())
+    })
 }
 
 /// Restores the state that ADD left, for example after a flush of the rules. Existing elements and
@@ -155,18 +150,15 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     let (attachment, owner) = (&request.attachment, request.attachment.owner());
-    ensure!(
-        record::has(&owner),
-        "there is no record of {attachment}, as after a DEL or an ADD by another plugin; only ADD creates one"
-    );
+    record::files().find(&owner)?;
     let sources = Sources::wanted(&config, addresses(result))?;
     if let Some(sources) = &sources {
         // The record lacks the addresses if firewalld was started after ADD.
         record::rewrite(&owner, &sources.text())?;
     }
     let restored = restore(&owner, &desired, sources.as_ref());
-    if !record::has(&owner) {
-        remove(&owner, sources)?;
+    if !record::files().has(&owner) {
+        remove_owner(&owner, sources)?;
         bail!("{attachment} was deleted meanwhile");
     }
     restored
@@ -206,32 +198,40 @@ fn addresses(result: &AddResult) -> Vec<IpAddr> {
     result.ips.iter().map(|ip| ip.address.ip()).collect()
 }
 
-/// Removes everything of `owner`: its elements, and its addresses from firewalld's zone. The record
-/// lists these addresses; without a record, they are those of `unrecorded`.
-fn remove(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
-    let retired = record::retire(owner);
-    let sources = withdraw(retired.as_deref(), unrecorded);
-    let elements = installation::remove(|it| it == owner).map(drop);
-    let earlier = retired.map(|it| Earlier::read(&it)).unwrap_or_default();
-    // If firewalld did not answer, the record stays, because the next DEL needs its addresses.
-    let record = match sources {
-        Ok(()) => record::remove(owner),
-        Err(_) => Ok(()),
-    };
-    cni::all([sources, elements, hand_back(&earlier), record])
+/// Removes everything of `owner`. Without a record, its addresses in firewalld's zone are those of
+/// `unrecorded`.
+fn remove_owner(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
+    let retired = record::files().retire(owner);
+    let elements = || installation::remove(|it| it == owner).map(drop);
+    remove(vec![retired], unrecorded, elements)
 }
 
-/// Removes the addresses of a retired record from the zone, except for those that another
-/// attachment has.
-fn withdraw(retired: Option<&str>, unrecorded: Option<Sources>) -> anyhow::Result<()> {
-    let recorded = retired.and_then(Sources::read);
-    let Some(sources) = recorded.or(unrecorded) else {
-        return Ok(());
+/// Removes what the `retired` records list, then `elements`, and hands addresses back to earlier
+/// holders. Without a record, the addresses in firewalld's zone are those of `unrecorded`. If
+/// firewalld does not answer, or an address cannot be handed back, the records stay, because the
+/// next DEL needs them.
+fn remove(
+    retired: Vec<Retired>,
+    unrecorded: Option<Sources>,
+    elements: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let texts = retired.iter().filter_map(Retired::text);
+    let recorded = texts.clone().filter_map(Sources::read);
+    let sources = cni::all(recorded.chain(unrecorded).map(withdraw));
+    let elements = elements();
+    let earlier: Vec<_> = texts.flat_map(Earlier::read).collect();
+    let needed = cni::all([sources, hand_back(&earlier)]);
+    let records = match needed {
+        Ok(()) => cni::all(retired.into_iter().map(Retired::remove)),
+        Err(_) => Ok(()),
     };
-    let others: Vec<_> = record::texts()
-        .iter()
-        .filter_map(|it| Sources::read(it))
-        .collect();
+    cni::all([needed, elements, records])
+}
+
+/// Removes addresses from the zone, except for those that another attachment has.
+fn withdraw(sources: Sources) -> anyhow::Result<()> {
+    let others = record::texts();
+    let others: Vec<_> = others.iter().filter_map(|it| Sources::read(it)).collect();
     sources.without(&others).remove()
 }
 
@@ -252,7 +252,7 @@ fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
 
 /// Gives addresses that no attachment has any more back to those earlier holders that still exist.
 fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
-    let existing = earlier.iter().filter(|it| record::has(&it.owner));
+    let existing = earlier.iter().filter(|it| record::files().has(&it.owner));
     let existing: Vec<_> = existing.collect();
     if existing.is_empty() {
         return Ok(());
@@ -261,7 +261,8 @@ fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
     installation::hand_back(&elements.collect::<Vec<_>>())?;
     // A DEL that retired its record meanwhile may have looked for elements before they were added.
     // So this function removes them again.
-    let gone = |owner: &str| existing.iter().any(|it| it.owner == owner) && !record::has(owner);
+    let gone =
+        |owner: &str| existing.iter().any(|it| it.owner == owner) && !record::files().has(owner);
     if existing.iter().any(|it| gone(&it.owner)) {
         installation::remove(gone)?;
     }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use attach::Writing;
 use cni::{AddRequest, Answer, Answered, Undo};
 
 use crate::installation::Installation;
@@ -19,7 +20,11 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         return Ok(answer.give(result)?);
     };
     cni::step("look at the sandbox");
-    let ports = RefCell::new(Installation::new(request, &plan, Records::default())?);
+    let ports = RefCell::new(Installation::new(
+        request,
+        &plan,
+        Records::new(Writing::All),
+    )?);
     let mut undo = Undo::default();
     undo.push("put the ports back", || ports.borrow().put_back());
     let stale = ports.borrow_mut().install(wait::FOR_DEL)?;

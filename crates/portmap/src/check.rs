@@ -1,6 +1,7 @@
 //! CHECK: compares the kernel's state with the configuration.
 
 use anyhow::bail;
+use attach::Writing;
 use cni::CheckRequest;
 use netlink::Connection;
 
@@ -20,7 +21,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("compare");
     let links = localnet::links(&Connection::open()?, &plan.pods())?;
     let claim = table::claim(&plan, &links, attachment.owner());
-    let record = Records::default().find(attachment)?;
+    let record = Records::new(Writing::All).find(attachment)?;
     let mut differences = firewall::differences(&claim, &record)?;
     if let Some(link) = localnet::link(&links, &plan) {
         differences.extend(localnet::differences(link, &record)?);

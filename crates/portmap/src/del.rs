@@ -1,8 +1,9 @@
 //! DEL: removes the ports, then the record.
 
+use attach::Writing;
 use cni::{Attachment, DelRequest};
 
-use crate::record::Records;
+use crate::record::{Record, Records};
 use crate::{firewall, localnet};
 
 /// Removes the ports and the record of the attachment. A missing item counts as removed.
@@ -14,11 +15,11 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 }
 
 pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
-    let (owner, records) = (attachment.owner(), Records::default());
+    let (owner, records) = (attachment.owner(), Records::new(Writing::All));
     cni::step("remove the ports");
-    records.retire(&owner);
-    let record = records.read(&owner);
+    let retired = records.files.retire(&owner);
+    let record = retired.text().and_then(Record::parse);
     firewall::remove(|it| it == owner, record.as_ref(), &records)?;
     localnet::release(&owner, record.as_ref())?;
-    records.remove(&owner)
+    retired.remove()
 }

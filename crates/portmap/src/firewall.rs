@@ -23,7 +23,7 @@ use nft::HostPort;
 /// # Errors
 /// Refusals of the kernel.
 pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Result<()> {
-    let has_none = || !records.has(owner);
+    let has_none = || !records.files.has(owner);
     if has_none() {
         standby::leave(owner)?;
     }

@@ -1,8 +1,9 @@
 //! GC: removes ports and records of attachments that the runtime does not list.
 
+use attach::Writing;
 use cni::{GcRequest, note};
 
-use crate::record::Records;
+use crate::record::{Record, Records};
 use crate::{firewall, localnet};
 
 /// Removes the ports and records of attachments of this network that the runtime does not list.
@@ -12,19 +13,21 @@ use crate::{firewall, localnet};
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = request.stale();
     cni::step("remove the ports");
-    let records = Records::default();
-    let owners = records.owners()?.into_iter();
-    let owners: Vec<_> = owners.filter(|it| is_stale(it)).collect();
-    for owner in &owners {
-        records.retire(owner);
-    }
+    let records = Records::new(Writing::All);
+    let owners = records.files.owners()?.into_iter();
+    let stale = owners.filter(|it| is_stale(it)).map(|owner| {
+        let retired = records.files.retire(&owner);
+        (owner, retired)
+    });
+    let stale: Vec<_> = stale.collect();
     for owner in firewall::remove(&is_stale, None, &records)? {
         note(format_args!(
             "removed ports of {owner}, which the runtime does not list"
         ));
     }
-    cni::all(owners.iter().map(|owner| {
-        localnet::release(owner, records.read(owner).as_ref())?;
-        records.remove(owner)
+    cni::all(stale.into_iter().map(|(owner, retired)| {
+        let record = retired.text().and_then(Record::parse);
+        localnet::release(&owner, record.as_ref())?;
+        retired.remove()
     }))
 }

@@ -132,7 +132,7 @@ impl<'a> Installation<'a> {
             }
             // This ADD added no elements, so only its record is left. The plugin does not list
             // elements here, because the kernel may not permit it.
-            return self.records.remove(&self.claim.owner);
+            return self.records.files.retire(&self.claim.owner).remove();
         };
         if let Some(Change { delete, .. }) = &self.decided {
             self.restore(delete).map_err(coded)?;
@@ -331,7 +331,7 @@ fn take_over_if_gone(
     firewall::forget_translated(connection, &removed.elements, |_| true);
     if is_unchanged() {
         localnet::release(owner, record.as_ref())?;
-        records.remove(owner)?;
+        records.files.retire(owner).remove()?;
     }
     Ok(true)
 }

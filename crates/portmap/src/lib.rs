@@ -15,7 +15,6 @@ mod holder;
 mod installation;
 mod localnet;
 mod names;
-mod owners;
 mod plan;
 mod raw;
 mod record;

@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use attach::OwnerFiles;
 use cni::note;
 use ipnetwork::IpNetwork;
 use netlink::{Connection, Link, LinkChange, Packets, Policies, Request};
 use netns::Sysctl;
 
-use crate::owners::{MISSING, Owners};
 use crate::plan::Plan;
 use crate::record::Record;
 
@@ -86,7 +86,7 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
             // later.
             return Ok(());
         }
-        owners.join(owner)?;
+        owners.create(owner, "")?;
     } else if is_set {
         return Ok(());
     }
@@ -117,8 +117,8 @@ pub fn localnet_links() -> Vec<u32> {
 
 /// Returns the directory of the attachments that need `route_localnet` on the link with this index.
 /// The directory contains one file for each attachment, and exists only if portmap set the sysctl.
-fn users(link: u32) -> Owners {
-    Owners(PathBuf::from(USERS).join(link.to_string()))
+fn users(link: u32) -> OwnerFiles {
+    OwnerFiles(PathBuf::from(USERS).join(link.to_string()))
 }
 
 /// Removes a user of the link. If no user is left, the function resets the sysctl, then removes the
@@ -127,9 +127,9 @@ fn users(link: u32) -> Owners {
 fn leave(link: u32, owner: &str) -> anyhow::Result<()> {
     let owners = users(link);
     owners.remove(owner)?;
-    let Owners(directory) = owners;
+    let OwnerFiles(directory) = owners;
     let is_last = match fs::read_dir(&directory) {
-        Err(error) if MISSING.contains(&error.kind()) => false,
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
         entries => entries?.next().transpose()?.is_none(),
     };
     if !is_last {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
+use attach::Writing;
 use cni::{Attachment, CheckRequest, Undo};
 
 use crate::installation::Installation;
@@ -23,7 +24,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     };
     let attachment = &request.attachment;
     cni::step("look at the sandbox");
-    let records = Records::of_attached();
+    let records = Records::new(Writing::Existing);
     let record = records.find(attachment)?;
     ensure!(
         !holder::is_over(&record),
@@ -45,8 +46,8 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
 /// record before they list the ports, so they may have missed ports that RELOAD forwarded later. A
 /// concurrent ADD is not affected, because it writes a new record before it forwards any port.
 fn yield_to_removal(attachment: &Attachment) -> anyhow::Result<()> {
-    let (owner, records) = (attachment.owner(), Records::default());
-    if records.has(&owner) {
+    let (owner, records) = (attachment.owner(), Records::new(Writing::All));
+    if records.files.has(&owner) {
         return Ok(());
     }
     firewall::remove_unrecorded(&owner, &records)?;

@@ -7,19 +7,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 
+use attach::OwnerFiles;
 use cni::note;
-
-use crate::owners::Owners;
-use crate::record;
 
 /// Returns the owners on standby, sorted. If the directory cannot be read, the function logs the
 /// error and returns none, because DEL removes its own elements in any case.
 pub(crate) fn owners() -> BTreeSet<String> {
-    let list = list();
-    list.all().unwrap_or_else(|error| {
-        note(format_args!("read {}: {error}", list.0.display()));
+    list().owners().unwrap_or_else(|error| {
+        note(format_args!("{error:#}"));
         BTreeSet::new()
     })
 }
@@ -30,7 +26,7 @@ pub(crate) fn owners() -> BTreeSet<String> {
 /// # Errors
 /// The file cannot be created.
 pub(crate) fn join(owner: &str) -> anyhow::Result<()> {
-    list().join(owner)
+    list().create(owner, "").map(drop)
 }
 
 /// Removes `owner`. Removes the directory with the last owner.
@@ -45,6 +41,6 @@ pub(crate) fn leave(owner: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn list() -> Owners {
-    Owners(PathBuf::from(record::DIRECTORY).join("standby"))
+fn list() -> OwnerFiles {
+    OwnerFiles("/run/cni/portmap/standby".into())
 }

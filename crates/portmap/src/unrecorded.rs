@@ -67,7 +67,7 @@ fn may_lead_to_unknown(link: &Link) -> bool {
 
 /// Returns the indices of the host's links that belong to attachments with a record.
 fn recorded_links(records: &Records) -> anyhow::Result<HashSet<u32>> {
-    let owners = records.owners()?.into_iter();
+    let owners = records.files.owners()?.into_iter();
     let records = owners.filter_map(|owner| records.read(&owner));
     Ok(records.filter_map(|it| it.host_link).collect())
 }

@@ -1,0 +1,311 @@
+//! Directories that have one file for each attachment in a list. The file is named after the owner.
+//!
+//! A file with text is the record of an attachment. DEL and GC rename ("retire") the record before
+//! they look for what the attachment has. RELOAD needs no lock against them, because it restores
+//! only attachments with a record, and looks for the record again afterwards. If RELOAD restored
+//! something after DEL had looked, RELOAD finds no record and removes it itself.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+/// A directory with a file for each owner. It need not exist while there is no owner.
+#[derive(Debug)]
+pub struct OwnerFiles(pub PathBuf);
+
+/// The records that [`OwnerFiles::write`] writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writing {
+    /// New and existing records.
+    All,
+    /// Existing records only. RELOAD must not recreate a record that a concurrent DEL has retired.
+    Existing,
+}
+
+/// The record of an attachment that a verb removes.
+#[derive(Debug)]
+pub struct Retired {
+    text: anyhow::Result<Option<String>>,
+    files: [PathBuf; 2],
+}
+
+impl OwnerFiles {
+    /// Returns whether `owner` has a file. A retired record does not count.
+    pub fn has(&self, owner: &str) -> bool {
+        self.file("", owner).exists()
+    }
+
+    /// Returns the record of `owner`.
+    ///
+    /// # Errors
+    /// The record is missing, retired or unreadable.
+    pub fn find(&self, owner: &str) -> anyhow::Result<String> {
+        let path = self.file("", owner);
+        read(&path)?.with_context(|| {
+            format!(
+                "there is no record {}, as after a DEL or an ADD by another plugin; only ADD \
+                 creates one",
+                path.display()
+            )
+        })
+    }
+
+    /// Returns the record of `owner`, also a retired one; `None` if it is missing or unreadable.
+    pub fn find_also_retired(&self, owner: &str) -> Option<String> {
+        let retired = || read(&self.file(RETIRED, owner)).ok()?;
+        self.find(owner).ok().or_else(retired)
+    }
+
+    /// Adds an empty file for `owner` if the directory exists. Returns whether the directory exists.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn join_existing(&self, owner: &str) -> anyhow::Result<bool> {
+        let path = self.file("", owner);
+        match File::create(&path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("create {}", path.display())),
+        }
+    }
+
+    /// Adds a file for `owner`. Returns `false` if there is one already. If this process is killed
+    /// meanwhile, the file may lack its text.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(&self, owner: &str, text: &str) -> anyhow::Result<bool> {
+        let path = self.file("", owner);
+        let written = match self.open(&path, File::options().create_new(true)) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+            file => file.and_then(|mut it| it.write_all(text.as_bytes())),
+        };
+        written.with_context(|| unwritten(&path))?;
+        Ok(true)
+    }
+
+    /// Writes the record of `owner`. The record has either its former or the new text, wherever
+    /// this process is killed.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, owner: &str, text: &str, writing: Writing) -> anyhow::Result<()> {
+        let [new, path] = [NEW, ""].map(|prefix| self.file(prefix, owner));
+        let write = || {
+            let mut file = self.open(&new, File::options().create(true).truncate(true))?;
+            file.write_all(text.as_bytes())?;
+            match writing {
+                Writing::All => fs::rename(&new, &path),
+                Writing::Existing => {
+                    let exchanged = renameat_with(CWD, &new, CWD, &path, RenameFlags::EXCHANGE);
+                    fs::remove_file(&new)?;
+                    Ok(exchanged?)
+                }
+            }
+        };
+        write().with_context(|| unwritten(&path))
+    }
+
+    /// Retires the record of `owner`: a verb is about to remove what the attachment has.
+    pub fn retire(&self, owner: &str) -> Retired {
+        let [path, retired, new] = ["", RETIRED, NEW].map(|prefix| self.file(prefix, owner));
+        Retired {
+            text: take(&path, &retired),
+            files: [new, retired],
+        }
+    }
+
+    /// Removes the file of `owner`, if there is one.
+    ///
+    /// # Errors
+    /// The file exists and cannot be removed.
+    pub fn remove(&self, owner: &str) -> anyhow::Result<()> {
+        remove_file(&self.file("", owner))
+    }
+
+    /// Returns the owners of all files, including retired and incomplete records.
+    ///
+    /// # Errors
+    /// The directory exists and cannot be read.
+    pub fn owners(&self) -> anyhow::Result<BTreeSet<String>> {
+        let list = || {
+            let mut owners = BTreeSet::new();
+            for entry in fs::read_dir(&self.0)? {
+                owners.extend(entry?.file_name().to_str().and_then(owner_of));
+            }
+            Ok(owners)
+        };
+        let owners = if_present(list()).map(Option::unwrap_or_default);
+        owners.with_context(|| format!("read directory {}", self.0.display()))
+    }
+
+    /// Opens a file for writing, which only root may read. Creates the directory if it is missing,
+    /// and again if another owner that leaves removes it at the same time.
+    fn open(&self, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+        options.write(true).mode(0o600);
+        for _ in 0..ATTEMPTS {
+            match options.open(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let mut directory = DirBuilder::new();
+                    directory.recursive(true).mode(0o755).create(&self.0)?;
+                }
+                opened => return opened,
+            }
+        }
+        let reason = format!("{} is removed again and again", self.0.display());
+        Err(io::Error::other(reason))
+    }
+
+    /// Returns the path of a file of `owner`. No two owners have the same one, because the parts of
+    /// an owner contain no colon.
+    fn file(&self, prefix: &str, owner: &str) -> PathBuf {
+        let name = owner.replace('/', ":");
+        self.0.join(format!("{prefix}{name}"))
+    }
+}
+
+impl Retired {
+    /// Returns the text; `None` without a record, and if it cannot be read.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_ref().ok()?.as_deref()
+    }
+
+    /// Removes the record, also if it is incomplete.
+    ///
+    /// # Errors
+    /// The record could be neither renamed nor removed, so RELOAD may have restored something. Or
+    /// the record could not be read. It then stays, and the next DEL or GC has to complete the
+    /// removal.
+    pub fn remove(self) -> anyhow::Result<()> {
+        self.text?;
+        self.files.iter().try_for_each(|it| remove_file(it))
+    }
+}
+
+/// Renames a record and returns its text. If it cannot be renamed, removes it, because RELOAD must
+/// not find it any more.
+fn take(path: &Path, retired: &Path) -> anyhow::Result<Option<String>> {
+    if if_present(fs::rename(path, retired)).is_err()
+        && let Some(text) = read(path)?
+    {
+        return remove_file(path).map(|()| Some(text));
+    }
+    read(retired)
+}
+
+/// Returns the text of a file; `None` if the file is missing.
+fn read(path: &Path) -> anyhow::Result<Option<String>> {
+    let bytes = if_present(fs::read(path)).with_context(|| format!("read {}", path.display()))?;
+    Ok(bytes.map(|it| String::from_utf8_lossy(&it).into_owned()))
+}
+
+/// Removes a file, if it exists.
+fn remove_file(path: &Path) -> anyhow::Result<()> {
+    match if_present(fs::remove_file(path)) {
+        // A read-only file system refuses to remove a missing file, too (EROFS).
+        Err(error) if fs::exists(path).unwrap_or(true) => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Converts the error for a path without a file to `None`.
+fn if_present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        // The second is for a path below a file.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        outcome => outcome.map(Some),
+    }
+}
+
+/// Returns the owner of the file with this name; `None` if it is not the file of an owner.
+fn owner_of(name: &str) -> Option<String> {
+    let prefixes = [NEW, RETIRED].into_iter();
+    let name = prefixes.fold(name, |name, it| name.strip_prefix(it).unwrap_or(name));
+    let names = name.strip_prefix("cni:")?;
+    Some(format!("cni:{}", names.replace(':', "/")))
+}
+
+fn unwritten(path: &Path) -> String {
+    let path = path.display();
+    format!("write record {path}, for which the plugin needs to write below /run")
+}
+
+/// Prefix of an incomplete record's file name.
+const NEW: &str = "new-";
+
+/// Prefix of a retired record's file name.
+const RETIRED: &str = "retired-";
+
+/// Maximum number of attempts: more than the number of attachments that end at the same moment.
+const ATTEMPTS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "cni:pods/c1/eth0";
+
+    #[test]
+    fn record_is_found_by_its_owner_and_removed_with_what_was_never_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = OwnerFiles(directory.path().join("portmap"));
+        assert!(files.owners().unwrap().is_empty());
+        assert_eq!(files.retire(OWNER).text(), None);
+        assert!(files.create(OWNER, "a").unwrap());
+        assert!(!files.create(OWNER, "b").unwrap());
+        assert_eq!(files.find(OWNER).unwrap(), "a");
+        for text in ["b", "c"] {
+            files.write(OWNER, text, Writing::All).unwrap();
+            assert_eq!(files.find(OWNER).unwrap(), text);
+        }
+        let half = directory.path().join("portmap/new-cni:pods:c2:net.1");
+        fs::write(&half, "{").unwrap();
+        fs::write(directory.path().join("portmap/readme"), "").unwrap();
+        let owners = files.owners().unwrap();
+        assert_eq!(Vec::from_iter(&owners), [OWNER, "cni:pods/c2/net.1"]);
+        for owner in owners {
+            files.retire(&owner).remove().unwrap();
+        }
+        assert!(files.owners().unwrap().is_empty() && !half.exists());
+    }
+
+    #[test]
+    fn retired_record_is_read_and_removed_but_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = OwnerFiles(directory.path().to_owned());
+        files.write(OWNER, "a", Writing::Existing).unwrap_err();
+        files.write(OWNER, "a", Writing::All).unwrap();
+        files.write(OWNER, "b", Writing::Existing).unwrap();
+        assert!(files.has(OWNER));
+        assert_eq!(files.retire(OWNER).text(), Some("b"));
+        assert!(!files.has(OWNER));
+        files.write(OWNER, "c", Writing::Existing).unwrap_err();
+        files.find(OWNER).unwrap_err();
+        assert_eq!(files.find_also_retired(OWNER).as_deref(), Some("b"));
+        assert_eq!(Vec::from_iter(files.owners().unwrap()), [OWNER]);
+        let again = files.retire(OWNER);
+        assert_eq!(again.text(), Some("b"));
+        again.remove().unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    /// A directory in place of the retired record lets the renaming fail.
+    #[test]
+    fn record_that_cannot_be_renamed_is_read_and_removed_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = OwnerFiles(directory.path().to_owned());
+        files.write(OWNER, "a", Writing::All).unwrap();
+        fs::create_dir(files.file(RETIRED, OWNER)).unwrap();
+        assert_eq!(files.retire(OWNER).text(), Some("a"));
+        assert!(!files.has(OWNER));
+    }
+}
