@@ -7,7 +7,6 @@ use cni::{AddRequest, Answer, Answered, Undo};
 
 use crate::installation::Installation;
 use crate::plan::Plan;
-use crate::record::Records;
 use crate::wait;
 
 /// Forwards the requested ports and returns `prevResult` unchanged.
@@ -20,11 +19,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         return Ok(answer.give(result)?);
     };
     cni::step("look at the sandbox");
-    let ports = RefCell::new(Installation::new(
-        request,
-        &plan,
-        Records::new(Writing::All),
-    )?);
+    let ports = RefCell::new(Installation::new(request, &plan, Writing::All)?);
     let mut undo = Undo::default();
     undo.push("put the ports back", || ports.borrow().put_back());
     let stale = ports.borrow_mut().install(wait::FOR_DEL)?;

@@ -1,12 +1,11 @@
 //! CHECK: compares the kernel's state with the configuration.
 
 use anyhow::bail;
-use attach::Writing;
 use cni::CheckRequest;
 use netlink::Connection;
 
 use crate::plan::Plan;
-use crate::record::Records;
+use crate::record::Record;
 use crate::{firewall, localnet, table};
 
 /// Compares ports, chains, the sysctl `route_localnet` and the `IPsec` policies that guard it.
@@ -21,7 +20,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("compare");
     let links = localnet::links(&Connection::open()?, &plan.pods())?;
     let claim = table::claim(&plan, &links, attachment.owner());
-    let record = Records::new(Writing::All).find(attachment)?;
+    let record = Record::find(attachment)?;
     let mut differences = firewall::differences(&claim, &record)?;
     if let Some(link) = localnet::link(&links, &plan) {
         differences.extend(localnet::differences(link, &record)?);

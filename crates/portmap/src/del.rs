@@ -1,9 +1,8 @@
 //! DEL: removes the ports, then the record.
 
-use attach::Writing;
 use cni::{Attachment, DelRequest};
 
-use crate::record::{Record, Records};
+use crate::record::{self, Record};
 use crate::{firewall, localnet};
 
 /// Removes the ports and the record of the attachment. A missing item counts as removed.
@@ -15,11 +14,11 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 }
 
 pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
-    let (owner, records) = (attachment.owner(), Records::new(Writing::All));
+    let owner = attachment.owner();
     cni::step("remove the ports");
-    let retired = records.files.retire(&owner);
+    let retired = record::files().retire(&owner);
     let record = retired.text().and_then(Record::parse);
-    firewall::remove(|it| it == owner, record.as_ref(), &records)?;
+    firewall::remove(|it| it == owner, record.as_ref())?;
     localnet::release(&owner, record.as_ref())?;
     retired.remove()
 }

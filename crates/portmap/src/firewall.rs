@@ -11,7 +11,7 @@ use nft::{Connection, Element};
 use crate::config::is_link_local;
 use crate::element::{concerned_port, count_element, forward, host_port, port_element};
 use crate::names::network;
-use crate::record::{Record, Records};
+use crate::record::{self, Record};
 use crate::standby;
 use crate::succession::{self, Removed};
 use crate::table::{self, Claim};
@@ -22,13 +22,13 @@ use nft::HostPort;
 ///
 /// # Errors
 /// Refusals of the kernel.
-pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Result<()> {
-    let has_none = || !records.files.has(owner);
+pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
+    let has_none = || !record::files().has(owner);
     if has_none() {
         standby::leave(owner)?;
     }
     let connection = Connection::open()?;
-    let removed = succession::remove_while(&connection, records, owner, has_none);
+    let removed = succession::remove_while(&connection, owner, has_none);
     finish(connection, removed).map(drop)
 }
 
@@ -41,7 +41,6 @@ pub(crate) fn remove_unrecorded(owner: &str, records: &Records) -> anyhow::Resul
 pub(crate) fn remove(
     is_stale: impl Fn(&str) -> bool,
     record: Option<&Record>,
-    records: &Records,
 ) -> anyhow::Result<BTreeSet<String>> {
     let standing = leave_standby(&is_stale)?;
     let connection = Connection::open()?;
@@ -49,7 +48,7 @@ pub(crate) fn remove(
         Some(record) => Ok(record.elements.clone()),
         None => connection.elements_owned(&table::table(), is_stale),
     };
-    let removed = known.and_then(|known| succession::remove(&connection, records, known, standing));
+    let removed = known.and_then(|known| succession::remove(&connection, known, standing));
     let removed = finish(connection, removed)?;
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }

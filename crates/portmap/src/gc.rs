@@ -1,9 +1,8 @@
 //! GC: removes ports and records of attachments that the runtime does not list.
 
-use attach::Writing;
 use cni::{GcRequest, note};
 
-use crate::record::{Record, Records};
+use crate::record::{self, Record};
 use crate::{firewall, localnet};
 
 /// Removes the ports and records of attachments of this network that the runtime does not list.
@@ -13,14 +12,14 @@ use crate::{firewall, localnet};
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = request.stale();
     cni::step("remove the ports");
-    let records = Records::new(Writing::All);
-    let owners = records.files.owners()?.into_iter();
+    let files = record::files();
+    let owners = files.owners()?.into_iter();
     let stale = owners.filter(|it| is_stale(it)).map(|owner| {
-        let retired = records.files.retire(&owner);
+        let retired = files.retire(&owner);
         (owner, retired)
     });
     let stale: Vec<_> = stale.collect();
-    for owner in firewall::remove(&is_stale, None, &records)? {
+    for owner in firewall::remove(&is_stale, None)? {
         note(format_args!(
             "removed ports of {owner}, which the runtime does not list"
         ));

@@ -10,22 +10,17 @@ use cni::result::AddResult;
 use netlink::{Connection, Link, LinkKind, Monitor, Wait};
 use netns::Netns;
 
-use crate::record::{Identity, Record, Records};
+use crate::record::{Identity, Record};
 use crate::unrecorded;
 
 /// Returns whether the attachment of `owner`, which has this record, has certainly ended. An
 /// attachment with an unreadable record counts as existing, and so does the owner of elements that
 /// no plugin added.
-pub(crate) fn is_gone(
-    firewall: &nft::Connection,
-    records: &Records,
-    owner: &str,
-    record: Option<&Record>,
-) -> bool {
+pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&Record>) -> bool {
     match record {
         Some(record) => is_over(record),
-        None if records.is_torn(owner) || !owner.starts_with("cni:") => false,
-        None => !unrecorded::may_live(firewall, records, owner).unwrap_or(true),
+        None if Record::is_torn(owner) || !owner.starts_with("cni:") => false,
+        None => !unrecorded::may_live(firewall, owner).unwrap_or(true),
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use attach::coded;
+use attach::{Writing, coded};
 use cni::{AddRequest, Attachment, Error, note};
 use netlink::Link;
 use netns::Netns;
@@ -18,7 +18,7 @@ use crate::decision::{Refusal, decide};
 use crate::element::host_port;
 use crate::firewall;
 use crate::plan::Plan;
-use crate::record::{Identity, Record, Records};
+use crate::record::{self, Identity, Record};
 use crate::table::{self, Claim};
 use crate::wait::Wait;
 use crate::{del, holder, localnet, standby, succession};
@@ -33,7 +33,7 @@ pub(crate) struct Installation<'a> {
     host: netlink::Connection,
     /// The host's link by which packets from 127.0.0.1 leave to the container.
     localnet: Option<Link>,
-    records: Records,
+    writing: Writing,
     /// The record of an earlier ADD.
     earlier: Option<Record>,
     /// The change of the last attempt; `None` before a change is decided.
@@ -48,7 +48,7 @@ impl<'a> Installation<'a> {
     ///
     /// # Errors
     /// Code 4: the sandbox does not exist. Refusals of the kernel.
-    pub fn new(request: &'a AddRequest, plan: &Plan, records: Records) -> anyhow::Result<Self> {
+    pub fn new(request: &'a AddRequest, plan: &Plan, writing: Writing) -> anyhow::Result<Self> {
         let attachment = &request.attachment;
         let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
         let host = netlink::Connection::open()?;
@@ -67,8 +67,12 @@ impl<'a> Installation<'a> {
             elements: claim.elements.clone(),
             conditions: plan.config.conditions.clone(),
         };
-        let mut earlier = records.earlier(attachment)?;
-        if earlier.is_none() && records.is_torn(&claim.owner) {
+        let mut earlier = match writing {
+            Writing::All => Record::read(&claim.owner),
+            // RELOAD is only for an attachment that has a record.
+            Writing::Existing => Some(Record::find(attachment)?),
+        };
+        if earlier.is_none() && Record::is_torn(&claim.owner) {
             let elements = owned(&Connection::open()?, &claim)?;
             earlier = Some(record.with(elements));
         }
@@ -78,7 +82,7 @@ impl<'a> Installation<'a> {
             localnet,
             claim,
             record,
-            records,
+            writing,
             earlier,
             decided: None,
             behind: BTreeSet::new(),
@@ -132,14 +136,14 @@ impl<'a> Installation<'a> {
             }
             // This ADD added no elements, so only its record is left. The plugin does not list
             // elements here, because the kernel may not permit it.
-            return self.records.files.retire(&self.claim.owner).remove();
+            return record::files().retire(&self.claim.owner).remove();
         };
         if let Some(Change { delete, .. }) = &self.decided {
             self.restore(delete).map_err(coded)?;
             self.forget(&self.connectionless_ports());
         }
         self.release_all_but(earlier.localnet)?;
-        self.records.write(&self.claim.owner, earlier)
+        earlier.write(&self.claim.owner, self.writing)
     }
 
     /// Removes what only an earlier ADD needed and this ADD kept for the rollback. If a step fails,
@@ -152,7 +156,7 @@ impl<'a> Installation<'a> {
             let chains = Connection::open()?.delete_chains_of(&self.claim.table, self.had());
             chains.map_err(coded)?;
             self.release_all_but(self.record.localnet)?;
-            self.records.write(&self.claim.owner, &self.record)
+            self.record.write(&self.claim.owner, self.writing)
         };
         if let Err(error) = finish() {
             note(format_args!(
@@ -204,7 +208,7 @@ impl<'a> Installation<'a> {
     ) -> anyhow::Result<()> {
         let (owner, own) = (&holder.owner, &self.claim.owner);
         let take_over = || {
-            let is_gone = take_over_if_gone(connection, owner, &self.records)?;
+            let is_gone = take_over_if_gone(connection, owner)?;
             if is_gone {
                 note(format_args!(
                     "{port} was held by {owner}, whose sandbox no longer exists: taken over"
@@ -267,7 +271,7 @@ impl<'a> Installation<'a> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
         let mut others = owners.into_iter().filter(|it| *it != self.claim.owner);
-        others.try_for_each(|it| take_over_if_gone(connection, it, &self.records).map(drop))
+        others.try_for_each(|it| take_over_if_gone(connection, it).map(drop))
     }
 
     /// Stops using `route_localnet` on all links of this attachment except `localnet`. Either an
@@ -293,10 +297,10 @@ impl<'a> Installation<'a> {
 
     fn write_down(&self) -> anyhow::Result<()> {
         let everything = self.everything();
-        if self.records.find(self.attachment).ok().as_ref() == Some(&everything) {
+        if Record::find(self.attachment).ok().as_ref() == Some(&everything) {
             return Ok(());
         }
-        self.records.write(&self.claim.owner, &everything)
+        everything.write(&self.claim.owner, self.writing)
     }
 }
 
@@ -313,25 +317,21 @@ fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>>
 ///
 /// If a concurrent ADD attaches the attachment again, the elements of that ADD stay. ADD writes the
 /// record before it changes any rule, so this function sees a changed record first.
-fn take_over_if_gone(
-    connection: &Connection,
-    owner: &str,
-    records: &Records,
-) -> anyhow::Result<bool> {
-    let record = records.read(owner);
-    if !holder::is_gone(connection, records, owner, record.as_ref()) {
+fn take_over_if_gone(connection: &Connection, owner: &str) -> anyhow::Result<bool> {
+    let record = Record::read(owner);
+    if !holder::is_gone(connection, owner, record.as_ref()) {
         return Ok(false);
     }
-    let is_unchanged = || records.read(owner) == record;
+    let is_unchanged = || Record::read(owner) == record;
     if is_unchanged() {
         standby::leave(owner)?;
     }
-    let removed = succession::remove_while(connection, records, owner, is_unchanged);
+    let removed = succession::remove_while(connection, owner, is_unchanged);
     let removed = removed.map_err(coded)?;
     firewall::forget_translated(connection, &removed.elements, |_| true);
     if is_unchanged() {
         localnet::release(owner, record.as_ref())?;
-        records.files.retire(owner).remove()?;
+        record::files().retire(owner).remove()?;
     }
     Ok(true)
 }

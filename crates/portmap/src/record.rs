@@ -50,17 +50,33 @@ pub(crate) struct Identity {
     inode: u64,
 }
 
-/// The directory of all records.
-#[derive(Debug)]
-pub(crate) struct Records {
-    pub files: OwnerFiles,
-    writing: Writing,
-}
-
 impl Record {
+    /// Returns the record of `owner`, also a retired one; `None` if the record is missing or
+    /// unreadable.
+    pub fn read(owner: &str) -> Option<Self> {
+        Self::parse(&files().find_also_retired(owner)?)
+    }
+
+    /// Returns the record of an attachment. Fails if the record is missing, retired or unreadable.
+    pub fn find(attachment: &Attachment) -> anyhow::Result<Self> {
+        let text = files().find(&attachment.owner())?;
+        Self::parse(&text).with_context(|| format!("the record of {attachment} is unreadable"))
+    }
+
     /// Parses the text of a record; `None` after a change of its format.
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
+    }
+
+    /// Returns whether the record of `owner` exists but is unreadable, as after a change of its
+    /// format.
+    pub fn is_torn(owner: &str) -> bool {
+        files().has(owner) && Self::read(owner).is_none()
+    }
+
+    /// Writes the record of `owner`.
+    pub fn write(&self, owner: &str, writing: Writing) -> anyhow::Result<()> {
+        files().write(owner, &serde_json::to_string(self)?, writing)
     }
 
     /// Returns a copy of the record, with `elements` in place of its own.
@@ -83,45 +99,7 @@ impl Identity {
     }
 }
 
-impl Records {
-    /// Returns the records. RELOAD writes existing ones only.
-    pub fn new(writing: Writing) -> Self {
-        Self {
-            files: OwnerFiles("/run/cni/portmap".into()),
-            writing,
-        }
-    }
-
-    /// Writes the record of `owner`. Replaces an existing one.
-    pub fn write(&self, owner: &str, record: &Record) -> anyhow::Result<()> {
-        let text = serde_json::to_string(record)?;
-        self.files.write(owner, &text, self.writing)
-    }
-
-    /// Returns the record of `owner`, also a retired one; `None` if the record is missing or
-    /// unreadable.
-    pub fn read(&self, owner: &str) -> Option<Record> {
-        Record::parse(&self.files.find_also_retired(owner)?)
-    }
-
-    /// Returns the record of an attachment. Fails if the record is missing, retired or unreadable.
-    pub fn find(&self, attachment: &Attachment) -> anyhow::Result<Record> {
-        let text = self.files.find(&attachment.owner())?;
-        Record::parse(&text).with_context(|| format!("the record of {attachment} is unreadable"))
-    }
-
-    /// Returns the record of an earlier ADD, if there is one. For RELOAD, a missing record is an
-    /// error.
-    pub fn earlier(&self, attachment: &Attachment) -> anyhow::Result<Option<Record>> {
-        match self.writing {
-            Writing::All => Ok(self.read(&attachment.owner())),
-            Writing::Existing => self.find(attachment).map(Some),
-        }
-    }
-
-    /// Returns whether the record of `owner` exists but is unreadable, as after a change of its
-    /// format.
-    pub fn is_torn(&self, owner: &str) -> bool {
-        self.files.has(owner) && self.read(owner).is_none()
-    }
+/// Returns the directory of all records.
+pub(crate) fn files() -> OwnerFiles {
+    OwnerFiles("/run/cni/portmap".into())
 }

@@ -9,7 +9,7 @@ use cni::{Attachment, CheckRequest, Undo};
 
 use crate::installation::Installation;
 use crate::plan::Plan;
-use crate::record::Records;
+use crate::record::{self, Record};
 use crate::{firewall, holder, localnet};
 
 /// Forwards the missing ports. Ports that are already forwarded stay untouched, and so do their
@@ -24,13 +24,12 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     };
     let attachment = &request.attachment;
     cni::step("look at the sandbox");
-    let records = Records::new(Writing::Existing);
-    let record = records.find(attachment)?;
+    let record = Record::find(attachment)?;
     ensure!(
         !holder::is_over(&record),
         "the sandbox of {attachment} no longer exists, or has other addresses; DEL removes its resources"
     );
-    let ports = RefCell::new(Installation::new(request, &plan, records)?);
+    let ports = RefCell::new(Installation::new(request, &plan, Writing::Existing)?);
     let mut undo = Undo::default();
     undo.push("remove ports beside a DEL", || yield_to_removal(attachment));
     undo.push("put the ports back", || ports.borrow().put_back());
@@ -46,11 +45,11 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
 /// record before they list the ports, so they may have missed ports that RELOAD forwarded later. A
 /// concurrent ADD is not affected, because it writes a new record before it forwards any port.
 fn yield_to_removal(attachment: &Attachment) -> anyhow::Result<()> {
-    let (owner, records) = (attachment.owner(), Records::new(Writing::All));
-    if records.files.has(&owner) {
+    let owner = attachment.owner();
+    if record::files().has(&owner) {
         return Ok(());
     }
-    firewall::remove_unrecorded(&owner, &records)?;
+    firewall::remove_unrecorded(&owner)?;
     localnet::release(&owner, None)?;
     bail!("{attachment} was deleted meanwhile")
 }

@@ -12,7 +12,7 @@ use cni::Attachment;
 use nft::{Change, Connection, Element, IpVersion, Table};
 
 use crate::element::{concerned_port, host_port};
-use crate::record::{Record, Records};
+use crate::record::Record;
 use crate::{standby, table};
 use nft::HostPort;
 
@@ -39,12 +39,11 @@ struct Heir {
 /// Refusals of the kernel.
 pub(crate) fn remove(
     connection: &Connection,
-    records: &Records,
     known: Vec<Element>,
     standing: BTreeSet<String>,
 ) -> Result<Removed, nft::Error> {
-    let heirs = heirs(records, &known, standing);
-    let mut removal = Removal::new(connection, records, known);
+    let heirs = heirs(&known, standing);
+    let mut removal = Removal::new(connection, known);
     if heirs.is_empty() {
         let deleted = connection.delete_known(&table::table(), &removal.known)?;
         removal.removed.elements = deleted;
@@ -61,20 +60,18 @@ pub(crate) fn remove(
 /// As [`remove`].
 pub(crate) fn remove_while(
     connection: &Connection,
-    records: &Records,
     owner: &str,
     are_meant: impl Fn() -> bool,
 ) -> Result<Removed, nft::Error> {
     let known = connection.elements_owned(&table::table(), |it| it == owner)?;
-    let heirs = heirs(records, &known, standby::owners());
-    let mut removal = Removal::new(connection, records, known);
+    let heirs = heirs(&known, standby::owners());
+    let mut removal = Removal::new(connection, known);
     removal.step(&heirs, are_meant)?;
     removal.finish(heirs)
 }
 
 struct Removal<'a> {
     connection: &'a Connection,
-    records: &'a Records,
     /// Elements to remove.
     known: Vec<Element>,
     /// Elements that successors received.
@@ -83,10 +80,9 @@ struct Removal<'a> {
 }
 
 impl<'a> Removal<'a> {
-    fn new(connection: &'a Connection, records: &'a Records, known: Vec<Element>) -> Self {
+    fn new(connection: &'a Connection, known: Vec<Element>) -> Self {
         Self {
             connection,
-            records,
             known,
             passed: Vec::new(),
             removed: Removed::default(),
@@ -97,7 +93,7 @@ impl<'a> Removal<'a> {
     fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
             let standing = standby::owners();
-            let now = self::heirs(self.records, &self.removed.elements, standing);
+            let now = self::heirs(&self.removed.elements, standing);
             if now
                 .iter()
                 .map(|it| &it.owner)
@@ -179,13 +175,13 @@ fn is_heir(owner: &str, former: &str) -> bool {
 }
 
 /// Returns the attachments in `standing` that wait for ports of `elements`.
-fn heirs(records: &Records, elements: &[Element], mut standing: BTreeSet<String>) -> Vec<Heir> {
+fn heirs(elements: &[Element], mut standing: BTreeSet<String>) -> Vec<Heir> {
     if !standing.is_empty() {
         let owners: HashSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();
         standing.retain(|heir| owners.iter().any(|former| is_heir(heir, former)));
     }
     let heirs = standing.into_iter().filter_map(|owner| {
-        let record = records.read(&owner)?;
+        let record = Record::read(&owner)?;
         Some(Heir { owner, record })
     });
     heirs.collect()

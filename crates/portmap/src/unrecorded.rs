@@ -11,7 +11,7 @@ use attach::coded;
 use netlink::{Connection, Link, LinkKind, Route};
 
 use crate::element::forward;
-use crate::record::Records;
+use crate::record::{self, Record};
 use crate::table;
 
 /// Returns whether the attachment of `owner` may exist. This is so if a link of the host has
@@ -20,11 +20,7 @@ use crate::table;
 ///
 /// # Errors
 /// Refusals of the kernel.
-pub(crate) fn may_live(
-    firewall: &nft::Connection,
-    records: &Records,
-    owner: &str,
-) -> anyhow::Result<bool> {
+pub(crate) fn may_live(firewall: &nft::Connection, owner: &str) -> anyhow::Result<bool> {
     let host = Connection::open()?;
     let links = host.links()?;
     if links.iter().any(|it| it.alias.as_deref() == Some(owner)) {
@@ -40,7 +36,7 @@ pub(crate) fn may_live(
     let routes = host.routes_to(&pods.into_iter().collect::<Vec<_>>())?;
     let direct = routes.iter().flatten().filter(|it| it.gateway.is_none());
     let towards: HashSet<u32> = direct.flat_map(Route::links).collect();
-    let others = recorded_links(records)?;
+    let others = recorded_links()?;
     let mut candidates = links.iter().filter(|it| {
         let is_port = it.master.is_some_and(|master| towards.contains(&master));
         (is_port || towards.contains(&it.index)) && !others.contains(&it.index)
@@ -66,8 +62,8 @@ fn may_lead_to_unknown(link: &Link) -> bool {
 }
 
 /// Returns the indices of the host's links that belong to attachments with a record.
-fn recorded_links(records: &Records) -> anyhow::Result<HashSet<u32>> {
-    let owners = records.files.owners()?.into_iter();
-    let records = owners.filter_map(|owner| records.read(&owner));
+fn recorded_links() -> anyhow::Result<HashSet<u32>> {
+    let owners = record::files().owners()?.into_iter();
+    let records = owners.filter_map(|owner| Record::read(&owner));
     Ok(records.filter_map(|it| it.host_link).collect())
 }
