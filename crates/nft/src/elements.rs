@@ -1,6 +1,6 @@
 //! Reads the elements of a table.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::attributes::attributes;
 use crate::connection::Connection;
@@ -51,7 +51,7 @@ impl Connection {
     ) -> Result<Vec<Element>, Error> {
         let known = known.into_iter();
         let holders = self.holders(table, known.clone())?;
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         let held = known.zip(holders).filter_map(|(known, holder)| {
             holder.filter(|it| it.owner == known.owner && seen.insert(known.place()))
         });

@@ -46,7 +46,7 @@ pub(crate) fn remove(
     let connection = Connection::open()?;
     let known = match record {
         Some(record) => Ok(record.elements.clone()),
-        None => connection.elements_owned(&table::table(), is_stale),
+        None => connection.elements_owned(&table::without_chains(), is_stale),
     };
     let removed = known.and_then(|known| succession::remove(&connection, known, standing));
     let removed = finish(connection, removed)?;

@@ -22,7 +22,7 @@ pub(crate) struct Removed {
     /// The removed elements.
     pub elements: Vec<Element>,
     /// The removed ports that another attachment serves now.
-    pub passed_on: HashSet<HostPort>,
+    pub passed_on: BTreeSet<HostPort>,
 }
 
 /// An attachment on standby for a removed port.
@@ -45,7 +45,7 @@ pub(crate) fn remove(
     let heirs = heirs(&known, standing);
     let mut removal = Removal::new(connection, known);
     if heirs.is_empty() {
-        let deleted = connection.delete_known(&table::table(), &removal.known)?;
+        let deleted = connection.delete_known(&table::without_chains(), &removal.known)?;
         removal.removed.elements = deleted;
     } else {
         removal.step(&heirs, || true)?;
@@ -63,7 +63,7 @@ pub(crate) fn remove_while(
     owner: &str,
     are_meant: impl Fn() -> bool,
 ) -> Result<Removed, nft::Error> {
-    let known = connection.elements_owned(&table::table(), |it| it == owner)?;
+    let known = connection.elements_owned(&table::without_chains(), |it| it == owner)?;
     let heirs = heirs(&known, standby::owners());
     let mut removal = Removal::new(connection, known);
     removal.step(&heirs, are_meant)?;
@@ -123,7 +123,7 @@ impl<'a> Removal<'a> {
             }
             Ok::<_, nft::Error>(Change::of(stale.clone(), passed.clone()))
         })?;
-        let base = table::table();
+        let base = table::without_chains();
         self.connection.delete_chains_of(&base, &stale)?;
         self.removed.elements.append(&mut stale);
         self.passed.append(&mut passed);

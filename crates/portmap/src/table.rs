@@ -116,9 +116,6 @@ pub(crate) fn table() -> Table {
     let versions = IpVersion::ALL.into_iter();
     let masquerade = versions.clone().flat_map(names::masquerade).collect();
     Table {
-        family: Family::Inet,
-        name: TABLE,
-        sets: versions.clone().flat_map(sets).collect(),
         chains: vec![
             martians(),
             nat_chain("prerouting", Hook::Prerouting, AFTER_KUBE_PROXY, to_host()),
@@ -127,6 +124,18 @@ pub(crate) fn table() -> Table {
             regular(TRANSLATE, versions.flat_map(translate).collect()),
             nat_chain("postrouting", Hook::Postrouting, SOURCE_NAT, masquerade),
         ],
+        ..without_chains()
+    }
+}
+
+/// Returns the table with its sets only. A removal of elements needs no more, and to build the
+/// rules would take longer than the removal's transaction.
+pub(crate) fn without_chains() -> Table {
+    Table {
+        family: Family::Inet,
+        name: TABLE,
+        sets: IpVersion::ALL.into_iter().flat_map(sets).collect(),
+        chains: Vec::new(),
     }
 }
 
