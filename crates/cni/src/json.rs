@@ -192,14 +192,6 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Mismatch> {
-        visitor.visit_newtype_struct(self)
-    }
-
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -212,7 +204,7 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-        unit unit_struct seq tuple tuple_struct map identifier ignored_any
+        unit unit_struct newtype_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 
