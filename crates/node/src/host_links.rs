@@ -62,32 +62,13 @@ impl HostLinks {
 
     /// Returns the host link without owner whose sandbox has this address.
     pub fn of_address(&self, address: IpAddr) -> Option<&HostLink> {
-        let has = |it: &HostLink| it.addresses.iter().flatten().any(|it| *it == address);
-        self.untagged().find(|it| has(it))
+        let mut links = self.untagged();
+        links.find(|it| it.known_addresses().any(|it| it == address))
     }
 
     /// Returns the owners of all links that have one.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|it| it.owner.as_deref())
-    }
-
-    /// Returns the addresses in the sandboxes of host links without owner.
-    pub fn untagged_addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let links = self.untagged();
-        links.filter_map(|it| it.addresses.clone()).flatten()
-    }
-
-    /// Returns the addresses in the sandboxes of all host links.
-    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.0
-            .iter()
-            .filter_map(|it| it.addresses.clone())
-            .flatten()
-    }
-
-    /// Returns the indexes of the bridges that have a host link without owner as a port.
-    pub fn untagged_masters(&self) -> impl Iterator<Item = u32> {
-        self.untagged().filter_map(|it| it.master)
     }
 
     /// Returns a host link if the kernel does not list the addresses in its sandbox.
@@ -102,8 +83,16 @@ impl HostLinks {
         links.filter(|it| it.addresses.as_ref().is_none_or(BTreeSet::is_empty))
     }
 
-    fn untagged(&self) -> impl Iterator<Item = &HostLink> {
+    /// Returns the host links without owner.
+    pub fn untagged(&self) -> impl Iterator<Item = &HostLink> {
         self.0.iter().filter(|it| it.owner.is_none())
+    }
+}
+
+impl HostLink {
+    /// Returns the addresses in the sandbox; none if the kernel does not list them.
+    pub fn known_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().flatten().copied()
     }
 }
 

@@ -64,10 +64,12 @@ impl Living {
             living.held.extend(addresses.map(|it| it.ip()));
         }
         let links = &node.host_links;
-        living.held.extend(links.addresses());
-        let bridges = links.untagged_masters();
+        let held = links.0.iter().flat_map(HostLink::known_addresses);
+        living.held.extend(held);
+        let bridges = links.untagged().filter_map(|it| it.master);
         living.bridges = bridges.map(|it| node.link_name(it).to_owned()).collect();
-        living.addresses.extend(links.untagged_addresses());
+        let unnamed = links.untagged().flat_map(HostLink::known_addresses);
+        living.addresses.extend(unnamed);
         let mut named = BTreeSet::new();
         let held = node.leases.iter();
         for (lease, holder) in held.filter_map(|it| Some((it, it.attachment()?))) {
