@@ -125,10 +125,8 @@ impl Barrier<'_> {
     }
 
     fn impact(&self) -> String {
-        let helps = self
-            .paths
-            .iter()
-            .all(|it| self.probe.permitted.contains(it));
+        let mut paths = self.paths.iter();
+        let helps = paths.all(|it| self.probe.permitted.contains(it));
         match &self.probe.stage.permission {
             None if helps => format!("{COPY} {COVERED}"),
             None => format!("{COPY} {NOT_COVERED}"),
@@ -209,10 +207,8 @@ fn conditions(stage: &Stage) -> [[String; 2]; 2] {
                 .map(|(flag, word)| [format!("{flag} {name}"), format!("{word} {name}")])
         }
         Access::Pair(_) => {
-            let (pods, family) = (
-                subnet(stage),
-                if stage.pod.is_ipv4() { "ip" } else { "ip6" },
-            );
+            let pods = subnet(stage);
+            let family = if pods.is_ipv4() { "ip" } else { "ip6" };
             [("-s", "saddr"), ("-d", "daddr")]
                 .map(|(flag, word)| [format!("{flag} {pods}"), format!("{family} {word} {pods}")])
         }

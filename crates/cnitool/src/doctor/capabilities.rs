@@ -17,12 +17,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 fn finding(source: Source<'_>) -> Option<Finding> {
     let (file, plugin) = (&source.file.name, &source.plugin.program);
-    let has_rates = || {
-        source
-            .key("ingressRate")
-            .or(source.key("egressRate"))
-            .is_some()
-    };
+    let mut rates = ["ingressRate", "egressRate"].into_iter();
+    let mut has_rates = || rates.any(|it| source.key(it).is_some());
     let (declared, level, impact) = match plugin.as_str() {
         "portmap" => {
             let impact = "The runtime passes it no ports, so hostPorts silently do not work.";

@@ -113,10 +113,8 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
         return problem(message, impact, format!("link set {link} up"));
     }
     let reported = attached.addresses();
-    let mut missing = reported.iter().filter(|reported| {
-        let mut addresses = inside.addresses.iter();
-        !addresses.any(|it| it.address.ip() == reported.ip())
-    });
+    let held: Vec<_> = inside.addresses.iter().map(|it| it.address.ip()).collect();
+    let mut missing = reported.iter().filter(|it| !held.contains(&it.ip()));
     if let Some(address) = missing.next() {
         let impact = "Answers to the pod are lost. A process in the pod may have deleted it.";
         let message = format!("{name} of {owner} lacks its address {address}");

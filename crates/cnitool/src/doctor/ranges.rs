@@ -83,11 +83,9 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     // The kernel adds a route for each address. `foreign_addresses` has already reported the
     // address.
     let is_of_address = |route: &&Route| {
-        route.gateway.is_none()
-            && route.links().any(|link| {
-                let mut addresses = node.addresses_of(link);
-                addresses.any(|it| it.address.network() == route.destination.network())
-            })
+        let mut addresses = route.links().flat_map(|it| node.addresses_of(it));
+        let destination = route.destination.network();
+        route.gateway.is_none() && addresses.any(|it| it.address.network() == destination)
     };
     let routes = node.routes.iter().filter(catches).filter(is_foreign);
     let finding = |route: &Route| {
