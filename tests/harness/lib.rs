@@ -18,6 +18,7 @@
 
 mod capture;
 mod chain;
+mod checkpoint;
 mod dnsmasq;
 pub mod escape;
 mod example;
@@ -44,6 +45,7 @@ use std::sync::LazyLock;
 
 pub use capture::{Capture, Frame, Saying};
 pub use chain::{Chain, Removal};
+pub use checkpoint::Checkpoint;
 pub use dnsmasq::Dnsmasq;
 pub use example::{Example, Pods};
 pub use firewalld::Firewalld;

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::json;
 use tests::traffic::tcp;
-use tests::{Example, Host, Invocation, Place as _};
+use tests::{Checkpoint, Example, Host, Invocation, Place as _};
 
 #[test]
 fn bridge_gives_ipv4_and_ports_of_the_host() {
@@ -36,6 +37,38 @@ fn bandwidth_limits_what_comes_from_elsewhere() {
     let host = Host::new();
     let pods = Example::list(&host, "bandwidth.conflist").pods();
     pods.reach_each_other(1).are_limited(100e6).detach();
+}
+
+/// The first pod has two devices of 10 Mbit/s towards it, and the runtime asks for 100 Mbit/s.
+#[test]
+fn pod_resources_limit_a_pod_to_its_devices() {
+    let host = Host::new();
+    let example = Example::list(&host, "pod-resources.conflist");
+    Checkpoint::new()
+        .give("uid-app", "example.org/ingress-10mbit", &["1", "2"])
+        .write();
+    let [a, b] = ["app", "other"].map(|name| host.sandbox(name));
+    let asked = json!({"bandwidth": {"ingressRate": 100_000_000}}).to_string();
+    let mut rates = Vec::new();
+    for pod in [&a, &b] {
+        let add = example.on("add", pod).env("CAP_ARGS", &asked);
+        let args = format!("IgnoreUnknown=1;K8S_POD_UID=uid-{}", pod.name());
+        let result = add.args(&args).ok();
+        let link = result["interfaces"][1]["name"].as_str().unwrap();
+        let qdiscs = host.qdiscs(link);
+        let limit = qdiscs.iter().find(|it| it["kind"] == "tbf").unwrap();
+        rates.push(limit["options"]["rate"].as_u64().unwrap() * 8);
+    }
+    assert_eq!(rates, [20_000_000, 100_000_000]);
+    for pod in [&a, &b] {
+        example.on("check", pod).ok();
+        example.on("del", pod).ok();
+    }
+    example
+        .pods()
+        .reach_each_other(1)
+        .are_limited(10e6)
+        .detach();
 }
 
 #[test]

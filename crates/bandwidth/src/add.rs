@@ -5,16 +5,18 @@ use cni::{AddRequest, Answer, Answered, Undo, note};
 use netlink::{Connection, Link};
 use tc::{Limit, LinkEgress, LinkIngress, Traffic};
 
+use crate::allocation::Allocation;
+use crate::asked::Asked;
 use crate::backstop::{self, Backstop};
-use crate::config::{Asked, Config};
-use crate::{del, host_link, ifb};
+use crate::config::Config;
+use crate::{del, host_link, ifb, record};
 
 /// Limits the sandbox and adds its ifb to the result.
 ///
 /// # Errors
 /// The reason of the failure, after the rollback of all limits that this ADD set.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
-    let config = Config::parse(&request.network)?;
+    let (config, allocation) = configured(request)?;
     let mut result = request.chained()?.clone();
     if config.is_idle() {
         return Ok(answer.give(&result)?);
@@ -44,9 +46,27 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     if let Some(limit) = &ingress {
         limiting.ingress(limit, &mut undo)?;
     }
+    if !allocation.is_empty() {
+        limiting.remember(&allocation, &mut undo)?;
+    }
     let answered = answer.give(&result)?;
     undo.keep();
     Ok(answered)
+}
+
+/// Returns the configuration with the limits of the pod's allocation, and the allocation.
+fn configured(request: &AddRequest) -> anyhow::Result<(Config, Allocation)> {
+    let config = Config::parse(&request.network)?;
+    let Some(resources) = &config.pod_resources else {
+        return Ok((config, Allocation::default()));
+    };
+    cni::step("read the allocation");
+    let allocation = resources.allocated(request)?;
+    if allocation.is_empty() {
+        // An earlier ADD of the attachment, without a DEL since, may have used an allocation.
+        record::remove(&request.attachment.owner())?;
+    }
+    Ok((config.with(&allocation), allocation))
 }
 
 /// Context for setting one sandbox's limits.
@@ -124,5 +144,15 @@ impl<'a> Limiting<'a> {
             Ok(LinkIngress::new(&Connection::open()?, link).remove(hook)?)
         });
         Ok(LinkIngress::new(self.host, link).ensure(hook, ifb, self.traffic)?)
+    }
+
+    /// Records the allocation for CHECK and RELOAD. DEL needs no record to find the limits. So the
+    /// record comes after the ifb, without which a concurrent ADD of the attachment fails.
+    fn remember(self, allocation: &Allocation, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+        cni::step("record the allocation");
+        let owner = self.request.attachment.owner();
+        let of_undo = owner.clone();
+        undo.push("remove the record", move || record::remove(&of_undo));
+        record::write(&owner, allocation)
     }
 }

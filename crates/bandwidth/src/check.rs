@@ -5,8 +5,9 @@ use cni::CheckRequest;
 use netlink::{Connection, Link};
 use tc::{LinkEgress, LinkIngress, Traffic};
 
+use crate::asked::Asked;
 use crate::backstop::Backstop;
-use crate::config::{Asked, Config};
+use crate::config::Config;
 use crate::{host_link, ifb};
 
 /// Compares rates, bursts, queue lengths, the redirection to the ifb and the backstop.
@@ -14,7 +15,7 @@ use crate::{host_link, ifb};
 /// # Errors
 /// All differences in one error; code 7 without a `prevResult`.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
-    let config = Config::parse(&request.network)?;
+    let config = Config::of_attachment(request)?;
     request.chained()?;
     if config.is_idle() {
         return Ok(());

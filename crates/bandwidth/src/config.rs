@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use cni::{Error, Network, note};
+use cni::{CheckRequest, Error, Network, note};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
-use tc::{BitsPerSecond, Burst, Limit, Traffic};
+use tc::{BitsPerSecond, Traffic};
 
-use crate::quantity;
+use crate::allocation::Allocation;
+use crate::asked::Asked;
+use crate::pod_resources::{PodResources, Priority};
 use crate::raw::RawConfig;
+use crate::{quantity, record};
 
 /// Limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,35 +23,9 @@ pub struct Config {
     pub egress: Option<Asked>,
     /// The traffic that both limits apply to.
     pub traffic: Traffic,
-}
-
-/// A limit for one direction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// Average rate.
-    pub rate: BitsPerSecond,
-    /// Bits that may pass at once. This may be a runtime's placeholder for an unset burst, which
-    /// only the reference uses as a burst.
-    pub burst: u64,
-    /// The configuration key of the burst; `None` if no burst is configured. Then
-    /// [`Asked::limit`] derives the burst from the rate.
-    pub burst_key: Option<String>,
-}
-
-impl Asked {
-    /// Returns the limit for a link with an MTU of `mtu` bytes.
-    ///
-    /// # Errors
-    /// Code 7 with the bounds: a configured burst is out of range.
-    pub fn limit(&self, mtu: u32) -> Result<Limit, Error> {
-        let rate = self.rate;
-        let burst = match &self.burst_key {
-            None => Burst::derived(rate, mtu),
-            Some(key) => Burst::from_bits(self.burst, mtu)
-                .map_err(|error| Error::invalid(key, error.to_string()))?,
-        };
-        Ok(Limit { rate, burst })
-    }
+    /// Where to find the limits that the kubelet allocated to the pod; `None` if no allocation
+    /// counts.
+    pub pod_resources: Option<PodResources>,
 }
 
 impl Config {
@@ -60,9 +37,34 @@ impl Config {
         Self::of(network.config()?, network.runtime_config()?)
     }
 
+    /// Reads the configuration of an attachment, with the allocation that its ADD used.
+    ///
+    /// # Errors
+    /// As [`Self::parse`]; the record of the allocation cannot be read.
+    pub(crate) fn of_attachment(request: &CheckRequest) -> anyhow::Result<Self> {
+        let config = Self::parse(&request.network)?;
+        if config.pod_resources.is_none() {
+            return Ok(config);
+        }
+        let allocation = record::read(&request.attachment)?;
+        Ok(config.with(&allocation))
+    }
+
     /// Returns whether there is no limit.
     pub fn is_idle(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
+    }
+
+    /// Returns the configuration with the limits of an allocation.
+    pub(crate) fn with(self, allocation: &Allocation) -> Self {
+        let Some(resources) = &self.pod_resources else {
+            return self;
+        };
+        Self {
+            ingress: resources.limit(self.ingress, allocation.ingress),
+            egress: resources.limit(self.egress, allocation.egress),
+            ..self
+        }
     }
 
     /// Takes rates and bursts from the first source that has any: the plugin's own keys, then
@@ -71,14 +73,19 @@ impl Config {
     /// values.
     fn of(own: RawConfig, runtime: RuntimeConfig) -> Result<Self, Error> {
         let of_runtime = runtime.bandwidth.unwrap_or_default();
-        let (limits, parent) = if own.is_given() {
-            (own.limits(), "")
+        let (limits, parent, priority) = if own.is_given() {
+            (own.limits(), "", Priority::Allocated)
         } else if of_runtime.asks() {
-            (of_runtime.limits(), "runtimeConfig.bandwidth.")
+            (
+                of_runtime.limits(),
+                "runtimeConfig.bandwidth.",
+                Priority::Lower,
+            )
         } else {
-            (annotated(&runtime.annotations)?, "")
+            (annotated(&runtime.annotations)?, "", Priority::Lower)
         };
         let default_burst = own.default_burst.unwrap_or_default();
+        let pod_resources = PodResources::parse(&own, priority)?;
         let [ingress, egress] = limits;
         let (shaped, unshaped) = match (own.shaped_subnets, own.unshaped_subnets) {
             (None, None) => (of_runtime.shaped_subnets, of_runtime.unshaped_subnets),
@@ -88,6 +95,7 @@ impl Config {
             ingress: ingress.asked(parent, default_burst)?,
             egress: egress.asked(parent, default_burst)?,
             traffic: traffic(shaped, unshaped)?,
+            pod_resources,
         })
     }
 }

@@ -1,26 +1,32 @@
-//! DEL: removes the backstop and the ifb. The qdiscs of the veth pair disappear with the pair. The
-//! plugin that created the pair deletes it.
+//! DEL: removes the backstop, the ifb and the record of an allocation. The qdiscs of the veth pair
+//! disappear with the pair. The plugin that created the pair deletes it.
 
 use attach::Removal;
 use cni::{DelRequest, note};
 use netlink::{Connection, Link};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tc::LinkIngress;
 
-use crate::backstop;
-use crate::host_link;
 use crate::ifb::{self, Found};
+use crate::{backstop, host_link, record};
 
-/// Deletes the attachment's backstop and ifb; absent ones count as deleted. An ifb that the
-/// reference created may belong to another interface of the container. Such an ifb is deleted only
-/// if no other attachment's link redirects packets to the ifb.
-///
-/// Without an ifb there is no backstop: ADD creates the ifb first and DEL deletes it last. So DEL
-/// of a container without limits, the most common case, does not access `nf_tables`. An access may
-/// have to wait until another process's deletion is finished.
+/// Removes the attachment's limits and its record; absent ones count as removed.
 ///
 /// # Errors
 /// All refusals of the kernel. A refusal does not stop the other steps.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
+    cni::all([remove_limits(request), remove_record(request)])
+}
+
+/// Deletes the attachment's backstop and ifb. An ifb that the reference created may belong to
+/// another interface of the container. Such an ifb is deleted only if no other attachment's link
+/// redirects packets to the ifb.
+///
+/// Without an ifb there is no backstop: ADD creates the ifb first and DEL deletes it last. So DEL
+/// of a container without limits, the most common case, does not access `nf_tables`. An access may
+/// have to wait until another process's deletion is finished.
+fn remove_limits(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("find the ifb");
     let host = Connection::open()?;
     let ifbs = find(&host, request)?;
@@ -38,6 +44,22 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let second = backstop.remove(|it| it == owner);
     backstop.finish();
     cni::all([first, deleted, second])
+}
+
+/// Removes the record if the configuration has the key `podResources`, whatever its value. Any
+/// other DEL makes no system call for it.
+fn remove_record(request: &DelRequest) -> anyhow::Result<()> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Keys {
+        pod_resources: Option<IgnoredAny>,
+    }
+    let keys = request.network.quiet_config::<Keys>()?;
+    if keys.pod_resources.is_none() {
+        return Ok(());
+    }
+    cni::step("remove the record");
+    record::remove(&request.attachment.owner())
 }
 
 /// Returns the ifbs to delete. Logs on standard error the ifbs that stay because another attachment

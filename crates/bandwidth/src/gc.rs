@@ -1,14 +1,14 @@
-//! GC: removes ifbs and backstops of unlisted attachments.
+//! GC: removes ifbs, backstops and records of unlisted attachments.
 
 use std::collections::BTreeSet;
 
 use cni::GcRequest;
 use netlink::{Link, LinkKind};
 
-use crate::{backstop, ifb};
+use crate::{backstop, ifb, record};
 
-/// Deletes ifbs and backstops (second limits in `nf_tables`) of this network that belong to no
-/// attachment in the runtime's list. Ifbs that the Go plugin created stay, because their network is
+/// Deletes ifbs, backstops (second limits in `nf_tables`) and records of this network that belong
+/// to no attachment in the runtime's list. Ifbs that the Go plugin created stay, because their network is
 /// unknown.
 ///
 /// # Errors
@@ -20,5 +20,6 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let ifbs = attach::delete_stale_links(request, is_ifb, ifb::MAC, &valid);
     cni::step("remove backstops");
     let backstops = attach::remove_stale_elements(request, backstop::tables());
-    cni::all([ifbs, backstops])
+    cni::step("remove records");
+    cni::all([ifbs, backstops, record::collect(request)])
 }

@@ -3,21 +3,29 @@
 use cni::{Plugin, SpecVersion};
 
 mod add;
+mod allocation;
+mod asked;
 mod backstop;
 mod check;
+pub mod checkpoint;
 mod config;
 mod del;
 mod gc;
 mod host_link;
 mod ifb;
+mod pod_resources;
 mod policy;
 pub mod quantity;
 mod raw;
+mod record;
 mod reload;
+mod resource;
 mod status;
 
+pub use asked::Asked;
 pub use backstop::{TABLE, tables};
 pub use config::{Config, POD_ANNOTATIONS};
+pub use pod_resources::PodResources;
 pub use raw::RawConfig;
 
 /// The plugin and its verbs.

@@ -1,7 +1,11 @@
 //! The configuration keys as the operator writes them. `crates/schema` copies these comments.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 
 /// Limits what a container receives (ingress) and sends (egress).
 ///
@@ -29,6 +33,52 @@ pub struct RawConfig {
     pub shaped_subnets: Option<Vec<String>>,
     /// CIDRs: traffic with these is not limited.
     pub unshaped_subnets: Option<Vec<String>>,
+    /// Resources of device plugins, as in `example.org/egress-10mbit`, whose devices are bandwidth
+    /// of the pod: `true` for all, or a list.
+    #[schemars(with = "RawPodResources", extend("default" = false))]
+    pub pod_resources: Option<RawPodResources>,
+    /// Absolute path of the kubelet's list of allocated devices, for `podResources`.
+    #[schemars(
+        regex(pattern = "^/"),
+        extend("default" = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
+    )]
+    pub kubelet_checkpoint: String,
+}
+
+/// All resources, none, or those with the listed full names.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(untagged)]
+pub enum RawPodResources {
+    /// `true`: all resources whose devices are bandwidth; `false`: none.
+    All(bool),
+    /// These resources.
+    Listed(#[schemars(inner(regex(pattern = "^[^/]+/(in|e)gress-[0-9]+mbit$")))] Vec<String>),
+}
+
+/// Not derived, because the error of an untagged enum does not name the key.
+impl<'de> Deserialize<'de> for RawPodResources {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AllOrListed)
+    }
+}
+
+struct AllOrListed;
+
+impl<'de> Visitor<'de> for AllOrListed {
+    type Value = RawPodResources;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false or a list of names of resources")
+    }
+
+    fn visit_bool<E>(self, all: bool) -> Result<RawPodResources, E> {
+        Ok(RawPodResources::All(all))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, names: A) -> Result<RawPodResources, A::Error> {
+        let names = Vec::deserialize(SeqAccessDeserializer::new(names))?;
+        Ok(RawPodResources::Listed(names))
+    }
 }
 
 /// Bits per second, or 0.

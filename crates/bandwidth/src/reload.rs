@@ -18,7 +18,7 @@ use crate::{host_link, ifb};
 /// # Errors
 /// Code 7 without a `prevResult`; the veth pair or the ifb does not exist; refusals of the kernel.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
-    let config = Config::parse(&request.network)?;
+    let config = Config::of_attachment(request)?;
     request.chained()?;
     let Some(asked) = &config.egress else {
         return Ok(());

@@ -1,6 +1,6 @@
-//! STATUS: reports missing kernel features.
+//! STATUS: reports missing kernel features and an unreadable checkpoint.
 
-use cni::{StatusRequest, note};
+use cni::{Error, StatusRequest, note};
 use netlink::Connection;
 use netns::Netns;
 
@@ -11,9 +11,14 @@ use crate::config::Config;
 /// without limits work without these features.
 ///
 /// # Errors
-/// The configuration is invalid.
+/// The configuration is invalid. Code 50: the kubelet's checkpoint cannot be read, so every ADD
+/// fails.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
-    Config::parse(&request.network)?;
+    let config = Config::parse(&request.network)?;
+    if let Some(resources) = &config.pod_resources {
+        let readable = resources.expect_readable();
+        readable.map_err(|error| Error::Unavailable(format!("{error:#}")))?;
+    }
     let missing = Netns::run_in_new(|| {
         let modules = tc::missing(&Connection::open()?)?.into_iter();
         let missing = modules.map(tc::lacks).chain(backstop::missing()?);

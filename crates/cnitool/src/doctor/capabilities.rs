@@ -17,7 +17,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 fn finding(source: Source<'_>) -> Option<Finding> {
     let (file, plugin) = (&source.file.name, &source.plugin.program);
-    let mut rates = ["ingressRate", "egressRate"].into_iter();
+    let mut rates = ["ingressRate", "egressRate", "podResources"].into_iter();
     let mut has_rates = || rates.any(|it| source.key(it).is_some());
     let (declared, level, impact) = match plugin.as_str() {
         "portmap" => {
@@ -114,6 +114,7 @@ mod tests {
         for plugin in [
             r#"{"type": "portmap", "capabilities": {"portMappings": true}}"#,
             r#"{"type": "bandwidth", "IngressRate": 1000000}"#,
+            r#"{"type": "bandwidth", "podResources": true}"#,
             r#"{"type": "bandwidth", "capabilities": {"io.kubernetes.cri.pod-annotations": true}}"#,
             r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "usePodCidr"}}"#,
             r#"{"type": "bridge", "ipam": {"type": "dhcp"}}"#,

@@ -1,0 +1,321 @@
+//! The key `podResources`: limits from the devices that the kubelet allocated to the pod.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cni::{AddRequest, Error, note};
+use tc::BitsPerSecond;
+
+use crate::allocation::Allocation;
+use crate::asked::Asked;
+use crate::checkpoint;
+use crate::raw::{RawConfig, RawPodResources};
+use crate::resource::{Direction, FORM, KEY, Resource};
+
+/// The resources that limit a pod, and where to find the pod's devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodResources {
+    names: Names,
+    checkpoint: PathBuf,
+    priority: Priority,
+    /// `defaultBurst`; 0 is unset.
+    default_burst: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Names {
+    /// All resources whose devices are bandwidth.
+    All,
+    Listed(Vec<String>),
+}
+
+/// Which rate counts if the pod has an allocation and another rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// The allocation: the other rate is the operator's default for all containers.
+    Allocated,
+    /// The lower one: the pod asks for the other rate, but its node promised no more than the
+    /// allocation.
+    Lower,
+}
+
+impl PodResources {
+    /// Reads the keys; `None` if no resource counts.
+    ///
+    /// # Errors
+    /// Code 7 with the key whose value is invalid.
+    pub(crate) fn parse(raw: &RawConfig, priority: Priority) -> Result<Option<Self>, Error> {
+        let names = match &raw.pod_resources {
+            None | Some(RawPodResources::All(false)) => return Ok(None),
+            Some(RawPodResources::All(true)) => Names::All,
+            Some(RawPodResources::Listed(names)) if names.is_empty() => return Ok(None),
+            Some(RawPodResources::Listed(names)) => Names::Listed(listed(names)?),
+        };
+        let checkpoint = match raw.kubelet_checkpoint.as_str() {
+            "" => DEFAULT_CHECKPOINT,
+            path if path.starts_with('/') => path,
+            path => {
+                let reason = format!("{path:?} is not an absolute path");
+                return Err(Error::invalid("kubeletCheckpoint", reason));
+            }
+        };
+        Ok(Some(Self {
+            names,
+            checkpoint: checkpoint.into(),
+            priority,
+            default_burst: raw.default_burst.unwrap_or_default(),
+        }))
+    }
+
+    /// Returns the limit of a direction in which the configuration or the pod asks for `asked`.
+    pub(crate) fn limit(
+        &self,
+        asked: Option<Asked>,
+        allocated: Option<BitsPerSecond>,
+    ) -> Option<Asked> {
+        let Some(rate) = allocated else {
+            return asked;
+        };
+        let is_lower = |asked: &Asked| self.priority == Priority::Lower && asked.rate <= rate;
+        asked.filter(is_lower).or_else(|| {
+            Some(Asked {
+                rate,
+                burst: self.default_burst,
+                burst_key: (self.default_burst != 0).then(|| "defaultBurst".to_owned()),
+            })
+        })
+    }
+
+    /// Reads what the kubelet allocated to the pod of an ADD.
+    ///
+    /// # Errors
+    /// The checkpoint cannot be read. Code 4: `CNI_ARGS` is malformed. Code 7: the pod has two
+    /// resources of one direction, or a number of them is out of range.
+    pub(crate) fn allocated(&self, request: &AddRequest) -> anyhow::Result<Allocation> {
+        let args = request.args()?;
+        let Some(pod) = args.value("K8S_POD_UID").filter(|uid| !uid.is_empty()) else {
+            note("podResources: CNI_ARGS has no K8S_POD_UID, so the kubelet allocated nothing");
+            return Ok(Allocation::default());
+        };
+        let devices = checkpoint::read(&self.checkpoint, pod)?;
+        Ok(self.allocation(&devices)?)
+    }
+
+    /// Checks that the checkpoint can be read.
+    ///
+    /// # Errors
+    /// As [`Self::allocated`] for any pod.
+    pub(crate) fn expect_readable(&self) -> anyhow::Result<()> {
+        checkpoint::read(&self.checkpoint, "").map(|_| ())
+    }
+
+    /// Returns the rates of a pod with these numbers of devices.
+    fn allocation(&self, devices: &BTreeMap<String, u64>) -> Result<Allocation, Error> {
+        let mut shares = Vec::new();
+        for (name, count) in devices.iter().filter(|(name, _)| self.includes(name)) {
+            if let Some(resource) = Resource::parse(name)? {
+                shares.push(Share {
+                    name,
+                    resource,
+                    count: *count,
+                });
+            }
+        }
+        Ok(Allocation {
+            ingress: rate(&shares, Direction::Ingress)?,
+            egress: rate(&shares, Direction::Egress)?,
+        })
+    }
+
+    fn includes(&self, name: &str) -> bool {
+        match &self.names {
+            Names::All => true,
+            Names::Listed(names) => names.iter().any(|it| it == name),
+        }
+    }
+}
+
+/// A pod's devices of one resource.
+struct Share<'a> {
+    name: &'a str,
+    resource: Resource,
+    count: u64,
+}
+
+/// Returns the rate of a pod with these shares in a direction.
+///
+/// # Errors
+/// Code 7: two resources have this direction, or the rate is out of range.
+fn rate(shares: &[Share<'_>], direction: Direction) -> Result<Option<BitsPerSecond>, Error> {
+    let mut shares = shares
+        .iter()
+        .filter(|it| it.resource.direction == direction);
+    let Some(share) = shares.next() else {
+        return Ok(None);
+    };
+    let refused = |reason| Error::invalid(KEY, format!("{}: {reason}", share.name));
+    if let Some(other) = shares.next() {
+        let (word, other) = (direction.word(), other.name);
+        return Err(refused(format!(
+            "the pod has devices of {other}, too; one pod can have only one resource of {word}"
+        )));
+    }
+    let bits = share.resource.megabits.saturating_mul(MEGA);
+    let rate = BitsPerSecond::try_from(bits.saturating_mul(share.count));
+    rate.map(Some).map_err(|error| refused(error.to_string()))
+}
+
+/// Checks that the listed names are names of bandwidth.
+fn listed(names: &[String]) -> Result<Vec<String>, Error> {
+    for (index, name) in names.iter().enumerate() {
+        if Resource::parse(name)?.is_none() {
+            let reason = format!("{name:?} is not of the form {FORM}");
+            return Err(Error::invalid(format!("{KEY}[{index}]"), reason));
+        }
+    }
+    Ok(names.to_owned())
+}
+
+const DEFAULT_CHECKPOINT: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
+
+const MEGA: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn parse(raw: &Value, priority: Priority) -> Result<Option<PodResources>, Error> {
+        PodResources::parse(&cni::json::read(raw, "")?.value, priority)
+    }
+
+    fn resources(raw: &Value) -> PodResources {
+        parse(raw, Priority::Lower).unwrap().unwrap()
+    }
+
+    fn allocation(raw: &Value, devices: &[(&str, u64)]) -> Result<[Option<u64>; 2], Error> {
+        let devices = devices
+            .iter()
+            .map(|(name, count)| (name.to_string(), *count));
+        let allocation = resources(raw).allocation(&devices.collect())?;
+        let rates = [allocation.ingress, allocation.egress];
+        Ok(rates.map(|it| it.map(|it| it.bytes() * 8)))
+    }
+
+    #[test]
+    fn nothing_is_read_without_resources() {
+        for raw in [
+            json!({}),
+            json!({"podResources": false}),
+            json!({"podResources": null}),
+            json!({"podResources": []}),
+        ] {
+            assert_eq!(parse(&raw, Priority::Lower).unwrap(), None, "{raw}");
+        }
+    }
+
+    #[test]
+    fn keys_that_make_no_sense_are_refused() {
+        for (raw, start) in [
+            (
+                json!({"podResources": "all"}),
+                "podResources: invalid type: string \"all\", expected true, false or a list",
+            ),
+            (
+                json!({"podResources": ["a/egress-1mbit", "a/gpu"]}),
+                "podResources[1]: \"a/gpu\" is not",
+            ),
+            (
+                json!({"podResources": ["a/egress-0mbit"]}),
+                "podResources: ",
+            ),
+            (json!({"podResources": [true]}), "podResources[0]: "),
+            (
+                json!({"podResources": true, "kubeletCheckpoint": "checkpoint"}),
+                "kubeletCheckpoint: ",
+            ),
+        ] {
+            let error = parse(&raw, Priority::Lower).unwrap_err();
+            let told = error.to_string();
+            assert!(error.code() == 7 && told.starts_with(start), "{told}");
+        }
+    }
+
+    #[test]
+    fn devices_of_counted_resources_add_up() {
+        let devices = [
+            ("a.org/ingress-10mbit", 2),
+            ("a.org/gpu", 1),
+            ("b.org/egress-5mbit", 3),
+        ];
+        let (ingress, egress) = (Some(20_000_000), Some(15_000_000));
+        let all = json!({"podResources": true});
+        assert_eq!(allocation(&all, &devices).unwrap(), [ingress, egress]);
+        let one = json!({"podResources": ["a.org/ingress-10mbit", "b.org/egress-10mbit"]});
+        assert_eq!(allocation(&one, &devices).unwrap(), [ingress, None]);
+    }
+
+    #[test]
+    fn two_resources_of_a_direction_and_too_much_are_refused() {
+        let all = json!({"podResources": true});
+        for devices in [
+            [("a/egress-10mbit", 1), ("a/egress-1mbit", 1)],
+            [("a/egress-10mbit", 1), ("b/egress-10mbit", 1)],
+            [("a/egress-0mbit", 1), ("a/ingress-1mbit", 1)],
+            [("a/egress-100000mbit", 10_001), ("a/ingress-1mbit", 1)],
+        ] {
+            let error = allocation(&all, &devices).unwrap_err();
+            assert_eq!(error.code(), 7, "{error}");
+            assert!(error.to_string().contains("a/egress-"), "{error}");
+        }
+        let one = json!({"podResources": ["a/egress-10mbit"]});
+        let devices = [("a/egress-10mbit", 1), ("b/egress-10mbit", 1)];
+        assert_eq!(
+            allocation(&one, &devices).unwrap(),
+            [None, Some(10_000_000)]
+        );
+    }
+
+    #[test]
+    fn pod_gets_the_lower_rate_and_replaces_the_operators() {
+        let rate = |bits: u64| BitsPerSecond::try_from(bits).unwrap();
+        let asked = |bits| Asked {
+            rate: rate(bits),
+            burst: 64_000,
+            burst_key: Some("ingressBurst".to_owned()),
+        };
+        let limit = |priority, bits: Option<u64>, allocated: Option<u64>| {
+            let raw = json!({"podResources": true});
+            let resources = parse(&raw, priority).unwrap().unwrap();
+            resources.limit(bits.map(asked), allocated.map(rate))
+        };
+        let derived = |bits| Asked {
+            rate: rate(bits),
+            burst: 0,
+            burst_key: None,
+        };
+        for priority in [Priority::Lower, Priority::Allocated] {
+            assert_eq!(limit(priority, None, None), None);
+            assert_eq!(limit(priority, Some(8), None), Some(asked(8)));
+            assert_eq!(limit(priority, None, Some(80)), Some(derived(80)));
+            assert_eq!(limit(priority, Some(800), Some(80)), Some(derived(80)));
+        }
+        assert_eq!(limit(Priority::Lower, Some(8), Some(80)), Some(asked(8)));
+        assert_eq!(limit(Priority::Lower, Some(80), Some(80)), Some(asked(80)));
+        assert_eq!(
+            limit(Priority::Allocated, Some(8), Some(80)),
+            Some(derived(80))
+        );
+    }
+
+    #[test]
+    fn default_burst_is_the_burst_of_an_allocation() {
+        let resources = resources(&json!({"podResources": true, "defaultBurst": 64_000}));
+        let limit = resources
+            .limit(None, BitsPerSecond::try_from(8).ok())
+            .unwrap();
+        assert_eq!(limit.burst_key.as_deref(), Some("defaultBurst"));
+        assert_eq!(limit.burst, 64_000);
+    }
+}

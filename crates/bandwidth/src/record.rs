@@ -1,0 +1,61 @@
+//! Records of the allocations that ADD used: one file for each attachment with an allocation.
+//!
+//! Later verbs cannot ask the kubelet's checkpoint. It forgets a deleted pod, and after a forced
+//! deletion it gives the pod's devices to another pod while the first one still exists.
+
+use anyhow::Context as _;
+use attach::{OwnerFiles, Writing};
+use cni::{Attachment, GcRequest, note};
+
+use crate::allocation::Allocation;
+
+/// Writes the record of `owner`. Replaces an existing one.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn write(owner: &str, allocation: &Allocation) -> anyhow::Result<()> {
+    files().write(owner, &allocation.to_string(), Writing::All)
+}
+
+/// Returns the allocation that the ADD of an attachment used; an empty one without a record.
+///
+/// # Errors
+/// The record cannot be read.
+pub(crate) fn read(attachment: &Attachment) -> anyhow::Result<Allocation> {
+    let (files, owner) = (files(), attachment.owner());
+    if !files.has(&owner) {
+        return Ok(Allocation::default());
+    }
+    let allocation = files.find(&owner)?.parse();
+    allocation.with_context(|| format!("parse the record of {owner} in {DIRECTORY}"))
+}
+
+/// Removes the record of `owner`, if there is one.
+///
+/// # Errors
+/// The file exists and cannot be removed.
+pub(crate) fn remove(owner: &str) -> anyhow::Result<()> {
+    files().retire(owner).remove()
+}
+
+/// Removes the records of those attachments of this network that the runtime does not list.
+///
+/// # Errors
+/// All errors that occurred.
+pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
+    let is_stale = request.stale();
+    let owners = files().owners()?.into_iter().filter(|it| is_stale(it));
+    cni::all(owners.map(|owner| {
+        remove(&owner)?;
+        note(format_args!(
+            "removed the record of {owner}, which the runtime does not list"
+        ));
+        Ok(())
+    }))
+}
+
+fn files() -> OwnerFiles {
+    OwnerFiles(DIRECTORY.into())
+}
+
+const DIRECTORY: &str = "/run/cni/bandwidth";

@@ -1,0 +1,126 @@
+//! Names of resources whose devices are bandwidth: `DOMAIN/ingress-<N>mbit` and
+//! `DOMAIN/egress-<N>mbit`. One device is N Mbit/s.
+
+use cni::Error;
+
+/// A direction, as the pod sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Towards the pod.
+    Ingress,
+    /// From the pod.
+    Egress,
+}
+
+impl Direction {
+    /// Returns the word for the direction in names of resources.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+/// What one device of a resource is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// The limited direction.
+    pub direction: Direction,
+    /// Mbit/s of one device: 1 to 100,000.
+    pub megabits: u64,
+}
+
+impl Resource {
+    /// Parses the full name of a resource. Returns `None` if its devices are not bandwidth.
+    ///
+    /// # Errors
+    /// Code 7: the name has the right form, but its number is out of range.
+    pub fn parse(name: &str) -> Result<Option<Self>, Error> {
+        let Some((direction, digits)) = parts(name) else {
+            return Ok(None);
+        };
+        let number = digits.parse().ok();
+        let megabits = number.filter(|it| (1..=MOST_MEGABITS).contains(it));
+        let megabits = megabits.ok_or_else(|| {
+            let reason = format!("{name}: {digits} is not within 1 to {MOST_MEGABITS}");
+            Error::invalid(KEY, reason)
+        })?;
+        Ok(Some(Self {
+            direction,
+            megabits,
+        }))
+    }
+}
+
+/// Returns the direction and the digits in the name of a resource.
+fn parts(name: &str) -> Option<(Direction, &str)> {
+    let (domain, local) = name.split_once('/')?;
+    let (word, rest) = local.split_once('-')?;
+    let digits = rest.strip_suffix("mbit")?;
+    let mut directions = [Direction::Ingress, Direction::Egress].into_iter();
+    let direction = directions.find(|it| it.word() == word)?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+    (is_number && !domain.is_empty()).then_some((direction, digits))
+}
+
+/// The form of a name, for messages.
+pub(crate) const FORM: &str = "DOMAIN/ingress-<N>mbit or DOMAIN/egress-<N>mbit";
+
+/// The configuration key that the resources belong to.
+pub(crate) const KEY: &str = "podResources";
+
+/// Maximum Mbit/s of one device.
+const MOST_MEGABITS: u64 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_says_direction_and_rate() {
+        for (name, direction, megabits) in [
+            ("example.org/ingress-10mbit", Direction::Ingress, 10),
+            ("cni.example.org/egress-1mbit", Direction::Egress, 1),
+            ("a/egress-100000mbit", Direction::Egress, 100_000),
+        ] {
+            let resource = Resource {
+                direction,
+                megabits,
+            };
+            assert_eq!(Resource::parse(name).unwrap(), Some(resource));
+        }
+    }
+
+    #[test]
+    fn other_names_are_no_bandwidth() {
+        for name in [
+            "",
+            "cpu",
+            "egress-10mbit",
+            "/egress-10mbit",
+            "nvidia.com/gpu",
+            "example.org/egress-mbit",
+            "example.org/egress-+1mbit",
+            "example.org/egress-1.5mbit",
+            "example.org/egress-10gbit",
+            "example.org/egress-10mbits",
+            "example.org/Egress-10mbit",
+            "example.org/x/egress-10mbit",
+            "example.org/transgress-10mbit",
+        ] {
+            assert_eq!(Resource::parse(name).unwrap(), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn rate_out_of_range_is_refused() {
+        for digits in ["0", "100001", "18446744073709551616"] {
+            let error = Resource::parse(&format!("a/egress-{digits}mbit")).unwrap_err();
+            assert!(
+                error.code() == 7 && error.to_string().contains(digits),
+                "{error}"
+            );
+        }
+    }
+}

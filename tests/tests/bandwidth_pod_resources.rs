@@ -1,0 +1,371 @@
+//! bandwidth: limits of pods from the devices that the kubelet allocated to them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use serde_json::{Value, json};
+use tests::traffic::{self, Flood};
+use tests::{Checkpoint, Host, Invocation, Network, Place as _, Sandbox};
+
+/// A pod on the bridge, for bandwidth behind it. Its UID is `uid-` and the sandbox's name.
+struct Pod<'h> {
+    host: &'h Host,
+    sandbox: Sandbox,
+    /// The bridge's result.
+    joined: Value,
+}
+
+impl<'h> Pod<'h> {
+    fn new(host: &'h Host, name: &str) -> Self {
+        let sandbox = host.sandbox(name);
+        let routes = json!([{"dst": "0.0.0.0/0"}]);
+        let joined = host.bridge_v4().with("ipam.routes", routes).add(&sandbox);
+        Self {
+            host,
+            sandbox,
+            joined,
+        }
+    }
+
+    /// Returns bandwidth with `podResources` for all resources.
+    fn network(&self) -> Network<'h> {
+        let network = self.host.bandwidth().with("podResources", true);
+        network.with("prevResult", self.joined.clone())
+    }
+
+    /// Returns bandwidth with a rate of the operator for both directions.
+    fn by_default(&self, megabits: u64) -> Network<'h> {
+        let network = self.network().with("ingressRate", megabits * 1_000_000);
+        network.with("egressRate", megabits * 1_000_000)
+    }
+
+    /// Returns the kubelet's call of ADD.
+    fn call(&self, network: &Network<'_>) -> Invocation {
+        let uid = format!("IgnoreUnknown=1;K8S_POD_UID=uid-{}", self.sandbox.name());
+        network.on("ADD", &self.sandbox).args(&uid)
+    }
+
+    /// Runs ADD, and CHECK with its result. Returns the result.
+    #[track_caller]
+    fn add(&self, network: &Network<'_>) -> Value {
+        let result = self.call(network).ok();
+        network.check(&self.sandbox, &result).ok();
+        result
+    }
+
+    /// Returns the Mbit/s towards the pod and from it; 0 is no limit.
+    fn limits(&self) -> [u64; 2] {
+        let host_link = self.joined["interfaces"][1]["name"].as_str().unwrap();
+        let owner = format!("cni:pods/{}/eth0", self.sandbox.name());
+        let ifbs = self.host.ip_json("link show type ifb");
+        let ifb = ifbs.iter().find(|it| it["ifalias"] == *owner);
+        let ifb = ifb.map(|it| it["ifname"].as_str().unwrap());
+        [Some(host_link), ifb].map(|link| link.map_or(0, |link| megabits(self.host, link)))
+    }
+
+    /// Returns the text of the pod's record.
+    fn record(&self) -> Option<String> {
+        let name = format!("cni:pods:{}:eth0", self.sandbox.name());
+        fs::read_to_string(Path::new("/run/cni/bandwidth").join(name)).ok()
+    }
+}
+
+/// Returns the rate of the limit on a link.
+fn megabits(host: &Host, link: &str) -> u64 {
+    let qdiscs = host.qdiscs(link);
+    let limit = qdiscs.iter().find(|it| it["kind"] == "tbf");
+    limit.map_or(0, |it| {
+        it["options"]["rate"].as_u64().unwrap() * 8 / 1_000_000
+    })
+}
+
+const INGRESS: &str = "example.org/ingress-10mbit";
+const EGRESS: &str = "example.org/egress-5mbit";
+
+/// Returns the checkpoint of a node where pod `a` has 20 Mbit/s towards it and 15 from it.
+fn given() -> Checkpoint {
+    let checkpoint = Checkpoint::new().give("uid-a", INGRESS, &["i1", "i2"]);
+    checkpoint.give("uid-a", EGRESS, &["e1", "e2", "e3"])
+}
+
+/// Checks that the best of some seconds has the rate, and none exceeds it, except for the burst in
+/// the first second.
+#[track_caller]
+fn expect_rate(rates: &[f64], megabits: f64) {
+    let [first, later @ ..] = rates else {
+        panic!("no second");
+    };
+    let shares: Vec<_> = later.iter().map(|it| it / 1e6 / megabits).collect();
+    let best = shares.iter().copied().fold(0.0, f64::max);
+    assert!((0.94..=1.06).contains(&best), "{shares:?} of {megabits}");
+    assert!(first / 1e6 < megabits * 1.15, "{first}");
+}
+
+#[test]
+fn pod_sends_and_receives_at_the_rate_of_its_devices() {
+    let host = Host::new();
+    let outside = host.outside();
+    outside.ip("route add default via 192.0.2.1");
+    let a = Pod::new(&host, "a");
+    let checkpoint = Checkpoint::new().give("uid-a", INGRESS, &["i1", "i2"]);
+    checkpoint
+        .give("uid-a", EGRESS, &["e1", "e2", "e3", "e4"])
+        .write();
+    let result = a.add(&a.network());
+    assert_eq!(result["interfaces"].as_array().unwrap().len(), 4);
+    let (there, here) = ((&outside, "192.0.2.2"), (&a.sandbox, "10.1.0.2"));
+    let towards = (here.0, here.1, "eth0");
+    expect_rate(&traffic::flood(Flood::Udp, there, towards, 4), 20.0);
+    let from = (there.0, there.1, "outside");
+    expect_rate(&traffic::flood(Flood::Udp, here, from, 4), 20.0);
+}
+
+#[test]
+fn devices_of_all_containers_of_the_pod_count_once_each() {
+    let host = Host::new();
+    let a = Pod::new(&host, "a");
+    // The init container is the first one.
+    let checkpoint = Checkpoint::new().give("uid-a", INGRESS, &["i1", "i2"]);
+    let checkpoint = checkpoint.give("uid-a", INGRESS, &["i1"]);
+    let checkpoint = checkpoint.give("uid-a", INGRESS, &["i2", "i3"]);
+    let checkpoint = checkpoint.give("uid-b", INGRESS, &["i4"]);
+    let checkpoint = checkpoint.give("uid-ab", EGRESS, &["e1"]);
+    checkpoint.give("uid-a", "example.org/gpu", &["g1"]).write();
+    a.add(&a.network());
+    assert_eq!(a.limits(), [30, 0]);
+}
+
+#[test]
+fn pod_without_devices_has_no_limit_among_ten_thousand() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| Pod::new(&host, name));
+    let before = host.snapshot();
+    given().register(10_000).write();
+    assert_eq!(b.add(&b.network()), b.joined);
+    host.snapshot().assert_same_as(&before);
+    a.add(&a.network());
+    assert_eq!((a.limits(), b.limits()), ([20, 15], [0, 0]));
+}
+
+#[test]
+fn lower_one_of_devices_and_the_pods_wish_limits() {
+    let host = Host::new();
+    let a = Pod::new(&host, "a");
+    given().write();
+    let annotations = json!({"io.kubernetes.cri.pod-annotations": {
+        "kubernetes.io/ingress-bandwidth": "12M", "kubernetes.io/egress-bandwidth": "1G",
+    }});
+    a.add(&a.network().with("runtimeConfig", annotations));
+    assert_eq!(a.limits(), [12, 15]);
+    let asked =
+        json!({"ingressRate": 100_000_000, "egressRate": 10_000_000, "egressBurst": 160_000});
+    let network = a.network().with("runtimeConfig.bandwidth", asked);
+    let result = a.add(&network);
+    assert_eq!(a.limits(), [20, 10]);
+    let ifb = result["interfaces"][3]["name"].as_str().unwrap();
+    assert_eq!(host.qdiscs(ifb)[0]["options"]["burst"], 20_000);
+    network.del(&a.sandbox);
+    assert_eq!(a.record(), None);
+}
+
+#[test]
+fn devices_replace_the_operators_rate_of_their_direction() {
+    let host = Host::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| Pod::new(&host, name));
+    given().give("uid-c", EGRESS, &["e4"]).write();
+    a.add(&a.by_default(2));
+    assert_eq!(a.limits(), [20, 15]);
+    a.add(&a.by_default(100));
+    assert_eq!(a.limits(), [20, 15]);
+    b.add(&b.by_default(2));
+    assert_eq!(b.limits(), [2, 2]);
+    c.add(&c.by_default(2));
+    assert_eq!(c.limits(), [2, 5]);
+    assert_eq!(
+        (b.record(), c.record().as_deref()),
+        (None, Some("egress 5000000\n"))
+    );
+}
+
+#[test]
+fn listed_resources_alone_count() {
+    let host = Host::new();
+    let a = Pod::new(&host, "a");
+    let checkpoint = given().give("uid-a", "other.example/egress-5mbit", &["x"]);
+    checkpoint.write();
+    let network = a.network();
+    let refusal = a.call(&network).error();
+    refusal.expect(7, &["podResources", EGRESS, "other.example/egress-5mbit"]);
+    a.add(&network.clone().with("podResources", json!([EGRESS])));
+    assert_eq!(a.limits(), [0, 15]);
+    for none in [json!(false), json!([])] {
+        let none = network.clone().with("podResources", none);
+        none.del(&a.sandbox);
+        a.add(&none);
+        assert_eq!((a.limits(), a.record()), ([0, 0], None));
+    }
+    let refused = network.with("podResources", json!(["example.org/gpu"]));
+    a.call(&refused)
+        .error()
+        .expect(7, &["podResources[0]", "egress-<N>mbit"]);
+}
+
+#[test]
+fn pod_without_uid_has_no_devices_and_that_is_reported() {
+    let host = Host::new();
+    let a = Pod::new(&host, "a");
+    // There is no checkpoint.
+    let network = a.network().with("ingressRate", 2_000_000);
+    for args in ["", "IgnoreUnknown=1;K8S_POD_NAME=a", "K8S_POD_UID="] {
+        let outcome = network.on("ADD", &a.sandbox).args(args).run();
+        let result = outcome.ok();
+        assert!(outcome.stderr.contains("no K8S_POD_UID"), "{outcome:?}");
+        assert_eq!((a.limits(), a.record()), ([2, 0], None));
+        network.check(&a.sandbox, &result).ok();
+    }
+    let malformed = network.on("ADD", &a.sandbox).args("K8S_POD_UID");
+    malformed.error().expect(4, &["CNI_ARGS"]);
+}
+
+/// Creates files that are no checkpoints, by their names.
+fn make_no_checkpoints(directory: &Path) {
+    fs::create_dir_all(directory.join("directory")).unwrap();
+    fs::write(directory.join("garbage"), "{\"Data\":").unwrap();
+    fs::write(directory.join("empty"), "").unwrap();
+    fs::write(directory.join("target"), given().json().to_string()).unwrap();
+    symlink("target", directory.join("link")).unwrap();
+    mkfifo(&directory.join("fifo"), Mode::from_bits_truncate(0o600)).unwrap();
+    let large = File::create(directory.join("large")).unwrap();
+    large.set_len((16 << 20) + 1).unwrap();
+}
+
+#[test]
+fn checkpoint_that_cannot_be_read_fails_add_and_status() {
+    let host = Host::new();
+    let a = Pod::new(&host, "a");
+    let before = host.snapshot();
+    let directory = Path::new("/run/test/checkpoints");
+    make_no_checkpoints(directory);
+    for (name, reason) in [
+        ("missing", "No such file"),
+        ("directory", "not a regular file"),
+        ("fifo", "not a regular file"),
+        ("link", "symbolic links"),
+        ("garbage", "EOF while parsing"),
+        ("empty", "EOF while parsing"),
+        ("large", "larger than 16 MiB"),
+    ] {
+        let path = directory.join(name);
+        let network = a.network().with("kubeletCheckpoint", path.to_str());
+        let words = [
+            "kubeletCheckpoint",
+            path.to_str().unwrap(),
+            "--root-dir",
+            reason,
+        ];
+        let refusal = a.call(&network).error();
+        refusal.expect(100, &words);
+        let status = network.with("cniVersion", "1.1.0").call("STATUS").error();
+        status.expect(50, &words);
+        assert!(status.mentions(&refusal.msg) && status.mentions(&refusal.details));
+    }
+    host.snapshot().assert_same_as(&before);
+    given().write();
+    a.network().with("cniVersion", "1.1.0").call("STATUS").ok();
+    let other = a.network().with("kubeletCheckpoint", "checkpoint");
+    a.call(&other)
+        .error()
+        .expect(7, &["kubeletCheckpoint", "absolute"]);
+}
+
+#[test]
+fn pods_keep_their_limits_when_devices_change_hands() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| Pod::new(&host, name));
+    given().write();
+    let of_a = a.add(&a.network());
+    // After a forced deletion, the new pod's ADD precedes the old one's DEL.
+    let taken = Checkpoint::new().give("uid-b", INGRESS, &["i1"]);
+    taken.give("uid-b", EGRESS, &["e1"]).write();
+    let of_b = b.add(&b.network());
+    assert_eq!((a.limits(), b.limits()), ([20, 15], [10, 5]));
+    a.network().check(&a.sandbox, &of_a).ok();
+    a.network().del(&a.sandbox);
+    assert_eq!(a.record(), None);
+    b.network().check(&b.sandbox, &of_b).ok();
+    assert_eq!(b.limits(), [10, 5]);
+}
+
+#[test]
+fn check_and_reload_know_the_limits_after_the_kubelet_forgot_the_pod() {
+    let host = Host::new();
+    let a = Pod::new(&host, "a");
+    given().write();
+    let result = a.add(&a.network());
+    assert_eq!(a.record().unwrap(), "ingress 20000000\negress 15000000\n");
+    for forget in [
+        || Checkpoint::new().write(),
+        || fs::remove_file(Checkpoint::PATH).unwrap(),
+    ] {
+        forget();
+        host.run("nft", &["flush", "ruleset"]);
+        let check = a.network().check(&a.sandbox, &result);
+        check.error().expect(100, &["cnitool reload"]);
+        let attached = a.network().with("prevResult", result.clone());
+        attached.on("RELOAD", &a.sandbox).ok();
+        check.ok();
+    }
+    let link = a.joined["interfaces"][1]["name"].as_str().unwrap();
+    host.tc(&format!(
+        "qdisc change dev {link} root handle b0: tbf rate 30mbit burst 125000 latency 25ms"
+    ));
+    let check = a.network().check(&a.sandbox, &result);
+    check.error().expect(100, &[link]);
+}
+
+#[test]
+fn del_and_gc_remove_the_record_without_a_checkpoint() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| Pod::new(&host, name));
+    for change in [
+        || fs::write(Checkpoint::PATH, "garbage").unwrap(),
+        || fs::remove_file(Checkpoint::PATH).unwrap(),
+    ] {
+        given().write();
+        a.add(&a.network());
+        change();
+        for _ in 0..2 {
+            a.network().del(&a.sandbox);
+            // The limit towards the pod ends with the pair.
+            assert_eq!((a.limits(), a.record()), ([20, 0], None));
+        }
+    }
+    given().give("uid-b", INGRESS, &["i3"]).write();
+    a.add(&a.network());
+    b.add(&b.network());
+    fs::remove_file(Checkpoint::PATH).unwrap();
+    // GC removes the record of `a` even if the key is no longer in the configuration.
+    let gc = a.network().without("podResources").without("prevResult");
+    gc.gc(&[&b.sandbox]).ok();
+    assert_eq!((a.record(), b.record().is_some()), (None, true));
+    gc.gc(&[]).ok();
+    assert_eq!(b.record(), None);
+}
+
+#[test]
+fn add_that_cannot_write_the_record_leaves_no_limit() {
+    let host = Host::new();
+    let [warm, a] = ["warm", "a"].map(|name| Pod::new(&host, name));
+    given().give("uid-warm", EGRESS, &["e4"]).write();
+    warm.add(&warm.network());
+    warm.network().del(&warm.sandbox);
+    let before = host.snapshot();
+    host.read_only("/run/cni");
+    a.call(&a.network())
+        .error()
+        .expect(100, &["/run/cni/bandwidth/"]);
+    host.snapshot().assert_same_as(&before);
+}
