@@ -17,6 +17,7 @@
 #     ports       portmap ADD and DEL, with no other port and with 5,000; connections through them
 #     reload      cnitool reload of 500 pods
 #     bandwidth   bandwidth ADD, CHECK and DEL
+#     devices     bandwidth with limits of the runtime, and with podResources on a node with 10,000 devices
 #     firewall    firewall ADD, CHECK and DEL, beside 100 other pods
 #     tuning      tuning ADD, CHECK and DEL
 #     throughput  traffic through a limit, measured by iperf3 in ten minutes
@@ -46,7 +47,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | ptp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | firewall | tuning | throughput | footprint)
+            attach | ptp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;

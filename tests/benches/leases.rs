@@ -60,6 +60,7 @@ fn round(host: &Host, side: &mut Side, held: u32) {
             verb,
             container: "one-more",
             netns: Path::new("/run/netns/never-was"),
+            args: "",
         };
         side.time(&format!("{held} leases, {verb}"), &call, request)
     };
@@ -80,6 +81,7 @@ fn status_and_gc(host: &Host, side: &mut Side, held: u32) {
             verb,
             container: "",
             netns: Path::new(""),
+            args: "",
         };
         side.time(&format!("{held} leases, {verb}"), &call, request);
     };

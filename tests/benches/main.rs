@@ -51,6 +51,7 @@ fn main() {
             "ports" => ports::run(&host, sides(), options.rounds, report),
             "reload" => reload::run(&host, &options.ours, options.rounds.min(20), report),
             "bandwidth" => limits::run(&host, sides(), options.rounds, report),
+            "devices" => limits::run_devices(&host, &options.ours, options.rounds, report),
             "firewall" => firewall::run(&host, sides(), options.rounds, report),
             "tuning" => tuned::run(&host, sides(), options.rounds, report),
             "throughput" => throughput::run(&host, &sides(), report),
@@ -63,7 +64,7 @@ fn main() {
     }
 }
 
-const CASES: [&str; 15] = [
+const CASES: [&str; 16] = [
     "attach",
     "ptp",
     "floor",
@@ -75,6 +76,7 @@ const CASES: [&str; 15] = [
     "ports",
     "reload",
     "bandwidth",
+    "devices",
     "firewall",
     "tuning",
     "throughput",

@@ -107,6 +107,7 @@ fn call<'a>(pod: &'a Sandbox, verb: &'a str, container: &'a str) -> Call<'a> {
         verb,
         container,
         netns: pod.path(),
+        args: "",
     }
 }
 

@@ -25,6 +25,7 @@ pub struct Call<'a> {
     pub verb: &'a str,
     pub container: &'a str,
     pub netns: &'a Path,
+    pub args: &'a str,
 }
 
 impl<'a> Call<'a> {
@@ -35,7 +36,13 @@ impl<'a> Call<'a> {
             verb,
             container: sandbox.name(),
             netns: sandbox.path(),
+            args: "",
         }
+    }
+
+    /// Sets `CNI_ARGS`.
+    pub fn with_args(self, args: &'a str) -> Self {
+        Self { args, ..self }
     }
 }
 
@@ -149,6 +156,7 @@ impl Side {
         let variables = variables.env("CNI_PATH", &self.directory);
         let variables = variables.env("CNI_NETNS", call.netns);
         let variables = variables.env("CNI_IFNAME", "eth0");
+        let variables = variables.env("CNI_ARGS", call.args);
         let variables = variables.env("CNI_CONTAINERID", call.container);
         let stdio = variables.stdin(Stdio::piped()).stdout(Stdio::piped());
         stdio.stderr(Stdio::null());
