@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use crate::{Host, Invocation, Network, Sandbox};
+use crate::{Checkpoint, Host, Invocation, Network, Sandbox};
 
 /// A network of several plugins, with the runtime's arguments for one sandbox.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl Removal {
 impl<'h> Chain<'h> {
     /// Creates the network `pods` of these plugins, each with everything that it can leave in the
     /// kernel. Ports 8080 of TCP and 8053 of UDP are forwarded to 80 and 53, and both directions
-    /// are limited.
+    /// are limited. `devices` is `bandwidth` with limits of devices that the kubelet allocated.
     pub fn new(host: &'h Host, plugins: &[&str]) -> Self {
         let of = |plugin: &&str| ((*plugin).to_owned(), network(host, plugin));
         let chain = Self {
@@ -96,13 +96,15 @@ impl<'h> Chain<'h> {
         self.plugins.iter().position(|(name, _)| name == plugin)
     }
 
-    /// Returns ADD or CHECK of the plugin at `place`, with the previous result; null means none.
+    /// Returns ADD or CHECK of the plugin at `place` for a pod of the kubelet, with the previous
+    /// result; null means none.
     pub fn call(&self, place: usize, verb: &str, (a, before): (&Sandbox, &Value)) -> Invocation {
         let network = self.plugins[place].1.clone();
-        match before {
+        let call = match before {
             Value::Null => network.on(verb, a),
             result => network.with("prevResult", result.clone()).on(verb, a),
-        }
+        };
+        call.args("IgnoreUnknown=1;K8S_POD_UID=uid")
     }
 
     /// Runs ADD of the first `count` plugins.
@@ -238,6 +240,12 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
             .with("type", plugin)
             .with("ingressPolicy", "isolated"),
         "tuning" => host.tuning(),
+        "devices" => {
+            let checkpoint = Checkpoint::new().give("uid", "example.org/ingress-5mbit", &["i1"]);
+            let checkpoint = checkpoint.give("uid", "example.org/egress-5mbit", &["e1"]);
+            checkpoint.write();
+            host.bandwidth().with("podResources", true)
+        }
         _ => host.bandwidth().with("type", plugin),
     }
 }

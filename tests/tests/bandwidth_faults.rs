@@ -11,6 +11,38 @@ const BANDWIDTH: Subject = Subject {
     victims: &["bandwidth"],
 };
 
+/// Limits of devices, with a record.
+const DEVICES: Subject = Subject {
+    name: "podResources",
+    chain: &["bridge", "devices"],
+    victims: &["devices"],
+};
+
+#[test]
+fn an_add_for_devices_whose_calls_fail_leaves_nothing() {
+    torture(DEVICES, (Moment::Add, Attack::Failure), (80, 3));
+}
+
+#[test]
+fn an_add_for_devices_whose_calls_fail_can_be_repeated() {
+    torture(DEVICES, (Moment::AddAgain, Attack::Failure), (80, 3));
+}
+
+#[test]
+fn an_add_for_devices_that_is_killed_leaves_nothing_after_del_or_gc() {
+    torture(DEVICES, (Moment::Add, Attack::Kill), (90, 7));
+}
+
+#[test]
+fn the_next_removal_completes_one_for_devices_whose_calls_failed() {
+    torture(DEVICES, (Moment::Removal, Attack::Failure), (60, 1));
+}
+
+#[test]
+fn the_next_removal_completes_a_killed_one_for_devices() {
+    torture(DEVICES, (Moment::Removal, Attack::Kill), (30, 6));
+}
+
 #[test]
 fn an_add_whose_calls_fail_leaves_nothing() {
     torture(BANDWIDTH, (Moment::Add, Attack::Failure), (70, 3));
