@@ -56,6 +56,9 @@ fn all_that_is_said() -> String {
     let host = Host::new();
     host.ip("link add cni0 type veth peer name other");
     all += &said(&host, &host.bridge());
+    let devices = host.bandwidth().with("podResources", true);
+    let add = devices.on("ADD", &host.sandbox("c"));
+    all += &add.args("K8S_POD_UID=uid").error().msg;
     let host = Host::new();
     let chain = Chain::new(&host, &["bridge", "portmap"]);
     chain.add(&host.sandbox("a")).unwrap();
