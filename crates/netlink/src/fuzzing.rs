@@ -4,6 +4,7 @@ use netlink_packet_route::link::LinkMessage;
 use nix::libc::RTM_NEWLINK;
 
 use crate::address::Address;
+use crate::counters::{CountedQdisc, LinkCounters};
 use crate::filter::HeldFilter;
 use crate::forwarding;
 use crate::link::Link;
@@ -29,6 +30,8 @@ pub fn read_reply(bytes: &[u8]) {
         Address::from_answer(&message);
         Route::from_answer(&message);
         Qdisc::from_answer(&message);
+        CountedQdisc::from_answer(&message);
+        LinkCounters::from_answer(&message);
         HeldFilter::from_answer(&message);
         forwarding::is_on(&message);
     }

@@ -176,7 +176,7 @@ impl Connection {
     pub fn qdisc(&self, link: u32, parent: Handle) -> Result<Option<Qdisc>, Error> {
         let message = header(link, parent, Handle::NONE);
         let operation = format!("read qdisc on {parent}");
-        self.one_qdisc(Request::read(operation, RTM_GETQDISC, &message))
+        self.one_qdisc(one(Request::read(operation, RTM_GETQDISC, &message)))
     }
 
     /// Returns the class `handle` of the link with this index, if it exists. Equivalent to `tc
@@ -185,16 +185,11 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn class(&self, link: u32, handle: Handle) -> Result<Option<Qdisc>, Error> {
-        let message = header(link, Handle::NONE, handle);
-        let operation = format!("read class {handle}");
-        self.one_qdisc(Request::read(operation, RTM_GETTCLASS, &message))
+        self.one_qdisc(class_request(link, handle))
     }
 
-    /// Reads a qdisc or class. The request asks for an echo, because kernels before Linux 6.8 send
-    /// no answer otherwise. It also asks for an acknowledgement, because for a link that is down
-    /// the kernel sends nothing else.
     fn one_qdisc(&self, request: Request) -> Result<Option<Qdisc>, Error> {
-        match self.objects(&[request.with(NLM_F_ACK | NLM_F_ECHO)], Qdisc::from_answer) {
+        match self.objects(&[request], Qdisc::from_answer) {
             Err(error) if error.is_no_qdisc() => Ok(None),
             found => Ok(found?.into_iter().next()),
         }
@@ -203,8 +198,16 @@ impl Connection {
 
 impl Qdisc {
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        Self::from_message(&Self::message_of(answer)?)
+    }
+
+    /// Parses the answer if it is about a qdisc or class.
+    pub(crate) fn message_of(answer: &Message) -> Option<TcMessage> {
         let qdisc = answer.read(RTM_NEWQDISC);
-        let message: &TcMessage = &qdisc.or_else(|| answer.read(RTM_NEWTCLASS))?;
+        qdisc.or_else(|| answer.read(RTM_NEWTCLASS))
+    }
+
+    pub(crate) fn from_message(message: &TcMessage) -> Option<Self> {
         let options = options(message);
         let kind = match kind_of(message)? {
             "tbf" => QdiscKind::Tbf(HeldBucket::of_tbf(&options)?),
@@ -221,6 +224,20 @@ impl Qdisc {
             kind,
         })
     }
+}
+
+/// Returns the request of [`Connection::class`].
+pub(crate) fn class_request(link: u32, handle: Handle) -> Request {
+    let message = header(link, Handle::NONE, handle);
+    let operation = format!("read class {handle}");
+    one(Request::read(operation, RTM_GETTCLASS, &message))
+}
+
+/// Completes a request for one qdisc or class. The request asks for an echo, because kernels before
+/// Linux 6.8 send no answer otherwise. It also asks for an acknowledgement, because for a link that
+/// is down the kernel sends nothing else.
+fn one(request: Request) -> Request {
+    request.with(NLM_F_ACK | NLM_F_ECHO)
 }
 
 /// Returns a message that names a qdisc or class by its link, its parent and its handle.

@@ -24,8 +24,9 @@ mod traces;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use netlink::{Address, Link, LinkKind, Route};
+use netlink::{Address, Link, Route};
 use runtime::Directories;
+use tc::CountedLimit;
 
 pub use self::attachments::{Attached, Lease};
 use self::attachments::{data_directories, leases};
@@ -63,8 +64,8 @@ pub struct Node {
     pub discarding_routes: Vec<Route>,
     /// Live attachments whose host links exist, with what is inside their sandboxes.
     pub pods: Vec<Pod>,
-    /// Rate limits of the traffic that links send, in bit/s, by the name of the link.
-    pub limits: BTreeMap<String, u64>,
+    /// Limits of the traffic that links send, by the index of the link.
+    pub limits: BTreeMap<u32, CountedLimit>,
     /// Kernel features that plugins may need and the kernel lacks.
     pub lacks: Vec<Lack>,
     /// Values of kernel parameters by name, without those that the kernel lacks.
@@ -169,11 +170,7 @@ impl Node {
         self.addresses = connection.every_address()?;
         self.routes = connection.routes()?;
         self.discarding_routes = connection.discarding_routes()?;
-        let limited = |it: &&Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);
-        for link in self.links.iter().filter(limited) {
-            let rate = tc::LinkEgress::new(&connection, link).rate()?;
-            self.limits.extend(rate.map(|it| (link.name.clone(), it)));
-        }
+        self.limits = tc::counted_limits(&connection)?;
         Ok(())
     }
 

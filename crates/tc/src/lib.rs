@@ -9,6 +9,7 @@
 //!
 //! This crate does not know the owner of a link or the source of a rate.
 
+mod counted;
 mod error;
 mod limit;
 mod link_egress;
@@ -17,6 +18,7 @@ mod probe;
 mod reference;
 mod traffic;
 
+pub use counted::{CountedLimit, counted_limits};
 pub use error::{Error, lacks, module};
 pub use limit::{BitsPerSecond, Burst, Limit, OutOfRange};
 pub use link_egress::LinkEgress;

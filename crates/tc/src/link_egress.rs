@@ -75,24 +75,6 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Returns the rate limit of the link's egress in bits per second, whether it applies to all or
-    /// some traffic. Returns `None` if there is no limit or if another program set the limit.
-    ///
-    /// # Errors
-    /// [`Error::Netlink`].
-    pub fn rate(&self) -> Result<Option<u64>, Error> {
-        let root = match self.root() {
-            Err(Error::Foreign { .. }) => return Ok(None),
-            root => root?,
-        };
-        let held = match root.map(|it| it.kind) {
-            Some(QdiscKind::Tbf(held)) => Some(held),
-            Some(QdiscKind::Htb { .. }) => self.class()?,
-            _ => None,
-        };
-        Ok(held.map(|it| it.rate.saturating_mul(8)))
-    }
-
     /// Returns a text for the operator about what [`Self::ensure`] would change; `None` if nothing.
     ///
     /// # Errors
@@ -139,16 +121,18 @@ impl<'a> LinkEgress<'a> {
         let Some(root) = self.connection.qdisc(self.link.index, Handle::ROOT)? else {
             return Ok(None);
         };
-        match (root.handle.major, &root.kind) {
-            // The kernel's default qdisc has no handle.
-            (0, _) => Ok(None),
-            (OURS, _) | (MAJOR_OF_REFERENCE, QdiscKind::Tbf(_)) => Ok(Some(root)),
-            _ => Err(Error::Foreign {
-                link: self.link.name.clone(),
-                kind: root.kind.to_string(),
-                handle: root.handle,
-            }),
+        // The kernel's default qdisc has no handle.
+        if root.handle.major == 0 {
+            return Ok(None);
         }
+        if is_known(&root) {
+            return Ok(Some(root));
+        }
+        Err(Error::Foreign {
+            link: self.link.name.clone(),
+            kind: root.kind.to_string(),
+            handle: root.handle,
+        })
     }
 
     /// Limits some traffic of a link that has no qdisc yet.
@@ -205,6 +189,16 @@ impl<'a> LinkEgress<'a> {
     }
 }
 
+/// Returns whether this crate or the reference set the root qdisc.
+pub(crate) fn is_known(root: &Qdisc) -> bool {
+    let of_reference = matches!(root.kind, QdiscKind::Tbf(_));
+    match root.handle.major {
+        OURS => true,
+        MAJOR_OF_REFERENCE => of_reference,
+        _ => false,
+    }
+}
+
 fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {
     wanted.is_held_by(held) && wanted.limit == held.limit
 }
@@ -250,5 +244,6 @@ const OURS: u16 = 0xb0;
 pub(crate) const MAJOR_OF_REFERENCE: u16 = 1;
 
 const ROOT: Handle = Handle::new(OURS, 0);
-const CLASS: Handle = Handle::new(OURS, 1);
+/// The class for limited traffic.
+pub(crate) const CLASS: Handle = Handle::new(OURS, 1);
 const LEAF: Handle = Handle::new(OURS + 1, 0);

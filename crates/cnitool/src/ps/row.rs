@@ -135,7 +135,8 @@ impl Row {
     }
 
     fn add_link(&mut self, link: &Link, node: &Node) {
-        let limit = node.limits.get(&link.name).copied();
+        let limit = node.limits.get(&link.index);
+        let limit = limit.map(|it| it.rate.saturating_mul(8));
         if link.kind == LinkKind::Ifb {
             self.limits.egress = limit;
             return;

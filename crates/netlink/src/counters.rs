@@ -1,0 +1,178 @@
+//! Counters of links and of qdiscs.
+//!
+//! The kernel starts each counter at zero when it creates the object. Counters of links have 64
+//! bits. Of the counters of qdiscs, only the one of bytes has; the others wrap after 2^32.
+
+use netlink_packet_core::NlasIterator;
+use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
+use nix::libc::RTM_GETQDISC;
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::message::{Bytes, Message};
+use crate::qdisc::{Handle, Qdisc, class_request, header};
+use crate::request::Request;
+
+/// Counters of a link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Interface index of the link.
+    pub link: u32,
+    /// Packets that arrived at the link.
+    pub received: Counters,
+    /// Packets that left by the link, after its qdisc.
+    pub sent: Counters,
+}
+
+/// Counters of one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Length of the packets in bytes, with the Ethernet header.
+    pub bytes: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Packets that the link dropped.
+    pub dropped: u64,
+}
+
+/// A qdisc or a class with its counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedQdisc {
+    /// Interface index of the link.
+    pub link: u32,
+    /// Parent of the qdisc.
+    pub parent: Handle,
+    /// The qdisc or class.
+    pub qdisc: Qdisc,
+    /// The counters.
+    pub counters: QueueCounters,
+}
+
+/// Counters of a qdisc or a class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Packets that the qdisc dropped.
+    pub dropped: u32,
+    /// Times at which a packet had to wait because of the rate.
+    pub overlimits: u32,
+    /// Length of the waiting packets in bytes.
+    pub backlog: u32,
+}
+
+impl Connection {
+    /// Returns the counters of all links. Equivalent to `ip -s link show`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn link_counters(&self) -> Result<Vec<LinkCounters>, Error> {
+        let mut message = vec![0; HEADER];
+        message.extend(LINK_64_FILTER.to_ne_bytes());
+        let request = Request::list("read counters of links", RTM_GETSTATS, &Bytes(message));
+        self.objects(&[request], LinkCounters::from_answer)
+    }
+
+    /// Returns the qdiscs of all links with their counters. Equivalent to `tc -s qdisc show`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn counted_qdiscs(&self) -> Result<Vec<CountedQdisc>, Error> {
+        let all = header(0, Handle::NONE, Handle::NONE);
+        let request = Request::list("read qdiscs", RTM_GETQDISC, &all);
+        self.objects(&[request], CountedQdisc::from_answer)
+    }
+
+    /// Returns the existing classes with this handle of the links with these indexes. Equivalent to
+    /// `tc -s class show`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], except for a link or class that does not exist.
+    pub fn counted_classes(
+        &self,
+        links: &[u32],
+        handle: Handle,
+    ) -> Result<Vec<CountedQdisc>, Error> {
+        let requests: Vec<_> = links.iter().map(|it| class_request(*it, handle)).collect();
+        let mut classes = Vec::new();
+        for outcome in self.outcomes(&requests)? {
+            match outcome {
+                Err(error) if error.is_no_qdisc() || error.is_not_found() => {}
+                answers => classes.extend(answers?.iter().filter_map(CountedQdisc::from_answer)),
+            }
+        }
+        Ok(classes)
+    }
+}
+
+impl LinkCounters {
+    /// Reads `struct if_stats_msg` and `struct rtnl_link_stats64` (`include/uapi/linux/if_link.h`).
+    pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        if answer.kind != RTM_NEWSTATS {
+            return None;
+        }
+        let (_, link) = answer.subject()?;
+        let attributes = answer.body.get(HEADER + size_of::<u32>()..)?;
+        let mut attributes = NlasIterator::new(attributes).map_while(Result::ok);
+        let numbers = attributes.find(|it| it.kind() == LINK_64)?;
+        let numbers = numbers.value();
+        let number = |place: usize| {
+            let bytes = numbers.get(place * size_of::<u64>()..)?;
+            Some(u64::from_ne_bytes(*bytes.first_chunk()?))
+        };
+        let counters = |[packets, bytes, dropped]: [usize; 3]| {
+            Some(Counters {
+                bytes: number(bytes)?,
+                packets: number(packets)?,
+                dropped: number(dropped)?,
+            })
+        };
+        Some(Self {
+            link,
+            received: counters([0, 2, 6])?,
+            sent: counters([1, 3, 7])?,
+        })
+    }
+}
+
+impl CountedQdisc {
+    pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        let message = Qdisc::message_of(answer)?;
+        Some(Self {
+            link: message.header.index.try_into().ok()?,
+            parent: message.header.parent.into(),
+            qdisc: Qdisc::from_message(&message)?,
+            counters: QueueCounters::of(&message),
+        })
+    }
+}
+
+impl QueueCounters {
+    /// Reads `TCA_STATS2`. A qdisc without counters has zeros.
+    fn of(message: &TcMessage) -> Self {
+        let statistics = message.attributes.iter().flat_map(|it| match it {
+            TcAttribute::Stats2(statistics) => statistics.as_slice(),
+            _ => &[],
+        });
+        let mut queues = statistics.filter_map(|it| match it {
+            TcStats2::Queue(queue) => Some(queue),
+            _ => None,
+        });
+        queues.next().map_or_else(Self::default, |queue| Self {
+            dropped: queue.drops,
+            overlimits: queue.overlimits,
+            backlog: queue.backlog,
+        })
+    }
+}
+
+/// Length of `struct if_stats_msg` up to its last field, the filter, in bytes.
+const HEADER: usize = 8;
+
+/// `IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)`
+const LINK_64_FILTER: u32 = 1;
+
+/// `IFLA_STATS_LINK_64`
+const LINK_64: u16 = 1;
+
+// libc has these two numbers only for glibc.
+const RTM_NEWSTATS: u16 = 92;
+const RTM_GETSTATS: u16 = 94;

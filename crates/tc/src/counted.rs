@@ -1,0 +1,48 @@
+//! Reads the limits of all links with their counters.
+
+use std::collections::BTreeMap;
+
+use netlink::{Connection, CountedQdisc, Handle, QdiscKind, QueueCounters};
+
+use crate::error::Error;
+use crate::link_egress::{CLASS, is_known};
+
+/// A limit of the packets that leave by a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedLimit {
+    /// The rate in bytes per second.
+    pub rate: u64,
+    /// Counters of the limited packets.
+    pub counters: QueueCounters,
+}
+
+/// Returns the limits by the index of their link, whether they apply to all or some traffic.
+/// Leaves out limits that another program set.
+///
+/// # Errors
+/// [`Error::Netlink`].
+pub fn counted_limits(connection: &Connection) -> Result<BTreeMap<u32, CountedLimit>, Error> {
+    let mut roots = connection.counted_qdiscs()?;
+    roots.retain(|it| it.parent == Handle::ROOT && is_known(&it.qdisc));
+    let is_htb = |it: &&CountedQdisc| matches!(it.qdisc.kind, QdiscKind::Htb { .. });
+    let by_class: Vec<_> = roots.iter().filter(is_htb).map(|it| it.link).collect();
+    let classes = connection.counted_classes(&by_class, CLASS)?;
+    let counted = roots.iter().chain(&classes);
+    Ok(counted.filter_map(CountedLimit::of).collect())
+}
+
+impl CountedLimit {
+    /// Returns the link's index with the limit of a TBF, or of an HTB class.
+    fn of(counted: &CountedQdisc) -> Option<(u32, Self)> {
+        let bucket = match counted.qdisc.kind {
+            QdiscKind::Tbf(bucket) => Some(bucket),
+            QdiscKind::Htb { class, .. } => class,
+            _ => None,
+        };
+        let limit = Self {
+            rate: bucket?.rate,
+            counters: counted.counters,
+        };
+        Some((counted.link, limit))
+    }
+}
