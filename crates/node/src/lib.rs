@@ -6,6 +6,7 @@
 mod attachments;
 mod configuration;
 mod disk;
+mod expected;
 mod firewall;
 mod host_links;
 mod kernel;
@@ -17,6 +18,7 @@ mod pods;
 mod probe;
 mod program;
 mod programs;
+mod range;
 mod sockets;
 mod sysctls;
 mod traces;
@@ -44,6 +46,7 @@ pub use self::pods::{Inside, Pod};
 pub use self::probe::{Access, Fate, Path as PacketPath, Probe, Stage};
 pub use self::program::output_of;
 pub use self::programs::Refusal;
+pub use self::range::{Range, pod_networks};
 pub use self::sockets::Socket;
 pub use self::traces::Traces;
 

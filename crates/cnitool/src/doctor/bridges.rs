@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use attach::MAX_PORTS;
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
-use node::{Attached, Node, Source, bridge_of};
+use node::{Attached, Node, Range, Source, bridge_of};
 
 use super::finding::{Finding, quoted, some_of};
-use super::range::Range;
 
 /// Checks each bridge with live attachments, and each existing bridge of a network.
 pub fn judge(node: &Node) -> Vec<Finding> {

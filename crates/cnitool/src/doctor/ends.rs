@@ -4,10 +4,8 @@ use std::net::IpAddr;
 
 use cni::json;
 use ipnetwork::IpNetwork;
-use node::{Node, Source};
+use node::{Node, Range, Source};
 use static_ipam::RawConfig;
-
-use super::range::Range;
 
 /// The gateway and a pod of a network.
 pub struct Ends {

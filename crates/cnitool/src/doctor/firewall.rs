@@ -1,10 +1,7 @@
 //! Checks whether the node's rules drop packets of pods, and whether a reload of the firewall
 //! removed elements of this suite.
 
-use netlink::LinkKind;
-use node::{Attached, Consequence, Node};
-use portmap::{HostAddress, Mapping};
-use serde_json::Value;
+use node::{Attached, Node};
 
 use super::barred::{COPY, barred};
 use super::finding::{Finding, some_of};
@@ -37,7 +34,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 /// Finds live attachments that lack elements which their configuration requires.
 fn taken_away(node: &Node) -> Option<Finding> {
     // Attachments of the reference have rules instead of elements, so they are not checked.
-    let ours = node.alive().filter(|it| is_ours(node, it));
+    let ours = node.alive().filter(|it| node.is_ours(it));
     let lacking: Vec<_> = ours.filter_map(|it| lacks(node, it)).collect();
     let message = format!("elements are missing: {}", some_of(&lacking));
     (!lacking.is_empty()).then(|| {
@@ -49,68 +46,15 @@ fn taken_away(node: &Node) -> Option<Finding> {
     })
 }
 
-/// Returns whether a link or an element is tagged with the attachment.
-pub fn is_ours(node: &Node, attached: &Attached) -> bool {
-    let owner = attached.attachment.owner();
-    let mut elements = node.firewall.elements.iter();
-    let mut links = node.links.iter();
-    elements.any(|it| it.owner == owner) || links.any(|it| it.alias.as_ref() == Some(&owner))
-}
-
 /// Returns the attachment's tag and the first table without an element of the attachment; `None` if
 /// no element is missing.
 fn lacks(node: &Node, attached: &Attached) -> Option<String> {
     let owner = attached.attachment.owner();
-    let missing = tables(node, attached).into_iter().find(|table| {
+    let missing = node.expected_tables(attached).into_iter().find(|table| {
         let mut elements = node.firewall.elements.iter();
         !elements.any(|it| it.table == *table && it.owner == owner)
     })?;
     Some(format!("{owner} in {missing}"))
-}
-
-/// Returns the tables that should have elements of the attachment.
-pub fn tables(node: &Node, attached: &Attached) -> Vec<&'static str> {
-    let network = attached.entry.network(&node.configuration.directory);
-    let plugins = network.ok().flatten().map(|it| it.plugins);
-    let mut wanted = Vec::new();
-    for plugin in plugins.unwrap_or_default() {
-        match plugin.program.as_str() {
-            "bridge" => {
-                wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE));
-                wanted.extend(plugin.is_set("macspoofchk").then_some(attach::FRAMES_TABLE));
-            }
-            "ptp" => wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE)),
-            "firewall" if !attached.addresses().is_empty() => wanted.push(firewall::TABLE),
-            "portmap" if has_ports(attached, &plugin.capabilities) => wanted.push(portmap::TABLE),
-            "bandwidth" if has_backstop(node, attached) => wanted.push(bandwidth::TABLE),
-            _ => {}
-        }
-    }
-    wanted
-}
-
-/// Returns whether ADD set a second limit for the attachment's egress, in `nf_tables`. Root in the
-/// pod can evade the first limit, that of tc, but not the second. ADD sets no second limit if the
-/// kernel does not support it.
-fn has_backstop(node: &Node, attached: &Attached) -> bool {
-    let owner = attached.attachment.owner();
-    let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);
-    let mut lacks = node.lacks.iter();
-    ifbs.any(|it| it.alias.as_ref() == Some(&owner))
-        && !lacks.any(|it| it.need.consequence == Consequence::LimitsEvadable)
-}
-
-fn has_ports(attached: &Attached, declared: &[String]) -> bool {
-    let asked = attached.entry.arguments.runtime_config(declared);
-    let ports = asked.get("portMappings").and_then(Value::as_array);
-    let addresses = attached.addresses();
-    // portmap ignores a port if the pod has no address of the port's family.
-    let is_served = |mapping: Mapping| {
-        let mut addresses = addresses.iter();
-        mapping.host == HostAddress::Any || addresses.any(|it| mapping.is_for(it.ip()))
-    };
-    let mut ports = ports.into_iter().flatten();
-    ports.any(|it| Mapping::parse(it).map_or(true, is_served))
 }
 
 #[cfg(test)]
@@ -152,14 +96,14 @@ mod tests {
         node.attached = vec![attached_by(LIMITED, "pods", "a")];
         node.links = vec![netlink::Link {
             alias: Some("cni:pods/a/eth0".to_owned()),
-            kind: LinkKind::Ifb,
+            kind: netlink::LinkKind::Ifb,
             ..netlink::Link::default()
         }];
         assert_eq!(levels(&judge(&node)), [Level::Problem]);
         let need = node::Need {
             plugins: &["bandwidth"],
             keys: &[],
-            consequence: Consequence::LimitsEvadable,
+            consequence: node::Consequence::LimitsEvadable,
         };
         node.lacks = vec![node::Lack {
             reason: "operation not supported".to_owned(),

@@ -3,10 +3,9 @@
 use cni::Attachment;
 use ipnetwork::IpNetwork;
 use netns::Sysctl;
-use node::{Node, Source};
+use node::{Node, Source, pod_networks};
 
 use super::finding::{Finding, quoted, some_of};
-use super::range::pod_networks;
 
 /// Checks each sysctl that a network needs.
 pub fn judge(node: &Node) -> Vec<Finding> {

@@ -10,7 +10,6 @@ use netns::Sysctl;
 use node::{Attached, Node, REFERENCE_PORTMAP};
 
 use super::finding::{Finding, quoted, some_of};
-use super::firewall::{is_ours, tables};
 
 /// Checks all links with `route_localnet` together, because each guard covers all links.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -64,7 +63,7 @@ fn open(message: &str, links: &[&str]) -> Finding {
 /// restores both guards. Otherwise, the commands add the `IPsec` policies.
 fn fix(node: &Node) -> String {
     let mut attached = node.attached.iter();
-    if attached.any(|it| is_ours(node, it) && has_ports(node, it)) {
+    if attached.any(|it| node.is_ours(it) && has_ports(node, it)) {
         return "cnitool reload".to_owned();
     }
     ["dst", "src"]
@@ -107,7 +106,7 @@ fn is_for_ports(node: &Node, link: &Link) -> bool {
         let mut links = links.iter().filter_map(|name| node.link_called(name));
         links.any(|it| it.index == link.index || it.master == Some(link.index))
     };
-    let mut ours = node.attached.iter().filter(|it| is_ours(node, it));
+    let mut ours = node.attached.iter().filter(|it| node.is_ours(it));
     node.localnet.links.contains(&link.index) || ours.any(|it| has_ports(node, it) && is_behind(it))
 }
 
@@ -122,7 +121,7 @@ fn has_ports_of_reference(node: &Node) -> bool {
 }
 
 fn has_ports(node: &Node, attached: &Attached) -> bool {
-    attached.is_alive && tables(node, attached).contains(&portmap::TABLE)
+    attached.is_alive && node.expected_tables(attached).contains(&portmap::TABLE)
 }
 
 fn key(link: &str) -> String {

@@ -23,7 +23,6 @@ mod managers;
 mod page;
 mod pods;
 mod programs;
-mod range;
 mod ranges;
 mod remnants;
 mod stages;

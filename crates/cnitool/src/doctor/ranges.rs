@@ -3,10 +3,9 @@
 
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind, Route};
-use node::{Node, is_looked_up};
+use node::{Node, Range, is_looked_up};
 
 use super::finding::{Finding, or_ok, quoted, some_of};
-use super::range::Range;
 
 /// Checks each range of host-local.
 pub fn judge(node: &Node) -> Vec<Finding> {

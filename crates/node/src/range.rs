@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use cni::json;
 use host_local::{RawConfig, RawRange, number};
 use ipnetwork::IpNetwork;
-use node::{Attached, Node, Source};
+
+use super::{Attached, Node, Source};
 
 /// A range of addresses, and the network that leases them.
 #[derive(Debug, Clone)]

@@ -1,0 +1,64 @@
+//! What the node should have of a live attachment, by the configuration of its ADD.
+
+use netlink::LinkKind;
+use portmap::{HostAddress, Mapping};
+use serde_json::Value;
+
+use super::{Attached, Consequence, Node};
+
+impl Node {
+    /// Returns whether a link or an element is tagged with the attachment.
+    pub fn is_ours(&self, attached: &Attached) -> bool {
+        let owner = attached.attachment.owner();
+        let mut elements = self.firewall.elements.iter();
+        let mut links = self.links.iter();
+        elements.any(|it| it.owner == owner) || links.any(|it| it.alias.as_ref() == Some(&owner))
+    }
+
+    /// Returns the tables that should have elements of the attachment.
+    pub fn expected_tables(&self, attached: &Attached) -> Vec<&'static str> {
+        let network = attached.entry.network(&self.configuration.directory);
+        let plugins = network.ok().flatten().map(|it| it.plugins);
+        let mut wanted = Vec::new();
+        for plugin in plugins.unwrap_or_default() {
+            match plugin.program.as_str() {
+                "bridge" => {
+                    wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE));
+                    wanted.extend(plugin.is_set("macspoofchk").then_some(attach::FRAMES_TABLE));
+                }
+                "ptp" => wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE)),
+                "firewall" if !attached.addresses().is_empty() => wanted.push(firewall::TABLE),
+                "portmap" if has_ports(attached, &plugin.capabilities) => {
+                    wanted.push(portmap::TABLE);
+                }
+                "bandwidth" if has_backstop(self, attached) => wanted.push(bandwidth::TABLE),
+                _ => {}
+            }
+        }
+        wanted
+    }
+}
+
+/// Returns whether ADD set a second limit for the attachment's egress, in `nf_tables`. Root in the
+/// pod can evade the first limit, that of tc, but not the second. ADD sets no second limit if the
+/// kernel does not support it.
+fn has_backstop(node: &Node, attached: &Attached) -> bool {
+    let owner = attached.attachment.owner();
+    let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);
+    let mut lacks = node.lacks.iter();
+    ifbs.any(|it| it.alias.as_ref() == Some(&owner))
+        && !lacks.any(|it| it.need.consequence == Consequence::LimitsEvadable)
+}
+
+fn has_ports(attached: &Attached, declared: &[String]) -> bool {
+    let asked = attached.entry.arguments.runtime_config(declared);
+    let ports = asked.get("portMappings").and_then(Value::as_array);
+    let addresses = attached.addresses();
+    // portmap ignores a port if the pod has no address of the port's family.
+    let is_served = |mapping: Mapping| {
+        let mut addresses = addresses.iter();
+        mapping.host == HostAddress::Any || addresses.any(|it| mapping.is_for(it.ip()))
+    };
+    let mut ports = ports.into_iter().flatten();
+    ports.any(|it| Mapping::parse(it).map_or(true, is_served))
+}
