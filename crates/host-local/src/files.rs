@@ -25,10 +25,7 @@ impl Files {
         let beside = storage.index_directory(network);
         let leases = Directory::new(storage.lease_directory(network), Scratch(beside.clone()));
         Self {
-            cooldown: Cooldown {
-                delay: storage.reuse_delay,
-                directory: beside.join("released"),
-            },
+            cooldown: storage.cooldown(network),
             index: Index::open(beside, &leases),
             leases,
         }

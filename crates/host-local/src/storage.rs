@@ -1,11 +1,14 @@
 //! Reads the keys that every verb needs: the location and settings of the leases.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cni::{Error, Network, NetworkName, note};
 
+use crate::cooldown::Cooldown;
 use crate::raw::RawConfig;
+use crate::read::names;
 
 /// Location and settings of the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +51,7 @@ impl Storage {
     ///
     /// # Errors
     /// Code 7: `dataDir` is not an absolute path, or a time is not a duration.
-    pub(crate) fn new(raw: &RawConfig) -> Result<Self, Error> {
+    pub fn new(raw: &RawConfig) -> Result<Self, Error> {
         let data_dir = PathBuf::from(or(&raw.data_dir, DEFAULT_DATA_DIR));
         if !data_dir.is_absolute() {
             let reason = format!("\"{}\" is not an absolute path", data_dir.display());
@@ -63,6 +66,28 @@ impl Storage {
                 Some(false) => EarlierBoot::Keep,
             },
         })
+    }
+
+    /// Returns the addresses of `network` that are in their cooldown. A requested address may be
+    /// leased nevertheless.
+    ///
+    /// # Errors
+    /// The directory of the times of release cannot be read.
+    pub fn resting(&self, network: &NetworkName) -> anyhow::Result<Vec<IpAddr>> {
+        if self.reuse_delay.is_zero() {
+            return Ok(Vec::new());
+        }
+        let (cooldown, now) = (self.cooldown(network), SystemTime::now());
+        let released = names(&cooldown.directory)?;
+        let released = released.iter().filter_map(|it| it.parse().ok());
+        Ok(released.filter(|it| cooldown.includes(*it, now)).collect())
+    }
+
+    pub(crate) fn cooldown(&self, network: &NetworkName) -> Cooldown {
+        Cooldown {
+            delay: self.reuse_delay,
+            directory: self.index_directory(network).join("released"),
+        }
     }
 
     /// Returns the directory of the leases of `network`.

@@ -117,7 +117,10 @@ impl Connection {
     }
 
     /// Returns whether the kernel has a table of this name.
-    pub(crate) fn exists(&self, table: &Table) -> Result<bool, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn exists(&self, table: &Table) -> Result<bool, Error> {
         Ok(self.socket.find(table.get())?.is_some())
     }
 

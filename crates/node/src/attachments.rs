@@ -95,16 +95,23 @@ impl Lease {
     }
 }
 
-pub(super) fn attached(cache: &Cache) -> anyhow::Result<Vec<Attached>> {
-    // Invalid files are skipped here; `cnitool reload` reports them.
-    let entries = cache.entries()?.into_iter().filter_map(Result::ok);
-    let attached = entries.map(|(attachment, entry)| Attached {
-        is_alive: may_exist(entry.netns()),
-        since: cache.written(&attachment),
-        attachment,
-        entry,
-    });
-    Ok(attached.collect())
+/// Returns the attachments in the cache, and the number of invalid files, which `cnitool reload`
+/// reports.
+pub(super) fn attached(cache: &Cache) -> anyhow::Result<(Vec<Attached>, usize)> {
+    let entries = cache.entries()?;
+    let files = entries.len();
+    let attached = entries
+        .into_iter()
+        .filter_map(Result::ok)
+        .map(|(attachment, entry)| Attached {
+            is_alive: may_exist(entry.netns()),
+            since: cache.written(&attachment),
+            attachment,
+            entry,
+        });
+    let attached: Vec<_> = attached.collect();
+    let invalid = files.saturating_sub(attached.len());
+    Ok((attached, invalid))
 }
 
 /// Returns the directories in which host-local keeps leases: those of all networks, and the default

@@ -53,8 +53,7 @@ impl Firewall {
         let rule_comments = rule_comments(&connection, &chains)?;
         for (_, table) in tables() {
             let read = connection.elements(&table)?;
-            let owned = read.iter().filter(|it| !firewall::is_shared(it));
-            elements.extend(owned.map(|it| Held::of(&table, it)));
+            elements.extend(Held::all_of(&table, &read));
         }
         let mut admissions = Vec::new();
         for family in [Family::Ipv4, Family::Ipv6] {
@@ -90,6 +89,12 @@ impl Firewall {
 }
 
 impl Held {
+    /// Returns the elements with an owner.
+    pub(super) fn all_of(table: &Table, elements: &[Element]) -> Vec<Self> {
+        let owned = elements.iter().filter(|it| !firewall::is_shared(it));
+        owned.map(|it| Self::of(table, it)).collect()
+    }
+
     fn of(table: &Table, element: &Element) -> Self {
         let port = Some(element).filter(|_| table.name == portmap::TABLE);
         let port = port.and_then(portmap::forward);

@@ -5,6 +5,7 @@
 
 mod attachments;
 mod configuration;
+mod counted;
 mod disk;
 mod expected;
 mod firewall;
@@ -21,12 +22,13 @@ mod programs;
 mod range;
 mod sockets;
 mod sysctls;
+mod tables;
 mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use netlink::{Address, Link, Route};
+use netlink::{Address, Link, LinkCounters, Route};
 use runtime::Directories;
 use tc::CountedLimit;
 
@@ -48,6 +50,7 @@ pub use self::program::output_of;
 pub use self::programs::Refusal;
 pub use self::range::{Range, pod_networks};
 pub use self::sockets::Socket;
+pub use self::tables::{Condition, TableState};
 pub use self::traces::Traces;
 
 /// The state of a node.
@@ -69,6 +72,8 @@ pub struct Node {
     pub pods: Vec<Pod>,
     /// Limits of the traffic that links send, by the index of the link.
     pub limits: BTreeMap<u32, CountedLimit>,
+    /// Counters by the index of the link. Only [`Node::counted`] reads them.
+    pub counters: BTreeMap<u32, LinkCounters>,
     /// Kernel features that plugins may need and the kernel lacks.
     pub lacks: Vec<Lack>,
     /// Values of kernel parameters by name, without those that the kernel lacks.
@@ -83,14 +88,21 @@ pub struct Node {
     pub disks: Vec<Disk>,
     /// Elements of this suite in `nf_tables`, and chains of other programs.
     pub firewall: Firewall,
+    /// Tables of this suite. Only [`Node::counted`] reads them.
+    pub tables: Vec<TableState>,
     /// Protection of 127.0.0.0/8 outside of `nf_tables`.
     pub localnet: Localnet,
     /// Outcomes of packets that [`Node::try_packets`] sent through a copy of all rules.
     pub probes: Vec<Probe>,
     /// Attachments with an entry in the cache of runtimes.
     pub attached: Vec<Attached>,
+    /// Number of files in the cache of runtimes that are no valid entries.
+    pub invalid_entries: usize,
     /// Leases of all networks, including those without holder.
     pub leases: Vec<Lease>,
+    /// Networks and their released addresses that are in their cooldown. Only [`Node::counted`]
+    /// reads them.
+    pub resting: BTreeSet<(String, IpAddr)>,
     /// Parts that could not be read, with the reason.
     pub unread: Vec<(Part, String)>,
 }
@@ -151,7 +163,8 @@ impl Node {
         data_directories.insert(directories.cache.0.join("networks"));
         node.leases = node.take(Part::Leases, leases(&data_directories));
         node.firewall = node.take(Part::Firewall, Firewall::read());
-        node.attached = node.take(Part::Cache, attachments::attached(&directories.cache));
+        (node.attached, node.invalid_entries) =
+            node.take(Part::Cache, attachments::attached(&directories.cache));
         let links = node.read_links();
         node.take(Part::Links, links);
         node

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use cni::json;
-use host_local::{RawConfig, RawRange, number};
+use host_local::{RawConfig, RawRange, Storage, number};
 use ipnetwork::IpNetwork;
 
 use super::{Attached, Node, Source};
@@ -52,6 +52,19 @@ impl<'a> Range<'a> {
             })
         });
         ranges.collect()
+    }
+
+    /// Returns the first and the last address as text: `10.1.0.1-10.1.0.254`.
+    pub fn bounds(&self) -> String {
+        self.own.to_string()
+    }
+
+    /// Returns whether host-local leases `address` without a request for it.
+    pub fn offers(&self, address: IpAddr) -> bool {
+        let mut excluded = self.own.exclude.iter();
+        self.leases(address)
+            && address != self.own.gateway
+            && !excluded.any(|it| it.contains(address))
     }
 
     /// Returns the gateway's address, with the prefix length of the subnet.
@@ -106,6 +119,14 @@ impl<'a> Range<'a> {
     pub fn is_gateway_of_pairs(&self, address: IpNetwork) -> bool {
         self.source.is_routed() && address == IpNetwork::from(self.own.gateway)
     }
+}
+
+/// Returns the location and settings of the plugin's leases; `None` if its IPAM plugin is not
+/// host-local, or a setting is invalid.
+pub(super) fn storage(source: Source<'_>) -> Option<Storage> {
+    let ipam = source.key("ipam");
+    let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("host-local"))?;
+    Storage::new(&json::read(ipam, "").ok()?.value).ok()
 }
 
 /// Returns the subnets of the plugin's pods. If the configuration has no ranges, they are derived

@@ -1,0 +1,62 @@
+//! State of the suite's tables in `nf_tables`.
+
+use nft::{Connection, Table};
+
+use super::firewall::{Held, tables};
+
+/// A table of this suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableState {
+    /// The family in nft(8).
+    pub family: &'static str,
+    /// The name.
+    pub name: &'static str,
+    /// Whether the table is as the plugins make it.
+    pub condition: Condition,
+    /// Number of elements in all sets, without sets of counts.
+    pub elements: usize,
+}
+
+/// Condition of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// All chains have exactly the plugins' rules.
+    Complete,
+    /// Another program changed a chain, or made the table dormant. The next ADD repairs it.
+    Damaged,
+    /// The table does not exist: no plugin needed it yet, or another program deleted it.
+    Absent,
+}
+
+impl TableState {
+    /// Reads all tables of this suite, and their elements.
+    pub(super) fn read_all() -> Result<(Vec<Self>, Vec<Held>), nft::Error> {
+        let connection = Connection::open()?;
+        let (mut states, mut held) = (Vec::new(), Vec::new());
+        for (_, table) in tables() {
+            let elements = connection.elements(&table)?;
+            states.push(Self {
+                family: table.family.name(),
+                name: table.name,
+                condition: Condition::read(&connection, &table)?,
+                elements: elements.len(),
+            });
+            held.extend(Held::all_of(&table, &elements));
+        }
+        Ok((states, held))
+    }
+}
+
+impl Condition {
+    fn read(connection: &Connection, table: &Table) -> Result<Self, nft::Error> {
+        if !connection.exists(table)? {
+            return Ok(Self::Absent);
+        }
+        let damage = connection.damage(table)?;
+        Ok(if damage.is_empty() {
+            Self::Complete
+        } else {
+            Self::Damaged
+        })
+    }
+}
