@@ -22,6 +22,7 @@ fn layers() -> Vec<Vec<&'static str>> {
         plugins,
         vec!["schema", "runtime"],
         vec!["node"],
+        vec!["metrics"],
         vec!["cnitool"],
     ]
 }

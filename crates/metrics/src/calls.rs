@@ -1,0 +1,199 @@
+//! Counts the calls of plugins, by the lines of their log.
+
+use std::fmt;
+use std::path::Path;
+
+use prometheus_client::encoding::EncodeLabel as _;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::LabelSetEncoder;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use serde::Deserialize;
+
+use crate::log_file::{Line, lines};
+
+/// Counts of calls. Clones share their counts, so an agent registers one clone and feeds another.
+#[derive(Debug, Clone)]
+pub struct Calls {
+    durations: Family<Call, Histogram, fn() -> Histogram>,
+    invalid: Counter,
+}
+
+/// Labels of a call. Their values are limited, since any program may write to the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Call {
+    plugin: &'static str,
+    verb: &'static str,
+    code: Code,
+}
+
+/// Error code of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Code {
+    /// A code of the specification, or of this suite; 0 for success.
+    Known(u8),
+    /// A code of another suite's IPAM plugin.
+    Other,
+}
+
+/// The fields of a log line that are counted.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Logged {
+    plugin: String,
+    #[serde(default)]
+    verb: String,
+    #[serde(default)]
+    code: u32,
+    duration_us: u64,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self {
+            durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            invalid: Counter::default(),
+        }
+    }
+}
+
+impl Calls {
+    /// Adds the metrics to the registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_with_unit(
+            "cni_call_duration",
+            "Durations of the plugins' calls in their log. Code 0 is success",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        registry.register(
+            "cni_log_lines_invalid",
+            "Lines in the plugins' log that no plugin of this suite wrote",
+            self.invalid.clone(),
+        );
+    }
+
+    /// Counts one line of the log, with or without its line feed.
+    pub fn feed(&self, line: &[u8]) {
+        match serde_json::from_slice::<Logged>(line)
+            .ok()
+            .and_then(|it| it.call())
+        {
+            Some((call, seconds)) => self.durations.get_or_create(&call).observe(seconds),
+            None => {
+                self.invalid.inc();
+            }
+        }
+    }
+
+    /// Counts all lines of the file. A file that does not exist has no lines, and an incomplete last
+    /// line does not count.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is a symbolic link, a pipe or a device, to which no plugin
+    /// writes.
+    pub fn read(&self, path: &Path) -> anyhow::Result<()> {
+        lines(path, |line| match line {
+            Line::Whole(line) => self.feed(line),
+            Line::TooLong => {
+                self.invalid.inc();
+            }
+        })
+    }
+}
+
+impl Logged {
+    /// Returns the labels and the duration in seconds; `None` for a plugin of another suite.
+    fn call(&self) -> Option<(Call, f64)> {
+        let known = |name: &str| VERBS.into_iter().find(|it| *it == name);
+        let plugin = schema::plugins().find(|it| it.name == self.plugin)?.name;
+        let microseconds = u32::try_from(self.duration_us).unwrap_or(u32::MAX);
+        let call = Call {
+            plugin,
+            verb: known(&self.verb).unwrap_or(OTHER),
+            code: Code::of(self.code),
+        };
+        Some((call, f64::from(microseconds) / 1e6))
+    }
+}
+
+impl Code {
+    fn of(code: u32) -> Self {
+        let known = u8::try_from(code).ok().filter(|it| KNOWN.contains(it));
+        known.map_or(Self::Other, Self::Known)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(code) => write!(f, "{code}"),
+            Self::Other => f.write_str(OTHER),
+        }
+    }
+}
+
+impl EncodeLabelSet for Call {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        ("plugin", self.plugin).encode(encoder.encode_label())?;
+        ("verb", self.verb).encode(encoder.encode_label())?;
+        ("code", self.code.to_string()).encode(encoder.encode_label())
+    }
+}
+
+const VERBS: [&str; 7] = ["ADD", "CHECK", "DEL", "GC", "RELOAD", "STATUS", "VERSION"];
+
+/// Success, the codes of the page about every plugin, and all that the specification reserves.
+const KNOWN: [u8; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 50, 51, 100];
+
+const OTHER: &str = "other";
+
+/// Upper bounds in seconds.
+const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(lines: &[&str]) -> String {
+        let calls = Calls::default();
+        let mut registry = Registry::default();
+        calls.register(&mut registry);
+        for line in lines {
+            calls.feed(line.as_bytes());
+        }
+        crate::encode(&registry).unwrap()
+    }
+
+    #[test]
+    fn a_line_counts_by_plugin_verb_and_code() {
+        let failed = r#"{"plugin":"portmap","verb":"ADD","code":11,"durationUs":1204}"#;
+        let text = encoded(&[failed, failed]);
+        let labels = r#"plugin="portmap",verb="ADD",code="11""#;
+        for line in [
+            format!("cni_call_duration_seconds_count{{{labels}}} 2\n"),
+            format!("cni_call_duration_seconds_sum{{{labels}}} 0.002408\n"),
+            format!("cni_call_duration_seconds_bucket{{le=\"0.005\",{labels}}} 2\n"),
+            format!("cni_call_duration_seconds_bucket{{le=\"0.001\",{labels}}} 0\n"),
+            "cni_log_lines_invalid_total 0\n".to_owned(),
+        ] {
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
+
+    #[test]
+    fn lines_of_other_programs_add_no_labels() {
+        let text = encoded(&[
+            "",
+            "{}",
+            r#"{"plugin":"calico","verb":"ADD","durationUs":1}"#,
+            r#"{"plugin":"bridge","verb":"ADD","durationUs":-1}"#,
+            r#"{"plugin":"bridge","verb":"x\"y","code":4711,"durationUs":1}"#,
+        ]);
+        assert!(text.contains("cni_log_lines_invalid_total 4\n"), "{text}");
+        let labels = r#"{plugin="bridge",verb="other",code="other"} 1"#;
+        assert!(text.contains(labels), "{text}");
+    }
+}

@@ -1,0 +1,50 @@
+//! Values of labels, which may be names that users choose.
+
+use std::fmt;
+
+/// A short text without control characters.
+///
+/// `CNI_ARGS` may contain any name of a pod. A control character could change the terminal of an
+/// operator, and Prometheus refuses a text with the character 0. prometheus-client escapes quotation
+/// marks and backslashes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Text(Box<str>);
+
+impl Text {
+    /// Replaces control characters, and shortens the text to [`LONGEST`] characters.
+    pub fn new(text: &str) -> Self {
+        let harmless = |it: char| if it.is_control() { REPLACEMENT } else { it };
+        let characters = text.chars().take(LONGEST).map(harmless);
+        Self(characters.collect::<String>().into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Length of the longest name in Kubernetes (RFC 1123).
+const LONGEST: usize = 253;
+
+const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_replaced_and_long_names_shortened() {
+        let of = |text: &str| Text::new(text).to_string();
+        assert_eq!(
+            of("a\0b\n\u{1b}[2J\u{9b}ü\"\\"),
+            "a\u{fffd}b\u{fffd}\u{fffd}[2J\u{fffd}ü\"\\"
+        );
+        assert_eq!(of(&"ü".repeat(300)), "ü".repeat(253));
+    }
+}

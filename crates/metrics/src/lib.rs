@@ -1,0 +1,41 @@
+//! Counts what the attachments of a node have and use, as metrics in the text format of
+//! `OpenMetrics`.
+//!
+//! A [`Snapshot`] reads a node once, and [`Calls`] counts the lines of the plugins' log. Both blocks
+//! the caller, and neither calls a plugin. This crate does not know who asks for the metrics, or
+//! when: an agent registers [`Latest`] beside its own metrics and sets a new snapshot for each
+//! request.
+
+mod addresses;
+mod attachments;
+mod calls;
+mod family;
+mod files;
+mod label;
+mod latest;
+mod log_file;
+mod pods;
+mod ports;
+mod snapshot;
+mod tables;
+mod unread;
+
+use std::fmt;
+
+use prometheus_client::registry::Registry;
+
+pub use self::calls::Calls;
+pub use self::latest::Latest;
+pub use self::pods::Pods;
+pub use self::snapshot::{Options, Snapshot};
+
+/// Returns all metrics of the registry in the text format of `OpenMetrics`, which ends with
+/// `# EOF`.
+///
+/// # Errors
+/// A collector in the registry cannot encode its metrics. Those of this crate always can.
+pub fn encode(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry)?;
+    Ok(text)
+}

@@ -1,0 +1,67 @@
+//! Parts of the node that could not be read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use node::Part;
+
+use crate::family::{Family, Writer};
+
+/// For each part, why it could not be read.
+#[derive(Debug)]
+pub(crate) struct Unread(BTreeMap<&'static str, Option<String>>);
+
+impl Unread {
+    pub fn of(unread: Vec<(Part, String)>) -> Self {
+        let mut parts = Self(PARTS.map(|it| (it, None)).into());
+        for (part, reason) in unread {
+            parts.add(name(part), reason);
+        }
+        parts
+    }
+
+    pub fn add(&mut self, part: &'static str, reason: String) {
+        self.0.insert(part, Some(reason));
+    }
+
+    /// Returns whether all these parts were read.
+    pub fn has_none_of(&self, parts: &[Part]) -> bool {
+        let mut parts = parts.iter();
+        parts.all(|it| self.0.get(name(*it)).is_none_or(Option::is_none))
+    }
+
+    /// Returns the reasons.
+    pub fn reasons(&self) -> impl Iterator<Item = &str> {
+        self.0.values().flatten().map(String::as_str)
+    }
+
+    pub fn encode(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        let parts = self.0.iter();
+        let samples = parts.map(|(part, it)| ([("part", *part)], u64::from(it.is_some())));
+        writer.gauges(&UNREAD, samples)
+    }
+}
+
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::Configuration => "configuration",
+        Part::Cache => "cache",
+        Part::Leases => "leases",
+        Part::Firewall => "firewall",
+        Part::Links => "links",
+        Part::Kernel => "kernel",
+        Part::Policies => "policies",
+    }
+}
+
+/// The part for the plugins' log.
+pub(crate) const LOG: &str = "log";
+
+/// Parts that a snapshot reads.
+const PARTS: [&str; 6] = ["configuration", "cache", "leases", "firewall", "links", LOG];
+
+const UNREAD: Family = Family {
+    name: "cni_unread",
+    unit: None,
+    help: "1 if the part of the node could not be read. Metrics that need it are absent then.",
+};
