@@ -30,6 +30,7 @@ mod host;
 pub mod lab;
 mod locker;
 mod network;
+pub mod open_metrics;
 mod place;
 mod plugin;
 pub mod points;

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, anyhow, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use cni::{Attachment, InterfaceName, NetworkName, note};
+use metrics::Pods;
 use runtime::{Arguments, Chain, Conflist, Entry, Sandbox};
 use serde::Serialize;
 
@@ -19,6 +20,7 @@ use crate::migrate::Migrate;
 use crate::ps::ps;
 use crate::reload::{follow_firewalld, reload};
 use crate::sandbox;
+use crate::scrape::scrape;
 use crate::settings::Settings;
 
 /// Runs a network configuration list against a sandbox, as a container runtime does.
@@ -70,6 +72,17 @@ enum Command {
     /// Combines cached results of runtimes, links, elements of `nf_tables` and leases. Fields that
     /// none of them contains are blank.
     Ps(Output),
+    /// Print metrics of this node in the text format of `OpenMetrics`
+    ///
+    /// Counts addresses, attachments, host ports, elements of `nf_tables`, traffic and limits of
+    /// pods, and the calls in the plugins' log files: those that the configuration names, and
+    /// `CNI_LOG_FILE`. A metric is absent if its part of the node cannot be read; `cni_unread` is 1
+    /// then, and the reason is on standard error.
+    Metrics {
+        /// Leave out the traffic and the limits of single pods
+        #[arg(long)]
+        no_pods: bool,
+    },
     /// List rules of the reference plugins, and remove those of deleted sandboxes
     ///
     /// An attachment is live if a link of the host leads to it, if its result is cached and its
@@ -179,6 +192,14 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Install(install) => install.run(&directories.networks, |it| env::var_os(it))?,
         Command::Ps(output) => output.print(&ps(directories))?,
+        Command::Metrics { no_pods } => {
+            let pods = if *no_pods {
+                Pods::None
+            } else {
+                Pods::default()
+            };
+            print(scrape(directories, pods, |it| env::var_os(it))?.trim_end())?;
+        }
         Command::Doctor(output) => {
             let page = doctor(directories);
             output.print(&page)?;
@@ -292,6 +313,7 @@ Environment:
   CAP_ARGS       Values of capabilities, a JSON object: {\"mac\": \"02:00:00:00:00:01\"}
   CNI_IFNAME     The interface in the sandbox [default: eth0]
   CNI_CACHE_DIR  Directory whose `results` has cached results [default: /var/lib/cni]
+  CNI_LOG_FILE   Log file of the plugins, for `metrics` [default: those of the configuration]
   SKIP_CNI_BINARIES    Executables that `install` skips: names, separated by commas
   UPDATE_CNI_BINARIES  `false`: `install` keeps existing executables
 

@@ -12,6 +12,7 @@ mod ps;
 mod reference;
 mod reload;
 mod sandbox;
+mod scrape;
 mod settings;
 
 pub use cli::{command, run};

@@ -1,0 +1,38 @@
+//! `metrics`: prints the metrics of the node once.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use cni::note;
+use metrics::{Calls, Options, Pods, Snapshot};
+use runtime::Directories;
+
+/// Returns the metrics in the text format of `OpenMetrics`. Reports on standard error which parts of
+/// the node cannot be read.
+///
+/// # Errors
+/// None is expected; see [`Snapshot::into_text`].
+pub fn scrape(
+    directories: &Directories,
+    pods: Pods,
+    lookup: impl Fn(&str) -> Option<OsString>,
+) -> anyhow::Result<String> {
+    let mut snapshot = Snapshot::read(directories, &Options { pods });
+    let of_environment = lookup(LOG_FILE).filter(|it| !it.is_empty());
+    let mut files: BTreeSet<PathBuf> = of_environment.map(PathBuf::from).into_iter().collect();
+    files.extend(snapshot.log_files().map(ToOwned::to_owned));
+    let calls = Calls::default();
+    for file in &files {
+        if let Err(error) = calls.read(file) {
+            snapshot.log_is_unread(format_args!("{error:#}"));
+        }
+    }
+    for reason in snapshot.unread() {
+        note(format_args!("cnitool: not read: {reason}"));
+    }
+    Ok(snapshot.into_text(&calls)?)
+}
+
+/// The variable that names the plugins' log file.
+const LOG_FILE: &str = "CNI_LOG_FILE";

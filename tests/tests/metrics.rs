@@ -1,0 +1,479 @@
+//! cnitool metrics: numbers compared with those of the kernel and the disk.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tests::open_metrics::Metrics;
+use tests::{Host, Place as _, Sandbox, Tool};
+
+/// Configures the network `pods` of bridge, portmap and bandwidth, with these keys of bandwidth.
+fn limited<'h>(host: &'h Host, bandwidth: &Value) -> Tool<'h> {
+    let tool = host.tool();
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let bridge = host
+        .bridge()
+        .with("isDefaultGateway", true)
+        .with("ipMasq", true)
+        .with("ipam.reuseDelay", "1h");
+    let mut limits = json!({"type": "bandwidth"});
+    let keys = limits.as_object_mut().unwrap();
+    keys.extend(bandwidth.as_object().unwrap().clone());
+    tool.configure("pods", &[bridge.config().clone(), portmap, limits]);
+    tool
+}
+
+fn both(host: &Host) -> Tool<'_> {
+    limited(
+        host,
+        &json!({"ingressRate": 10_000_000, "egressRate": 1_000_000}),
+    )
+}
+
+fn attach(tool: &Tool<'_>, pod: &Sandbox, port: u16) {
+    let ports = json!({"portMappings": [
+        {"hostPort": port, "containerPort": 80, "protocol": "tcp"},
+        {"hostPort": port, "containerPort": 53, "protocol": "udp"},
+    ]});
+    let arguments = format!(
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={}",
+        pod.name()
+    );
+    let add = tool.on("add", "pods", pod);
+    let add = add.env("CAP_ARGS", ports.to_string());
+    add.env("CNI_ARGS", arguments).ok();
+}
+
+/// Returns the metrics; the command must succeed.
+#[track_caller]
+fn metrics(tool: &Tool<'_>) -> Metrics {
+    let outcome = tool.run(&["metrics"]).run();
+    assert!(outcome.status.success(), "{outcome:#?}");
+    Metrics::parse(&outcome.stdout)
+}
+
+/// Returns the host link and the ifb of a pod, by `cnitool ps` and the links' aliases.
+fn links(host: &Host, tool: &Tool<'_>, pod: &Sandbox) -> [String; 2] {
+    let rows = tool.ps();
+    let row = rows.iter().find(|it| it["pod"]["name"] == pod.name());
+    let host_link = row.unwrap()["hostLink"].as_str().unwrap().to_owned();
+    let alias = host.link(&host_link)["ifalias"].clone();
+    let ifbs = host.ip_json("link show type ifb");
+    let ifb = ifbs.iter().find(|it| it["ifalias"] == alias);
+    [
+        host_link,
+        ifb.unwrap()["ifname"].as_str().unwrap().to_owned(),
+    ]
+}
+
+/// Sends more than the limits let pass.
+fn flood(pod: &Sandbox) {
+    let words = [
+        "-n", "-q", "-c", "40", "-s", "8000", "-i", "0.002", "-W", "1",
+    ];
+    pod.run("ping", &[&words[..], &["10.1.0.1"]].concat());
+}
+
+/// Returns the kernel's numbers for one direction, in the order of `NUMBERS`. `side` is that of
+/// `link`; the limit is that of `limited`.
+fn of_kernel(host: &Host, (link, side): (&str, &str), limited: &str) -> Vec<u64> {
+    let counted = &host.ip_json(&format!("-statistics link show dev {link}"))[0]["stats64"][side];
+    let limit = host.tc(&format!("-statistics -json qdisc show dev {limited} root"));
+    let limit: Value = serde_json::from_str(&limit).unwrap();
+    let limit = &limit[0];
+    let numbers = [
+        &counted["bytes"],
+        &counted["packets"],
+        &counted["dropped"],
+        &limit["drops"],
+        &limit["overlimits"],
+        &limit["backlog"],
+        &limit["options"]["rate"],
+    ];
+    numbers.map(|it| it.as_u64().unwrap()).to_vec()
+}
+
+const NUMBERS: [&str; 7] = [
+    "cni_pod_bytes_total",
+    "cni_pod_packets_total",
+    "cni_pod_dropped_packets_total",
+    "cni_pod_limit_dropped_packets_total",
+    "cni_pod_limit_overlimits_total",
+    "cni_pod_limit_backlog_bytes",
+    "cni_pod_limit_bytes_per_second",
+];
+
+#[test]
+fn traffic_and_limits_of_pods_are_those_that_the_kernel_counts() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let tool = both(&host);
+    attach(&tool, &a, 8080);
+    attach(&tool, &b, 8081);
+    flood(&a);
+    for pod in [&a, &b] {
+        let [host_link, ifb] = links(&host, &tool, pod);
+        let kernel = || {
+            let ingress = of_kernel(&host, (&host_link, "tx"), &host_link);
+            [ingress, of_kernel(&host, (&host_link, "rx"), &ifb)]
+        };
+        let found = || {
+            let metrics = metrics(&tool);
+            ["ingress", "egress"].map(|direction| {
+                let labels = [
+                    ("namespace", "shop"),
+                    ("pod", pod.name()),
+                    ("network", "pods"),
+                    ("interface", "eth0"),
+                    ("direction", direction),
+                ];
+                NUMBERS.map(|it| metrics.one(it, &labels)).to_vec()
+            })
+        };
+        // The kernel may send packets of its own meanwhile, so the numbers are compared once they
+        // stay the same.
+        let is_same = tests::eventually(|| {
+            let before = kernel();
+            let found = found();
+            before == kernel() && before == found
+        });
+        assert!(is_same, "{:#?} {:#?}", kernel(), found());
+    }
+    let metrics = metrics(&tool);
+    let egress = [("pod", "a"), ("direction", "egress")];
+    assert!(metrics.one("cni_pod_limit_dropped_packets_total", &egress) > 0);
+    assert_eq!(metrics.one(NUMBERS[6], &egress), 125_000);
+    assert_eq!(metrics.one("cni_pods_included", &[]), 2);
+    assert_eq!(metrics.one("cni_pods_left_out", &[]), 0);
+}
+
+#[test]
+fn a_limit_for_some_subnets_counts_only_their_packets() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let shaped = json!({"ingressRate": 1_000_000, "shapedSubnets": ["10.1.0.0/24"]});
+    let tool = limited(&host, &shaped);
+    attach(&tool, &a, 8080);
+    flood(&a);
+    let rows = tool.ps();
+    let host_link = rows[0]["hostLink"].as_str().unwrap();
+    // iproute2 prints no valid JSON of HTB classes.
+    let class = host.tc(&format!(
+        "-statistics class show dev {host_link} classid b0:1"
+    ));
+    let counted = ["dropped ", "overlimits "].map(|word| {
+        let (_, after) = class.split_once(word).unwrap();
+        let number = after.split([',', ' ']).next().unwrap();
+        number.parse::<u64>().unwrap()
+    });
+    let metrics = metrics(&tool);
+    let ingress = [("pod", "a"), ("direction", "ingress")];
+    let found = [3, 4].map(|it: usize| metrics.one(NUMBERS[it], &ingress));
+    assert_eq!(found, counted);
+    assert!(found[1] > 0, "{found:?}");
+    assert_eq!(
+        metrics.all(NUMBERS[6], &[("direction", "egress")]),
+        [0_u64; 0]
+    );
+}
+
+#[test]
+fn addresses_are_those_of_the_directory_and_of_the_cooldown() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let tool = both(&host);
+    attach(&tool, &a, 8080);
+    attach(&tool, &b, 8081);
+    tool.on("del", "pods", &b).ok();
+    let leases = host.lease_dir().join("pods");
+    fs::write(leases.join("10.1.0.9"), "").unwrap();
+    let metrics = metrics(&tool);
+    let ipv4 = ("range", "10.1.0.1-10.1.0.254");
+    let count = |state| {
+        metrics.one(
+            "cni_addresses",
+            &[("network", "pods"), ipv4, ("state", state)],
+        )
+    };
+    let files = fs::read_dir(&leases).unwrap();
+    let names = files.map(|it| it.unwrap().file_name().into_string().unwrap());
+    let used = names.filter(|it| it.starts_with("10.1.0.")).count();
+    assert_eq!(used, 2);
+    assert_eq!(["used", "free", "resting"].map(count), [2, 250, 1]);
+    assert_eq!(metrics.one("cni_range_addresses", &[ipv4]), 253);
+    assert_eq!(metrics.all("cni_range_addresses", &[]).len(), 2);
+    assert_eq!(metrics.one("cni_leases_unreadable", &[]), 1);
+}
+
+#[test]
+fn attachments_and_host_ports_are_counted_by_network() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let tool = both(&host);
+    let pods = ("network", "pods");
+    let before = metrics(&tool);
+    assert_eq!(before.one("cni_attachments", &[pods]), 0);
+    assert_eq!(before.all("cni_host_ports", &[pods]), [0, 0]);
+    attach(&tool, &a, 8080);
+    attach(&tool, &b, 8081);
+    let after = metrics(&tool);
+    assert_eq!(after.one("cni_attachments", &[pods]), 2);
+    let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
+    let forwards = |it: &&str| it.contains("udp . 808") && it.contains("10.1.0.");
+    assert_eq!(listed.lines().filter(forwards).count(), 2, "{listed}");
+    let ports = |protocol| after.one("cni_host_ports", &[pods, ("protocol", protocol)]);
+    assert_eq!(["tcp", "udp"].map(ports), [2, 2]);
+}
+
+#[test]
+fn tables_are_complete_damaged_or_absent() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = both(&host);
+    let masquerade = ("table", "cni-masquerade");
+    let lacking = |it: &Metrics| it.one("cni_attachments_lacking_elements", &[masquerade]);
+    let conditions = |it: &Metrics| {
+        ["complete", "damaged", "absent"].map(|condition| {
+            let labels = [("table", "cni-portmap"), ("condition", condition)];
+            it.one("cni_table_condition", &labels)
+        })
+    };
+    assert_eq!(conditions(&metrics(&tool)), [0, 0, 1]);
+    attach(&tool, &a, 8080);
+    let complete = metrics(&tool);
+    assert_eq!((conditions(&complete), lacking(&complete)), ([1, 0, 0], 0));
+    let elements = elements(&host, "cni-masquerade");
+    assert!(elements > 0);
+    let counted = complete.one("cni_table_elements", &[masquerade]);
+    assert_eq!(counted, elements);
+    host.run("nft", &["flush chain inet cni-portmap prerouting"]);
+    assert_eq!(conditions(&metrics(&tool)), [0, 1, 0]);
+    host.run("nft", &["flush ruleset"]);
+    let flushed = metrics(&tool);
+    assert_eq!((conditions(&flushed), lacking(&flushed)), ([0, 0, 1], 1));
+    tool.run(&["reload"]).run();
+    let restored = metrics(&tool);
+    assert_eq!((conditions(&restored), lacking(&restored)), ([1, 0, 0], 0));
+}
+
+/// Returns the number of elements in the sets and maps of a table, as nft lists them.
+fn elements(host: &Host, table: &str) -> u64 {
+    let listed = host.run("nft", &["-j", "list", "table", "inet", table]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let objects = listed["nftables"].as_array().unwrap().iter();
+    let sets = objects.flat_map(|it| [&it["set"]["elem"], &it["map"]["elem"]]);
+    let elements = sets.filter_map(Value::as_array).flatten().count();
+    elements.try_into().unwrap()
+}
+
+#[test]
+fn names_of_pods_break_no_line() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = both(&host);
+    attach(&tool, &a, 8080);
+    let [entry] = entries(&tool).try_into().unwrap();
+    let text = fs::read_to_string(&entry).unwrap();
+    let mut cached: Value = serde_json::from_str(&text).unwrap();
+    let hostile = "w\"} 1\n# EOF\n\\\u{0}\u{1b}[2J\u{202e}";
+    cached["cniArgs"] = json!([
+        ["K8S_POD_NAMESPACE", "x".repeat(100_000)],
+        ["K8S_POD_NAME", hostile],
+    ]);
+    fs::write(&entry, cached.to_string()).unwrap();
+    let metrics = metrics(&tool);
+    let shown = "w\"} 1\u{fffd}# EOF\u{fffd}\\\u{fffd}\u{fffd}[2J\u{202e}";
+    assert!(metrics.values_of("pod").contains(shown), "{metrics:#?}");
+    let namespaces = metrics.values_of("namespace");
+    assert_eq!(
+        namespaces.into_iter().collect::<Vec<_>>(),
+        ["x".repeat(253)]
+    );
+}
+
+#[test]
+fn without_any_network_everything_is_read_and_nothing_counted() {
+    let host = Host::new();
+    fs::remove_dir_all(host.dir().join("net.d")).ok();
+    let outcome = host.plugin("cnitool").argument("metrics");
+    let outcome = outcome.env("NETCONFPATH", "/nowhere").run();
+    assert!(
+        outcome.status.success() && outcome.stderr.is_empty(),
+        "{outcome:#?}"
+    );
+    let metrics = Metrics::parse(&outcome.stdout);
+    assert_eq!(metrics.all("cni_unread", &[]), [0; 6]);
+    assert_eq!(
+        metrics.all("cni_table_condition", &[("condition", "absent")]),
+        [1; 7]
+    );
+    assert_eq!(metrics.one("cni_pods_included", &[]), 0);
+    assert_eq!(metrics.all("cni_attachments", &[]), [0_u64; 0]);
+}
+
+#[test]
+fn what_cannot_be_read_is_absent_and_not_zero() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = both(&host);
+    attach(&tool, &a, 8080);
+    fs::write(tool.results().join("broken"), "{").unwrap();
+    tool.write("broken.conflist", "{");
+    let broken = metrics(&tool);
+    assert_eq!(broken.one("cni_cache_entries_invalid", &[]), 1);
+    assert_eq!(broken.one("cni_configuration_files_invalid", &[]), 1);
+    assert_eq!(broken.one("cni_attachments", &[]), 1);
+    fs::remove_dir_all(tool.results()).unwrap();
+    symlink_loop(&tool);
+    let log = host.dir().join("log");
+    fs::create_dir(&log).unwrap();
+    let outcome = tool.run(&["metrics"]).env("CNI_LOG_FILE", &log).run();
+    assert!(outcome.status.success(), "{outcome:#?}");
+    let said = ["results", "it is no regular file"].map(|it| outcome.stderr.contains(it));
+    assert_eq!(said, [true; 2], "{outcome:#?}");
+    let unread = Metrics::parse(&outcome.stdout);
+    for (part, value) in [("cache", 1), ("log", 1), ("leases", 0), ("links", 0)] {
+        assert_eq!(unread.one("cni_unread", &[("part", part)]), value, "{part}");
+    }
+    for name in ["cni_attachments", "cni_cache_entries_invalid"] {
+        assert_eq!(unread.all(name, &[]), [0_u64; 0], "{name}");
+    }
+    // The tags of links still show the pod's traffic, without its name.
+    let egress = [("network", "pods"), ("pod", ""), ("direction", "egress")];
+    assert_eq!(unread.all(NUMBERS[0], &egress).len(), 1);
+}
+
+/// Puts a link in place of the cache that leads to itself.
+fn symlink_loop(tool: &Tool<'_>) {
+    std::os::unix::fs::symlink(tool.results(), tool.results()).unwrap();
+}
+
+#[test]
+fn calls_are_those_of_the_log() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = host.tool();
+    let log = host.dir().join("cni.log");
+    let bridge = host.bridge_v4().with("logFile", log.to_str().unwrap());
+    tool.configure("pods", &[bridge.config().clone()]);
+    tool.on("add", "pods", &a).ok();
+    // The interface exists already.
+    host.bridge_v4()
+        .with("logFile", log.to_str().unwrap())
+        .on("ADD", &a)
+        .error();
+    fs::write(
+        &log,
+        fs::read_to_string(&log).unwrap() + "not a line of a plugin\n{\"plugin\":\"bridge\"",
+    )
+    .unwrap();
+    let metrics = metrics(&tool);
+    let name = "cni_call_duration_seconds_count";
+    let call = |code| [("plugin", "bridge"), ("verb", "ADD"), ("code", code)];
+    assert_eq!(metrics.one(name, &call("0")), 1);
+    let failed: u64 = metrics
+        .all(name, &[("plugin", "bridge"), ("verb", "ADD")])
+        .iter()
+        .sum();
+    assert_eq!(failed, 2, "{metrics:#?}");
+    let labels = [&call("0")[..], &[("le", "+Inf")]].concat();
+    assert_eq!(metrics.one("cni_call_duration_seconds_bucket", &labels), 1);
+    assert_eq!(metrics.one("cni_log_lines_invalid_total", &[]), 1);
+}
+
+#[test]
+fn pods_can_be_left_out() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = both(&host);
+    attach(&tool, &a, 8080);
+    let text = tool.run(&["metrics", "--no-pods"]).run().stdout;
+    let metrics = Metrics::parse(&text);
+    assert!(
+        metrics.values_of("pod").is_empty() && !text.contains("cni_pod"),
+        "{text}"
+    );
+    assert_eq!(metrics.one("cni_attachments", &[]), 1);
+}
+
+#[test]
+fn a_pod_that_the_reference_attached_has_its_traffic() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = host.tool();
+    tool.configure("pods", &[host.bridge_v4().config().clone()]);
+    let text = fs::read_to_string(host.dir().join("net.d/pods.conflist")).unwrap();
+    tool.write("pods.conflist", &text.replace("1.1.0", "1.0.0"));
+    let add = tool.on("add", "pods", &a);
+    add.env("CNI_PATH", tests::REFERENCE).ok();
+    let metrics = metrics(&tool);
+    assert_eq!(metrics.one("cni_attachments", &[("network", "pods")]), 1);
+    assert_eq!(metrics.all(NUMBERS[1], &[("interface", "eth0")]).len(), 2);
+    assert_eq!(metrics.all("cni_attachments_lacking_elements", &[]), [0; 5]);
+}
+
+#[test]
+fn metric_names_of_the_examples_exist() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = both(&host);
+    let log = host.dir().join("cni.log");
+    tool.on("add", "pods", &a).env("CNI_LOG_FILE", &log).ok();
+    let text = tool
+        .run(&["metrics"])
+        .env("CNI_LOG_FILE", &log)
+        .run()
+        .stdout;
+    let metrics = Metrics::parse(&text);
+    let names = metrics.names();
+    let mut used = 0;
+    for expression in expressions() {
+        for name in metric_names(&expression) {
+            assert!(names.contains(name), "{name}: {expression}");
+            used += 1;
+        }
+    }
+    assert!(used > 10, "{used}");
+}
+
+/// Returns the queries of the dashboard and of the alerts.
+fn expressions() -> Vec<String> {
+    let directory = tests::Example::directory().join("metrics");
+    let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
+    let dashboard: Value = serde_json::from_str(&read("dashboard.json")).unwrap();
+    let rules: Value = serde_norway::from_str(&read("rules.yaml")).unwrap();
+    let mut expressions = Vec::new();
+    for document in [&dashboard, &rules] {
+        let before = expressions.len();
+        collect(document, &mut expressions);
+        assert!(expressions.len() > before, "{document:#}");
+    }
+    expressions
+}
+
+/// Adds the values of all keys `expr` and `query`, at any depth.
+fn collect(value: &Value, expressions: &mut Vec<String>) {
+    match value {
+        Value::Object(keys) => {
+            for (key, value) in keys {
+                match value {
+                    Value::String(text) if key == "expr" || key == "query" => {
+                        expressions.push(text.clone());
+                    }
+                    value => collect(value, expressions),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|it| collect(it, expressions)),
+        _ => {}
+    }
+}
+
+fn metric_names(expression: &str) -> impl Iterator<Item = &str> {
+    let words = expression.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+    words.filter(|it| it.starts_with("cni_"))
+}
+
+fn entries(tool: &Tool<'_>) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(tool.results()).unwrap();
+    entries.map(|it| it.unwrap().path()).collect()
+}
