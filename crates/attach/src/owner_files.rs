@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use cni::files::if_present;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 /// A directory with a file for each owner. It need not exist while there is no owner.
@@ -212,17 +213,6 @@ fn remove_file(path: &Path) -> anyhow::Result<()> {
             Err(error).with_context(|| format!("remove {}", path.display()))
         }
         _ => Ok(()),
-    }
-}
-
-/// Converts the error for a path without a file to `None`.
-fn if_present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
-    match outcome {
-        // The second is for a path below a file.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
-        outcome => outcome.map(Some),
     }
 }
 

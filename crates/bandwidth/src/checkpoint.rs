@@ -6,13 +6,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::OpenOptions;
-use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use nix::fcntl::OFlag;
+use cni::files::{Links, read_regular};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
@@ -22,7 +19,8 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 /// # Errors
 /// The file cannot be read or is not a checkpoint. The message names the keys and what to do.
 pub(crate) fn read(path: &Path, pod: &str) -> anyhow::Result<BTreeMap<String, u64>> {
-    let read = || devices(&content(path)?, pod);
+    // The kubelet creates no link in place of the file.
+    let read = || devices(&read_regular(path, Links::Refuse, LARGEST)?, pod);
     read().with_context(|| {
         format!(
             "read kubeletCheckpoint {} for podResources (set the key to the file \
@@ -51,30 +49,6 @@ pub fn devices(json: &[u8], pod: &str) -> anyhow::Result<BTreeMap<String, u64>> 
     Ok(counts
         .map(|(resource, ids)| (resource.to_string(), ids.len() as u64))
         .collect())
-}
-
-/// Reads a regular file. Neither waits for a pipe nor follows a symbolic link, because the kubelet
-/// writes neither.
-fn content(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    // With one spare byte, the first read fetches the whole file, and the second finds its end
-    // without a larger buffer.
-    let room = usize::try_from(found.len().min(LARGEST)).unwrap_or_default();
-    let mut bytes = Vec::with_capacity(room + 1);
-    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
-        let reason = format!("it is larger than {} MiB", LARGEST >> 20);
-        return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
-    }
-    Ok(bytes)
 }
 
 /// The part of the file that counts. The list of all registered devices is skipped.

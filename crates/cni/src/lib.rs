@@ -15,6 +15,7 @@ pub mod delegate;
 mod dispatch;
 mod environment;
 mod error;
+pub mod files;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod json;

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use cni::files::if_present;
 use cni::note;
 
-use crate::read::existing;
 use crate::scratch::{make_directory, open};
 
 /// Times of release of one network's addresses. Each is the modification time of an empty file that
@@ -68,7 +68,7 @@ impl Cooldown {
     }
 
     fn remove_older(&self, time: SystemTime) -> io::Result<()> {
-        let files = existing(fs::read_dir(&self.directory))?;
+        let files = if_present(fs::read_dir(&self.directory))?;
         for file in files.into_iter().flatten() {
             let file = file?;
             if file.metadata()?.modified()? < time {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use cni::files::if_present;
 use serde::{Deserialize, Serialize};
 
 use crate::lease::{Holder, Lease};
@@ -66,7 +67,7 @@ impl Content {
     /// # Errors
     /// The file cannot be read.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
-        let bytes = match read::existing(read::own(path)) {
+        let bytes = match if_present(read::own(path)) {
             Err(_) if is_special(path) => return Ok(Some(Self::Garbled)),
             bytes => bytes.with_context(|| format!("read lease {}", path.display()))?,
         };
@@ -148,7 +149,7 @@ impl Directory {
     /// Returns the identity of the file of `address`, if the file exists.
     pub fn identity(&self, address: IpAddr) -> anyhow::Result<Option<Identity>> {
         let path = self.file(address);
-        let metadata = read::existing(fs::symlink_metadata(&path))
+        let metadata = if_present(fs::symlink_metadata(&path))
             .with_context(|| format!("look at lease {}", path.display()))?;
         Ok(metadata.map(|metadata| Identity {
             inode: metadata.ino(),

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use anyhow::{Context as _, bail};
+use cni::files::if_present;
 use cni::{note, or_note};
 use serde::{Deserialize, Serialize};
 
@@ -102,7 +103,7 @@ impl Index {
     pub fn records_of(&self, holder: &Holder) -> anyhow::Result<Vec<Record>> {
         let path = self.record_file(holder);
         let action = || format!("read {}", path.display());
-        match read::existing(read::own(&path)).with_context(action)? {
+        match if_present(read::own(&path)).with_context(action)? {
             Some(text) => serde_json::from_slice(&text).with_context(action),
             None => Ok(Vec::new()),
         }

@@ -10,10 +10,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use cni::files::if_present;
 use nix::fcntl::OFlag;
 use tempfile::{Builder, NamedTempFile};
-
-use crate::read::existing;
 
 /// A directory for incomplete files. Callers hold the network's lock, so that only one process uses
 /// the directory at a time.
@@ -69,7 +68,7 @@ pub(crate) fn make_directory(path: &Path) -> anyhow::Result<()> {
 
 /// Removes a file; a missing one counts as success.
 pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
-    existing(fs::remove_file(path)).map(|_| ())
+    if_present(fs::remove_file(path)).map(|_| ())
 }
 
 const NEW: &str = "new";

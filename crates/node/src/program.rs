@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
-use runtime::if_present;
+use cni::files::if_present;
 
 /// Runs a program with `input` as its standard input, and returns its standard output. Returns
 /// `None` if the program is not installed; then it cannot have added rules.

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use cni::files::if_present;
 use cni::{AddResult, Attachment, NetworkName, SpecVersion};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -49,7 +50,7 @@ impl Cache {
     /// The file exists and cannot be read, or is not an entry.
     pub fn read(&self, attachment: &Attachment) -> anyhow::Result<Option<Entry>> {
         let path = self.path(attachment);
-        let read = parts::if_present(fs::read(&path));
+        let read = if_present(fs::read(&path));
         let bytes = read.with_context(|| format!("read {}", path.display()))?;
         let entry = bytes.map(|it| serde_json::from_slice(&it).and_then(Entry::from_json));
         let entry = entry.transpose();
@@ -113,7 +114,7 @@ impl Cache {
     /// The file exists and cannot be removed.
     pub fn remove(&self, attachment: &Attachment) -> anyhow::Result<()> {
         let path = self.path(attachment);
-        let removed = parts::if_present(fs::remove_file(&path)).map(drop);
+        let removed = if_present(fs::remove_file(&path)).map(drop);
         removed.with_context(|| format!("remove {}", path.display()))
     }
 

@@ -10,5 +10,5 @@ mod sandbox;
 pub use cache::{Cache, Entry};
 pub use chain::{Abilities, Chain, Directories, abilities, ask_abilities};
 pub use conflist::{Conflist, PluginConfig};
-pub use parts::{candidates, if_present, paths_in, with_parts};
+pub use parts::{candidates, paths_in, with_parts};
 pub use sandbox::{Arguments, Sandbox, may_exist};

@@ -2,10 +2,11 @@
 //! do.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use cni::files::if_present;
 use cni::{NetworkName, json};
 use serde_json::{Map, Value, json};
 
@@ -85,17 +86,6 @@ pub fn paths_in(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = paths.with_context(|| format!("read {}", directory.display()))?;
     paths.sort();
     Ok(paths)
-}
-
-/// Converts an outcome: `None` if the file does not exist.
-///
-/// # Errors
-/// All other errors.
-pub fn if_present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        result => result.map(Some),
-    }
 }
 
 /// Parses a boolean, which may be written as a string.

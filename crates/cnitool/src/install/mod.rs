@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use cni::files::if_present;
 use cni::note;
 use nix::sys::signal::{SigSet, Signal};
-use runtime::{Conflist, PluginConfig, if_present};
+use runtime::{Conflist, PluginConfig};
 
 use crate::drop_ins;
 use executables::{Executables, Selection};
