@@ -5,6 +5,22 @@
 //! the caller, and neither calls a plugin. This crate does not know who asks for the metrics, or
 //! when: an agent registers [`Latest`] beside its own metrics and sets a new snapshot for each
 //! request.
+//!
+//! ```no_run
+//! use metrics::{Calls, Latest, Options, Snapshot};
+//! use prometheus_client::registry::Registry;
+//!
+//! # fn serve(directories: &runtime::Directories) -> Result<String, std::fmt::Error> {
+//! let (latest, calls, mut registry) = (Latest::default(), Calls::default(), Registry::default());
+//! registry.register_collector(Box::new(latest.clone()));
+//! calls.register(&mut registry);
+//! // For each line of the log, while an agent follows the file:
+//! calls.feed(br#"{"plugin":"bridge","verb":"ADD","durationUs":1204}"#);
+//! // For each request:
+//! latest.set(Snapshot::read(directories, &Options::default()));
+//! metrics::encode(&registry)
+//! # }
+//! ```
 
 mod addresses;
 mod attachments;
