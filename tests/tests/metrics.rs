@@ -187,7 +187,7 @@ fn addresses_are_those_of_the_directory_and_of_the_cooldown() {
     let leases = host.lease_dir().join("pods");
     fs::write(leases.join("10.1.0.9"), "").unwrap();
     let metrics = metrics(&tool);
-    let ipv4 = ("range", "10.1.0.1-10.1.0.254");
+    let (ipv4, set) = (("range", "10.1.0.1-10.1.0.254"), ("set", "1"));
     let count = |state| {
         metrics.one(
             "cni_addresses",
@@ -199,7 +199,7 @@ fn addresses_are_those_of_the_directory_and_of_the_cooldown() {
     let used = names.filter(|it| it.starts_with("10.1.0.")).count();
     assert_eq!(used, 2);
     assert_eq!(["used", "free", "resting"].map(count), [2, 250, 1]);
-    assert_eq!(metrics.one("cni_range_addresses", &[ipv4]), 253);
+    assert_eq!(metrics.one("cni_range_addresses", &[ipv4, set]), 253);
     assert_eq!(metrics.all("cni_range_addresses", &[]).len(), 2);
     assert_eq!(metrics.one("cni_leases_unreadable", &[]), 1);
 }

@@ -12,8 +12,8 @@ use crate::label::Text;
 /// Addresses of all ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
-    /// By network and range.
-    ranges: BTreeMap<[Text; 2], Numbers>,
+    /// By network, set and range.
+    ranges: BTreeMap<[Text; 3], Numbers>,
     /// Files of leases that name no container, by network.
     unreadable: BTreeMap<Text, u64>,
 }
@@ -35,7 +35,8 @@ impl Addresses {
         let sources = node.configuration.sources();
         for range in sources.flat_map(Range::all_of) {
             let network = range.source.name();
-            let labels = [Text::new(network), Text::new(&range.bounds())];
+            let (set, bounds) = (range.set().to_string(), range.bounds());
+            let labels = [network, &set, &bounds].map(Text::new);
             addresses.ranges.insert(labels, Numbers::of(node, &range));
             addresses.unreadable.entry(Text::new(network)).or_default();
         }
@@ -53,13 +54,13 @@ impl Addresses {
             ranges.map(|(labels, it)| (range_labels(labels), it.all)),
         )?;
         let states = self.ranges.iter().flat_map(|(labels, it)| {
-            let [network, range] = range_labels(labels);
+            let [network, set, range] = range_labels(labels);
             let states = [
                 ("used", it.used),
                 ("free", it.free),
                 ("resting", it.resting),
             ];
-            states.map(|(state, number)| ([network, range, ("state", state)], number))
+            states.map(|(state, number)| ([network, set, range, ("state", state)], number))
         });
         writer.gauges(&ADDRESSES, states)?;
         let unreadable = self.unreadable.iter();
@@ -95,8 +96,12 @@ impl Numbers {
     }
 }
 
-fn range_labels([network, range]: &[Text; 2]) -> [(&'static str, &str); 2] {
-    [("network", network.as_str()), ("range", range.as_str())]
+fn range_labels([network, set, range]: &[Text; 3]) -> [(&'static str, &str); 3] {
+    [
+        ("network", network.as_str()),
+        ("set", set.as_str()),
+        ("range", range.as_str()),
+    ]
 }
 
 const RANGE: Family = Family {

@@ -92,6 +92,12 @@ impl<'a> Range<'a> {
         all.saturating_sub(count(spans.filter(|(from, to)| from <= to).collect()))
     }
 
+    /// Returns the number of the range's set in the configuration. host-local leases one address
+    /// of each set to a pod.
+    pub fn set(&self) -> usize {
+        self.set
+    }
+
     /// Returns whether both ranges are in the same set. host-local leases a pod's address from any
     /// range of a set, so a full range is no fault if another range of its set has free addresses.
     pub fn is_of_set_of(&self, other: &Self) -> bool {
