@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use node::Node;
+use node::{Node, Part};
 
 use crate::family::{Family, Writer, number};
+use crate::unread::Unread;
 
 /// Numbers of invalid files.
 #[derive(Debug)]
@@ -14,13 +15,14 @@ pub(crate) struct InvalidFiles {
 }
 
 impl InvalidFiles {
-    /// Counts the files; `None` for a directory that could not be read.
-    pub fn of(node: &Node, [configuration, cache]: [bool; 2]) -> Self {
+    /// Counts the files of the directories that could be read.
+    pub fn of(node: &Node, unread: &Unread) -> Self {
         let files = node.configuration.files.iter();
         let invalid = files.filter(|it| it.network.is_err()).count();
+        let counted = |part, files| unread.has_none_of(&[part]).then(|| number(files));
         Self {
-            configurations: configuration.then(|| number(invalid)),
-            entries: cache.then(|| number(node.invalid_entries)),
+            configurations: counted(Part::Configuration, invalid),
+            entries: counted(Part::Cache, node.invalid_entries),
         }
     }
 

@@ -28,6 +28,7 @@ mod calls;
 mod family;
 mod files;
 mod label;
+mod lacking;
 mod latest;
 mod log_file;
 mod pods;

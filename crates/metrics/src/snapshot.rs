@@ -16,6 +16,7 @@ use crate::attachments::Attachments;
 use crate::calls::Calls;
 use crate::family::Writer;
 use crate::files::InvalidFiles;
+use crate::lacking::Lacking;
 use crate::pods::{Pods, Traffic};
 use crate::ports::Ports;
 use crate::tables::Tables;
@@ -34,7 +35,7 @@ pub struct Options {
 pub struct Snapshot {
     addresses: Option<Addresses>,
     attachments: Option<Attachments>,
-    lacks_elements: bool,
+    lacking: Option<Lacking>,
     ports: Option<Ports>,
     tables: Option<Tables>,
     traffic: Option<Traffic>,
@@ -52,15 +53,16 @@ impl Snapshot {
         let is_read = |parts: &[Part]| unread.has_none_of(parts);
         let traces = node.traces();
         let attachments = is_read(&[Configuration, Cache, Links]);
+        let elements = attachments && is_read(&[Firewall]);
         let traffic = Traffic::of(&node, &traces, options.pods);
         Self {
             addresses: is_read(&[Configuration, Leases]).then(|| Addresses::of(&node)),
             attachments: attachments.then(|| Attachments::of(&node, &traces)),
-            lacks_elements: is_read(&[Firewall]),
+            lacking: elements.then(|| Lacking::of(&node, &traces)),
             ports: is_read(&[Configuration, Firewall]).then(|| Ports::of(&node, &traces)),
             tables: is_read(&[Firewall]).then(|| Tables(node.tables.clone())),
             traffic: traffic.filter(|_| is_read(&[Links])),
-            invalid: InvalidFiles::of(&node, [Configuration, Cache].map(|it| is_read(&[it]))),
+            invalid: InvalidFiles::of(&node, &unread),
             log_files: log_files(&node),
             unread,
         }
@@ -103,9 +105,9 @@ impl Collector for Snapshot {
         }
         if let Some(attachments) = &self.attachments {
             attachments.encode(writer)?;
-            if self.lacks_elements {
-                attachments.encode_lacking(writer)?;
-            }
+        }
+        if let Some(lacking) = &self.lacking {
+            lacking.encode(writer)?;
         }
         if let Some(ports) = &self.ports {
             ports.encode(writer)?;
