@@ -29,6 +29,7 @@ mod fleet;
 mod host;
 pub mod lab;
 mod locker;
+pub mod metered;
 mod network;
 pub mod open_metrics;
 mod place;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::open_metrics::Metrics;
 use crate::place::run;
 use crate::ports::mapping;
 use crate::{Host, Invocation, Outcome, Sandbox};
@@ -107,6 +108,14 @@ impl<'h> Tool<'h> {
     pub fn ps(&self) -> Vec<Value> {
         let listed = self.run(&["ps", "--json"]).ok();
         listed.as_array().unwrap().clone()
+    }
+
+    /// Returns what `metrics` prints; it must succeed.
+    #[track_caller]
+    pub fn metrics(&self) -> Metrics {
+        let outcome = self.run(&["metrics"]).run();
+        assert!(outcome.status.success(), "{outcome:#?}");
+        Metrics::parse(&outcome.stdout)
     }
 
     /// Writes a runtime's cache entry of a sandbox attached to `network`.

@@ -3,53 +3,9 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use tests::metered::{attach, both, limited};
 use tests::open_metrics::Metrics;
 use tests::{Host, Place as _, Sandbox, Tool};
-
-/// Configures the network `pods` of bridge, portmap and bandwidth, with these keys of bandwidth.
-fn limited<'h>(host: &'h Host, bandwidth: &Value) -> Tool<'h> {
-    let tool = host.tool();
-    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-    let bridge = host
-        .bridge()
-        .with("isDefaultGateway", true)
-        .with("ipMasq", true)
-        .with("ipam.reuseDelay", "1h");
-    let mut limits = json!({"type": "bandwidth"});
-    let keys = limits.as_object_mut().unwrap();
-    keys.extend(bandwidth.as_object().unwrap().clone());
-    tool.configure("pods", &[bridge.config().clone(), portmap, limits]);
-    tool
-}
-
-fn both(host: &Host) -> Tool<'_> {
-    limited(
-        host,
-        &json!({"ingressRate": 10_000_000, "egressRate": 1_000_000}),
-    )
-}
-
-fn attach(tool: &Tool<'_>, pod: &Sandbox, port: u16) {
-    let ports = json!({"portMappings": [
-        {"hostPort": port, "containerPort": 80, "protocol": "tcp"},
-        {"hostPort": port, "containerPort": 53, "protocol": "udp"},
-    ]});
-    let arguments = format!(
-        "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={}",
-        pod.name()
-    );
-    let add = tool.on("add", "pods", pod);
-    let add = add.env("CAP_ARGS", ports.to_string());
-    add.env("CNI_ARGS", arguments).ok();
-}
-
-/// Returns the metrics; the command must succeed.
-#[track_caller]
-fn metrics(tool: &Tool<'_>) -> Metrics {
-    let outcome = tool.run(&["metrics"]).run();
-    assert!(outcome.status.success(), "{outcome:#?}");
-    Metrics::parse(&outcome.stdout)
-}
 
 /// Returns the host link and the ifb of a pod, by `cnitool ps` and the links' aliases.
 fn links(host: &Host, tool: &Tool<'_>, pod: &Sandbox) -> [String; 2] {
@@ -117,7 +73,7 @@ fn traffic_and_limits_of_pods_are_those_that_the_kernel_counts() {
             [ingress, of_kernel(&host, (&host_link, "rx"), &ifb)]
         };
         let found = || {
-            let metrics = metrics(&tool);
+            let metrics = tool.metrics();
             ["ingress", "egress"].map(|direction| {
                 let labels = [
                     ("namespace", "shop"),
@@ -138,7 +94,7 @@ fn traffic_and_limits_of_pods_are_those_that_the_kernel_counts() {
         });
         assert!(is_same, "{:#?} {:#?}", kernel(), found());
     }
-    let metrics = metrics(&tool);
+    let metrics = tool.metrics();
     let egress = [("pod", "a"), ("direction", "egress")];
     assert!(metrics.one("cni_pod_limit_dropped_packets_total", &egress) > 0);
     assert_eq!(metrics.one(NUMBERS[6], &egress), 125_000);
@@ -165,7 +121,7 @@ fn a_limit_for_some_subnets_counts_only_their_packets() {
         let number = after.split([',', ' ']).next().unwrap();
         number.parse::<u64>().unwrap()
     });
-    let metrics = metrics(&tool);
+    let metrics = tool.metrics();
     let ingress = [("pod", "a"), ("direction", "ingress")];
     let found = [3, 4].map(|it: usize| metrics.one(NUMBERS[it], &ingress));
     assert_eq!(found, counted);
@@ -186,7 +142,7 @@ fn addresses_are_those_of_the_directory_and_of_the_cooldown() {
     tool.on("del", "pods", &b).ok();
     let leases = host.lease_dir().join("pods");
     fs::write(leases.join("10.1.0.9"), "").unwrap();
-    let metrics = metrics(&tool);
+    let metrics = tool.metrics();
     let (ipv4, set) = (("range", "10.1.0.1-10.1.0.254"), ("set", "1"));
     let count = |state| {
         metrics.one(
@@ -210,12 +166,12 @@ fn attachments_and_host_ports_are_counted_by_network() {
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let tool = both(&host);
     let pods = ("network", "pods");
-    let before = metrics(&tool);
+    let before = tool.metrics();
     assert_eq!(before.one("cni_attachments", &[pods]), 0);
     assert_eq!(before.all("cni_host_ports", &[pods]), [0, 0]);
     attach(&tool, &a, 8080);
     attach(&tool, &b, 8081);
-    let after = metrics(&tool);
+    let after = tool.metrics();
     assert_eq!(after.one("cni_attachments", &[pods]), 2);
     let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
     let forwards = |it: &&str| it.contains("udp . 808") && it.contains("10.1.0.");
@@ -237,21 +193,21 @@ fn tables_are_complete_damaged_or_absent() {
             it.one("cni_table_condition", &labels)
         })
     };
-    assert_eq!(conditions(&metrics(&tool)), [0, 0, 1]);
+    assert_eq!(conditions(&tool.metrics()), [0, 0, 1]);
     attach(&tool, &a, 8080);
-    let complete = metrics(&tool);
+    let complete = tool.metrics();
     assert_eq!((conditions(&complete), lacking(&complete)), ([1, 0, 0], 0));
     let elements = elements(&host, "cni-masquerade");
     assert!(elements > 0);
     let counted = complete.one("cni_table_elements", &[masquerade]);
     assert_eq!(counted, elements);
     host.run("nft", &["flush chain inet cni-portmap prerouting"]);
-    assert_eq!(conditions(&metrics(&tool)), [0, 1, 0]);
+    assert_eq!(conditions(&tool.metrics()), [0, 1, 0]);
     host.run("nft", &["flush ruleset"]);
-    let flushed = metrics(&tool);
+    let flushed = tool.metrics();
     assert_eq!((conditions(&flushed), lacking(&flushed)), ([0, 0, 1], 1));
     tool.run(&["reload"]).run();
-    let restored = metrics(&tool);
+    let restored = tool.metrics();
     assert_eq!((conditions(&restored), lacking(&restored)), ([1, 0, 0], 0));
 }
 
@@ -263,88 +219,6 @@ fn elements(host: &Host, table: &str) -> u64 {
     let sets = objects.flat_map(|it| [&it["set"]["elem"], &it["map"]["elem"]]);
     let elements = sets.filter_map(Value::as_array).flatten().count();
     elements.try_into().unwrap()
-}
-
-#[test]
-fn names_of_pods_break_no_line() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let tool = both(&host);
-    attach(&tool, &a, 8080);
-    let [entry] = entries(&tool).try_into().unwrap();
-    let text = fs::read_to_string(&entry).unwrap();
-    let mut cached: Value = serde_json::from_str(&text).unwrap();
-    let hostile = "w\"} 1\n# EOF\n\\\u{0}\u{1b}[2J\u{202e}";
-    cached["cniArgs"] = json!([
-        ["K8S_POD_NAMESPACE", "x".repeat(100_000)],
-        ["K8S_POD_NAME", hostile],
-    ]);
-    fs::write(&entry, cached.to_string()).unwrap();
-    let metrics = metrics(&tool);
-    let shown = "w\"} 1\u{fffd}# EOF\u{fffd}\\\u{fffd}\u{fffd}[2J\u{202e}";
-    assert!(metrics.values_of("pod").contains(shown), "{metrics:#?}");
-    let namespaces = metrics.values_of("namespace");
-    assert_eq!(
-        namespaces.into_iter().collect::<Vec<_>>(),
-        ["x".repeat(253)]
-    );
-}
-
-#[test]
-fn without_any_network_everything_is_read_and_nothing_counted() {
-    let host = Host::new();
-    fs::remove_dir_all(host.dir().join("net.d")).ok();
-    let outcome = host.plugin("cnitool").argument("metrics");
-    let outcome = outcome.env("NETCONFPATH", "/nowhere").run();
-    assert!(
-        outcome.status.success() && outcome.stderr.is_empty(),
-        "{outcome:#?}"
-    );
-    let metrics = Metrics::parse(&outcome.stdout);
-    assert_eq!(metrics.all("cni_unread", &[]), [0; 6]);
-    assert_eq!(
-        metrics.all("cni_table_condition", &[("condition", "absent")]),
-        [1; 7]
-    );
-    assert_eq!(metrics.one("cni_pods_included", &[]), 0);
-    assert_eq!(metrics.all("cni_attachments", &[]), [0_u64; 0]);
-}
-
-#[test]
-fn what_cannot_be_read_is_absent_and_not_zero() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let tool = both(&host);
-    attach(&tool, &a, 8080);
-    fs::write(tool.results().join("broken"), "{").unwrap();
-    tool.write("broken.conflist", "{");
-    let broken = metrics(&tool);
-    assert_eq!(broken.one("cni_cache_entries_invalid", &[]), 1);
-    assert_eq!(broken.one("cni_configuration_files_invalid", &[]), 1);
-    assert_eq!(broken.one("cni_attachments", &[]), 1);
-    fs::remove_dir_all(tool.results()).unwrap();
-    symlink_loop(&tool);
-    let log = host.dir().join("log");
-    fs::create_dir(&log).unwrap();
-    let outcome = tool.run(&["metrics"]).env("CNI_LOG_FILE", &log).run();
-    assert!(outcome.status.success(), "{outcome:#?}");
-    let said = ["results", "it is no regular file"].map(|it| outcome.stderr.contains(it));
-    assert_eq!(said, [true; 2], "{outcome:#?}");
-    let unread = Metrics::parse(&outcome.stdout);
-    for (part, value) in [("cache", 1), ("log", 1), ("leases", 0), ("links", 0)] {
-        assert_eq!(unread.one("cni_unread", &[("part", part)]), value, "{part}");
-    }
-    for name in ["cni_attachments", "cni_cache_entries_invalid"] {
-        assert_eq!(unread.all(name, &[]), [0_u64; 0], "{name}");
-    }
-    // The tags of links still show the pod's traffic, without its name.
-    let egress = [("network", "pods"), ("pod", ""), ("direction", "egress")];
-    assert_eq!(unread.all(NUMBERS[0], &egress).len(), 1);
-}
-
-/// Puts a link in place of the cache that leads to itself.
-fn symlink_loop(tool: &Tool<'_>) {
-    std::os::unix::fs::symlink(tool.results(), tool.results()).unwrap();
 }
 
 #[test]
@@ -366,7 +240,7 @@ fn calls_are_those_of_the_log() {
         fs::read_to_string(&log).unwrap() + "not a line of a plugin\n{\"plugin\":\"bridge\"",
     )
     .unwrap();
-    let metrics = metrics(&tool);
+    let metrics = tool.metrics();
     let name = "cni_call_duration_seconds_count";
     let call = |code| [("plugin", "bridge"), ("verb", "ADD"), ("code", code)];
     assert_eq!(metrics.one(name, &call("0")), 1);
@@ -405,75 +279,8 @@ fn a_pod_that_the_reference_attached_has_its_traffic() {
     tool.write("pods.conflist", &text.replace("1.1.0", "1.0.0"));
     let add = tool.on("add", "pods", &a);
     add.env("CNI_PATH", tests::REFERENCE).ok();
-    let metrics = metrics(&tool);
+    let metrics = tool.metrics();
     assert_eq!(metrics.one("cni_attachments", &[("network", "pods")]), 1);
     assert_eq!(metrics.all(NUMBERS[1], &[("interface", "eth0")]).len(), 2);
     assert_eq!(metrics.all("cni_attachments_lacking_elements", &[]), [0; 5]);
-}
-
-#[test]
-fn metric_names_of_the_examples_exist() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let tool = both(&host);
-    let log = host.dir().join("cni.log");
-    tool.on("add", "pods", &a).env("CNI_LOG_FILE", &log).ok();
-    let text = tool
-        .run(&["metrics"])
-        .env("CNI_LOG_FILE", &log)
-        .run()
-        .stdout;
-    let metrics = Metrics::parse(&text);
-    let names = metrics.names();
-    let mut used = 0;
-    for expression in expressions() {
-        for name in metric_names(&expression) {
-            assert!(names.contains(name), "{name}: {expression}");
-            used += 1;
-        }
-    }
-    assert!(used > 10, "{used}");
-}
-
-/// Returns the queries of the dashboard and of the alerts.
-fn expressions() -> Vec<String> {
-    let directory = tests::Example::directory().join("metrics");
-    let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
-    let dashboard: Value = serde_json::from_str(&read("dashboard.json")).unwrap();
-    let rules: Value = serde_norway::from_str(&read("rules.yaml")).unwrap();
-    let mut expressions = Vec::new();
-    for document in [&dashboard, &rules] {
-        let before = expressions.len();
-        collect(document, &mut expressions);
-        assert!(expressions.len() > before, "{document:#}");
-    }
-    expressions
-}
-
-/// Adds the values of all keys `expr` and `query`, at any depth.
-fn collect(value: &Value, expressions: &mut Vec<String>) {
-    match value {
-        Value::Object(keys) => {
-            for (key, value) in keys {
-                match value {
-                    Value::String(text) if key == "expr" || key == "query" => {
-                        expressions.push(text.clone());
-                    }
-                    value => collect(value, expressions),
-                }
-            }
-        }
-        Value::Array(values) => values.iter().for_each(|it| collect(it, expressions)),
-        _ => {}
-    }
-}
-
-fn metric_names(expression: &str) -> impl Iterator<Item = &str> {
-    let words = expression.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
-    words.filter(|it| it.starts_with("cni_"))
-}
-
-fn entries(tool: &Tool<'_>) -> Vec<std::path::PathBuf> {
-    let entries = fs::read_dir(tool.results()).unwrap();
-    entries.map(|it| it.unwrap().path()).collect()
 }
