@@ -3,14 +3,11 @@
 mod cli;
 mod doctor;
 mod drop_ins;
-mod gc;
 mod install;
-mod life;
 mod listing;
 mod migrate;
 mod ps;
 mod reference;
-mod reload;
 mod sandbox;
 mod scrape;
 mod settings;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::finding::{Finding, count, or_ok, quoted, some_of};
 
-use crate::life::{Life, Remains, life};
+use upkeep::{Life, Remains, life};
 
 /// Checks leases and elements.
 pub fn judge(node: &Node) -> Vec<Finding> {

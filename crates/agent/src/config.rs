@@ -1,0 +1,63 @@
+//! The configuration file: a JSON object with one section for each part. A part without a section
+//! does not run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use cni::SearchPath;
+use runtime::{Cache, Directories};
+use serde::Deserialize;
+
+/// The configuration of the agent.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Where the runtime keeps networks, plugins and results.
+    #[serde(default)]
+    pub runtime: RuntimePaths,
+}
+
+/// The directories that the container runtime uses.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct RuntimePaths {
+    /// The directory of network configurations.
+    pub conf_dir: PathBuf,
+    /// The directories of plugins.
+    pub bin_dirs: Vec<String>,
+    /// The directory whose `results` contains cached results.
+    pub cache_dir: PathBuf,
+}
+
+impl Config {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// The file cannot be read. A key is unknown or has a wrong value; the error has its line.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| path.display().to_string())
+    }
+}
+
+impl RuntimePaths {
+    /// Returns the directories in the form that calls of plugins need.
+    pub fn directories(&self) -> Directories {
+        Directories {
+            networks: self.conf_dir.clone(),
+            plugins: SearchPath::parse(&self.bin_dirs.join(":")),
+            cache: Cache(self.cache_dir.clone()),
+        }
+    }
+}
+
+impl Default for RuntimePaths {
+    fn default() -> Self {
+        Self {
+            conf_dir: PathBuf::from("/etc/cni/net.d"),
+            bin_dirs: vec!["/opt/cni/bin".to_owned()],
+            cache_dir: PathBuf::from("/var/lib/cni"),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! A daemon that completes what plugins cannot do, because they live for milliseconds: it offers
+//! the node's bandwidth to the kubelet as devices, removes what dead sandboxes left, restores rules
+//! and serves metrics.
+//!
+//! No verb needs the agent. Each part of the agent runs only if its section is in the configuration
+//! file, and a part whose peer fails does not end the others.
+
+mod cli;
+mod config;
+mod health;
+mod parts;
+
+pub use cli::{command, run};

@@ -1,0 +1,7 @@
+//! The executable `cni-agent`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    agent::run()
+}

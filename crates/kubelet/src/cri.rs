@@ -1,0 +1,102 @@
+//! The container runtime interface `runtime.v1`, as far as a list of pod sandboxes needs it
+//! (staging/src/k8s.io/cri-api/pkg/apis/runtime/v1/api.proto in Kubernetes).
+
+use std::collections::HashMap;
+
+use prost::{Enumeration, Message};
+
+#[expect(
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::pedantic,
+    reason = "generated code"
+)]
+mod service {
+    include!(concat!(env!("OUT_DIR"), "/runtime.v1.RuntimeService.rs"));
+}
+
+pub use service::{runtime_service_client, runtime_service_server};
+
+/// Asks for the runtime's name and version.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct VersionRequest {
+    /// The version of the kubelet's runtime API.
+    #[prost(string, tag = "1")]
+    pub version: String,
+}
+
+/// The runtime's name and version.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct VersionResponse {
+    /// The version of the kubelet's runtime API.
+    #[prost(string, tag = "1")]
+    pub version: String,
+    /// Name of the runtime, for example `containerd`.
+    #[prost(string, tag = "2")]
+    pub runtime_name: String,
+    /// Version of the runtime.
+    #[prost(string, tag = "3")]
+    pub runtime_version: String,
+    /// Version of the interface.
+    #[prost(string, tag = "4")]
+    pub runtime_api_version: String,
+}
+
+/// Asks for all pod sandboxes, whatever their state. The filter of the interface is left out.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ListPodSandboxRequest {}
+
+/// All pod sandboxes.
+#[derive(Clone, PartialEq, Message)]
+pub struct ListPodSandboxResponse {
+    /// The sandboxes.
+    #[prost(message, repeated, tag = "1")]
+    pub items: Vec<PodSandbox>,
+}
+
+/// A pod sandbox.
+#[derive(Clone, PartialEq, Message)]
+pub struct PodSandbox {
+    /// The identifier that the runtime passes to plugins as `CNI_CONTAINERID`.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// The pod.
+    #[prost(message, optional, tag = "2")]
+    pub metadata: Option<PodSandboxMetadata>,
+    /// Whether the sandbox runs.
+    #[prost(enumeration = "PodSandboxState", tag = "3")]
+    pub state: i32,
+    /// Nanoseconds since 1970.
+    #[prost(int64, tag = "4")]
+    pub created_at: i64,
+    /// Labels of the pod.
+    #[prost(map = "string, string", tag = "5")]
+    pub labels: HashMap<String, String>,
+}
+
+/// The pod of a sandbox.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PodSandboxMetadata {
+    /// Name of the pod.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// UID of the pod.
+    #[prost(string, tag = "2")]
+    pub uid: String,
+    /// Namespace of the pod.
+    #[prost(string, tag = "3")]
+    pub namespace: String,
+    /// Number of attempts to create the sandbox.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+}
+
+/// Whether a sandbox runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub enum PodSandboxState {
+    /// It runs.
+    Ready = 0,
+    /// It does not run, or not yet.
+    NotReady = 1,
+}

@@ -1,0 +1,215 @@
+//! The device plugin API `v1beta1`, between the kubelet and a device plugin
+//! (staging/src/k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto in Kubernetes).
+
+use std::collections::HashMap;
+
+use prost::Message;
+
+/// The version of the API that this module has.
+pub const VERSION: &str = "v1beta1";
+
+/// The kubelet's socket, in the directory of device plugins.
+pub const KUBELET_SOCKET: &str = "kubelet.sock";
+
+/// State of a device that the kubelet may allocate.
+pub const HEALTHY: &str = "Healthy";
+
+/// State of a device that the kubelet must not allocate.
+pub const UNHEALTHY: &str = "Unhealthy";
+
+/// The service of the kubelet.
+#[expect(
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::pedantic,
+    reason = "generated code"
+)]
+mod registration {
+    include!(concat!(env!("OUT_DIR"), "/v1beta1.Registration.rs"));
+}
+
+/// The service of a device plugin.
+#[expect(
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::pedantic,
+    reason = "generated code"
+)]
+mod plugin {
+    include!(concat!(env!("OUT_DIR"), "/v1beta1.DevicePlugin.rs"));
+}
+
+pub use plugin::{device_plugin_client, device_plugin_server};
+pub use registration::{registration_client, registration_server};
+
+/// No content.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Empty {}
+
+/// Which optional calls the kubelet may make.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct DevicePluginOptions {
+    /// Whether the kubelet calls `PreStartContainer` before each start of a container.
+    #[prost(bool, tag = "1")]
+    pub pre_start_required: bool,
+    /// Whether the kubelet calls `GetPreferredAllocation`.
+    #[prost(bool, tag = "2")]
+    pub get_preferred_allocation_available: bool,
+}
+
+/// Announces a device plugin to the kubelet.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RegisterRequest {
+    /// [`VERSION`].
+    #[prost(string, tag = "1")]
+    pub version: String,
+    /// The name of the plugin's socket, in the directory of device plugins.
+    #[prost(string, tag = "2")]
+    pub endpoint: String,
+    /// The resource that pods request: `DOMAIN/NAME`.
+    #[prost(string, tag = "3")]
+    pub resource_name: String,
+    /// Which optional calls the kubelet may make.
+    #[prost(message, optional, tag = "4")]
+    pub options: Option<DevicePluginOptions>,
+}
+
+/// All devices of a resource.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ListAndWatchResponse {
+    /// The devices, healthy or not.
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<Device>,
+}
+
+/// A device.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Device {
+    /// At most 63 characters, unique within the resource.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// [`HEALTHY`] or [`UNHEALTHY`].
+    #[prost(string, tag = "2")]
+    pub health: String,
+    /// The NUMA nodes that the device is near to, if that is known.
+    #[prost(message, optional, tag = "3")]
+    pub topology: Option<Topology>,
+}
+
+/// NUMA nodes.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Topology {
+    /// The nodes.
+    #[prost(message, repeated, tag = "1")]
+    pub nodes: Vec<NumaNode>,
+}
+
+/// A NUMA node.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct NumaNode {
+    /// The kernel's number of the node.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+}
+
+/// Asks which devices suit best, for each container.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PreferredAllocationRequest {
+    /// One request for each container.
+    #[prost(message, repeated, tag = "1")]
+    pub container_requests: Vec<ContainerPreferredAllocationRequest>,
+}
+
+/// Asks which devices suit a container best.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ContainerPreferredAllocationRequest {
+    /// Devices to choose from.
+    #[prost(string, repeated, tag = "1")]
+    pub available: Vec<String>,
+    /// Devices that the answer must contain.
+    #[prost(string, repeated, tag = "2")]
+    pub must_include: Vec<String>,
+    /// Number of devices in the answer.
+    #[prost(int32, tag = "3")]
+    pub size: i32,
+}
+
+/// The devices that suit best.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PreferredAllocationResponse {
+    /// One answer for each container.
+    #[prost(message, repeated, tag = "1")]
+    pub container_responses: Vec<ContainerPreferredAllocationResponse>,
+}
+
+/// The devices that suit a container best.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ContainerPreferredAllocationResponse {
+    /// The devices.
+    #[prost(string, repeated, tag = "1")]
+    pub devices: Vec<String>,
+}
+
+/// The kubelet is about to create containers with devices.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct AllocateRequest {
+    /// One request for each container.
+    #[prost(message, repeated, tag = "1")]
+    pub container_requests: Vec<ContainerAllocateRequest>,
+}
+
+/// The devices of a container.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ContainerAllocateRequest {
+    /// The devices.
+    #[prost(string, repeated, tag = "1")]
+    pub devices: Vec<String>,
+}
+
+/// What containers need so that they can use their devices.
+#[derive(Clone, PartialEq, Message)]
+pub struct AllocateResponse {
+    /// One answer for each container.
+    #[prost(message, repeated, tag = "1")]
+    pub container_responses: Vec<ContainerAllocateResponse>,
+}
+
+/// What a container needs so that it can use its devices.
+#[derive(Clone, PartialEq, Message)]
+pub struct ContainerAllocateResponse {
+    /// Environment variables.
+    #[prost(map = "string, string", tag = "1")]
+    pub envs: HashMap<String, String>,
+    /// Device files.
+    #[prost(message, repeated, tag = "3")]
+    pub devices: Vec<DeviceSpec>,
+    /// Annotations of the container, for the runtime.
+    #[prost(map = "string, string", tag = "4")]
+    pub annotations: HashMap<String, String>,
+}
+
+/// A device file of the host that the container gets.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct DeviceSpec {
+    /// Path in the container.
+    #[prost(string, tag = "1")]
+    pub container_path: String,
+    /// Path on the host.
+    #[prost(string, tag = "2")]
+    pub host_path: String,
+    /// `r`, `w` and `m` (mknod).
+    #[prost(string, tag = "3")]
+    pub permissions: String,
+}
+
+/// A container with devices is about to start.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PreStartContainerRequest {
+    /// The devices.
+    #[prost(string, repeated, tag = "1")]
+    pub devices: Vec<String>,
+}
+
+/// The container may start.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct PreStartContainerResponse {}

@@ -1,0 +1,95 @@
+//! The pod resources API `v1`: the kubelet tells which devices it gave to which container
+//! (staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto in Kubernetes).
+
+use prost::Message;
+
+#[expect(
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::pedantic,
+    reason = "generated code"
+)]
+mod lister {
+    include!(concat!(env!("OUT_DIR"), "/v1.PodResourcesLister.rs"));
+}
+
+pub use lister::{pod_resources_lister_client, pod_resources_lister_server};
+
+/// Asks for the resources of all pods.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ListRequest {}
+
+/// The resources of all pods.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ListResponse {
+    /// The pods.
+    #[prost(message, repeated, tag = "1")]
+    pub pods: Vec<PodResources>,
+}
+
+/// Asks for the resources that pods may request.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct AllocatableRequest {}
+
+/// The resources that pods may request.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct AllocatableResponse {
+    /// The devices, allocated or not.
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<ContainerDevices>,
+}
+
+/// Asks for the resources of one pod.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct GetRequest {
+    /// Name of the pod.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Namespace of the pod.
+    #[prost(string, tag = "2")]
+    pub namespace: String,
+}
+
+/// The resources of one pod.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct GetResponse {
+    /// The pod.
+    #[prost(message, optional, tag = "1")]
+    pub pod: Option<PodResources>,
+}
+
+/// The resources of a pod.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PodResources {
+    /// Name of the pod.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Namespace of the pod.
+    #[prost(string, tag = "2")]
+    pub namespace: String,
+    /// The pod's containers.
+    #[prost(message, repeated, tag = "3")]
+    pub containers: Vec<ContainerResources>,
+}
+
+/// The resources of a container.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ContainerResources {
+    /// Name of the container.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its devices.
+    #[prost(message, repeated, tag = "2")]
+    pub devices: Vec<ContainerDevices>,
+}
+
+/// Devices of one resource.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ContainerDevices {
+    /// The resource: `DOMAIN/NAME`.
+    #[prost(string, tag = "1")]
+    pub resource_name: String,
+    /// The devices.
+    #[prost(string, repeated, tag = "2")]
+    pub ids: Vec<String>,
+}
