@@ -28,6 +28,7 @@ mod expression;
 mod field;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod heard;
 mod held;
 mod host_port;
 mod limit;
@@ -51,6 +52,7 @@ pub use element::{Element, Value};
 pub use error::Error;
 pub use expression::SourcePort;
 pub use field::Field;
+pub use heard::{Deleted, Deletion, Heard};
 pub use held::HeldChain;
 pub use host_port::{HostPort, Protocol};
 pub use limit::Limit;

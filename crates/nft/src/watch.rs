@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use netlink::Silence;
 
 use crate::error::Error;
+use crate::heard::{Deletion, Heard};
 use crate::raw::{DELETE_ELEMENTS, DELETE_SET, DELETE_TABLE, RawMessage, TABLE};
 use crate::socket::{NetfilterSocket, RECEIVE, failed};
 use crate::table::Table;
@@ -23,6 +24,32 @@ impl Watch {
     pub fn open() -> Result<Self, Error> {
         let socket = NetfilterSocket::listening(NFTABLES)?;
         Ok(Self { socket })
+    }
+
+    /// Enlarges the socket's receive buffer, so that fewer notifications are lost while this
+    /// process does something else.
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    pub fn make_room(&self) -> Result<(), Error> {
+        self.socket.make_room()
+    }
+
+    /// Returns the next notification; `None` if there is none within `patience`. Deletions count
+    /// only in `tables`.
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    pub fn hear(&self, tables: &[Table], patience: Duration) -> Result<Option<Heard>, Error> {
+        match self.socket.report(patience) {
+            Ok(report) => {
+                let deletion = report.and_then(|it| Deletion::read(&it, tables));
+                Ok(Some(deletion.map_or(Heard::Other, Heard::Deletion)))
+            }
+            Err(Silence::Deadline) => Ok(None),
+            Err(Silence::Lost) => Ok(Some(Heard::Lost)),
+            Err(Silence::Socket(source)) => Err(unheard(source)),
+        }
     }
 
     /// Waits until an element of `table`, a set of `table` or `table` itself is deleted. Returns
