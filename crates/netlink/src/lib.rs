@@ -14,6 +14,7 @@ mod conf;
 mod connection;
 mod counters;
 mod error;
+mod events;
 mod filter;
 mod forwarding;
 #[cfg(fuzzing)]
@@ -44,6 +45,7 @@ pub use conf::{Ipv6, LinkLocalOrigin};
 pub use connection::Connection;
 pub use counters::{CountedQdisc, Counters, LinkCounters, QueueCounters};
 pub use error::{Error, created, found};
+pub use events::{RouteEvent, RouteEvents};
 pub use filter::{Filter, HeldFilter, Packets};
 pub use ip_version::IpVersion;
 pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind, Multicast};

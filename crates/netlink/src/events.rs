@@ -1,0 +1,103 @@
+//! Waits for changes of links, addresses and default routes, without reading them.
+
+use std::io;
+use std::time::Duration;
+
+use nix::libc::{RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
+
+use crate::error::Error;
+use crate::socket::{Content, Protocol, Received, Silence, Socket};
+
+/// A socket for events of one namespace.
+pub struct RouteEvents {
+    socket: Socket,
+}
+
+/// A change that the kernel reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteEvent {
+    /// The link with this index changed or was created or deleted.
+    Link(u32),
+    /// An address was added to the link with this index, or removed.
+    Address(u32),
+    /// A default route was added or deleted, in any routing table.
+    DefaultRoute,
+    /// Events were lost, because the socket overflowed.
+    Lost,
+    /// Anything else.
+    Other,
+}
+
+impl RouteEvents {
+    /// Starts to listen in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open() -> Result<Self, Error> {
+        let socket =
+            Socket::open(Protocol::Route, &GROUPS).map_err(|source| Error::Open { source })?;
+        Ok(Self { socket })
+    }
+
+    /// Waits for the next event.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn hear(&self) -> io::Result<RouteEvent> {
+        loop {
+            match self.socket.receive(Duration::MAX) {
+                Ok(received) => return Ok(RouteEvent::read(&received)),
+                Err(Silence::Deadline) => {}
+                Err(Silence::Lost) => return Ok(RouteEvent::Lost),
+                Err(Silence::Socket(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+impl RouteEvent {
+    fn read(received: &Received) -> Self {
+        let Content::Object(body) = &received.content else {
+            return Self::Other;
+        };
+        // `ifi_index` of `struct ifinfomsg` and `ifa_index` of `struct ifaddrmsg`
+        let index = body.get(4..8).and_then(|it| it.try_into().ok());
+        let index = index.map(u32::from_ne_bytes);
+        match (received.header.kind, index) {
+            (RTM_NEWLINK | RTM_DELLINK, Some(index)) => Self::Link(index),
+            (RTM_NEWADDR | RTM_DELADDR, Some(index)) => Self::Address(index),
+            // `rtm_dst_len` of `struct rtmsg`
+            (RTM_NEWROUTE | RTM_DELROUTE, _) if body.get(1) == Some(&0) => Self::DefaultRoute,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_IFADDR`,
+/// `RTNLGRP_IPV6_ROUTE`
+const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::Header;
+
+    #[test]
+    fn event_names_the_link_or_the_default_route() {
+        let event = |kind, body: &[u8]| {
+            let header = Header {
+                kind,
+                flags: 0,
+                number: 0,
+            };
+            let content = Content::Object(body.to_vec());
+            RouteEvent::read(&Received { header, content })
+        };
+        let of_link = [&[0, 0, 1, 0][..], &7_u32.to_ne_bytes()].concat();
+        assert_eq!(event(RTM_NEWLINK, &of_link), RouteEvent::Link(7));
+        assert_eq!(event(RTM_DELADDR, &of_link), RouteEvent::Address(7));
+        assert_eq!(event(RTM_DELADDR, &[2, 24]), RouteEvent::Other);
+        assert_eq!(event(RTM_NEWROUTE, &[2, 0, 0]), RouteEvent::DefaultRoute);
+        assert_eq!(event(RTM_NEWROUTE, &[2, 24, 0]), RouteEvent::Other);
+    }
+}
