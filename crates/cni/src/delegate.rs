@@ -138,6 +138,26 @@ pub fn run(name: &str, command: &mut Command, request: &[u8]) -> Result<Vec<u8>,
     outcome(Process::start(name, command, None)?, request)
 }
 
+/// Runs `command` like [`run`], but kills it with its process group if it takes longer than
+/// `limit`.
+///
+/// # Errors
+/// As [`run`]; [`Error::TryAgain`] if it took longer than `limit`.
+pub fn run_within(
+    limit: Duration,
+    name: &str,
+    command: &mut Command,
+    request: &[u8],
+) -> Result<Vec<u8>, Error> {
+    match outcome(Process::start(name, command, Some(limit))?, request) {
+        // The limit is not `ipamTimeout`.
+        Err(Error::TryAgain(_)) => Err(Error::TryAgain(format!(
+            "{name} did not end within {limit:?} and was killed"
+        ))),
+        outcome => outcome,
+    }
+}
+
 fn outcome(process: Process, request: &[u8]) -> Result<Vec<u8>, Error> {
     let plugin = process.name.clone();
     let (output, status) = process.finish(request)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use cni::{GOING_ON, SearchPath, SpecVersion, Verb, all, delegate, note, or_note};
@@ -166,7 +167,8 @@ impl<'a> Chain<'a> {
     /// of the host's firewall removed. Calls the remaining plugins even after an error.
     ///
     /// # Errors
-    /// The cached result is invalid, or plugins fail; the error contains all their failures.
+    /// The cached result is invalid, or plugins fail; the error contains all their failures. A
+    /// plugin that takes longer than [`LONGEST_RELOAD`] is killed and counts as failed.
     pub fn reload(
         &self,
         sandbox: &Sandbox,
@@ -233,7 +235,11 @@ impl<'a> Chain<'a> {
         let mut command = Command::new(find(path, name)?);
         command.envs(call.environment(path)).stderr(stderr);
         let request = plugin.request(self.network, call.keys_for(plugin));
-        delegate::run(name, &mut command, &request).map_err(|error| match error {
+        let answer = match call.verb {
+            Verb::Reload => delegate::run_within(LONGEST_RELOAD, name, &mut command, &request),
+            _ => delegate::run(name, &mut command, &request),
+        };
+        answer.map_err(|error| match error {
             cni::Error::Delegate { plugin, object, .. } => {
                 let details = match object.details.as_str() {
                     "" => String::new(),
@@ -336,7 +342,7 @@ pub fn ask_abilities(
     let mut command = Command::new(program);
     let request = json!({"cniVersion": SpecVersion::CURRENT.as_str()}).to_string();
     command.envs(Call::new(Verb::Version).environment(path));
-    let answer = delegate::run(name, &mut command, request.as_bytes())?;
+    let answer = delegate::run_within(LONGEST_VERSION, name, &mut command, request.as_bytes())?;
     Ok(serde_json::from_slice(&answer).unwrap_or_default())
 }
 
@@ -344,6 +350,13 @@ fn find(path: &SearchPath, name: &str) -> anyhow::Result<PathBuf> {
     let program = path.find(name);
     program.with_context(|| format!("plugin {name} is not in {path}"))
 }
+
+/// Time limit of one RELOAD. A plugin of this suite needs some milliseconds, and on a busy node at
+/// most a few seconds; none waits for another process.
+const LONGEST_RELOAD: Duration = Duration::from_secs(30);
+
+/// Time limit of VERSION, for which a plugin only prints a constant.
+const LONGEST_VERSION: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests;
