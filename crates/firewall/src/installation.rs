@@ -152,6 +152,17 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     Ok(owners)
 }
 
+/// Returns whether a bridge has a member left and so needs `shared`, one of its elements.
+///
+/// # Errors
+/// Refusals of the kernel.
+pub fn is_needed(connection: &Connection, shared: &Element) -> Result<bool, nft::Error> {
+    let sets = bridge_sets();
+    let mut all = connection.elements(&sets)?;
+    all.push(shared.clone());
+    Ok(!unneeded(&sets, &all).contains(shared))
+}
+
 /// Removes the rules of iptables that the reference added for these addresses of a container.
 ///
 /// # Errors

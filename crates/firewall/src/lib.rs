@@ -19,8 +19,10 @@ mod verbs;
 pub use config::{CHAIN, Config};
 pub use desired::is_shared;
 pub use follow::follow;
+pub use installation::is_needed;
 pub use raw::RawConfig;
-pub use table::{FRAMES_TABLE, TABLE, tables};
+pub use record::is_recorded;
+pub use table::{FRAMES_TABLE, TABLE, is_chain_of_mark, tables};
 
 /// Lets packets from and to `address` pass, as an ADD would, in the network namespace of the
 /// calling thread. To test the effect of an ADD, the caller first copies the host's rules into that

@@ -92,6 +92,12 @@ pub(crate) fn earlier(owner: &str) -> Vec<Earlier> {
     text.map(|it| Earlier::read(&it)).unwrap_or_default()
 }
 
+/// Returns whether the attachment with this tag has a record that no DEL or GC has retired. DEL and
+/// GC retire it before they delete elements.
+pub fn is_recorded(owner: &str) -> bool {
+    files().has(owner)
+}
+
 /// Returns the texts of the records that are not retired.
 pub(crate) fn texts() -> Vec<String> {
     let owners = files().owners().unwrap_or_default().into_iter();

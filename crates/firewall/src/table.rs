@@ -91,6 +91,13 @@ pub fn tables() -> [Table; 2] {
     [table(Mark::DEFAULT), frames()]
 }
 
+/// Returns whether the chain of this name in `table` marks packets or clears the mark, for any
+/// fwmark bit.
+pub fn is_chain_of_mark(table: &Table, chain: &str) -> bool {
+    let mut prefixes = ["mark-", "unmark-"].into_iter();
+    table.name == TABLE && prefixes.any(|it| chain.starts_with(it))
+}
+
 /// Returns the rules for packets within a bridge and from one bridge to another.
 fn isolation() -> Vec<Rule> {
     let through = [Field::InputName, Field::OutputName];

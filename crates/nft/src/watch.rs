@@ -48,7 +48,7 @@ impl Watch {
             }
             Err(Silence::Deadline) => Ok(None),
             Err(Silence::Lost) => Ok(Some(Heard::Lost)),
-            Err(Silence::Socket(source)) => Err(unheard(source)),
+            Err(Silence::Socket(source)) => Err(failed(RECEIVE)(source)),
         }
     }
 

@@ -32,6 +32,7 @@ pub use localnet::{localnet_links, localnet_packets};
 pub use nft::{HostPort, Protocol};
 pub use plan::Forward;
 pub use raw::RawConfig;
+pub use record::is_recorded;
 pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 
 /// The plugin and its verbs.

@@ -99,6 +99,12 @@ impl Identity {
     }
 }
 
+/// Returns whether the attachment with this tag has a record that no DEL or GC has retired. DEL and
+/// GC retire it before they delete elements.
+pub fn is_recorded(owner: &str) -> bool {
+    files().has(owner)
+}
+
 /// Returns the directory of all records.
 pub(crate) fn files() -> OwnerFiles {
     OwnerFiles("/run/cni/portmap".into())

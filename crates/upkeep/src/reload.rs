@@ -2,6 +2,7 @@
 //! attachment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,24 +19,50 @@ use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 /// Some attachments could not be reloaded; each of them is reported on standard error. The cache
 /// cannot be read, or the network does not exist.
 pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::Result<()> {
-    let mut remembered = Vec::new();
-    for entry in directories.cache.entries()? {
-        match entry {
-            Ok((attachment, entry)) if only.is_none_or(|it| *it == attachment.network) => {
-                remembered.push(Remembered::new(directories, attachment, entry));
-            }
-            Ok(_) => {}
-            Err(error) => note(format_args!("{error:#}: no entry, skipped")),
-        }
-    }
+    let is_meant = |it: &Attachment| only.is_none_or(|only| *only == it.network);
+    let remembered = remembered(directories, is_meant)?;
     if let Some(only) = only
         && remembered.is_empty()
     {
         // No attachment of the network is cached, so the name may be misspelt.
         Conflist::find(&directories.networks, only.as_str())?;
     }
-    let reloading = reloading(&directories.plugins, &remembered);
-    let outcomes = side_by_side(&remembered, |it| {
+    reload_remembered(directories, &remembered)
+}
+
+/// Calls RELOAD like [`reload`], for the attachments for which `is_meant` returns true.
+///
+/// # Errors
+/// As [`reload`].
+pub fn reload_each(
+    directories: &Directories,
+    is_meant: impl Fn(&Attachment) -> bool,
+) -> anyhow::Result<()> {
+    reload_remembered(directories, &remembered(directories, is_meant)?)
+}
+
+/// Returns the cached attachments for which `is_meant` returns true. Files that are no entries are
+/// reported on standard error.
+fn remembered(
+    directories: &Directories,
+    is_meant: impl Fn(&Attachment) -> bool,
+) -> anyhow::Result<Vec<Remembered>> {
+    let mut remembered = Vec::new();
+    for entry in directories.cache.entries()? {
+        match entry {
+            Ok((attachment, entry)) if is_meant(&attachment) => {
+                remembered.push(Remembered::new(directories, attachment, entry));
+            }
+            Ok(_) => {}
+            Err(error) => note(format_args!("{error:#}: no entry, skipped")),
+        }
+    }
+    Ok(remembered)
+}
+
+fn reload_remembered(directories: &Directories, remembered: &[Remembered]) -> anyhow::Result<()> {
+    let reloading = reloading(&directories.plugins, remembered);
+    let outcomes = side_by_side(remembered, |it| {
         let outcome = it.outcome(directories, &reloading);
         (&it.attachment.network, outcome)
     });
@@ -51,12 +78,20 @@ pub fn follow_firewalld(
     directories: &Directories,
     only: Option<&NetworkName>,
 ) -> anyhow::Result<()> {
-    let Err(error) = firewall::follow(|| {
+    let Err(error) = hear_firewalld(|| {
         if let Err(error) = reload(directories, only) {
             note(format_args!("cnitool: {error:#}"));
         }
     });
     Err(error)
+}
+
+/// Calls `react` at once, and after each reload and each start of firewalld.
+///
+/// # Errors
+/// The system bus has an invalid address.
+pub fn hear_firewalld(react: impl FnMut()) -> anyhow::Result<Infallible> {
+    firewall::follow(react)
 }
 
 /// An attachment with an entry in the cache.
