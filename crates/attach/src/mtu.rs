@@ -43,8 +43,20 @@ impl MtuChoice {
     /// Code 7: the detected MTU minus `overhead` is below the minimum of IPv4. Refusals of the
     /// kernel.
     pub fn resolve(self, host: &Connection) -> anyhow::Result<u32> {
+        let (mtu, why) = self.find(host)?;
+        if let Some(why) = why {
+            note(format_args!("mtu {mtu}: {why}"));
+        }
+        Ok(mtu)
+    }
+
+    /// Returns the MTU in bytes, and where a detected MTU comes from.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn find(self, host: &Connection) -> anyhow::Result<(u32, Option<String>)> {
         let overhead = match self {
-            Self::Asked(mtu) => return Ok(mtu),
+            Self::Asked(mtu) => return Ok((mtu, None)),
             Self::Detect { overhead } => overhead,
         };
         let Detected { mtu, why } = detect(host)?;
@@ -52,13 +64,11 @@ impl MtuChoice {
             let reason = format!("{overhead} leaves too little of {mtu} bytes, {why}");
             Error::invalid("mtuOverhead", reason)
         })?;
-        match overhead {
-            0 => note(format_args!("mtu {rest}: {why}")),
-            _ => note(format_args!(
-                "mtu {rest}: {mtu}, {why}, less mtuOverhead {overhead}"
-            )),
-        }
-        Ok(rest)
+        let why = match overhead {
+            0 => why,
+            _ => format!("{mtu}, {why}, less mtuOverhead {overhead}"),
+        };
+        Ok((rest, Some(why)))
     }
 }
 

@@ -5,9 +5,11 @@ mod gc;
 mod life;
 mod loss;
 mod reload;
+mod uplinks;
 
 pub use gc::{Collect, gc};
 pub use life::{Life, Remains, life};
 pub use loss::{Loss, Losses, Suspicion};
 pub use nft::Heard;
 pub use reload::{follow_firewalld, hear_firewalld, reload, reload_each};
+pub use uplinks::{Uplink, Uplinks};
