@@ -9,6 +9,8 @@ use cni::SearchPath;
 use runtime::{Cache, Directories};
 use serde::Deserialize;
 
+use crate::http;
+
 /// The configuration of the agent.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -16,6 +18,8 @@ pub(crate) struct Config {
     /// Where the runtime keeps networks, plugins and results.
     #[serde(default)]
     pub runtime: RuntimePaths,
+    /// Serves metrics and health over HTTP.
+    pub metrics: Option<http::Config>,
 }
 
 /// The directories that the container runtime uses.

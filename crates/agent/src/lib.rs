@@ -8,6 +8,8 @@
 mod cli;
 mod config;
 mod health;
+mod http;
 mod parts;
+mod shared;
 
 pub use cli::{command, run};

@@ -2,21 +2,13 @@
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
-use runtime::Directories;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::config::Config;
 use crate::health::Health;
-
-/// What all parts share.
-#[derive(Debug, Clone)]
-pub(crate) struct Shared {
-    /// The directories of the container runtime.
-    pub directories: Directories,
-    /// The state of all parts.
-    pub health: Health,
-}
+use crate::http;
+use crate::shared::Shared;
 
 /// Runs all configured parts until SIGTERM or SIGINT.
 ///
@@ -26,7 +18,7 @@ pub(crate) struct Shared {
 pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     let mut ends = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupts = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let mut parts = start(&config)?;
+    let mut parts = start(config)?;
     tokio::select! {
         _ = ends.recv() => Ok(()),
         _ = interrupts.recv() => Ok(()),
@@ -35,12 +27,18 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
 }
 
 /// Starts the parts. Each one registers its counters in the registry, which `/metrics` shows.
-fn start(config: &Config) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
-    let _shared = Shared {
+fn start(config: Config) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+    let shared = Shared {
         directories: config.runtime.directories(),
         health: Health::default(),
     };
-    let _registry = Registry::default();
-    let parts = JoinSet::new();
+    let registry = Registry::default();
+    let mut parts = JoinSet::new();
+    // The last part: its registry has the metrics of all others. A collector of the node's state
+    // is registered here, by `registry.register_collector`; it may block.
+    if let Some(config) = config.metrics {
+        config.check()?;
+        parts.spawn(http::run(config, shared.health, registry));
+    }
     Ok(parts)
 }

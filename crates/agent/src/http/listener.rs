@@ -1,0 +1,114 @@
+//! Listens on a TCP port or a Unix socket.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::time::{sleep, timeout};
+
+use super::address::Address;
+
+/// A listening socket.
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
+}
+
+/// A connection.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// The file of a Unix socket, which is deleted at the end.
+pub(super) struct SocketFile(PathBuf);
+
+impl Listener {
+    /// Starts to listen. A socket file without a listener is replaced.
+    ///
+    /// # Errors
+    /// Another process listens there, or the path is another file.
+    pub async fn bind(address: &Address) -> anyhow::Result<Self> {
+        let listener = match address {
+            Address::Tcp(tcp) => TcpListener::bind(tcp).await.map(Self::Tcp)?,
+            Address::Unix(path) => {
+                remove_stale(path).await?;
+                Self::bind_unix(path)?
+            }
+        };
+        Ok(listener)
+    }
+
+    /// Binds below another name, so that the socket never exists with other permissions.
+    fn bind_unix(path: &Path) -> anyhow::Result<Self> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.with_context(|| format!("remove {}", new.display()))?,
+        }
+        let listener = UnixListener::bind(&new)?;
+        fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+        fs::rename(&new, path)?;
+        Ok(Self::Unix {
+            listener,
+            _file: SocketFile(path.to_owned()),
+        })
+    }
+
+    /// Waits for a connection. A lack of file descriptors or a client that gave up is no failure.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub async fn accept(&self) -> anyhow::Result<Box<dyn Stream>> {
+        loop {
+            let accepted: io::Result<Box<dyn Stream>> = match self {
+                Self::Tcp(listener) => listener.accept().await.map(|it| Box::new(it.0) as _),
+                Self::Unix { listener, .. } => {
+                    listener.accept().await.map(|it| Box::new(it.0) as _)
+                }
+            };
+            match accepted {
+                Ok(stream) => return Ok(stream),
+                Err(error) if error.kind() == ErrorKind::InvalidInput => return Err(error.into()),
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).ok();
+    }
+}
+
+/// Removes the socket file of a process that has ended.
+async fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        metadata => metadata?,
+    };
+    let is_socket = metadata.file_type().is_socket();
+    ensure!(is_socket, "{} exists and is no socket", path.display());
+    match timeout(LONGEST_CONNECT, UnixStream::connect(path)).await {
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
+            Ok(fs::remove_file(path)?)
+        }
+        _ => bail!("another process listens on {}", path.display()),
+    }
+}
+
+/// Longest wait for a process that may listen.
+const LONGEST_CONNECT: Duration = Duration::from_secs(1);
+
+/// Pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);

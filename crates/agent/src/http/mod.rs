@@ -1,0 +1,170 @@
+//! Metrics and health over HTTP: `/metrics` and `/healthz`.
+//!
+//! The server never trusts its clients. A connection carries one request, with limits on the size
+//! of its headers and on its time. At most [`MOST_CONNECTIONS`] are open at once, and further ones
+//! wait in the kernel. A scrape costs the node at most one reading per [`text::FRESH`].
+
+mod address;
+mod listener;
+mod text;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use prometheus_client::registry::Registry;
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+pub(crate) use self::address::Address;
+use self::listener::Listener;
+use self::text::Text;
+use crate::health::Health;
+
+/// The section `metrics`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// Where the server listens.
+    pub listen: Address,
+    /// Allows an address that other hosts can reach.
+    pub remote: bool,
+    /// Whether the metrics contain series of single pods.
+    pub pods: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: Address::default(),
+            remote: false,
+            pods: true,
+        }
+    }
+}
+
+impl Config {
+    /// Checks that other hosts reach the server only if the configuration allows it.
+    ///
+    /// # Errors
+    /// The address is not a loopback address, and `remote` is false.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.remote || self.listen.is_local(),
+            "metrics.listen: other hosts can reach {}; to allow that, set metrics.remote to true",
+            self.listen
+        );
+        Ok(())
+    }
+}
+
+/// What a request needs.
+#[derive(Debug, Clone)]
+struct Served {
+    text: Arc<Text>,
+    health: Health,
+}
+
+/// Serves until the agent ends. `registry` has the metrics of all parts.
+pub(crate) async fn run(config: Config, health: Health, registry: Registry) -> anyhow::Result<()> {
+    let served = Served {
+        text: Arc::new(Text::of(registry)),
+        health: health.clone(),
+    };
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .with_state(served);
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let served = match Listener::bind(&config.listen).await {
+            Ok(listener) => {
+                health.set(PART, None);
+                pause = SHORTEST_PAUSE;
+                serve(listener, &router).await
+            }
+            Err(error) => Err(error),
+        };
+        let Err(error) = served;
+        health.set(PART, Some(format!("{error:#}")));
+        sleep(pause).await;
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
+}
+
+/// Accepts connections until the listening socket fails.
+async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible> {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await?;
+        let stream = listener.accept().await?;
+        let router = router.clone();
+        tokio::spawn(async move {
+            // Nothing helps a client that fails or is too slow.
+            timeout(LONGEST_CONNECTION, answer(stream, router))
+                .await
+                .ok();
+            drop(place);
+        });
+    }
+}
+
+/// Answers one request.
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(LONGEST_REQUEST)
+        .max_buf_size(LARGEST_HEADERS)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    connection.await.ok();
+}
+
+async fn metrics(State(served): State<Served>) -> Response {
+    match served.text.current().await {
+        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text.to_string()).into_response(),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason:#}\n")).into_response(),
+    }
+}
+
+async fn healthz(State(served): State<Served>) -> Response {
+    let failures = served.health.failures();
+    if failures.is_empty() {
+        return "ok\n".into_response();
+    }
+    let lines = failures.into_iter();
+    let lines = lines.map(|(part, reason)| format!("{part}: {}\n", reason.replace('\n', " ")));
+    (StatusCode::SERVICE_UNAVAILABLE, lines.collect::<String>()).into_response()
+}
+
+const PART: &str = "metrics";
+
+/// The content type of the `OpenMetrics` text format.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Connections at once. Each takes at most two buffers of [`LARGEST_HEADERS`], and its answer.
+const MOST_CONNECTIONS: usize = 32;
+
+/// Largest request line with headers, in bytes.
+const LARGEST_HEADERS: usize = 16 << 10;
+
+/// Longest time in which a client has to send its request.
+const LONGEST_REQUEST: Duration = Duration::from_secs(2);
+
+/// Longest time of a connection.
+const LONGEST_CONNECTION: Duration = Duration::from_secs(10);
+
+/// Pauses before the server listens again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -1,0 +1,82 @@
+//! The text of all metrics, read at most once at a time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, timeout};
+
+/// The metrics of a registry as text. A collector of the registry may block while it reads the
+/// node, so the text is made on a thread of its own.
+pub(super) struct Text {
+    registry: Arc<Registry>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last text, with the time when it was made.
+    last: Option<(Instant, Arc<str>)>,
+    /// A reading that runs. A client that gives up leaves it to the next one.
+    running: Option<JoinHandle<anyhow::Result<Arc<str>>>>,
+}
+
+impl Text {
+    pub fn of(registry: Registry) -> Self {
+        Self {
+            registry: Arc::new(registry),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Returns a text that is at most [`FRESH`] old.
+    ///
+    /// # Errors
+    /// The text is not complete within [`LONGEST`].
+    pub async fn current(&self) -> anyhow::Result<Arc<str>> {
+        let text = timeout(LONGEST, self.read()).await;
+        text.context("the metrics are still being read")?
+    }
+
+    async fn read(&self) -> anyhow::Result<Arc<str>> {
+        // Clients that come meanwhile wait here, and get the same text.
+        let mut state = self.state.lock().await;
+        if let Some((time, text)) = &state.last
+            && time.elapsed() < FRESH
+        {
+            return Ok(Arc::clone(text));
+        }
+        let running = state.running.get_or_insert_with(|| {
+            let registry = Arc::clone(&self.registry);
+            spawn_blocking(move || encoded(&registry))
+        });
+        let read = running.await;
+        state.running = None;
+        let text = read.context("read the metrics")??;
+        state.last = Some((Instant::now(), Arc::clone(&text)));
+        Ok(text)
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Text").finish_non_exhaustive()
+    }
+}
+
+fn encoded(registry: &Registry) -> anyhow::Result<Arc<str>> {
+    let mut text = String::new();
+    encode(&mut text, registry).context("encode the metrics")?;
+    Ok(text.into())
+}
+
+/// How long a text serves further scrapes.
+pub(super) const FRESH: Duration = Duration::from_secs(2);
+
+/// Longest time of a reading that a client waits for.
+const LONGEST: Duration = Duration::from_secs(8);

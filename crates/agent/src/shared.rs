@@ -1,0 +1,14 @@
+//! What all parts share.
+
+use runtime::Directories;
+
+use crate::health::Health;
+
+/// What all parts share.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    /// The directories of the container runtime.
+    pub directories: Directories,
+    /// The state of all parts.
+    pub health: Health,
+}
