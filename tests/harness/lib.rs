@@ -16,6 +16,7 @@
 //! The executables are those in `PLUGINS_UNDER_TEST`, or else those that `cargo build --workspace
 //! --bins` put beside the tests. This crate does not link them.
 
+mod agent;
 mod capture;
 mod chain;
 mod checkpoint;
@@ -27,6 +28,7 @@ pub mod fence;
 mod firewalld;
 mod fleet;
 mod host;
+pub mod http;
 pub mod lab;
 mod locker;
 pub mod metered;
@@ -45,6 +47,7 @@ pub mod traffic;
 
 use std::sync::LazyLock;
 
+pub use agent::Agent;
 pub use capture::{Capture, Frame, Saying};
 pub use chain::{Chain, Removal};
 pub use checkpoint::Checkpoint;

@@ -9,7 +9,7 @@ use cni::SearchPath;
 use runtime::{Cache, Directories};
 use serde::Deserialize;
 
-use crate::http;
+use crate::{http, repair};
 
 /// The configuration of the agent.
 #[derive(Debug, Deserialize)]
@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub runtime: RuntimePaths,
     /// Serves metrics and health over HTTP.
     pub metrics: Option<http::Config>,
+    /// Restores what the suite's tables lose.
+    pub repair: Option<repair::Config>,
 }
 
 /// The directories that the container runtime uses.

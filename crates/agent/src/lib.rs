@@ -7,9 +7,11 @@
 
 mod cli;
 mod config;
+mod events;
 mod health;
 mod http;
 mod parts;
+mod repair;
 mod shared;
 
 pub use cli::{command, run};

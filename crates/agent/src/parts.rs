@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 
 use crate::config::Config;
 use crate::health::Health;
-use crate::http;
 use crate::shared::Shared;
+use crate::{http, repair};
 
 /// Runs all configured parts until SIGTERM or SIGINT.
 ///
@@ -32,13 +32,19 @@ fn start(config: Config) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
         directories: config.runtime.directories(),
         health: Health::default(),
     };
-    let registry = Registry::default();
+    let mut registry = Registry::default();
+    let own = registry.sub_registry_with_prefix("cni_agent");
     let mut parts = JoinSet::new();
+    if let Some(config) = config.repair.filter(|it| it.enabled) {
+        let counters = repair::Counters::default();
+        counters.register(own);
+        parts.spawn(repair::run(config, shared.clone(), counters));
+    }
     // The last part: its registry has the metrics of all others. A collector of the node's state
     // is registered here, by `registry.register_collector`; it may block.
     if let Some(config) = config.metrics {
         config.check()?;
-        parts.spawn(http::run(config, shared.health, registry));
+        parts.spawn(http::run(config, shared.health.clone(), registry));
     }
     Ok(parts)
 }

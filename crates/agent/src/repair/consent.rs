@@ -1,0 +1,42 @@
+//! Waits until the administrator's file is removed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use inotify::{Inotify, WatchMask};
+use tokio::time::{sleep, timeout};
+use tokio_stream::StreamExt as _;
+
+/// Waits until `file` does not exist.
+pub(super) async fn absence(file: &Path) {
+    while file.exists() {
+        // The look is repeated in case the directory itself is replaced.
+        if timeout(LONGEST, removal(file))
+            .await
+            .is_ok_and(|it| it.is_err())
+        {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Waits for a change in the file's directory, unless the file is missing by then.
+async fn removal(file: &Path) -> std::io::Result<()> {
+    let directory = file.parent().unwrap_or(Path::new("/"));
+    let inotify = Inotify::init()?;
+    let removals = WatchMask::DELETE | WatchMask::MOVED_FROM | WatchMask::DELETE_SELF;
+    inotify
+        .watches()
+        .add(directory, removals | WatchMask::MOVE_SELF)?;
+    let mut events = inotify.into_event_stream([0; 4096])?;
+    if file.exists() {
+        events.next().await.transpose()?;
+    }
+    Ok(())
+}
+
+/// Longest time without a look at the file.
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// Pause between two looks if the kernel does not report changes of the directory.
+const PAUSE: Duration = Duration::from_secs(1);

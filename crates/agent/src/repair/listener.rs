@@ -1,0 +1,56 @@
+//! Collects the kernel's reports of deletions.
+
+use std::mem;
+
+use anyhow::Context as _;
+use tokio::sync::mpsc::Receiver;
+use upkeep::{Heard, Losses, Suspicion};
+
+use crate::events::events;
+
+/// The kernel's reports of deletions.
+pub(super) struct Listener {
+    reports: Receiver<anyhow::Result<Heard>>,
+    suspicion: Suspicion,
+}
+
+impl Listener {
+    pub fn open() -> anyhow::Result<Self> {
+        let losses = Losses::open()?;
+        Ok(Self {
+            reports: events(move || losses.hear()),
+            suspicion: Suspicion::default(),
+        })
+    }
+
+    /// Waits until deletions were reported that may be losses.
+    pub async fn suspicious(&mut self) -> anyhow::Result<()> {
+        while self.suspicion.is_empty() {
+            self.hear().await?;
+        }
+        Ok(())
+    }
+
+    /// Returns what was reported so far.
+    pub fn take(&mut self) -> Suspicion {
+        mem::take(&mut self.suspicion)
+    }
+
+    /// Waits for `work`, and collects reports meanwhile so that none are lost.
+    pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> anyhow::Result<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                heard = self.hear() => heard?,
+            }
+        }
+    }
+
+    async fn hear(&mut self) -> anyhow::Result<()> {
+        let report = self.reports.recv().await;
+        let report = report.context("the thread that listens has ended")?;
+        self.suspicion.add(report?);
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! Repair: calls RELOAD if the suite's tables in `nf_tables` lose something without a DEL.
+//!
+//! The kernel reports each deletion. Reports are collected for a moment and compared with the
+//! kernel's state ([`upkeep::Losses`]), so DELs cause no RELOAD. At most one RELOAD runs at a time.
+
+mod consent;
+mod counters;
+mod listener;
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use cni::note;
+use serde::Deserialize;
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, sleep_until};
+use upkeep::{Loss, Suspicion};
+
+use self::listener::Listener;
+use crate::shared::Shared;
+
+pub(crate) use self::counters::Counters;
+
+/// The section `repair`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// Whether the part runs.
+    pub enabled: bool,
+    /// No repair begins while this file exists.
+    pub unless: Option<PathBuf>,
+    /// Also calls RELOAD after each reload and each start of firewalld.
+    pub firewalld: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            unless: None,
+            firewalld: false,
+        }
+    }
+}
+
+/// Repairs until the agent ends.
+pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
+    let firewalld = Arc::new(Notify::new());
+    if config.firewalld {
+        follow_firewalld(&shared, Arc::clone(&firewalld));
+    }
+    let mut part = Part {
+        config,
+        shared,
+        counters,
+        firewalld,
+        earliest: Instant::now(),
+        retry: None,
+    };
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let start = Instant::now();
+        let Err(error) = part.serve().await;
+        part.shared.health.set(PART, Some(format!("{error:#}")));
+        // After a failure that did not follow at once, the next attempt may follow at once.
+        pause = if start.elapsed() < LONGEST_PAUSE {
+            (2 * pause).min(LONGEST_PAUSE)
+        } else {
+            SHORTEST_PAUSE
+        };
+        sleep(pause).await;
+    }
+}
+
+struct Part {
+    config: Config,
+    shared: Shared,
+    counters: Counters,
+    /// Notified after each reload and start of firewalld.
+    firewalld: Arc<Notify>,
+    /// No RELOAD begins before.
+    earliest: Instant,
+    /// When a failed RELOAD is repeated, and how long that pause was.
+    retry: Option<(Instant, Duration)>,
+}
+
+impl Part {
+    /// Listens and repairs until the socket fails.
+    async fn serve(&mut self) -> anyhow::Result<Infallible> {
+        let mut listener = Listener::open()?;
+        self.shared.health.set(PART, None);
+        // Nothing was heard before, so anything may be missing.
+        let mut loss = Some(Loss::of_anything());
+        loop {
+            if let Some(loss) = loss.take() {
+                self.repair(loss, &mut listener).await?;
+            }
+            loss = self.next_loss(&mut listener).await?;
+        }
+    }
+
+    /// Waits until something may be lost, and returns what is.
+    async fn next_loss(&mut self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
+        let retry = self.retry.map(|it| it.0);
+        tokio::select! {
+            heard = listener.suspicious() => {
+                heard?;
+                listener.during(sleep(SETTLE)).await?;
+                self.judged(listener).await
+            }
+            () = self.firewalld.notified() => Ok(Some(Loss::of_anything())),
+            () = at(retry) => Ok(Some(Loss::of_anything())),
+        }
+    }
+
+    /// Calls RELOAD for the attachments that `loss` concerns.
+    async fn repair(&mut self, loss: Loss, listener: &mut Listener) -> anyhow::Result<()> {
+        listener.during(sleep_until(self.earliest)).await?;
+        // Losses since then are repaired, too.
+        let more = self.judged(listener).await?;
+        // What failed before has to succeed before the part is healthy again.
+        let failed = self.retry.map(|_| Loss::of_anything());
+        let loss = loss.and(more).and(failed);
+        let loss = self.consent(loss).await;
+        report(&loss);
+        let (start, directories) = (Instant::now(), self.shared.directories.clone());
+        let concerned = loss.clone();
+        let work = spawn_blocking(move || {
+            upkeep::reload_each(&directories, |it| concerned.concerns(&it.owner()))
+        });
+        let health = self.shared.health.clone();
+        let outcome = listener.during(watched(work, |time| {
+            let reason = format!("RELOAD has been running for {time:?}; a plugin may hang");
+            health.set(PART, Some(reason));
+        }));
+        let outcome = outcome.await??;
+        self.earliest = start + SHORTEST_PERIOD.max(2 * start.elapsed());
+        self.count(&loss, outcome);
+        Ok(())
+    }
+
+    /// Compares what was heard with the kernel's state.
+    async fn judged(&self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
+        let suspicion = Arc::new(listener.take());
+        let first = self.judge(Arc::clone(&suspicion), listener).await?;
+        if !first.as_ref().is_some_and(Loss::may_pass) {
+            return Ok(first);
+        }
+        listener.during(sleep(CONFIRM)).await?;
+        self.judge(suspicion, listener).await
+    }
+
+    async fn judge(
+        &self,
+        suspicion: Arc<Suspicion>,
+        listener: &mut Listener,
+    ) -> anyhow::Result<Option<Loss>> {
+        let judged = spawn_blocking(move || suspicion.judge());
+        let failure = |error| {
+            let reason = format!("{error:#}");
+            self.shared.health.set(PART, Some(reason));
+            // What cannot be read may be lost.
+            Some(Loss::of_anything())
+        };
+        Ok(listener.during(judged).await??.unwrap_or_else(failure))
+    }
+
+    /// Waits while the administrator's file forbids repairs. Afterwards, anything may be missing.
+    async fn consent(&self, loss: Loss) -> Loss {
+        let Some(file) = self.config.unless.as_deref().filter(|it| it.exists()) else {
+            return loss;
+        };
+        note(format_args!(
+            "repair: {} lost something; nothing is repaired until {} is removed",
+            names(&loss),
+            file.display()
+        ));
+        self.counters.declined.inc();
+        consent::absence(file).await;
+        loss.and(Some(Loss::of_anything()))
+    }
+
+    fn count(&mut self, loss: &Loss, outcome: anyhow::Result<()>) {
+        self.counters.reloads.inc();
+        match outcome {
+            Ok(()) => {
+                self.retry = None;
+                self.counters.repaired(loss);
+                self.shared.health.set(PART, None);
+            }
+            Err(error) => {
+                let pause = self.retry.map_or(FIRST_RETRY, |it| 2 * it.1);
+                let pause = pause.min(LAST_RETRY);
+                self.retry = Some((Instant::now() + pause, pause));
+                self.counters.failures.inc();
+                let reason = format!("RELOAD: {error:#}");
+                self.shared.health.set(PART, Some(reason));
+            }
+        }
+    }
+}
+
+/// Reports on standard error what was lost.
+fn report(loss: &Loss) {
+    if !loss.tables.is_empty() {
+        note(format_args!(
+            "repair: {} lost something that existing attachments need: calling RELOAD",
+            names(loss)
+        ));
+    }
+}
+
+/// Notifies of each reload and start of firewalld. The D-Bus library blocks, so a thread waits.
+fn follow_firewalld(shared: &Shared, reloaded: Arc<Notify>) {
+    let health = shared.health.clone();
+    thread::spawn(move || {
+        let Err(error) = upkeep::hear_firewalld(|| reloaded.notify_one());
+        health.set("firewalld", Some(format!("{error:#}")));
+    });
+}
+
+/// Waits for `work` and returns its value. Calls `late` if it takes long.
+async fn watched<T>(work: impl Future<Output = T>, late: impl Fn(Duration)) -> T {
+    let mut work = std::pin::pin!(work);
+    tokio::select! {
+        done = &mut work => return done,
+        () = sleep(LATE) => late(LATE),
+    }
+    work.await
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn names(loss: &Loss) -> String {
+    let names: Vec<_> = loss.tables.iter().copied().collect();
+    match names.as_slice() {
+        [] => "tables of nf_tables may have".to_owned(),
+        [only] => format!("nf_tables table {only}"),
+        names => format!("nf_tables tables {}", names.join(", ")),
+    }
+}
+
+const PART: &str = "repair";
+
+/// Time from the first report of a deletion to the comparison. A failed ADD has removed the rest of
+/// what it made by then, and the DELs of this time need one comparison.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Time until a loss of single elements is compared again.
+const CONFIRM: Duration = Duration::from_millis(250);
+
+/// Shortest time from the start of a RELOAD to the start of the next one. A RELOAD that takes
+/// longer is followed by a pause as long as the RELOAD, so at most half of the time is spent on it.
+const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
+
+/// Pauses before a RELOAD that failed is repeated. Each is twice as long as the one before.
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LAST_RETRY: Duration = Duration::from_mins(5);
+
+/// Pauses before the socket is opened again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A RELOAD that takes longer is reported.
+const LATE: Duration = Duration::from_mins(1);

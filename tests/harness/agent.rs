@@ -1,0 +1,106 @@
+//! A running `cni-agent`.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::{Host, Invocation, eventually};
+
+/// A `cni-agent` that runs until this is dropped. Its networks are those of [`crate::Tool`].
+#[derive(Debug)]
+pub struct Agent {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Agent {
+    /// Starts it with these sections.
+    pub fn start(host: &Host, sections: &Value) -> Self {
+        let log = host.dir().join("agent.log");
+        let mut command = Self::run(host, sections).command();
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(&log).unwrap());
+        Self {
+            child: command.spawn().unwrap(),
+            log,
+        }
+    }
+
+    /// Returns a run with these sections, for other arguments.
+    pub fn run(host: &Host, sections: &Value) -> Invocation {
+        let mut config = sections.clone();
+        let own = host.search_path();
+        config["runtime"] = json!({
+            "confDir": host.dir().join("net.d"),
+            "binDirs": own.split(':').collect::<Vec<_>>(),
+        });
+        let file = host.dir().join("agent.json");
+        fs::write(&file, config.to_string()).unwrap();
+        host.plugin("cni-agent").argument("--config").argument(file)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Returns what it wrote to standard error.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until it has written `text`.
+    #[track_caller]
+    pub fn says(&self, text: &str) {
+        let is_said = eventually(|| self.log().contains(text));
+        assert!(is_said, "{text:?}: {}", self.log());
+    }
+
+    /// Waits until it receives signals.
+    #[track_caller]
+    pub fn is_up(&self) {
+        let status = format!("/proc/{}/status", self.child.id());
+        let catches = |signal: Signal| {
+            let status = fs::read_to_string(&status).unwrap();
+            let mask = status.lines().find_map(|it| it.strip_prefix("SigCgt:"));
+            let mask = u64::from_str_radix(mask.unwrap().trim(), 16).unwrap();
+            mask & 1 << (signal as i32 - 1) != 0
+        };
+        assert!(eventually(|| catches(Signal::SIGHUP)), "{}", self.log());
+    }
+
+    /// Returns the peak of its resident memory in KiB.
+    pub fn peak(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
+        let number = peak.unwrap().trim().trim_end_matches(" kB");
+        number.parse().unwrap()
+    }
+
+    /// Ends it by SIGTERM, and returns how long that took.
+    #[track_caller]
+    pub fn end(mut self) -> Duration {
+        let start = Instant::now();
+        self.signal(Signal::SIGTERM);
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.log());
+        start.elapsed()
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
