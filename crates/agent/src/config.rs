@@ -9,7 +9,7 @@ use cni::SearchPath;
 use runtime::{Cache, Directories};
 use serde::Deserialize;
 
-use crate::{http, repair};
+use crate::{http, repair, uplink};
 
 /// The configuration of the agent.
 #[derive(Debug, Deserialize)]
@@ -22,6 +22,8 @@ pub(crate) struct Config {
     pub metrics: Option<http::Config>,
     /// Restores what the suite's tables lose.
     pub repair: Option<repair::Config>,
+    /// Reports changes of the node's uplinks.
+    pub uplink: Option<uplink::Config>,
 }
 
 /// The directories that the container runtime uses.

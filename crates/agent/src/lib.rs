@@ -13,5 +13,6 @@ mod http;
 mod parts;
 mod repair;
 mod shared;
+mod uplink;
 
 pub use cli::{command, run};

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::config::Config;
 use crate::health::Health;
 use crate::shared::Shared;
-use crate::{http, repair};
+use crate::{http, repair, uplink};
 
 /// Runs all configured parts until SIGTERM or SIGINT.
 ///
@@ -39,6 +39,11 @@ fn start(config: Config) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
         let counters = repair::Counters::default();
         counters.register(own);
         parts.spawn(repair::run(config, shared.clone(), counters));
+    }
+    if config.uplink.is_some_and(|it| it.enabled) {
+        let counters = uplink::Counters::default();
+        counters.register(own);
+        parts.spawn(uplink::run(shared.clone(), counters));
     }
     // The last part: its registry has the metrics of all others. A collector of the node's state
     // is registered here, by `registry.register_collector`; it may block.

@@ -1,0 +1,121 @@
+//! Uplink: reports changes of the node's uplinks, and pods whose MTU a new pod would not get. It
+//! changes nothing.
+
+mod counters;
+mod report;
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use netlink::{RouteEvent, RouteEvents};
+use serde::Deserialize;
+use tokio::sync::mpsc::Receiver;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout_at};
+use upkeep::Uplinks;
+
+use crate::events::events;
+use crate::shared::Shared;
+
+pub(crate) use self::counters::Counters;
+
+/// The section `uplink`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// Whether the part runs.
+    pub enabled: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
+}
+
+/// Reports until the agent ends.
+pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()> {
+    let mut known = None;
+    loop {
+        let Err(error) = follow(&shared, &counters, &mut known).await;
+        shared.health.set(PART, Some(format!("{error:#}")));
+        sleep(RETRY).await;
+    }
+}
+
+/// Reads the state now and after each change, until the kernel refuses something.
+async fn follow(
+    shared: &Shared,
+    counters: &Counters,
+    known: &mut Option<Uplinks>,
+) -> anyhow::Result<Infallible> {
+    let socket = RouteEvents::open()?;
+    let mut events = events(move || Ok(socket.hear()?));
+    loop {
+        let directories = shared.directories.clone();
+        let read = spawn_blocking(move || Uplinks::read(&directories)).await??;
+        shared.health.set(PART, None);
+        counters.set(&read);
+        report::changes(known.as_ref(), &read);
+        let concerns = Concerns::of(&read);
+        *known = Some(read);
+        let pause = concerns.next(&mut events).await?;
+        // The changes of this time are read together.
+        let end = Instant::now() + pause;
+        while let Ok(heard) = timeout_at(end, next(&mut events)).await {
+            heard?;
+        }
+    }
+}
+
+/// Events that may change what was read.
+struct Concerns {
+    uplinks: BTreeSet<u32>,
+    has_other_mtu: bool,
+}
+
+impl Concerns {
+    fn of(read: &Uplinks) -> Self {
+        Self {
+            uplinks: read.links.keys().copied().collect(),
+            has_other_mtu: !read.other_mtu.is_empty(),
+        }
+    }
+
+    /// Waits for an event of interest. Returns how long the caller waits for further ones.
+    async fn next(&self, events: &mut Events) -> anyhow::Result<Duration> {
+        loop {
+            match next(events).await? {
+                RouteEvent::Link(link) | RouteEvent::Address(link)
+                    if self.uplinks.contains(&link) =>
+                {
+                    return Ok(SETTLE);
+                }
+                RouteEvent::DefaultRoute | RouteEvent::Lost => return Ok(SETTLE),
+                // A pod with another MTU may have ended.
+                RouteEvent::Link(_) if self.has_other_mtu => return Ok(RECOUNT),
+                _ => {}
+            }
+        }
+    }
+}
+
+async fn next(events: &mut Events) -> anyhow::Result<RouteEvent> {
+    let event = events.recv().await;
+    event.context("the thread that listens has ended")?
+}
+
+type Events = Receiver<anyhow::Result<RouteEvent>>;
+
+const PART: &str = "uplink";
+
+/// Time from the first event to the look. A DHCP client makes several changes at once.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Time from an event of a pod to the next count of pods.
+const RECOUNT: Duration = Duration::from_secs(10);
+
+/// Pause after a failure.
+const RETRY: Duration = Duration::from_secs(5);

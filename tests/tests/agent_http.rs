@@ -1,0 +1,193 @@
+//! cni-agent, parts `metrics` and `uplink`: what HTTP clients see.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tests::{Agent, Host, Place as _, eventually, http};
+
+fn is_served(path: &str) -> bool {
+    http::get(9799, path).is_ok()
+}
+
+/// Starts an agent with these sections, and waits for its server.
+#[track_caller]
+fn agent(host: &Host, sections: &Value) -> Agent {
+    let agent = Agent::start(host, sections);
+    assert!(eventually(|| is_served("/healthz")), "{}", agent.log());
+    agent
+}
+
+#[test]
+fn metrics_are_open_metrics_and_health_is_ok() {
+    let host = Host::new();
+    let _agent = agent(&host, &json!({"metrics": {}, "repair": {}}));
+    let answer = http::get(9799, "/metrics").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(
+        answer.contains(
+            "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"
+        )
+    );
+    assert!(answer.contains("# TYPE cni_agent_repair_reloads counter\n"));
+    assert!(answer.ends_with("# EOF\n"));
+    let answer = http::get(9799, "/healthz").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"));
+    for path in ["/", "/metrics/..", "/%00"] {
+        let answer = http::get(9799, path).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    }
+}
+
+#[test]
+fn a_failing_part_is_named_with_its_reason() {
+    let host = Host::new();
+    let tool = host.pods();
+    tool.add("pods", &host.sandbox("a"), &[]);
+    let results = tool.results();
+    let entry = fs::read_dir(&results)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let text = fs::read_to_string(&entry).unwrap();
+    fs::write(&entry, text.replace("10.1.0.2/24", "x")).unwrap();
+    let _agent = agent(&host, &json!({"metrics": {}, "repair": {}}));
+    let is_failing = || {
+        http::get(9799, "/healthz")
+            .unwrap()
+            .starts_with("HTTP/1.1 503")
+    };
+    assert!(eventually(is_failing));
+    let answer = http::get(9799, "/healthz").unwrap();
+    assert!(
+        answer.ends_with("\r\n\r\nrepair: RELOAD: failed: 1 (pods 1)\n"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn slow_and_many_clients_delay_others_by_seconds_at_most() {
+    let host = Host::new();
+    let agent = agent(&host, &json!({"metrics": {}}));
+    let slow = || {
+        let mut client = TcpStream::connect("127.0.0.1:9799").unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\nHo").unwrap();
+        client
+    };
+    let clients: Vec<_> = (0..200).map(|_| slow()).collect();
+    let start = Instant::now();
+    assert!(eventually(|| is_served("/healthz")));
+    assert!(start.elapsed() < Duration::from_secs(30));
+    drop(clients);
+    for _ in 0..300 {
+        assert!(http::get(9799, "/metrics").unwrap().ends_with("# EOF\n"));
+    }
+    assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
+    assert!(agent.end() < Duration::from_secs(1));
+}
+
+#[test]
+fn large_headers_are_refused() {
+    let host = Host::new();
+    let agent = agent(&host, &json!({"metrics": {}}));
+    for _ in 0..20 {
+        let mut client = TcpStream::connect("127.0.0.1:9799").unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n").unwrap();
+        // The server closes the connection early.
+        let line = format!("X: {}\r\n", "x".repeat(4000));
+        while client.write_all(line.as_bytes()).is_ok() {}
+        client.read_to_string(&mut String::new()).ok();
+    }
+    assert!(is_served("/healthz"));
+    assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
+}
+
+#[test]
+fn a_unix_socket_is_private_and_replaces_only_a_stale_one() {
+    let host = Host::new();
+    let socket = host.dir().join("agent.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    let sections = json!({"metrics": {"listen": format!("unix:{}", socket.display())}});
+    let first = Agent::start(&host, &sections);
+    let is_served = || http::get_by(&socket, "/healthz").is_ok_and(|it| it.ends_with("ok\n"));
+    assert!(eventually(is_served), "{}", first.log());
+    let mode = fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let second = Agent::run(&host, &sections);
+    let second = thread::scope(|scope| {
+        let second = scope.spawn(|| second.under(&["timeout", "1"].map(str::to_owned)).run());
+        second.join().unwrap()
+    });
+    assert!(
+        second.stderr.contains("another process listens on"),
+        "{second:#?}"
+    );
+    assert!(is_served());
+    first.end();
+    assert!(!socket.exists());
+    fs::write(&socket, "").unwrap();
+    let third = Agent::start(&host, &sections);
+    third.says("agent.sock exists and is no socket");
+    assert_eq!(fs::read(&socket).unwrap(), b"");
+}
+
+#[test]
+fn other_hosts_reach_the_server_only_if_that_is_configured() {
+    let host = Host::new();
+    for (listen, words) in [
+        (
+            "0.0.0.0:9799",
+            "metrics.listen: other hosts can reach 0.0.0.0:9799",
+        ),
+        ("[::]:9799", "set metrics.remote to true"),
+        (
+            "localhost:9799",
+            "metrics.listen: \"localhost:9799\" is neither",
+        ),
+        (
+            "unix:run",
+            "metrics.listen: \"unix:run\" is no absolute path",
+        ),
+    ] {
+        let refused = Agent::run(&host, &json!({"metrics": {"listen": listen}})).run();
+        assert!(!refused.status.success());
+        assert!(refused.stderr.contains(words), "{refused:#?}");
+    }
+    let sections = json!({"metrics": {"listen": "0.0.0.0:9799", "remote": true}});
+    agent(&host, &sections);
+}
+
+#[test]
+fn a_new_mtu_of_the_uplink_is_reported_with_the_pods_that_lack_it() {
+    let host = Host::new();
+    let _outside = host.outside();
+    host.ip("route add default via 192.0.2.2");
+    let a = host.sandbox("a");
+    let tool = host.pods();
+    tool.add("pods", &a, &[]);
+    let agent = agent(&host, &json!({"metrics": {}, "uplink": {}}));
+    let shows = |series: &str, wanted| {
+        let value = || http::value(&http::get(9799, "/metrics").unwrap(), series);
+        assert!(eventually(|| value() == wanted), "{series}: {:?}", value());
+    };
+    shows("cni_agent_uplink_mtu_bytes{link=\"uplink\"}", Some(1500));
+    shows("cni_agent_pods_with_other_mtu{network=\"pods\"}", None);
+    host.ip("link set uplink mtu 1400");
+    agent.says("uplink: the MTU of uplink is 1400, not 1500");
+    agent.says("uplink: 1 pods of network pods have another MTU than a new pod would get");
+    shows("cni_agent_uplink_mtu_bytes{link=\"uplink\"}", Some(1400));
+    shows("cni_agent_pods_with_other_mtu{network=\"pods\"}", Some(1));
+    host.ip("address add 192.0.2.9/24 dev uplink");
+    agent.says("uplink: the addresses of uplink are 192.0.2.1, 192.0.2.9, not 192.0.2.1");
+    host.ip("link set uplink mtu 1500");
+    shows("cni_agent_pods_with_other_mtu{network=\"pods\"}", None);
+    host.ip("route delete default");
+    agent.says("uplink: uplink has no default route");
+}
