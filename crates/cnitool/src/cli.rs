@@ -14,14 +14,14 @@ use runtime::{Arguments, Chain, Conflist, Entry, Sandbox};
 use serde::Serialize;
 
 use crate::doctor::doctor;
-
+use crate::gc::{Collect, gc};
 use crate::install::Install;
 use crate::migrate::Migrate;
 use crate::ps::ps;
 use crate::sandbox;
 use crate::scrape::scrape;
 use crate::settings::Settings;
-use upkeep::{Collect, follow_firewalld, gc, reload};
+use upkeep::{follow_firewalld, reload};
 
 /// Runs a network configuration list against a sandbox, as a container runtime does.
 #[derive(Debug, Parser)]

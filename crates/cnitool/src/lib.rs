@@ -3,6 +3,7 @@
 mod cli;
 mod doctor;
 mod drop_ins;
+mod gc;
 mod install;
 mod listing;
 mod migrate;

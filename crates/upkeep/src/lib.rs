@@ -7,7 +7,7 @@ mod loss;
 mod reload;
 mod uplinks;
 
-pub use gc::{Collect, gc};
+pub use gc::{Removal, judge, read_node, remove};
 pub use life::{Life, Remains, life};
 pub use loss::{Loss, Losses, Suspicion};
 pub use nft::Heard;

@@ -88,6 +88,16 @@ impl<'n> Remains<'n> {
         links.of_owner(|it| it.rsplit_once('/').map(|it| it.0) == container)
     }
 
+    /// Returns whether a lease or the cached result changed within `time`, or has a date that is
+    /// unknown or in the future.
+    pub fn changed_within(&self, time: Duration) -> bool {
+        let is_recent = |since: SystemTime| since.elapsed().map_or(true, |age| age < time);
+        let leases = self.leases.iter().map(|it| it.since);
+        let dates = leases.chain(self.cached.map(|it| it.since));
+        let mut recent = dates.map(|it| it.is_none_or(is_recent));
+        recent.any(|it| it)
+    }
+
     /// Returns whether an ADD of the attachment may still be running: a young lease is newer than
     /// the cached result, because a runtime caches the result at the end of ADD.
     fn is_young(&self) -> bool {

@@ -1,0 +1,84 @@
+//! `gc`: removes resources of attachments that are proven to be stale, or that the operator's list
+//! leaves out.
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use cni::{ContainerId, InterfaceName, all, note};
+use node::Node;
+use runtime::{Chain, Directories};
+use upkeep::{Life, judge, read_node, remove};
+
+/// Arguments of `gc`: which attachments it removes. Without arguments, `gc` removes those that are
+/// proven to be stale.
+#[derive(Debug, Args)]
+pub struct Collect {
+    /// Keep this attachment (repeatable); of the others, keep only those that are proven to be live
+    #[arg(long, value_name = "CONTAINERID/IFNAME", value_parser = names)]
+    pub valid: Vec<(ContainerId, InterfaceName)>,
+    /// Remove all attachments, even live ones
+    #[arg(long, conflicts_with = "valid")]
+    pub all: bool,
+}
+
+fn names(text: &str) -> anyhow::Result<(ContainerId, InterfaceName)> {
+    let parts = text.split_once('/');
+    let (container, interface) = parts.context("it is not of the form CONTAINERID/IFNAME")?;
+    Ok((container.parse()?, interface.parse()?))
+}
+
+/// Removes resources of stale attachments of the chain's network.
+///
+/// # Errors
+/// The node cannot be read, or nothing shows whether attachments are live. In both cases, `gc`
+/// removes nothing. A plugin fails. Then `gc` still tries the other attachments, and the error has
+/// all failures.
+pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
+    if chain.network.disable_gc {
+        note("nothing is collected: disableGC is set");
+        return Ok(());
+    }
+    if collect.all {
+        // This calls the specification's GC with an empty list.
+        return chain.remove_all();
+    }
+    let node = read(chain.directories)?;
+    let mut stale = Vec::new();
+    let mut unseen = None;
+    for (remains, life) in judge(&node, chain.network) {
+        let attachment = &remains.attachment;
+        let names = (attachment.container.clone(), attachment.interface.clone());
+        let is_listed = collect.valid.contains(&names);
+        match life {
+            _ if is_listed => {}
+            Life::Lives if collect.valid.is_empty() => {}
+            Life::Lives => note(format_args!(
+                "{attachment} is not listed, but is live: kept"
+            )),
+            Life::Young => note(format_args!(
+                "{attachment} was leased its address less than five minutes ago, and its ADD may \
+                 still be running: kept"
+            )),
+            Life::Unseen(reason) if collect.valid.is_empty() => {
+                note(format_args!("{attachment} may be live: kept"));
+                unseen.get_or_insert(reason);
+            }
+            Life::Unseen(_) | Life::Gone => stale.push(remains),
+        }
+    }
+    if let Some(reason) = unseen {
+        let name = &chain.network.name;
+        bail!(
+            "nothing was removed, because gc may not see all live attachments: {reason}. List the live \
+             ones with --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
+        );
+    }
+    all(stale.iter().map(|it| remove(chain, it).map(drop)))
+}
+
+fn read(directories: &Directories) -> anyhow::Result<Node> {
+    let node = read_node(directories)?;
+    for (_, reason) in &node.unread {
+        note(format_args!("{reason}; going on without it"));
+    }
+    Ok(node)
+}
