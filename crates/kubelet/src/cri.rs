@@ -1,8 +1,6 @@
 //! The container runtime interface `runtime.v1`, as far as a list of pod sandboxes needs it
 //! (staging/src/k8s.io/cri-api/pkg/apis/runtime/v1/api.proto in Kubernetes).
 
-use std::collections::HashMap;
-
 use prost::{Enumeration, Message};
 
 #[expect(
@@ -47,48 +45,23 @@ pub struct VersionResponse {
 pub struct ListPodSandboxRequest {}
 
 /// All pod sandboxes.
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct ListPodSandboxResponse {
     /// The sandboxes.
     #[prost(message, repeated, tag = "1")]
     pub items: Vec<PodSandbox>,
 }
 
-/// A pod sandbox.
-#[derive(Clone, PartialEq, Message)]
+/// A pod sandbox. It has few fields, because a list within the limit of bytes may have millions of
+/// empty items.
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct PodSandbox {
     /// The identifier that the runtime passes to plugins as `CNI_CONTAINERID`.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// The pod.
-    #[prost(message, optional, tag = "2")]
-    pub metadata: Option<PodSandboxMetadata>,
     /// Whether the sandbox runs.
     #[prost(enumeration = "PodSandboxState", tag = "3")]
     pub state: i32,
-    /// Nanoseconds since 1970.
-    #[prost(int64, tag = "4")]
-    pub created_at: i64,
-    /// Labels of the pod.
-    #[prost(map = "string, string", tag = "5")]
-    pub labels: HashMap<String, String>,
-}
-
-/// The pod of a sandbox.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct PodSandboxMetadata {
-    /// Name of the pod.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// UID of the pod.
-    #[prost(string, tag = "2")]
-    pub uid: String,
-    /// Namespace of the pod.
-    #[prost(string, tag = "3")]
-    pub namespace: String,
-    /// Number of attempts to create the sandbox.
-    #[prost(uint32, tag = "4")]
-    pub attempt: u32,
 }
 
 /// Whether a sandbox runs.
