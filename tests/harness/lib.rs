@@ -20,6 +20,7 @@ mod agent;
 mod capture;
 mod chain;
 mod checkpoint;
+pub mod cri;
 mod dnsmasq;
 pub mod escape;
 mod example;

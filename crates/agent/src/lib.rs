@@ -8,6 +8,7 @@
 mod cli;
 mod config;
 mod events;
+mod gc;
 mod health;
 mod http;
 mod parts;

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::config::Config;
 use crate::health::Health;
 use crate::shared::Shared;
-use crate::{http, repair, uplink};
+use crate::{gc, http, repair, uplink};
 
 /// Runs all configured parts until SIGTERM or SIGINT.
 ///
@@ -18,6 +18,8 @@ use crate::{http, repair, uplink};
 pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     let mut ends = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupts = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    // SIGHUP asks the parts to look at once. It must not end an agent whose parts ignore it.
+    let _hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     let mut parts = start(config)?;
     tokio::select! {
         _ = ends.recv() => Ok(()),
@@ -35,6 +37,11 @@ fn start(config: Config) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let mut registry = Registry::default();
     let own = registry.sub_registry_with_prefix("cni_agent");
     let mut parts = JoinSet::new();
+    if let Some(config) = config.gc {
+        let counters = gc::Counters::default();
+        counters.register(own);
+        parts.spawn(gc::run(config, shared.clone(), counters));
+    }
     if let Some(config) = config.repair.filter(|it| it.enabled) {
         let counters = repair::Counters::default();
         counters.register(own);

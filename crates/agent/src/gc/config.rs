@@ -1,0 +1,154 @@
+//! The section `gc` of the configuration file.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// How stale attachments are collected.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// The time between two rounds.
+    #[serde(deserialize_with = "interval")]
+    pub interval: Duration,
+    /// The sockets of container runtimes.
+    #[serde(deserialize_with = "runtime_socket")]
+    pub runtime_socket: RuntimeSocket,
+    /// Whether rounds only report what they would remove.
+    #[serde(deserialize_with = "dry_run")]
+    pub dry_run: bool,
+}
+
+/// The runtimes that list the node's sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RuntimeSocket {
+    /// Those of [`USUAL_SOCKETS`] that exist. At least one has to.
+    Usual,
+    /// The runtime at this socket.
+    At(PathBuf),
+    /// None: no runtime of this node serves the CRI.
+    None,
+}
+
+/// Where containerd and CRI-O have their sockets.
+pub(crate) const USUAL_SOCKETS: [&str; 2] =
+    ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_mins(5),
+            runtime_socket: RuntimeSocket::Usual,
+            dry_run: false,
+        }
+    }
+}
+
+impl RuntimeSocket {
+    /// Returns the paths of the sockets that may exist.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Usual => USUAL_SOCKETS.map(PathBuf::from).to_vec(),
+            Self::At(path) => vec![path.clone()],
+            Self::None => Vec::new(),
+        }
+    }
+}
+
+fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let value = Value::deserialize(from)?;
+    let wrong =
+        |reason: &dyn Display| D::Error::custom(format_args!("gc.interval {value}: {reason}"));
+    let text = value.as_str();
+    let text = text.ok_or_else(|| wrong(&"expected a time such as \"5m\""))?;
+    let time = humantime::parse_duration(text).map_err(|error| wrong(&error))?;
+    if time < SHORTEST_INTERVAL {
+        return Err(wrong(&"it is shorter than 30s"));
+    }
+    Ok(time)
+}
+
+fn runtime_socket<'de, D: Deserializer<'de>>(from: D) -> Result<RuntimeSocket, D::Error> {
+    let value = Value::deserialize(from)?;
+    let text = match &value {
+        Value::Null => return Ok(RuntimeSocket::None),
+        Value::String(text) => text.as_str(),
+        _ => "not a path",
+    };
+    match text.strip_prefix("unix://").unwrap_or(text) {
+        "" => Ok(RuntimeSocket::Usual),
+        "none" => Ok(RuntimeSocket::None),
+        path if path.starts_with('/') => Ok(RuntimeSocket::At(path.into())),
+        _ => Err(D::Error::custom(format_args!(
+            "gc.runtimeSocket {value}: expected an absolute path, \"none\" or null"
+        ))),
+    }
+}
+
+fn dry_run<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    let value = Value::deserialize(from)?;
+    value
+        .as_bool()
+        .ok_or_else(|| D::Error::custom(format_args!("gc.dryRun {value}: expected true or false")))
+}
+
+/// A round reads all leases, links and elements, so it should be rare.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn empty_section_has_the_defaults() {
+        assert_eq!(parse("{}"), Ok(Config::default()));
+    }
+
+    #[test]
+    fn runtime_socket_is_a_path_or_none() {
+        let at = |path: &str| RuntimeSocket::At(path.into());
+        for (text, expected) in [
+            (r#""""#, RuntimeSocket::Usual),
+            ("null", RuntimeSocket::None),
+            (r#""none""#, RuntimeSocket::None),
+            (
+                r#""/run/k3s/containerd/containerd.sock""#,
+                at("/run/k3s/containerd/containerd.sock"),
+            ),
+            (r#""unix:///run/crio/crio.sock""#, at("/run/crio/crio.sock")),
+        ] {
+            let config = parse(&format!(r#"{{"runtimeSocket": {text}}}"#)).unwrap();
+            assert_eq!(config.runtime_socket, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_key_and_value() {
+        for (text, words) in [
+            (
+                r#"{"interval": "29s"}"#,
+                r#"gc.interval "29s": it is shorter than 30s"#,
+            ),
+            (r#"{"interval": "soon"}"#, r#"gc.interval "soon": "#),
+            (r#"{"interval": 300}"#, "gc.interval 300: "),
+            (
+                r#"{"runtimeSocket": "run/crio.sock"}"#,
+                r#"gc.runtimeSocket "run/crio.sock": "#,
+            ),
+            (r#"{"runtimeSocket": 5}"#, "gc.runtimeSocket 5: "),
+            (r#"{"dryRun": "yes"}"#, r#"gc.dryRun "yes": "#),
+            (r#"{"intervall": "5m"}"#, "unknown field `intervall`"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(words), "{text}: {error}");
+        }
+    }
+}

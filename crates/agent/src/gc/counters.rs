@@ -1,0 +1,139 @@
+//! Metrics of garbage collection.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cni::NetworkName;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Counters of the node. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counters {
+    removals: Family<Labels, Counter>,
+    failures: Family<Labels, Counter>,
+    unproven: Family<Labels, Gauge>,
+    rounds: Counter,
+    failed_rounds: Counter,
+    last_success: Gauge,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    network: String,
+}
+
+impl Counters {
+    /// Registers all counters.
+    pub fn register(&self, registry: &mut Registry) {
+        let of_network = [
+            (
+                "gc_removals",
+                "Attachments that were removed",
+                &self.removals,
+            ),
+            (
+                "gc_failures",
+                "DELs of stale attachments that failed",
+                &self.failures,
+            ),
+        ];
+        for (name, help, family) in of_network {
+            registry.register(name, help, family.clone());
+        }
+        let unproven = "Attachments that the runtime does not list, and that are not proven gone";
+        registry.register("gc_unproven", unproven, self.unproven.clone());
+        let of_node = [
+            (
+                "gc_rounds",
+                "Rounds that judged all attachments",
+                &self.rounds,
+            ),
+            (
+                "gc_failed_rounds",
+                "Rounds that removed nothing because of an error",
+                &self.failed_rounds,
+            ),
+        ];
+        for (name, help, counter) in of_node {
+            registry.register(name, help, counter.clone());
+        }
+        registry.register(
+            "gc_last_success_timestamp_seconds",
+            "When a round last succeeded without a failed DEL, in seconds since 1970",
+            self.last_success.clone(),
+        );
+    }
+
+    /// Counts the removal of an attachment.
+    pub fn removed(&self, network: &NetworkName) {
+        self.removals.get_or_create(&labels(network)).inc();
+    }
+
+    /// Counts a failed DEL.
+    pub fn failed(&self, network: &NetworkName) {
+        self.failures.get_or_create(&labels(network)).inc();
+    }
+
+    /// Replaces the numbers of attachments that are not proven gone.
+    pub fn set_unproven<'n>(&self, networks: impl Iterator<Item = (&'n NetworkName, usize)>) {
+        self.unproven.clear();
+        for (network, count) in networks {
+            let gauge = self.unproven.get_or_create(&labels(network));
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Counts a round that could not judge.
+    pub fn round_failed(&self) {
+        self.failed_rounds.inc();
+    }
+
+    /// Counts a round that judged all attachments; `is_clean` without a failed DEL.
+    pub fn round_ended(&self, is_clean: bool) {
+        self.rounds.inc();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        if is_clean && let Ok(now) = now {
+            self.last_success
+                .set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+fn labels(network: &NetworkName) -> Labels {
+    Labels {
+        network: network.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_encoded_with_their_networks() {
+        let counters = Counters::default();
+        let mut registry = Registry::with_prefix("cni_agent");
+        counters.register(&mut registry);
+        let pods = "pods".parse().unwrap();
+        counters.removed(&pods);
+        counters.set_unproven([(&pods, 2)].into_iter());
+        counters.round_ended(true);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "cni_agent_gc_removals_total{network=\"pods\"} 1",
+            "cni_agent_gc_unproven{network=\"pods\"} 2",
+            "cni_agent_gc_rounds_total 1",
+            "cni_agent_gc_failed_rounds_total 0",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line}: {text}");
+        }
+        assert!(
+            !text.contains("cni_agent_gc_last_success_timestamp_seconds 0"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Garbage collection: removes what dead sandboxes left, in rounds.
+//!
+//! `upkeep` proves by the node alone which attachments are gone. Here a container runtime has to
+//! agree: a round removes no attachment whose sandbox the runtime lists, and nothing at all if the
+//! runtime does not answer.
+
+mod appearance;
+mod config;
+mod counters;
+mod pause;
+mod round;
+mod sandboxes;
+mod verdict;
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use cni::note;
+use runtime::Directories;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::health::Health;
+use crate::shared::Shared;
+
+use self::pause::Pause;
+use self::round::{Collector, Report, look};
+
+pub(crate) use self::config::Config;
+pub(crate) use self::counters::Counters;
+
+/// Collects in rounds: after the start, after each interval, on SIGHUP, and when the socket of a
+/// runtime appears that did not answer.
+///
+/// # Errors
+/// SIGHUP cannot be received.
+pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
+    let mut hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+    let mut pause = Pause::before_first(config.interval);
+    let sockets = config.runtime_socket.paths();
+    let collector = Collector {
+        config,
+        directories: shared.directories,
+        counters,
+    };
+    let health = &shared.health;
+    let mut noted = BTreeSet::new();
+    loop {
+        pause.wait(&mut hangups, &sockets).await;
+        match shown_if_slow(health, round(&collector)).await {
+            Ok(report) => {
+                pause.succeeded();
+                for line in report.notes.difference(&noted) {
+                    note(format_args!("gc: {line}"));
+                }
+                health.set(PART, report.failure());
+                noted = report.notes;
+            }
+            Err(error) => {
+                pause.failed();
+                collector.counters.round_failed();
+                health.set(PART, Some(format!("{error:#}")));
+            }
+        }
+    }
+}
+
+/// Returns what a round would do, one line for each attachment, and changes nothing.
+///
+/// # Errors
+/// The node cannot be read, or a runtime does not answer.
+pub(crate) async fn dry_run(config: Config, directories: Directories) -> anyhow::Result<String> {
+    let seen = look(&config.runtime_socket, &directories).await?;
+    let networks = seen.networks().into_iter();
+    let verdicts = networks.flat_map(|it| seen.verdicts(it));
+    let lines = verdicts.map(|it| it.to_string());
+    let lines = lines.chain(seen.left_out()).map(|it| it + "\n");
+    Ok(lines.collect())
+}
+
+async fn round(collector: &Collector) -> anyhow::Result<Report> {
+    let config = &collector.config;
+    let seen = look(&config.runtime_socket, &collector.directories).await?;
+    let collector = collector.clone();
+    let report = spawn_blocking(move || collector.collect(&seen));
+    report.await.context("remove attachments")
+}
+
+/// Waits for the end of a round. DEL has no time limit, so a plugin that hangs is shown as a
+/// failure.
+async fn shown_if_slow<T>(health: &Health, round: impl Future<Output = T>) -> T {
+    let mut round = pin!(round);
+    if let Ok(ended) = timeout(SLOW, round.as_mut()).await {
+        return ended;
+    }
+    let reason = format!("a round has been running for {SLOW:?}: its last DEL may hang");
+    health.set(PART, Some(reason));
+    round.await
+}
+
+const PART: &str = "gc";
+
+/// The kubelet gives up a DEL after this time.
+const SLOW: Duration = Duration::from_mins(2);

@@ -1,0 +1,80 @@
+//! The time between two rounds.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::signal::unix::Signal;
+use tokio::time::sleep;
+
+use super::appearance::appears;
+
+/// The time until the next round.
+#[derive(Debug)]
+pub(super) struct Pause {
+    interval: Duration,
+    time: Duration,
+    is_failing: bool,
+}
+
+impl Pause {
+    /// Returns the time before the first round: at a boot, the runtimes start at the same moment.
+    pub fn before_first(interval: Duration) -> Self {
+        Self {
+            interval,
+            time: START,
+            is_failing: false,
+        }
+    }
+
+    /// Waits for the time, for SIGHUP or, after a failed round, for one of the sockets.
+    pub async fn wait(&mut self, hangups: &mut Signal, sockets: &[PathBuf]) {
+        tokio::select! {
+            () = sleep(self.time) => {}
+            _ = hangups.recv() => {}
+            () = appears(sockets), if self.is_failing => self.time = Duration::ZERO,
+        }
+    }
+
+    /// Sets the time after a round that could judge.
+    pub fn succeeded(&mut self) {
+        self.is_failing = false;
+        self.time = self.interval;
+    }
+
+    /// Sets the time after a round that could not judge: it doubles with each such round.
+    pub fn failed(&mut self) {
+        let longest = LONGEST_RETRY.min(self.interval);
+        self.time = if self.is_failing {
+            (self.time * 2).clamp(SHORTEST_RETRY, longest)
+        } else {
+            SHORTEST_RETRY
+        };
+        self.is_failing = true;
+    }
+}
+
+const START: Duration = Duration::from_secs(5);
+
+const SHORTEST_RETRY: Duration = Duration::from_millis(100);
+
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_become_rarer_until_a_round_succeeds() {
+        let mut pause = Pause::before_first(Duration::from_secs(30));
+        let times = std::iter::repeat_with(|| {
+            pause.failed();
+            pause.time
+        });
+        let times: Vec<_> = times.take(12).collect();
+        assert_eq!(times[..3], [1, 2, 4].map(|it| SHORTEST_RETRY * it));
+        assert_eq!(times[11], Duration::from_secs(30));
+        pause.succeeded();
+        pause.failed();
+        assert_eq!(pause.time, SHORTEST_RETRY);
+    }
+}

@@ -1,0 +1,99 @@
+//! The sandboxes that container runtimes know, by the container runtime interface (CRI).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, ensure};
+use kubelet::cri::runtime_service_client::RuntimeServiceClient;
+use kubelet::cri::{ListPodSandboxRequest, VersionRequest};
+use tokio::time::timeout;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use super::config::{RuntimeSocket, USUAL_SOCKETS};
+
+/// Connections to the node's runtimes.
+#[derive(Debug)]
+pub(super) struct Runtimes(Vec<Runtime>);
+
+#[derive(Debug)]
+struct Runtime {
+    socket: PathBuf,
+    client: RuntimeServiceClient<Channel>,
+}
+
+impl Runtimes {
+    /// Connects to all runtimes, and asks each for its version. So a missing runtime or a service
+    /// that is no runtime costs nothing else.
+    ///
+    /// # Errors
+    /// A runtime does not answer, or the node has none of the usual ones.
+    pub async fn connect(sockets: &RuntimeSocket) -> anyhow::Result<Self> {
+        let mut paths = sockets.paths();
+        if *sockets == RuntimeSocket::Usual {
+            paths.retain(|it| it.exists());
+            ensure!(
+                !paths.is_empty(),
+                "no container runtime: neither {} exists; gc.runtimeSocket names another socket, \
+                 or null on a node without CRI",
+                USUAL_SOCKETS.join(" nor ")
+            );
+        }
+        let mut runtimes = Vec::new();
+        for socket in paths {
+            let runtime = Runtime::connect(&socket).await;
+            runtimes.push(runtime.with_context(|| socket.display().to_string())?);
+        }
+        Ok(Self(runtimes))
+    }
+
+    /// Returns the IDs of all sandboxes, whatever their state.
+    ///
+    /// # Errors
+    /// A runtime does not answer, or its list is larger than 16 MiB.
+    pub async fn sandboxes(self) -> anyhow::Result<BTreeSet<String>> {
+        let mut ids = BTreeSet::new();
+        for Runtime { socket, mut client } in self.0 {
+            let listed = within(client.list_pod_sandbox(ListPodSandboxRequest {})).await;
+            let what = || format!("{}: list sandboxes", socket.display());
+            let listed = listed.with_context(what)?.into_inner();
+            ids.extend(listed.items.into_iter().map(|it| it.id));
+        }
+        Ok(ids)
+    }
+}
+
+impl Runtime {
+    async fn connect(socket: &Path) -> anyhow::Result<Self> {
+        let path = socket.to_str().context("the path is not UTF-8")?;
+        let endpoint = Endpoint::from_shared(format!("unix://{path}"))?;
+        let channel = endpoint.connect_timeout(PATIENCE).connect().await?;
+        let client = RuntimeServiceClient::new(channel);
+        let mut client = client.max_decoding_message_size(LARGEST_LIST);
+        within(client.version(VersionRequest::default())).await?;
+        Ok(Self {
+            socket: socket.to_owned(),
+            client,
+        })
+    }
+}
+
+/// Waits for an answer, but not for ever.
+async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> anyhow::Result<T> {
+    let answer = timeout(PATIENCE, call).await;
+    let answer = answer.map_err(|_| anyhow!("no answer within {PATIENCE:?}"))?;
+    answer.map_err(|status| {
+        // The peer chose the text, which becomes a line of the log and of the health page.
+        let text: String = status.message().chars().take(LONGEST_MESSAGE).collect();
+        anyhow!("{}: {}", status.code(), text.escape_debug())
+    })
+}
+
+/// Time limit of each call.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// In bytes; the limit of the kubelet. A sandbox with long annotations has some kilobytes.
+const LARGEST_LIST: usize = 16 << 20;
+
+const LONGEST_MESSAGE: usize = 200;

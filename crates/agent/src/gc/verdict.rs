@@ -1,0 +1,134 @@
+//! Decides which attachments a round removes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use node::Node;
+use runtime::Conflist;
+use upkeep::{Life, Remains, judge};
+
+/// What a round has to know.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// The node, read before the runtimes listed their sandboxes. So the list has every sandbox of
+    /// the node that exists.
+    pub node: Node,
+    /// IDs of the sandboxes that the runtimes listed.
+    pub listed: BTreeSet<String>,
+}
+
+/// The decision about an attachment.
+#[derive(Debug)]
+pub(super) struct Verdict<'n> {
+    /// What the node has of the attachment.
+    pub remains: Remains<'n>,
+    /// Why it stays; `None` if it is removed.
+    pub kept: Option<Reason>,
+}
+
+/// Why an attachment stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The configuration list forbids garbage collection.
+    Disabled,
+    /// Its sandbox exists, or its link on the host.
+    Lives,
+    /// A runtime lists its sandbox.
+    Listed,
+    /// Its ADD may still be running.
+    Young,
+    /// It changed a moment ago: its runtime may be removing it.
+    Recent,
+    /// It may be live where this host does not show it.
+    Unproven(String),
+}
+
+impl Seen {
+    /// Returns the configured networks. Of two with one name, it returns the one that cnitool uses.
+    pub fn networks(&self) -> Vec<&Conflist> {
+        let mut networks: Vec<_> = self.node.configuration.networks().collect();
+        networks.sort_by_key(|(file, _)| !file.is_list());
+        let mut names = BTreeSet::new();
+        let lists = networks.into_iter().map(|(_, it)| &it.list);
+        lists.filter(|it| names.insert(it.name.as_str())).collect()
+    }
+
+    /// Returns the decisions about all attachments of `network`.
+    pub fn verdicts(&self, network: &Conflist) -> Vec<Verdict<'_>> {
+        let judged = judge(&self.node, network).into_iter();
+        let verdicts = judged.map(|(remains, life)| Verdict {
+            kept: match self.reason(&remains, life) {
+                _ if network.disable_gc => Some(Reason::Disabled),
+                reason => reason,
+            },
+            remains,
+        });
+        verdicts.collect()
+    }
+
+    fn reason(&self, remains: &Remains<'_>, life: Life) -> Option<Reason> {
+        match life {
+            Life::Lives => Some(Reason::Lives),
+            _ if self.listed.contains(remains.attachment.container.as_str()) => {
+                Some(Reason::Listed)
+            }
+            Life::Young => Some(Reason::Young),
+            Life::Unseen(reason) => Some(Reason::Unproven(reason)),
+            Life::Gone if remains.changed_within(RECENT) => Some(Reason::Recent),
+            Life::Gone => None,
+        }
+    }
+
+    /// Returns what the round leaves out: invalid configuration files, and the firewall if it
+    /// cannot be read.
+    pub fn left_out(&self) -> Vec<String> {
+        let configuration = &self.node.configuration;
+        let invalid = configuration.files.iter().filter_map(|file| {
+            let reason = file.network.as_ref().err()?;
+            Some(format!(
+                "{}: {reason}; going on without it",
+                configuration.place(file)
+            ))
+        });
+        let unread = self.node.unread.iter();
+        let unread = unread.map(|(_, reason)| format!("{reason}; going on without it"));
+        invalid.chain(unread).collect()
+    }
+}
+
+impl Verdict<'_> {
+    /// Returns why the attachment is not proven gone, if that is the reason why it stays.
+    pub fn unproven(&self) -> Option<&str> {
+        match &self.kept {
+            Some(Reason::Unproven(reason)) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Verdict<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attachment = &self.remains.attachment;
+        match &self.kept {
+            None => write!(f, "remove {attachment}"),
+            Some(reason) => write!(f, "keep {attachment}: {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disabled => "disableGC is set",
+            Self::Lives => "its sandbox or its link on the host exists",
+            Self::Listed => "a container runtime lists its sandbox",
+            Self::Young => "its address was leased less than five minutes ago",
+            Self::Recent => "its lease or cached result changed less than a minute ago",
+            Self::Unproven(reason) => return write!(f, "it may be live: {reason}"),
+        })
+    }
+}
+
+/// A runtime whose sandbox ended calls DEL itself. It gets this time.
+const RECENT: Duration = Duration::from_mins(1);
