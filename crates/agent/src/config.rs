@@ -9,7 +9,7 @@ use cni::SearchPath;
 use runtime::{Cache, Directories};
 use serde::Deserialize;
 
-use crate::{gc, http, repair, uplink};
+use crate::{devices, gc, http, repair, uplink};
 
 /// The configuration of the agent.
 #[derive(Debug, Deserialize)]
@@ -18,6 +18,8 @@ pub(crate) struct Config {
     /// Where the runtime keeps networks, plugins and results.
     #[serde(default)]
     pub runtime: RuntimePaths,
+    /// The device plugin.
+    pub devices: Option<devices::Config>,
     /// Garbage collection.
     pub gc: Option<gc::Config>,
     /// Serves metrics and health over HTTP.

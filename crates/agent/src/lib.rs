@@ -7,6 +7,7 @@
 
 mod cli;
 mod config;
+mod devices;
 mod events;
 mod gc;
 mod health;

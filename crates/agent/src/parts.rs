@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::config::Config;
 use crate::health::Health;
 use crate::shared::Shared;
-use crate::{gc, http, repair, uplink};
+use crate::{devices, gc, http, repair, uplink};
 
 /// Runs all configured parts until SIGTERM or SIGINT.
 ///
@@ -37,6 +37,12 @@ fn start(config: Config) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let mut registry = Registry::default();
     let own = registry.sub_registry_with_prefix("cni_agent");
     let mut parts = JoinSet::new();
+    if let Some(config) = config.devices {
+        let counters = devices::Counters::default();
+        counters.register(own);
+        own.register_collector(Box::new(devices::Allocated::new(&config)));
+        parts.spawn(devices::run(config, shared.clone(), counters));
+    }
     if let Some(config) = config.gc {
         let counters = gc::Counters::default();
         counters.register(own);

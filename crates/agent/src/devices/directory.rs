@@ -1,0 +1,103 @@
+//! Changes in the directory of device plugins, by inotify.
+
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use futures::{FutureExt as _, StreamExt as _};
+use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};
+use kubelet::device_plugin::KUBELET_SOCKET;
+
+use super::resource::OWN;
+
+/// The directory, which may disappear and come back.
+pub(crate) struct Directory {
+    path: PathBuf,
+    events: EventStream<[u8; 4096]>,
+}
+
+/// What changed in the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Change {
+    /// One of the agent's own sockets or its lock disappeared.
+    Own,
+    /// Anything else: the kubelet's socket, or the directory itself.
+    Kubelet,
+}
+
+impl Directory {
+    /// Begins to watch the directory, which need not exist.
+    ///
+    /// # Errors
+    /// The kernel refuses a watch, for example because the user has too many.
+    pub fn watch(path: PathBuf) -> anyhow::Result<Self> {
+        let inotify = Inotify::init().context("start inotify")?;
+        let events = inotify
+            .into_event_stream([0; 4096])
+            .context("use inotify")?;
+        let directory = Self { path, events };
+        directory.watch_all()?;
+        Ok(directory)
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits for a change. All changes until now count as one.
+    ///
+    /// # Errors
+    /// As in [`Self::watch`].
+    pub async fn changed(&mut self) -> anyhow::Result<Change> {
+        let mut change = None;
+        while change.is_none() {
+            let event = self.events.next().await.context("inotify ended")?;
+            change = self.meaning(&event.context("read from inotify")?);
+        }
+        while let Some(Some(Ok(event))) = self.events.next().now_or_never() {
+            change = change.max(self.meaning(&event));
+        }
+        self.watch_all()?;
+        Ok(change.unwrap_or(Change::Kubelet))
+    }
+
+    /// Watches all directories on the way to the directory, from the root. If one is missing, the
+    /// watch before it reports when it appears.
+    fn watch_all(&self) -> anyhow::Result<()> {
+        let mut ways: Vec<_> = self.path.ancestors().collect();
+        ways.reverse();
+        for way in ways {
+            match self.events.watches().add(way, changes()) {
+                Err(error) if is_missing(&error) => break,
+                added => added.with_context(|| format!("watch {}", way.display()))?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Returns what an event means; `None` if it is about other files.
+    fn meaning(&self, event: &EventOwned) -> Option<Change> {
+        let Some(name) = event.name.as_deref() else {
+            // A directory on the way disappeared, or events were lost.
+            return Some(Change::Kubelet);
+        };
+        let is_gone = (EventMask::DELETE | EventMask::MOVED_FROM).intersects(event.mask);
+        if name.to_string_lossy().starts_with(OWN) {
+            return is_gone.then_some(Change::Own);
+        }
+        let mut parts = self.path.iter().chain([OsStr::new(KUBELET_SOCKET)]);
+        parts.any(|it| it == name).then_some(Change::Kubelet)
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Entries that appear or disappear, and the end of the directory itself.
+fn changes() -> WatchMask {
+    let entries = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE;
+    entries | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::ONLYDIR
+}

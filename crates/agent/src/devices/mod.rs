@@ -1,0 +1,45 @@
+//! Offers the node's bandwidth, and the use of `/dev/net/tun`, to the kubelet as devices, so that
+//! the scheduler places pods by them.
+//!
+//! A device of bandwidth is a number that the kubelet counts. The plugin `bandwidth` limits a pod to
+//! the devices that it has; this module does not know the plugin.
+
+mod allocated;
+mod config;
+mod counters;
+mod directory;
+mod plugin;
+mod preferred;
+mod registration;
+mod resource;
+mod server;
+mod socket;
+mod stocks;
+mod uplink;
+
+use self::directory::Directory;
+use self::registration::Registration;
+use self::stocks::Stocks;
+use self::uplink::Uplink;
+use crate::shared::Shared;
+
+pub(crate) use self::allocated::Allocated;
+pub(crate) use self::config::Config;
+pub(crate) use self::counters::Counters;
+
+/// Offers the devices until the agent ends.
+///
+/// # Errors
+/// The speed of the uplink is unknown, or does not fit the units. Another agent offers devices. The
+/// kernel refuses a netlink socket or an inotify watch.
+pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
+    let health = shared.health;
+    let directory = Directory::watch(config.directory())?;
+    let uplink = Uplink::find(&config, &health).await?;
+    let mut stocks = Stocks::start(config, uplink, health.clone(), counters).await?;
+    let mut registration = Registration::new(stocks.plugins(), health);
+    tokio::select! {
+        ended = registration.keep(directory) => ended,
+        ended = stocks.follow() => ended,
+    }
+}

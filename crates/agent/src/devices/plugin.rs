@@ -1,0 +1,177 @@
+//! The service that the kubelet calls: the devices of one resource.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use kubelet::device_plugin::device_plugin_server::DevicePlugin;
+use kubelet::device_plugin::{
+    AllocateRequest, AllocateResponse, ContainerAllocateRequest, ContainerAllocateResponse,
+    ContainerPreferredAllocationResponse, DevicePluginOptions, Empty, ListAndWatchResponse,
+    PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
+    PreferredAllocationResponse,
+};
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::preferred::choose;
+use super::resource::{Resource, Stock};
+
+/// The devices of one resource, as the kubelet sees them. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Plugin {
+    /// The resource.
+    pub resource: Resource,
+    stock: watch::Receiver<Stock>,
+    readers: Arc<watch::Sender<usize>>,
+    allocations: Counter,
+}
+
+/// What calls of all plugins may do.
+pub(crate) const OPTIONS: DevicePluginOptions = DevicePluginOptions {
+    pre_start_required: false,
+    get_preferred_allocation_available: true,
+};
+
+impl Plugin {
+    /// Returns the plugin of a resource.
+    pub fn new(resource: Resource, stock: watch::Receiver<Stock>, allocations: Counter) -> Self {
+        Self {
+            resource,
+            stock,
+            readers: Arc::default(),
+            allocations,
+        }
+    }
+
+    /// Returns the number of streams in which the kubelet reads lists of devices.
+    pub fn readers(&self) -> watch::Receiver<usize> {
+        self.readers.subscribe()
+    }
+
+    /// Checks the devices of a container. The kubelet alone decides which container has which
+    /// device, so the agent records nothing.
+    fn allocated(
+        &self,
+        request: &ContainerAllocateRequest,
+    ) -> Result<ContainerAllocateResponse, Status> {
+        let (kind, count) = (self.resource.kind, self.stock.borrow().count);
+        for id in &request.devices {
+            let number = kind.number(id).filter(|it| (1..=count).contains(it));
+            if number.is_none() {
+                let name = &self.resource.name;
+                let text = format!("{name} has no device {id:?}");
+                return Err(Status::invalid_argument(text));
+            }
+        }
+        Ok(ContainerAllocateResponse {
+            devices: kind.files(),
+            ..ContainerAllocateResponse::default()
+        })
+    }
+}
+
+#[async_trait]
+impl DevicePlugin for Plugin {
+    type ListAndWatchStream = BoxStream<'static, Result<ListAndWatchResponse, Status>>;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(OPTIONS))
+    }
+
+    async fn list_and_watch(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<Self::ListAndWatchStream>, Status> {
+        let reader = Reader::new(&self.readers)?;
+        let mut stock = self.stock.clone();
+        stock.mark_changed();
+        let start = (self.resource.clone(), stock, reader);
+        let lists = stream::unfold(start, |(resource, mut stock, reader)| async move {
+            stock.changed().await.ok()?;
+            let list = resource.list(*stock.borrow_and_update());
+            Some((Ok(list), (resource, stock, reader)))
+        });
+        Ok(Response::new(lists.boxed()))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        let requests = few(request.into_inner().container_requests)?;
+        let chosen = requests.iter().map(|it| {
+            let devices = choose(self.resource.kind, it);
+            let devices = devices.map_err(|it| Status::invalid_argument(format!("{it:#}")))?;
+            Ok(ContainerPreferredAllocationResponse { devices })
+        });
+        let container_responses = chosen.collect::<Result<_, Status>>()?;
+        Ok(Response::new(PreferredAllocationResponse {
+            container_responses,
+        }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        let requests = few(request.into_inner().container_requests)?;
+        let allocated = requests.iter().map(|it| self.allocated(it));
+        let container_responses = allocated.collect::<Result<Vec<_>, Status>>()?;
+        let count = u64::try_from(container_responses.len()).unwrap_or_default();
+        self.allocations.inc_by(count);
+        Ok(Response::new(AllocateResponse {
+            container_responses,
+        }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        _: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        Ok(Response::new(PreStartContainerResponse {}))
+    }
+}
+
+/// Refuses a request for more containers than a pod has: the answer could be far longer.
+fn few<T>(requests: Vec<T>) -> Result<Vec<T>, Status> {
+    let count = requests.len();
+    if count > MOST_CONTAINERS {
+        let text = format!("{count} containers in a call, at most {MOST_CONTAINERS} are possible");
+        return Err(Status::invalid_argument(text));
+    }
+    Ok(requests)
+}
+
+/// A stream of lists, counted while it lives.
+struct Reader(Arc<watch::Sender<usize>>);
+
+impl Reader {
+    fn new(readers: &Arc<watch::Sender<usize>>) -> Result<Self, Status> {
+        let is_added = readers.send_if_modified(|count| {
+            let is_free = *count < MOST_READERS;
+            *count += usize::from(is_free);
+            is_free
+        });
+        let text = format!("{MOST_READERS} calls of ListAndWatch are open");
+        is_added
+            .then(|| Self(Arc::clone(readers)))
+            .ok_or_else(|| Status::resource_exhausted(text))
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+/// The most containers in a call. The kubelet asks for one at a time.
+const MOST_CONTAINERS: usize = 1_000;
+
+/// The most streams of lists. The kubelet needs one, and for moments two when it connects again.
+const MOST_READERS: usize = 4;

@@ -1,0 +1,251 @@
+//! Keeps the plugins registered with the kubelet.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use cni::note;
+use futures::future::{join_all, select_all};
+use kubelet::device_plugin::registration_client::RegistrationClient;
+use kubelet::device_plugin::{KUBELET_SOCKET, RegisterRequest, VERSION};
+use prometheus_client::metrics::counter::Counter;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::transport::Endpoint;
+
+use super::directory::{Change, Directory};
+use super::plugin::{OPTIONS, Plugin};
+use super::server::{self, Places};
+use super::socket::{Claim, NoClaim, Socket};
+use crate::health::Health;
+
+/// The plugins and what they have in the directory.
+pub(crate) struct Registration {
+    served: Vec<Served>,
+    health: Health,
+    claim: Option<Claim>,
+}
+
+/// A plugin with its socket.
+struct Served {
+    plugin: Plugin,
+    registrations: Counter,
+    places: Places,
+    socket: Option<Socket>,
+    /// Whether the kubelet that runs now has accepted the plugin.
+    is_registered: bool,
+}
+
+impl Registration {
+    /// Returns the registration of plugins, each with the counter of its registrations.
+    pub fn new(plugins: Vec<(Plugin, Counter)>, health: Health) -> Self {
+        let served = plugins.into_iter().map(|(plugin, registrations)| Served {
+            plugin,
+            registrations,
+            places: server::places(),
+            socket: None,
+            is_registered: false,
+        });
+        Self {
+            served: served.collect(),
+            health,
+            claim: None,
+        }
+    }
+
+    /// Serves the plugins in the directory, registers them, and does both again after each start of
+    /// the kubelet.
+    ///
+    /// # Errors
+    /// Another agent serves in the directory. The kernel refuses to watch the directory.
+    pub async fn keep(&mut self, mut directory: Directory) -> anyhow::Result<()> {
+        loop {
+            let path = directory.path().to_owned();
+            let change = tokio::select! {
+                change = directory.changed() => change?,
+                ended = self.keep_in(&path) => match ended? {},
+            };
+            if change == Change::Kubelet {
+                self.served
+                    .iter_mut()
+                    .for_each(|it| it.is_registered = false);
+            }
+        }
+    }
+
+    /// Does the same until something changes in the directory.
+    async fn keep_in(&mut self, directory: &Path) -> anyhow::Result<Infallible> {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let start = Instant::now();
+            match self.complete(directory).await {
+                Ok(()) => {
+                    self.health.set(HEALTH, None);
+                    self.until_unread().await;
+                    if start.elapsed() > LONGEST_PAUSE {
+                        pause = SHORTEST_PAUSE;
+                    }
+                }
+                Err(Trouble::NoKubelet(path)) => {
+                    let reason = format!("the kubelet does not run: {} is missing", path.display());
+                    self.health.set(HEALTH, Some(reason));
+                    // Only a change in the directory can help.
+                    std::future::pending::<()>().await;
+                }
+                Err(Trouble::Rival(text)) => bail!(text),
+                Err(Trouble::Failed(error)) => {
+                    self.health.set(HEALTH, Some(format!("{error:#}")));
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Completes the lock, the sockets and the registrations.
+    async fn complete(&mut self, directory: &Path) -> Result<(), Trouble> {
+        if directory.is_dir() {
+            self.serve(directory).await?;
+        }
+        self.register(directory).await
+    }
+
+    async fn serve(&mut self, directory: &Path) -> Result<(), Trouble> {
+        if !self.claim.as_ref().is_some_and(Claim::is_valid) {
+            self.served.iter_mut().for_each(|it| it.socket = None);
+            self.claim = Some(Claim::take(directory).await?);
+        }
+        for served in &mut self.served {
+            served.serve(directory)?;
+        }
+        Ok(())
+    }
+
+    /// Registers the plugins that the kubelet does not read.
+    async fn register(&mut self, directory: &Path) -> Result<(), Trouble> {
+        let socket = directory.join(KUBELET_SOCKET);
+        if !socket.exists() {
+            return Err(Trouble::NoKubelet(socket));
+        }
+        let open = self.served.iter_mut().filter(|it| !it.is_read());
+        let registered = join_all(open.map(|it| it.register(&socket))).await;
+        let registered: anyhow::Result<()> = registered.into_iter().collect();
+        Ok(registered?)
+    }
+
+    /// Waits until the kubelet has stopped to read the devices of a plugin.
+    async fn until_unread(&self) {
+        let unread = self.served.iter().map(|it| Box::pin(it.until_unread()));
+        select_all(unread).await;
+    }
+}
+
+impl Served {
+    fn serve(&mut self, directory: &Path) -> anyhow::Result<()> {
+        if self.socket.as_ref().is_some_and(Socket::is_there) {
+            return Ok(());
+        }
+        self.socket = None;
+        let name = &self.plugin.resource.name;
+        let socket = Socket::serve(directory, &self.plugin, &self.places);
+        self.socket = Some(socket.with_context(|| format!("serve {name}"))?);
+        Ok(())
+    }
+
+    /// Returns whether the kubelet that runs now reads the devices.
+    fn is_read(&self) -> bool {
+        self.is_registered && *self.plugin.readers().borrow() > 0
+    }
+
+    /// Announces the plugin, and waits until the kubelet reads its devices.
+    async fn register(&mut self, kubelet: &Path) -> anyhow::Result<()> {
+        let resource = &self.plugin.resource;
+        let request = RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: resource.socket_name(),
+            resource_name: resource.name.clone(),
+            options: Some(OPTIONS),
+        };
+        let what = || format!("register {} at {}", resource.name, kubelet.display());
+        let registered = timeout(LONGEST_CALL, call(kubelet, request)).await;
+        registered
+            .map_err(|_| anyhow::anyhow!("the kubelet does not answer"))
+            .and_then(|it| it)
+            .with_context(what)?;
+        self.is_registered = true;
+        self.registrations.inc();
+        let mut readers = self.plugin.readers();
+        let read = timeout(LONGEST_CALL, readers.wait_for(|it| *it > 0)).await;
+        if read.is_err() {
+            bail!(
+                "{}: the kubelet accepts, but does not read the devices",
+                what()
+            );
+        }
+        note(format_args!("devices: the kubelet reads {}", resource.name));
+        Ok(())
+    }
+
+    /// Waits until the kubelet has not read the devices for a moment. It may connect again within
+    /// that moment.
+    async fn until_unread(&self) {
+        let mut readers = self.plugin.readers();
+        loop {
+            // The plugin owns the sender, so waiting cannot fail.
+            readers.wait_for(|it| *it == 0).await.ok();
+            sleep(GRACE).await;
+            if *readers.borrow() == 0 {
+                return;
+            }
+        }
+    }
+}
+
+async fn call(kubelet: &Path, request: RegisterRequest) -> anyhow::Result<()> {
+    let endpoint = Endpoint::from_shared(format!("unix:{}", kubelet.display()))?;
+    let mut client = RegistrationClient::new(endpoint.connect().await.context("connect")?);
+    let answer = client.register(request).await;
+    // The status as a whole has lines of metadata.
+    answer.map_err(|it| anyhow::anyhow!("{}: {}", it.code(), it.message()))?;
+    Ok(())
+}
+
+/// Why plugins are not registered.
+enum Trouble {
+    /// This socket is missing.
+    NoKubelet(PathBuf),
+    /// Another agent serves in the directory.
+    Rival(String),
+    /// The kubelet refuses a plugin or does not answer, or the directory does not allow a socket.
+    Failed(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Trouble {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<NoClaim> for Trouble {
+    fn from(reason: NoClaim) -> Self {
+        match reason {
+            NoClaim::Rival(text) => Self::Rival(text),
+            NoClaim::Failed(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// The name of this cause in the agent's health.
+const HEALTH: &str = "devices";
+
+/// The longest time of a call to the kubelet.
+const LONGEST_CALL: Duration = Duration::from_secs(5);
+
+/// The time in which the kubelet may connect again before the agent registers again.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// The first pause after a failure; each one is twice as long as the one before.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause after a failure.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -1,0 +1,200 @@
+//! Resources, their devices, and the states of the devices.
+
+use std::path::Path;
+
+use kubelet::device_plugin::{
+    Device, DeviceSpec, HEALTHY, ListAndWatchResponse, NumaNode, Topology, UNHEALTHY,
+};
+
+/// A resource that pods request.
+#[derive(Debug, Clone)]
+pub(crate) struct Resource {
+    /// `DOMAIN/NAME`.
+    pub name: String,
+    /// What a device of the resource is.
+    pub kind: Kind,
+}
+
+/// What a device of a resource is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A share of the uplink's capacity in this direction, in Mbit/s.
+    Rate(Direction, u32),
+    /// The permission to use `/dev/net/tun`.
+    Tun,
+}
+
+/// A direction, as the pod sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Towards the pod.
+    Ingress,
+    /// From the pod.
+    Egress,
+}
+
+/// The devices of a resource at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Stock {
+    /// The number of devices.
+    pub count: u32,
+    /// Whether the kubelet may allocate them.
+    pub is_healthy: bool,
+    /// The NUMA node of the uplink's hardware, if it has one.
+    pub numa_node: Option<i64>,
+}
+
+impl Resource {
+    /// Returns the resource of this kind. The plugin `bandwidth` reads direction and unit from the
+    /// name, and the scheduler compares numbers of devices only among nodes with the same name.
+    pub fn new(domain: &str, kind: Kind) -> Self {
+        let name = match kind {
+            Kind::Rate(direction, unit) => format!("{domain}/{}-{unit}mbit", direction.name()),
+            Kind::Tun => format!("{domain}/tun"),
+        };
+        Self { name, kind }
+    }
+
+    /// Returns the name of the plugin's socket.
+    pub fn socket_name(&self) -> String {
+        let name = self.name.rsplit('/').next().unwrap_or_default();
+        format!("{OWN}-{name}.sock")
+    }
+
+    /// Returns all devices of this stock, for the kubelet.
+    pub fn list(&self, stock: Stock) -> ListAndWatchResponse {
+        let devices = (1..=stock.count).map(|number| Device {
+            id: self.kind.id(number),
+            health: stock.health().to_owned(),
+            topology: stock.numa_node.map(|id| Topology {
+                nodes: vec![NumaNode { id }],
+            }),
+        });
+        ListAndWatchResponse {
+            devices: devices.collect(),
+        }
+    }
+}
+
+impl Stock {
+    /// Returns the state of the devices in the kubelet's words.
+    pub fn health(self) -> &'static str {
+        if self.is_healthy { HEALTHY } else { UNHEALTHY }
+    }
+}
+
+impl Kind {
+    /// Returns the word with which the IDs of its devices begin.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Rate(direction, _) => direction.name(),
+            Self::Tun => "tun",
+        }
+    }
+
+    /// Returns the rate of a device, in Mbit/s; 1 if a device is no rate.
+    pub fn unit(self) -> u32 {
+        match self {
+            Self::Rate(_, unit) => unit,
+            Self::Tun => 1,
+        }
+    }
+
+    /// Returns the ID of a device, from its number. The number has always the same width, so the
+    /// kubelet finds the allocations of its checkpoint again, whatever the capacity is now.
+    fn id(self, number: u32) -> String {
+        format!("{}-{number:05}", self.prefix())
+    }
+
+    /// Returns the number in the ID of a device; `None` for an ID that [`Self::id`] does not make.
+    pub fn number(self, id: &str) -> Option<u32> {
+        let digits = id.strip_prefix(self.prefix())?.strip_prefix('-')?;
+        let number = digits.parse().ok()?;
+        (self.id(number) == id).then_some(number)
+    }
+
+    /// Returns whether the host has the device files; `None` for a kind without device files.
+    pub fn is_usable(self) -> Option<bool> {
+        (self == Self::Tun).then(|| Path::new(TUN).exists())
+    }
+
+    /// Returns the device files that a container with a device gets.
+    pub fn files(self) -> Vec<DeviceSpec> {
+        match self {
+            Self::Rate(..) => Vec::new(),
+            Self::Tun => vec![DeviceSpec {
+                container_path: TUN.to_owned(),
+                host_path: TUN.to_owned(),
+                permissions: "rw".to_owned(),
+            }],
+        }
+    }
+}
+
+impl Direction {
+    /// Returns the word in names of resources and in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+/// How all names of the agent in the directory of device plugins begin.
+pub(crate) const OWN: &str = "cni-agent";
+
+/// The device file of tun and tap links.
+const TUN: &str = "/dev/net/tun";
+
+#[cfg(test)]
+mod tests {
+    use super::{Direction, Kind, Resource, Stock};
+
+    const EGRESS: Kind = Kind::Rate(Direction::Egress, 10);
+
+    #[test]
+    fn an_id_has_the_number_of_its_device() {
+        let resource = Resource::new("example.org", EGRESS);
+        assert_eq!(resource.name, "example.org/egress-10mbit");
+        let stock = Stock {
+            count: 10_000,
+            is_healthy: true,
+            numa_node: None,
+        };
+        let list = resource.list(stock).devices;
+        for (device, number) in list.iter().zip(1..) {
+            assert_eq!(EGRESS.number(&device.id), Some(number), "{}", device.id);
+        }
+        assert_eq!(list.len(), 10_000);
+    }
+
+    #[test]
+    fn other_texts_are_no_ids() {
+        for text in [
+            "",
+            "egress",
+            "egress-",
+            "egress-1",
+            "egress-+0001",
+            "ingress-00001",
+            "egress-00001 ",
+        ] {
+            assert_eq!(EGRESS.number(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn devices_have_the_numa_node_of_the_uplink() {
+        let stock = Stock {
+            count: 2,
+            is_healthy: false,
+            numa_node: Some(1),
+        };
+        let list = Resource::new("example.org", EGRESS).list(stock);
+        let nodes = list.devices.iter().filter_map(|it| it.topology.as_ref());
+        let nodes: Vec<_> = nodes.flat_map(|it| &it.nodes).map(|it| it.id).collect();
+        assert_eq!(nodes, [1, 1]);
+        assert!(list.devices.iter().all(|it| it.health == "Unhealthy"));
+    }
+}

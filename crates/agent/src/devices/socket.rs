@@ -1,0 +1,158 @@
+//! The sockets of the agent in the directory of device plugins, and the lock by which one agent at
+//! a time has them.
+
+use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::plugin::Plugin;
+use super::resource::OWN;
+use super::server;
+
+/// The lock of the agent in the directory of device plugins. The lock is a directory: the kubelet
+/// removes all files there when it starts, and only root can open this directory.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    path: PathBuf,
+    lock: File,
+}
+
+/// Why there is no lock.
+pub(crate) enum NoClaim {
+    /// Another agent serves in the directory.
+    Rival(String),
+    /// The directory does not allow it, for example because it has just disappeared.
+    Failed(anyhow::Error),
+}
+
+impl Claim {
+    /// Takes the lock and removes the sockets that an agent left when it was killed.
+    pub async fn take(directory: &Path) -> Result<Self, NoClaim> {
+        let path = directory.join(LOCK);
+        let lock = open(&path).with_context(|| format!("open {}", path.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let path = path.display();
+                let text = format!("another cni-agent runs on this node: it has the lock {path}");
+                return Err(NoClaim::Rival(text));
+            }
+            Err(TryLockError::Error(error)) => {
+                let error = Err(error).with_context(|| format!("lock {}", path.display()));
+                return error.map_err(NoClaim::Failed);
+            }
+        }
+        remove_left(directory).await?;
+        Ok(Self { path, lock })
+    }
+
+    /// Returns whether the lock is still the one in the directory.
+    pub fn is_valid(&self) -> bool {
+        let [named, own] = [fs::symlink_metadata(&self.path), self.lock.metadata()];
+        matches!([named, own], [Ok(named), Ok(own)] if identity(&named) == identity(&own))
+    }
+}
+
+impl From<anyhow::Error> for NoClaim {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn open(lock: &Path) -> io::Result<File> {
+    match DirBuilder::new().mode(0o700).create(lock) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => File::open(lock),
+    }
+}
+
+/// Removes all sockets of agents, because the holder of the lock has none yet.
+async fn remove_left(directory: &Path) -> Result<(), NoClaim> {
+    for path in own_sockets(directory).with_context(|| format!("read {}", directory.display()))? {
+        // Its owner accepts, or is too busy to accept.
+        let connected = timeout(LONGEST_CONNECT, UnixStream::connect(&path)).await;
+        if !matches!(connected, Ok(Err(_))) {
+            let text = format!("another process serves {}", path.display());
+            return Err(NoClaim::Rival(text));
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.with_context(|| format!("remove {}", path.display()))?,
+        }
+    }
+    Ok(())
+}
+
+fn own_sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut sockets = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let is_socket = entry.file_type().is_ok_and(|it| it.is_socket());
+        if is_socket && entry.file_name().to_string_lossy().starts_with(OWN) {
+            sockets.push(entry.path());
+        }
+    }
+    Ok(sockets)
+}
+
+/// A socket on which a plugin is served. Its name disappears with this value; its connections stay.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    path: PathBuf,
+    identity: (u64, u64),
+    server: AbortHandle,
+}
+
+impl Socket {
+    /// Serves the plugin in the directory.
+    ///
+    /// # Errors
+    /// The name exists. The directory does not allow changes.
+    pub fn serve(directory: &Path, plugin: &Plugin, places: &server::Places) -> io::Result<Self> {
+        let path = directory.join(plugin.resource.socket_name());
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        let identity = identity(&fs::symlink_metadata(&path)?);
+        let serving = server::serve(listener, plugin.clone(), places.clone());
+        let server = tokio::spawn(serving).abort_handle();
+        Ok(Self {
+            path,
+            identity,
+            server,
+        })
+    }
+
+    /// Returns whether the directory still has the socket.
+    pub fn is_there(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|it| identity(&it) == self.identity)
+            && !self.server.is_finished()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.is_there() {
+            fs::remove_file(&self.path).ok();
+        }
+        self.server.abort();
+    }
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// The name of the lock.
+const LOCK: &str = "cni-agent.lock";
+
+/// The longest time in which the owner of a socket accepts.
+const LONGEST_CONNECT: Duration = Duration::from_secs(1);

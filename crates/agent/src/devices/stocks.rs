@@ -1,0 +1,144 @@
+//! The devices of all resources, which follow the state of the uplink.
+
+use anyhow::{Context as _, bail};
+use cni::note;
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::watch;
+
+use super::config::Config;
+use super::counters::Counters;
+use super::plugin::Plugin;
+use super::resource::{Kind, Stock};
+use super::uplink::{self, State, Uplink};
+use crate::health::Health;
+
+/// The devices of all resources.
+pub(crate) struct Stocks {
+    config: Config,
+    uplink: Uplink,
+    health: Health,
+    counters: Counters,
+    /// The number of devices of each resource.
+    counts: Vec<u32>,
+    /// The devices of each resource, for the streams that the kubelet reads.
+    senders: Vec<watch::Sender<Stock>>,
+}
+
+impl Stocks {
+    /// Returns the devices. Waits until the uplink has a carrier if its speed is needed, because a
+    /// driver knows the speed only then.
+    ///
+    /// # Errors
+    /// The speed is unknown or does not fit the units. The kernel refuses a netlink socket.
+    pub async fn start(
+        config: Config,
+        mut uplink: Uplink,
+        health: Health,
+        counters: Counters,
+    ) -> anyhow::Result<Self> {
+        let counts = loop {
+            if let Some(counts) = counts(&config, &uplink)? {
+                break counts;
+            }
+            let reason = format!("{} has no carrier, so its speed is unknown", uplink.name());
+            health.set(uplink::HEALTH, Some(reason));
+            uplink.changed().await?;
+        };
+        health.set(uplink::HEALTH, None);
+        let senders = counts.iter().map(|_| watch::Sender::default()).collect();
+        let stocks = Self {
+            config,
+            uplink,
+            health,
+            counters,
+            counts,
+            senders,
+        };
+        stocks.publish(stocks.uplink.state());
+        Ok(stocks)
+    }
+
+    /// Returns the plugin of each resource with the counter of its registrations.
+    pub fn plugins(&self) -> Vec<(Plugin, Counter)> {
+        let offers = self.config.offers.iter().zip(&self.senders);
+        let plugins = offers.map(|(offer, sender)| {
+            let resource = offer.resource.clone();
+            let registrations = self.counters.registrations(&resource.name);
+            let allocations = self.counters.allocations(&resource.name);
+            let plugin = Plugin::new(resource, sender.subscribe(), allocations);
+            (plugin, registrations)
+        });
+        plugins.collect()
+    }
+
+    /// Changes the devices when the uplink changes.
+    ///
+    /// # Errors
+    /// The kernel refuses a netlink socket.
+    pub async fn follow(&mut self) -> anyhow::Result<()> {
+        let mut before = self.uplink.state();
+        loop {
+            let now = self.uplink.state();
+            self.update();
+            self.publish(now);
+            if now.has_carrier != before.has_carrier {
+                let state = if now.has_carrier { "has" } else { "lost" };
+                note(format_args!(
+                    "devices: {} {state} its carrier",
+                    self.uplink.name()
+                ));
+            }
+            before = now;
+            self.uplink.changed().await?;
+        }
+    }
+
+    /// Computes the numbers of devices again. They stay if the speed is unknown now.
+    fn update(&mut self) {
+        match counts(&self.config, &self.uplink) {
+            Ok(counts) => {
+                self.health.set(uplink::HEALTH, None);
+                if let Some(counts) = counts {
+                    self.counts = counts;
+                }
+            }
+            Err(error) => self.health.set(uplink::HEALTH, Some(format!("{error:#}"))),
+        }
+    }
+
+    /// Passes the devices on to the streams. A stream sends only what differs from before.
+    fn publish(&self, state: State) {
+        let offers = self.config.offers.iter().zip(&self.senders);
+        for ((offer, sender), count) in offers.zip(&self.counts) {
+            let kind = offer.resource.kind;
+            let stock = Stock {
+                count: *count,
+                is_healthy: kind.is_usable().unwrap_or(state.has_carrier),
+                numa_node: state.numa_node.filter(|_| kind != Kind::Tun),
+            };
+            let is_new = sender.send_if_modified(|it| std::mem::replace(it, stock) != stock);
+            if is_new {
+                self.counters.set(&offer.resource.name, stock);
+            }
+        }
+    }
+}
+
+/// Returns the number of devices of each resource; `None` if the uplink has no carrier and its speed
+/// is needed.
+fn counts(config: &Config, uplink: &Uplink) -> anyhow::Result<Option<Vec<u32>>> {
+    let state = uplink.state();
+    let speed = match state.speed {
+        _ if !config.needs_speed() => 0,
+        Some(speed) => speed,
+        None if !state.has_carrier => return Ok(None),
+        None => bail!(
+            "devices: the driver of {} does not know its speed: set capacityMbit",
+            uplink.name()
+        ),
+    };
+    let counts = config.counts(speed);
+    Ok(Some(
+        counts.with_context(|| format!("devices: {}", uplink.name()))?,
+    ))
+}

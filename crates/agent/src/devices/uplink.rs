@@ -1,0 +1,148 @@
+//! The link whose capacity pods share: which one it is, its state, and changes of its state.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::{FutureExt as _, StreamExt as _};
+use netlink::Connection;
+use rtnetlink::{MulticastGroup, new_multicast_connection};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
+
+use super::config::Config;
+use crate::health::Health;
+
+/// The uplink's name and the kernel's events of links.
+pub(crate) struct Uplink {
+    /// `None` if no resource shares the capacity of a link.
+    name: Option<String>,
+    events: Events,
+}
+
+/// The state of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Whether the link exists and has a carrier.
+    pub has_carrier: bool,
+    /// The speed in Mbit/s, if the driver knows it.
+    pub speed: Option<u32>,
+    /// The NUMA node of the link's hardware, if it has one.
+    pub numa_node: Option<i64>,
+}
+
+impl Uplink {
+    /// Returns the configured link, or that of the default route. Waits until a default route
+    /// exists.
+    ///
+    /// # Errors
+    /// The agent cannot open or use a netlink socket.
+    pub async fn find(config: &Config, health: &Health) -> anyhow::Result<Self> {
+        // The events begin before the first look, so no change is lost.
+        let events = Events::open(&[MulticastGroup::Link])?;
+        let name = match &config.uplink {
+            _ if !config.needs_uplink() => None,
+            Some(name) => Some(name.clone()),
+            None => Some(name_by_default_route(health).await?),
+        };
+        Ok(Self { name, events })
+    }
+
+    /// Returns the name of the link.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the state of the link now.
+    pub fn state(&self) -> State {
+        let directory = Path::new("/sys/class/net").join(self.name());
+        let number = |file: &str| read(directory.join(file));
+        State {
+            // The kernel refuses to read this file of a link that is down.
+            has_carrier: number("carrier") == Some(1),
+            // -1: the driver does not know it.
+            speed: number("speed").and_then(|it| u32::try_from(it).ok()),
+            numa_node: number("device/numa_node").filter(|it| *it >= 0),
+        }
+    }
+
+    /// Waits until a link has changed.
+    ///
+    /// # Errors
+    /// The agent cannot open a netlink socket.
+    pub async fn changed(&mut self) -> anyhow::Result<()> {
+        self.events.next().await
+    }
+}
+
+/// Returns the name of the link of the default route. Waits until a default route exists.
+async fn name_by_default_route(health: &Health) -> anyhow::Result<String> {
+    let mut routes = Events::open(&[
+        MulticastGroup::Link,
+        MulticastGroup::Ipv4Route,
+        MulticastGroup::Ipv6Route,
+    ])?;
+    loop {
+        if let Some(name) = spawn_blocking(link_of_default_route).await?? {
+            return Ok(name);
+        }
+        let reason = "there is no default route: create one, or name the link by the key uplink";
+        health.set(HEALTH, Some(reason.to_owned()));
+        routes.next().await?;
+    }
+}
+
+fn read(path: PathBuf) -> Option<i64> {
+    let number = fs::read_to_string(path).ok()?;
+    number.trim_end().parse().ok()
+}
+
+fn link_of_default_route() -> anyhow::Result<Option<String>> {
+    let connection = Connection::open()?;
+    let routes = connection.default_routes_in_use()?;
+    let link = routes.iter().find_map(|it| it.links().next());
+    let link = link.map(|index| connection.link_by_index(index));
+    Ok(link.transpose()?.map(|it| it.name))
+}
+
+/// The kernel's events of some multicast groups. The task that receives them ends with this value.
+struct Events {
+    groups: Vec<MulticastGroup>,
+    messages: Messages,
+    _receiver: JoinSet<()>,
+}
+
+type Messages = futures::stream::BoxStream<'static, ()>;
+
+impl Events {
+    fn open(groups: &[MulticastGroup]) -> anyhow::Result<Self> {
+        let (connection, _, messages) =
+            new_multicast_connection(groups).context("listen to events of links")?;
+        let mut receiver = JoinSet::new();
+        receiver.spawn(connection);
+        Ok(Self {
+            groups: groups.to_vec(),
+            messages: messages.map(|_| ()).boxed(),
+            _receiver: receiver,
+        })
+    }
+
+    /// Waits for an event, and then until a storm of events has passed by, but not longer than
+    /// [`PAUSE`]. An event may say that the kernel dropped others, so a caller always reads the
+    /// state anew.
+    async fn next(&mut self) -> anyhow::Result<()> {
+        if self.messages.next().await.is_none() {
+            *self = Self::open(&self.groups)?;
+        }
+        sleep(PAUSE).await;
+        while let Some(Some(())) = self.messages.next().now_or_never() {}
+        Ok(())
+    }
+}
+
+/// The name of this cause in the agent's health.
+pub(crate) const HEALTH: &str = "devices: uplink";
+
+/// The time between two looks at links that keep changing.
+const PAUSE: Duration = Duration::from_millis(200);
