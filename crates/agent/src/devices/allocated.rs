@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cni::note;
 use kubelet::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use kubelet::pod_resources::{ListRequest, ListResponse};
@@ -16,8 +16,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
-use tonic::transport::Endpoint;
 
+use super::client::{connect, refusal};
 use super::config::Config;
 
 /// Asks the kubelet when the metrics are read, at most once in [`PERIOD`].
@@ -104,19 +104,18 @@ impl Allocated {
 /// Returns what all containers have.
 fn list(socket: &Path) -> anyhow::Result<ListResponse> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let listed = runtime.block_on(timeout(LONGEST_CALL, async {
-        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
-        let channel = endpoint.connect().await.context("connect")?;
-        let client = PodResourcesListerClient::new(channel);
-        let mut client = client.max_decoding_message_size(LONGEST_ANSWER);
-        let listed = client.list(ListRequest {}).await;
-        let listed = listed.map_err(|it| anyhow::anyhow!("{}: {}", it.code(), it.message()))?;
-        anyhow::Ok(listed.into_inner())
-    }));
-    let listed = listed.map_err(|_| anyhow::anyhow!("the kubelet does not answer"));
+    // A time limit needs the event loop's clock, so it begins inside.
+    let listed = runtime.block_on(async { timeout(LONGEST_CALL, call(socket)).await });
     listed
-        .and_then(|it| it)
+        .unwrap_or_else(|_| bail!("the kubelet does not answer"))
         .with_context(|| format!("list by {}", socket.display()))
+}
+
+async fn call(socket: &Path) -> anyhow::Result<ListResponse> {
+    let client = PodResourcesListerClient::new(connect(socket).await?);
+    let mut client = client.max_decoding_message_size(LONGEST_ANSWER);
+    let listed = client.list(ListRequest {}).await;
+    Ok(listed.map_err(|it| refusal(&it))?.into_inner())
 }
 
 impl Collector for Allocated {
@@ -149,3 +148,114 @@ const LONGEST_CALL: Duration = Duration::from_secs(1);
 
 /// The kubelet's answer for ten thousand devices has less than 1 MiB.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kubelet::pod_resources::pod_resources_lister_server::{
+        PodResourcesLister, PodResourcesListerServer,
+    };
+    use kubelet::pod_resources::{
+        AllocatableRequest, AllocatableResponse, ContainerDevices, ContainerResources, GetRequest,
+        GetResponse, ListRequest, ListResponse, PodResources,
+    };
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+    use tokio::net::UnixListener;
+    use tokio_stream::wrappers::UnixListenerStream;
+    use tonic::transport::Server;
+    use tonic::{Request, Response, Status, async_trait};
+
+    use super::Allocated;
+
+    /// A kubelet with one pod; it counts the questions.
+    struct Lister(Arc<AtomicUsize>);
+
+    #[async_trait]
+    impl PodResourcesLister for Lister {
+        async fn list(&self, _: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let devices = |resource: &str, count: usize| ContainerDevices {
+                resource_name: resource.to_owned(),
+                ids: vec![String::new(); count],
+            };
+            let containers = vec![ContainerResources {
+                name: "main".to_owned(),
+                // The kubelet lists devices of different NUMA nodes apart.
+                devices: vec![
+                    devices("a/tun", 2),
+                    devices("b/gpu", 1),
+                    devices("a/tun", 1),
+                ],
+            }];
+            let (namespace, name) = ("default".to_owned(), "web".to_owned());
+            let pods = vec![PodResources {
+                name,
+                namespace,
+                containers,
+            }];
+            Ok(Response::new(ListResponse { pods }))
+        }
+
+        async fn get_allocatable_resources(
+            &self,
+            _: Request<AllocatableRequest>,
+        ) -> Result<Response<AllocatableResponse>, Status> {
+            Err(Status::unimplemented("unused"))
+        }
+
+        async fn get(&self, _: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+            Err(Status::unimplemented("unused"))
+        }
+    }
+
+    fn metric(socket: PathBuf) -> Registry {
+        let mut registry = Registry::with_prefix("cni_agent");
+        registry.register_collector(Box::new(Allocated {
+            socket,
+            resources: vec!["a/tun".to_owned()],
+            answer: std::sync::Mutex::default(),
+        }));
+        registry
+    }
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        encode(&mut text, registry).unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn the_metric_has_what_the_kubelet_allocated_and_asks_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("kubelet.sock");
+        let questions = Arc::<AtomicUsize>::default();
+        let service = PodResourcesListerServer::new(Lister(Arc::clone(&questions)));
+        let listener = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
+        tokio::spawn(Server::builder().serve_with_incoming(service, listener));
+        let registry = metric(socket);
+        let read = move || [text(&registry), text(&registry)];
+        let texts = tokio::task::spawn_blocking(read).await.unwrap();
+        let line = "cni_agent_allocated_devices{namespace=\"default\",pod=\"web\",\
+                    container=\"main\",resource=\"a/tun\"} 3\n";
+        for text in texts {
+            assert!(text.contains(line), "{text}");
+            assert!(!text.contains("gpu"), "{text}");
+        }
+        assert_eq!(questions.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn the_metric_is_absent_without_an_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("kubelet.sock");
+        let missing = text(&metric(socket.clone()));
+        assert_eq!(missing, "# EOF\n");
+        // This reads the metric on the event loop itself.
+        let _silent = UnixListener::bind(&socket).unwrap();
+        assert_eq!(text(&metric(socket)), "# EOF\n");
+    }
+}

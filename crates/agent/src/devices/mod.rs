@@ -5,6 +5,7 @@
 //! the devices that it has; this module does not know the plugin.
 
 mod allocated;
+mod client;
 mod config;
 mod counters;
 mod directory;

@@ -11,8 +11,8 @@ use kubelet::device_plugin::registration_client::RegistrationClient;
 use kubelet::device_plugin::{KUBELET_SOCKET, RegisterRequest, VERSION};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, sleep, timeout};
-use tonic::transport::Endpoint;
 
+use super::client::{connect, refusal};
 use super::directory::{Change, Directory};
 use super::plugin::{OPTIONS, Plugin};
 use super::server::{self, Places};
@@ -169,8 +169,7 @@ impl Served {
         let what = || format!("register {} at {}", resource.name, kubelet.display());
         let registered = timeout(LONGEST_CALL, call(kubelet, request)).await;
         registered
-            .map_err(|_| anyhow::anyhow!("the kubelet does not answer"))
-            .and_then(|it| it)
+            .unwrap_or_else(|_| bail!("the kubelet does not answer"))
             .with_context(what)?;
         self.is_registered = true;
         self.registrations.inc();
@@ -202,11 +201,8 @@ impl Served {
 }
 
 async fn call(kubelet: &Path, request: RegisterRequest) -> anyhow::Result<()> {
-    let endpoint = Endpoint::from_shared(format!("unix:{}", kubelet.display()))?;
-    let mut client = RegistrationClient::new(endpoint.connect().await.context("connect")?);
-    let answer = client.register(request).await;
-    // The status as a whole has lines of metadata.
-    answer.map_err(|it| anyhow::anyhow!("{}: {}", it.code(), it.message()))?;
+    let mut client = RegistrationClient::new(connect(kubelet).await?);
+    client.register(request).await.map_err(|it| refusal(&it))?;
     Ok(())
 }
 

@@ -1,0 +1,23 @@
+//! Calls to the kubelet over a Unix socket.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+/// Connects to a socket.
+///
+/// # Errors
+/// The socket is missing, or its owner does not accept.
+pub(crate) async fn connect(socket: &Path) -> anyhow::Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
+    let connected = endpoint.connect().await;
+    // The errors on the way to the cause repeat its text.
+    connected.map_err(|error| anyhow!("connect: {}", anyhow::Error::from(error).root_cause()))
+}
+
+/// Returns what a refusal says. The status as a whole has lines of metadata.
+pub(crate) fn refusal(status: &Status) -> anyhow::Error {
+    anyhow!("{}: {}", status.code(), status.message())
+}
