@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, async_trait};
@@ -59,6 +60,8 @@ struct State {
     registrations: Vec<RegisterRequest>,
     options: Vec<DevicePluginOptions>,
     lists: usize,
+    /// The task that reads each resource.
+    readers: BTreeMap<String, AbortHandle>,
 }
 
 impl Kubelet {
@@ -288,7 +291,10 @@ impl Registration for Service {
             state.options.push(options.into_inner());
             state.registrations.push(request.clone());
         }
-        tokio::spawn(read(client, request.resource_name, Arc::clone(&self.seen)));
+        let resource = request.resource_name;
+        let reader = tokio::spawn(read(client, resource.clone(), Arc::clone(&self.seen)));
+        let reader = reader.abort_handle();
+        self.seen.state().readers.insert(resource, reader);
         Ok(Response::new(Empty {}))
     }
 }
@@ -304,7 +310,13 @@ async fn read(mut client: DevicePluginClient<Channel>, resource: String, seen: A
             seen.changed.notify_all();
         }
     }
-    for device in seen.state().devices.entry(resource).or_default() {
+    let mut state = seen.state();
+    // In older versions, the end of a connection also ends a newer one of the resource: `runClient` in
+    // pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go of Kubernetes.
+    if let Some(reader) = state.readers.remove(&resource) {
+        reader.abort();
+    }
+    for device in state.devices.entry(resource).or_default() {
         "Unhealthy".clone_into(&mut device.health);
     }
     seen.changed.notify_all();

@@ -10,6 +10,7 @@ use futures::future::{join_all, select_all};
 use kubelet::device_plugin::registration_client::RegistrationClient;
 use kubelet::device_plugin::{KUBELET_SOCKET, RegisterRequest, VERSION};
 use prometheus_client::metrics::counter::Counter;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{connect, refusal};
@@ -62,6 +63,8 @@ impl Registration {
         loop {
             let path = directory.path().to_owned();
             let change = tokio::select! {
+                // A kubelet that has just started is registered with once.
+                biased;
                 change = directory.changed() => change?,
                 ended = self.keep_in(&path) => match ended? {},
             };
@@ -107,6 +110,8 @@ impl Registration {
         if directory.is_dir() {
             self.serve(directory).await?;
         }
+        // If the directory has changed meanwhile, all this begins again before it registers.
+        yield_now().await;
         self.register(directory).await
     }
 
