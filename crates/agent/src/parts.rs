@@ -58,11 +58,10 @@ fn start(config: Config) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
         counters.register(own);
         parts.spawn(uplink::run(shared.clone(), counters));
     }
-    // The last part: its registry has the metrics of all others. A collector of the node's state
-    // is registered here, by `registry.register_collector`; it may block.
+    // The last part: its registry has the metrics of all others.
     if let Some(config) = config.metrics {
         config.check()?;
-        parts.spawn(http::run(config, shared.health.clone(), registry));
+        parts.spawn(http::run(config, shared, registry));
     }
     Ok(parts)
 }

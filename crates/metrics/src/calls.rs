@@ -12,7 +12,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use serde::Deserialize;
 
-use crate::log_file::{Line, lines};
+use crate::follower::Follower;
+use crate::log_file::Line;
 
 /// Counts of calls. Clones share their counts, so an agent registers one clone and feeds another.
 #[derive(Debug, Clone)]
@@ -95,12 +96,16 @@ impl Calls {
     /// The file cannot be read, or is a symbolic link, a pipe or a device, to which no plugin
     /// writes.
     pub fn read(&self, path: &Path) -> anyhow::Result<()> {
-        lines(path, |line| match line {
+        Follower::default().read(path, self)
+    }
+
+    pub(crate) fn count(&self, line: Line<'_>) {
+        match line {
             Line::Whole(line) => self.feed(line),
             Line::TooLong => {
                 self.invalid.inc();
             }
-        })
+        }
     }
 }
 

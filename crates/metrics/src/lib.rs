@@ -7,16 +7,16 @@
 //! request.
 //!
 //! ```no_run
-//! use metrics::{Calls, Latest, Options, Snapshot};
+//! use metrics::{Calls, Follower, Latest, Options, Snapshot};
 //! use prometheus_client::registry::Registry;
 //!
 //! # fn serve(directories: &runtime::Directories) -> Result<String, std::fmt::Error> {
 //! let (latest, calls, mut registry) = (Latest::default(), Calls::default(), Registry::default());
 //! registry.register_collector(Box::new(latest.clone()));
 //! calls.register(&mut registry);
-//! // For each line of the log, while an agent follows the file:
-//! calls.feed(br#"{"plugin":"bridge","verb":"ADD","durationUs":1204}"#);
+//! let mut log = Follower::default();
 //! // For each request:
+//! log.read("/var/log/cni.log".as_ref(), &calls).ok();
 //! latest.set(Snapshot::read(directories, &Options::default()));
 //! metrics::encode(&registry)
 //! # }
@@ -27,6 +27,7 @@ mod attachments;
 mod calls;
 mod family;
 mod files;
+mod follower;
 mod label;
 mod lacking;
 mod latest;
@@ -42,6 +43,7 @@ use std::fmt;
 use prometheus_client::registry::Registry;
 
 pub use self::calls::Calls;
+pub use self::follower::Follower;
 pub use self::latest::Latest;
 pub use self::pods::Pods;
 pub use self::snapshot::{Options, Snapshot};

@@ -1,12 +1,12 @@
 //! Reads the lines of the plugins' log.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use nix::fcntl::OFlag;
+use cni::files::{Links, if_present, open_regular};
 
 /// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,43 +17,59 @@ pub(crate) enum Line<'a> {
     TooLong,
 }
 
-/// Calls `handle` for each line. A file that does not exist has no lines, and the last line does not
-/// count without a line feed.
-///
-/// # Errors
-/// The file cannot be read, or is no regular file.
-pub(crate) fn lines(path: &Path, handle: impl FnMut(Line<'_>)) -> anyhow::Result<()> {
-    let read = || match open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        file => lines_of(file?, handle),
-    };
-    read().with_context(|| format!("read log file {}", path.display()))
+/// A log file that is read up to some position.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    file: File,
+    /// Number of bytes that are read: all of them belong to complete lines.
+    position: u64,
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(flags.bits()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+impl LogFile {
+    /// Opens the file, to read it from its start. Returns `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is no regular file.
+    pub fn open(path: &Path) -> anyhow::Result<Option<Self>> {
+        let file = if_present(open_regular(path, Links::Refuse));
+        let file = file.with_context(|| format!("open log file {}", path.display()))?;
+        Ok(file.map(|file| Self { file, position: 0 }))
     }
-    Ok(file)
-}
 
-fn lines_of(file: File, mut handle: impl FnMut(Line<'_>)) -> io::Result<()> {
-    let mut reader = BufReader::with_capacity(BUFFER, file);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let mut start = reader.by_ref().take(LONGEST);
-        let length = start.read_until(b'\n', &mut line)?;
-        if line.ends_with(b"\n") {
-            handle(Line::Whole(&line));
-        } else if length as u64 == LONGEST {
-            reader.skip_until(b'\n')?;
-            handle(Line::TooLong);
-        } else {
-            return Ok(());
+    /// Returns whether both are the same file, which may have different paths.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn is(&self, other: &Self) -> io::Result<bool> {
+        let identity = |file: &File| file.metadata().map(|it| (it.dev(), it.ino()));
+        Ok(identity(&self.file)? == identity(&other.file)?)
+    }
+
+    /// Calls `handle` for each line since the last call. The last line does not count without a
+    /// line feed. If the file has become shorter, begins at its start.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&mut self, mut handle: impl FnMut(Line<'_>)) -> io::Result<()> {
+        if self.file.metadata()?.len() < self.position {
+            self.position = 0;
+        }
+        self.file.seek(SeekFrom::Start(self.position))?;
+        let mut reader = BufReader::with_capacity(BUFFER, &self.file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let mut start = reader.by_ref().take(LONGEST);
+            let mut length = start.read_until(b'\n', &mut line)?;
+            if line.ends_with(b"\n") {
+                handle(Line::Whole(&line));
+            } else if length as u64 == LONGEST {
+                length += reader.skip_until(b'\n')?;
+                handle(Line::TooLong);
+            } else {
+                return Ok(());
+            }
+            self.position += length as u64;
         }
     }
 }
@@ -81,7 +97,11 @@ mod tests {
                     Line::TooLong => "too long".to_owned(),
                 });
             };
-            lines(&path, handle).map(|()| read)
+            match LogFile::open(&path)? {
+                Some(mut file) => file.read(handle)?,
+                None => {}
+            }
+            anyhow::Ok(read)
         };
         assert!(read().unwrap().is_empty());
         let long = "x".repeat(3 << 20);

@@ -6,9 +6,11 @@
 
 mod address;
 mod listener;
+mod node;
 mod text;
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use metrics::{Options, Pods};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -29,8 +32,10 @@ use tokio::time::{sleep, timeout};
 
 pub(crate) use self::address::Address;
 use self::listener::Listener;
+use self::node::NodeMetrics;
 use self::text::Text;
 use crate::health::Health;
+use crate::shared::Shared;
 
 /// The section `metrics`.
 #[derive(Debug, Clone, Deserialize)]
@@ -42,6 +47,8 @@ pub(crate) struct Config {
     pub remote: bool,
     /// Whether the metrics contain series of single pods.
     pub pods: bool,
+    /// Log files of the plugins, beside those that configurations name.
+    pub log_files: Vec<PathBuf>,
 }
 
 impl Default for Config {
@@ -50,6 +57,7 @@ impl Default for Config {
             listen: Address::default(),
             remote: false,
             pods: true,
+            log_files: Vec::new(),
         }
     }
 }
@@ -77,9 +85,25 @@ struct Served {
 }
 
 /// Serves until the agent ends. `registry` has the metrics of all parts.
-pub(crate) async fn run(config: Config, health: Health, registry: Registry) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    config: Config,
+    shared: Shared,
+    mut registry: Registry,
+) -> anyhow::Result<()> {
+    let Shared {
+        directories,
+        health,
+    } = shared;
+    let options = Options {
+        pods: if config.pods {
+            Pods::default()
+        } else {
+            Pods::None
+        },
+    };
+    let node = NodeMetrics::register(&mut registry, directories, options, config.log_files);
     let served = Served {
-        text: Arc::new(Text::of(registry)),
+        text: Arc::new(Text::of(registry, node)),
         health: health.clone(),
     };
     let router = Router::new()

@@ -5,17 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
-/// The metrics of a registry as text. A collector of the registry may block while it reads the
-/// node, so the text is made on a thread of its own.
+use super::node::NodeMetrics;
+
+/// The metrics of a registry as text. Reading the node blocks, so the text is made on a thread of
+/// its own.
 pub(super) struct Text {
-    registry: Arc<Registry>,
+    source: Arc<Source>,
     state: Mutex<State>,
+}
+
+struct Source {
+    node: NodeMetrics,
+    registry: Registry,
 }
 
 #[derive(Debug, Default)]
@@ -27,9 +33,10 @@ struct State {
 }
 
 impl Text {
-    pub fn of(registry: Registry) -> Self {
+    /// Returns the text of `registry`, in which `node` is registered.
+    pub fn of(registry: Registry, node: NodeMetrics) -> Self {
         Self {
-            registry: Arc::new(registry),
+            source: Arc::new(Source { node, registry }),
             state: Mutex::default(),
         }
     }
@@ -52,8 +59,8 @@ impl Text {
             return Ok(Arc::clone(text));
         }
         let running = state.running.get_or_insert_with(|| {
-            let registry = Arc::clone(&self.registry);
-            spawn_blocking(move || encoded(&registry))
+            let source = Arc::clone(&self.source);
+            spawn_blocking(move || source.text())
         });
         let read = running.await;
         state.running = None;
@@ -69,10 +76,12 @@ impl fmt::Debug for Text {
     }
 }
 
-fn encoded(registry: &Registry) -> anyhow::Result<Arc<str>> {
-    let mut text = String::new();
-    encode(&mut text, registry).context("encode the metrics")?;
-    Ok(text.into())
+impl Source {
+    fn text(&self) -> anyhow::Result<Arc<str>> {
+        self.node.read();
+        let text = metrics::encode(&self.registry).context("encode the metrics")?;
+        Ok(text.into())
+    }
 }
 
 /// How long a text serves further scrapes.

@@ -1,0 +1,57 @@
+//! The metrics of the node, for each text.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use metrics::{Calls, Follower, Latest, Options, Snapshot};
+use prometheus_client::registry::Registry;
+use runtime::Directories;
+
+/// Reads the node and the plugins' log.
+#[derive(Debug)]
+pub(super) struct NodeMetrics {
+    directories: Directories,
+    options: Options,
+    log_files: Vec<PathBuf>,
+    latest: Latest,
+    calls: Calls,
+    follower: Mutex<Follower>,
+}
+
+impl NodeMetrics {
+    /// Adds the metrics to the registry, whose text has them as of the last [`Self::read`].
+    pub fn register(
+        registry: &mut Registry,
+        directories: Directories,
+        options: Options,
+        log_files: Vec<PathBuf>,
+    ) -> Self {
+        let (latest, calls) = (Latest::default(), Calls::default());
+        registry.register_collector(Box::new(latest.clone()));
+        calls.register(registry);
+        Self {
+            directories,
+            options,
+            log_files,
+            latest,
+            calls,
+            follower: Mutex::default(),
+        }
+    }
+
+    /// Reads the node, and the lines that the log has got since the last call. Blocks.
+    pub fn read(&self) {
+        let mut snapshot = Snapshot::read(&self.directories, &self.options);
+        let named = snapshot.log_files().map(ToOwned::to_owned);
+        let mut files: Vec<_> = self.log_files.iter().cloned().chain(named).collect();
+        files.sort();
+        files.dedup();
+        let mut follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner);
+        for file in files {
+            if let Err(error) = follower.read(&file, &self.calls) {
+                snapshot.log_is_unread(format_args!("{error:#}"));
+            }
+        }
+        self.latest.set(snapshot);
+    }
+}
