@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::traffic::{tcp, tcp_by_port};
-use tests::{Agent, Host, Place as _, Sandbox, Tool, at_once, eventually, http};
+use tests::{Agent, Firewalld, Host, Place as _, Sandbox, Tool, at_once, eventually, http};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
 
@@ -260,6 +260,44 @@ fn a_del_beside_a_repair_leaves_nothing() {
         let left = rules(&host).concat();
         assert!(!left.contains("cni:"), "{left}");
     }
+}
+
+/// firewalld deletes no table of the suite, so only the bus reports its reload.
+#[test]
+fn pods_pass_firewalld_again_after_its_reload() {
+    let host = Host::new();
+    let outside = host.outside();
+    let firewalld = Firewalld::start(&host);
+    let tool = host.tool();
+    let bridge = host
+        .bridge()
+        .with("isDefaultGateway", true)
+        .with("ipMasq", true);
+    tool.configure(
+        "pods",
+        &[bridge.config().clone(), json!({"type": "firewall"})],
+    );
+    let a = host.sandbox("a");
+    tool.on("add", "pods", &a).on_the_bus().ok();
+    let agent = Agent::run(&host, &json!({"repair": {"firewalld": true}}));
+    let mut agent = agent.on_the_bus().command().spawn().unwrap();
+    let passes = || tcp(&a, &outside, "192.0.2.2").is_some();
+    let is_complete = || {
+        let check = tool.on("check", "pods", &a).on_the_bus();
+        check.run().status.success()
+    };
+    thread::sleep(2 * PERIOD);
+    for _ in 0..2 {
+        firewalld.command("--reload");
+        let is_restored = eventually(|| is_complete() && passes());
+        // The agent ends with the test, whatever its outcome.
+        if !is_restored {
+            agent.kill().unwrap();
+        }
+        assert!(is_restored);
+    }
+    agent.kill().unwrap();
+    agent.wait().unwrap();
 }
 
 #[test]
