@@ -22,7 +22,7 @@ fn agent(host: &Host, sections: &Value) -> Agent {
     let agent = Agent::start(host, sections);
     agent.says("reloaded: ");
     assert!(eventually(|| number("repair_reloads_total") == Some(1)));
-    thread::sleep(PERIOD);
+    pass(PERIOD);
     agent
 }
 
@@ -38,6 +38,15 @@ fn number(name: &str) -> Option<u64> {
 fn counts(name: &str, wanted: u64) {
     let is_shown = eventually(|| number(name) == Some(wanted));
     assert!(is_shown, "{name}: {:?}", number(name));
+}
+
+/// Lets this time pass. That the agent does nothing has no event.
+fn pass(time: Duration) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the agent's own pauses and inaction are what is tested"
+    )]
+    thread::sleep(time);
 }
 
 fn flush(host: &Host) {
@@ -143,7 +152,7 @@ fn the_guard_of_localhost_is_restored_with_the_rules() {
     flush(&host);
     assert_eq!(blocked(), policies, "a flush leaves the policies alone");
     restored(&host, &before);
-    thread::sleep(PERIOD);
+    pass(PERIOD);
     host.ip("xfrm policy flush");
     flush(&host);
     restored(&host, &before);
@@ -161,7 +170,7 @@ fn flushes_without_a_pause_cause_at_most_one_reload_a_second() {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(4) {
         flush(&host);
-        thread::sleep(Duration::from_millis(20));
+        pass(Duration::from_millis(20));
     }
     let reloads = agent.log().matches("reloaded: ").count();
     assert!((3..=6).contains(&reloads), "{}", agent.log());
@@ -203,7 +212,7 @@ fn many_dels_cause_no_reload() {
             tool.on("del", "all", pod).ok();
         }
     });
-    thread::sleep(PERIOD);
+    pass(PERIOD);
     assert_eq!(
         agent.log().matches("reloaded: ").count(),
         1,
@@ -238,7 +247,7 @@ fn nothing_is_repaired_while_the_file_exists() {
     fs::write(&file, "").unwrap();
     flush(&host);
     agent.says("nothing is repaired until");
-    thread::sleep(PERIOD);
+    pass(PERIOD);
     assert!(!rules(&host).concat().contains("cni:"));
     counts("repair_declined_total", 1);
     fs::remove_file(&file).unwrap();
@@ -254,9 +263,9 @@ fn a_del_beside_a_repair_leaves_nothing() {
         let a = host.sandbox(&format!("a{round}"));
         tool.add("pods", &a, &PORTS);
         flush(&host);
-        thread::sleep(Duration::from_millis(100 + 40 * round));
+        pass(Duration::from_millis(100 + 40 * round));
         tool.on("del", "pods", &a).ok();
-        thread::sleep(PERIOD);
+        pass(PERIOD);
         let left = rules(&host).concat();
         assert!(!left.contains("cni:"), "{left}");
     }
@@ -286,7 +295,7 @@ fn pods_pass_firewalld_again_after_its_reload() {
         let check = tool.on("check", "pods", &a).on_the_bus();
         check.run().status.success()
     };
-    thread::sleep(2 * PERIOD);
+    pass(2 * PERIOD);
     for _ in 0..2 {
         firewalld.command("--reload");
         let is_restored = eventually(|| is_complete() && passes());
