@@ -42,7 +42,8 @@ const NOTHING: &str = "nothing was removed";
 impl Report {
     /// Returns why stale attachments remain; `None` if none does.
     pub fn failure(&self) -> Option<String> {
-        let first = self.failures.first()?;
+        // The text of a failing part is one line, whatever plugins print.
+        let first = self.failures.first()?.replace('\n', "; ");
         let count = self.failures.len();
         Some(format!("{count} of the stale attachments remain: {first}"))
     }
