@@ -6,7 +6,7 @@
 #
 # By default all cases run:
 #
-#     containerd   pod sandboxes through its CRI socket, as the kubelet requests them
+#     containerd   pod sandboxes through its CRI socket, as the kubelet requests them; cni-agent
 #     kubenet      the same with conf-examples/kubenet.conflist.template, which containerd fills in
 #     kindnet      the same with conf-examples/kindnet.conflist, whose main plugin is ptp
 #     switch       a node that switches from the reference to these plugins while its pods run

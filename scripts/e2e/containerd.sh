@@ -14,6 +14,7 @@ try_containerd() {
         try_many
         try_timeout
         try_restart
+        try_agent
         stop_containerd
     done
 }
@@ -147,6 +148,74 @@ try_restart() {
     check "by its address" answers old tcp "$(address old 4):80" in_pod new
     check "both are removed" remove_pods old new
     check "nothing is left after a restart" nothing_left
+}
+
+# Tests cni-agent: containerd is killed in the middle of an ADD, and the sandbox is lost.
+try_agent() {
+    local before
+    check "a pod beside cni-agent" run_pod live 8083 8056 10M
+    before=$(left | sort)
+    echo '{"gc": {}}' >"$ROOM/agent.json"
+    lose_pod
+    check "a killed ADD leaves its lease and more" leases 4
+    check "cni-agent keeps what containerd lists" keeps_listed
+    forget_pod
+    cni-agent --config "$ROOM/agent.json" 2>"$ROOM/agent.log" &
+    local agent=$!
+    check "cni-agent removes all of that" within 20 only_left "$before"
+    kill "$agent"
+    wait "$agent" || true
+    check "the pod keeps its port" answers live tcp 192.0.2.1:8083 outside
+    check "and its limit" limited 10 192.0.2.1:8083 outside
+    check "a new pod gets the lost pod's ports" run_pod new 8084 8057
+    check "RemovePodSandbox beside cni-agent" remove_pods live new
+    check "nothing is left after cni-agent" nothing_left
+}
+
+# Kills containerd while the last plugin of an ADD works, then deletes the sandbox, as a crash of the
+# node does. The leases become an hour old.
+lose_pod() {
+    local plugin=/opt/cni/bin/bandwidth namespaces=(/run/netns/*) namespace
+    mv "$plugin" "$ROOM/bandwidth"
+    # shellcheck disable=SC2016 # for the script to expand
+    printf '#!/bin/sh\necho $$ >%s/plugin\nexec sleep 60\n' "$ROOM" >"$plugin"
+    chmod +x "$plugin"
+    run_pod lost 8084 8057 10M >"$ROOM/lost.log" 2>&1 &
+    local runs=$!
+    within 20 test -s "$ROOM/plugin"
+    kill -KILL "$containerd_process"
+    kill -KILL "$(<"$ROOM/plugin")"
+    wait "$containerd_process" "$runs" || true
+    mv "$ROOM/bandwidth" "$plugin"
+    rm "$ROOM/plugin"
+    for namespace in /run/netns/*; do
+        [[ " ${namespaces[*]} " == *" $namespace "* ]] || ip netns delete "${namespace##*/}"
+    done
+    find /var/lib/cni/networks/pods -maxdepth 1 -name '[0-9a-f]*[.:]*' -exec touch -d '1 hour ago' {} +
+    start_containerd
+    within 20 cri info >/dev/null
+}
+
+keeps_listed() {
+    local said
+    said=$(cni-agent --config "$ROOM/agent.json" --dry-run)
+    [[ $said == *"a container runtime lists its sandbox"* && $said != *remove* ]] || { echo "$said" && return 1; }
+}
+
+# Deletes the lost sandbox from containerd's database. containerd's loopback network has no file in
+# the configuration directory, so cni-agent does not know its cached result.
+forget_pod() {
+    local lost
+    lost=$(ctr --namespace k8s.io containers list --quiet | grep -vxF "$(<"$ROOM/pod.live")")
+    ctr --namespace k8s.io containers delete "$lost"
+    rm "/var/lib/cni/results/cni-loopback-$lost-lo"
+    stop_containerd
+    start_containerd
+    within 20 cri info >/dev/null
+}
+
+only_left() {
+    diff <(left | sort) <(echo "$1") || { cat "$ROOM/agent.log" && return 1; }
 }
 
 # Passes the node's pod CIDRs to the configuration through the kubelet's call, containerd and the

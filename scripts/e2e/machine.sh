@@ -13,7 +13,7 @@ furnish() {
     mount -t tmpfs tmpfs /dev/shm
     mkdir "$copies"
     cp "${PLUGIN_EXECUTABLES[@]/#/$PLUGINS/}" "$copies"
-    cp "$TOOLS"/{cri,peer,cnitool} "$copies"
+    cp "$TOOLS"/{cri,peer,cnitool,cni-agent} "$copies"
 
     mount -t tmpfs tmpfs /run
     mount -t tmpfs tmpfs /var/lib
@@ -23,7 +23,7 @@ furnish() {
     mkdir -p /opt/cni/bin /etc/cni
     mount -t tmpfs tmpfs /etc/cni
     mkdir /etc/cni/net.d
-    mv "$copies"/{cri,peer,cnitool} "$ROOM/bin/"
+    mv "$copies"/{cri,peer,cnitool,cni-agent} "$ROOM/bin/"
     mv "$copies"/* /opt/cni/bin/
     rmdir "$copies"
     export PATH="$ROOM/bin:$PATH"
