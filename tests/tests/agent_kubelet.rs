@@ -244,6 +244,25 @@ fn a_flood_of_requests_costs_little_memory() {
 }
 
 #[test]
+fn sigterm_removes_the_sockets_whatever_the_kubelet_does() {
+    let host = node();
+    for (manner, text) in [
+        (Manner::Refuses, "this kubelet refuses"),
+        (Manner::Forgets, "does not read the devices"),
+        (Manner::Usual, "the kubelet reads example.org/tun"),
+    ] {
+        let kubelet = Kubelet::start_as(&root(&host), manner);
+        for _ in 0..3 {
+            let agent = Agent::start(&host, &three(&host));
+            agent.says(text);
+            assert!(agent.end() < Duration::from_secs(1));
+            assert_eq!(sockets(&host), ["kubelet.sock"], "{manner:?}");
+        }
+        drop(kubelet);
+    }
+}
+
+#[test]
 fn sigterm_removes_the_sockets_within_a_second() {
     let host = node();
     let kubelet = Kubelet::start(&root(&host));

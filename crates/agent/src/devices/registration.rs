@@ -147,7 +147,7 @@ impl Registration {
 
 impl Served {
     fn serve(&mut self, directory: &Path) -> anyhow::Result<()> {
-        if self.socket.as_ref().is_some_and(Socket::is_there) {
+        if self.socket.as_ref().is_some_and(Socket::is_served) {
             return Ok(());
         }
         self.socket = None;

@@ -131,15 +131,19 @@ impl Socket {
         })
     }
 
-    /// Returns whether the directory still has the socket.
-    pub fn is_there(&self) -> bool {
+    /// Returns whether the directory still has the socket, and the agent serves it.
+    pub fn is_served(&self) -> bool {
+        self.is_there() && !self.server.is_finished()
+    }
+
+    fn is_there(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|it| identity(&it) == self.identity)
-            && !self.server.is_finished()
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
+        // At the end of the agent, the task that serves may have ended before.
         if self.is_there() {
             fs::remove_file(&self.path).ok();
         }
