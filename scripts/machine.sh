@@ -3,12 +3,13 @@
 
 export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
 
-# The executables of a release. Runtimes call the plugins.
+# The executables of a release. Runtimes call the plugins. The directory of plugins gets the plugins
+# and cnitool, but not the agent.
 # shellcheck disable=SC2034 # the scripts that source this file use them
 mapfile -t PLUGIN_EXECUTABLES < <(sed -n 's/^\([a-z][a-z-]*\) .*/\1/p' "${BASH_SOURCE[0]%/*}/../crates/plugins.txt")
 readonly PLUGIN_EXECUTABLES
 # shellcheck disable=SC2034
-readonly EXECUTABLES=("${PLUGIN_EXECUTABLES[@]}" cnitool)
+readonly EXECUTABLES=("${PLUGIN_EXECUTABLES[@]}" cnitool) AGENT=cni-agent
 
 say() { printf '\n==> %s\n' "$*"; }
 

@@ -6,7 +6,8 @@
 # The executables come from the directory EXECUTABLES. DIR gets
 #
 #     cni-plugins-rust-linux-ARCH-vVERSION.tgz        the plugins, README and licence
-#     cni-plugins-rust-tools-linux-ARCH-vVERSION.tgz  cnitool, install.sh, examples, man pages, completions, licence
+#     cni-plugins-rust-tools-linux-ARCH-vVERSION.tgz  cnitool, cni-agent, install.sh, examples, man pages,
+#                                                     completions, licence
 #     cni-plugins-rust_VERSION_ARCH.deb               with --deb: both
 #     SHA256SUMS
 #
@@ -64,7 +65,7 @@ plugins_archive() {
 tools_archive() {
     local contents=$scratch/tools
     mkdir "$contents"
-    install -m 755 "$1/cnitool" scripts/install.sh "$contents"
+    install -m 755 "$1/cnitool" "$1/$AGENT" scripts/install.sh "$contents"
     install -m 644 LICENSE "$contents"
     cp -r conf-examples "$scratch"/generated/* "$contents"
     pack "$contents" "$2" "cni-plugins-rust-tools-linux-$(architecture)-v$(version).tgz"
@@ -87,6 +88,7 @@ debian_package() {
     local package root=$scratch/debian documents=usr/share/doc/cni-plugins-rust
     package=cni-plugins-rust_$(debian_version)_$(architecture).deb
     install -D -m 755 -t "$root/opt/cni/bin" "${EXECUTABLES[@]/#/$1/}"
+    install -D -m 755 -t "$root/usr/sbin" "$1/$AGENT"
     install -D -m 644 -t "$root/usr/lib/systemd/system" conf-examples/systemd/*.service
     install -D -m 644 -t "$root/$documents" README.md
     install -m 644 LICENSE "$root/$documents/copyright"
@@ -118,6 +120,8 @@ Replaces: kubernetes-cni
 Description: network of containers: CNI plugins in Rust
  Plugins that replace those of containernetworking/plugins, and cnitool:
  ${PLUGIN_EXECUTABLES[*]}. They are linked statically.
+ An optional agent, cni-agent, offers devices to the kubelet, removes what dead
+ sandboxes left, restores rules and serves metrics.
 EOF
 }
 

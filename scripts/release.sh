@@ -58,7 +58,7 @@ build() {
 
 look_inside() {
     local executable
-    for executable in "${EXECUTABLES[@]}"; do
+    for executable in "${EXECUTABLES[@]}" "$AGENT"; do
         readelf --section-headers --wide "$1/$executable" | grep -qF .dep-v0 ||
             die "$executable does not list what it is made of"
         ! grep -qaF -e "$PWD" -e "$HOME/" "$1/$executable" ||
@@ -73,7 +73,7 @@ build_again() {
     git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$elsewhere"
     build "$elsewhere" "$scratch/again"
     local executable
-    for executable in "${EXECUTABLES[@]}"; do
+    for executable in "${EXECUTABLES[@]}" "$AGENT"; do
         cmp "$1/$executable" "$scratch/again/$target/release/$executable" ||
             die "$executable has other bytes when it is built elsewhere"
     done

@@ -100,6 +100,7 @@ debian_package() {
     attach_with "$root/opt/cni/bin"
     diff --recursive conf-examples/systemd "$root/usr/lib/systemd/system"
     diff --recursive conf-examples "$root/usr/share/doc/cni-plugins-rust/conf-examples"
+    cmp "$built/$AGENT" "$root/usr/sbin/$AGENT"
     dpkg --root="$root" --install "$scratch/kubernetes-cni.deb" >/dev/null
     cmp "$built/bridge" "$root/opt/cni/bin/bridge"
     dpkg --root="$root" --remove cni-plugins-rust >/dev/null
@@ -116,7 +117,7 @@ image() {
         --file "$scratch/contents/conf-examples/kubernetes/Containerfile" "$scratch/contents" >/dev/null
     container=$("${buildah[@]}" from localhost/plugins)
     diff <(cd "$("${buildah[@]}" mount "$container")" && find . -type f -printf '%P\n' | sort) \
-        <(printf 'cni/%s\n' "${EXECUTABLES[@]}" | sort)
+        <(printf 'cni/%s\n' "${EXECUTABLES[@]}" "$AGENT" | sort)
     mkdir "$directory"
     local entrypoint
     mapfile -t entrypoint < <("${buildah[@]}" inspect --format \

@@ -92,7 +92,8 @@ impl Agent {
         start.elapsed()
     }
 
-    fn pid(&self) -> Pid {
+    /// Returns its process ID.
+    pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().try_into().unwrap())
     }
 }

@@ -9,12 +9,25 @@ use std::process::{Child, ChildStderr, Stdio};
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
-use tests::{EXECUTABLES, Example, Host, Invocation, eventually};
+use tests::{Agent, EXECUTABLES, Example, Host, Invocation, Place as _, eventually};
 
+/// Returns the pod of the installation.
 fn pod() -> Value {
-    let file = Example::directory().join("kubernetes/daemonset.yaml");
-    let manifest: Value = serde_norway::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let [manifest] = manifests("kubernetes/daemonset.yaml").try_into().unwrap();
+    pod_of(&manifest)
+}
+
+fn manifests(file: &str) -> Vec<Value> {
+    let text = fs::read_to_string(Example::directory().join(file)).unwrap();
+    let documents = serde_norway::Deserializer::from_str(&text);
+    documents
+        .map(|it| Value::deserialize(it).unwrap())
+        .collect()
+}
+
+fn pod_of(manifest: &Value) -> Value {
     assert_eq!(manifest["kind"], "DaemonSet");
     let (selected, template) = (&manifest["spec"]["selector"], &manifest["spec"]["template"]);
     assert_eq!(selected["matchLabels"], template["metadata"]["labels"]);
@@ -71,7 +84,8 @@ fn pod_is_on_every_node_and_may_write_to_one_directory() {
 #[test]
 fn image_holds_the_executables_and_nothing_else() {
     assert_eq!(recipe("FROM"), ["scratch"]);
-    assert_eq!(recipe("COPY"), [format!("{} /cni/", EXECUTABLES.join(" "))]);
+    let all = format!("{} cni-agent /cni/", EXECUTABLES.join(" "));
+    assert_eq!(recipe("COPY"), [all]);
     assert_eq!(recipe("ENTRYPOINT"), [r#"["/cni/cnitool", "install"]"#]);
     assert!(recipe("RUN").is_empty());
 }
@@ -102,6 +116,61 @@ fn container_installs_and_stays_until_it_is_terminated() {
     let next = host.program(&host.dir().join("cni/cnitool"));
     next.argument("install").argument(place).ok();
     container.end();
+}
+
+#[test]
+fn agent_gets_its_mounts_and_three_capabilities() {
+    let [configuration, manifest] = manifests("kubernetes/agent.yaml").try_into().unwrap();
+    let pod = pod_of(&manifest);
+    assert_eq!(
+        pod["hostNetwork"], true,
+        "it looks after the node's network"
+    );
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    let container = &pod["containers"][0];
+    let security = &container["securityContext"];
+    let expected = json!({"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW", "SYS_ADMIN"]});
+    assert_eq!(security["capabilities"], expected);
+    assert_eq!(security["readOnlyRootFilesystem"], true);
+    let volumes = pod["volumes"].as_array().unwrap();
+    for mount in container["volumeMounts"].as_array().unwrap() {
+        assert!(
+            volumes.iter().any(|it| it["name"] == mount["name"]),
+            "{mount}"
+        );
+    }
+    let json = configuration["data"]["agent.json"].as_str().unwrap();
+    accepts(&Host::new(), &serde_json::from_str(json).unwrap());
+}
+
+#[test]
+fn agent_runs_with_the_example_and_few_capabilities() {
+    let host = Host::new();
+    let file = Example::directory().join("agent.json");
+    let mut sections: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    host.ip("link add eth0 type bridge");
+    sections["devices"]["kubeletDir"] = json!(host.dir());
+    fs::create_dir(host.dir().join("device-plugins")).unwrap();
+    accepts(&host, &sections);
+    let unit = Example::directory().join("systemd/cni-agent.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    assert!(unit.contains("ExecStart=/usr/sbin/cni-agent --config /etc/cni/agent.json\n"));
+    let bounding = "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN\n";
+    assert!(unit.contains(bounding));
+}
+
+/// Starts the agent, which must accept the sections and drop all but three capabilities.
+fn accepts(host: &Host, sections: &Value) {
+    fs::create_dir_all(host.dir().join("net.d")).unwrap();
+    let agent = Agent::start(host, sections);
+    let status = || fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+    // CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN: bits 12, 13 and 21.
+    let few = format!("{:016x}", (1 << 12) | (1 << 13) | (1 << 21));
+    let is_set = |name: &str| status().lines().any(|it| it == format!("{name}:\t{few}"));
+    assert!(eventually(|| ["CapBnd", "CapPrm", "CapEff"]
+        .iter()
+        .all(|it| is_set(it))));
+    assert!(!agent.log().contains("agent.json"), "{}", agent.log());
 }
 
 /// Returns the container's entry point with its arguments and environment.

@@ -10,8 +10,7 @@ use cni::note;
 use tokio::runtime::Builder;
 
 use crate::config::Config;
-use crate::gc;
-use crate::parts;
+use crate::{capabilities, gc, parts};
 
 /// Keeps a node's network in order while pods run.
 #[derive(Debug, Parser)]
@@ -43,6 +42,7 @@ pub fn run() -> ExitCode {
 
 fn execute(cli: &Cli) -> anyhow::Result<()> {
     let config = Config::read(&cli.config)?;
+    capabilities::drop_others()?;
     // One thread serves all sockets. Work that blocks runs on threads of its own.
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("start the event loop")?;

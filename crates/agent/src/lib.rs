@@ -5,6 +5,7 @@
 //! No verb needs the agent. Each part of the agent runs only if its section is in the configuration
 //! file, and a part whose peer fails does not end the others.
 
+mod capabilities;
 mod cli;
 mod config;
 mod devices;

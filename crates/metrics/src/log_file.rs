@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use cni::files::{Links, if_present, open_regular};
 
 /// A line of the log.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
     /// The line, with its line feed.
     Whole(&'a [u8]),
@@ -97,9 +97,8 @@ mod tests {
                     Line::TooLong => "too long".to_owned(),
                 });
             };
-            match LogFile::open(&path)? {
-                Some(mut file) => file.read(handle)?,
-                None => {}
+            if let Some(mut file) = LogFile::open(&path)? {
+                file.read(handle)?;
             }
             anyhow::Ok(read)
         };

@@ -1,0 +1,40 @@
+//! Capabilities of the agent and of the plugins that it calls.
+
+use anyhow::Context as _;
+use caps::{CapSet, Capability, CapsHashSet};
+
+/// Drops all capabilities except those that the agent's parts need. Plugins inherit the rest by
+/// their user, root: the kernel gives a program of root all capabilities of the bounding set.
+///
+/// Must be called before a thread is started, because each thread has its own capabilities.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn drop_others() -> anyhow::Result<()> {
+    let kept: CapsHashSet = KEPT.into_iter().collect();
+    let held = caps::read(None, CapSet::Bounding).context("read the capabilities")?;
+    let permitted = caps::read(None, CapSet::Permitted).context("read the capabilities")?;
+    // Without CAP_SETPCAP, as in a container with fewer capabilities, the bounding set stays.
+    if permitted.contains(&Capability::CAP_SETPCAP) {
+        for other in held.difference(&kept) {
+            let dropped = caps::drop(None, CapSet::Bounding, *other);
+            dropped.with_context(|| format!("drop {other}"))?;
+        }
+    }
+    let rest = permitted.intersection(&kept).copied().collect();
+    for set in [CapSet::Effective, CapSet::Permitted] {
+        caps::set(None, set, &rest).context("drop capabilities")?;
+    }
+    Ok(())
+}
+
+/// Capabilities that the agent keeps.
+///
+/// - `CAP_NET_ADMIN`: links, `nf_tables`, `IPsec` policies, sysctls of the network;
+/// - `CAP_NET_RAW`: legacy iptables, which the plugin `firewall` reads and changes;
+/// - `CAP_SYS_ADMIN`: plugins enter the namespaces of sandboxes.
+const KEPT: [Capability; 3] = [
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_SYS_ADMIN,
+];
