@@ -33,6 +33,7 @@ mod host;
 pub mod http;
 mod kubelet;
 pub mod lab;
+pub mod leaks;
 mod locker;
 pub mod metered;
 mod network;

@@ -1,99 +1,18 @@
 //! Garbage collection by cni-agent: what dead sandboxes left goes, and nothing of live ones.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use kubelet::cri::PodSandboxState;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tests::cri::{Cri, Manner, peer};
+use tests::cri::Cri;
+use tests::leaks::{
+    STALE, add_by_multus, age, agent, agent_with, bridge, has_stale_lease, lease_of, round, socket,
+    stale_lease, with_a_pod,
+};
 use tests::traffic::tcp_by_port;
 use tests::{Agent, Host, Invocation, Place as _, Sandbox, Tool, at_once, eventually};
-
-/// Returns the socket of the fake runtime.
-fn socket(host: &Host) -> PathBuf {
-    host.dir().join("runtime/cri.sock")
-}
-
-/// Starts an agent that asks the runtime at [`socket`].
-fn agent(host: &Host) -> Agent {
-    agent_with(host, &json!({"runtimeSocket": socket(host)}))
-}
-
-fn agent_with(host: &Host, gc: &Value) -> Agent {
-    let agent = Agent::start(host, &json!({ "gc": gc }));
-    agent.is_up();
-    agent
-}
-
-/// Runs a whole round. The second round does not begin before the first one has ended.
-#[track_caller]
-fn round(agent: &Agent, cri: &Cri) {
-    let before = cri.lists();
-    for count in 1..=2 {
-        agent.signal(Signal::SIGHUP);
-        let is_asked = eventually(|| cri.lists() >= before + count);
-        assert!(is_asked, "{}", agent.log());
-    }
-}
-
-/// Makes every lease below `directory` an hour old.
-fn age(directory: &Path) {
-    for network in fs::read_dir(directory).unwrap() {
-        for file in fs::read_dir(network.unwrap().path()).unwrap() {
-            let file = File::open(file.unwrap().path()).unwrap();
-            let hour_ago = SystemTime::now() - Duration::from_hours(1);
-            file.set_modified(hour_ago).unwrap();
-        }
-    }
-}
-
-/// Creates an old lease of the network `pods`, of a container that never existed here.
-fn lease_of(host: &Host, container: &str, address: &str) {
-    let pods = host.lease_dir().join("pods");
-    fs::create_dir_all(&pods).unwrap();
-    let new = pods.join("new");
-    fs::write(&new, format!("{container}\r\neth0")).unwrap();
-    let hour_ago = SystemTime::now() - Duration::from_hours(1);
-    File::open(&new).unwrap().set_modified(hour_ago).unwrap();
-    fs::rename(new, pods.join(address)).unwrap();
-}
-
-fn stale_lease(host: &Host) {
-    lease_of(host, "gone", STALE);
-}
-
-const STALE: &str = "10.1.0.200";
-
-fn has_stale_lease(host: &Host) -> bool {
-    host.leases("pods").contains_key(STALE)
-}
-
-/// Runs ADD with a cache where the agent does not look.
-fn add_by_multus(tool: &Tool<'_>, pod: &Sandbox) {
-    let add = tool.on("add", "pods", pod);
-    add.env("CNI_CACHE_DIR", "/var/lib/cni/multus").ok();
-}
-
-/// Returns a run of the network's first plugin.
-fn bridge(host: &Host) -> Invocation {
-    let list = fs::read(host.dir().join("net.d/pods.conflist")).unwrap();
-    let list: Value = serde_json::from_slice(&list).unwrap();
-    let mut config = list["plugins"][0].clone();
-    config["name"] = list["name"].clone();
-    config["cniVersion"] = list["cniVersion"].clone();
-    host.plugin("bridge").config(&config)
-}
-
-/// Returns the network `pods` with a live pod, so that links show what lives.
-fn with_a_pod(host: &Host) -> (Tool<'_>, Sandbox) {
-    let tool = host.pods();
-    let pod = host.sandbox("live");
-    tool.add("pods", &pod, &[]);
-    (tool, pod)
-}
 
 #[test]
 fn what_killed_adds_left_is_removed_and_pods_keep_all() {
@@ -252,129 +171,6 @@ fn young_leases_and_fresh_results_stay() {
 }
 
 #[test]
-fn nothing_is_removed_without_a_runtime_and_its_socket_brings_the_next_round() {
-    let host = Host::new();
-    let (_tool, _pod) = with_a_pod(&host);
-    stale_lease(&host);
-    let agent = agent(&host);
-    agent.signal(Signal::SIGHUP);
-    agent.says("gc: nothing was removed: /run/test/runtime/cri.sock: ");
-    assert!(has_stale_lease(&host));
-    let cri = Cri::serve(&socket(&host));
-    assert!(eventually(|| !has_stale_lease(&host)), "{}", agent.log());
-    agent.says("gc: works again");
-    // The runtime dies, and its socket stays.
-    drop(cri);
-    peer(&socket(&host), drop);
-    stale_lease(&host);
-    agent.signal(Signal::SIGHUP);
-    let dead = || agent.log().matches("gc: nothing was removed").count() == 2;
-    assert!(eventually(dead), "{}", agent.log());
-    assert!(has_stale_lease(&host));
-    let _cri = Cri::serve(&socket(&host));
-    assert!(eventually(|| !has_stale_lease(&host)), "{}", agent.log());
-    assert!(agent.end() < Duration::from_secs(1));
-}
-
-#[test]
-fn nothing_is_removed_if_the_runtime_answers_wrongly() {
-    let host = Host::new();
-    let (_tool, _pod) = with_a_pod(&host);
-    stale_lease(&host);
-    let cri = Cri::serve(&socket(&host));
-    let agent = agent(&host);
-    let message = format!("secret\n{}", "x".repeat(5000));
-    for (manner, words) in [
-        (Manner::Hangs, "list sandboxes: no answer within 5s"),
-        (
-            Manner::Fails(message),
-            "list sandboxes: Internal error: secret\\nxxx",
-        ),
-        (Manner::Floods(17 << 20), "decoded message length too large"),
-    ] {
-        cri.behaves(manner);
-        agent.signal(Signal::SIGHUP);
-        agent.says(words);
-        assert!(has_stale_lease(&host), "{}", agent.log());
-    }
-    let log = agent.log();
-    assert!(log.lines().all(|it| it.len() < 500), "{log}");
-    assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
-    cri.behaves(Manner::Lists);
-    agent.signal(Signal::SIGHUP);
-    assert!(eventually(|| !has_stale_lease(&host)), "{}", agent.log());
-}
-
-#[test]
-fn nothing_is_removed_if_the_socket_belongs_to_another_service() {
-    let host = Host::new();
-    let (_tool, _pod) = with_a_pod(&host);
-    stale_lease(&host);
-    let garbage = |mut it: std::os::unix::net::UnixStream| {
-        while it.write_all(&[0xa5; 4096]).is_ok() {}
-    };
-    peer(&socket(&host), garbage);
-    let agent = agent(&host);
-    agent.signal(Signal::SIGHUP);
-    agent.says("gc: nothing was removed");
-    let silent = |mut it: std::os::unix::net::UnixStream| drop(it.read_to_end(&mut Vec::new()));
-    peer(&socket(&host), silent);
-    agent.says("no answer within 5s");
-    let http1 = |mut it: std::os::unix::net::UnixStream| {
-        drop(it.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"));
-    };
-    peer(&socket(&host), http1);
-    agent.signal(Signal::SIGHUP);
-    assert!(has_stale_lease(&host));
-    assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
-    let _cri = Cri::serve(&socket(&host));
-    assert!(eventually(|| !has_stale_lease(&host)), "{}", agent.log());
-}
-
-#[test]
-fn a_node_without_cri_goes_by_its_own_proofs() {
-    let host = Host::new();
-    let (_tool, _pod) = with_a_pod(&host);
-    stale_lease(&host);
-    let usual = agent_with(&host, &json!({}));
-    usual.signal(Signal::SIGHUP);
-    usual.says("neither /run/containerd/containerd.sock nor /run/crio/crio.sock exists");
-    assert!(has_stale_lease(&host));
-    drop(usual);
-    let agent = agent_with(&host, &json!({"runtimeSocket": null}));
-    agent.signal(Signal::SIGHUP);
-    assert!(eventually(|| !has_stale_lease(&host)), "{}", agent.log());
-}
-
-/// Each of the usual sockets that exists has to answer.
-#[test]
-fn sandboxes_of_two_runtimes_stay() {
-    let host = Host::new();
-    let (_tool, _pod) = with_a_pod(&host);
-    let containerd = Cri::serve(Path::new("/run/containerd/containerd.sock"));
-    let crio = Cri::serve(Path::new("/run/crio/crio.sock"));
-    containerd.runs("one");
-    crio.runs("two");
-    lease_of(&host, "one", "10.1.0.201");
-    lease_of(&host, "two", "10.1.0.202");
-    stale_lease(&host);
-    let agent = agent_with(&host, &json!({}));
-    crio.behaves(Manner::Fails("starts".into()));
-    agent.signal(Signal::SIGHUP);
-    agent.says("/run/crio/crio.sock: list sandboxes: Internal error: starts");
-    assert!(has_stale_lease(&host));
-    crio.behaves(Manner::Lists);
-    round(&agent, &crio);
-    let leases = host.leases("pods");
-    let stay = ["10.1.0.201", "10.1.0.202"].map(|it| leases.contains_key(it));
-    assert!(
-        stay == [true; 2] && !has_stale_lease(&host),
-        "{leases:?} {}",
-        agent.log()
-    );
-}
-
-#[test]
 fn broken_networks_and_missing_plugins_stop_no_other_network() {
     let host = Host::new();
     let (tool, _pod) = with_a_pod(&host);
@@ -484,59 +280,4 @@ fn networks_of_older_versions_and_those_that_forbid_it() {
     tool.install("pods", &older.to_string());
     round(&agent, &cri);
     assert!(!has_stale_lease(&host), "{}", agent.log());
-}
-
-#[test]
-fn a_plugin_or_runtime_that_hangs_does_not_delay_the_end() {
-    let host = Host::new();
-    let (tool, _pod) = with_a_pod(&host);
-    let bridge = host.bridge_v4().with("bridge", "cni1");
-    tool.configure("pods", &[bridge.config().clone(), json!({"type": "hangs"})]);
-    host.script("hangs", "touch /run/test/hangs; exec sleep 30");
-    stale_lease(&host);
-    let cri = Cri::serve(&socket(&host));
-    let first = agent(&host);
-    first.signal(Signal::SIGHUP);
-    assert!(
-        eventually(|| host.dir().join("hangs").exists()),
-        "{}",
-        first.log()
-    );
-    assert!(first.end() < Duration::from_secs(1));
-    cri.behaves(Manner::Hangs);
-    let second = agent(&host);
-    let lists = cri.lists();
-    second.signal(Signal::SIGHUP);
-    assert!(eventually(|| cri.lists() > lists));
-    assert!(second.end() < Duration::from_secs(1));
-}
-
-#[test]
-fn wrong_values_are_refused_by_key_and_value() {
-    let host = Host::new();
-    for (gc, words) in [
-        (
-            json!({"interval": "10s"}),
-            "gc.interval \"10s\": it is shorter than 30s",
-        ),
-        (
-            json!({"runtimeSocket": "cri.sock"}),
-            "gc.runtimeSocket \"cri.sock\": ",
-        ),
-        (json!({"dryRun": 1}), "gc.dryRun 1: "),
-        (json!({"every": "5m"}), "unknown field `every`"),
-    ] {
-        let outcome = Agent::run(&host, &json!({ "gc": gc })).run();
-        assert_eq!(outcome.status.code(), Some(1), "{outcome:#?}");
-        assert!(outcome.stderr.contains(words), "{outcome:#?}");
-    }
-}
-
-#[test]
-fn sighup_ends_no_agent_that_collects_nothing() {
-    let host = Host::new();
-    let agent = Agent::start(&host, &json!({}));
-    agent.is_up();
-    agent.signal(Signal::SIGHUP);
-    assert!(agent.end() < Duration::from_secs(1));
 }

@@ -168,7 +168,7 @@ impl<'a> Chain<'a> {
     ///
     /// # Errors
     /// The cached result is invalid, or plugins fail; the error contains all their failures. A
-    /// plugin that takes longer than [`LONGEST_RELOAD`] is killed and counts as failed.
+    /// plugin that takes longer than 30 s is killed and counts as failed.
     pub fn reload(
         &self,
         sandbox: &Sandbox,
