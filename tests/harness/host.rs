@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -332,7 +333,8 @@ impl Place for Host {
     }
 }
 
-/// Returns the files of a directory that are named after an address, with their contents.
+/// Returns the files of a directory that are named after an address, with their contents. Leaves out
+/// a file that a plugin deletes meanwhile.
 pub(crate) fn leases_in(dir: &Path) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(dir) else {
         return BTreeMap::new();
@@ -341,7 +343,10 @@ pub(crate) fn leases_in(dir: &Path) -> BTreeMap<String, String> {
     let leases = files.filter_map(|file| {
         let name = file.file_name().into_string().unwrap();
         name.parse::<IpAddr>().ok()?;
-        Some((name, fs::read_to_string(file.path()).unwrap()))
+        match fs::read_to_string(file.path()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            content => Some((name, content.unwrap())),
+        }
     });
     leases.collect()
 }

@@ -96,16 +96,21 @@ impl Calls {
     /// The file cannot be read, or is a symbolic link, a pipe or a device, to which no plugin
     /// writes.
     pub fn read(&self, path: &Path) -> anyhow::Result<()> {
-        Follower::default().read(path, self)
+        self.follow(&mut Follower::default(), path)
     }
 
-    pub(crate) fn count(&self, line: Line<'_>) {
-        match line {
+    /// Counts the lines that the file has got since the last call with this `follower`; at first,
+    /// all lines.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn follow(&self, follower: &mut Follower, path: &Path) -> anyhow::Result<()> {
+        follower.read(path, |line| match line {
             Line::Whole(line) => self.feed(line),
             Line::TooLong => {
                 self.invalid.inc();
             }
-        }
+        })
     }
 }
 

@@ -16,7 +16,7 @@
 //! calls.register(&mut registry);
 //! let mut log = Follower::default();
 //! // For each request:
-//! log.read("/var/log/cni.log".as_ref(), &calls).ok();
+//! calls.follow(&mut log, "/var/log/cni.log".as_ref()).ok();
 //! latest.set(Snapshot::read(directories, &Options::default()));
 //! metrics::encode(&registry)
 //! # }

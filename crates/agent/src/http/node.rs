@@ -48,7 +48,7 @@ impl NodeMetrics {
         files.dedup();
         let mut follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner);
         for file in files {
-            if let Err(error) = follower.read(&file, &self.calls) {
+            if let Err(error) = self.calls.follow(&mut follower, &file) {
                 snapshot.log_is_unread(format_args!("{error:#}"));
             }
         }

@@ -1,11 +1,12 @@
 //! Values of a result as plugins spell them.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use ipnetwork::IpNetwork;
 use serde::Deserialize as _;
-use serde::de::{self, Deserializer};
+use serde::de::{self, Deserializer, Visitor};
 
 /// Reads the index of an interface. The reference uses -1 for "no interface".
 pub(super) fn index<'de, D: Deserializer<'de>>(value: D) -> Result<Option<usize>, D::Error> {
@@ -19,15 +20,28 @@ where
     D: Deserializer<'de>,
     T: FromStr<Err: fmt::Display>,
 {
-    let text = String::deserialize(value)?;
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let invalid = |error| de::Error::custom(format!("{text:?}: {error}"));
-    text.parse().map(Some).map_err(invalid)
+    value.deserialize_str(Text(PhantomData))
 }
 
 /// Parses a CIDR; an empty text is an error.
 pub(super) fn cidr<'de, D: Deserializer<'de>>(value: D) -> Result<IpNetwork, D::Error> {
     text(value)?.ok_or_else(|| de::Error::custom("a CIDR is empty"))
+}
+
+struct Text<T>(PhantomData<T>);
+
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Option<T>, E> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let invalid = |error| E::custom(format!("{text:?}: {error}"));
+        text.parse().map(Some).map_err(invalid)
+    }
 }
