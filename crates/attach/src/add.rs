@@ -272,9 +272,9 @@ impl<T: Topology> Add<'_, T> {
         Ok(pair)
     }
 
-    /// Enables forwarding and gives the bridge the gateway addresses that it lacks. Returns the
-    /// addresses that this ADD adds to the host; without a bridge, [`Self::bring_up_port`] adds
-    /// them to the host's end.
+    /// Enables forwarding. With a bridge, adds the gateway addresses that the bridge lacks, and
+    /// returns those that it added. Without a bridge, adds none, and returns those that
+    /// [`Self::bring_up_port`] adds to the host's end.
     fn ensure_gateways(&mut self, pair: &Pair, desired: &Desired) -> anyhow::Result<Vec<IpAddr>> {
         let (side, addressing) = (&desired.side, &desired.container.addressing);
         let (Some(bridge), Some(link)) = (&side.bridge, side.gateway_link()) else {

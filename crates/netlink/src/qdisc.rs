@@ -152,8 +152,7 @@ impl Request {
         Self::change(operation, RTM_NEWTCLASS, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Creates the hook for packets that arrive at the link. Equivalent to `tc qdisc add …
-    /// ingress`.
+    /// Returns the request that creates the ingress qdisc of the link, as `tc qdisc add … ingress`.
     pub fn add_ingress(link: u32) -> Self {
         let place = Place::new(link, Handle::INGRESS, Handle::new(0xffff, 0));
         let message = message(place, "ingress", vec![]);

@@ -81,8 +81,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets the connections to `destination` whose destination the host translated (DNAT) to
-    /// `target`.
+    /// Deletes the conntrack entries of connections to `destination` that the host translated
+    /// (DNAT) to `target`.
     ///
     /// # Errors
     /// As [`Self::forget`].

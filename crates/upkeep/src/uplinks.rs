@@ -9,7 +9,8 @@ use netlink::{Connection, Link, LinkKind, Route};
 use runtime::{Conflist, Directories, may_exist};
 use serde_json::Value;
 
-/// The node's uplinks, and the pods whose MTU differs from that of a new pod.
+/// The node's uplinks, and for each network the number of pods whose MTU differs from what ADD would
+/// set now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uplinks {
     /// The links of the default routes, by index.

@@ -8,8 +8,8 @@ use node::{Access, Fate, Node, PacketPath, Probe, Stage};
 use super::finding::{Finding, Level, quoted};
 use super::stages::place;
 
-/// Finds paths on which packets are dropped. Paths on which the same rule or policy drops the
-/// packets are one finding.
+/// Reports the paths of packets on which the node's rules drop them, one finding for each rule or
+/// policy. Returns one warning if no packets could be sent.
 pub fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
     let place = place(&probe.stage);
     let fates = match &probe.fates {

@@ -134,7 +134,7 @@ impl Executables {
         fs::read(&source).with_context(|| format!("read {}, where {advice}", source.display()))
     }
 
-    /// Checks that the copied executable has the same content as its source, and runs.
+    /// Checks that the copied executable equals its source, and that it starts.
     fn verify(&self, name: &str, path: &Path) -> anyhow::Result<()> {
         let found = fs::read(path).with_context(|| format!("read {}", path.display()))?;
         ensure!(
