@@ -271,3 +271,37 @@ fn wrong() -> Vec<(Value, &'static str)> {
         ),
     ]
 }
+
+#[test]
+fn pods_are_limited_to_what_the_kubelet_allocated_to_them() {
+    let host = node();
+    let kubelet = Kubelet::start(&root(&host));
+    let agent = Agent::start(&host, &three(&host));
+    kubelet.wait_for(INGRESS, 1_000);
+    let checkpoint = plugins(&host).join("kubelet_internal_checkpoint");
+    let networks = [("a", 2), ("b", 3)].map(|(name, devices)| {
+        kubelet.allocate(name, INGRESS, devices).unwrap();
+        let sandbox = host.sandbox(name);
+        let joined = host.bridge_v4().add(&sandbox);
+        let network = host.bandwidth().with("podResources", true);
+        let network = network.with("kubeletCheckpoint", json!(checkpoint));
+        let network = network.with("prevResult", joined.clone());
+        let uid = format!("IgnoreUnknown=1;K8S_POD_UID={name}");
+        network.on("ADD", &sandbox).args(&uid).ok();
+        let link = joined["interfaces"][1]["name"].as_str().unwrap().to_owned();
+        (network, sandbox, link)
+    });
+    let rates = || {
+        networks.each_ref().map(|(_, _, link)| {
+            let limit = host.qdiscs(link).into_iter().find(|it| it["kind"] == "tbf");
+            limit.map(|it| it["options"]["rate"].as_u64().unwrap() * 8 / 1_000_000)
+        })
+    };
+    assert_eq!(rates(), [Some(20), Some(30)]);
+    // Limits and DEL need no agent and no checkpoint.
+    drop(agent);
+    fs::remove_file(&checkpoint).unwrap();
+    let (network, sandbox, _) = &networks[0];
+    network.on("DEL", sandbox).ok();
+    assert_eq!(rates()[1], Some(30));
+}
