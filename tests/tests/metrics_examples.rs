@@ -33,10 +33,10 @@ fn metric_names_of_the_examples_exist() {
 
 /// Returns the queries of the dashboard and of the alerts.
 fn expressions() -> Vec<String> {
-    let directory = tests::Example::directory().join("metrics");
+    let directory = tests::Example::directory();
     let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap();
-    let dashboard: Value = serde_json::from_str(&read("dashboard.json")).unwrap();
-    let rules: Value = serde_norway::from_str(&read("rules.yaml")).unwrap();
+    let dashboard: Value = serde_json::from_str(&read("metrics/dashboard.json")).unwrap();
+    let rules: Value = serde_norway::from_str(&read("metrics/rules.yaml")).unwrap();
     let mut expressions = Vec::new();
     for document in [&dashboard, &rules] {
         let before = expressions.len();

@@ -70,7 +70,7 @@ fn what_cannot_be_read_is_absent_and_not_zero() {
     fs::create_dir(&log).unwrap();
     let outcome = tool.run(&["metrics"]).env("CNI_LOG_FILE", &log).run();
     assert!(outcome.status.success(), "{outcome:#?}");
-    let said = ["results", "it is no regular file"].map(|it| outcome.stderr.contains(it));
+    let said = ["results", "it is not a regular file"].map(|it| outcome.stderr.contains(it));
     assert_eq!(said, [true; 2], "{outcome:#?}");
     let unread = Metrics::parse(&outcome.stdout);
     for (part, value) in [("cache", 1), ("log", 1), ("leases", 0), ("links", 0)] {
