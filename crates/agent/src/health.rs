@@ -13,8 +13,8 @@ impl Health {
     /// Sets the state of a part: `None` if it works, or the reason why not. A change is noted on
     /// standard error, so a failure that lasts gives one line.
     pub fn set(&self, part: &'static str, failure: Option<String>) {
-        let mut parts = self.parts();
-        let before = parts.insert(part, failure.clone());
+        // The lock ends here: a full standard error must not block other parts.
+        let before = self.parts().insert(part, failure.clone());
         if before.as_ref() == Some(&failure) {
             return;
         }

@@ -190,12 +190,13 @@ fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     programs
 }
 
-/// Runs `work` on all items in parallel, with one thread for each processor, and returns the
-/// results.
+/// Runs `work` on all items in parallel, with one thread for each processor up to
+/// [`MOST_THREADS`], and returns the results.
 fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || all.get(next.fetch_add(1, Ordering::Relaxed));
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let processors = processors.min(MOST_THREADS);
     thread::scope(|scope| {
         let worker = || std::iter::from_fn(take).map(&work).collect::<Vec<_>>();
         let workers: Vec<_> = (0..processors).map(|_| scope.spawn(worker)).collect();
@@ -232,3 +233,6 @@ fn report(outcomes: &[(&NetworkName, Outcome)]) -> anyhow::Result<()> {
     ensure!(failed == "0", "failed: {failed}");
     Ok(())
 }
+
+/// Plugins wait for one lock of `nf_tables`, so more of them at once cost only memory.
+const MOST_THREADS: usize = 8;

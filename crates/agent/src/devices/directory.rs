@@ -3,18 +3,22 @@
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::{FutureExt as _, StreamExt as _};
 use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};
 use kubelet::device_plugin::KUBELET_SOCKET;
+use tokio::time::sleep;
 
 use super::resource::OWN;
+use crate::health::Health;
 
 /// The directory, which may disappear and come back.
 pub(crate) struct Directory {
     path: PathBuf,
     events: EventStream<[u8; 4096]>,
+    health: Health,
 }
 
 /// What changed in the directory.
@@ -27,18 +31,23 @@ pub(crate) enum Change {
 }
 
 impl Directory {
-    /// Begins to watch the directory, which need not exist.
-    ///
-    /// # Errors
-    /// The kernel refuses a watch, for example because the user has too many.
-    pub fn watch(path: PathBuf) -> anyhow::Result<Self> {
-        let inotify = Inotify::init().context("start inotify")?;
-        let events = inotify
-            .into_event_stream([0; 4096])
-            .context("use inotify")?;
-        let directory = Self { path, events };
-        directory.watch_all()?;
-        Ok(directory)
+    /// Begins to watch the directory, which need not exist. Tries again while the kernel refuses,
+    /// because other processes of root may use up the number of inotify instances and watches.
+    pub async fn watch(path: PathBuf, health: Health) -> Self {
+        let events = loop {
+            match Inotify::init().and_then(|it| it.into_event_stream([0; 4096])) {
+                Ok(events) => break events,
+                Err(error) => health.set(HEALTH, Some(format!("start inotify: {error}"))),
+            }
+            sleep(PAUSE).await;
+        };
+        let directory = Self {
+            path,
+            events,
+            health,
+        };
+        directory.watch_all().await;
+        directory
     }
 
     /// Returns the path.
@@ -49,7 +58,7 @@ impl Directory {
     /// Waits for a change. All changes until now count as one.
     ///
     /// # Errors
-    /// As in [`Self::watch`].
+    /// Events cannot be read.
     pub async fn changed(&mut self) -> anyhow::Result<Change> {
         let mut change = None;
         while change.is_none() {
@@ -59,13 +68,22 @@ impl Directory {
         while let Some(Some(Ok(event))) = self.events.next().now_or_never() {
             change = change.max(self.meaning(&event));
         }
-        self.watch_all()?;
+        self.watch_all().await;
         Ok(change.unwrap_or(Change::Kubelet))
     }
 
-    /// Watches all directories on the way to the directory, from the root. If one is missing, the
-    /// watch before it reports when it appears.
-    fn watch_all(&self) -> anyhow::Result<()> {
+    /// Watches all directories on the way to the directory. Tries again while the kernel refuses.
+    async fn watch_all(&self) {
+        while let Err(error) = self.try_watch_all() {
+            self.health.set(HEALTH, Some(format!("{error:#}")));
+            sleep(PAUSE).await;
+        }
+        self.health.set(HEALTH, None);
+    }
+
+    /// Watches the directories from the root. If one is missing, the watch before it reports when it
+    /// appears.
+    fn try_watch_all(&self) -> anyhow::Result<()> {
         let mut ways: Vec<_> = self.path.ancestors().collect();
         ways.reverse();
         for way in ways {
@@ -101,3 +119,9 @@ fn changes() -> WatchMask {
     let entries = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE;
     entries | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::ONLYDIR
 }
+
+/// The name of this cause in the agent's health.
+const HEALTH: &str = "devices: directory";
+
+/// The time until the next attempt to watch.
+const PAUSE: Duration = Duration::from_secs(1);

@@ -35,7 +35,7 @@ pub(crate) use self::counters::Counters;
 /// kernel refuses a netlink socket or an inotify watch.
 pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let health = shared.health;
-    let directory = Directory::watch(config.directory())?;
+    let directory = Directory::watch(config.directory(), health.clone()).await;
     let uplink = Uplink::find(&config, &health).await?;
     let mut stocks = Stocks::start(config, uplink, health.clone(), counters).await?;
     let mut registration = Registration::new(stocks.plugins(), health);

@@ -78,9 +78,10 @@ fn open(lock: &Path) -> io::Result<File> {
 /// Removes all sockets of agents, because the holder of the lock has none yet.
 async fn remove_left(directory: &Path) -> Result<(), NoClaim> {
     for path in own_sockets(directory).with_context(|| format!("read {}", directory.display()))? {
-        // Its owner accepts, or is too busy to accept.
         let connected = timeout(LONGEST_CONNECT, UnixStream::connect(&path)).await;
-        if !matches!(connected, Ok(Err(_))) {
+        // Without this error, its owner accepts, or is too busy to accept (EAGAIN).
+        let gone = [ErrorKind::ConnectionRefused, ErrorKind::NotFound];
+        if !matches!(connected, Ok(Err(error)) if gone.contains(&error.kind())) {
             let text = format!("another process serves {}", path.display());
             return Err(NoClaim::Rival(text));
         }

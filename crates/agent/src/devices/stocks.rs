@@ -36,9 +36,10 @@ impl Stocks {
         health: Health,
         counters: Counters,
     ) -> anyhow::Result<Self> {
-        let counts = loop {
-            if let Some(counts) = counts(&config, &uplink)? {
-                break counts;
+        let (counts, state) = loop {
+            let state = uplink.state().await?;
+            if let Some(counts) = counts(&config, &uplink, state)? {
+                break (counts, state);
             }
             let reason = format!("{} has no carrier, so its speed is unknown", uplink.name());
             health.set(uplink::HEALTH, Some(reason));
@@ -54,7 +55,7 @@ impl Stocks {
             counts,
             senders,
         };
-        stocks.publish(stocks.uplink.state());
+        stocks.publish(state);
         Ok(stocks)
     }
 
@@ -76,10 +77,10 @@ impl Stocks {
     /// # Errors
     /// The kernel refuses a netlink socket.
     pub async fn follow(&mut self) -> anyhow::Result<()> {
-        let mut before = self.uplink.state();
+        let mut before = self.uplink.state().await?;
         loop {
-            let now = self.uplink.state();
-            self.update();
+            let now = self.uplink.state().await?;
+            self.update(now);
             self.publish(now);
             if now.has_carrier != before.has_carrier {
                 let state = if now.has_carrier { "has" } else { "lost" };
@@ -94,8 +95,8 @@ impl Stocks {
     }
 
     /// Computes the numbers of devices again. They stay if the speed is unknown now.
-    fn update(&mut self) {
-        match counts(&self.config, &self.uplink) {
+    fn update(&mut self, state: State) {
+        match counts(&self.config, &self.uplink, state) {
             Ok(counts) => {
                 self.health.set(uplink::HEALTH, None);
                 if let Some(counts) = counts {
@@ -126,8 +127,7 @@ impl Stocks {
 
 /// Returns the number of devices of each resource; `None` if the uplink has no carrier and its speed
 /// is needed.
-fn counts(config: &Config, uplink: &Uplink) -> anyhow::Result<Option<Vec<u32>>> {
-    let state = uplink.state();
+fn counts(config: &Config, uplink: &Uplink, state: State) -> anyhow::Result<Option<Vec<u32>>> {
     let speed = match state.speed {
         _ if !config.needs_speed() => 0,
         Some(speed) => speed,

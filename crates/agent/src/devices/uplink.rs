@@ -18,6 +18,7 @@ use crate::health::Health;
 pub(crate) struct Uplink {
     /// `None` if no resource shares the capacity of a link.
     name: Option<String>,
+    needs_speed: bool,
     events: Events,
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct Uplink {
 pub(crate) struct State {
     /// Whether the link exists and has a carrier.
     pub has_carrier: bool,
-    /// The speed in Mbit/s, if the driver knows it.
+    /// The speed in Mbit/s, if it is needed and the driver knows it.
     pub speed: Option<u32>,
     /// The NUMA node of the link's hardware, if it has one.
     pub numa_node: Option<i64>,
@@ -46,7 +47,11 @@ impl Uplink {
             Some(name) => Some(name.clone()),
             None => Some(name_by_default_route(health).await?),
         };
-        Ok(Self { name, events })
+        Ok(Self {
+            name,
+            needs_speed: config.needs_speed(),
+            events,
+        })
     }
 
     /// Returns the name of the link.
@@ -54,17 +59,15 @@ impl Uplink {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the state of the link now.
-    pub fn state(&self) -> State {
+    /// Returns the state of the link now. The kernel may let a reader of the speed wait while links
+    /// are deleted, so another thread reads.
+    ///
+    /// # Errors
+    /// The thread panicked.
+    pub async fn state(&mut self) -> anyhow::Result<State> {
         let directory = Path::new("/sys/class/net").join(self.name());
-        let number = |file: &str| read(directory.join(file));
-        State {
-            // The kernel refuses to read this file of a link that is down.
-            has_carrier: number("carrier") == Some(1),
-            // -1: the driver does not know it.
-            speed: number("speed").and_then(|it| u32::try_from(it).ok()),
-            numa_node: number("device/numa_node").filter(|it| *it >= 0),
-        }
+        let needs_speed = self.needs_speed;
+        Ok(spawn_blocking(move || state(&directory, needs_speed)).await?)
     }
 
     /// Waits until a link has changed.
@@ -90,6 +93,18 @@ async fn name_by_default_route(health: &Health) -> anyhow::Result<String> {
         let reason = "there is no default route: create one, or name the link by the key uplink";
         health.set(HEALTH, Some(reason.to_owned()));
         routes.next().await?;
+    }
+}
+
+fn state(directory: &Path, needs_speed: bool) -> State {
+    let number = |file: &str| read(directory.join(file));
+    let speed = needs_speed.then(|| number("speed")).flatten();
+    State {
+        // The kernel refuses to read this file of a link that is down.
+        has_carrier: number("carrier") == Some(1),
+        // -1: the driver does not know it.
+        speed: speed.and_then(|it| u32::try_from(it).ok()),
+        numa_node: number("device/numa_node").filter(|it| *it >= 0),
     }
 }
 

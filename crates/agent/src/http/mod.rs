@@ -157,7 +157,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
 
 async fn metrics(State(served): State<Served>) -> Response {
     match served.text.current().await {
-        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text.to_string()).into_response(),
+        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason:#}\n")).into_response(),
     }
 }

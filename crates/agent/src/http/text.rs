@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::body::Bytes;
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -27,9 +28,9 @@ struct Source {
 #[derive(Debug, Default)]
 struct State {
     /// The last text, with the time when it was made.
-    last: Option<(Instant, Arc<str>)>,
+    last: Option<(Instant, Bytes)>,
     /// A reading that runs. A client that gives up leaves it to the next one.
-    running: Option<JoinHandle<anyhow::Result<Arc<str>>>>,
+    running: Option<JoinHandle<anyhow::Result<Bytes>>>,
 }
 
 impl Text {
@@ -45,18 +46,18 @@ impl Text {
     ///
     /// # Errors
     /// The text is not complete within [`LONGEST`].
-    pub async fn current(&self) -> anyhow::Result<Arc<str>> {
+    pub async fn current(&self) -> anyhow::Result<Bytes> {
         let text = timeout(LONGEST, self.read()).await;
         text.context("the metrics are still being read")?
     }
 
-    async fn read(&self) -> anyhow::Result<Arc<str>> {
+    async fn read(&self) -> anyhow::Result<Bytes> {
         // Clients that come meanwhile wait here, and get the same text.
         let mut state = self.state.lock().await;
         if let Some((time, text)) = &state.last
             && time.elapsed() < FRESH
         {
-            return Ok(Arc::clone(text));
+            return Ok(text.clone());
         }
         let running = state.running.get_or_insert_with(|| {
             let source = Arc::clone(&self.source);
@@ -65,7 +66,7 @@ impl Text {
         let read = running.await;
         state.running = None;
         let text = read.context("read the metrics")??;
-        state.last = Some((Instant::now(), Arc::clone(&text)));
+        state.last = Some((Instant::now(), text.clone()));
         Ok(text)
     }
 }
@@ -77,7 +78,7 @@ impl fmt::Debug for Text {
 }
 
 impl Source {
-    fn text(&self) -> anyhow::Result<Arc<str>> {
+    fn text(&self) -> anyhow::Result<Bytes> {
         self.node.read();
         let text = metrics::encode(&self.registry).context("encode the metrics")?;
         Ok(text.into())
