@@ -10,7 +10,8 @@
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway
 //! addresses (`routed.rs`).
 //!
-//! [`OwnerFiles`] are the records of plugins that create no link, such as `portmap` and `firewall`.
+//! [`OwnerFiles`] are the records of plugins that create no link: `portmap`, `firewall` and
+//! `bandwidth`.
 
 mod add;
 mod addressing;
