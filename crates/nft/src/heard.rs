@@ -113,4 +113,22 @@ mod tests {
         assert_eq!(report(DELETE_TABLE, 1), None);
         assert_eq!(report(NEW_ELEMENTS, 7), None);
     }
+
+    #[test]
+    fn deletion_is_heard_of_the_own_table_alone() {
+        let own = Table {
+            family: Family::Inet,
+            name: "cni-portmap",
+            sets: Vec::new(),
+            chains: Vec::new(),
+        };
+        let report = |kind, table| RawMessage::new(kind, 1, Attributes::new().text(TABLE, table));
+        let is_heard =
+            |report: &RawMessage| Deletion::read(report, std::slice::from_ref(&own)).is_some();
+        assert!(is_heard(&report(DELETE_ELEMENTS, "cni-portmap")));
+        assert!(!is_heard(&report(DELETE_ELEMENTS, "cni-another")));
+        assert!(!is_heard(&report(NEW_ELEMENTS, "cni-portmap")));
+        let torn = RawMessage::read(DELETE_ELEMENTS, &[1, 0, 0, 0, 200]).unwrap();
+        assert!(!is_heard(&torn));
+    }
 }
