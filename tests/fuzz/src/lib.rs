@@ -1,6 +1,7 @@
 //! Common parts of the targets: a request as bytes.
 
-use cni::{AddRequest, Attachment, Document, Network, SearchPath, SpecVersion};
+use attach::{Addressing, Topology, asked_mac, derived_mac};
+use cni::{AddRequest, AddResult, Attachment, Document, Network, SearchPath, SpecVersion};
 
 /// Splits the input into lines `CNI_ARGS=…` and, after an empty line, standard input.
 pub fn split(input: &[u8]) -> Option<(&str, &[u8])> {
@@ -40,4 +41,34 @@ pub fn add_request(input: &[u8]) -> Option<AddRequest> {
         network,
         prev_result: None,
     })
+}
+
+/// Reads the configuration of a plugin that connects a sandbox, and derives from it what its ADD
+/// would.
+pub fn read_topology<T: Topology>(input: &[u8]) {
+    let Some(request) = add_request(input) else {
+        return;
+    };
+    if let Ok(args) = request.args() {
+        drop(asked_mac(&request.network, &args));
+    }
+    let Ok(config) = T::parse(&request.network) else {
+        return;
+    };
+    // A lease that the IPAM plugin may return.
+    if let Some(lease) = lease(&request.network)
+        && let Ok(addressing) = Addressing::leased(config.gateway(), &lease, 1500)
+    {
+        derived_mac(&addressing.ips, &request.attachment);
+    }
+}
+
+/// Returns `lease` of the configuration, a key of these targets only.
+fn lease(network: &Network) -> Option<AddResult> {
+    #[derive(serde::Deserialize)]
+    struct Lease {
+        lease: serde_json::Value,
+    }
+    let document: Lease = network.quiet_config().ok()?;
+    cni::result::read(document.lease, network.version, "lease").ok()
 }

@@ -1,30 +1,9 @@
 //! Tests with foreign tables that nft(8) and iptables create: reads them from the real kernel and
-//! loads them into another namespace. Needs root or `unshare -Urnm`.
+//! loads them into another namespace.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test ends at the first surprise"
-)]
+use nft::Family;
 
-use std::process::Command;
-
-use nft::{Connection, Family};
-use nix::sched::{CloneFlags, unshare};
-
-/// Moves the test's thread into a new namespace.
-fn enter_new_namespace() -> Connection {
-    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
-    Connection::open().unwrap()
-}
-
-fn run(line: &str) -> String {
-    let output = Command::new("sh").args(["-c", line]).output();
-    let output = output.expect("install nftables and iptables");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::{enter_new_namespace, run};
 
 #[test]
 fn forward_chains_of_nft_and_iptables_are_known() {

@@ -1,35 +1,13 @@
-//! Sets of counts on the real kernel, read back by nft(8); needs root or `unshare -Urnm`.
-
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test ends at the first surprise"
-)]
+//! Sets of counts on the real kernel, read back by nft(8).
 
 use std::net::Ipv4Addr;
-use std::process::Command;
 
 use nft::{
     BaseChain, Chain, ChainKind, Change, Connection, Element, Family, Field, Hook, IpVersion, Rule,
     Set, Table, TargetType, Type, Updated, Value,
 };
-use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's own thread into a new namespace.
-fn enter_new_namespace() -> Connection {
-    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
-    Connection::open().unwrap()
-}
-
-fn nft(arguments: &str) -> String {
-    let output = Command::new("nft")
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("nft: install nftables");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "nft {arguments}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::{enter_new_namespace, nft};
 
 /// Ports of single addresses, of which each port is counted.
 fn table() -> Table {

@@ -1,16 +1,8 @@
-//! Tests with tables, sets and elements of the real kernel, read back by nft(8). Needs root or
-//! `unshare -Urnm`.
-
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test ends at the first surprise"
-)]
+//! Tests with tables, sets and elements of the real kernel, read back by nft(8).
 
 use std::fs::File;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
-use std::process::Command;
 use std::thread;
 
 use nft::{
@@ -19,24 +11,8 @@ use nft::{
 };
 use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
 use nftables::schema::{NfListObject, NfObject};
-use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's thread into a new namespace.
-fn enter_new_namespace() -> Connection {
-    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
-    Connection::open().unwrap()
-}
-
-/// Runs `nft ARGUMENTS`, split at white space; it must succeed.
-fn nft(arguments: &str) -> String {
-    let output = Command::new("nft")
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("nft: install nftables");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "nft {arguments}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::{enter_new_namespace, nft};
 
 /// Returns the chains of `nft list` with their priorities, parsed by a third-party library. The
 /// library does not know maps to chains, so the tests compare those as text.
@@ -352,7 +328,7 @@ fn concurrent_changes_of_the_rules_are_kept() {
     reason = "the crate that wraps it is not used here"
 )]
 fn add_and_delete(namespace: &File, n: u8) {
-    nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+    nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
     let connection = Connection::open().unwrap();
     for round in 0..20 {
         let owner = format!("{n}-{round}");

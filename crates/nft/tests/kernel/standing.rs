@@ -1,31 +1,10 @@
-//! Rules in tables of iptables, which iptables reads and rewrites. Needs root or `unshare -Urnm`.
-
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test ends at the first surprise"
-)]
-
-use std::process::Command;
+//! Rules in tables of iptables, which iptables reads and rewrites.
 
 use nft::{
     BaseChain, ChainKind, Connection, Family, Hook, Standing, StandingChain, StandingRule, Updated,
 };
-use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's own thread into a new namespace.
-fn enter_new_namespace() -> Connection {
-    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
-    Connection::open().unwrap()
-}
-
-fn run(line: &str) -> String {
-    let output = Command::new("sh").args(["-c", line]).output();
-    let output = output.expect("install nftables and iptables");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::{enter_new_namespace, run};
 
 fn standing(admin: &str) -> Standing {
     let chain = |name: &str, rules| StandingChain {

@@ -1,33 +1,14 @@
-//! Tests with limits in elements of a set on the real kernel; they need root or `unshare -Urnm`.
-
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test ends at the first surprise"
-)]
+//! Tests with limits in elements of a set on the real kernel.
 
 use std::fs;
 use std::process::Command;
 
 use nft::{
-    BaseChain, Chain, ChainKind, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table,
-    TargetType, Type, Updated, Value,
+    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
+    Type, Updated, Value,
 };
-use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's thread into a new namespace.
-fn enter_new_namespace() -> Connection {
-    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
-    Connection::open().unwrap()
-}
-
-fn nft(arguments: &[&str]) -> String {
-    let output = Command::new("nft").args(arguments).output();
-    let output = output.expect("nft: install nftables");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "nft {arguments:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::{enter_new_namespace, nft};
 
 fn table() -> Table {
     let link = [Field::InputName];
@@ -73,7 +54,7 @@ fn limits_are_what_nft_reads_and_loads_again() {
     connection
         .put(&table, std::slice::from_ref(&element))
         .unwrap();
-    let listed = nft(&["list", "ruleset"]);
+    let listed = nft("list ruleset");
     for text in [
         "\"veth0\" limit rate over 1375001 bytes/second burst 128036 bytes comment \"cni:pods/a/eth0\"",
         "ip daddr 10.1.0.0/16 return",
@@ -85,8 +66,8 @@ fn limits_are_what_nft_reads_and_loads_again() {
     let directory = tempfile::tempdir().unwrap();
     let saved = directory.path().join("nftables.conf");
     fs::write(&saved, listed).unwrap();
-    nft(&["flush", "ruleset"]);
-    nft(&["-f", saved.to_str().unwrap()]);
+    nft("flush ruleset");
+    nft(&format!("-f {}", saved.display()));
     let there = std::slice::from_ref(&element);
     assert_eq!(connection.put(&table, there).unwrap(), Updated::Nothing);
 }
@@ -106,13 +87,10 @@ fn a_limit_is_compared_with_the_one_that_is_there() {
         Updated::Rules
     );
     assert_eq!((differences(&slow), differences(&fast)), (1, 0));
-    let elements = ["bridge", "ours", "limits"];
-    nft(&[&["flush", "set"], &elements[..]].concat());
-    let packets = "{ \"veth0\" limit rate over 2000/second burst 5 packets comment \"a\" }";
+    nft("flush set bridge ours limits");
+    let packets = "{ veth0 limit rate over 2000/second burst 5 packets comment a }";
     let other = Command::new("nft")
-        .args(["add", "element"])
-        .args(elements)
-        .arg(packets)
+        .args(["add", "element", "bridge", "ours", "limits", packets])
         .status();
     assert!(!other.unwrap().success(), "packets are no bytes");
     assert_eq!(differences(&fast), 1);
@@ -125,8 +103,8 @@ fn a_limit_is_compared_with_the_one_that_is_there() {
 #[test]
 fn a_set_that_holds_no_limits_is_made_again() {
     let connection = enter_new_namespace();
-    nft(&["add", "table", "bridge", "ours"]);
-    nft(&["add", "set", "bridge", "ours", "limits", "{ type ifname; }"]);
+    nft("add table bridge ours");
+    nft("add set bridge ours limits { type ifname; }");
     let (table, element) = (table(), limited(1000, "a"));
     let wanted = std::slice::from_ref(&element);
     assert_eq!(connection.put(&table, wanted).unwrap(), Updated::Table);

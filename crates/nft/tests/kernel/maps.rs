@@ -1,14 +1,7 @@
 //! Tests with maps to values, rules that translate by them, and forgotten connections on the real
-//! kernel. They need root or `unshare -Urnm`.
-
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test ends at the first surprise"
-)]
+//! kernel.
 
 use std::net::Ipv4Addr;
-use std::process::Command;
 
 use nft::{
     BaseChain, Chain, ChainKind, Change, Connection, Element, Error, Family, Field, Hook,
@@ -18,21 +11,8 @@ use nftables::expr::Expression;
 use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
 use nftables::schema::{NfListObject, NfObject};
 use nftables::stmt::Statement;
-use nix::sched::{CloneFlags, unshare};
 
-/// Moves the test's thread into a new namespace.
-fn enter_new_namespace() -> Connection {
-    unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
-    Connection::open().unwrap()
-}
-
-fn nft(arguments: &[&str]) -> String {
-    let output = Command::new("nft").args(arguments).output();
-    let output = output.expect("nft: install nftables");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "nft {arguments:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::{enter_new_namespace, nft};
 
 const KEY: [Field; 2] = [Field::Protocol, Field::DestinationPort];
 
@@ -117,7 +97,7 @@ fn add(connection: &Connection, elements: &[Element]) -> Result<(), Error> {
 fn maps_and_rules_are_what_nft_reads() {
     let connection = enter_new_namespace();
     add(&connection, &[port(8080, "a")]).unwrap();
-    let listed = nft(&["list", "ruleset"]);
+    let listed = nft("list ruleset");
     for text in [
         "type inet_proto . inet_service : ipv4_addr . inet_service",
         "type inet_proto . inet_service : ipv6_addr . inet_service",
@@ -188,7 +168,7 @@ fn what_is_decided_on_outdated_rules_is_decided_again() {
     let updated = connection.update::<Error>(&table(), || {
         asked += 1;
         if asked == 1 {
-            nft(&["add", "table", "inet", "theirs"]);
+            nft("add table inet theirs");
         }
         let add = vec![port(8080, "a")];
         Ok(Change {
@@ -204,10 +184,10 @@ fn what_is_decided_on_outdated_rules_is_decided_again() {
 fn dry_run_changes_nothing_and_reports_what_would_be_refused() {
     let connection = enter_new_namespace();
     connection.dry_run(&table()).unwrap();
-    assert_eq!(nft(&["list", "ruleset"]), "");
+    assert_eq!(nft("list ruleset"), "");
     let mut impossible = table();
     impossible.chains.truncate(1);
     let error = connection.dry_run(&impossible).unwrap_err();
     assert!(error.to_string().contains("chain prerouting"), "{error}");
-    assert_eq!(nft(&["list", "ruleset"]), "");
+    assert_eq!(nft("list ruleset"), "");
 }
