@@ -172,6 +172,33 @@ fn lower_one_of_devices_and_the_pods_wish_limits() {
 }
 
 #[test]
+fn a_burst_that_the_pod_asks_for_passes_no_more_than_the_devices_allow() {
+    let host = Host::new();
+    let outside = host.outside();
+    outside.ip("route add default via 192.0.2.1");
+    let a = Pod::new(&host, "a");
+    given().write();
+    let huge = 8_000_000_000_u64;
+    let asked = json!({
+        "ingressRate": 10_000_000, "ingressBurst": huge,
+        "egressRate": 10_000_000, "egressBurst": huge,
+    });
+    a.add(&a.network().with("runtimeConfig.bandwidth", asked.clone()));
+    assert_eq!(a.limits(), [10, 10]);
+    let (there, here) = ((&outside, "192.0.2.2"), (&a.sandbox, "10.1.0.2"));
+    let towards = (here.0, here.1, "eth0");
+    expect_rate(&traffic::flood(Flood::Udp, there, towards, 3), 10.0);
+    let from = (there.0, there.1, "outside");
+    expect_rate(&traffic::flood(Flood::Udp, here, from, 3), 10.0);
+    // An explicit burst of the operator counts for devices and wishes.
+    let network = a.network().with("defaultBurst", 1_000_000);
+    network.del(&a.sandbox);
+    let result = a.add(&network.with("runtimeConfig.bandwidth", asked));
+    let ifb = result["interfaces"][3]["name"].as_str().unwrap();
+    assert_eq!(host.qdiscs(ifb)[0]["options"]["burst"], 125_000);
+}
+
+#[test]
 fn devices_replace_the_operators_rate_of_their_direction() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| Pod::new(&host, name));

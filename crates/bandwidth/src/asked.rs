@@ -14,20 +14,36 @@ pub struct Asked {
     /// The configuration key of the burst; `None` if no burst is configured. Then
     /// [`Asked::limit`] derives the burst from the rate.
     pub burst_key: Option<String>,
+    /// Another limit, whose burst this one's does not exceed.
+    pub within: Option<Box<Self>>,
 }
 
 impl Asked {
+    /// Returns this limit with a burst that is at most that of `most`.
+    pub(crate) fn within(self, most: Self) -> Self {
+        Self {
+            within: Some(Box::new(most)),
+            ..self
+        }
+    }
+
     /// Returns the limit for a link with an MTU of `mtu` bytes.
     ///
     /// # Errors
     /// Code 7 with the bounds: a configured burst is out of range.
     pub fn limit(&self, mtu: u32) -> Result<Limit, Error> {
         let rate = self.rate;
-        let burst = match &self.burst_key {
-            None => Burst::derived(rate, mtu),
-            Some(key) => Burst::from_bits(self.burst, mtu)
-                .map_err(|error| Error::invalid(key, error.to_string()))?,
-        };
+        let own = self.burst(mtu)?;
+        let most = self.within.as_ref().map(|it| it.burst(mtu)).transpose()?;
+        let burst = most.filter(|it| it.bytes() < own.bytes()).unwrap_or(own);
         Ok(Limit { rate, burst })
+    }
+
+    fn burst(&self, mtu: u32) -> Result<Burst, Error> {
+        match &self.burst_key {
+            None => Ok(Burst::derived(self.rate, mtu)),
+            Some(key) => Burst::from_bits(self.burst, mtu)
+                .map_err(|error| Error::invalid(key, error.to_string())),
+        }
     }
 }

@@ -174,6 +174,7 @@ impl RawLimit {
             rate,
             burst,
             burst_key,
+            within: None,
         }))
     }
 }

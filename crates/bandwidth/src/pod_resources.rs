@@ -76,14 +76,19 @@ impl PodResources {
         let Some(rate) = allocated else {
             return asked;
         };
+        let of_devices = Asked {
+            rate,
+            burst: self.default_burst,
+            burst_key: (self.default_burst != 0).then(|| "defaultBurst".to_owned()),
+            within: None,
+        };
         let is_lower = |asked: &Asked| self.priority == Priority::Lower && asked.rate <= rate;
-        asked.filter(is_lower).or_else(|| {
-            Some(Asked {
-                rate,
-                burst: self.default_burst,
-                burst_key: (self.default_burst != 0).then(|| "defaultBurst".to_owned()),
-            })
-        })
+        // A wish of the pod lowers what may pass, and never raises it.
+        let limit = match asked.filter(is_lower) {
+            Some(wish) => wish.within(of_devices),
+            None => of_devices,
+        };
+        Some(limit)
     }
 
     /// Reads what the kubelet allocated to the pod of an ADD.
@@ -284,6 +289,7 @@ mod tests {
             rate: rate(bits),
             burst: 64_000,
             burst_key: Some("ingressBurst".to_owned()),
+            within: None,
         };
         let limit = |priority, bits: Option<u64>, allocated: Option<u64>| {
             let raw = json!({"podResources": true});
@@ -294,6 +300,7 @@ mod tests {
             rate: rate(bits),
             burst: 0,
             burst_key: None,
+            within: None,
         };
         for priority in [Priority::Lower, Priority::Allocated] {
             assert_eq!(limit(priority, None, None), None);
@@ -301,8 +308,10 @@ mod tests {
             assert_eq!(limit(priority, None, Some(80)), Some(derived(80)));
             assert_eq!(limit(priority, Some(800), Some(80)), Some(derived(80)));
         }
-        assert_eq!(limit(Priority::Lower, Some(8), Some(80)), Some(asked(8)));
-        assert_eq!(limit(Priority::Lower, Some(80), Some(80)), Some(asked(80)));
+        for wish in [8, 80] {
+            let within = asked(wish).within(derived(80));
+            assert_eq!(limit(Priority::Lower, Some(wish), Some(80)), Some(within));
+        }
         assert_eq!(
             limit(Priority::Allocated, Some(8), Some(80)),
             Some(derived(80))
@@ -317,5 +326,28 @@ mod tests {
             .unwrap();
         assert_eq!(limit.burst_key.as_deref(), Some("defaultBurst"));
         assert_eq!(limit.burst, 64_000);
+    }
+
+    #[test]
+    fn a_wish_has_its_own_burst_up_to_that_of_the_devices() {
+        let rate = BitsPerSecond::try_from(10_000_000).unwrap();
+        let wish = |burst| Asked {
+            rate,
+            burst,
+            burst_key: Some("egressBurst".to_owned()),
+            within: None,
+        };
+        let allocated = BitsPerSecond::try_from(20_000_000).ok();
+        for (default, burst, bytes) in [
+            (0, 160_000, 20_000),
+            (0, 8_000_000_000, 125_000),
+            (400_000, 8_000_000_000, 50_000),
+        ] {
+            let raw = json!({"podResources": true, "defaultBurst": default});
+            let resources = parse(&raw, Priority::Lower).unwrap().unwrap();
+            let limit = resources.limit(Some(wish(burst)), allocated).unwrap();
+            let limit = limit.limit(1500).unwrap();
+            assert_eq!((limit.rate, limit.burst.bytes()), (rate, bytes));
+        }
     }
 }
