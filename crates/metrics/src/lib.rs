@@ -34,6 +34,7 @@ mod latest;
 mod log_file;
 mod pods;
 mod ports;
+mod rotated;
 mod snapshot;
 mod tables;
 mod unread;

@@ -1,8 +1,8 @@
 //! Reads the lines of the plugins' log.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::MetadataExt as _;
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -23,6 +23,18 @@ pub(crate) struct LogFile {
     file: File,
     /// Number of bytes that are read: all of them belong to complete lines.
     position: u64,
+    last: Last,
+    /// Time of the last line that was read from earlier files of this log.
+    after: Option<String>,
+}
+
+/// The last line that was read. Its time makes it unique.
+#[derive(Debug, Default)]
+struct Last {
+    /// Position of its first byte.
+    position: u64,
+    /// Its first bytes, at most [`LONGEST_START`].
+    start: Vec<u8>,
 }
 
 impl LogFile {
@@ -33,7 +45,12 @@ impl LogFile {
     pub fn open(path: &Path) -> anyhow::Result<Option<Self>> {
         let file = if_present(open_regular(path, Links::Refuse));
         let file = file.with_context(|| format!("open log file {}", path.display()))?;
-        Ok(file.map(|file| Self { file, position: 0 }))
+        Ok(file.map(|file| Self {
+            file,
+            position: 0,
+            last: Last::default(),
+            after: None,
+        }))
     }
 
     /// Returns whether both are the same file, which may have different paths.
@@ -45,15 +62,73 @@ impl LogFile {
         Ok(identity(&self.file)? == identity(&other.file)?)
     }
 
-    /// Calls `handle` for each line since the last call. The last line does not count without a
-    /// line feed. If the file has become shorter, begins at its start.
+    /// Returns whether the file still has what was read. It has not after a truncation, even if it
+    /// has grown since.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn read(&mut self, mut handle: impl FnMut(Line<'_>)) -> io::Result<()> {
-        if self.file.metadata()?.len() < self.position {
-            self.position = 0;
+    pub fn is_whole(&self) -> io::Result<bool> {
+        self.has(&self.last)
+    }
+
+    /// Returns whether no line of the file was read.
+    pub fn is_unread(&self) -> bool {
+        self.last.start.is_empty()
+    }
+
+    /// Returns whether this other file is a copy of what was read from `original`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn is_copy_of(&self, original: &Self) -> io::Result<bool> {
+        Ok(!original.is_unread() && self.has(&original.last)?)
+    }
+
+    fn has(&self, last: &Last) -> io::Result<bool> {
+        let mut found = vec![0; last.start.len()];
+        match self.file.read_exact_at(&mut found, last.position) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+            read => read.map(|()| found == last.start),
         }
+    }
+
+    /// Goes on where the reading of `other` ended.
+    pub fn go_on_after(&mut self, other: &Self) {
+        self.position = other.position;
+    }
+
+    /// Begins at the start of the file. Lines until the time `after` were read from earlier files.
+    pub fn begin(&mut self, after: Option<String>) {
+        (self.position, self.last) = (0, Last::default());
+        self.after = after;
+    }
+
+    /// Returns the number of bytes.
+    pub fn length(&self) -> u64 {
+        self.file.metadata().map_or(0, |it| it.len())
+    }
+
+    /// Returns the time of the last line that was read from this log; `None` if it has none.
+    pub fn last_time(&self) -> Option<String> {
+        time(&self.last.start).or_else(|| self.after.clone())
+    }
+
+    /// Returns the time of the first line; `None` if that line has none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn first_time(&self) -> io::Result<Option<String>> {
+        let mut start = [0; LONGEST_START];
+        let length = self.file.read_at(&mut start, 0)?;
+        Ok(start.get(..length).and_then(time))
+    }
+
+    /// Calls `handle` for each line since the last call. The last line does not count without a
+    /// line feed.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&mut self, handle: &mut dyn FnMut(Line<'_>)) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(self.position))?;
         let mut reader = BufReader::with_capacity(BUFFER, &self.file);
         let mut line = Vec::new();
@@ -69,15 +144,29 @@ impl LogFile {
             } else {
                 return Ok(());
             }
+            line.truncate(LONGEST_START);
+            self.last.position = self.position;
+            self.last.start.clone_from(&line);
             self.position += length as u64;
         }
     }
+}
+
+/// Returns the time in the first bytes of a line. Plugins write it first, in a form in which a later
+/// time is greater: `{"time":"2026-11-21T18:24:39.104512Z",`.
+fn time(start: &[u8]) -> Option<String> {
+    let rest = start.strip_prefix(b"{\"time\":\"")?;
+    let end = rest.iter().position(|it| *it == b'"')?;
+    String::from_utf8(rest.get(..end)?.to_owned()).ok()
 }
 
 const BUFFER: usize = 64 << 10;
 
 /// Longest line in bytes: more than a configuration of 64 KiB with everything else.
 const LONGEST: u64 = 1 << 20;
+
+/// Bytes of a line that identify it: its time, and most other fields.
+const LONGEST_START: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -91,14 +180,14 @@ mod tests {
         let path = directory.path().join("log");
         let read = || {
             let mut read = Vec::new();
-            let handle = |line: Line<'_>| {
+            let mut handle = |line: Line<'_>| {
                 read.push(match line {
                     Line::Whole(line) => String::from_utf8(line.to_owned()).unwrap(),
                     Line::TooLong => "too long".to_owned(),
                 });
             };
             if let Some(mut file) = LogFile::open(&path)? {
-                file.read(handle)?;
+                file.read(&mut handle)?;
             }
             anyhow::Ok(read)
         };

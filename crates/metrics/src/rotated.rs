@@ -1,0 +1,54 @@
+//! Files that rotations of a log left beside it since the last reading.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::log_file::LogFile;
+
+/// Returns files whose lines were not read, oldest first: a copy of `known`, to read where that
+/// ended, and files that began after it and before `now`, which has the log's name.
+///
+/// Their names begin with that of the log, as logrotate names them. A copy that an operator makes of
+/// any of them is found by its content and left out. Compressed files have no lines.
+pub(crate) fn missed(log: &Path, known: &LogFile, now: &LogFile) -> Vec<LogFile> {
+    let is_other = |file: &LogFile| {
+        let is_one = |it: &LogFile| it.is(file).unwrap_or(true);
+        !is_one(known) && !is_one(now)
+    };
+    let (mut copies, mut later) = (Vec::new(), BTreeMap::new());
+    for path in beside(log) {
+        let Ok(Some(mut file)) = LogFile::open(&path) else {
+            continue;
+        };
+        if !is_other(&file) {
+            continue;
+        }
+        if file.is_copy_of(known).unwrap_or_default() {
+            file.go_on_after(known);
+            copies.push(file);
+        } else if let Ok(Some(time)) = file.first_time() {
+            later.insert(time, file);
+        }
+    }
+    let (after, before) = (known.last_time(), now.first_time().unwrap_or_default());
+    later.retain(|time, _| {
+        let is_after = after.as_ref().is_some_and(|it| time > it);
+        is_after && before.as_ref().is_none_or(|it| time < it)
+    });
+    let copy = copies.into_iter().max_by_key(LogFile::length);
+    copy.into_iter().chain(later.into_values()).collect()
+}
+
+/// Returns the paths of other files whose names begin with that of the log.
+fn beside(log: &Path) -> Vec<PathBuf> {
+    let (Some(directory), Some(name)) = (log.parent(), log.file_name()) else {
+        return Vec::new();
+    };
+    let is_beside = |it: &OsStr| it != name && it.as_bytes().starts_with(name.as_bytes());
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = entries.filter(|it| is_beside(&it.file_name()));
+    entries.map(|it| it.path()).collect()
+}
