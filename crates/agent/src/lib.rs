@@ -10,6 +10,7 @@ mod cli;
 mod config;
 mod devices;
 mod events;
+mod gauges;
 mod gc;
 mod health;
 mod http;

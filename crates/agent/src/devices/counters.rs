@@ -3,19 +3,19 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use kubelet::device_plugin::{HEALTHY, UNHEALTHY};
 
 use super::resource::Stock;
+use crate::gauges::{Described, Gauges};
 
 /// The metrics. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     allocations: Family<OfResource, Counter>,
     registrations: Family<OfResource, Counter>,
-    devices: Family<OfHealth, Gauge>,
+    devices: Gauges<OfHealth>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -23,7 +23,7 @@ struct OfResource {
     resource: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct OfHealth {
     resource: String,
     health: &'static str,
@@ -42,11 +42,9 @@ impl Counters {
             "Registrations that the kubelet accepted",
             self.registrations.clone(),
         );
-        registry.register(
-            "devices",
-            "Devices that the kubelet may allocate, or may not",
-            self.devices.clone(),
-        );
+        let help = "Devices that the kubelet may allocate, or may not";
+        let described = Described::counts("devices", help);
+        self.devices.register(registry, described);
     }
 
     /// Returns the counter of containers with devices of this resource.
@@ -63,15 +61,28 @@ impl Counters {
 
     /// Sets the numbers of devices of this resource.
     pub fn set(&self, resource: &str, stock: Stock) {
-        for health in [HEALTHY, UNHEALTHY] {
-            let resource = resource.to_owned();
+        self.devices.set([HEALTHY, UNHEALTHY].map(|health| {
             let count = if health == stock.health() {
                 stock.count
             } else {
                 0
             };
-            let devices = self.devices.get_or_create(&OfHealth { resource, health });
-            devices.set(i64::from(count));
+            (OfHealth::new(resource, health), count.into())
+        }));
+    }
+
+    /// Returns how many devices of this resource the kubelet may allocate; `None` before the first
+    /// [`Self::set`].
+    pub fn healthy(&self, resource: &str) -> Option<i64> {
+        self.devices.get(&OfHealth::new(resource, HEALTHY))
+    }
+}
+
+impl OfHealth {
+    fn new(resource: &str, health: &'static str) -> Self {
+        Self {
+            resource: resource.to_owned(),
+            health,
         }
     }
 }
@@ -81,5 +92,31 @@ impl OfResource {
         Self {
             resource: resource.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::gauges::tests::expect_whole;
+
+    #[test]
+    fn every_scrape_counts_each_device_once_while_the_health_changes() {
+        let mut registry = Registry::with_prefix("cni_agent");
+        let counters = Counters::default();
+        counters.register(&mut registry);
+        let is_healthy = AtomicBool::new(false);
+        // One line has all devices, and the other one has 0.
+        let is_whole = |text: &str| text.lines().filter(|it| it.ends_with("} 5")).count() == 1;
+        expect_whole(&registry, is_whole, || {
+            let stock = Stock {
+                count: 5,
+                is_healthy: is_healthy.fetch_not(Ordering::Relaxed),
+                numa_node: None,
+            };
+            counters.set("example.org/tun", stock);
+        });
     }
 }

@@ -9,18 +9,20 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::gauges::{Described, Gauges, number};
+
 /// Counters of the node. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     removals: Family<Labels, Counter>,
     failures: Family<Labels, Counter>,
-    unproven: Family<Labels, Gauge>,
+    unproven: Gauges<Labels>,
     rounds: Counter,
     failed_rounds: Counter,
     last_success: Gauge,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct Labels {
     network: String,
 }
@@ -43,8 +45,9 @@ impl Counters {
         for (name, help, family) in of_network {
             registry.register(name, help, family.clone());
         }
-        let unproven = "Attachments that the runtime does not list, and that are not proven gone";
-        registry.register("gc_unproven", unproven, self.unproven.clone());
+        let help = "Attachments that the runtime does not list, and that are not proven gone";
+        let described = Described::counts("gc_unproven", help);
+        self.unproven.register(registry, described);
         let of_node = [
             (
                 "gc_rounds",
@@ -79,11 +82,8 @@ impl Counters {
 
     /// Replaces the numbers of attachments that are not proven gone.
     pub fn set_unproven<'n>(&self, networks: impl Iterator<Item = (&'n NetworkName, usize)>) {
-        self.unproven.clear();
-        for (network, count) in networks {
-            let gauge = self.unproven.get_or_create(&labels(network));
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
-        }
+        let counts = networks.map(|(network, count)| (labels(network), number(count)));
+        self.unproven.replace(counts);
     }
 
     /// Counts a round that could not judge.
@@ -111,6 +111,20 @@ fn labels(network: &NetworkName) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gauges::tests::expect_whole;
+
+    #[test]
+    fn no_scrape_is_without_a_gauge_that_is_set_again() {
+        let mut registry = Registry::with_prefix("cni_agent");
+        let counters = Counters::default();
+        counters.register(&mut registry);
+        let pods = "pods".parse().unwrap();
+        let lines = ["cni_agent_gc_unproven{network=\"pods\"} 2"];
+        let is_whole = |text: &str| lines.iter().all(|it| text.lines().any(|line| line == *it));
+        expect_whole(&registry, is_whole, || {
+            counters.set_unproven([(&pods, 2)].into_iter());
+        });
+    }
 
     #[test]
     fn counters_are_encoded_with_their_networks() {

@@ -1,24 +1,24 @@
 //! Gauges of uplinks and MTUs.
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use upkeep::Uplinks;
+
+use crate::gauges::{Described, Gauges, number};
 
 /// Gauges of the part.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
-    mtu: Family<LinkLabel, Gauge>,
-    pods: Family<NetworkLabel, Gauge>,
+    mtu: Gauges<LinkLabel>,
+    pods: Gauges<NetworkLabel>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct LinkLabel {
     link: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct NetworkLabel {
     network: String,
 }
@@ -26,32 +26,58 @@ struct NetworkLabel {
 impl Counters {
     /// Registers the gauges. The registry has the prefix `cni_agent`.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register_with_unit(
-            "uplink_mtu",
-            "MTU of a link with a default route",
-            Unit::Bytes,
-            self.mtu.clone(),
-        );
-        registry.register(
-            "pods_with_other_mtu",
-            "Attached pods whose MTU differs from what a new pod would get",
-            self.pods.clone(),
-        );
+        let mtu = Described {
+            name: "uplink_mtu",
+            help: "MTU of a link with a default route",
+            unit: Some(Unit::Bytes),
+        };
+        self.mtu.register(registry, mtu);
+        let help = "Attached pods whose MTU differs from what a new pod would get";
+        let described = Described::counts("pods_with_other_mtu", help);
+        self.pods.register(registry, described);
     }
 
     /// Replaces all values.
     pub fn set(&self, read: &Uplinks) {
-        self.mtu.clear();
-        for uplink in read.links.values() {
-            let link = uplink.name.clone();
-            let gauge = self.mtu.get_or_create(&LinkLabel { link });
-            gauge.set(uplink.mtu.into());
-        }
-        self.pods.clear();
-        for (network, count) in &read.other_mtu {
+        let links = read.links.values();
+        self.mtu.replace(links.map(|it| {
+            let link = it.name.clone();
+            (LinkLabel { link }, it.mtu.into())
+        }));
+        let networks = read.other_mtu.iter();
+        self.pods.replace(networks.map(|(network, count)| {
             let network = network.to_string();
-            let gauge = self.pods.get_or_create(&NetworkLabel { network });
-            gauge.set(i64::try_from(*count).unwrap_or(i64::MAX));
-        }
+            (NetworkLabel { network }, number(*count))
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use upkeep::Uplink;
+
+    use super::*;
+    use crate::gauges::tests::expect_whole;
+
+    #[test]
+    fn no_scrape_is_without_a_gauge_that_is_set_again() {
+        let mut registry = Registry::with_prefix("cni_agent");
+        let counters = Counters::default();
+        counters.register(&mut registry);
+        let uplink = Uplink {
+            name: "eth0".to_owned(),
+            mtu: 1500,
+            addresses: std::collections::BTreeSet::new(),
+        };
+        let read = Uplinks {
+            links: [(2, uplink)].into(),
+            other_mtu: [("pods".parse().unwrap(), 3)].into(),
+        };
+        let lines = [
+            "cni_agent_uplink_mtu_bytes{link=\"eth0\"} 1500",
+            "cni_agent_pods_with_other_mtu{network=\"pods\"} 3",
+        ];
+        let is_whole = |text: &str| lines.iter().all(|it| text.lines().any(|line| line == *it));
+        expect_whole(&registry, is_whole, || counters.set(&read));
     }
 }

@@ -45,7 +45,8 @@ pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()
     }
 }
 
-/// Reads the state now and after each change, until the kernel refuses something.
+/// Reads the state now, after each change and some time after a reading that failed, until the
+/// kernel reports no changes any more. One thread listens, and at most one other one reads.
 async fn follow(
     shared: &Shared,
     counters: &Counters,
@@ -55,13 +56,19 @@ async fn follow(
     let mut events = events(move || Ok(socket.hear()?));
     loop {
         let directories = shared.directories.clone();
-        let read = spawn_blocking(move || Uplinks::read(&directories)).await??;
-        shared.health.set(PART, None);
-        counters.set(&read);
-        report::changes(known.as_ref(), &read);
-        let concerns = Concerns::of(&read);
-        *known = Some(read);
-        let pause = concerns.next(&mut events).await?;
+        let read = spawn_blocking(move || Uplinks::read(&directories)).await?;
+        let failure = read.as_ref().err().map(|error| format!("{error:#}"));
+        shared.health.set(PART, failure);
+        // What could not be read is unknown.
+        counters.set(read.as_ref().unwrap_or(&Uplinks::default()));
+        let pause = if let Ok(read) = read {
+            report::changes(known.as_ref(), &read);
+            let concerns = Concerns::of(&read);
+            *known = Some(read);
+            concerns.next(&mut events).await?
+        } else {
+            RETRY
+        };
         // The changes of this time are read together.
         let end = Instant::now() + pause;
         while let Ok(heard) = timeout_at(end, next(&mut events)).await {

@@ -1,0 +1,140 @@
+//! Gauges whose values change all at once, so that no scrape sees a part of a change.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+/// A family of gauges by their labels `L`. Clones share the values. Without values, the family is
+/// absent.
+#[derive(Debug, Clone)]
+pub(crate) struct Gauges<L>(Arc<Mutex<BTreeMap<L, i64>>>);
+
+/// Name and help text of a family.
+#[derive(Debug, Clone)]
+pub(crate) struct Described {
+    /// The name without the unit.
+    pub name: &'static str,
+    /// The help text, without a full stop.
+    pub help: &'static str,
+    /// The unit, which the name gets as a suffix.
+    pub unit: Option<Unit>,
+}
+
+impl Described {
+    /// Describes a family of numbers of things.
+    pub fn counts(name: &'static str, help: &'static str) -> Self {
+        let unit = None;
+        Self { name, help, unit }
+    }
+}
+
+/// Labels of gauges.
+pub(crate) trait Labels:
+    EncodeLabelSet + Ord + fmt::Debug + Clone + Send + Sync + 'static
+{
+}
+
+impl<L: EncodeLabelSet + Ord + fmt::Debug + Clone + Send + Sync + 'static> Labels for L {}
+
+impl<L: Labels> Gauges<L> {
+    /// Adds the family to a registry.
+    pub fn register(&self, registry: &mut Registry, described: Described) {
+        registry.register_collector(Box::new(Family {
+            described,
+            gauges: self.clone(),
+        }));
+    }
+
+    /// Replaces all values.
+    pub fn replace(&self, values: impl IntoIterator<Item = (L, i64)>) {
+        let values = values.into_iter().collect();
+        *self.values() = values;
+    }
+
+    /// Sets some values. The others stay.
+    pub fn set(&self, values: impl IntoIterator<Item = (L, i64)>) {
+        self.values().extend(values);
+    }
+
+    /// Returns the value with these labels.
+    pub fn get(&self, labels: &L) -> Option<i64> {
+        self.values().get(labels).copied()
+    }
+
+    fn values(&self) -> MutexGuard<'_, BTreeMap<L, i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<L: Ord> Default for Gauges<L> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+#[derive(Debug)]
+struct Family<L> {
+    described: Described,
+    gauges: Gauges<L>,
+}
+
+impl<L: Labels> Collector for Family<L> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let values = self.gauges.values().clone();
+        if values.is_empty() {
+            return Ok(());
+        }
+        let Described { name, help, unit } = &self.described;
+        let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+        for (labels, value) in &values {
+            family.encode_family(labels)?.encode_gauge(value)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a number of things.
+pub(crate) fn number(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use prometheus_client::registry::Registry;
+
+    /// Calls `set` again and again while the registry is encoded. Each text has to be whole.
+    pub fn expect_whole(
+        registry: &Registry,
+        is_whole: impl Fn(&str) -> bool,
+        set: impl Fn() + Sync,
+    ) {
+        let is_done = AtomicBool::new(false);
+        set();
+        let broken = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    set();
+                }
+            });
+            let mut texts = (0..3_000).map(|_| text(registry));
+            let broken = texts.find(|it| !is_whole(it));
+            is_done.store(true, Ordering::Relaxed);
+            broken
+        });
+        assert_eq!(broken, None);
+    }
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        text
+    }
+}
