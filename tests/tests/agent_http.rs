@@ -1,10 +1,12 @@
 //! cni-agent, parts `metrics` and `uplink`: what HTTP clients see.
 
-use std::fs;
+use std::collections::VecDeque;
+use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -89,6 +91,89 @@ fn slow_and_many_clients_delay_others_by_seconds_at_most() {
     for _ in 0..300 {
         assert!(http::get(9799, "/metrics").unwrap().ends_with("# EOF\n"));
     }
+    assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
+    assert!(agent.end() < Duration::from_secs(1));
+}
+
+/// Fails unless a probe gets its answer within a second, each time.
+#[track_caller]
+fn expect_health() {
+    for _ in 0..20 {
+        let start = Instant::now();
+        let answer = http::get(9799, "/healthz").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+        assert!(start.elapsed() < Duration::from_secs(1), "{start:?}");
+    }
+}
+
+#[test]
+fn neither_silent_clients_nor_slow_scrapers_delay_a_probe_of_the_health() {
+    let host = Host::new();
+    // The answer of a scrape exceeds these buffers.
+    host.set_sysctl("net/ipv4/tcp_wmem", "4096 4096 4096");
+    host.set_sysctl("net/ipv4/tcp_rmem", "4096 4096 4096");
+    let agent = agent(
+        &host,
+        &json!({"metrics": {}, "repair": {}, "gc": {}, "uplink": {}}),
+    );
+    let connect = || TcpStream::connect("127.0.0.1:9799").unwrap();
+    for count in [40, 700] {
+        let silent: Vec<_> = (0..count).map(|_| connect()).collect();
+        expect_health();
+        drop(silent);
+    }
+    let slow = || {
+        let mut client = connect();
+        client
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n")
+            .unwrap();
+        client
+    };
+    let mut slow: Vec<_> = (0..40).map(|_| slow()).collect();
+    expect_health();
+    // The first ones have a place, and get their text as soon as they read it.
+    let mut text = String::new();
+    slow[0].read_to_string(&mut text).unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    drop(slow);
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut silent = VecDeque::new();
+            while !is_done.load(Ordering::Relaxed) {
+                silent.push_back(connect());
+                if silent.len() > 500 {
+                    silent.pop_front();
+                }
+            }
+        });
+        expect_health();
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
+}
+
+#[test]
+fn clients_that_send_garbage_or_vanish_harm_no_other_one() {
+    let host = Host::new();
+    let agent = agent(&host, &json!({"metrics": {}}));
+    let requests: [&[u8]; 6] = [
+        &[0xff; 40_000],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET http://other/metrics HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n",
+    ];
+    for _ in 0..20 {
+        for request in requests {
+            let mut client = TcpStream::connect("127.0.0.1:9799").unwrap();
+            // The server may close the connection before all is sent.
+            drop(client.write_all(request));
+        }
+    }
+    expect_health();
+    assert!(http::get(9799, "/metrics").unwrap().ends_with("# EOF\n"));
     assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
     assert!(agent.end() < Duration::from_secs(1));
 }
@@ -190,4 +275,37 @@ fn a_new_mtu_of_the_uplink_is_reported_with_the_pods_that_lack_it() {
     shows("cni_agent_pods_with_other_mtu{network=\"pods\"}", None);
     host.ip("route delete default");
     agent.says("uplink: uplink has no default route");
+}
+
+#[test]
+fn readings_of_the_uplink_that_fail_leave_no_thread() {
+    let host = Host::new();
+    let _outside = host.outside();
+    host.ip("route add default via 192.0.2.2");
+    let tool = host.pods();
+    tool.add("pods", &host.sandbox("a"), &[]);
+    let permit = |mode| fs::set_permissions(tool.results(), Permissions::from_mode(mode)).unwrap();
+    let agent = agent(&host, &json!({"metrics": {}, "uplink": {}}));
+    let mtu = || {
+        let answer = http::get(9799, "/metrics").unwrap();
+        http::value(&answer, "cni_agent_uplink_mtu_bytes{link=\"uplink\"}")
+    };
+    assert!(eventually(|| mtu() == Some(1500)), "{}", agent.log());
+    // The agent has no capability to read it nevertheless.
+    permit(0o000);
+    host.ip("link set uplink mtu 1400");
+    agent.says("uplink: read ");
+    let threads = || {
+        fs::read_dir(format!("/proc/{}/task", agent.pid()))
+            .unwrap()
+            .count()
+    };
+    // Threads of scrapes end after ten seconds without work.
+    let before = threads();
+    thread::sleep(Duration::from_secs(16));
+    assert!(threads() <= before, "{before}, then {}", threads());
+    assert_eq!(mtu(), None, "what is unknown is absent");
+    permit(0o700);
+    agent.says("uplink: works again");
+    assert!(eventually(|| mtu() == Some(1400)), "{}", agent.log());
 }

@@ -1,12 +1,14 @@
 //! Metrics and health over HTTP: `/metrics` and `/healthz`.
 //!
 //! The server never trusts its clients. A connection carries one request, with limits on the size
-//! of its headers and on its time. At most [`MOST_CONNECTIONS`] are open at once, and further ones
-//! wait in the kernel. A scrape costs the node at most one reading per [`text::FRESH`].
+//! of its headers and on its time. [`places`] limits the connections such that neither slow scrapers
+//! nor silent clients delay an answer of `/healthz`. A scrape costs the node at most one reading per
+//! [`text::FRESH`].
 
 mod address;
 mod listener;
 mod node;
+mod places;
 mod text;
 
 use std::convert::Infallible;
@@ -14,25 +16,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics::{Options, Pods};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 pub(crate) use self::address::Address;
 use self::listener::Listener;
 use self::node::NodeMetrics;
+use self::places::{Places, Visitor};
 use self::text::Text;
 use crate::health::Health;
 use crate::shared::Shared;
@@ -129,35 +135,37 @@ pub(crate) async fn run(
 
 /// Accepts connections until the listening socket fails.
 async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible> {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut places = Places::default();
     loop {
-        let place = Arc::clone(&places).acquire_owned().await?;
         let stream = listener.accept().await?;
-        let router = router.clone();
-        tokio::spawn(async move {
-            // Nothing helps a client that fails or is too slow.
-            timeout(LONGEST_CONNECTION, answer(stream, router))
-                .await
-                .ok();
-            drop(place);
-        });
+        let (visitor, router) = (places.visitor(), router.clone());
+        let task = tokio::spawn(answer(stream, router, visitor.clone()));
+        places.admit(visitor, task.abort_handle());
+        // The new connection reads its request before the next one is accepted.
+        yield_now().await;
     }
 }
 
-/// Answers one request.
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+/// Answers one request. Nothing helps a client that fails or is too slow.
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, visitor: Visitor) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(visitor.clone());
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(LONGEST_REQUEST)
         .max_buf_size(LARGEST_HEADERS)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    connection.await.ok();
+        .serve_connection(TokioIo::new(stream), service);
+    timeout(LONGEST_CONNECTION, connection).await.ok();
 }
 
-async fn metrics(State(served): State<Served>) -> Response {
+async fn metrics(State(served): State<Served>, Extension(visitor): Extension<Visitor>) -> Response {
+    let place = visitor.place().await;
     match served.text.current().await {
-        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], place.keep(text)).into_response(),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason:#}\n")).into_response(),
     }
 }
@@ -176,9 +184,6 @@ const PART: &str = "metrics";
 
 /// The content type of the `OpenMetrics` text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Connections at once. Each takes at most two buffers of [`LARGEST_HEADERS`], and its answer.
-const MOST_CONNECTIONS: usize = 32;
 
 /// Largest request line with headers, in bytes.
 const LARGEST_HEADERS: usize = 16 << 10;
