@@ -96,7 +96,6 @@ const SERVICES: [Described; 4] = [
                 "GetAllocatableResources",
                 ["AllocatableRequest", "AllocatableResponse"],
             ),
-            Call("get", "Get", ["GetRequest", "GetResponse"]),
         ],
     },
     Described {

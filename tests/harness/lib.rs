@@ -40,6 +40,7 @@ mod network;
 pub mod open_metrics;
 mod place;
 mod plugin;
+mod pod_resources;
 pub mod points;
 mod ports;
 pub mod router_advertisement;
@@ -65,6 +66,7 @@ pub use locker::Locker;
 pub use network::Network;
 pub use place::{Place, run};
 pub use plugin::{Invocation, Outcome, Refusal};
+pub use pod_resources::PodResources;
 
 pub use ports::Ports;
 pub use sandbox::{Inhabitant, Sandbox};

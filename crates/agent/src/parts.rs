@@ -40,7 +40,8 @@ fn start(config: Config) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     if let Some(config) = config.devices {
         let counters = devices::Counters::default();
         counters.register(own);
-        own.register_collector(Box::new(devices::Allocated::new(&config)));
+        let allocated = devices::Allocated::new(&config, counters.clone(), shared.health.clone());
+        own.register_collector(Box::new(allocated));
         parts.spawn(devices::run(config, shared.clone(), counters));
     }
     if let Some(config) = config.gc {

@@ -1,5 +1,8 @@
-//! The pod resources API `v1`: the kubelet tells which devices it gave to which container
+//! The pod resources API `v1`: the kubelet lists which devices it gave to which container
 //! (staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto in Kubernetes).
+//!
+//! The method `Get` is left out: it returns a part of what `List` returns, for a pod that the caller
+//! names, and no event names a pod to the agent.
 
 use prost::Message;
 
@@ -37,25 +40,6 @@ pub struct AllocatableResponse {
     /// The devices, allocated or not.
     #[prost(message, repeated, tag = "1")]
     pub devices: Vec<ContainerDevices>,
-}
-
-/// Asks for the resources of one pod.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct GetRequest {
-    /// Name of the pod.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Namespace of the pod.
-    #[prost(string, tag = "2")]
-    pub namespace: String,
-}
-
-/// The resources of one pod.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct GetResponse {
-    /// The pod.
-    #[prost(message, optional, tag = "1")]
-    pub pod: Option<PodResources>,
 }
 
 /// The resources of a pod.

@@ -17,7 +17,12 @@ pub(crate) async fn connect(socket: &Path) -> anyhow::Result<Channel> {
     connected.map_err(|error| anyhow!("connect: {}", anyhow::Error::from(error).root_cause()))
 }
 
-/// Returns what a refusal says. The status as a whole has lines of metadata.
+/// Returns what a refusal says. The status as a whole has lines of metadata. The peer chose the
+/// text, which becomes a line of the log and of the health page.
 pub(crate) fn refusal(status: &Status) -> anyhow::Error {
-    anyhow!("{}: {}", status.code(), status.message())
+    let text: String = status.message().chars().take(LONGEST_MESSAGE).collect();
+    anyhow!("{}: {}", status.code(), text.escape_debug())
 }
+
+/// In characters.
+const LONGEST_MESSAGE: usize = 200;

@@ -10,6 +10,7 @@ mod config;
 mod counters;
 mod directory;
 mod plugin;
+mod pod_resources;
 mod preferred;
 mod registration;
 mod resource;

@@ -1,0 +1,95 @@
+//! Asks the kubelet's API of pod resources.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use kubelet::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use kubelet::pod_resources::{AllocatableRequest, ContainerDevices, ListRequest, ListResponse};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use super::client::{connect, refusal};
+use crate::gauges::number;
+
+/// What the kubelet knows about the devices of some resources.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// Numbers of devices by namespace, pod, container and resource.
+    pub allocated: BTreeMap<[String; 4], i64>,
+    /// Numbers of devices that the kubelet may allocate, by resource: all that are healthy, whether
+    /// or not a container has them. `None` if the kubelet does not list them.
+    pub allocatable: Option<BTreeMap<String, i64>>,
+}
+
+/// Asks in an event loop on a thread of its own: a collector of metrics cannot wait for the agent's
+/// event loop, which may be the one that reads the metrics.
+///
+/// # Errors
+/// The kubelet does not list the devices of containers within [`LONGEST`].
+pub(super) fn ask(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
+    let asked = thread::scope(|scope| scope.spawn(|| on_this_thread(socket, resources)).join());
+    let known = asked.map_err(|_| anyhow::anyhow!("the thread panicked"))?;
+    known.with_context(|| format!("list by {}", socket.display()))
+}
+
+fn on_this_thread(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    // A time limit needs the event loop's clock, so it begins inside.
+    let known = runtime.block_on(async { timeout(LONGEST, call(socket, resources)).await });
+    known.unwrap_or_else(|_| bail!("the kubelet does not answer"))
+}
+
+async fn call(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
+    let client = PodResourcesListerClient::new(connect(socket).await?);
+    let mut client = client.max_decoding_message_size(LONGEST_ANSWER);
+    let listed = client.list(ListRequest {}).await;
+    let listed = listed.map_err(|it| refusal(&it))?.into_inner();
+    // A kubelet may have this call turned off (KubeletPodResourcesGetAllocatable before 1.28).
+    let allocatable = client
+        .get_allocatable_resources(AllocatableRequest {})
+        .await;
+    let allocatable = allocatable.ok().map(|it| it.into_inner().devices);
+    Ok(Known {
+        allocated: allocated(listed, resources),
+        allocatable: allocatable.map(|it| allocatable_of(&it, resources)),
+    })
+}
+
+fn allocated(listed: ListResponse, resources: &[String]) -> BTreeMap<[String; 4], i64> {
+    let mut counts = BTreeMap::new();
+    for pod in listed.pods {
+        for container in pod.containers {
+            let devices = container.devices.into_iter();
+            for devices in devices.filter(|it| resources.contains(&it.resource_name)) {
+                let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+                let of = [
+                    namespace,
+                    name,
+                    container.name.clone(),
+                    devices.resource_name,
+                ];
+                *counts.entry(of).or_default() += number(devices.ids.len());
+            }
+        }
+    }
+    counts
+}
+
+/// Counts the devices of all these resources. The kubelet leaves out a resource without devices.
+fn allocatable_of(listed: &[ContainerDevices], resources: &[String]) -> BTreeMap<String, i64> {
+    let count = |name: &String| {
+        let devices = listed.iter().filter(|it| it.resource_name == *name);
+        number(devices.map(|it| it.ids.len()).sum::<usize>())
+    };
+    let counts = resources.iter().map(|name| (name.clone(), count(name)));
+    counts.collect()
+}
+
+/// The longest time of both calls to the kubelet.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The kubelet's answer for ten thousand devices has less than 1 MiB.
+const LONGEST_ANSWER: usize = 16 * 1024 * 1024;

@@ -1,0 +1,164 @@
+//! `cni-agent`: the metrics of what the kubelet lists by its pod resources API, also while it fails.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tests::cri::{Manner, peer};
+use tests::devices::{TUN, node, root, tun};
+use tests::open_metrics::Metrics;
+use tests::{Agent, Host, Kubelet, PodResources, eventually, http};
+
+/// Starts an agent with devices and metrics.
+fn agent(host: &Host) -> Agent {
+    let mut config: Value = tun(host);
+    config["metrics"] = json!({});
+    let agent = Agent::start(host, &config);
+    let is_served = || http::get(9799, "/healthz").is_ok();
+    assert!(eventually(is_served), "{}", agent.log());
+    agent
+}
+
+fn metrics() -> Metrics {
+    let answer = http::get(9799, "/metrics").unwrap();
+    Metrics::parse(answer.split_once("\r\n\r\n").unwrap().1)
+}
+
+/// Returns the devices that a pod has; none if the series is absent.
+fn allocated(pod: &str) -> Option<u64> {
+    let labels = [
+        ("namespace", "default"),
+        ("pod", pod),
+        ("container", "main"),
+    ];
+    metrics().all("cni_agent_allocated_devices", &labels).pop()
+}
+
+fn age() -> Option<u64> {
+    metrics()
+        .all("cni_agent_allocated_devices_age_seconds", &[])
+        .pop()
+}
+
+fn health() -> String {
+    let answer = http::get(9799, "/healthz").unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+#[test]
+fn metrics_have_what_the_kubelet_allocated_and_ask_seldom() {
+    let host = node();
+    let _kubelet = Kubelet::start(&root(&host));
+    let resources = PodResources::serve(&root(&host));
+    // The kubelet lists devices of different NUMA nodes apart.
+    resources.gives("web", &[(TUN, 1), ("example.org/gpu", 4), (TUN, 1)]);
+    resources.gives("other", &[("example.org/gpu", 1)]);
+    let agent = agent(&host);
+    for _ in 0..20 {
+        assert_eq!((allocated("web"), allocated("other")), (Some(2), None));
+    }
+    assert!(resources.lists() < 5, "{}", resources.lists());
+    assert!(age().unwrap() < 5);
+    // This kubelet has GetAllocatableResources turned off.
+    assert!(metrics().all("cni_agent_kubelet_devices", &[]).is_empty());
+    assert!(!agent.log().contains("devices: kubelet"), "{}", agent.log());
+}
+
+#[test]
+fn without_an_answer_the_metrics_are_absent() {
+    let host = node();
+    let kubelet = Kubelet::start(&root(&host));
+    let agent = agent(&host);
+    kubelet.wait_for(TUN, 3);
+    assert_eq!((allocated("web"), age()), (None, None));
+    agent.says("devices: no list of allocated devices: list by ");
+    assert_eq!(health(), "ok\n", "not every node has the socket");
+}
+
+#[test]
+fn the_last_answer_stays_with_its_age_whatever_the_kubelet_does() {
+    let host = node();
+    let _kubelet = Kubelet::start(&root(&host));
+    let resources = PodResources::serve(&root(&host));
+    resources.gives("web", &[(TUN, 2)]);
+    let agent = agent(&host);
+    assert_eq!(allocated("web"), Some(2));
+    let garbage = |mut it: UnixStream| while it.write_all(&[0xa5; 4096]).is_ok() {};
+    let silent = |mut it: UnixStream| drop(it.read_to_end(&mut Vec::new()));
+    let socket = root(&host).join("pod-resources/kubelet.sock");
+    for (manner, words) in [
+        (Manner::Hangs, "the kubelet does not answer"),
+        (
+            Manner::Fails("busy\n".repeat(2_000)),
+            "Internal error: busy\\n",
+        ),
+        (Manner::Floods(17 << 20), "decoded message length too large"),
+    ] {
+        resources.behaves(manner);
+        expect_kept(&agent, words);
+    }
+    assert!(age().unwrap() >= 9, "{:?}", age());
+    drop(resources);
+    expect_kept(&agent, "connect: ");
+    peer(&socket, silent);
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(allocated("web"), Some(2));
+    peer(&socket, garbage);
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(allocated("web"), Some(2));
+    assert!(
+        agent.log().lines().all(|it| it.len() < 500),
+        "{}",
+        agent.log()
+    );
+    assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
+    let resources = PodResources::serve(&root(&host));
+    resources.gives("next", &[(TUN, 1)]);
+    let is_fresh = || (allocated("web"), allocated("next")) == (None, Some(1));
+    assert!(eventually(is_fresh), "{}", agent.log());
+    assert!(age().unwrap() < 5);
+    assert!(agent.end() < Duration::from_secs(1));
+}
+
+/// Waits until the kubelet's failure is in the log. The devices stay.
+#[track_caller]
+fn expect_kept(agent: &Agent, words: &str) {
+    let is_said = || {
+        assert_eq!(allocated("web"), Some(2));
+        agent.log().contains(words)
+    };
+    assert!(eventually(is_said), "{words}: {}", agent.log());
+}
+
+#[test]
+fn a_kubelet_that_lists_other_devices_than_announced_is_reported() {
+    let host = node();
+    let kubelet = Kubelet::start(&root(&host));
+    let resources = PodResources::serve(&root(&host));
+    resources.lists_devices(TUN, 3);
+    resources.lists_devices("example.org/gpu", 7);
+    let agent = agent(&host);
+    kubelet.wait_for(TUN, 3);
+    let listed = || {
+        let metrics = metrics();
+        metrics
+            .all("cni_agent_kubelet_devices", &[("resource", TUN)])
+            .pop()
+    };
+    assert!(eventually(|| listed() == Some(3)));
+    assert_eq!(health(), "ok\n");
+    // The plugin of another vendor has registered the resource since.
+    resources.lists_devices(TUN, 2);
+    let words =
+        "devices: kubelet: the kubelet may allocate 2 devices of example.org/tun, not the 3";
+    let is_reported = || listed() == Some(2) && health().starts_with(words);
+    assert!(eventually(is_reported), "{} {}", health(), agent.log());
+    resources.lists_devices(TUN, 3);
+    assert!(
+        eventually(|| listed() == Some(3) && health() == "ok\n"),
+        "{}",
+        agent.log()
+    );
+}
