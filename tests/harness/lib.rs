@@ -43,6 +43,7 @@ mod plugin;
 mod pod_resources;
 pub mod points;
 mod ports;
+pub mod promql;
 pub mod router_advertisement;
 mod sandbox;
 mod snapshot;
