@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Stdio};
 
 use nix::mount::{MsFlags, mount};
@@ -140,7 +140,44 @@ fn agent_gets_its_mounts_and_three_capabilities() {
         );
     }
     let json = configuration["data"]["agent.json"].as_str().unwrap();
-    accepts(&Host::new(), &serde_json::from_str(json).unwrap());
+    let sections: Value = serde_json::from_str(json).unwrap();
+    for (path, is_written) in needed(&sections) {
+        let mounts = container["volumeMounts"].as_array().unwrap().iter();
+        let mut mounts = mounts.filter(|it| path.starts_with(it["mountPath"].as_str().unwrap()));
+        let mount = mounts
+            .next()
+            .unwrap_or_else(|| panic!("no mount has {path:?}"));
+        assert!(!is_written || mount["readOnly"].is_null(), "{mount}");
+        // A directory stays the same one when a file in it is replaced.
+        let volume = volumes.iter().find(|it| it["name"] == mount["name"]);
+        let kind = volume.unwrap()["hostPath"]["type"].as_str().unwrap();
+        assert!(kind.starts_with("Directory"), "{volume:?}");
+    }
+    accepts(&Host::new(), &sections);
+}
+
+/// Returns the paths of the node that the agent and the plugins that it calls use, and whether they
+/// write there.
+fn needed(sections: &Value) -> Vec<(PathBuf, bool)> {
+    let mut needed: Vec<_> = [
+        ("/etc/cni/net.d", false),
+        ("/opt/cni/bin", false),
+        ("/var/lib/cni", true),
+        ("/run/cni", true),
+        ("/run/netns", false),
+        ("/var/run/netns", false),
+    ]
+    .map(|(path, is_written)| (PathBuf::from(path), is_written))
+    .into();
+    let socket = sections["gc"]["runtimeSocket"].as_str().unwrap();
+    needed.push((socket.into(), false));
+    let logs = sections["metrics"]["logFiles"].as_array().unwrap();
+    assert!(
+        !logs.is_empty(),
+        "calls of plugins are counted without edits"
+    );
+    needed.extend(logs.iter().map(|it| (it.as_str().unwrap().into(), true)));
+    needed
 }
 
 #[test]
