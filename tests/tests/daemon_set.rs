@@ -194,6 +194,17 @@ fn agent_runs_with_the_example_and_few_capabilities() {
     assert!(unit.contains("ExecStart=/usr/sbin/cni-agent --config /etc/cni/agent.json\n"));
     let bounding = "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN\n";
     assert!(unit.contains(bounding));
+    // What plugins need: namespaces of pods, sysctls, device files.
+    assert!(unit.contains("RestrictNamespaces=net mnt\n"));
+    assert!(unit.contains("RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6\n"));
+    for forbidden in [
+        "ProtectKernelTunables",
+        "PrivateNetwork",
+        "PrivateDevices",
+        "ProtectProc",
+    ] {
+        assert!(!unit.contains(forbidden), "{forbidden}");
+    }
 }
 
 /// Starts the agent, which must accept the sections and drop all but three capabilities.
