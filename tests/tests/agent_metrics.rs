@@ -1,6 +1,6 @@
 //! cni-agent, part `metrics`: the numbers of the node, and the calls in the plugins' log.
 
-use std::fs;
+use std::fs::{self, File};
 
 use serde_json::json;
 use tests::metered::{attach, both};
@@ -67,7 +67,7 @@ fn series_of_pods_can_be_left_out() {
 }
 
 #[test]
-fn calls_in_the_log_are_counted_over_a_rotation() {
+fn calls_in_the_log_are_counted_over_rotations() {
     let host = Host::new();
     let tool = both(&host);
     let log = host.dir().join("log");
@@ -75,6 +75,7 @@ fn calls_in_the_log_are_counted_over_a_rotation() {
         let add = tool.on("add", "pods", &host.sandbox(name));
         add.env("CNI_LOG_FILE", &log).ok();
     };
+    let rotated = |number| log.with_extension(number);
     add("a");
     let _agent = Agent::start(&host, &json!({"metrics": {"logFiles": [log]}}));
     let adds = || {
@@ -85,8 +86,24 @@ fn calls_in_the_log_are_counted_over_a_rotation() {
             .pop()
     };
     assert!(eventually(|| adds() == Some(1)));
+    // Two rotations that rename, since the last reading.
     add("b");
-    fs::rename(&log, log.with_extension("1")).unwrap();
+    fs::rename(&log, rotated("2")).unwrap();
     add("c");
-    assert!(eventually(|| adds() == Some(3)));
+    fs::rename(&log, rotated("1")).unwrap();
+    add("d");
+    assert!(eventually(|| adds() == Some(4)));
+    // A rotation that copies and truncates, after which the file grows beyond its earlier length.
+    add("e");
+    fs::copy(&log, rotated("0")).unwrap();
+    File::options()
+        .write(true)
+        .open(&log)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    for name in ["f", "g", "h"] {
+        add(name);
+    }
+    assert!(eventually(|| adds() == Some(8)));
 }
