@@ -3,13 +3,15 @@
 use anyhow::Context as _;
 use caps::{CapSet, Capability, CapsHashSet};
 
-/// Drops all capabilities except those that the agent's parts need. Plugins inherit the rest by
-/// their user, root: the kernel gives a program of root all capabilities of the bounding set.
+/// Drops all capabilities except those that the agent's parts need, also from the bounding set. The
+/// plugins that the agent calls run as root, and the kernel gives a program of root all
+/// capabilities of the bounding set.
 ///
-/// Must be called before a thread is started, because each thread has its own capabilities.
+/// The caller has to call this function before it starts a thread, because each thread has its own
+/// capabilities.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel refuses to read or change capabilities.
 pub(crate) fn drop_others() -> anyhow::Result<()> {
     let kept: CapsHashSet = KEPT.into_iter().collect();
     let held = caps::read(None, CapSet::Bounding).context("read the capabilities")?;

@@ -15,7 +15,7 @@ use crate::{devices, gc, http, repair, uplink};
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Config {
-    /// Where the runtime keeps networks, plugins and results.
+    /// Where the container runtime keeps networks, plugins and results.
     #[serde(default)]
     pub runtime: RuntimePaths,
     /// The device plugin.
@@ -24,7 +24,7 @@ pub(crate) struct Config {
     pub gc: Option<gc::Config>,
     /// Serves metrics and health over HTTP.
     pub metrics: Option<http::Config>,
-    /// Restores what the suite's tables lose.
+    /// Restores what other programs delete from the suite's tables.
     pub repair: Option<repair::Config>,
     /// Reports changes of the node's uplinks.
     pub uplink: Option<uplink::Config>,
@@ -46,7 +46,7 @@ impl Config {
     /// Reads the file.
     ///
     /// # Errors
-    /// The file cannot be read. A key is unknown or has a wrong value; the error has its line.
+    /// The file cannot be read. A key is unknown or has a wrong value; the error names the line.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
         serde_json::from_slice(&text).with_context(|| path.display().to_string())

@@ -1,12 +1,12 @@
-//! Brings events from sockets that block to the event loop.
+//! Passes events from sockets that block to the event loop.
 
 use std::thread;
 
 use tokio::sync::mpsc::{Receiver, channel};
 
-/// Calls `hear` again and again on a thread of its own, and returns the receiver of its values. If
-/// the receiver lags behind, the thread waits, and the kernel drops events of the socket, which
-/// `hear` reports. The thread ends after an error.
+/// Calls `hear` in a loop on a new thread, and returns a receiver of the values that `hear`
+/// returns. If the receiver is too slow, the thread waits. The kernel may then drop events of the
+/// socket, which `hear` reports as a loss. The thread ends after an error of `hear`.
 pub(crate) fn events<T: Send + 'static>(
     hear: impl Fn() -> anyhow::Result<T> + Send + 'static,
 ) -> Receiver<anyhow::Result<T>> {
@@ -23,5 +23,5 @@ pub(crate) fn events<T: Send + 'static>(
     receiver
 }
 
-/// Events that wait for the event loop.
+/// Maximum number of events that wait for the event loop.
 const MOST_WAITING: usize = 1024;

@@ -10,10 +10,11 @@ use cni::note;
 pub(crate) struct Health(Arc<Mutex<BTreeMap<&'static str, Option<String>>>>);
 
 impl Health {
-    /// Sets the state of a part: `None` if it works, or the reason why not. A change is noted on
-    /// standard error, so a failure that lasts gives one line.
+    /// Sets the state of a part: `None` if the part works, otherwise the reason why it does not.
+    /// Writes a change to standard error, so a failure that lasts causes only one line.
     pub fn set(&self, part: &'static str, failure: Option<String>) {
-        // The lock ends here: a full standard error must not block other parts.
+        // The lock ends after this statement: if writing to standard error blocks, other parts must
+        // not wait.
         let before = self.parts().insert(part, failure.clone());
         if before.as_ref() == Some(&failure) {
             return;

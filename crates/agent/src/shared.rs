@@ -1,4 +1,4 @@
-//! What all parts share.
+//! Values that all parts of the agent share.
 
 use runtime::Directories;
 

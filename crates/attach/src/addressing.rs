@@ -18,8 +18,8 @@ pub enum Gateway {
     /// Like [`Self::Address`]. The container also gets a default route through the gateway.
     DefaultRoute,
     /// The host's end of each veth pair has the gateway addresses, and the host routes to the
-    /// container. The container has a direct route only to the gateways. They are also the next
-    /// hops to its own network.
+    /// container. The container has a direct route only to the gateways. The gateways are also the
+    /// next hops to the container's own network.
     HostEnd,
 }
 
@@ -42,9 +42,9 @@ impl Addressing {
     /// Derives addresses, gateways and routes from a lease.
     ///
     /// # Errors
-    /// Code 7: the lease has no address, or one that an interface cannot have twice; a network has
-    /// no room for a gateway; a gateway cannot be an address of the host; the MTU is too small for
-    /// IPv6.
+    /// Code 7: the lease has no address; it has an address twice that an interface accepts only
+    /// once; a network has no room for a gateway; a gateway cannot be an address of the host; the
+    /// MTU is too small for IPv6.
     pub fn leased(mode: Gateway, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
@@ -75,8 +75,8 @@ impl Addressing {
     }
 
     /// Returns the addresses and routes that CHECK expects of the interface at index `place` of the
-    /// result. The function ignores addresses that later plugins added for other interfaces. Later
-    /// plugins may also have removed routes from the result.
+    /// result. The function ignores addresses that later plugins added for other interfaces. It
+    /// does not expect routes that later plugins removed from the result.
     ///
     /// # Errors
     /// Code 7: a network has no room for a gateway, or a gateway cannot be an address of the host.
@@ -90,7 +90,7 @@ impl Addressing {
     }
 }
 
-/// Returns whether an address is IPv6, so the sandbox needs IPv6.
+/// Returns whether one of the addresses is IPv6. The sandbox then needs IPv6.
 pub(crate) fn need_ipv6(ips: &[IpConfig]) -> bool {
     ips.iter().any(|ip| ip.address.is_ipv6())
 }
@@ -157,7 +157,8 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
 }
 
 /// Rejects a gateway of `ip` that cannot be an address of the host: one of the container's
-/// addresses `all`, or not the address of a single host. The kernel accepts most of these.
+/// addresses `all`, or not the address of a single host. The kernel would accept most of these
+/// addresses, so no later step would fail.
 fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<(), Error> {
     let is_broadcast = match (gateway, ip.address) {
         (IpAddr::V4(it), IpNetwork::V4(network)) => {
@@ -229,8 +230,8 @@ pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
         .or_else(|| ips.iter().filter_map(|ip| ip.gateway).find(family))
 }
 
-/// Returns the first host address of the network of `address`; `None` if the container has it or
-/// the network has no such address.
+/// Returns the first host address of the network of `address`. Returns `None` if the container
+/// itself has that address, or if the network has no host address.
 fn first_host(address: IpNetwork) -> Option<IpAddr> {
     let gateway = address.iter().nth(1)?;
     (gateway != address.ip()).then_some(gateway)
@@ -247,7 +248,7 @@ fn default_route(gateway: IpAddr) -> Result<IpNetwork, Error> {
 /// `RT_TABLE_MAIN` of rtnetlink(7).
 const MAIN_TABLE: u32 = 254;
 
-/// `RT_SCOPE_LINK` of rtnetlink(7); greater values are narrower.
+/// `RT_SCOPE_LINK` of rtnetlink(7). A greater value means a narrower scope.
 const LINK_SCOPE: u8 = 253;
 
 /// Prefix length from which an IPv4 network has no broadcast address (RFC 3021).

@@ -161,7 +161,8 @@ impl<T: Topology> Check<'_, T> {
         }
         found.compare_mac(&port, self.on_host(name));
         if *name != names::host_link_name(&self.request.attachment) {
-            // The reference made this attachment, and CHECK of the reference compares its rules.
+            // The reference made this attachment. It protects the attachment by rules of its own,
+            // which only CHECK of the reference compares.
             return Ok(Some(port));
         }
         let owner = self.request.attachment.owner();

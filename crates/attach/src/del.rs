@@ -61,9 +61,10 @@ pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
 }
 
 /// Finds the host's end of the veth pair by the name that [`names::host_link_name`] derives from
-/// the attachment. Skips a link whose alias is another owner.
+/// the attachment. Skips a link whose alias names another attachment.
 ///
-/// A link of that name without an alias belongs to an ADD that was killed, so it counts as found.
+/// A link of that name without an alias is left over from an ADD that was killed, so the function
+/// returns it.
 pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,

@@ -30,34 +30,35 @@ pub trait Topology: Sized {
     /// configuration.
     ///
     /// # Errors
-    /// Code 7: a key that names a link is invalid. Refusals of the kernel.
+    /// Code 7: a key that names a link is invalid. The kernel refuses a request.
     fn is_foreign_end(network: &Network, host: &Connection, end: &Link) -> anyhow::Result<bool>;
 
     /// Returns the protection of each veth pair in `nf_tables`.
     fn guard(&self) -> Guard;
 
-    /// The role of the host for the containers.
+    /// Returns the role of the host for the containers: whether it is their gateway.
     fn gateway(&self) -> Gateway;
 
-    /// Checks, without a change, that the host's side does not make every ADD fail.
+    /// Checks whether the host's side lets an ADD succeed; changes nothing.
     ///
     /// # Errors
-    /// Code 50: every ADD would fail, with the reason. Refusals of the kernel.
+    /// Code 50: every ADD would fail; the error names the reason. The kernel refuses a request.
     fn probe_host_side(&self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Creates the host's side or adds what it lacks. Returns its new state.
+    /// Creates the host's side (a bridge, for example), or adds what it lacks. Returns its new
+    /// state.
     ///
     /// # Errors
-    /// Refusals of the kernel. Another kind of link has the name of the bridge.
+    /// The kernel refuses a request. Another kind of link has the name of the bridge.
     fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide>;
 
     /// Finds what [`Self::ensure_host_side`] created; `None` if it no longer exists. Adds
     /// differences from the configuration to `found`.
     ///
     /// # Errors
-    /// Refusals of the kernel.
+    /// The kernel refuses a request.
     fn find_host_side(
         &self,
         host: &Connection,
@@ -68,7 +69,8 @@ pub trait Topology: Sized {
     fn desired(&self, side: HostSide, addressing: Addressing) -> Desired;
 }
 
-/// The host's side of a network, which all its attachments share. The default has no shared link.
+/// The host's side of a network, which all attachments of the network share. The default value
+/// describes a network without a shared link.
 #[derive(Debug, Clone, Default)]
 pub struct HostSide {
     /// MTU of a new veth pair, in bytes; only ADD uses it.
@@ -89,8 +91,8 @@ impl HostSide {
 
 /// The desired state of an attachment.
 ///
-/// ADD applies all of it. CHECK compares only what the comment of each field says, because a later
-/// plugin of the chain may change the rest (CNI specification, section 2, CHECK).
+/// ADD applies all of it. The comment of each field says what CHECK compares. CHECK ignores what a
+/// later plugin of the chain may change (CNI specification, section 2, CHECK).
 #[derive(Debug, Clone)]
 pub struct Desired {
     /// The host's side that the attachment joins.
@@ -103,7 +105,7 @@ pub struct Desired {
     pub other_address: OtherAddress,
     /// The elements in `nf_tables`. CHECK compares all of them.
     pub guard: Guard,
-    /// DNS settings that replace those of the IPAM plugin. They are only part of the result.
+    /// DNS settings that replace those of the IPAM plugin. ADD only copies them into the result.
     pub dns: Option<Dns>,
 }
 
@@ -162,7 +164,7 @@ pub enum ContainerLink {
     Down,
 }
 
-/// The host's end as a port of a bridge. The default is a plain port.
+/// The host's end as a port of a bridge. The default is a port without flags and VLANs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Port {
     /// Flags that are on.
@@ -247,8 +249,8 @@ impl PortVlanSet {
     }
 }
 
-/// Adds advice for the operator to an error of the kernel that means a full bridge. Returns other
-/// errors unchanged.
+/// Adds advice for the operator to an error with which the kernel reports a bridge without free
+/// ports. Returns other errors unchanged.
 pub(crate) fn explain_full_bridge(error: netlink::Error, bridge: Option<&Link>) -> anyhow::Error {
     match bridge.filter(|_| error.is_bridge_full()) {
         Some(bridge) => no_port_left(bridge).context(error),

@@ -21,7 +21,7 @@ impl Differences {
         self.0.extend(differences);
     }
 
-    /// Adds `difference` unless the condition holds.
+    /// Adds `difference` if the condition `holds` is false.
     pub fn unless(&mut self, holds: bool, difference: impl FnOnce() -> String) {
         if !holds {
             self.add(difference());

@@ -22,13 +22,14 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     ]
 }
 
-/// Returns the elements that drop the host's copies, one for each of the container's addresses. The
-/// key of an element is the bridge's MAC and the address.
+/// Returns one element for each of the container's addresses. A promiscuous bridge delivers a frame
+/// to the container and also gives the host a copy. The element drops the host's copies of frames
+/// to this address. The key of the element is the bridge's MAC and the address.
 ///
-/// Only a family whose bridged frames pass netfilter ([`BRIDGE_NF_CALL`]) gets such elements. In
-/// such a family, netfilter translates a frame to a Service on the bridge, and the bridge sends the
-/// frame to the right port. So the host's copy is a duplicate. In another family, the host's copy
-/// is the only frame and must not be dropped.
+/// An IP version gets such elements only if its bridged frames pass netfilter ([`BRIDGE_NF_CALL`]).
+/// If they do, netfilter translates a frame to a Service on the bridge, and the bridge sends the
+/// frame to the right port. So the host's copy is a duplicate. If they do not, the host's copy is
+/// the only frame and must not be dropped.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
     let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
         return Ok(Vec::new());
@@ -58,7 +59,7 @@ fn is_on(name: &str) -> Result<bool, netns::Error> {
     }
 }
 
-/// Returns the table for frames on bridges.
+/// Returns the table that filters frames on bridges.
 pub(crate) fn table() -> Table {
     let set = |name, key: &[Type]| Set {
         name,
@@ -113,7 +114,7 @@ pub fn filter_chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> 
     }
 }
 
-/// The table of family `bridge`, which drops frames.
+/// Name of the table of family `bridge`, whose rules drop frames.
 pub const FRAMES_TABLE: &str = "cni-bridge";
 
 const CHECKED_PORTS: &str = "checked-ports";
@@ -124,7 +125,7 @@ const ROUTED_V6: &str = "routed6";
 /// Runs before all other chains of the bridge family (`NF_BR_PRI_NAT_DST_BRIDGED`).
 const BEFORE_TRANSLATION: i32 = -300;
 
-/// `NF_BR_PRI_FILTER_BRIDGED`
+/// Priority of filter chains in the bridge family (`NF_BR_PRI_FILTER_BRIDGED`).
 const AS_FILTERS: i32 = -200;
 
 const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];

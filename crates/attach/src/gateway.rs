@@ -24,7 +24,7 @@ pub(crate) struct Gateways<'a> {
     pub port: &'a str,
     /// Gateway addresses, with the prefix lengths of their networks.
     pub addresses: &'a [IpNetwork],
-    /// Treatment of other addresses of `link`.
+    /// What to do with an address of `link` that conflicts with a gateway address.
     pub other: OtherAddress,
 }
 
@@ -85,7 +85,7 @@ impl Gateways<'_> {
     /// that fails sees this port and does not remove the addresses.
     ///
     /// # Errors
-    /// Code 7: another address conflicts. Refusals of the kernel.
+    /// Code 7: another address conflicts. The kernel refuses a request.
     pub fn ensure(&self, undo: &mut Undo<'_>) -> anyhow::Result<Vec<IpAddr>> {
         let mut added = Vec::new();
         if self.addresses.is_empty() {
@@ -110,7 +110,7 @@ impl Gateways<'_> {
             self.replace(address, gateway, undo)?;
         }
         for gateway in missing {
-            // If a concurrent ADD added the address first, the rollback is up to that ADD.
+            // If a concurrent ADD added the address first, only that ADD may roll it back.
             if add_address(self.host, self.link.index, *gateway)?.is_some() {
                 let rollback = self.rollback(*gateway);
                 undo.push("remove the gateway address", move || rollback.remove());
@@ -133,8 +133,8 @@ impl Gateways<'_> {
         }
     }
 
-    /// Deletes `address`, so that the caller can add `gateway`. If a concurrent ADD deleted it
-    /// first, the rollback is up to that ADD.
+    /// Deletes `address`, so that the caller can add `gateway`. If a concurrent ADD deleted
+    /// `address` first, only that ADD restores it in its rollback.
     fn replace(
         &self,
         address: IpNetwork,
@@ -242,7 +242,7 @@ fn is_link_local(address: IpAddr) -> bool {
 /// Enables IP forwarding on the host for the families of `gateways`.
 ///
 /// # Errors
-/// A sysctl cannot be changed; refusals of the kernel.
+/// A sysctl cannot be changed. The kernel refuses a request.
 pub(crate) fn enable_forwarding(host: &Connection, gateways: &[IpNetwork]) -> anyhow::Result<()> {
     if gateways.iter().any(IpNetwork::is_ipv6) {
         enable_ipv6_forwarding(host)?;

@@ -14,8 +14,8 @@ use crate::{del, guard};
 /// Removes all resources of this network whose attachment the runtime does not list.
 ///
 /// # Errors
-/// All errors of the steps. GC tries every step, with one exception: if a port could not be
-/// deleted, the leases stay, because the port's address must not be leased again.
+/// All errors of the steps together. GC tries every step, with one exception: if a port could not
+/// be deleted, the leases stay, because the port's address must not be leased again.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
     // The alias alone does not prove that a link is a host's end. A container can set an alias on a
@@ -37,11 +37,11 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
 /// alias is an owner in this network that the runtime does not list.
 ///
 /// A link without an alias is left over from an ADD that was killed. It is stale if its MAC is a
-/// [`marked_mac`](crate::marked_mac) of this network that starts with `first`, and its name is not
-/// in `valid`, the names of the links of all listed attachments.
+/// [`marked_mac`](crate::marked_mac) of this network that starts with the byte `first`, and its
+/// name is not in `valid`, the link names of all attachments that the runtime lists.
 ///
 /// # Errors
-/// All refusals of the kernel.
+/// All requests that the kernel refuses.
 pub fn delete_stale_links(
     request: &GcRequest,
     is_of_plugin: impl Fn(&Link) -> bool,
@@ -71,7 +71,7 @@ pub fn delete_stale_links(
 /// does not list.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub fn remove_stale_elements(request: &GcRequest, tables: [Table; 2]) -> anyhow::Result<()> {
     let mut removal = Removal::start(tables)?;
     let removed = removal.remove(request.stale());

@@ -16,7 +16,7 @@ use crate::{frames, masquerade};
 pub struct Guard {
     /// Drops frames from another MAC than the container's when they enter the bridge.
     pub checks_mac: bool,
-    /// Drops the host's copies of frames that a promiscuous bridge delivers.
+    /// Drops the host's copies of frames that a promiscuous bridge itself delivers to containers.
     pub drops_copies: bool,
     /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
@@ -70,7 +70,7 @@ impl Guard {
 /// Installs all elements. They replace stale elements with the same keys. Returns what changed.
 ///
 /// # Errors
-/// Code 11: other processes keep changing the rules. Refusals of the kernel.
+/// Code 11: other processes keep changing the rules. The kernel refuses a request.
 pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     let mut updated = Updated::Nothing;
     if protections.is_empty() {
@@ -133,13 +133,13 @@ pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     }
 }
 
-/// The tables in which attachments have elements.
+/// Returns the tables in which attachments have elements.
 pub fn tables() -> [Table; 2] {
     [frames::table(), masquerade::table()]
 }
 
-/// A removal of elements from several tables. It uses one socket for all, because closing a socket
-/// takes long after a deletion.
+/// A removal of elements from several tables. It uses one socket for all tables, because the kernel
+/// takes long to close a socket after a deletion.
 pub struct Removal {
     /// `None` if the kernel has no netfilter.
     connection: Option<Connection>,
@@ -165,11 +165,11 @@ impl Removal {
         })
     }
 
-    /// Removes the elements whose owner `is_stale`. A missing element, and a table that the kernel
-    /// does not support, are no error.
+    /// Removes the elements for whose owner `is_stale` returns true. A missing element is no error,
+    /// nor is a table that the kernel does not support.
     ///
     /// # Errors
-    /// Refusals of the kernel.
+    /// The kernel refuses a request.
     pub fn remove(&mut self, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         let Some(connection) = &self.connection else {
             return Ok(());
@@ -200,7 +200,7 @@ impl Removal {
 /// Compares `nf_tables` with the state that [`install`] creates. Returns the differences.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if protections.is_empty() {

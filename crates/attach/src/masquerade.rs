@@ -139,11 +139,11 @@ fn multicast() -> impl Iterator<Item = IpNetwork> {
     networks.flat_map(str::parse)
 }
 
-/// The table of family `inet`, which masquerades.
+/// Name of the table of family `inet`, whose rules masquerade.
 pub const MASQUERADE_TABLE: &str = "cni-masquerade";
 
 const PODS_V4: &str = "pods4";
 const PODS_V6: &str = "pods6";
 
-/// `NF_IP_PRI_NAT_SRC`
+/// Priority of chains that translate source addresses (`NF_IP_PRI_NAT_SRC`).
 const SOURCE_NAT: i32 = 100;

@@ -40,8 +40,8 @@ impl MtuChoice {
     /// Returns the MTU in bytes. Reports on standard error where a detected MTU comes from.
     ///
     /// # Errors
-    /// Code 7: the detected MTU minus `overhead` is below the minimum of IPv4. Refusals of the
-    /// kernel.
+    /// Code 7: the detected MTU minus `overhead` is below the minimum of IPv4. The kernel refuses a
+    /// request.
     pub fn resolve(self, host: &Connection) -> anyhow::Result<u32> {
         let (mtu, why) = self.find(host)?;
         if let Some(why) = why {
@@ -78,7 +78,7 @@ fn detect(host: &Connection) -> anyhow::Result<Detected> {
     uplinks.sort_unstable();
     uplinks.dedup();
     let links = uplinks.into_iter().map(|index| host.link_by_index(index));
-    // A link may have been deleted since the routes were listed, with its routes.
+    // A link may have been deleted, with its routes, since the routes were listed.
     let links = links.filter(|link| !matches!(link, Err(error) if error.is_not_found()));
     let links = links.collect::<Result<Vec<_>, _>>()?;
     if let Some(detected) = smallest(links.iter(), "carries a default route") {
@@ -123,7 +123,7 @@ fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<D
     })
 }
 
-/// Returns the MTU for containers; `None` if it is below the minimum of IPv4.
+/// Returns `mtu` minus `overhead`; `None` if the difference is below the minimum of IPv4.
 fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
     mtu.checked_sub(overhead)
         .filter(|rest| rest >= RANGE.start())
@@ -132,7 +132,7 @@ fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
 /// Ethernet's MTU in bytes, for a host on which no link is up.
 const FALLBACK: u32 = 1500;
 
-/// From the minimum of IPv4 (RFC 791) to the maximum of an Ethernet link, in bytes.
+/// Valid MTUs in bytes: from the minimum of IPv4 (RFC 791) to the maximum of an Ethernet link.
 const RANGE: std::ops::RangeInclusive<u32> = 68..=65_535;
 
 #[cfg(test)]

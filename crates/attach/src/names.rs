@@ -8,15 +8,15 @@ use netlink::MacAddress;
 use sha2::{Digest as _, Sha256};
 
 /// Returns the name of the host's end: `veth` and 11 digits of the attachment's hash. DEL computes
-/// the same name, so it needs no record of it.
+/// the same name, so ADD need not record it.
 pub(crate) fn host_link_name(attachment: &Attachment) -> String {
     let digits = hex(&attachment.digest(), HOST_NAME_DIGITS);
     format!("{HOST_LINK_PREFIX}{digits}")
 }
 
 /// Returns the MAC of the host's end. It is locally administered and differs from the MACs of all
-/// containers. It identifies the network, so GC recognises a link of a killed ADD that has no alias
-/// yet.
+/// containers. The MAC identifies the network. So GC recognises a link without an alias that a
+/// killed ADD left.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     marked_mac(HOST_MAC, attachment)
 }
@@ -47,9 +47,9 @@ pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
     mac(&[0x06], &attachment.digest())
 }
 
-/// Returns the MAC that is derived from the first IPv4 address, or else from the first IPv6
-/// address. An address that is leased again has the same MAC, so entries in the neighbours' caches
-/// stay valid.
+/// Returns the MAC of a container's end. It is derived from the first IPv4 address in `ips`, or
+/// else from the first IPv6 address. If an address is leased again, its new container has the same
+/// MAC, so entries in the neighbours' caches stay valid.
 pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
     match v4.or(ips.first()) {
@@ -67,8 +67,8 @@ fn mac_of(address: IpAddr) -> MacAddress {
     }
 }
 
-/// Returns the MAC for an existing bridge that has none. The MAC is the same for all concurrent
-/// ADDs, and differs after each boot.
+/// Returns the MAC for an existing bridge without a fixed MAC. All concurrent ADDs get the same
+/// MAC. It changes with each boot.
 pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
     mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
 }
@@ -91,11 +91,13 @@ pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
 /// Prefix of the name of every host's end.
 pub const HOST_LINK_PREFIX: &str = "veth";
 
-/// Number of digits that fit into the name of a link, which has at most 15 bytes.
+/// Number of digits after the prefix in the name of a host's end. The name of a link has at most 15
+/// bytes.
 const HOST_NAME_DIGITS: usize = 11;
 
-/// First byte of the host's MACs: the highest one of a unicast MAC. A bridge without a fixed MAC
-/// takes the lowest MAC of its ports, so it does not take one of these while it has another port.
+/// First byte of the MAC of each host's end: the highest first byte of a unicast MAC. A bridge
+/// without a fixed MAC takes the lowest MAC of its ports. So it takes such a MAC only if it has no
+/// other port.
 pub(crate) const HOST_MAC: u8 = 0xfe;
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use anyhow::Context as _;
 use cni::files::if_present;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// A directory with a file for each owner. It need not exist while there is no owner.
+/// A directory with a file for each owner. The directory may be missing while no owner has a file.
 #[derive(Debug)]
 pub struct OwnerFiles(pub PathBuf);
 
-/// The records that [`OwnerFiles::write`] writes.
+/// Which records [`OwnerFiles::write`] may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writing {
     /// New and existing records.
@@ -28,7 +28,7 @@ pub enum Writing {
     Existing,
 }
 
-/// The record of an attachment that a verb removes.
+/// The retired record of an attachment that DEL or GC is removing.
 #[derive(Debug)]
 pub struct Retired {
     text: anyhow::Result<Option<String>>,
@@ -76,7 +76,7 @@ impl OwnerFiles {
     }
 
     /// Adds a file for `owner`. Returns `false` if there is one already. If this process is killed
-    /// meanwhile, the file may lack its text.
+    /// during the call, the file may lack its text.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -112,7 +112,8 @@ impl OwnerFiles {
         write().with_context(|| unwritten(&path))
     }
 
-    /// Retires the record of `owner`: a verb is about to remove what the attachment has.
+    /// Retires (renames) the record of `owner`. DEL and GC call this function before they remove
+    /// what the attachment has.
     pub fn retire(&self, owner: &str) -> Retired {
         let [path, retired, new] = ["", RETIRED, NEW].map(|prefix| self.file(prefix, owner));
         Retired {
@@ -145,8 +146,9 @@ impl OwnerFiles {
         owners.with_context(|| format!("read directory {}", self.0.display()))
     }
 
-    /// Opens a file for writing, which only root may read. Creates the directory if it is missing,
-    /// and again if another owner that leaves removes it at the same time.
+    /// Opens a file for writing, readable only for its user (root). Creates the directory if it is
+    /// missing. Repeats this if a concurrent verb removes the empty directory before the file is
+    /// created.
     fn open(&self, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         options.write(true).mode(0o600);
         for _ in 0..ATTEMPTS {
@@ -162,8 +164,8 @@ impl OwnerFiles {
         Err(io::Error::other(reason))
     }
 
-    /// Returns the path of a file of `owner`. No two owners have the same one, because the parts of
-    /// an owner contain no colon.
+    /// Returns the path of a file of `owner`. Two owners never have the same path, because the
+    /// parts of an owner contain no colon.
     fn file(&self, prefix: &str, owner: &str) -> PathBuf {
         let name = owner.replace('/', ":");
         self.0.join(format!("{prefix}{name}"))
@@ -171,7 +173,8 @@ impl OwnerFiles {
 }
 
 impl Retired {
-    /// Returns the text; `None` without a record, and if it cannot be read.
+    /// Returns the text of the record. Returns `None` if the attachment has no record, or if the
+    /// record cannot be read.
     pub fn text(&self) -> Option<&str> {
         self.text.as_ref().ok()?.as_deref()
     }
@@ -235,7 +238,8 @@ const NEW: &str = "new-";
 /// Prefix of a retired record's file name.
 const RETIRED: &str = "retired-";
 
-/// Maximum number of attempts: more than the number of attachments that end at the same moment.
+/// Maximum number of attempts to open a file. Each failed attempt means that another attachment
+/// ended at this moment, and its verb removed the directory.
 const ATTEMPTS: usize = 100;
 
 #[cfg(test)]
@@ -288,7 +292,7 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
-    /// A directory in place of the retired record lets the renaming fail.
+    /// The test puts a directory in place of the retired record, so the record cannot be renamed.
     #[test]
     fn record_that_cannot_be_renamed_is_read_and_removed_at_once() {
         let directory = tempfile::tempdir().unwrap();

@@ -24,6 +24,6 @@ pub(crate) struct Subject<'a> {
     pub mac: MacAddress,
     /// The container's addresses.
     pub ips: &'a [IpConfig],
-    /// [`cni::Attachment::owner`].
+    /// The attachment's tag: [`cni::Attachment::owner`].
     pub owner: &'a str,
 }

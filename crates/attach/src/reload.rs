@@ -22,7 +22,7 @@ use crate::sandbox::Sandbox;
 /// and removes its elements again.
 ///
 /// # Errors
-/// Code 7: `prevResult` is missing. The veth pair does not exist. Refusals of the kernel.
+/// Code 7: `prevResult` is missing. The veth pair does not exist. The kernel refuses a request.
 pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     request.args()?.expect_only(KNOWN_ARGS)?;
     let topology = T::parse(&request.network)?;

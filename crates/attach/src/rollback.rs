@@ -1,4 +1,4 @@
-//! Objects that this ADD created, for its rollback.
+//! Notes which objects this ADD created, so that its rollback removes no others.
 
 use std::cell::Cell;
 
@@ -22,7 +22,8 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Releases the lease, unless the host's end still exists and may use the address.
+    /// Releases the lease, unless the host's end of the pair still exists: the sandbox may then
+    /// still use the address.
     pub fn release_lease(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.lease.get() {
             return Ok(());

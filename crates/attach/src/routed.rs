@@ -17,9 +17,9 @@ use netns::Sysctl;
 use crate::addressing::{Addressing, Gateway, hosts, need_ipv6};
 use crate::gateway;
 
-/// Configures IPv6 on the host's end, which the caller has not brought up yet. Without IPv6
-/// addresses in `ips`, IPv6 is disabled. With them, the host's end ignores router advertisements
-/// from the container, because these could change the host's routes (CVE-2020-10749).
+/// Configures IPv6 on the host's end, which the caller has not brought up yet. If `ips` has no IPv6
+/// address, disables IPv6. Otherwise, makes the host's end ignore router advertisements from the
+/// container, because these could change the host's routes (CVE-2020-10749).
 ///
 /// # Errors
 /// A sysctl cannot be changed.
@@ -37,7 +37,7 @@ pub(crate) fn prepare_ipv6(end: &Link, ips: &[IpConfig]) -> anyhow::Result<()> {
 /// routes to the container. Returns none for a port of a bridge.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn host_requests(
     host: &Connection,
     end: &Link,
@@ -92,12 +92,12 @@ pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Requ
     ])
 }
 
-/// Returns the metric of a new IPv6 route: lower than the metric of `there`, the present route to
-/// the same address, so that the kernel prefers the new route. At equal metrics, the kernel would
-/// prefer the older route. `None` means the kernel's default metric.
+/// Returns the metric of a new IPv6 route. It is lower than the metric of `there`, the existing
+/// route to the same address, so the kernel prefers the new route. At equal metrics, the kernel
+/// would prefer the older route. `None` means the kernel's default metric.
 ///
-/// The present route belongs to an attachment that the runtime will delete. The route stays, so it
-/// serves again if this ADD fails.
+/// The existing route belongs to an attachment that the runtime is expected to delete. The route
+/// stays, so the kernel uses it again if this ADD fails.
 fn preceding(there: &Route) -> Option<u32> {
     let is_equal = there.destination.prefix() == IPV6_HOST && !there.is_local;
     let metric = there.priority.filter(|metric| is_equal && *metric > 1)?;
@@ -137,7 +137,7 @@ pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRou
 /// route through `end`.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn differences(
     host: &Connection,
     end: &Link,

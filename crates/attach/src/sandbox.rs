@@ -29,9 +29,10 @@ pub(crate) struct Sandbox<'a> {
 /// State of the link's link-local address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkLocal {
-    /// None: IPv6 is off, or nothing is configured yet.
+    /// No link-local address: IPv6 is off, or nothing is configured yet.
     None,
-    /// None: the sandbox's `addr_gen_mode` is 1.
+    /// No link-local address: the sandbox's `addr_gen_mode` is 1, so the kernel must not generate
+    /// one.
     Unwanted,
     /// ADD has added an address that is usable at once; the kernel must not generate another one.
     Given,
@@ -41,7 +42,7 @@ enum LinkLocal {
 }
 
 impl<'a> Sandbox<'a> {
-    /// Opens connections inside the sandbox.
+    /// Opens connections to the kernel in the sandbox's namespace.
     ///
     /// # Errors
     /// Code 4: the namespace cannot be entered.
@@ -96,10 +97,10 @@ impl<'a> Sandbox<'a> {
     /// MAC and, for containers that use IPv6, add a link-local address that is usable at once.
     /// Before that, the function sets the sysctls that IPv6 needs for `ips`.
     ///
-    /// Without this address, the kernel would generate one only after the pair is up. `accept_dad`
-    /// decides whether duplicate address detection delays it. The function sets these sysctls only
-    /// for containers with IPv6 addresses or with duplicate address detection, because the lookup
-    /// of sysctls takes time.
+    /// Without this address, the kernel would generate a link-local address only after the pair is
+    /// up. `accept_dad` decides whether duplicate address detection delays it. The function sets
+    /// these sysctls only for containers with IPv6 addresses or with duplicate address detection,
+    /// because the lookup of sysctls takes time.
     fn prepare(&mut self, link: &Link, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<Vec<Request>> {
         let mut requests = vec![Request::change_link(self.interface, &LinkChange::ArpNotify)];
         if need_ipv6(ips) || dad == Dad::Perform {
@@ -123,9 +124,9 @@ impl<'a> Sandbox<'a> {
     /// Sets the sysctls that must be set while the link is down. Enables IPv6 if `ips` need it.
     ///
     /// With `ndisc_notify`, the kernel announces IPv6 addresses when the MAC is set. With
-    /// `keep_addr_on_down`, it keeps them when the link goes down and up again. `accept_dad` turns
-    /// duplicate address detection on or off. A failure to set one of these sysctls is only logged,
-    /// because the container works without them.
+    /// `keep_addr_on_down`, the kernel keeps these addresses when the link goes down and up again.
+    /// `accept_dad` turns duplicate address detection on or off. A failure to set one of these
+    /// sysctls is only logged, because the container works without them.
     fn set_sysctls(&self, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<()> {
         let accept_dad = match dad {
             Dad::Perform => "1",
@@ -176,8 +177,8 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Waits until the kernel has generated the link-local address and until duplicate address
-    /// detection has ended. If ADD added the link-local address, the kernel generates later ones
-    /// again, for example after the link was down.
+    /// detection has ended. If ADD itself added the link-local address, does not wait: only lets
+    /// the kernel generate link-local addresses again, for example after the link was down.
     fn wait_for_addresses(&mut self, link: &Link, dad: Dad) -> anyhow::Result<()> {
         let link_local = self.link_local;
         if link_local == LinkLocal::Given {
@@ -283,6 +284,6 @@ fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
     }
 }
 
-/// Maximum time of one wait. The kernel brings a veth pair up in one or two milliseconds; duplicate
-/// address detection takes one to two seconds.
+/// Maximum time of one wait inside the sandbox. The kernel brings a veth pair up in one or two
+/// milliseconds. Duplicate address detection takes one to two seconds.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);

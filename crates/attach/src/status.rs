@@ -9,7 +9,7 @@ use crate::desired::Topology;
 ///
 /// # Errors
 /// The configuration is invalid. Code 50: the kernel lacks a part of `nf_tables` that the
-/// configuration needs, or the host's side lets every ADD fail.
+/// configuration needs, or every ADD would fail because of the state of the host's side.
 pub fn status<T: Topology>(request: &StatusRequest) -> anyhow::Result<()> {
     let topology = T::parse(&request.network)?;
     topology.guard().probe()?;

@@ -14,7 +14,7 @@ use crate::{del, host_link, ifb, record};
 /// Limits the sandbox and adds its ifb to the result.
 ///
 /// # Errors
-/// The reason of the failure, after the rollback of all limits that this ADD set.
+/// A limit cannot be set. The rollback has then removed all limits that this ADD set.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let (config, allocation) = configured(request)?;
     let mut result = request.chained()?.clone();
@@ -36,8 +36,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         traffic: &config.traffic,
     };
     let mut undo = Undo::default();
-    // The ifb comes first, as a lock: of several concurrent ADDs of the attachment, only one can
-    // create it.
+    // The ifb comes first, because it works as a lock: of several concurrent ADDs of the
+    // attachment, only one can create it.
     if let Some(limit) = &egress {
         let ifb = limiting.egress(limit, &mut undo)?;
         result.interfaces.push(interface(&ifb));
@@ -54,7 +54,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// Returns the configuration with the limits of the pod's allocation, and the allocation.
+/// Returns the kubelet's allocation for the pod, and the configuration with the limits that follow
+/// from it.
 fn configured(request: &AddRequest) -> anyhow::Result<(Config, Allocation)> {
     let config = Config::parse(&request.network)?;
     let Some(resources) = &config.pod_resources else {
@@ -63,13 +64,14 @@ fn configured(request: &AddRequest) -> anyhow::Result<(Config, Allocation)> {
     cni::step("read the allocation");
     let allocation = resources.allocated(request)?;
     if allocation.is_empty() {
-        // An earlier ADD of the attachment, without a DEL since, may have used an allocation.
+        // An earlier ADD of the attachment may have left the record of an allocation, if no DEL
+        // followed.
         record::remove(&request.attachment.owner())?;
     }
     Ok((config.with(&allocation), allocation))
 }
 
-/// Context for setting one sandbox's limits.
+/// What is needed to set the limits of one sandbox.
 #[derive(Clone, Copy)]
 struct Limiting<'a> {
     request: &'a AddRequest,
@@ -84,7 +86,8 @@ impl<'a> Limiting<'a> {
         cni::step("limit what the sandbox receives");
         let link = self.host_link;
         undo.push("take the limit from the host's end", move || {
-            // Opens another connection, because the rollback may run after the first one failed.
+            // Opens a new connection, because the rollback may run after the connection of the ADD
+            // failed.
             Ok(LinkEgress::new(&Connection::open()?, link).remove()?)
         });
         Ok(LinkEgress::new(self.host, link).ensure(limit, self.traffic)?)
@@ -135,8 +138,8 @@ impl<'a> Limiting<'a> {
         backstop.put()
     }
 
-    /// Redirects the sandbox's packets to the ifb. The rollback removes this redirection before it
-    /// deletes the ifb, since packets redirected to a deleted ifb would be lost.
+    /// Redirects the sandbox's packets to the ifb. The rollback removes the redirection before it
+    /// deletes the ifb, because the kernel drops packets that are redirected to a deleted ifb.
     fn send_to(self, ifb: &Link, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         let link = self.host_link;
         let hook = LinkIngress::new(self.host, link).find_hook()?;
@@ -146,8 +149,9 @@ impl<'a> Limiting<'a> {
         Ok(LinkIngress::new(self.host, link).ensure(hook, ifb, self.traffic)?)
     }
 
-    /// Records the allocation for CHECK and RELOAD. DEL needs no record to find the limits. So the
-    /// record comes after the ifb, without which a concurrent ADD of the attachment fails.
+    /// Records the allocation for CHECK and RELOAD; DEL needs no record to find the limits. ADD
+    /// writes the record after it has created the ifb. A concurrent ADD of the attachment fails to
+    /// create the ifb, so it writes no record.
     fn remember(self, allocation: &Allocation, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("record the allocation");
         let owner = self.request.attachment.owner();

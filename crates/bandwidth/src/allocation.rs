@@ -1,4 +1,4 @@
-//! What the kubelet allocated to a pod.
+//! The bandwidth that the kubelet allocated to a pod.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,20 +11,20 @@ use crate::resource::Direction;
 /// The rates that the kubelet allocated to a pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Allocation {
-    /// Towards the pod; `None` if the pod has no such device.
+    /// The rate towards the pod; `None` if the pod has no device for this direction.
     pub ingress: Option<BitsPerSecond>,
     /// From the pod.
     pub egress: Option<BitsPerSecond>,
 }
 
 impl Allocation {
-    /// Returns whether the pod has no bandwidth.
+    /// Returns whether the kubelet allocated no bandwidth to the pod.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// One line for each direction, as in `ingress 20000000`, in bit/s.
+/// Writes one line for each direction with its rate in bit/s, such as `ingress 20000000`.
 impl fmt::Display for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rates = [

@@ -1,4 +1,4 @@
-//! The limit of one direction, before the MTU of the link is known.
+//! The limit of one direction as it was requested, without knowledge of the link's MTU.
 
 use cni::Error;
 use tc::{BitsPerSecond, Burst, Limit};
@@ -11,8 +11,8 @@ pub struct Asked {
     /// Bits that may pass at once. This may be a runtime's placeholder for an unset burst, which
     /// only the reference uses as a burst.
     pub burst: u64,
-    /// The configuration key of the burst; `None` if no burst is configured. Then
-    /// [`Asked::limit`] derives the burst from the rate.
+    /// The configuration key of the burst. `None` if no burst is configured: [`Asked::limit`] then
+    /// derives the burst from the rate.
     pub burst_key: Option<String>,
     /// Another limit, whose burst this one's does not exceed.
     pub within: Option<Box<Self>>,

@@ -1,9 +1,9 @@
 //! The backstop: a second egress limit of a sandbox, in `nf_tables`.
 //!
-//! Root in a sandbox can send packets that bypass the host's ingress qdisc and thus the ifb: an ifb
-//! or `mirred` in the sandbox sets `tc_skip_classify` on a packet. `nf_tables` sees such packets.
-//! Packets from the host's ifb have a lower rate than this limit, so the backstop drops none of
-//! them.
+//! Root in a sandbox can send packets that bypass the host's ingress qdisc, and so the host's ifb:
+//! an ifb or `mirred` in the sandbox sets `tc_skip_classify` on a packet. `nf_tables` sees such
+//! packets. The rate of this second limit is higher than the rate of the ifb, so the backstop drops
+//! no packet that came through the ifb.
 
 use attach::{Protection, coded, filter_chain};
 use cni::note;
@@ -20,7 +20,7 @@ use crate::policy;
 #[derive(Debug)]
 pub(crate) struct Backstop {
     protection: Protection,
-    /// The keys of all elements that the attachment may have, one per set.
+    /// Elements with the keys that the attachment may have, one for each set.
     places: [Element; 2],
 }
 
@@ -51,7 +51,7 @@ impl Backstop {
     /// error and succeeds: such a host can still limit by the ifb.
     ///
     /// # Errors
-    /// Code 11 if other processes keep changing the rules; refusals of the kernel.
+    /// Code 11: other processes keep changing the rules. The kernel refuses a request.
     pub fn put(&self) -> anyhow::Result<()> {
         match self.try_put() {
             Err(error) if error.is_unsupported() => {
@@ -74,9 +74,9 @@ impl Backstop {
         Ok(())
     }
 
-    /// Removes the elements again if `is_gone` returns true: the attachment no longer exists.
-    /// `is_gone` runs in the generation of the rules in which the elements are removed. So the
-    /// elements of a concurrent ADD stay, because that ADD creates its ifb before its elements.
+    /// Removes the elements again if `is_gone` returns true, that is, if the attachment no longer
+    /// exists. Each attempt of the transaction calls `is_gone` again. A concurrent ADD creates its
+    /// ifb before its elements, so this function does not remove those.
     ///
     /// # Errors
     /// As [`Self::put`], and those of `is_gone`.
@@ -84,11 +84,11 @@ impl Backstop {
         attach::take_back(&[self.protection], is_gone)
     }
 
-    /// Returns texts for the operator about what [`Self::put`] would change. Empty if the kernel
-    /// lacks a required part of `nf_tables`, since ADD succeeds without a backstop then.
+    /// Returns texts for the operator about what [`Self::put`] would change. Returns none if the
+    /// kernel lacks a required part of `nf_tables`: ADD then succeeds without a backstop.
     ///
     /// # Errors
-    /// Refusals of the kernel.
+    /// The kernel refuses a request.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
         let found = match self.try_differences() {
             Ok(found) if found.is_empty() => return Ok(found),
@@ -118,7 +118,7 @@ impl Backstop {
 /// Returns a warning for the operator if the calling thread's namespace cannot have a backstop.
 ///
 /// # Errors
-/// Other refusals of the kernel.
+/// The kernel refuses another request.
 pub(crate) fn missing() -> anyhow::Result<Option<String>> {
     let connection = Connection::open();
     let tried = connection.and_then(|it| tables().iter().try_for_each(|table| it.dry_run(table)));
@@ -133,9 +133,10 @@ fn without(error: nft::Error) -> String {
     format!("without nf_tables root in a container can send more than its limit: {error:#}")
 }
 
-/// Returns the family of the table that sees packets of `host_link` with this link as their input:
-/// `bridge` for a bridge port, `inet` for other links. In a table of family `inet`, the input of a
-/// bridge port's packets is the bridge, if the table sees these packets at all.
+/// Returns the family of the table in which packets from the sandbox have `host_link` as their
+/// input interface: `bridge` if the link is the port of a bridge, `inet` otherwise. A table of
+/// family `inet` sees packets of a bridge port, if at all, with the bridge as their input
+/// interface.
 fn family_of(host_link: &Link) -> Family {
     match host_link.port {
         Some(_) => Family::Bridge,
@@ -176,7 +177,7 @@ pub fn tables() -> [Table; 2] {
 /// The name of the tables of both families.
 pub const TABLE: &str = "cni-bandwidth";
 
-/// Adds to `rule` that it drops packets above the limit of their input link.
+/// Returns `rule` with the addition that it drops packets above the limit of their input interface.
 fn limited(rule: Rule) -> Rule {
     rule.when_in(&[Field::InputName], LIMITS).drop()
 }
@@ -186,13 +187,13 @@ const FAMILIES: [Family; 2] = [Family::Bridge, Family::Inet];
 const LIMITS: &str = "limits";
 const POLICIES: &str = "policies";
 
-/// Priority ahead of connection tracking and most other rules, so that dropped packets cost no time
-/// there (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
+/// Priority before connection tracking and most other rules, so that these spend no time on packets
+/// that the backstop drops (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
 const BEFORE_ALL_ELSE: i32 = -300;
 
-/// Divisor of the limit's rate: the backstop's rate exceeds the limit's rate by a tenth of it.
+/// Divisor: the rate of the backstop exceeds the rate of the ifb by a tenth of the latter.
 const MARGIN: u64 = 10;
 
-/// Difference between the backstop's burst and the limit's burst, in bytes. The backstop needs the
-/// larger burst because the ifb passes packets on in batches.
+/// Number of bytes by which the backstop's burst exceeds the burst of the ifb. The backstop needs
+/// the larger burst because the ifb passes packets on in batches.
 const SLACK: u32 = 64 << 10;

@@ -13,7 +13,7 @@ use crate::{host_link, ifb};
 /// Compares rates, bursts, queue lengths, the redirection to the ifb and the backstop.
 ///
 /// # Errors
-/// All differences in one error; code 7 without a `prevResult`.
+/// One error with all differences. Code 7: `prevResult` is missing.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::of_attachment(request)?;
     request.chained()?;
@@ -67,8 +67,8 @@ impl Check<'_> {
         Ok(differences)
     }
 
-    /// Compares the backstop. Skips this if the reference created the ifb, since the reference
-    /// creates no backstop.
+    /// Compares the backstop. Returns no difference if the reference created the ifb, because the
+    /// reference creates no backstop.
     fn backstop(&self, ifb: &Link, asked: &Asked) -> anyhow::Result<Vec<String>> {
         let owner = self.request.attachment.owner();
         if ifb.alias.as_ref() != Some(&owner) {

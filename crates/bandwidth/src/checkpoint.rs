@@ -1,4 +1,4 @@
-//! The kubelet's checkpoint of its device manager: which devices each pod has.
+//! Reads the checkpoint of the kubelet's device manager, which lists the devices of each pod.
 //!
 //! Source: k8s.io/kubernetes, `pkg/kubelet/cm/devicemanager/checkpoint`. The kubelet replaces the
 //! file as a whole (rename), so a reader never finds half of it and does not verify the checksum.
@@ -19,7 +19,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 /// # Errors
 /// The file cannot be read or is not a checkpoint. The message names the keys and what to do.
 pub(crate) fn read(path: &Path, pod: &str) -> anyhow::Result<BTreeMap<String, u64>> {
-    // The kubelet creates no link in place of the file.
+    // The kubelet never creates a symbolic link in place of the file.
     let read = || devices(&read_regular(path, Links::Refuse, LARGEST)?, pod);
     read().with_context(|| {
         format!(
@@ -31,8 +31,8 @@ pub(crate) fn read(path: &Path, pod: &str) -> anyhow::Result<BTreeMap<String, u6
     })
 }
 
-/// Returns how many distinct devices of each resource all containers of a pod have together. An
-/// init container shares its devices with the containers after it.
+/// Returns for each resource how many different devices all containers of a pod have together. A
+/// device counts once, even if an init container shares it with a later container.
 ///
 /// # Errors
 /// `json` is not a checkpoint.
@@ -51,7 +51,7 @@ pub fn devices(json: &[u8], pod: &str) -> anyhow::Result<BTreeMap<String, u64>> 
         .collect())
 }
 
-/// The part of the file that counts. The list of all registered devices is skipped.
+/// The part of the file that this module reads. It skips the list of all registered devices.
 #[derive(Deserialize)]
 struct Checkpoint<'a> {
     #[serde(rename = "Data", borrow)]
@@ -65,7 +65,7 @@ struct Data<'a> {
     entries: Option<Vec<Entry<'a>>>,
 }
 
-/// Devices of a container of one resource.
+/// The devices of one resource that a container has.
 #[derive(Deserialize)]
 struct Entry<'a> {
     #[serde(rename = "PodUID", borrow)]

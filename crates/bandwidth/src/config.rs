@@ -23,8 +23,8 @@ pub struct Config {
     pub egress: Option<Asked>,
     /// The traffic that both limits apply to.
     pub traffic: Traffic,
-    /// Where to find the limits that the kubelet allocated to the pod; `None` if no allocation
-    /// counts.
+    /// Which resources limit the pod, and where to read what the kubelet allocated to it. `None` if
+    /// allocations do not count.
     pub pod_resources: Option<PodResources>,
 }
 
@@ -111,7 +111,8 @@ struct RuntimeConfig {
     annotations: BTreeMap<String, String>,
 }
 
-/// Rate and burst of one direction, with their keys for error messages; 0 is unset.
+/// Rate and burst of one direction, each with its key for error messages. A value of 0 counts as
+/// unset.
 struct RawLimit {
     rate: u64,
     rate_key: &'static str,

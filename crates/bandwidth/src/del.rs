@@ -11,10 +11,10 @@ use tc::LinkIngress;
 use crate::ifb::{self, Found};
 use crate::{backstop, host_link, record};
 
-/// Removes the attachment's limits and its record; absent ones count as removed.
+/// Removes the attachment's limits and its record. A missing limit or record counts as removed.
 ///
 /// # Errors
-/// All refusals of the kernel. A refusal does not stop the other steps.
+/// All requests that the kernel refuses. A refusal does not stop the other steps.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::all([remove_limits(request), remove_record(request)])
 }
@@ -24,8 +24,8 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 /// redirects packets to the ifb.
 ///
 /// Without an ifb there is no backstop: ADD creates the ifb first and DEL deletes it last. So DEL
-/// of a container without limits, the most common case, does not access `nf_tables`. An access may
-/// have to wait until another process's deletion is finished.
+/// of a container without limits, the most common case, does not access `nf_tables`, where it might
+/// have to wait until a deletion of another process has ended.
 fn remove_limits(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("find the ifb");
     let host = Connection::open()?;
@@ -39,15 +39,15 @@ fn remove_limits(request: &DelRequest) -> anyhow::Result<()> {
     let first = backstop.remove(|it| it == owner);
     cni::step("delete the ifb");
     let deleted = delete_all(&host, &ifbs);
-    // A concurrent RELOAD may have restored the backstop meanwhile. A RELOAD that restores the
-    // backstop after this second removal finds no ifb and removes the backstop itself.
+    // A concurrent RELOAD may have restored the backstop since the first removal. A RELOAD that
+    // restores the backstop after this second removal finds no ifb and removes the backstop itself.
     let second = backstop.remove(|it| it == owner);
     backstop.finish();
     cni::all([first, deleted, second])
 }
 
-/// Removes the record if the configuration has the key `podResources`, whatever its value. Any
-/// other DEL makes no system call for it.
+/// Removes the record if the configuration has the key `podResources`, with any value. Without this
+/// key, DEL makes no system call to look for a record.
 fn remove_record(request: &DelRequest) -> anyhow::Result<()> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -78,7 +78,7 @@ fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     Ok(own)
 }
 
-/// Deletes all of `ifbs`; fails at the end with all refusals of the kernel.
+/// Deletes all of `ifbs`; fails at the end with the kernel's reasons for all failures.
 pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()> {
     cni::all(ifbs.iter().map(|link| Ok(host.remove_link(link)?)))
 }

@@ -8,8 +8,8 @@ use netlink::{Link, LinkKind};
 use crate::{backstop, ifb, record};
 
 /// Deletes ifbs, backstops (second limits in `nf_tables`) and records of this network that belong
-/// to no attachment in the runtime's list. Ifbs that the Go plugin created stay, because their network is
-/// unknown.
+/// to no attachment in the runtime's list. Ifbs that the Go plugin created stay, because they do
+/// not show their network.
 ///
 /// # Errors
 /// All errors that occurred. An error does not stop the deletion of other objects.

@@ -67,11 +67,11 @@ fn only_pair(
     }
 }
 
-/// Returns possible names of the host end for DEL: the peer of the sandbox's interface or, if the
-/// sandbox does not exist any more, all host links in the `prevResult`.
+/// For DEL: returns the names of links that may be the host end. If the sandbox exists, this is the
+/// peer of its interface. Otherwise these are all host links in `prevResult`.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn names(request: &DelRequest, host: &Connection) -> anyhow::Result<Vec<String>> {
     let path = request.netns.as_deref();
     if let Some((namespace, sandbox)) = path.map_or(Ok(None), Connection::open_if_present)? {

@@ -34,8 +34,8 @@ enum Names {
 pub(crate) enum Priority {
     /// The allocation: the other rate is the operator's default for all containers.
     Allocated,
-    /// The lower one: the pod asks for the other rate, but its node promised no more than the
-    /// allocation.
+    /// The lower of the two rates: the pod asks for the other rate, but the scheduler allocated no
+    /// more than the allocation.
     Lower,
 }
 
@@ -67,7 +67,8 @@ impl PodResources {
         }))
     }
 
-    /// Returns the limit of a direction in which the configuration or the pod asks for `asked`.
+    /// Returns the limit of one direction. `asked` is the limit that the configuration or the pod
+    /// asks for, `allocated` the rate of the pod's devices.
     pub(crate) fn limit(
         &self,
         asked: Option<Asked>,
@@ -91,7 +92,7 @@ impl PodResources {
         Some(limit)
     }
 
-    /// Reads what the kubelet allocated to the pod of an ADD.
+    /// Reads the bandwidth that the kubelet allocated to the pod of an ADD.
     ///
     /// # Errors
     /// The checkpoint cannot be read. Code 4: `CNI_ARGS` is malformed. Code 7: the pod has two
@@ -170,7 +171,7 @@ fn rate(shares: &[Share<'_>], direction: Direction) -> Result<Option<BitsPerSeco
     rate.map(Some).map_err(|error| refused(error.to_string()))
 }
 
-/// Checks that the listed names are names of bandwidth.
+/// Checks that all `names` are names of resources whose devices are bandwidth.
 fn listed(names: &[String]) -> Result<Vec<String>, Error> {
     for (index, name) in names.iter().enumerate() {
         if Resource::parse(name)?.is_none() {

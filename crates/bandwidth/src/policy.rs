@@ -7,9 +7,9 @@ use nft::{Chain, Rule};
 use sha2::{Digest as _, Sha256};
 use tc::{Case, Traffic};
 
-/// Returns the chain for `traffic`; `None` if all traffic is limited. The chain's name contains a
-/// digest of the subnets, so all attachments with the same subnets share the chain. The parameter
-/// `limited` adds the limit to a rule.
+/// Returns the chain that limits only `traffic`; `None` if all traffic is limited. The chain's name
+/// contains a digest of the subnets, so all attachments with the same subnets share the chain. The
+/// function `limited` adds the limit to a rule.
 ///
 /// The chain also limits packets that are too short to contain an address.
 pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Chain> {
@@ -32,8 +32,8 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Ch
     })
 }
 
-/// Removes each subnet that lies within another subnet of the same case. A packet that matched two
-/// limiting rules would count twice.
+/// Returns `cases` without each subnet that lies within another subnet of the same case: a packet
+/// that matches two limiting rules would count twice.
 fn outermost(cases: &[(IpNetwork, Case)]) -> Vec<(IpNetwork, Case)> {
     let mut outermost = cases.to_owned();
     outermost.retain(|(inner, case)| {

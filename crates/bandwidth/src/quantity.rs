@@ -9,7 +9,7 @@ pub fn parse(text: &str) -> Option<u64> {
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // No value in the range of the result needs more digits.
+    // Every value that the result can represent has at most this many digits.
     if whole.is_empty() && fraction.is_empty() || number.len() > MOST_DIGITS {
         return None;
     }
@@ -25,8 +25,8 @@ pub fn parse(text: &str) -> Option<u64> {
     u64::try_from(value).ok()
 }
 
-/// Returns the multiplier and the power of ten that a suffix stands for; `None` for an unknown
-/// suffix.
+/// Returns the two factors that a suffix such as `Ki` or `e6` stands for: a multiplier, and the
+/// exponent of a power of ten. Returns `None` for an unknown suffix.
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
     let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];

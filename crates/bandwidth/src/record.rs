@@ -1,7 +1,8 @@
 //! Records of the allocations that ADD used: one file for each attachment with an allocation.
 //!
-//! Later verbs cannot ask the kubelet's checkpoint. It forgets a deleted pod, and after a forced
-//! deletion it gives the pod's devices to another pod while the first one still exists.
+//! Later verbs cannot read the allocation from the kubelet's checkpoint. The kubelet removes a
+//! deleted pod from the checkpoint. After a forced deletion, the kubelet gives the pod's devices to
+//! another pod while the first pod still exists.
 
 use anyhow::Context as _;
 use attach::{OwnerFiles, Writing};
@@ -17,7 +18,8 @@ pub(crate) fn write(owner: &str, allocation: &Allocation) -> anyhow::Result<()> 
     files().write(owner, &allocation.to_string(), Writing::All)
 }
 
-/// Returns the allocation that the ADD of an attachment used; an empty one without a record.
+/// Returns the allocation that the ADD of an attachment used. If there is no record, returns an
+/// empty allocation.
 ///
 /// # Errors
 /// The record cannot be read.

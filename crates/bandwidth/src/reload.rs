@@ -11,12 +11,13 @@ use crate::{host_link, ifb};
 /// Restores the backstop; existing elements stay untouched. An attachment that the reference
 /// limited gets a backstop, too.
 ///
-/// DEL and GC delete the ifb and then look for the elements once more. If that is too early to find
-/// the elements that this function adds, this function finds no ifb afterwards and removes the
-/// elements itself. So no elements of a deleted attachment remain.
+/// DEL and GC delete the ifb, and then look for elements once more. If this function adds its
+/// elements after that, it finds no ifb afterwards and removes the elements itself. So no elements
+/// of a deleted attachment remain.
 ///
 /// # Errors
-/// Code 7 without a `prevResult`; the veth pair or the ifb does not exist; refusals of the kernel.
+/// Code 7: `prevResult` is missing. The veth pair or the ifb does not exist. The kernel refuses a
+/// request.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::of_attachment(request)?;
     request.chained()?;

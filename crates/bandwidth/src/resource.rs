@@ -22,7 +22,7 @@ impl Direction {
     }
 }
 
-/// What one device of a resource is.
+/// A resource whose devices are bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Resource {
     /// The limited direction.

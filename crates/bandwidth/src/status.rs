@@ -7,8 +7,8 @@ use netns::Netns;
 use crate::backstop;
 use crate::config::Config;
 
-/// Reports missing kernel features on standard error and succeeds nevertheless, because sandboxes
-/// without limits work without these features.
+/// Reports missing kernel features on standard error. They are no failure of STATUS, because
+/// sandboxes without limits work without these features.
 ///
 /// # Errors
 /// The configuration is invalid. Code 50: the kubelet's checkpoint cannot be read, so every ADD

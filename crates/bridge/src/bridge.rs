@@ -16,7 +16,7 @@ use crate::vlan;
 /// Finds or creates the bridge, and brings it up.
 ///
 /// # Errors
-/// Another kind of link has the name. Refusals of the kernel.
+/// A link of another kind has the bridge's name. The kernel refuses a request.
 pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostSide> {
     cni::step("ensure the bridge");
     let mtu = config.mtu.resolve(host)?;
@@ -55,8 +55,8 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
 /// containers, which could change its routes (CVE-2020-10749).
 ///
 /// # Errors
-/// The sysctl cannot be set, and the host is the gateway. Without a gateway, this failure is only
-/// logged.
+/// The sysctl cannot be set, and the network's gateway is the host. If the network has no gateway,
+/// the function only logs this failure.
 fn ignore_router_advertisements(bridge: &str, gateway: Gateway) -> anyhow::Result<()> {
     match Sysctl::ipv6(bridge, "accept_ra").ensure_if_present("0") {
         Err(error) if gateway == Gateway::None => note(format_args!(
@@ -94,8 +94,8 @@ fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> 
 }
 
 /// Sets the MAC of a bridge that another program created without a fixed MAC. The MAC of such a
-/// bridge changes: it is the lowest MAC of the ports, and the bridge has none without ports. With a
-/// fixed MAC, the entries in the neighbours' caches stay valid.
+/// bridge changes: it is the lowest MAC of the ports, and the bridge has none without ports. A
+/// fixed MAC keeps the entries for the bridge in the containers' neighbour caches valid.
 ///
 /// Concurrent ADDs that find such a bridge all set the same MAC, before any of them adds a port.
 fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {

@@ -14,9 +14,9 @@ use crate::vlan::{Access, DefaultVlan, Vlans};
 pub struct Config {
     /// Name of the bridge.
     pub bridge: InterfaceName,
-    /// Role of the bridge for the containers.
+    /// Whether the host is the containers' gateway, with an address on the bridge.
     pub gateway: Gateway,
-    /// Treatment of other addresses on the bridge.
+    /// What ADD does with an address of the bridge that conflicts with the gateway's address.
     pub other_address: OtherAddress,
     /// MTU of the veth pair and of a new bridge.
     pub mtu: MtuChoice,
@@ -32,7 +32,7 @@ pub struct Config {
     pub checks_mac: bool,
     /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
-    /// State of the container's end.
+    /// State of the veth pair's end in the container.
     pub container_link: ContainerLink,
     /// Duplicate address detection for IPv6 inside the sandbox.
     pub dad: netlink::Dad,
@@ -134,7 +134,7 @@ pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
     named(network.quiet_config::<Name>()?.bridge.as_deref())
 }
 
-/// Returns `yes` if a boolean key is true, else `no`.
+/// Returns `yes` if `is_asked`, the value of a boolean key, is true; else `no`.
 fn choose<T>(is_asked: bool, yes: T, no: T) -> T {
     if is_asked { yes } else { no }
 }

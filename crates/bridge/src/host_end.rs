@@ -1,8 +1,9 @@
 //! The host's end of the gateway's VLAN: the link that has the gateway addresses of a network with
 //! a VLAN.
 //!
-//! This plugin creates a VLAN link on top of the bridge. The reference instead adds a port to the
-//! bridge, with which netfilter sees packets from a container to the host twice.
+//! This plugin creates a VLAN link on top of the bridge. The reference instead adds a veth pair
+//! whose one end is a port of the bridge. Packets from a container to the host then pass netfilter
+//! twice.
 
 use anyhow::{Context as _, bail};
 use attach::note_failure;
@@ -21,21 +22,21 @@ pub(crate) enum HostEnd<'a> {
     Bridge,
     /// The link `<bridge>.<vlan>`.
     Link(Link),
-    /// The link does not exist yet. The bridge itself already receives the VLAN's frames with their
-    /// tag (`bridge vlan show`).
+    /// The link `<bridge>.<vlan>` does not exist yet. The bridge itself already receives the VLAN's
+    /// frames with their tag (`bridge vlan show`).
     LinkMissing(&'a Access),
-    /// The link does not exist yet. The bridge drops frames of the VLAN that are addressed to the
-    /// bridge.
+    /// The link `<bridge>.<vlan>` does not exist yet. The bridge itself is not in the VLAN, so it
+    /// drops the VLAN's frames that are addressed to the host.
     VlanMissing(&'a Access),
 }
 
 impl<'a> HostEnd<'a> {
-    /// Finds the host's end of the gateway's VLAN on `bridge`, without a change. Without a VLAN,
-    /// this is the bridge itself.
+    /// Finds the host's end of the gateway's VLAN on `bridge`; changes nothing. Without a VLAN, the
+    /// host's end is the bridge itself.
     ///
     /// # Errors
-    /// Code 7: another link has the name, or the bridge tags the VLAN's frames in one direction
-    /// only.
+    /// Code 7: a link that is no VLAN link has the name `<bridge>.<vlan>`, or the bridge tags the
+    /// VLAN's frames in one direction only.
     pub fn find(
         host: &Connection,
         bridge: &Link,
@@ -52,8 +53,8 @@ impl<'a> HostEnd<'a> {
         Ok(Self::without_link(&carried, access)?)
     }
 
-    /// Returns the host's end of a VLAN that has no link. The result depends on `carried`, the
-    /// VLANs of the bridge itself.
+    /// Returns the host's end of a VLAN that has no link. `carried` lists the VLANs that the bridge
+    /// itself is in, with their tagging, which decides the result.
     fn without_link(carried: &[PortVlans], access: &'a Access) -> Result<Self, Error> {
         let vlan = access.vlan;
         let entry = carried
@@ -73,12 +74,12 @@ impl<'a> HostEnd<'a> {
         }
     }
 
-    /// Creates the link if it is missing, and brings it up. Returns `None` if the bridge itself is
-    /// the host's end.
+    /// Creates the VLAN link if it is missing, and brings it up. Returns `None` if the bridge
+    /// itself is the host's end.
     ///
     /// # Errors
-    /// Code 7: the VLAN has a link with another name. Refusals of the kernel. On a failure, the
-    /// function has restored the bridge's own VLANs.
+    /// Code 7: the VLAN has a link with another name. The kernel refuses a request. On a failure,
+    /// the function has restored the bridge's own VLANs.
     pub fn ensure(self, host: &Connection, bridge: &Link) -> anyhow::Result<Option<Link>> {
         let link = match self {
             Self::Bridge => return Ok(None),
@@ -99,8 +100,8 @@ impl<'a> HostEnd<'a> {
     }
 }
 
-/// Adds the VLAN to the bridge, then creates the link. In this order, a concurrent ADD that finds
-/// the link can use it at once.
+/// Adds the bridge itself to the VLAN, then creates the VLAN link. In this order, a concurrent ADD
+/// that finds the link can use it at once.
 fn receive_and_make_link(
     host: &Connection,
     bridge: &Link,
@@ -110,7 +111,7 @@ fn receive_and_make_link(
     let itself = VlanCarrier::Bridge(bridge.index);
     host.execute([Request::add_vlans(itself, entry)])?;
     make_link(host, bridge, access).inspect_err(|_| {
-        // If a concurrent ADD has created the link in between, that link needs the VLAN.
+        // If a concurrent ADD has created the link in the meantime, that link needs the VLAN.
         let is_unused = matches!(host.find_link(access.gateway_link.as_str()), Ok(None));
         if is_unused {
             note_failure(host.execute([Request::delete_vlans(itself, entry)]));
@@ -189,8 +190,8 @@ mod tests {
         }
     }
 
-    /// Returns the host's end on a fictitious bridge that carries VLAN 1 untagged, and VLANs 100 to
-    /// 199 with `tagging`.
+    /// For the tests: returns the host's end on an imagined bridge that is in VLAN 1 without a tag,
+    /// and in VLANs 100 to 199 with `tagging`.
     fn end(access: &Access, tagging: Tagging) -> Result<HostEnd<'_>, Error> {
         let entry = |first, last, tagging| PortVlans {
             first,

@@ -57,7 +57,7 @@ impl Vlans {
         self.access.is_none() && self.trunk.is_empty()
     }
 
-    /// Returns the configured VLANs, which CHECK expects of every port.
+    /// Returns the configured VLANs. CHECK requires that every port carries them.
     fn asked(&self) -> Vec<PortVlans> {
         let native = self.access.as_ref().map(|it| it.vlan);
         let trunk = self.trunk.iter().flat_map(|range| without(range, native));
@@ -102,7 +102,7 @@ impl Access {
     }
 }
 
-/// Returns `vlan` for a port that receives and sends its frames untagged.
+/// Returns the entry of a port that receives and sends the frames of `vlan` without a tag.
 fn untagged(vlan: u16) -> PortVlans {
     PortVlans::one(vlan, Tagging::Access)
 }
@@ -212,7 +212,7 @@ mod tests {
         Vlans::parse(vlan, &trunk, &"cni0".parse().unwrap())
     }
 
-    /// Describes the VLANs of a port.
+    /// For the tests: returns the VLANs that ADD configures on a port, as a text.
     fn carried(vlan: i64, trunk: &Value, default: DefaultVlan) -> String {
         let vlans = parse(vlan, trunk).unwrap().of_port(default, None);
         let PortVlanSet {

@@ -24,7 +24,7 @@ impl CniArgs {
         Ok(Self(pairs.collect::<Result<_, _>>()?))
     }
 
-    /// Returns the value of `key`; the last one wins if the key occurs twice.
+    /// Returns the value of `key`. If the key occurs several times, its last value counts.
     pub fn value(&self, key: &str) -> Option<&str> {
         let found = self.0.iter().rev().find(|(name, _)| name == key);
         found.map(|(_, value)| value.as_str())

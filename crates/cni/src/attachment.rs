@@ -25,10 +25,10 @@ impl Attachment {
     ///
     /// The tag must be a comment that nft(8) can load again: at most 128 bytes and without a
     /// quotation mark. A single invalid comment makes nft(8) reject a saved ruleset as a whole. If
-    /// the tag is too long, hashes replace the network and the container ID: prefixes of their
-    /// SHA-256. An interface name can contain a quotation mark; a per cent sign replaces it. The
-    /// replacement is unambiguous, since the kernel allows no per cent sign in interface names
-    /// (`__dev_alloc_name()` in net/core/dev.c).
+    /// the tag would be too long, hashes replace the network's name and the container ID: the first
+    /// digits of their SHA-256. An interface name can contain a quotation mark; a per cent sign
+    /// replaces it. The replacement is unambiguous, since the kernel allows no per cent sign in
+    /// interface names (`__dev_alloc_name()` in net/core/dev.c).
     pub fn owner(&self) -> String {
         let interface = self.interface.as_str().replace('"', "%");
         let (network, container) = (self.network.as_str(), self.container.as_str());
@@ -88,7 +88,7 @@ impl fmt::Display for Attachment {
     }
 }
 
-/// `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl
+/// Maximum length of a tag in bytes: `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl.
 const OWNER_LIMIT: usize = 128;
 
 /// Prefix of every tag.
@@ -113,7 +113,7 @@ fn stand_in(name: &str) -> String {
 }
 
 impl NetworkName {
-    /// Returns two bytes of the name's SHA-256, for addresses without room for the name.
+    /// Returns two bytes of the name's SHA-256, for MACs, which have no room for the name itself.
     pub fn mark(&self) -> [u8; 2] {
         let [a, b, ..] = <[u8; 32]>::from(Sha256::digest(self.as_str()));
         [a, b]
@@ -195,8 +195,8 @@ fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(body)
 }
 
-/// Checks like `dev_valid_name()` in net/core/dev.c, but also rejects control characters, since
-/// they would act on a terminal that prints the name.
+/// Checks the name as `dev_valid_name()` in net/core/dev.c does. Also rejects control characters,
+/// because they would change a terminal that prints the name.
 fn is_interface_name(name: &str) -> bool {
     let forbidden = |c: char| c == '/' || c == ':' || c.is_control() || c.is_whitespace();
     (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.contains(forbidden)

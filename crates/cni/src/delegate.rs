@@ -49,8 +49,8 @@ impl<'a> Delegate<'a> {
         &self.name
     }
 
-    /// Starts the executable without its request. The first call of [`Started::proceed`],
-    /// [`Started::result`] or [`Started::finish`] sends the request.
+    /// Starts the executable, but does not send the request yet. The first call of
+    /// [`Started::proceed`], [`Started::result`] or [`Started::finish`] sends it.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be started. [`Error::InvalidConfig`] for an invalid
@@ -89,7 +89,7 @@ pub struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Sends as much of the request as fits into the pipe, and returns while the plugin works.
+    /// Sends as much of the request as fits into the pipe, and does not wait for the plugin.
     /// [`Self::result`] or [`Self::finish`] sends the rest.
     ///
     /// # Errors
@@ -121,9 +121,9 @@ impl Started<'_> {
     /// Waits for the end of a verb without a result.
     ///
     /// # Errors
-    /// [`Error::Delegate`] with the plugin's code if it failed. [`Error::TryAgain`] if it took
-    /// longer than `ipamTimeout`. [`Error::Io`] if its output cannot be read or exceeds 16 MiB. In
-    /// the last two cases the plugin is killed.
+    /// [`Error::Delegate`] with the plugin's code if the plugin failed. [`Error::TryAgain`] if the
+    /// plugin took longer than `ipamTimeout`. [`Error::Io`] if its output cannot be read or exceeds
+    /// 16 MiB. In the last two cases, this function kills the plugin.
     pub fn finish(self) -> Result<(), Error> {
         outcome(self.process, self.network.stdin()).map(drop)
     }
@@ -150,7 +150,7 @@ pub fn run_within(
     request: &[u8],
 ) -> Result<Vec<u8>, Error> {
     match outcome(Process::start(name, command, Some(limit))?, request) {
-        // The limit is not `ipamTimeout`.
+        // The text of the error must not name `ipamTimeout`, because the limit is another one.
         Err(Error::TryAgain(_)) => Err(Error::TryAgain(format!(
             "{name} did not end within {limit:?} and was killed"
         ))),
@@ -190,6 +190,7 @@ fn excerpt(output: &[u8]) -> String {
     String::from_utf8_lossy(output).chars().take(200).collect()
 }
 
-/// Default of `ipamTimeout`. An ADD and the DEL that rolls it back fit into the four minutes that
-/// the kubelet waits for a sandbox; a DEL fits into the two minutes that the kubelet waits for it.
+/// Default of `ipamTimeout`. With this limit, an ADD and the DEL of its rollback fit into the four
+/// minutes that the kubelet waits for a new sandbox. A DEL fits into the two minutes that the
+/// kubelet waits for a DEL.
 const IPAM_TIMEOUT: Duration = Duration::from_mins(1);

@@ -30,7 +30,7 @@ pub struct Plugin {
     pub del: fn(&DelRequest) -> anyhow::Result<()>,
     /// Compares a sandbox with the state after ADD and reports differences.
     pub check: fn(&CheckRequest) -> anyhow::Result<()>,
-    /// Returns an error if every ADD would fail, with the reason.
+    /// Returns an error with the reason if every ADD would fail.
     pub status: fn(&StatusRequest) -> anyhow::Result<()>,
     /// Removes resources of unlisted attachments; continues after a failure.
     pub gc: fn(&GcRequest) -> anyhow::Result<()>,
@@ -40,8 +40,8 @@ pub struct Plugin {
     pub reload: Option<fn(&CheckRequest) -> anyhow::Result<()>>,
 }
 
-/// Permission to print the result of an ADD, once. ADD prints while it can still be undone, because
-/// ADD fails if printing fails.
+/// Permission to print the result of an ADD once. If printing fails, the ADD has failed, so a
+/// plugin prints before it discards its rollback steps.
 #[derive(Debug)]
 pub struct Answer(SpecVersion);
 
@@ -77,8 +77,8 @@ pub fn run(plugin: &Plugin) -> ExitCode {
     }
 }
 
-/// Runs the request. Errors are in the request's version, or in the newest one as long as the
-/// request's version is unknown.
+/// Runs the request. The error object has the version of the request. If the request cannot be
+/// parsed far enough to know its version, the error object has the newest version.
 fn obey(plugin: &Plugin, environment: Result<Environment, Error>) -> Result<(), ErrorObject> {
     let newest = |error: Error| ErrorObject::new(&error.into(), SpecVersion::CURRENT);
     let environment = environment.map_err(newest)?;
@@ -134,8 +134,8 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints the supported versions and verbs. Before RELOAD, callers check the verbs of a plugin:
-/// plugins of other suites may do anything if they do not know a verb.
+/// Prints the supported versions and verbs. Callers of RELOAD first look for this verb in the list,
+/// because a plugin of another suite may do anything if it does not know a verb.
 fn print_versions(plugin: &Plugin) -> Result<(), Error> {
     let versions = plugin.spec_versions.iter();
     let mut verbs = Verb::ALL.to_vec();
@@ -180,7 +180,7 @@ fn print(value: &Value) -> Result<(), Error> {
     written.map_err(Error::io("write the result to stdout"))
 }
 
-/// Reports a panic, which is a bug, as an error object: the runtime expects one.
+/// Reports a panic as an error object on standard output, as the runtime expects. A panic is a bug.
 fn print_panics_as_errors() {
     std::panic::set_hook(Box::new(|panic| {
         let object = ErrorObject {

@@ -50,7 +50,8 @@ fn is_executable_file(path: &Path) -> bool {
     path.is_file() && access(path, AccessFlags::X_OK).is_ok()
 }
 
-/// The variables of one invocation. Those that the verb requires are present and valid.
+/// The environment variables of one invocation. All variables that the verb requires are present
+/// and valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Environment {
     pub verb: Verb,
@@ -97,7 +98,7 @@ impl Environment {
     }
 
     /// Returns whether `CNI_NETNS` is this process's own namespace and `CNI_NETNS_OVERRIDE` does
-    /// not allow that. Compares inodes, since all files of one namespace have the same inode.
+    /// not allow that. Compares inodes, because all paths to one namespace have the same inode.
     pub fn is_in_own_namespace(&self) -> bool {
         let identity = |path: &Path| {
             let file = std::fs::metadata(path).ok()?;

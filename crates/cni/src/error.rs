@@ -78,7 +78,7 @@ pub enum Error {
         "CNI_NETNS {0:?} is the plugin's own network namespace; set CNI_NETNS_OVERRIDE=1 if that is meant"
     )]
     OwnNamespace(PathBuf),
-    /// Code 11: a later attempt may succeed, because the named obstacle may disappear.
+    /// Code 11: a later attempt may succeed. The text names the obstacle, which may disappear.
     #[error("{0}; try again later")]
     TryAgain(String),
     /// Code 50: ADD would fail for every container. The text contains the reason, and what to do.
@@ -106,8 +106,8 @@ pub enum Ending {
 }
 
 impl Error {
-    /// Returns whether this failure comes from a delegate that printed an error object, so the
-    /// delegate neither crashed nor was killed.
+    /// Returns whether a delegate printed an error object. If so, the delegate itself refused the
+    /// request; it neither crashed nor was killed.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Delegate { ending, .. } if *ending == Ending::Answered)
     }
@@ -128,7 +128,7 @@ impl Error {
         }
     }
 
-    /// Returns an error for a sandbox in `CNI_NETNS` that cannot be entered.
+    /// Returns the error (code 4) for a sandbox in `CNI_NETNS` that cannot be entered.
     pub fn sandbox(reason: impl Into<anyhow::Error>) -> Self {
         Self::Environment(format!("CNI_NETNS: {:#}", reason.into()))
     }

@@ -13,7 +13,7 @@ use nix::fcntl::OFlag;
 pub enum Links {
     /// Open the file that the link points to.
     Follow,
-    /// Refuse the link, because no program that writes the file creates one.
+    /// Refuse the symbolic link, because no program that writes the file creates such a link.
     Refuse,
 }
 
@@ -23,8 +23,8 @@ pub enum Links {
 /// The file cannot be read, is not a regular file, or is larger.
 pub fn read_regular(path: &Path, links: Links, largest: u64) -> io::Result<Vec<u8>> {
     let (file, length) = open(path, links)?;
-    // With one spare byte, the first read fetches the whole file, and the second finds its end
-    // without a larger buffer.
+    // The buffer has one byte more than the file. So the first read fetches the whole file, and the
+    // second read finds the end of the file without a larger buffer.
     let room = usize::try_from(length.min(largest)).unwrap_or_default();
     let mut bytes = Vec::with_capacity(room + 1);
     file.take(largest + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Entry point of the fuzz target `request`.
+//! The function that the fuzz target `request` calls.
 
 use std::ffi::OsString;
 
@@ -9,8 +9,8 @@ use crate::request::{AddRequest, DelRequest, GcRequest};
 use crate::verb::Verb;
 use crate::version::SpecVersion;
 
-/// Reads a request as a plugin does: its variables by `lookup`, and the configuration in `stdin`.
-/// Returns the attachments that the request names; none if the request is rejected.
+/// Reads a request as a plugin does: the environment variables by `lookup`, and the configuration
+/// from `stdin`. Returns the attachments that the request names; none if the request is rejected.
 pub fn read_request(lookup: impl Fn(&str) -> Option<OsString>, stdin: &[u8]) -> Vec<Attachment> {
     let Ok(Some(environment)) = Environment::read(lookup) else {
         return Vec::new();

@@ -48,8 +48,8 @@ pub fn read<T: DeserializeOwned>(value: &Value, at: &str) -> Result<Read<T>, Err
     })
 }
 
-/// Returns the value of `key` in any case. The exact spelling takes precedence; `null` counts as
-/// absent.
+/// Returns the value of `key`, whose letters may have any case in the object. The exact spelling
+/// takes precedence. A `null` counts as absent.
 pub fn value<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let (_, value) = entry(object, key)?;
     Some(value).filter(|value| !value.is_null())
@@ -62,7 +62,8 @@ pub(crate) fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> 
     object.remove(&name).filter(|value| !value.is_null())
 }
 
-/// Returns the entry of `key` in any case, even if its value is `null`.
+/// Returns the key and value of `key`, whose letters may have any case in the object, even if the
+/// value is `null`.
 pub(crate) fn entry<'a>(
     object: &'a Map<String, Value>,
     key: &str,
@@ -81,8 +82,8 @@ pub(crate) fn is_set(value: &Value) -> bool {
 struct Node<'a> {
     value: &'a Value,
     at: String,
-    /// Keys that are left out if the object is read as a map. The map is the value of a field `*`,
-    /// and the keys belong to the struct's other fields.
+    /// Keys that the value of the field `*` does not contain, because they belong to other fields
+    /// of the struct.
     left_out: &'static [&'static str],
     unknown: &'a RefCell<Vec<String>>,
 }
@@ -208,7 +209,8 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
     }
 }
 
-/// A value of the wrong type, and its path once that is known.
+/// The error for a value of the wrong type. The path is `None` until one of the levels around the
+/// value sets it.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 struct Mismatch {
@@ -217,7 +219,7 @@ struct Mismatch {
 }
 
 impl Mismatch {
-    /// Sets the path unless an inner level has set it.
+    /// Sets the path to `at` unless an inner level of the value has already set it.
     fn inside(mut self, at: &str) -> Self {
         self.at.get_or_insert_with(|| at.to_owned());
         self

@@ -78,8 +78,8 @@ pub fn dns(raw: RawDns) -> Option<Dns> {
     })
 }
 
-/// Keys of `CNI_ARGS` that a plugin with arguments accepts: its own keys, those of other plugins
-/// that get the same variable, and a pod's names.
+/// Keys that a plugin accepts in `CNI_ARGS`: its own keys, the keys of other plugins, which get the
+/// same variable, and the keys with which a runtime names the pod.
 pub const KNOWN_ARGS: &[&str] = &[
     "MAC",
     "IP",

@@ -47,7 +47,7 @@ pub use verb::Verb;
 pub use version::SpecVersion;
 pub use when_full::WhenFull;
 
-/// Allocator of all executables. The allocator of musl returns every freed page to the kernel at
-/// once, which took 350 system calls in a bridge ADD.
+/// Memory allocator of all executables. The allocator of musl returns every freed page to the
+/// kernel at once; an ADD of bridge made 350 system calls for that.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

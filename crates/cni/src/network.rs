@@ -93,8 +93,8 @@ impl Network {
         Ok(json::read(&self.document.config, "")?.value)
     }
 
-    /// Returns a key that occurs twice in the object under `key`, if there is one. [`Self::config`]
-    /// uses only the last value of such a key.
+    /// Returns a key that occurs twice in the object under `key`, if there is such a key.
+    /// [`Self::config`] uses only its last value.
     pub fn repeated_key(&self, key: &str) -> Option<String> {
         repeated::key(self.stdin(), key)
     }
@@ -217,7 +217,8 @@ impl Network {
     }
 }
 
-/// Keys that are read before all others, since they decide whether the request is accepted.
+/// Keys that are read before all others, because they decide whether the plugin accepts the
+/// request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Head {

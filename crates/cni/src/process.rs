@@ -1,7 +1,8 @@
 //! A plugin's process: its input, its output and its time limit.
 //!
-//! The process cannot block its caller by leaving its request unread, by endless output, or by a
-//! child that keeps the output open. With a time limit, it cannot block its caller by never ending.
+//! The plugin's process cannot block its caller if it does not read its request, prints endless
+//! output, or has a child that keeps the output open. With a time limit, it cannot block its caller
+//! if it never ends.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -26,7 +27,7 @@ pub(crate) struct Process {
     /// The plugin's file name.
     pub name: String,
     child: Child,
-    /// Readable when the process has ended.
+    /// File descriptor of the process; it becomes readable when the process has ended.
     pidfd: OwnedFd,
     /// The unsent part of the request; `None` before [`Self::feed`].
     request: Option<Vec<u8>>,
@@ -35,8 +36,8 @@ pub(crate) struct Process {
     /// group, so Ctrl-C interrupts both.
     limit: Option<Duration>,
     deadline: Option<Instant>,
-    /// Whether the process was waited for. Then it must not be killed, because another process may
-    /// have its ID by now.
+    /// Whether the process was waited for. If so, it must not be killed: another process may have
+    /// its ID by now.
     is_reaped: bool,
 }
 
@@ -145,7 +146,8 @@ impl Process {
                 Ok(written) => drop(rest.drain(..written)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The process closed its input early. Its exit status explains the reason.
+                // The process closed its input before it read the whole request. Its exit status
+                // shows the reason.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
                 Err(error) => return Err(self.failed(error)),
             }
@@ -199,7 +201,7 @@ impl Drop for Process {
         }
         let killed = self.kill();
         let mut end = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
-        // A process stuck in the kernel does not react to the signal.
+        // A process that is blocked inside the kernel does not react to the signal.
         if killed.is_ok() && poll(&mut end, KILLED).is_ok_and(|ended| ended > 0) {
             self.child.wait().ok();
         } else {
@@ -209,7 +211,8 @@ impl Drop for Process {
     }
 }
 
-/// Largest output in bytes. A result of a few hundred interfaces is well under one MiB.
+/// Maximum size of a plugin's output in bytes. A result with a few hundred interfaces takes less
+/// than one MiB.
 const OUTPUT_LIMIT: usize = 16 << 20;
 
 /// Capacity of a pipe by default, in bytes: pipe(7).

@@ -53,7 +53,7 @@ pub struct DelRequest {
 pub struct GcRequest {
     /// The configuration.
     pub network: Network,
-    /// All attachments of the network in use; empty if there are none.
+    /// The attachments of the network that the runtime still uses; empty if there are none.
     pub valid: Vec<Attachment>,
 }
 
@@ -103,8 +103,8 @@ impl AddRequest {
 }
 
 impl DelRequest {
-    /// Parses a request without failing for values that DEL does not need. An invalid `prevResult`
-    /// causes a message and counts as absent; `CNI_ARGS` is not read.
+    /// Parses a request. Does not fail because of values that DEL does not need: an invalid
+    /// `prevResult` causes a message and counts as absent, and `CNI_ARGS` is not read.
     pub(crate) fn parse(environment: Environment, network: Network) -> Result<Self, Error> {
         let prev_result = or_note(prev_result(&network), GOING_ON).flatten();
         let is_gone = environment.is_in_own_namespace();
@@ -122,7 +122,7 @@ impl DelRequest {
 
 impl GcRequest {
     pub(crate) fn parse(network: Network) -> Result<Self, Error> {
-        // CRI-O still sends the older key beside the newer one.
+        // CRI-O still sends the older key in addition to the newer one.
         let [newer, older] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
         let mut known = [newer, older].into_iter();
         let key = known.find(|key| network.has(key)).ok_or_else(|| {
@@ -171,9 +171,9 @@ struct Listed {
     ifname: String,
 }
 
-/// Parses the list of GC. A name that ADD rejects belongs to no attachment, so such an entry is
-/// reported and left out. Any other invalid entry is an error, since its resources may belong to an
-/// existing attachment.
+/// Parses the list of attachments that the runtime sends with GC. An entry with a name that ADD
+/// rejects cannot be an attachment, so the function reports and skips it. Any other invalid entry
+/// is an error, because it may mean an existing attachment, whose resources must stay.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] if an entry or one of its names is missing or has the wrong type.

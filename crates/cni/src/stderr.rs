@@ -11,11 +11,12 @@ pub fn note(line: impl Display) {
     drop(std::io::stderr().lock().write_all(line.as_bytes()));
 }
 
-/// Returns the value. Writes an error and its consequence to stderr instead, and returns `None`.
+/// Returns the value of `outcome`. If it is an error, writes the error and its consequence to
+/// stderr and returns `None`.
 pub fn or_note<T>(outcome: Result<T, impl Into<anyhow::Error>>, consequence: &str) -> Option<T> {
     let noted = |error: anyhow::Error| note(format_args!("{error:#}; {consequence}"));
     outcome.map_err(Into::into).map_err(noted).ok()
 }
 
-/// Consequence of an error that the caller ignores.
+/// Consequence for [`or_note`] if the caller ignores the error.
 pub const GOING_ON: &str = "going on without it";

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A released version of the CNI specification, ordered by age.
+/// A released version of the CNI specification. An older version is less than a newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpecVersion {
     /// 0.1.0, also for an absent `cniVersion`.

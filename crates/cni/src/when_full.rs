@@ -1,4 +1,4 @@
-//! STATUS of an exhausted resource.
+//! What STATUS reports if a resource, such as addresses, is exhausted.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -29,9 +29,8 @@ fn names(text: &str) -> anyhow::Result<(ContainerId, InterfaceName)> {
 /// Removes resources of stale attachments of the chain's network.
 ///
 /// # Errors
-/// The node cannot be read, or nothing shows whether attachments are live. In both cases, `gc`
-/// removes nothing. A plugin fails. Then `gc` still tries the other attachments, and the error has
-/// all failures.
+/// `gc` removes nothing if the node cannot be read, or if nothing shows whether attachments are
+/// live. If a plugin fails, `gc` still tries the other attachments, and the error has all failures.
 pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
     if chain.network.disable_gc {
         note("nothing is collected: disableGC is set");

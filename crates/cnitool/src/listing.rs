@@ -1,7 +1,7 @@
 //! Text for terminals.
 
-/// Returns `text` without control characters. Processes and pods choose their own names, which
-/// could otherwise control the operator's terminal.
+/// Returns `text` without control characters. Processes and pods choose their own names, and
+/// control characters in a name could change the operator's terminal.
 pub fn printable(text: &str) -> String {
     let visible = |c: char| if c.is_control() { '?' } else { c };
     text.chars().map(visible).collect()

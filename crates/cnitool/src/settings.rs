@@ -47,8 +47,8 @@ impl Settings {
         })
     }
 
-    /// Returns the arguments from the environment. Arguments that the environment lacks are taken
-    /// from `cached`.
+    /// Returns the arguments from the environment. Takes those that the environment lacks from
+    /// `cached`, the arguments of an earlier ADD.
     pub fn arguments(&self, cached: Arguments) -> Arguments {
         Arguments {
             cni: self.cni_args.clone().unwrap_or(cached.cni),

@@ -124,7 +124,7 @@ fn shells_can_read_their_completions() {
     }
 }
 
-/// Completes a word as on the Tab key.
+/// Completes a word as bash does when the user presses the Tab key.
 #[test]
 fn bash_completes_commands_and_options() {
     let generated = generated();

@@ -2,13 +2,15 @@
 //!
 //! A deleted network interface or `nf_tables` element disappears within a millisecond. But the
 //! kernel blocks the calling process for another 15 to 30 ms, until all processors have released
-//! the object (`rcu_barrier`). A thread cannot take over this wait, since a process ends with its
-//! last thread. So an executable starts itself again with a [`Task`] as argument, and continues as
-//! soon as the object has disappeared.
+//! the object (`rcu_barrier`). A thread cannot take over this wait, because a process ends only
+//! with its last thread. So an executable starts itself again with a [`Task`] as argument. The
+//! first process continues as soon as the object has disappeared, and the new one waits for the
+//! kernel.
 //!
 //! When the parent ends, process 1 inherits the new process and has to reap it, which every init
-//! does. In a pid namespace of a container, process 1 is often a daemon that reaps only its own
-//! children. So this crate starts no process there, and the caller waits for the kernel itself.
+//! does. In a container with a pid namespace, process 1 is often a daemon that reaps only its own
+//! children. So this crate starts no process in such a namespace, and the caller waits for the
+//! kernel itself.
 //!
 //! This crate does not know what the tasks do.
 
@@ -87,8 +89,8 @@ impl Detached {
     /// caller.
     ///
     /// # Errors
-    /// The process cannot be started, or the caller is outside the initial pid namespace. Only
-    /// there may the new process outlive its parent.
+    /// The process cannot be started, or the caller is outside the initial pid namespace. Only in
+    /// the initial pid namespace may the new process outlive its parent.
     pub fn start(words: &str) -> io::Result<Self> {
         if !is_initial_pid_namespace() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -113,7 +115,7 @@ impl Detached {
     }
 
     /// Passes `file` to the detached process, which closes it after its task. If the detached
-    /// process has already ended, only the caller's descriptor remains.
+    /// process has already ended, the function does nothing, and the caller closes the file itself.
     fn close(&self, file: BorrowedFd<'_>) {
         let files = [file.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&files)];
@@ -150,7 +152,7 @@ pub fn close_later(file: impl AsFd) {
     drop(file);
 }
 
-/// The detached process that was kept last. It can take one file.
+/// The process that [`Detached::keep`] kept last. It can take over one file from [`close_later`].
 static KEPT: Mutex<Option<Detached>> = Mutex::new(None);
 
 fn kept() -> MutexGuard<'static, Option<Detached>> {
@@ -181,8 +183,8 @@ fn has_received_file() -> bool {
 /// A process that closes an `nf_tables` socket holds the lock on all rules until the kernel has
 /// freed all deleted objects. All changes of rules and deletions of network interfaces wait for
 /// that lock (`nft_rcv_nl_event` and `nf_tables_netdev_event` in `net/netfilter`). So all detached
-/// processes close their sockets at common moments: the first process waits for the kernel, and the
-/// others find nothing left to free.
+/// processes close their sockets at the same moments. The first process that closes waits for the
+/// kernel, and the others find nothing left to free.
 fn linger() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let end = Instant::now() + until_close(now.unwrap_or_default());
@@ -191,8 +193,8 @@ fn linger() {
     }
 }
 
-/// Returns the time until the next common moment for closing; at least `GRACE`. `now` is the time
-/// since 1970.
+/// Returns the time until the next moment at which all detached processes close their sockets; at
+/// least `GRACE`. `now` is the time since 1970.
 fn until_close(now: Duration) -> Duration {
     let past = (now + GRACE).subsec_millis() % BETWEEN_CLOSES;
     GRACE + Duration::from_millis((BETWEEN_CLOSES - past).into())
@@ -206,7 +208,8 @@ fn close_inherited() {
     let number = |entry: io::Result<DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
     let numbers: Vec<i32> = open.filter_map(number).collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
-        // The directory's own descriptor is in the list and already closed.
+        // One number in the list is the descriptor of the listed directory itself, which is already
+        // closed, so errors are ignored.
         close(number).ok();
     }
 }
@@ -215,8 +218,8 @@ const CLOSE: &str = "close";
 
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Time after which the kernel has freed deleted objects, if no other process deletes objects
-/// meanwhile: a grace period (RCU) of the kernel takes 10 to 30 ms.
+/// Time after which the kernel has freed deleted objects, unless another process deletes objects
+/// during this time. A grace period (RCU) of the kernel takes 10 to 30 ms.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// Milliseconds between two common moments for closing. The number must divide 1,000.

@@ -45,7 +45,8 @@ impl Config {
         Self::of(json::read(keys, "")?.value)
     }
 
-    /// Returns whether ADD adds the container's addresses to a zone of firewalld if that runs.
+    /// Returns whether ADD adds the container's addresses to a zone of firewalld, provided that
+    /// firewalld runs.
     pub fn asks_firewalld(&self) -> bool {
         self.backend != Backend::Iptables
     }
@@ -133,7 +134,8 @@ const ADMIN_CHAIN: &str = "CNI-ADMIN";
 /// `XT_EXTENSION_MAXNAMELEN` minus 1 for the terminating zero.
 const LONGEST_CHAIN_NAME: usize = 28;
 
-/// Keywords that nft 1.0.6 does not read as the name of a chain, and `destroy` of nft 1.0.7.
+/// Keywords that nft 1.0.6 does not accept as the name of a chain, and `destroy`, which nft 1.0.7
+/// added.
 const NFT_WORDS: &str = "\
     accept add ah all and arp auto-merge bridge cgroup chain comment comp constant continue \
     counter cpu create ct day dccp define delete describe destroy device devices dnat drop dst \

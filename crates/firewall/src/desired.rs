@@ -58,7 +58,8 @@ impl Desired {
         Ok(desired)
     }
 
-    /// Returns what `owner` needs so that packets from and to `addresses` have permission.
+    /// Returns the desired state that gives packets from and to `addresses` permission, with
+    /// `owner` as the tag.
     pub fn permission(config: &Config, owner: &str, addresses: &[IpAddr]) -> Self {
         // The list may contain an address twice, for example if two interfaces in different VRFs
         // have it.
@@ -101,8 +102,8 @@ fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterato
     [bridge].into_iter().chain(vlans)
 }
 
-/// Returns the elements of the attachment's ports: all links of the host that `result` reports,
-/// except for the bridge and its VLAN links, which other attachments have, too.
+/// Returns an element for each port of the attachment. The ports are the links of the host that
+/// `result` reports, except for the bridge and its VLAN links, which other attachments share.
 fn ports(bridge: &str, attachment: &Attachment, result: &cni::AddResult) -> Vec<Element> {
     let on_host = result.interfaces.iter().filter(|it| is_on_host(it));
     let names = on_host.filter_map(|it| it.name.parse::<InterfaceName>().ok());
@@ -144,8 +145,8 @@ fn of_bridge(policy: IngressPolicy, attachment: &Attachment, bridge: &str) -> [E
     ]
 }
 
-/// Returns the shared elements of those bridges that have no member in `elements`, so that the
-/// caller can remove them.
+/// Returns the shared elements of bridges without a member. `elements` are all elements in the sets
+/// of bridges. The caller removes the returned elements.
 pub(crate) fn unneeded(table: &Table, elements: &[Element]) -> Vec<Element> {
     let is_needed = |shared: &Element| {
         let members: &[&str] = match shared.set.as_str() {
@@ -166,7 +167,8 @@ pub(crate) fn is_member(element: &Element) -> bool {
     [MEMBERS, ISOLATED_MEMBERS].contains(&element.set.as_str())
 }
 
-/// Returns whether the element belongs to a bridge, so the attachments on it share the element.
+/// Returns whether the element belongs to a bridge and not to a single attachment: all attachments
+/// on the bridge share such an element.
 pub fn is_shared(element: &Element) -> bool {
     let sets = [BRIDGES, BRIDGE_PAIRS, ISOLATED_PAIRS];
     element.owner.is_empty() && sets.contains(&element.set.as_str())

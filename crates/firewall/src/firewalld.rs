@@ -65,7 +65,7 @@ impl Sources {
         self.each("addSource", &["ZONE_ALREADY_SET", "ALREADY_ENABLED"])
     }
 
-    /// Removes the addresses from the zone. If firewalld does not run, there is nothing to remove,
+    /// Removes the addresses from the zone. If firewalld does not run, the function does nothing,
     /// because firewalld forgets such sources when it ends.
     ///
     /// # Errors
@@ -85,7 +85,8 @@ impl Sources {
         )
     }
 
-    /// Calls `method` with each of the addresses. The errors `done` count as success.
+    /// Calls the D-Bus method `method` of firewalld with each of the addresses. An error whose name
+    /// is in `done` counts as success.
     fn each(&self, method: &str, done: &[&str]) -> anyhow::Result<()> {
         ask(async |zones| {
             for address in &self.addresses {
@@ -146,7 +147,7 @@ fn ask<T>(work: impl AsyncFnOnce(&Proxy<'_>) -> anyhow::Result<T>) -> anyhow::Re
 /// Connects to the system bus.
 ///
 /// # Errors
-/// Its address is invalid, or there is no bus.
+/// The bus's address is invalid, or there is no bus.
 pub(crate) async fn connect() -> anyhow::Result<Connection> {
     Connection::system().await.map_err(|it| unconnected(&it))
 }
@@ -156,7 +157,7 @@ pub(crate) fn unconnected(error: &zbus::Error) -> anyhow::Error {
     anyhow!("connect to D-Bus for firewalld: {error}")
 }
 
-/// Returns whether the bus may exist. Reads its address and looks for its socket.
+/// Returns whether the system bus may exist. Reads the bus's address and looks for its socket.
 fn has_bus() -> bool {
     match Address::system().as_ref().map(Address::transport) {
         Ok(Transport::Unix(unix)) => match unix.path() {
@@ -170,7 +171,7 @@ fn has_bus() -> bool {
 /// Runs `work` for at most [`PATIENCE`].
 ///
 /// # Errors
-/// `work` is not done by then.
+/// `work` takes longer.
 pub(crate) async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let done = SharedRuntime::current()?.timeout(PATIENCE, work).await;
     done.unwrap_or_else(|_| bail!("firewalld or D-Bus did not answer within {PATIENCE:?}"))

@@ -67,8 +67,8 @@ impl Events {
 
     /// Waits until firewalld has loaded its rules. Before that, firewalld flushes tables of
     /// iptables, so rules that were restored too early would be lost. firewalld answers no call
-    /// until it has loaded its rules. If firewalld does not run or hangs, this function returns
-    /// nevertheless.
+    /// until it has loaded its rules. This function also returns if firewalld does not run, or if
+    /// it does not answer in time.
     async fn loaded(&self) {
         let flags = MethodFlags::NO_AUTO_START;
         let asked = self.firewalld.call_with_flags("getDefaultZone", flags, &());
@@ -95,5 +95,5 @@ impl Events {
     }
 }
 
-/// Time between two attempts to reach the bus.
+/// Time between two attempts to connect to the bus.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ impl Desired {
     /// arrives with the fwmark would keep the fwmark and be accepted.
     ///
     /// # Errors
-    /// Code 11: other processes keep changing the rules. Refusals of the kernel.
+    /// Code 11: other processes keep changing the rules. The kernel refuses a request.
     pub fn install(&self) -> anyhow::Result<Vec<Element>> {
         let connection = Connection::open()?;
         let mut replaced = Vec::new();
@@ -44,9 +44,9 @@ impl Desired {
         Ok(replaced)
     }
 
-    /// Adds the missing parts of the desired state. If another attachment has an address, takes it
-    /// only from an `earlier` holder, because any other holder has taken the address over from this
-    /// attachment.
+    /// Adds the missing parts of the desired state. If another attachment has the permission of an
+    /// address, this function replaces it only if that attachment is one of the `earlier` holders.
+    /// Any other holder has taken the address over from this attachment and keeps it.
     ///
     /// # Errors
     /// As [`Self::install`].
@@ -73,9 +73,10 @@ impl Desired {
         legacy.try_for_each(|it| self.reach(&connection, it))
     }
 
-    /// Adds the rules to legacy iptables, and a marker chain to the plugin's table, so that later
-    /// calls see that the rules exist. If the program of legacy iptables cannot add the rules, the
-    /// function logs the failure and succeeds, because containers may not need these rules.
+    /// Adds the rules to legacy iptables. Also adds a marker chain to the plugin's table, which
+    /// shows later calls that the rules exist. If the program of legacy iptables cannot add the
+    /// rules, the function logs the failure and succeeds, because containers may not need these
+    /// rules.
     fn reach(&self, connection: &Connection, legacy: &Legacy) -> anyhow::Result<()> {
         if let Err(error) = legacy.insert() {
             note(unreached(&error));
@@ -97,7 +98,7 @@ impl Desired {
     /// Returns a message for each change that [`Self::install`] would make.
     ///
     /// # Errors
-    /// Refusals of the kernel.
+    /// The kernel refuses a request.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
         let connection = Connection::open()?;
         let mut found = Vec::new();
@@ -116,7 +117,7 @@ impl Desired {
 /// because without elements they mark no packet.
 ///
 /// # Errors
-/// Refusals of the kernel. A missing table or kernel feature counts as success.
+/// The kernel refuses a request. A missing table or kernel feature counts as success.
 pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
     let table = table(Mark::DEFAULT);
@@ -130,8 +131,8 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
             remove_ports(&connection, &is_stale)?;
         }
         let removed = connection.delete_known(&table, &stale)?;
-        // A concurrent removal may have removed another member since. Whichever process reads the
-        // elements later finds the bridge without members.
+        // A concurrent removal may have removed another member in the meantime. The process that
+        // reads the elements last finds the bridge without members.
         let left = if stale.iter().any(is_member) {
             connection.elements(&bridge_sets())?
         } else {
@@ -152,10 +153,10 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     Ok(owners)
 }
 
-/// Returns whether a bridge has a member left and so needs `shared`, one of its elements.
+/// Returns whether the bridge of the element `shared` still has a member, so the element must stay.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub fn is_needed(connection: &Connection, shared: &Element) -> Result<bool, nft::Error> {
     let sets = bridge_sets();
     let mut all = connection.elements(&sets)?;
@@ -166,7 +167,7 @@ pub fn is_needed(connection: &Connection, shared: &Element) -> Result<bool, nft:
 /// Removes the rules of iptables that the reference added for these addresses of a container.
 ///
 /// # Errors
-/// Refusals of the kernel. A missing rule or kernel feature counts as success.
+/// The kernel refuses a request. A missing rule or kernel feature counts as success.
 pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     for family in [Family::Ipv4, Family::Ipv6] {
@@ -189,8 +190,8 @@ pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow
     Ok(())
 }
 
-/// Removes the ports of the owners for which `is_stale` returns true. A kernel without this table
-/// counts as success.
+/// Removes the elements of ports whose owners are stale: `is_stale` returns true for them. A kernel
+/// that does not support this table counts as success.
 fn remove_ports(
     connection: &Connection,
     is_stale: impl Fn(&str) -> bool,
@@ -201,10 +202,11 @@ fn remove_ports(
     }
 }
 
-/// Adds those of `elements` whose address no attachment has.
+/// Adds those of `elements` whose address has no other element, so no attachment has the permission
+/// now.
 ///
 /// # Errors
-/// Code 11: other processes keep changing the rules. Refusals of the kernel.
+/// Code 11: other processes keep changing the rules. The kernel refuses a request.
 pub(crate) fn hand_back(elements: &[Element]) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     let sets = address_sets();
@@ -230,8 +232,8 @@ fn prune(connection: &Connection) -> Result<(), nft::Error> {
     updated.map(drop)
 }
 
-/// Checks, without a change, whether the kernel supports what ADD needs. Logs on standard error if
-/// legacy iptables is in use but its program is missing.
+/// Checks by a dry run whether the kernel supports what ADD needs. Logs on standard error if legacy
+/// iptables is in use but its program is missing.
 ///
 /// # Errors
 /// Code 50: the kernel does not support it, or this process has no access.

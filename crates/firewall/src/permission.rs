@@ -6,9 +6,9 @@ use nft::{Family, Standing, StandingChain, StandingRule};
 use crate::config::{CHAIN, Config};
 use crate::table::forward;
 
-/// Returns the rules in the table `filter` of iptables or ip6tables. The chains get the form in
-/// which iptables creates them. So if a program later sets a policy by iptables, the rules are in
-/// the right chains.
+/// Returns the rules in the table `filter` of iptables or ip6tables. A missing chain is created as
+/// iptables would create it. So if a program later sets a policy by iptables, that policy applies
+/// to the chains with these rules.
 pub(crate) fn standing(family: Family, config: &Config) -> Standing {
     let admin = &config.admin_chain;
     let chain = |name: &str, rules| StandingChain {

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use attach::{OwnerFiles, Writing};
 use cni::Attachment;
 
-/// An attachment that had an address before the attachment of the record. It gets the permission
-/// back if it still exists when the other one ends.
+/// An attachment that had an address before the attachment of this record took the address over. If
+/// the earlier attachment still exists when the later one ends, it gets the permission back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Earlier {
     pub owner: String,
@@ -39,8 +39,8 @@ pub(crate) fn files() -> OwnerFiles {
     OwnerFiles("/run/cni/firewall".into())
 }
 
-/// Writes the record of `owner`. The earlier holders in an existing record stay in it. Returns
-/// whether the record is new.
+/// Writes the record of `owner`. If a record exists, the new text keeps its earlier holders.
+/// Returns whether the record is new.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -63,7 +63,7 @@ pub(crate) fn rewrite(owner: &str, text: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Adds earlier holders of its addresses to the record of `owner`.
+/// Adds `earlier`, attachments that had the addresses of `owner` before, to the record of `owner`.
 ///
 /// # Errors
 /// The file is missing or cannot be written.
@@ -92,8 +92,8 @@ pub(crate) fn earlier(owner: &str) -> Vec<Earlier> {
     text.map(|it| Earlier::read(&it)).unwrap_or_default()
 }
 
-/// Returns whether the attachment with this tag has a record that no DEL or GC has retired. DEL and
-/// GC retire it before they delete elements.
+/// Returns whether the attachment with this owner tag has a record that no DEL or GC has retired.
+/// DEL and GC retire a record before they delete elements.
 pub fn is_recorded(owner: &str) -> bool {
     files().has(owner)
 }

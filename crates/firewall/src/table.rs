@@ -1,9 +1,10 @@
 //! The plugin's own table in `nf_tables`: which packets have permission, and which are dropped.
 //!
 //! A rule in this table cannot accept a packet that another program's chain drops. So this table
-//! marks packets with permission by a bit of the fwmark, before the chains of other programs see
-//! them, and [`crate::permission`] accepts the bit in those chains. The table clears the bit of
-//! each packet before and after these chains, so that no packet arrives or leaves with it.
+//! sets a bit in the fwmark of packets that have permission, before the chains of other programs
+//! see them. [`crate::permission`] adds rules to those chains that accept packets with the bit. The
+//! table clears the bit of each packet before and after these chains, so no packet arrives or
+//! leaves with it.
 
 use nft::{
     BaseChain, Chain, ChainKind, Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type,
@@ -157,8 +158,8 @@ pub(crate) fn forward(priority: i32) -> BaseChain {
 /// The plugin's table of family `inet`.
 pub const TABLE: &str = "cni-firewall";
 
-/// The plugin's table of family `bridge`. It has a name of its own, so an element in it never
-/// counts as permission.
+/// The plugin's table of family `bridge`. Its name differs from [`TABLE`], so that callers never
+/// mistake an element in it for a permission.
 pub const FRAMES_TABLE: &str = "cni-isolation";
 
 /// Addresses of containers that have permission.
@@ -168,25 +169,26 @@ pub(crate) const PODS_V6: &str = "pods6";
 /// Bridges with an ingress policy. No packet passes from one of them to another.
 pub(crate) const BRIDGES: &str = "bridges";
 
-/// Bridges as pairs of input and output interface, both the bridge itself: packets within the
-/// bridge. One set is for the policy `same-bridge`, the other for `isolated`.
+/// Pairs of input and output interface, both of which are the same bridge: they match packets
+/// within the bridge. One set is for the policy `same-bridge`, the other for `isolated`.
 pub(crate) const BRIDGE_PAIRS: &str = "bridge-pairs";
 pub(crate) const ISOLATED_PAIRS: &str = "isolated-pairs";
 
-/// Attachments with their bridge. No rule uses these sets. They show whether a bridge has a member
-/// left; the shared elements of the bridge stay until then.
+/// Pairs of attachment and bridge. No rule uses these sets. They show whether a bridge still has a
+/// member; the shared elements of a bridge stay until its last member ends.
 pub(crate) const MEMBERS: &str = "members";
 pub(crate) const ISOLATED_MEMBERS: &str = "isolated-members";
 
 /// Ports of isolated attachments.
 pub(crate) const ISOLATED_PORTS: &str = "isolated-ports";
 
-/// `NF_BR_PRI_FILTER_BRIDGED`
+/// Priority of filter chains in the bridge family (`NF_BR_PRI_FILTER_BRIDGED`).
 const BRIDGE_FILTER: i32 = -200;
 
-/// Before `NF_IP_PRI_FILTER`, and after `NF_IP_PRI_MANGLE`, where rules set marks.
+/// Priority of the isolating chain: before `NF_IP_PRI_FILTER`, and after `NF_IP_PRI_MANGLE`, at
+/// which other programs set marks.
 const ISOLATING: i32 = -20;
 const MARKING: i32 = -10;
 
-/// After all chains that have a name in nft(8).
+/// Priority of the chain that clears the bit: after all priorities that have a name in nft(8).
 const UNMARKING: i32 = 1000;

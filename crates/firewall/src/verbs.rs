@@ -20,7 +20,8 @@ use crate::{installation, record};
 /// Gives packets of the sandbox permission and isolates its bridge. Returns `prevResult` unchanged.
 ///
 /// # Errors
-/// A step fails. Nothing of the attachment is left then, except for what an earlier ADD made.
+/// A step fails. The rollback has then removed everything of the attachment, except for what an
+/// earlier ADD made.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
@@ -106,7 +107,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     )
 }
 
-/// Checks the configuration, and whether the kernel supports the rules, without a change.
+/// Checks the configuration, and by a dry run whether the kernel supports the rules.
 ///
 /// # Errors
 /// The configuration is invalid. Code 50: the kernel does not support a part of `nf_tables`, or
@@ -142,8 +143,8 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
 /// rules stay untouched.
 ///
 /// # Errors
-/// Code 7: `prevResult` is missing. The attachment has no record, as after a DEL. Refusals of the
-/// kernel.
+/// Code 7: `prevResult` is missing. The attachment has no record, as after a DEL. The kernel
+/// refuses a request.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
@@ -198,18 +199,18 @@ fn addresses(result: &AddResult) -> Vec<IpAddr> {
     result.ips.iter().map(|ip| ip.address.ip()).collect()
 }
 
-/// Removes everything of `owner`. Without a record, its addresses in firewalld's zone are those of
-/// `unrecorded`.
+/// Removes everything of `owner`. If it has no record, removes the addresses of `unrecorded` from
+/// firewalld's zone.
 fn remove_owner(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
     let retired = record::files().retire(owner);
     let elements = || installation::remove(|it| it == owner).map(drop);
     remove(vec![retired], unrecorded, elements)
 }
 
-/// Removes what the `retired` records list, then `elements`, and hands addresses back to earlier
-/// holders. Without a record, the addresses in firewalld's zone are those of `unrecorded`. If
-/// firewalld does not answer, or an address cannot be handed back, the records stay, because the
-/// next DEL needs them.
+/// Removes what the `retired` records list, then calls `elements`, which removes elements, and
+/// gives addresses back to earlier holders. If there is no record, removes the addresses of
+/// `unrecorded` from firewalld's zone. If firewalld does not answer, or if an address cannot be
+/// given back, the records stay, because the next DEL needs them.
 fn remove(
     retired: Vec<Retired>,
     unrecorded: Option<Sources>,
@@ -236,7 +237,7 @@ fn withdraw(sources: Sources) -> anyhow::Result<()> {
 }
 
 /// Records the attachments from which this attachment took over addresses. Without this record,
-/// they get the permission back only by RELOAD.
+/// only RELOAD could give them the permission back.
 fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
     let earlier = replaced.iter().filter_map(|it| {
         Some(Earlier {
@@ -259,8 +260,8 @@ fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
     }
     let elements = existing.iter().map(|it| permission(&it.owner, it.address));
     installation::hand_back(&elements.collect::<Vec<_>>())?;
-    // A DEL that retired its record meanwhile may have looked for elements before they were added.
-    // So this function removes them again.
+    // A concurrent DEL of an earlier holder may have retired its record and looked for elements
+    // before this function added them. So this function removes them again.
     let gone =
         |owner: &str| existing.iter().any(|it| it.owner == owner) && !record::files().has(owner);
     if existing.iter().any(|it| gone(&it.owner)) {

@@ -18,9 +18,9 @@ use crate::store::Store;
 /// next free address.
 ///
 /// # Errors
-/// The configuration or the request is invalid, the attachment already holds addresses, a set is
-/// exhausted, the calling process has ended, or a file cannot be written. A failed call leaves no
-/// new lease.
+/// The configuration or the request is invalid, the attachment already holds addresses, a range set
+/// has no free address, the calling process has ended, or a file cannot be written. A failed call
+/// leaves no new lease.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let parent = getppid();
     let config = Config::parse(&request.network)?;

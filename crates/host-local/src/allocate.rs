@@ -6,8 +6,9 @@ use std::ops::RangeInclusive;
 
 use crate::range::{Range, RangeSet, number};
 
-/// Returns all addresses of `set` that may be leased without a request, each once: no gateways and
-/// no excluded addresses. The order is a round robin through the ranges that starts after `last`.
+/// Returns all addresses of `set` that may be leased without a request, without duplicates.
+/// Gateways and excluded addresses are not among them. The order is a round robin through the
+/// ranges. It starts after `last`, the address that was leased last.
 ///
 /// If `last` is outside all ranges, the order starts with the first range.
 pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
@@ -25,7 +26,7 @@ pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<It
     })
 }
 
-/// Returns all addresses of the set once, as numbers, starting after `last`.
+/// Returns each address of the set once, as ranges of numbers, starting after `last`.
 fn rotated(set: &RangeSet, last: Option<IpAddr>) -> Vec<RangeInclusive<u128>> {
     let ranges = set.ranges();
     let mut spans: Vec<_> = ranges.iter().map(Range::numbers).collect();

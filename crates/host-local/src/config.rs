@@ -37,7 +37,7 @@ struct RawRuntimeConfig {
 }
 
 impl Config {
-    /// Reads the `ipam` section and `ipRanges` of the runtime.
+    /// Reads the `ipam` section, and `ipRanges` from the runtime.
     ///
     /// # Errors
     /// Code 7 with key and value. Code 11: the node's pod CIDRs are not known yet.
@@ -90,7 +90,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Reads name servers and search domains from the file of `resolvConf`; none without this key.
+    /// Reads name servers and search domains from the file that `resolvConf` names. Without this
+    /// key, the result is empty.
     pub(crate) fn dns(&self) -> anyhow::Result<Dns> {
         self.resolv_conf
             .as_deref()
@@ -113,9 +114,9 @@ impl RawConfig {
         }
     }
 
-    /// Returns the sets of the older keys, such as `subnet` and `rangeStart`, which are in the
-    /// `ipam` section itself. They form one set; with `usePodCidr`, each family of the pod CIDRs
-    /// forms a set.
+    /// Returns the range sets of the older keys, such as `subnet` and `rangeStart`, which are in
+    /// the `ipam` section itself. These keys form one set. With `usePodCidr`, the node's pod CIDRs
+    /// form one set for each IP family.
     fn flat_sets(&self, pod_cidrs: Vec<IpNetwork>) -> Result<Vec<RangeSet>, Error> {
         let range = RawRange {
             subnet: self.subnet.clone(),
@@ -157,8 +158,8 @@ fn set_per_family(ranges: Vec<Range>, at: &str) -> Result<Vec<RangeSet>, Error> 
     families.map(|family| RangeSet::new(family, at)).collect()
 }
 
-/// Parses `ipRanges`, a list of sets. One library sends a flat list of ranges instead; these ranges
-/// form a set for each family.
+/// Parses `ipRanges`, a list of range sets. One library sends a flat list of ranges instead. Such
+/// ranges form one set for each IP family.
 fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
     let at = "runtimeConfig.ipRanges";
     let is_flat = |elements: &Vec<Value>| elements.iter().any(Value::is_object);
@@ -192,8 +193,8 @@ fn expect_apart(sets: &[RangeSet]) -> Result<(), Error> {
     overlap(&ranges).map_or(Ok(()), |reason| Err(overlapping(reason)))
 }
 
-/// Rejects several range sets of one family before version 0.3.0, whose results hold only one
-/// address of each family.
+/// Rejects several range sets of one family if `version` is before 0.3.0, because a result of such
+/// a version has only one address of each family.
 fn expect_one_a_family(sets: &[RangeSet], version: SpecVersion) -> Result<(), Error> {
     let is_ipv4 = |set: &&RangeSet| set.ranges().iter().any(|range| range.subnet.is_ipv4());
     let ipv4 = sets.iter().filter(is_ipv4).count();

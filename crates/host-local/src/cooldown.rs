@@ -14,8 +14,8 @@ use cni::note;
 
 use crate::scratch::{make_directory, open};
 
-/// Times of release of one network's addresses. Each is the modification time of an empty file that
-/// is named after the address.
+/// Times at which addresses of one network were released. Each time is the modification time of an
+/// empty file that is named after the address.
 #[derive(Debug)]
 pub(crate) struct Cooldown {
     /// Length of the cooldown. If it is zero, no time is recorded.
@@ -46,7 +46,7 @@ impl Cooldown {
         !self.delay.is_zero() && released().is_some_and(|age| age < self.delay)
     }
 
-    /// Removes the files of times of release that are older than both `delay` and `LONGEST_USUAL`.
+    /// Removes the files whose times of release are older than both `delay` and `LONGEST_USUAL`.
     pub fn tidy(&self) {
         let begin = SystemTime::now().checked_sub(self.delay.max(LONGEST_USUAL));
         if let Some(Err(error)) = begin.map(|begin| self.remove_older(begin)) {

@@ -28,8 +28,8 @@ use crate::scratch::{Scratch, remove_file};
 pub(crate) struct Directory {
     path: PathBuf,
     scratch: Scratch,
-    /// The date (modification time) that this plugin gave the directory. `None` if the directory is
-    /// not watched, or if another program changed it.
+    /// The date (modification time) that this plugin gave the directory, to detect changes by other
+    /// programs. `None` if the directory is not watched, or if another program changed it.
     ///
     /// Adding or removing a file sets the directory's date to the current time. After each change
     /// of its own, the plugin sets the date to a past time. As long as the directory has that date,
@@ -43,7 +43,7 @@ pub(crate) struct Directory {
 pub enum Content {
     /// The holder of the address.
     Holder(Holder),
-    /// Nothing: its writer was killed before it wrote the holder.
+    /// Nothing: the writing process was killed before it wrote the holder.
     Empty,
     /// Text without a valid holder.
     Garbled,
@@ -111,8 +111,8 @@ impl Directory {
         Content::read(&self.file(address))
     }
 
-    /// Returns the holder that the file of `address` names; `None` without a file or a valid
-    /// holder.
+    /// Returns the holder that the file of `address` names. Returns `None` if there is no file, or
+    /// if it names no valid holder.
     pub fn holder(&self, address: IpAddr) -> anyhow::Result<Option<Holder>> {
         Ok(match self.content(address)? {
             Some(Content::Holder(holder)) => Some(holder),
@@ -157,13 +157,13 @@ impl Directory {
         }))
     }
 
-    /// Returns the last address that range set `set` provided; `None` if unknown.
+    /// Returns the address that was last leased from range set `set`; `None` if it is unknown.
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         let bytes = read::own(&self.last_reserved_file(set)).ok()?;
         str::from_utf8(&bytes).ok()?.trim().parse().ok()
     }
 
-    /// Writes the last address that range set `set` provided.
+    /// Records `address` as the one that was last leased from range set `set`.
     pub fn set_last_reserved(&self, set: usize, address: IpAddr) -> anyhow::Result<()> {
         let path = self.last_reserved_file(set);
         let replace = || self.scratch.replace(&path, &address.to_string());
@@ -232,7 +232,7 @@ fn is_special(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
 }
 
-/// How far the directory's date is set back: more than a tick of any clock, and more than two
+/// How far into the past the directory's date is set. It exceeds a tick of any clock, and two
 /// seconds, the resolution of the coarsest file system.
 const BACK: Duration = Duration::from_secs(10);
 

@@ -12,8 +12,8 @@ use crate::cooldown::Cooldown;
 use crate::files::Files;
 use crate::range::RangeSet;
 
-/// Returns the next free address of `set` in the order of the round robin after `last`. Examines at
-/// most 1,024 addresses, so `None` does not mean that the set is full.
+/// Returns the next free address of `set` after `last`, in the order of the round robin. Examines
+/// at most 1,024 addresses, so `None` does not mean that the set is full.
 pub(crate) fn near(files: &Files, set: &RangeSet, last: Option<IpAddr>) -> Option<IpAddr> {
     let now = SystemTime::now();
     let is_free = |it: &IpAddr| !files.leases.has(*it) && !files.cooldown.includes(*it, now);
@@ -45,8 +45,8 @@ impl<'a> Free<'a> {
             .filter(|it| !self.held.contains(it) && !self.cooldown.includes(*it, self.now))
     }
 
-    /// Returns the error for the exhausted `set`. The code is 11 if some addresses are in their
-    /// cooldown, since a later ADD may succeed then.
+    /// Returns the error for `set`, which has no free address. The code is 11 if some addresses are
+    /// in their cooldown, because a later ADD may succeed.
     pub fn exhaustion(&self, set: &RangeSet) -> anyhow::Error {
         let mut size = 0;
         let all = leasable(set, None).inspect(|_| size += 1);
@@ -64,5 +64,6 @@ impl<'a> Free<'a> {
     }
 }
 
-/// Number of addresses that `near` examines: all of a /22, at about a microsecond each.
+/// Maximum number of addresses that `near` examines: all of a /22. An address takes about a
+/// microsecond.
 const LOOKS: usize = 1_024;

@@ -1,8 +1,9 @@
 //! The index of leases: addresses by holder.
 //!
 //! The directory `<dataDir>/.host-local/<network>` contains a record file for each holder
-//! (`records`). The file `state` contains the boot ID, and two modification times: those of the
-//! directory of leases and of the directory of records, when both last agreed.
+//! (`records`). The file `state` contains the boot ID and the modification times of two
+//! directories, of the leases and of the records. It was written when the contents of both
+//! directories agreed.
 //!
 //! The index is only a hint. After a change by another program, an interrupted change or a reboot,
 //! `state` no longer matches the directories. Then the plugin does not trust the index until it is
@@ -61,7 +62,8 @@ enum Standing {
     Distrusted,
 }
 
-/// Content of the file `state`: the boot, and the dates of both directories when they last agreed.
+/// Content of the file `state`: the boot ID, and the modification times of both directories when
+/// their contents last agreed.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     boot: String,
@@ -91,7 +93,7 @@ impl Index {
         self.standing.get() != Standing::Distrusted
     }
 
-    /// Ends the trust in the index until it is rebuilt, in this process and in later ones.
+    /// Marks the index as not trusted until it is rebuilt, for this process and later ones.
     pub fn distrust(&self) {
         self.standing.set(Standing::Distrusted);
         if let Err(error) = remove_file(&self.state) {
@@ -252,7 +254,8 @@ fn parse_name(name: &str) -> Option<Holder> {
     Holder::of_names(names.next()?, names.next())
 }
 
-/// Separates the parts of a record's name; container IDs and interface names contain no colon.
+/// Separator of the parts in a record's file name. Container IDs and interface names contain no
+/// colon.
 const SEPARATOR: &str = ":";
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

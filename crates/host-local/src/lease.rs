@@ -52,8 +52,8 @@ impl Holder {
         }
     }
 
-    /// Returns the holder that an old version of the reference wrote for the attachment's
-    /// container, without an interface.
+    /// Returns the holder as an old version of the reference would have written it: the
+    /// attachment's container without an interface.
     pub fn old_entry_of(attachment: &Attachment) -> Self {
         Self {
             interface: None,

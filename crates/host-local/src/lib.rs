@@ -1,6 +1,6 @@
 //! CNI plugin `host-local`: leases addresses from ranges and records the leases in files.
 //!
-//! The steps of an ADD, in order, and their modules:
+//! The steps of an ADD, in order, and the modules that carry them out:
 //!
 //! | step | module |
 //! |---|---|

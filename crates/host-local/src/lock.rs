@@ -37,8 +37,8 @@ impl Lock {
                 ))
             };
             let lock = taken.ok_or_else(kept).with_context(action)?;
-            // If the file was removed meanwhile, its lock stops no other process, because other
-            // processes lock the new file. So the loop locks the new file, too.
+            // If the file was removed while this process waited, other processes create and lock a
+            // new file. So the loop then locks the new file instead.
             if is_still_at(&lock, path) {
                 return Ok(Self { _file: lock });
             }
@@ -55,8 +55,8 @@ fn is_still_at(file: &File, path: &Path) -> bool {
 /// Locks `file` at once, or waits for the lock on a thread. Returns `None` if `deadline` passes
 /// before the thread has the lock.
 ///
-/// A thread that gets the lock after the deadline releases it at once. The thread ends with the
-/// process at the latest.
+/// A thread that gets the lock after the deadline releases it at once. The thread does not outlive
+/// the process.
 fn take_until(file: File, deadline: Instant) -> io::Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => return Ok(Some(file)),

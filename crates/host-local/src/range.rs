@@ -120,8 +120,8 @@ impl RangeSet {
         self.ranges.iter().any(|range| range.gateway == address)
     }
 
-    /// Returns the last address, as a number, of the excluded part that contains `address`; `None`
-    /// if `address` is not excluded.
+    /// If `address` is in an excluded part of a range, returns the last address of that part, as a
+    /// number. Otherwise returns `None`.
     pub fn end_of_exclusion(&self, address: IpAddr) -> Option<u128> {
         let excluded = self.ranges.iter().flat_map(|range| &range.exclude);
         let around = excluded.filter(|network| network.contains(address));
@@ -148,8 +148,8 @@ impl fmt::Display for RangeSet {
     }
 }
 
-/// Returns a message that names the first two ranges with a common address; `None` if there are
-/// none.
+/// Returns a message that names two ranges which have an address in common; `None` if no two ranges
+/// overlap.
 pub(crate) fn overlap(ranges: &[&Range]) -> Option<String> {
     let mut pairs = ranges.iter().enumerate().flat_map(|(index, one)| {
         let others = ranges.iter().skip(index + 1);
@@ -162,7 +162,7 @@ pub(crate) fn overlap(ranges: &[&Range]) -> Option<String> {
     ))
 }
 
-/// Converts an address to a number for counting.
+/// Converts an address to a number, so that callers can count addresses.
 pub fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)),

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use cni::files::{Links, if_present, read_regular};
 
 /// Reads a file that this plugin or the reference writes. Refuses a symbolic link, because neither
-/// of them creates one.
+/// plugin creates one.
 ///
 /// # Errors
 /// The file cannot be read, is a symbolic link or another special file, or exceeds 1 MiB.

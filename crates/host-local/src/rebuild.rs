@@ -13,12 +13,13 @@ use crate::storage::EarlierBoot;
 /// Reads all leases and rebuilds the index.
 ///
 /// Removes empty and garbled lease files. If `earlier` is [`EarlierBoot::Release`], releases the
-/// leases of an earlier boot. The index must prove that a lease is from an earlier boot: its record
-/// has another boot ID, and its file still has the identity in the record. All other leases stay. A
-/// lease without a record gets a record with the current boot ID.
+/// leases of an earlier boot. A lease is from an earlier boot if its record in the index has
+/// another boot ID, and if the lease's file is still the file that the record identifies. All other
+/// leases stay. A lease without a record gets a record with the current boot ID.
 ///
 /// # Errors
-/// The leases cannot be read, or the index cannot be written. The index is not trusted then.
+/// The leases cannot be read, or the index cannot be written. In both cases, the index is not
+/// trusted.
 pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()> {
     let Files { leases, index, .. } = files;
     index.distrust();
@@ -90,8 +91,8 @@ impl Findings {
     }
 }
 
-/// Returns the content and the record of the file of `address`; `None` without a file. The record
-/// is the one in `known`, or a new record with the current boot ID.
+/// Returns the content and the record of the lease file of `address`; `None` if there is no file.
+/// The record comes from `known`. If `known` has none, it is a new record with the current boot ID.
 ///
 /// Reads the file even if it has a record: with a coarse clock, a later file may have the same
 /// inode and change time.

@@ -1,4 +1,4 @@
-//! Addresses that the request names.
+//! Finds the addresses that the runtime or the operator requests.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::range::RangeSet;
 
-/// What a container gets of one range set.
+/// The address that a container shall get from one range set.
 #[derive(Debug)]
 pub struct Wanted<'a> {
     /// Position of the set in the configuration, from 0.

@@ -47,8 +47,8 @@ impl Scratch {
     }
 }
 
-/// Opens a file to lock it or to set its times, and creates it if it is missing. Refuses a symbolic
-/// link, and does not wait for the reader of a pipe.
+/// Opens a file to lock it or to set its times. Creates the file if it is missing. Refuses a
+/// symbolic link. If the file is a pipe, does not wait for a reader.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)

@@ -39,7 +39,8 @@ fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Resu
     if sets.is_empty() {
         return Ok(());
     }
-    // Without a trusted index, ADD would first release stale leases. These count as free.
+    // If the index is not trusted, the next ADD first releases stale leases. Their addresses count
+    // as free.
     let held = if files.index.is_trusted() {
         files.leases.addresses()?
     } else {
@@ -55,8 +56,8 @@ fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Resu
     Ok(())
 }
 
-/// Checks that `directory` is writable. If it is missing, checks its nearest existing parent, in
-/// which ADD would create it.
+/// Checks that `directory` is writable. If it is missing, checks the nearest existing parent, in
+/// which ADD would create the directory.
 fn expect_writable(directory: &Path) -> anyhow::Result<()> {
     let nearest = directory
         .ancestors()

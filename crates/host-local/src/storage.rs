@@ -68,8 +68,8 @@ impl Storage {
         })
     }
 
-    /// Returns the addresses of `network` that are in their cooldown. A requested address may be
-    /// leased nevertheless.
+    /// Returns the addresses of `network` that are in their cooldown. These addresses can still be
+    /// leased on request.
     ///
     /// # Errors
     /// The directory of the times of release cannot be read.
@@ -111,8 +111,8 @@ fn duration(key: &str, text: &str) -> Result<Duration, Error> {
     humantime::parse_duration(text).map_err(invalid)
 }
 
-/// Default of `lockTimeout`. It is shorter than any runtime's time-out, so the runtime gets an
-/// error.
+/// Default of `lockTimeout`. It is shorter than any runtime's time-out, so the runtime gets the
+/// plugin's error instead of killing the plugin.
 const DEFAULT_LOCK_TIMEOUT: &str = "30s";
 
 /// Default of `reuseDelay`, as in the reference: the round robin alone decides when an address is

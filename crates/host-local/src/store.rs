@@ -1,8 +1,8 @@
 //! The leases of one network: lookup, creation and release under a lock.
 //!
-//! The lease files are authoritative. A trusted index names the lease files to read, and each of
-//! them is read before the lease is used. If a file contradicts the index, or the index is not
-//! trusted, all lease files are read instead.
+//! The lease files are authoritative, not the index. If the index is trusted, it names the lease
+//! files to read, and the store reads each of them before it uses the lease. If a file contradicts
+//! the index, or if the index is not trusted, the store reads all lease files.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -96,8 +96,8 @@ impl Store {
             Some(address) => self.lease_requested(address, holder)?,
             None => self.lease_next(wanted.set, leases.last_reserved(wanted.number), holder)?,
         };
-        // The next round robin starts after a requested address, too, as in the reference. If the
-        // address cannot be recorded, only the start of that round robin differs.
+        // The next round robin also starts after a requested address, as in the reference. If the
+        // address cannot be recorded, only the start of that round robin changes.
         or_note(
             leases.set_last_reserved(wanted.number, lease.address),
             GOING_ON,
@@ -211,7 +211,8 @@ impl Store {
     }
 
     /// Returns the leases of `holders` according to the index. Returns `None` if the index is not
-    /// trusted, or if a lease file contradicts the index. A contradiction ends the trust in it.
+    /// trusted, or if a lease file contradicts the index. After a contradiction, the index is not
+    /// trusted any more.
     fn indexed(&self, holders: &[Holder]) -> Option<Vec<Lease>> {
         if !self.files.index.is_trusted() {
             return None;

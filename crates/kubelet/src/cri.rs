@@ -52,8 +52,8 @@ pub struct ListPodSandboxResponse {
     pub items: Vec<PodSandbox>,
 }
 
-/// A pod sandbox. It has few fields, because a list within the limit of bytes may have millions of
-/// empty items.
+/// A pod sandbox. It has few fields to save memory: a list within the limit of bytes may have
+/// millions of empty items.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PodSandbox {
     /// The identifier that the runtime passes to plugins as `CNI_CONTAINERID`.

@@ -112,7 +112,7 @@ pub struct NumaNode {
     pub id: i64,
 }
 
-/// Asks which devices suit best, for each container.
+/// Asks for each container which devices suit it best.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PreferredAllocationRequest {
     /// One request for each container.
@@ -150,7 +150,7 @@ pub struct ContainerPreferredAllocationResponse {
     pub devices: Vec<String>,
 }
 
-/// The kubelet is about to create containers with devices.
+/// Message of a kubelet that is about to create containers with devices.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct AllocateRequest {
     /// One request for each container.
@@ -202,7 +202,7 @@ pub struct DeviceSpec {
     pub permissions: String,
 }
 
-/// A container with devices is about to start.
+/// Message of a kubelet that is about to start a container with devices.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PreStartContainerRequest {
     /// The devices.
@@ -210,6 +210,6 @@ pub struct PreStartContainerRequest {
     pub devices: Vec<String>,
 }
 
-/// The container may start.
+/// Answer of a device plugin: the container may start.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct PreStartContainerResponse {}

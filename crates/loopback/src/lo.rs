@@ -9,7 +9,8 @@ use netlink::{Address, Connection, Link, LinkChange, Request};
 use netns::Netns;
 use serde::Deserialize;
 
-/// Brings `lo` up. Returns the result of earlier plugins, or without one, the addresses of `lo`.
+/// Brings `lo` up. Returns the result of earlier plugins unchanged. If there is none, returns the
+/// addresses of `lo`.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     expect_no_keys(&request.network)?;
     cni::step("look into the sandbox");

@@ -14,7 +14,7 @@ use crate::label::Text;
 pub(crate) struct Addresses {
     /// By network, set and range.
     ranges: BTreeMap<[Text; 3], Numbers>,
-    /// Files of leases that name no container, by network.
+    /// Number of lease files that name no container, by network.
     unreadable: BTreeMap<Text, u64>,
 }
 

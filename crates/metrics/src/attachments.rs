@@ -40,8 +40,8 @@ impl Attachments {
     }
 }
 
-/// Returns network, container and interface of an attachment. The tag has hashes in place of long
-/// names, so the names in a runtime's cache take precedence.
+/// Returns network, container and interface of the attachment with the tag `owner`. The names in a
+/// runtime's cache take precedence, because a tag has hashes in place of long names.
 pub(crate) fn names(owner: &str, cached: Option<&Attached>) -> [Text; 3] {
     if let Some(Attached { attachment, .. }) = cached {
         return [

@@ -1,4 +1,4 @@
-//! Counts the calls of plugins, by the lines of their log.
+//! Counts the calls of plugins. Each line of the plugins' log is a call.
 
 use std::fmt;
 use std::path::Path;
@@ -15,14 +15,15 @@ use serde::Deserialize;
 use crate::follower::Follower;
 use crate::log_file::Line;
 
-/// Counts of calls. Clones share their counts, so an agent registers one clone and feeds another.
+/// Counts of calls. All clones share their counts. So an agent registers one clone in its registry,
+/// and passes lines of the log to another one.
 #[derive(Debug, Clone)]
 pub struct Calls {
     durations: Family<Call, Histogram, fn() -> Histogram>,
     invalid: Counter,
 }
 
-/// Labels of a call. Their values are limited, since any program may write to the log.
+/// Labels of a call. Only known values become labels, because any program may write to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Call {
     plugin: &'static str,
@@ -99,8 +100,8 @@ impl Calls {
         self.follow(&mut Follower::default(), path)
     }
 
-    /// Counts the lines that the file has got since the last call with this `follower`; at first,
-    /// all lines.
+    /// Counts the lines that were added to the file since the last call with this `follower`. The
+    /// first call counts all lines.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -155,12 +156,13 @@ impl EncodeLabelSet for Call {
 
 const VERBS: [&str; 7] = ["ADD", "CHECK", "DEL", "GC", "RELOAD", "STATUS", "VERSION"];
 
-/// Success, the codes of the page about every plugin, and all that the specification reserves.
+/// The codes that become labels: 0 for success, the codes on the page about every plugin, and those
+/// that the specification reserves.
 const KNOWN: [u8; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 50, 51, 100];
 
 const OTHER: &str = "other";
 
-/// Upper bounds in seconds.
+/// Upper bounds of the histogram's buckets, in seconds.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
 #[cfg(test)]

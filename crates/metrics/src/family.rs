@@ -81,7 +81,7 @@ impl Writer<'_> {
     }
 }
 
-/// Returns a number of things.
+/// Converts a count to `u64`.
 pub(crate) fn number(count: usize) -> u64 {
     count.try_into().unwrap_or(u64::MAX)
 }

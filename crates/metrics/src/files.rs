@@ -15,7 +15,7 @@ pub(crate) struct InvalidFiles {
 }
 
 impl InvalidFiles {
-    /// Counts the files of the directories that could be read.
+    /// Counts the invalid files. Leaves out directories that could not be read.
     pub fn of(node: &Node, unread: &Unread) -> Self {
         let files = node.configuration.files.iter();
         let invalid = files.filter(|it| it.network.is_err()).count();

@@ -4,9 +4,9 @@ use std::fmt;
 
 /// A short text without control characters.
 ///
-/// `CNI_ARGS` may contain any name of a pod. A control character could change the terminal of an
-/// operator, and Prometheus refuses a text with the character 0. prometheus-client escapes quotation
-/// marks and backslashes.
+/// The names come from users: `CNI_ARGS` may contain any text as the name of a pod. A control
+/// character could change the terminal of an operator, and Prometheus refuses a text with the
+/// character 0. prometheus-client escapes quotation marks and backslashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text(Box<str>);
 

@@ -48,8 +48,8 @@ fn tables(node: &Node, attached: &Attached, traces: &Traces<'_>) -> Vec<&'static
     tables
 }
 
-/// The table of bandwidth. Only a trial shows whether the kernel supports its elements, and a trial
-/// is too slow for each scrape.
+/// The table of bandwidth, which this module does not check. Only a trial shows whether the kernel
+/// supports its elements, and a trial is too slow for each scrape.
 const UNCHECKED: &str = bandwidth::TABLE;
 
 const LACKING: Family = Family {

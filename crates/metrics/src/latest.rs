@@ -8,8 +8,9 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use crate::snapshot::Snapshot;
 
-/// The latest snapshot. An agent registers one clone, and sets a new snapshot by another clone
-/// before it encodes the registry. Without a snapshot, the registry lacks the node's metrics.
+/// The latest snapshot, which all clones share. An agent registers one clone, and passes a new
+/// snapshot to another clone before it encodes the registry. Before the first snapshot, the
+/// registry lacks the node's metrics.
 #[derive(Debug, Clone, Default)]
 pub struct Latest(Arc<Mutex<Option<Snapshot>>>);
 

@@ -17,11 +17,11 @@ pub(crate) enum Line<'a> {
     TooLong,
 }
 
-/// A log file that is read up to some position.
+/// An open log file, with the position up to which it was read.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     file: File,
-    /// Number of bytes that are read: all of them belong to complete lines.
+    /// Number of bytes that were read. All of them belong to complete lines.
     position: u64,
     last: Last,
     /// Time of the last line that was read from earlier files of this log.
@@ -38,7 +38,8 @@ struct Last {
 }
 
 impl LogFile {
-    /// Opens the file, to read it from its start. Returns `None` if it does not exist.
+    /// Opens the file; its first reading begins at its start. Returns `None` if the file does not
+    /// exist.
     ///
     /// # Errors
     /// The file cannot be opened, or is no regular file.
@@ -162,7 +163,7 @@ fn time(start: &[u8]) -> Option<String> {
 
 const BUFFER: usize = 64 << 10;
 
-/// Longest line in bytes: more than a configuration of 64 KiB with everything else.
+/// Longest line in bytes. It exceeds a line with a configuration of 64 KiB and all other fields.
 const LONGEST: u64 = 1 << 20;
 
 /// Bytes of a line that identify it: its time, and most other fields.

@@ -125,8 +125,9 @@ fn argument<'a>(attached: &'a Attached, name: &str) -> &'a str {
     value.map_or("", String::as_str)
 }
 
-/// Returns ingress and egress; `None` for an attachment without a host link. A link that the
-/// reference made has no tag, so the result of ADD has to name it.
+/// Returns the ingress and the egress of an attachment; `None` if it has no host link. Finds a host
+/// link by its tag. A link that the reference made has no tag, so the result of its ADD has to name
+/// it.
 fn directions(
     node: &Node,
     traces: &Traces<'_>,
@@ -156,7 +157,8 @@ fn directions(
     Some([ingress, egress])
 }
 
-/// Returns a number of one direction; `None` for a number about a limit that does not exist.
+/// Function that returns a number of one direction. It returns `None` if the number is about a
+/// limit and the direction has no limit.
 type Value = fn(&Direction) -> Option<u64>;
 
 const COUNTERS: [(&Family, Value); 5] = [

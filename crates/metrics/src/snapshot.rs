@@ -78,7 +78,8 @@ impl Snapshot {
         self.unread.add(LOG, reason.to_string());
     }
 
-    /// Returns the text of [`crate::encode`] for this snapshot and these calls alone.
+    /// Returns the text that [`crate::encode`] returns for a registry with only this snapshot and
+    /// these calls.
     ///
     /// # Errors
     /// As [`crate::encode`]: none is expected.
@@ -122,7 +123,7 @@ impl Collector for Snapshot {
     }
 }
 
-/// Returns the absolute paths of the key `logFile` of all plugins.
+/// Returns the values of the key `logFile` of all plugins that are absolute paths.
 fn log_files(node: &Node) -> BTreeSet<PathBuf> {
     let sources = node.configuration.sources();
     let named = sources.filter_map(|it| it.key("logFile")?.as_str());

@@ -7,7 +7,7 @@ use node::Part;
 
 use crate::family::{Family, Writer};
 
-/// For each part, why it could not be read.
+/// For each part of the node: `None` if it was read, otherwise the reason why not.
 #[derive(Debug)]
 pub(crate) struct Unread(BTreeMap<&'static str, Option<String>>);
 
@@ -24,7 +24,7 @@ impl Unread {
         self.0.insert(part, Some(reason));
     }
 
-    /// Returns whether all these parts were read.
+    /// Returns whether all of `parts` were read.
     pub fn has_none_of(&self, parts: &[Part]) -> bool {
         let mut parts = parts.iter();
         parts.all(|it| self.0.get(name(*it)).is_none_or(Option::is_none))
@@ -54,7 +54,7 @@ fn name(part: Part) -> &'static str {
     }
 }
 
-/// The part for the plugins' log.
+/// The name of the part that is the plugins' log.
 pub(crate) const LOG: &str = "log";
 
 /// Parts that a snapshot reads.

@@ -65,9 +65,9 @@ impl Connection {
         self.addresses_of(link, AddressFamily::Inet6)
     }
 
-    /// Returns the addresses of all links of another namespace. `number` is this namespace's number
-    /// for the other one, as in [`crate::Link::peer_namespace`]. Equivalent to `ip address show
-    /// target-nsid`.
+    /// Returns the addresses of all links of another namespace. `number` is the number (nsid) by
+    /// which this namespace knows the other one, as in [`crate::Link::peer_namespace`]. Equivalent
+    /// to `ip address show target-nsid`.
     ///
     /// The call needs `CAP_NET_ADMIN` in the other namespace, but not the file of that namespace.
     ///
@@ -102,8 +102,8 @@ impl Request {
         Self::create(operation, RTM_NEWADDR, &addition(link, address, dad))
     }
 
-    /// Adds `address` as [`Self::add_address`] does, without the route to its network. Equivalent
-    /// to `ip address add … noprefixroute`.
+    /// Adds `address` as [`Self::add_address`] does, but without a route to the network of the
+    /// address. Equivalent to `ip address add … noprefixroute`.
     pub fn add_address_without_route(link: u32, address: IpNetwork, dad: Dad) -> Self {
         let mut addition = addition(link, address, dad);
         // The kernel ignores the flags of the header if the message has this attribute.
@@ -162,7 +162,7 @@ fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
     message
 }
 
-/// Returns the message that names `address` on the link with this index.
+/// Returns a netlink message that identifies `address` on the link with this index.
 fn message(link: u32, address: IpNetwork) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.index = link;
@@ -175,7 +175,8 @@ fn message(link: u32, address: IpNetwork) -> AddressMessage {
     message
 }
 
-/// Longest prefix with a broadcast address: networks of one or two addresses have none (RFC 3021).
+/// Longest prefix of a network with a broadcast address: networks of one or two addresses have no
+/// broadcast address (RFC 3021).
 const LONGEST_WITH_BROADCAST: u8 = 30;
 
 /// Returns 0.0.0.0 or `::`. A route message without a destination means this address.

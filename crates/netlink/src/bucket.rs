@@ -6,7 +6,7 @@ use std::fmt;
 
 use netlink_packet_core::DefaultNla;
 
-/// Parameters of a token bucket to be set.
+/// Parameters of a token bucket, to be set in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Bytes a second, at least one.
@@ -143,7 +143,8 @@ fn value(options: &[(u16, Vec<u8>)], kind: u16) -> Option<&[u8]> {
     Some(value)
 }
 
-/// Returns the number that starts `at` bytes after the start of an option's value.
+/// Returns a number of four bytes in the value of the option `kind`. The number starts `at` bytes
+/// after the start of the value.
 pub(crate) fn number(options: &[(u16, Vec<u8>)], kind: u16, at: usize) -> Option<u32> {
     let bytes = value(options, kind)?.get(at..)?.first_chunk()?;
     Some(u32::from_ne_bytes(*bytes))
@@ -162,8 +163,9 @@ const HTB_PARMS: u16 = 1;
 const HTB_RATE64: u16 = 6;
 const HTB_CEIL64: u16 = 7;
 
-/// Bytes that a class sends per turn. There is only one class, so the value has no effect. Without
-/// a value, the kernel derives one from the rate and may log a warning.
+/// Bytes that an HTB class sends before it is the turn of the next class. There is only one class,
+/// so the value has no effect. Without a value, the kernel derives one from the rate and may log a
+/// warning.
 const HTB_QUANTUM: u32 = 60_000;
 
 /// Size of `struct tc_ratespec`, and the offset of the rate in it.

@@ -25,7 +25,7 @@ pub enum LinkLocalOrigin {
     Mac,
     /// The kernel generates no link-local address.
     None,
-    /// The kernel derives the address from a secret.
+    /// The kernel derives the address from a secret (RFC 7217), not from the MAC.
     Secret,
 }
 
@@ -98,7 +98,8 @@ fn nested(kind: u16, attribute: &DefaultNla) -> DefaultNla {
     DefaultNla::new(kind | NLA_F_NESTED, bytes)
 }
 
-/// `IFLA_AF_SPEC`, `AF_INET`, `IFLA_INET_CONF` and `IPV4_DEVCONF_ROUTE_LOCALNET`
+/// Numbers of nested attributes: `IFLA_AF_SPEC`, `AF_INET`, `IFLA_INET_CONF` and
+/// `IPV4_DEVCONF_ROUTE_LOCALNET`.
 const AF_SPEC: u16 = 26;
 const AF_INET: u16 = 2;
 const CONF: u16 = 1;

@@ -25,7 +25,7 @@ impl Connection {
         Self::to(Protocol::Route, &[])
     }
 
-    /// Opens a socket for any protocol, which listens to these multicast groups.
+    /// Opens a socket of this protocol that listens to these multicast groups.
     pub(crate) fn to(protocol: Protocol, groups: &[u32]) -> Result<Self, Error> {
         let socket = Socket::open(protocol, groups).map_err(|source| Error::Open { source })?;
         Ok(Self { socket })
@@ -111,8 +111,8 @@ impl Connection {
     }
 
     /// Reads the outcome of `request`, which was sent with this number. If objects were added or
-    /// deleted while the kernel listed them, the list may also lack unchanged objects. So this
-    /// function repeats the request then.
+    /// deleted while the kernel listed them, the list may also lack unchanged objects. In this case
+    /// the function repeats the request.
     fn outcome(&self, request: &Request, mut number: u32) -> Result<Outcome, Error> {
         for _ in 0..MOST_LISTS {
             if let Some(outcome) = self.heard(request, number)? {
@@ -123,8 +123,8 @@ impl Connection {
         Err(request.unanswered("the list changed during every attempt to read it"))
     }
 
-    /// Reads the answers to `request`; `None` if objects were added or deleted while the kernel
-    /// listed them (`NLM_F_DUMP_INTR`).
+    /// Reads the answers to `request`. Returns `None` if objects were added or deleted while the
+    /// kernel listed them (`NLM_F_DUMP_INTR`): the list may be incomplete.
     fn heard(&self, request: &Request, number: u32) -> Result<Option<Outcome>, Error> {
         let (mut reply, mut is_whole) = (Vec::new(), true);
         loop {
@@ -158,11 +158,13 @@ impl Connection {
 /// The kernel's answers, or the reason of its refusal.
 pub(crate) type Outcome = Result<Vec<Message>, Error>;
 
-/// Attempts to read a list without an interruption. Many may be necessary, because on a busy host
-/// both a list and the time between two changes take milliseconds.
+/// Maximum number of attempts to read a list without an interruption. Many attempts may be
+/// necessary: on a busy host, the kernel takes milliseconds for a list, and objects change every
+/// few milliseconds.
 const MOST_LISTS: usize = 100;
 
-/// Requests per batch. An answer takes less than a kilobyte of the socket's buffer, which has 208.
+/// Requests per batch. An answer takes less than a kilobyte of the socket's receive buffer, which
+/// has 208 kilobytes.
 const MOST_AT_ONCE: usize = 100;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Counters of links and of qdiscs.
 //!
 //! The kernel starts each counter at zero when it creates the object. Counters of links have 64
-//! bits. Of the counters of qdiscs, only the one of bytes has; the others wrap after 2^32.
+//! bits. A qdisc counts its bytes with 64 bits; its other counters have 32 bits and start again at
+//! zero after an overflow.
 
 use netlink_packet_core::NlasIterator;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
@@ -53,7 +54,7 @@ pub struct CountedQdisc {
 pub struct QueueCounters {
     /// Packets that the qdisc dropped.
     pub dropped: u32,
-    /// Times at which a packet had to wait because of the rate.
+    /// How often a packet had to wait because the qdisc limits the rate.
     pub overlimits: u32,
     /// Length of the waiting packets in bytes.
     pub backlog: u32,
@@ -81,8 +82,8 @@ impl Connection {
         self.objects(&[request], CountedQdisc::from_answer)
     }
 
-    /// Returns the existing classes with this handle of the links with these indexes. Equivalent to
-    /// `tc -s class show`.
+    /// Returns the class with this handle of each link in `links`, with its counters, as far as it
+    /// exists. `links` are indexes. Equivalent to `tc -s class show`.
     ///
     /// # Errors
     /// [`Error::Refused`], except for a link or class that does not exist.
@@ -104,7 +105,8 @@ impl Connection {
 }
 
 impl LinkCounters {
-    /// Reads `struct if_stats_msg` and `struct rtnl_link_stats64` (`include/uapi/linux/if_link.h`).
+    /// Reads the counters from the kernel's answer: `struct if_stats_msg` and `struct
+    /// rtnl_link_stats64` (`include/uapi/linux/if_link.h`).
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
         if answer.kind != RTM_NEWSTATS {
             return None;
@@ -164,7 +166,7 @@ impl QueueCounters {
     }
 }
 
-/// Length of `struct if_stats_msg` up to its last field, the filter, in bytes.
+/// Offset in bytes of the filter, the last field of `struct if_stats_msg`.
 const HEADER: usize = 8;
 
 /// `IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)`

@@ -77,8 +77,8 @@ impl Error {
         self.errno() == Some(Errno::ENETUNREACH)
     }
 
-    /// Returns whether the route drops the packets: `unreachable`, `prohibit` or `blackhole`, in
-    /// the order below.
+    /// Returns whether the kernel reports that the route drops the packets. The error numbers below
+    /// mean `unreachable`, `prohibit` and `blackhole`, in this order.
     pub(crate) fn is_discarding_route(&self) -> bool {
         self.is_one_of(&[Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL])
     }
@@ -88,8 +88,8 @@ impl Error {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT))
     }
 
-    /// Returns whether no qdisc exists at the requested place, or only one that the kernel does not
-    /// show.
+    /// Returns whether the kernel reports no qdisc at the requested place. The place may still have
+    /// a default qdisc that the kernel does not show.
     pub(crate) fn is_no_qdisc(&self) -> bool {
         matches!(self.errno(), Some(Errno::ENOENT | Errno::EINVAL))
     }
@@ -104,8 +104,8 @@ impl Error {
         self.errno() == Some(Errno::EOPNOTSUPP)
     }
 
-    /// Returns whether the kernel does not know a kind. The kernel reports an unknown link kind as
-    /// unsupported, and an unknown qdisc, filter or action as not found.
+    /// Returns whether the kernel does not know the requested kind of link, qdisc, filter or
+    /// action. It reports an unknown kind of link as unsupported, and the others as not found.
     pub fn is_unknown_kind(&self) -> bool {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::ENOENT))
     }
@@ -116,7 +116,8 @@ impl Error {
     }
 }
 
-/// Returns the object, or `None` if the error is that the object does not exist.
+/// Returns the object of a successful look-up. Returns `None` if the look-up failed because the
+/// object does not exist.
 ///
 /// # Errors
 /// All other errors of `object`.
@@ -127,7 +128,8 @@ pub fn found<T>(object: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Returns the created object, or `None` if the error is that the object already exists.
+/// Returns the object of a successful creation. Returns `None` if the creation failed because the
+/// object already exists.
 ///
 /// # Errors
 /// All other errors of `object`.

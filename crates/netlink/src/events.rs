@@ -1,4 +1,5 @@
-//! Waits for changes of links, addresses and default routes, without reading them.
+//! Waits for changes of links, addresses and default routes. The events name only what changed; the
+//! caller reads the new state itself.
 
 use std::io;
 use std::time::Duration;
@@ -73,8 +74,8 @@ impl RouteEvent {
     }
 }
 
-/// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_IFADDR`,
-/// `RTNLGRP_IPV6_ROUTE`
+/// Multicast groups of the events: `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`,
+/// `RTNLGRP_IPV6_IFADDR` and `RTNLGRP_IPV6_ROUTE`.
 const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
 
 #[cfg(test)]

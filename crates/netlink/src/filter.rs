@@ -26,8 +26,8 @@ pub struct Filter {
     pub packets: Packets,
     /// The class to which the filter assigns these packets.
     pub class: Handle,
-    /// Index of the link to which the filter redirects these packets, if any. The kernel reports
-    /// the index 0 after the link was deleted; the packets are lost then.
+    /// Index of the link to which the filter redirects these packets, if any. After this link was
+    /// deleted, the kernel reports the index 0 and drops the packets.
     pub redirect: Option<u32>,
 }
 

@@ -26,8 +26,8 @@ impl Connection {
     }
 }
 
-/// Returns whether a message of `include/uapi/linux/netconf.h`, which netlink-packet-route lacks,
-/// reports forwarding.
+/// Returns whether the message reports that forwarding is on. The message has the form of
+/// `include/uapi/linux/netconf.h`, which netlink-packet-route cannot parse.
 pub(crate) fn is_on(answer: &Message) -> Option<bool> {
     let body = answer.body.get(HEADER..)?;
     let mut attributes = NlasIterator::new(body).map_while(Result::ok);

@@ -1,4 +1,4 @@
-//! The entry of the fuzz target `netlink_reply`.
+//! The function that the fuzz target `netlink_reply` calls.
 
 use netlink_packet_route::link::LinkMessage;
 use nix::libc::RTM_NEWLINK;
@@ -14,7 +14,8 @@ use crate::route::Route;
 use crate::socket::{self, Content};
 use crate::vlan::PortVlans;
 
-/// Parses `bytes` as messages of the kernel, and each message as every kind of object.
+/// Parses `bytes` as messages of the kernel, and each message as every kind of object. No parser
+/// may panic.
 pub fn read_reply(bytes: &[u8]) {
     socket::extended_message(bytes);
     for received in socket::parse(bytes).unwrap_or_default() {

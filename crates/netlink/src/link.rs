@@ -50,7 +50,7 @@ pub struct Link {
     pub port: Option<BridgePort>,
     /// VLAN settings, if the link is a bridge.
     pub bridge_vlans: Option<BridgeVlans>,
-    /// `route_localnet`: the link accepts and sends packets of 127.0.0.0/8.
+    /// `route_localnet`: the link accepts and sends packets from and to 127.0.0.0/8.
     pub routes_localnet: bool,
     /// IPv6 settings; `None` without IPv6: the kernel has none, or the MTU is under 1280 bytes.
     pub ipv6: Option<Ipv6>,
@@ -90,7 +90,7 @@ pub enum LinkKind {
 /// Whether a link's other end is connected and up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Carrier {
-    /// No carrier, or the link is down.
+    /// The other end is not connected or not up, or the link itself is down.
     #[default]
     Off,
     /// The other end (a switch, a peer) is up, or links of this kind have no other end.

@@ -35,7 +35,8 @@ impl Connection {
         self.one_link(Vec::new(), link_numbered(index))
     }
 
-    /// Returns the existing links among `names`, in that order, in one batch of requests.
+    /// Returns the links called `names` that exist, in the order of `names`. Uses one batch of
+    /// requests.
     ///
     /// # Errors
     /// [`Error::Refused`], except for a link that does not exist.
@@ -53,7 +54,7 @@ impl Connection {
     /// Applies `changes` to the link called `name` and returns the changed link.
     ///
     /// # Errors
-    /// [`Error::Refused`]. The kernel carries out the other changes nevertheless.
+    /// [`Error::Refused`]. Even then, the kernel carries out all other changes.
     pub fn change_link(&self, name: &str, changes: &[LinkChange<'_>]) -> Result<Link, Error> {
         let changes = changes.iter().map(|it| Request::change_link(name, it));
         self.one_link(changes.collect(), link_named(name))
@@ -119,7 +120,7 @@ impl Connection {
         self.objects(&[request], Link::from_answer)
     }
 
-    /// Carries out `changes` and returns the link that `read` asks for.
+    /// Carries out `changes`, then sends the request `read` and returns the link in its answer.
     pub(crate) fn one_link(&self, changes: Vec<Request>, read: Request) -> Result<Link, Error> {
         let missing = read.unanswered("no link in the answer");
         let requests: Vec<_> = changes.into_iter().chain([read]).collect();
@@ -148,5 +149,6 @@ fn without_statistics(index: u32, mut attributes: Vec<LinkAttribute>) -> LinkMes
     message(index, attributes)
 }
 
-/// Value that selects links without a master (`link_master_filtered` in net/core/rtnetlink.c).
+/// Value of the attribute `IFLA_MASTER` that selects links without a master (`link_master_filtered`
+/// in net/core/rtnetlink.c).
 const NONE: u32 = u32::MAX;

@@ -26,8 +26,9 @@ impl Connection {
         }
     }
 
-    /// Returns the route that the kernel uses for each of `addresses`, in that order; `None` if the
-    /// kernel drops the packets or has no route. Equivalent to `ip route get fibmatch`.
+    /// Returns the route that the kernel uses for each of `addresses`, in their order. A route is
+    /// `None` if the kernel drops packets to the address, or has no route to it. Equivalent to `ip
+    /// route get fibmatch`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -35,8 +36,9 @@ impl Connection {
         self.lookups(addresses)?.into_iter().map(route).collect()
     }
 
-    /// Returns whether the kernel delivers packets that arrive for `addresses` of the link with this
-    /// index, because it has their local routes. Equivalent to `ip route get fibmatch … oif`.
+    /// Returns whether the kernel has the local routes of `addresses`, which belong to the link
+    /// with this index. Without its local route, the kernel drops packets to an address. Equivalent
+    /// to `ip route get fibmatch … oif`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -51,9 +53,9 @@ impl Connection {
         Ok(true)
     }
 
-    /// Returns the default routes in use, at most one of each family. This function looks up
-    /// addresses that hardly any other route matches, so the time does not depend on the number of
-    /// routes.
+    /// Returns the default routes in use, at most one of each family. A default route is in use if
+    /// it is the best match for an address that hardly any other route matches. This function looks
+    /// up a few such addresses, so its time does not depend on the number of routes.
     ///
     /// If other routes match all these addresses of a family, this function reads all routes and
     /// returns all default routes of the family.
@@ -126,7 +128,8 @@ fn matched(replies: &[Message]) -> Option<Route> {
     }
 }
 
-/// Returns the request for the route to `to`, by the link with the index `through` if there is one.
+/// Returns the request for the route to `to`. If `through` is the index of a link, only routes
+/// through this link count.
 fn lookup(to: IpAddr, flags: RouteFlags, through: Option<u32>) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = IpVersion::of(to).into();
@@ -137,8 +140,9 @@ fn lookup(to: IpAddr, flags: RouteFlags, through: Option<u32>) -> Request {
     Request::read(format!("look up the route to {to}"), RTM_GETROUTE, &message)
 }
 
-/// Addresses that hardly any route but a default route matches: for documentation (RFC 5737),
-/// reserved (RFC 1112), and assigned but not announced to the Internet.
+/// Three addresses that hardly any route matches except a default route. The first is for
+/// documentation (RFC 5737), the second is reserved (RFC 1112), the third is assigned but not
+/// announced to the Internet.
 const PROBES_V4: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
     IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1)),

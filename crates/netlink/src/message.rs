@@ -1,7 +1,7 @@
 //! Netlink messages: a type, and bytes that the receiver parses if it expects that type.
 //!
-//! This crate does not use netlink-packet-route's enum of all rtnetlink messages. That enum would
-//! add code to the executable that parses neighbours, rules and statistics.
+//! This crate does not use netlink-packet-route's enum of all rtnetlink messages. With that enum,
+//! the executable would also contain the parsers of neighbours, rules and statistics.
 
 use netlink_packet_core::{Emitable, Parseable};
 use netlink_packet_route::AddressFamily;
@@ -36,8 +36,9 @@ impl Message {
         self.body.get(1).copied()
     }
 
-    /// Returns the family and the link's index. Every message about links or addresses contains
-    /// both at the same place (`struct ifinfomsg`, `struct ifaddrmsg`).
+    /// Returns the address family and the index of the link that the message is about. Every
+    /// message about links or addresses contains both at the same place (`struct ifinfomsg`,
+    /// `struct ifaddrmsg`).
     pub fn subject(&self) -> Option<(AddressFamily, u32)> {
         let [family, _, _, _, a, b, c, d] = *self.body.first_chunk()?;
         Some((family.into(), u32::from_ne_bytes([a, b, c, d])))

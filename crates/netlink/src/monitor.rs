@@ -15,14 +15,14 @@ use crate::socket::{Content, Protocol, Received, Silence, Socket};
 
 /// Listens to changes of links, IPv6 addresses and their local routes in one namespace.
 ///
-/// The monitor's socket is for events only. On a busy host, events of other links overrun the
-/// socket, and answers to requests would be lost with these events. So the monitor reads the state
-/// through a [`Connection`] to the same namespace.
+/// The monitor's socket is for events only. On a busy host, events of other links overflow the
+/// socket's buffer. Answers to requests on the same socket would be lost with these events. So the
+/// monitor reads the state through a [`Connection`] to the same namespace.
 ///
-/// A monitor of [`Self::new`] first reads the state. It opens its socket only if the state is not
-/// yet the awaited one, which is rare for a veth pair. A monitor of [`Self::open`] listens at once
-/// and reads the state only if no events arrive, because a request waits for the lock that the
-/// kernel holds while it brings a link up.
+/// A monitor that [`Self::new`] creates first reads the state. It opens its socket only if the
+/// state is not yet the awaited one, which is rare for a veth pair. A monitor that [`Self::open`]
+/// creates listens at once and reads the state only if no events arrive. A read would wait for the
+/// lock that the kernel holds while it brings a link up.
 #[derive(Default)]
 pub struct Monitor {
     socket: Option<Socket>,
@@ -42,7 +42,7 @@ pub struct Wait<'a> {
 /// What an event reveals about the awaited change.
 pub(crate) enum Verdict<T> {
     Found(T),
-    /// The state has to be read.
+    /// The event may be the awaited change, so the state has to be read.
     MayBe,
     Nothing,
 }
@@ -96,8 +96,8 @@ impl Monitor {
         })
     }
 
-    /// Waits up to `patience` for one event. Returns [`Verdict::Found`] if the event reports the
-    /// deletion of the link, without reading the state.
+    /// Waits up to `patience` for one event; does not read the state. Returns [`Verdict::Found`] if
+    /// the event reports the deletion of the link.
     pub(crate) fn hear_of_end(&self, link: u32, patience: Duration) -> Verdict<()> {
         let Some(socket) = &self.socket else {
             return Verdict::MayBe;
@@ -132,8 +132,9 @@ impl Monitor {
 
     /// Waits until the kernel has the local routes of the IPv6 addresses among `addresses`, which
     /// the link has. The kernel adds the local route of an IPv6 address in the background
-    /// (`addrconf_dad_work`), also without duplicate address detection. Before, it drops packets to
-    /// the address. It adds the local route of an IPv4 address together with the address.
+    /// (`addrconf_dad_work`), also without duplicate address detection. Until then, it drops
+    /// packets to the address. It adds the local route of an IPv4 address together with the
+    /// address.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the description of `wait`, and errors of looking up the routes.
@@ -162,7 +163,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the socket, which it opens if the monitor does not listen yet.
+    /// Returns the monitor's socket. Opens the socket if the monitor does not listen yet.
     fn listening(&mut self) -> Result<&Socket, Error> {
         Ok(match &mut self.socket {
             Some(socket) => socket,
@@ -170,9 +171,10 @@ impl Monitor {
         })
     }
 
-    /// Waits until `judge` or `ask` returns the awaited state. Calls `judge` with each event. Calls
-    /// `ask`, which reads the state, if an event may be the awaited one and if no event arrives for
-    /// a while. Also calls `ask` at the start if the monitor did not listen before.
+    /// Waits until `judge` or `ask` returns the awaited state. Calls `judge` with each event. `ask`
+    /// reads the state: this function calls it if an event may be the awaited one, and if no event
+    /// arrives for a while ([`SILENCE`]). If the monitor did not listen before, it also calls `ask`
+    /// at the start.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,

@@ -11,8 +11,9 @@ use crate::error::Error;
 use crate::request::Request;
 
 impl Connection {
-    /// Returns this namespace's number for `other`, as in [`crate::Link::peer_namespace`].
-    /// Returns `None` if no number is assigned. Equivalent to `ip netns list-id`.
+    /// Returns the number (nsid) by which this namespace knows the namespace `other`, as in
+    /// [`crate::Link::peer_namespace`]. Returns `None` if the kernel has assigned no number.
+    /// Equivalent to `ip netns list-id`.
     ///
     /// # Errors
     /// [`Error::Refused`].

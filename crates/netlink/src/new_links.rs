@@ -15,7 +15,8 @@ use crate::links::link_named;
 use crate::mac::MacAddress;
 use crate::request::Request;
 
-/// Kind of a stand-in: a link that imitates a link of another namespace, for a dry run.
+/// Kind of a stand-in. A stand-in is a link that imitates a link of another namespace, so that
+/// packets can be tested without that namespace.
 #[derive(Debug, Clone, Copy)]
 pub enum StandIn<'a> {
     /// A bridge without ports.

@@ -1,8 +1,8 @@
 //! XFRM policies that block packets to the host, whatever the firewall says.
 //!
 //! The kernel checks `IPsec` policies when it delivers a packet to the host, independently of
-//! bridges, tc and `nf_tables`. A flush of all firewall rules does not delete policies. The kernel
-//! compares the addresses that a packet had before netfilter translated it.
+//! bridges, tc and `nf_tables`. A flush of all firewall rules does not delete policies. A policy
+//! applies to the addresses that a packet had before netfilter translated it.
 
 use nix::errno::Errno;
 
@@ -117,7 +117,7 @@ fn selector(packets: Packets) -> Vec<u8> {
     bytes
 }
 
-/// Sizes of the structures and the offset of the action, in bytes.
+/// Sizes of the kernel's structures for a policy, and the offset of a policy's action, in bytes.
 const SELECTOR: usize = 56;
 const ID: usize = 64;
 const POLICY: usize = 168;

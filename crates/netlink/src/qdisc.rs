@@ -25,7 +25,7 @@ pub struct Handle {
     pub minor: u16,
 }
 
-/// Location of a qdisc or class.
+/// Location of a qdisc or class: its link, its parent and its own handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     link: u32,
@@ -50,8 +50,8 @@ pub enum QdiscKind {
     Tbf(HeldBucket),
     /// A hierarchical token bucket: the qdisc or one of its classes.
     Htb {
-        /// Minor number of the class for packets that no filter classifies. 0 means no class: such
-        /// packets are not limited. Always 0 if this is a class.
+        /// Minor number of the class for packets that no filter classifies. With 0, such packets
+        /// have no class and no limit. Always 0 for a class.
         default: u32,
         /// The class's limit; `None` if this is the qdisc.
         class: Option<HeldBucket>,
@@ -71,7 +71,8 @@ impl Handle {
     pub const ROOT: Self = Self::new(0xffff, 0xffff);
     /// Parent of [`QdiscKind::Ingress`] and [`QdiscKind::Clsact`].
     pub const INGRESS: Self = Self::new(0xffff, 0xfff1);
-    /// Parent of filters for ingress packets, with either of the two qdiscs.
+    /// Parent of filters for ingress packets, both with [`QdiscKind::Ingress`] and with
+    /// [`QdiscKind::Clsact`].
     pub const INGRESS_FILTERS: Self = Self::new(0xffff, 0xfff2);
 
     /// Creates `major:minor`.
@@ -233,8 +234,8 @@ pub(crate) fn class_request(link: u32, handle: Handle) -> Request {
 }
 
 /// Completes a request for one qdisc or class. The request asks for an echo, because kernels before
-/// Linux 6.8 send no answer otherwise. It also asks for an acknowledgement, because for a link that
-/// is down the kernel sends nothing else.
+/// Linux 6.8 send no answer otherwise. It also asks for an acknowledgement, because the kernel
+/// sends nothing else if the link is down.
 fn one(request: Request) -> Request {
     request.with(NLM_F_ACK | NLM_F_ECHO)
 }

@@ -23,11 +23,11 @@ impl Connection {
         found(self.delete_elsewhere(link)).map(drop)
     }
 
-    /// Deletes the link and returns as soon as no process can find the link, 15 to 30 ms earlier
-    /// than [`Self::delete_link`]. A child process sends the request to the kernel and waits for
-    /// the answer. Outside the initial pid namespace no such child may outlive this process, so
-    /// this function then deletes the link itself and takes as long as [`Self::delete_link`]. The
-    /// `main` of an executable that calls this function must be [`run`].
+    /// Deletes the link and returns as soon as no process can find the link. A child process sends
+    /// the request to the kernel and waits for the answer, which arrives 15 to 30 ms later. Outside
+    /// the initial pid namespace no such child may outlive this process, so this function then
+    /// deletes the link itself and takes as long as [`Self::delete_link`]. The `main` of an
+    /// executable that calls this function must be [`run`].
     fn delete_elsewhere(&self, link: &Link) -> Result<(), Error> {
         let here = || self.delete_link(link);
         // The monitor listens before the deletion starts, so it hears the event and need not send a
@@ -102,6 +102,6 @@ const DELETE: &str = "delete link ";
 /// necessary because the kernel reports a refusal to the child only, not as an event.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// Longest wait for the deletion. On a healthy host, the kernel never holds the lock of all links
-/// that long.
+/// Longest wait for the deletion. On a healthy host, the kernel never holds the RTNL lock that
+/// long.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Requests to the kernel, each with the words of its error message.
+//! Requests to the kernel, each with a description for its error message.
 //!
 //! Other modules, one per kind of object, build the requests.
 

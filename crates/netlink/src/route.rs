@@ -91,7 +91,7 @@ impl NewRoute {
 }
 
 impl Request {
-    /// Adds a route beside existing ones to the same destination that differ in another property.
+    /// Adds a route. Existing routes to the same destination that differ in another property stay.
     /// Equivalent to `ip route append`.
     pub fn add_route(route: &NewRoute) -> Self {
         Self::new_route(route, NLM_F_APPEND)
@@ -123,8 +123,9 @@ impl Connection {
         self.objects(&lists, Route::from_answer)
     }
 
-    /// Returns the routes of both families and all tables that make the kernel drop packets. As `ip
-    /// route show table all type blackhole`, and likewise for the other types.
+    /// Returns the routes of both families and all tables that make the kernel drop packets.
+    /// Equivalent to `ip route show table all type blackhole`, and the same for `unreachable` and
+    /// `prohibit`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -152,8 +153,9 @@ impl Connection {
     }
 }
 
-/// Returns the request for all routes of a family; for [`RouteType::Unspec`] of all types. The
-/// kernel may return routes of other types, too.
+/// Returns the request for all routes of a family and of the type `kind`; [`RouteType::Unspec`]
+/// asks for all types. The kernel may also return routes of other types, so the caller has to
+/// compare the type.
 pub(crate) fn list(version: IpVersion, kind: RouteType) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = version.into();
@@ -167,24 +169,25 @@ impl Route {
         self.destination.prefix() == 0
     }
 
-    /// Returns the metric; 0 where the kernel reports none. Routes with a lower metric precede.
+    /// Returns the metric; 0 if the kernel reports none. The kernel prefers the route with the
+    /// lowest metric.
     pub fn metric(&self) -> u32 {
         self.priority.unwrap_or_default()
     }
 
-    /// Returns the indices of the route's links; several for a multipath route.
+    /// Returns the indices of the links through which packets leave; several for a multipath route.
     pub fn links(&self) -> impl Iterator<Item = u32> {
         let hops = self.next_hops.iter().map(|hop| hop.link);
         self.link.into_iter().chain(hops)
     }
 
-    /// Returns whether packets leave by this link, or by one of several links.
+    /// Returns whether packets may leave through this link. A multipath route has several links.
     pub fn uses(&self, link: u32) -> bool {
         self.links().any(|it| it == link)
     }
 
-    /// Returns whether the route's next hop, or one of several, is `gateway` on the link with this
-    /// index.
+    /// Returns whether `gateway` on the link with this index is a next hop of the route. A
+    /// multipath route has several next hops.
     pub fn leads_by(&self, link: u32, gateway: Option<IpAddr>) -> bool {
         let hop = NextHop { link, gateway };
         self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)
@@ -192,8 +195,8 @@ impl Route {
 
     /// Returns whether the route leads to neighbours on its link: it was created for an address of
     /// the link, by DHCP or by a router advertisement, or its destination is a single host. A route
-    /// that an administrator added for a network does not count: the network may be wider than the
-    /// neighbours on the link.
+    /// that an administrator added for a network does not count, because the network may contain
+    /// addresses that are not on the link.
     pub fn is_connected(&self) -> bool {
         let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
         let longest = if self.destination.is_ipv4() { 32 } else { 128 };
@@ -298,8 +301,8 @@ impl NextHop {
     }
 }
 
-/// Returns the router's address in an attribute; `None` for other attributes. An IPv4 route may
-/// have a router with an IPv6 address (RFC 8950).
+/// Returns the router's address if the attribute contains one. An IPv4 route may have a router with
+/// an IPv6 address (RFC 8950).
 fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
     match attribute {
         RouteAttribute::Gateway(address) => ip(address),

@@ -1,7 +1,7 @@
 //! A netlink socket for any family: sends numbered messages and parses the kernel's answers.
 //!
-//! The kernel works inside `send`, so its answers are in the socket when `send` returns. This
-//! module does not know the content of messages.
+//! The kernel carries out a request before `send` returns, so its answers are then already in the
+//! socket. This module does not know the content of messages.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -46,7 +46,7 @@ pub enum Protocol {
     Netfilter = NETLINK_NETFILTER,
 }
 
-/// Messages to the kernel that one system call sends.
+/// Messages to the kernel, to be sent together by one system call.
 #[derive(Debug, Default)]
 pub struct Datagram(Vec<u8>);
 
@@ -57,7 +57,7 @@ pub struct Header {
     pub kind: u16,
     /// `NLM_F_…`; each message to the kernel also has `NLM_F_REQUEST`.
     pub flags: u16,
-    /// Number that the answers to a message repeat.
+    /// Number of the message. The kernel's answers to a message have the same number.
     pub number: u32,
 }
 
@@ -73,7 +73,7 @@ pub struct Received {
 /// Meaning of a message from the kernel.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// The kernel describes an object in these bytes; the header's type says of which kind.
+    /// The kernel describes an object in these bytes. The type in the header is the kind of object.
     Object(Vec<u8>),
     /// The kernel has carried out the request, or has described all objects of a list.
     End,
@@ -158,8 +158,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns the first of `messages` unused numbers. An answer repeats the number of its message,
-    /// so answers to a message differ from unread answers to an earlier one.
+    /// Reserves as many unused numbers as there are `messages`, and returns the first one. An
+    /// answer repeats the number of its message, so the caller can tell it from unread answers to
+    /// earlier messages.
     pub fn numbers(&self, messages: usize) -> u32 {
         let first = self.next_number.get();
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
@@ -180,7 +181,7 @@ impl Socket {
         self.inner.send(bytes, 0).map(drop)
     }
 
-    /// Returns the next answer to one of the messages with these numbers.
+    /// Returns the next answer of the kernel to one of the messages whose numbers are in `numbers`.
     ///
     /// # Errors
     /// The kernel does not answer, or the answer is lost.
@@ -207,10 +208,10 @@ impl Socket {
         }
     }
 
-    /// Closes the socket in a process that may outlive this one, since closing a socket of
-    /// `nf_tables` takes 15 to 30 ms after a deletion. That process is the child that deleted a
-    /// link for [`crate::Connection::remove_link`], or else a new one. The `main` of the executable
-    /// must be [`crate::run`].
+    /// Lets another process close the socket, because the kernel needs 15 to 30 ms to close a
+    /// socket of `nf_tables` after a deletion. The other process may outlive this one. It is the
+    /// child that deleted a link for [`crate::Connection::remove_link`], or else a new child. The
+    /// `main` of the executable must be [`crate::run`].
     pub fn close_later(self) {
         detach::close_later(self);
     }
@@ -258,7 +259,7 @@ impl Datagram {
         bytes.extend(header.kind.to_ne_bytes());
         bytes.extend((NLM_F_REQUEST | header.flags).to_ne_bytes());
         bytes.extend(header.number.to_ne_bytes());
-        // The sender's port may be 0, since the kernel knows it.
+        // The sender's port may be 0, because the kernel knows the sender.
         bytes.extend([0; 4]);
         bytes.extend(body);
         bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
@@ -319,7 +320,8 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Received>> {
     Some(messages)
 }
 
-/// Reads an error number. If it is not 0, `message` reads the explanation from the bytes after it.
+/// Reads an error number. If the number is not 0, `message` reads the explanation from the bytes
+/// after the number.
 fn outcome(body: &[u8], message: impl Fn(&[u8]) -> Option<String>) -> Option<Content> {
     let (code, rest) = body.split_first_chunk()?;
     Some(match i32::from_ne_bytes(*code) {
@@ -349,7 +351,8 @@ pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
 const HEADER: usize = 16;
 const ALIGNMENT: usize = 4;
 
-/// `NLMSG_NOOP`, `NLMSG_ERROR`, `NLMSG_DONE` and `NLMSG_OVERRUN`
+/// Types of messages that describe no object: `NLMSG_NOOP`, `NLMSG_ERROR`, `NLMSG_DONE` and
+/// `NLMSG_OVERRUN`.
 const NOTHING: u16 = 1;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
@@ -364,5 +367,6 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// into more datagrams, and for each one the kernel walks the set from its start.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Bytes that the send buffer of any kernel's socket accepts at once; more needs a larger buffer.
+/// Number of bytes that every kernel accepts at once with the default send buffer. A longer
+/// datagram needs a larger buffer.
 const SURELY_SENT: usize = 64 << 10;

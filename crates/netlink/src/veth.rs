@@ -34,8 +34,8 @@ pub struct VethPair<'a> {
     pub master: Option<u32>,
     /// Alias of the host end, which names its owner.
     pub alias: &'a str,
-    /// Namespace in which the container end is created. To create the end elsewhere and move it
-    /// would take 15 ms or more.
+    /// Namespace in which the container end is created. It would take 15 ms or more to create the
+    /// end in another namespace and move it.
     pub sandbox: &'a Netns,
 }
 

@@ -101,7 +101,7 @@ impl PortVlans {
         Self::one(info.vid, tagging)
     }
 
-    /// Returns a single VLAN.
+    /// Returns the entry of a single VLAN.
     pub fn one(vlan: u16, tagging: Tagging) -> Self {
         Self {
             first: vlan,
@@ -110,7 +110,8 @@ impl PortVlans {
         }
     }
 
-    /// Returns whether `carried` contains all VLANs of `self` with the same tagging.
+    /// Returns whether `carried`, the VLANs of a port, contains all VLANs of `self` with the same
+    /// tagging.
     pub fn is_carried(self, carried: &[Self]) -> bool {
         (self.first..=self.last).all(|vlan| {
             let same =

@@ -38,7 +38,8 @@ struct Pair {
     bridge: u32,
 }
 
-/// Creates a bridge that is up, and connections to both sides of a future pair.
+/// Creates a bridge that is up, and opens connections to the namespaces of both ends of a future
+/// veth pair.
 fn bridge_and_sandbox() -> Pair {
     enter_new_namespace();
     let sandbox = other_namespace();

@@ -56,8 +56,8 @@ impl Sysctl {
         Ok(String::from_utf8_lossy(value).trim_end().to_owned())
     }
 
-    /// Writes `value` unless it is already set, so a read-only `/proc/sys` with the right value
-    /// causes no error. Equivalent to `sysctl -w`.
+    /// Writes `value` unless the parameter already has it. So a read-only `/proc/sys` causes no
+    /// error if the value is right. Equivalent to `sysctl -w`.
     ///
     /// # Errors
     /// As [`Self::read`]; [`Error::Write`] if the value differs and cannot be changed.
@@ -112,7 +112,8 @@ impl Sysctl {
         }
     }
 
-    /// Returns the name as sysctl(8) spells it; dots inside a part become slashes.
+    /// Returns the name as sysctl(8) spells it, with dots between the parts. Dots inside a part, as
+    /// in the name of an interface, become slashes.
     pub fn key(&self) -> String {
         let parts = self.parts.iter().map(|part| part.replace('.', "/"));
         parts.collect::<Vec<_>>().join(".")
@@ -143,8 +144,8 @@ fn strs(parts: &[String]) -> impl Iterator<Item = &str> {
 }
 
 thread_local! {
-    /// Open directories such as `/proc/sys/net/ipv4`. Each thread opens them once, since it stays
-    /// in one namespace.
+    /// Open directories such as `/proc/sys/net/ipv4`, by path. A thread opens each directory only
+    /// once, because the thread stays in one namespace.
     ///
     /// To find such a directory, the kernel compares the directories of all namespaces one by one
     /// (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With 500 pods this takes 100 to 400 µs; the
@@ -152,10 +153,10 @@ thread_local! {
     static DIRECTORIES: RefCell<HashMap<PathBuf, OwnedFd>> = RefCell::default();
 }
 
-/// Bytes that one read fetches. The kernel returns a whole value at the first read, and nothing at
-/// the second one.
+/// Bytes that one read(2) fetches. The kernel returns a whole value at the first read, and nothing
+/// at the second read.
 const LONGEST_VALUE: usize = 4096;
 
-/// Number of path parts below `/proc/sys` up to the first directory that differs between
-/// namespaces.
+/// Number of parts in the path of a directory such as `net/ipv4` below `/proc/sys`. The content of
+/// this directory differs between namespaces.
 const PER_NAMESPACE: usize = 2;

@@ -1,8 +1,9 @@
 //! Rules that accept packets of a single address, in chains of other programs.
 //!
-//! The reference's plugin `firewall` adds two such rules for each address of a container: one for
-//! packets from it, and one for packets of its connections to it. The rules have no tag, so this
-//! module identifies them by their effect, like [`crate::Standing`].
+//! The reference's plugin `firewall` adds two such rules for each address of a container. One
+//! accepts packets from the address. The other accepts packets to the address that belong to a
+//! tracked connection. The rules have no tag, so this module identifies them by their effect, like
+//! [`crate::Standing`].
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,9 +27,9 @@ use crate::table::{Family, Table};
 use crate::update::until_current;
 
 impl Connection {
-    /// Deletes the rules of a chain in the table `filter` of iptables that accept all packets from
-    /// one of these addresses, or packets of tracked connections to it. Other rules stay. A missing
-    /// table or chain has no such rules.
+    /// Deletes those rules of a chain in the table `filter` of iptables that accept all packets
+    /// from one of these addresses, or packets to one of them that belong to a tracked connection.
+    /// Other rules stay. A missing table or chain has no such rules.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Busy`]: no rule was deleted.
@@ -79,7 +80,7 @@ fn filter(family: Family) -> Table {
 enum Packets {
     /// All packets from an address.
     All,
-    /// Packets of tracked connections to an address.
+    /// Packets to an address that belong to a tracked connection.
     Answers,
 }
 
@@ -103,8 +104,9 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     }
 }
 
-/// Returns the address with which the expression `compared` compares the field that `loaded` loads.
-/// Returns `None` unless the field is on this side of the packet.
+/// Returns the address in a rule: the expression `loaded` loads a field, and `compared` compares
+/// the field with the address. Returns `None` if the field is not the address of this `side`
+/// (source or destination).
 fn address([loaded, compared]: [&[u8]; 2], side: Side) -> Option<IpAddr> {
     let is_equal = number(value(compared, COMPARE_OPERATOR)) == Operator::Equal as u64;
     let bytes = value(value(compared, COMPARE_DATA)?, DATA_VALUE).filter(|_| is_equal)?;

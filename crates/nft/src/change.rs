@@ -9,10 +9,10 @@ pub struct Change {
     /// Elements to delete first. The caller guarantees that they exist; otherwise the kernel
     /// refuses the transaction.
     pub delete: Vec<Element>,
-    /// Elements to add afterwards. The caller guarantees that no other element has one of their
-    /// keys; otherwise the kernel refuses the transaction.
+    /// Elements to add after the deletions. The caller guarantees that no other element has one of
+    /// their keys; otherwise the kernel refuses the transaction.
     pub add: Vec<Element>,
-    /// How the new counts of the table are computed.
+    /// How the new numbers in the table's sets of counts are computed.
     pub counts: Counts,
 }
 
@@ -29,7 +29,7 @@ impl Change {
     }
 }
 
-/// How the new numbers in sets of [`crate::TargetType::Count`] are computed for a change.
+/// How a change computes the new numbers in sets of [`crate::TargetType::Count`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Counts {
     /// From the numbers that the kernel has, and the change.

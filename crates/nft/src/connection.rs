@@ -22,7 +22,8 @@ impl Connection {
     }
 
     /// Closes the connection. After a deletion, the kernel needs 15 to 30 ms to close the socket.
-    /// So another process closes it then, as [`netlink::Socket::close_later`] describes.
+    /// In that case another process closes the socket, as [`netlink::Socket::close_later`]
+    /// describes.
     pub fn close(self) {
         self.socket.close();
     }
@@ -38,8 +39,8 @@ impl Connection {
     pub(crate) fn generation(&self) -> Result<u32, Error> {
         let ask = || self.socket.find(message::get_generation());
         let reply = match ask() {
-            // Asks twice, because callers that delete elements take this error as proof that no
-            // elements exist.
+            // Asks a second time before it returns this error. Callers that delete elements take
+            // the error as proof that no elements exist.
             Err(Error::Unsupported { .. }) => ask()?,
             reply => reply?,
         };

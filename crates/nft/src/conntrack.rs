@@ -17,26 +17,27 @@ use crate::tracked::{
     filter,
 };
 
-/// Search for tracked connections, by a filter in the kernel or by a comparison in this process.
+/// A search for tracked connections. Either the kernel filters them, or this process compares all
+/// of them.
 struct Search<'a> {
     /// Description for error messages.
     of: String,
     version: IpVersion,
     parts: Vec<Part>,
     status: Option<Status>,
-    /// Condition that the kernel's filter cannot express.
+    /// A condition that the kernel's filter cannot express, so this process checks it.
     is_meant: &'a dyn Fn(&RawMessage) -> bool,
 }
 
 impl Connection {
-    /// Forgets the tracked connections to `destinations`: the kernel then treats the next packet of
-    /// such a connection as its first one, and translates it by the current rules. A destination
-    /// without an address stands for all addresses in `host`. Equivalent to `conntrack -D
-    /// --protonum … --orig-port-dst … --orig-dst …`.
+    /// Deletes the conntrack entries of connections to `destinations`. The kernel then treats the
+    /// next packet of such a connection as its first one, and translates the packet by the current
+    /// rules. A destination without an address stands for all addresses in `host`. Equivalent to
+    /// `conntrack -D --protonum … --orig-port-dst … --orig-dst …`.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Unsupported`]; some connections may have been forgotten
-    /// before the error.
+    /// [`Error::Refused`] and [`Error::Unsupported`]; some entries may have been deleted before the
+    /// error.
     pub fn forget(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
         let Some(single) = single_addresses(destinations, host) else {
             return self.forget_listed_to(destinations, host);
@@ -50,8 +51,8 @@ impl Connection {
         }
     }
 
-    /// Forgets the connections that this process finds in lists of connections. Reads one list per
-    /// IP version and protocol, for any number of ports.
+    /// Deletes the same entries as [`Self::forget`], but without a filter in the kernel: reads one
+    /// list of connections for each IP version and protocol, for any number of ports.
     fn forget_listed_to(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
         let mut lists: Vec<_> = destinations
             .iter()
@@ -109,8 +110,9 @@ impl Connection {
         })
     }
 
-    /// Forgets the connections from `source` that have no answer yet and whose source address the
-    /// host does not translate. The kernel then treats their next packets as first ones.
+    /// Deletes the conntrack entries of connections from `source` that have no answer yet and whose
+    /// source address the host does not translate. The kernel then treats the next packet of such a
+    /// connection as its first one.
     ///
     /// # Errors
     /// As [`Self::forget`].
@@ -142,7 +144,7 @@ impl Connection {
             .execute(&search.message("forget", DELETE_CONNECTIONS))
     }
 
-    /// Lists connections and deletes each one that matches as soon as it is read, so a flood of
+    /// Lists all connections. Deletes each matching connection as soon as it is read, so a flood of
     /// connections cannot fill this process's memory. A list is slow: the kernel locks each bucket
     /// of its table, even an empty one.
     fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
@@ -167,8 +169,8 @@ impl Search<'_> {
         Message::new(format!("{verb} connections {}", self.of), raw)
     }
 
-    /// Returns whether the search includes the connection. Compares all parts, because a kernel
-    /// without the filter lists all connections.
+    /// Returns whether `connection` matches the search. Compares all parts, because a kernel that
+    /// does not support the filter lists all connections.
     fn includes(&self, connection: &RawMessage) -> bool {
         let mut parts = self.parts.iter();
         parts.all(|it| it.is_of(connection))
@@ -177,8 +179,8 @@ impl Search<'_> {
     }
 }
 
-/// Returns the destinations with an address each: a destination without an address becomes one
-/// destination per address in `host`. Returns `None` if `host` contains a network of several
+/// Returns destinations that all have an address: a destination without an address becomes one
+/// destination for each address in `host`. Returns `None` if `host` contains a network of several
 /// addresses, or if the kernel would have to walk its table more than [`MOST_DELETIONS`] times.
 fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec<HostPort>> {
     let mut single = Vec::new();
@@ -202,8 +204,9 @@ fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec
 }
 
 impl HostPort {
-    /// Returns the parts that the kernel's filter compares (`ctnetlink_alloc_filter`, Linux 5.8).
-    /// With a filter, the kernel does not send all connections of a busy host.
+    /// Returns the parts of a connection that the kernel's filter compares
+    /// (`ctnetlink_alloc_filter`, Linux 5.8). Without a filter, the kernel would send all
+    /// connections of a busy host.
     fn parts(self) -> Vec<Part> {
         let original = Direction::Original;
         let port = [
@@ -233,6 +236,7 @@ impl HostPort {
     }
 }
 
-/// Maximum number of deletions by filter; for more, one list is faster. A deletion takes 0.1 ms, a
-/// list about 10 ms with a kernel table of 262,144 buckets.
+/// Maximum number of deletions with a filter. For more deletions, one list of all connections is
+/// faster. A deletion takes 0.1 ms; a list takes about 10 ms with a kernel table of 262,144
+/// buckets.
 const MOST_DELETIONS: usize = 64;

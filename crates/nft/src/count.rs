@@ -1,6 +1,6 @@
-//! Counts the elements of a set whose keys end in the same bytes, and stores each number in a
-//! second set, the set of counts. One look-up in the set of counts then replaces a list of all
-//! elements.
+//! Counts the elements of a set whose keys end in the same bytes, such as the same protocol and
+//! port. A second set, the set of counts, stores each number. One look-up in the set of counts then
+//! replaces a list of all elements.
 //!
 //! One transaction changes the elements and their numbers, and the kernel refuses it if another
 //! process has changed the rules meanwhile. So the numbers are right unless another program adds or
@@ -25,7 +25,8 @@ struct Counting<'a> {
     id: u32,
 }
 
-/// The number of elements for each end of their keys.
+/// Numbers of elements, by the end of their keys: elements whose keys end in the same bytes count
+/// together.
 type Numbers = BTreeMap<Vec<u8>, u32>;
 
 impl Connection {
@@ -60,9 +61,9 @@ impl Connection {
         Ok(messages)
     }
 
-    /// Returns the numbers that the kernel has for the ends of the changed keys. Returns `None` if
-    /// one of them is less than the number of elements to delete, because the kernel's numbers are
-    /// wrong then.
+    /// Returns the numbers that the kernel stores for the ends of the changed keys. Returns `None`
+    /// if one of them is less than the number of elements to delete, because the kernel's numbers
+    /// are wrong then.
     fn followed(
         &self,
         counting: &Counting<'_>,
@@ -82,8 +83,8 @@ impl Connection {
         Ok(Some(there))
     }
 
-    /// Returns two maps: the numbers that the kernel has, and the right numbers, counted from a
-    /// list of the elements.
+    /// Returns two maps. The first has the numbers that the kernel stores. The second has the right
+    /// numbers, counted from a list of the elements.
     fn listed_numbers(&self, counting: &Counting<'_>) -> Result<(Numbers, Numbers), Error> {
         let counts = self.elements_of(counting.table, counting.counts)?;
         let numbers = counts.iter().map(|it| {

@@ -50,7 +50,7 @@ impl Connection {
     }
 
     /// Deletes like [`Self::delete`], but only those of the `known` elements that still have their
-    /// owner. The cost does not depend on the number of other elements, because none are listed.
+    /// owner. The function lists no other elements, so its cost does not depend on their number.
     ///
     /// # Errors
     /// As [`Self::delete`].
@@ -146,9 +146,10 @@ impl Connection {
     }
 }
 
-/// Elements per transaction. After a change by another process, a transaction starts over, which
-/// seldom happens to a small one.
+/// Elements per transaction. If another process changes the rules, a transaction has to start over.
+/// This seldom happens to a small transaction.
 const MOST_AT_ONCE: usize = 50;
 
-/// Attempts to read a list without an interruption. If all are interrupted, the lists are merged.
+/// Maximum number of attempts to read a list without an interruption. If all attempts are
+/// interrupted, their lists are merged.
 const LISTS: usize = 10;

@@ -106,7 +106,7 @@ impl Element {
         (&self.set, &self.key)
     }
 
-    /// Returns the text for the operator that the element is missing.
+    /// Returns a text for the operator which says that the element is missing.
     pub fn describe_missing(&self) -> String {
         format!("nf_tables: {self} is missing or has another value")
     }
@@ -189,7 +189,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads a value from the start of `bytes`; `None` if they are too short or no UTF-8 name.
+    /// Reads a value of type `kind` from the start of `bytes`. Returns `None` if the bytes are too
+    /// few, or if a name is not UTF-8.
     fn read(kind: Type, bytes: &'a [u8]) -> Option<Self> {
         Some(match kind {
             Type::InterfaceName => {
@@ -216,8 +217,8 @@ fn parts<'a>(types: &[Type], bytes: &'a [u8]) -> Vec<Value<'a>> {
     parts.collect()
 }
 
-/// Concatenates the values. If there are several, each value is padded to a multiple of four bytes,
-/// the size of a register.
+/// Encodes `values` as the kernel's registers contain them, one after the other. If there are
+/// several values, each one is padded to a multiple of four bytes, the size of a register.
 fn registers(values: &[Value<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {

@@ -20,7 +20,7 @@ impl Connection {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Returns what [`Self::holder`] returns for each of `wanted`, in that order.
+    /// Returns for each element of `wanted`, in their order, what [`Self::holder`] returns for it.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -39,8 +39,8 @@ impl Connection {
         Ok(elements.collect())
     }
 
-    /// Returns the kernel's elements with the sets and keys of `known` whose owner is still the
-    /// known one. Returns each element once, even if `known` has duplicates.
+    /// Looks up the elements `known` by set and key. Returns those that still have the owner in
+    /// `known`, each once, even if `known` has duplicates.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -66,7 +66,7 @@ pub(crate) enum Operator {
     NotEqual = 1,
 }
 
-/// Effect of a key's look-up in a set.
+/// Effect of a rule's look-up of a key in a set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lookup {
     /// The rule matches if the set contains the key.
@@ -109,8 +109,8 @@ pub(crate) fn masquerade(port: SourcePort) -> Expression {
     Expression::of_numbers("masq", flags.as_slice())
 }
 
-/// Keeps the bits of the value that are set in `mask`, then flips the bits that are set in
-/// `flipped`. The caller guarantees that both are as long as the value.
+/// Changes the value in a register: keeps the bits that are set in `mask`, then flips the bits that
+/// are set in `flipped`. The caller guarantees that both are as long as the value.
 pub(crate) fn changed(mask: &[u8], flipped: &[u8]) -> Expression {
     let data = Attributes::new()
         .number(BITWISE_SOURCE, SCRATCH)
@@ -155,8 +155,8 @@ pub(crate) fn verdict(code: u32) -> Attributes {
     Attributes::new().nest(DATA_VERDICT, &Attributes::new().number(VERDICT_CODE, code))
 }
 
-/// Returns the attribute of the verdict [`GOTO`] or [`JUMP`] in a register or in a set. After a
-/// jump, the packet continues with the next rule.
+/// Returns the attribute of the verdict [`GOTO`] or [`JUMP`] in a register or in a set. A packet
+/// returns from a jump and continues with the next rule; it does not return from a goto.
 pub(crate) fn to_chain(code: u32, chain: &str) -> Attributes {
     let verdict = Attributes::new().number(VERDICT_CODE, code);
     Attributes::new().nest(DATA_VERDICT, &verdict.text(VERDICT_CHAIN, chain))
@@ -173,7 +173,8 @@ pub(crate) const LOCAL: u32 = 2;
 /// `IPS_DST_NAT`: the destination address of the connection was translated.
 pub(crate) const TRANSLATED: u32 = 1 << 5;
 
-/// `NF_CT_STATE_BIT` of `IP_CT_ESTABLISHED` and of `IP_CT_RELATED`
+/// States of packets of an answered connection, and of packets related to one: `NF_CT_STATE_BIT` of
+/// `IP_CT_ESTABLISHED` and of `IP_CT_RELATED`.
 pub(crate) const CONNECTED: u32 = 1 << 1 | 1 << 2;
 
 /// `NFTA_FIB_DREG`, `NFTA_FIB_RESULT` and `NFTA_FIB_FLAGS`
@@ -193,7 +194,8 @@ const CT_KEY: u16 = 2;
 pub(crate) const CT_STATE: u32 = 0;
 pub(crate) const CT_STATUS: u32 = 2;
 
-/// `NFTA_NAT_TYPE`, `NFTA_NAT_FAMILY`, `NFTA_NAT_REG_ADDR_MIN` and `NFTA_NAT_REG_PROTO_MIN`
+/// Attributes of `nat`: `NFTA_NAT_TYPE`, `NFTA_NAT_FAMILY`, `NFTA_NAT_REG_ADDR_MIN` and
+/// `NFTA_NAT_REG_PROTO_MIN`.
 const NAT_TYPE: u16 = 1;
 const NAT_FAMILY: u16 = 2;
 const NAT_ADDRESS: u16 = 3;
@@ -227,7 +229,7 @@ pub(crate) const ACCEPT: u32 = 1;
 pub(crate) const JUMP: u32 = 3_u32.wrapping_neg();
 pub(crate) const GOTO: u32 = 4_u32.wrapping_neg();
 
-/// `NFTA_BITWISE_SREG`, `…_DREG`, `…_LEN`, `…_MASK` and `…_XOR`
+/// Attributes of `bitwise`: `NFTA_BITWISE_SREG`, `…_DREG`, `…_LEN`, `…_MASK` and `…_XOR`.
 const BITWISE_SOURCE: u16 = 1;
 const BITWISE_DESTINATION: u16 = 2;
 const BITWISE_LENGTH: u16 = 3;

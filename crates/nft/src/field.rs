@@ -29,7 +29,7 @@ pub enum Field {
     Mark,
 }
 
-/// Where the kernel finds a field of a packet.
+/// Where a rule finds a field of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In the packet's metadata, under this key: `NFT_META_…`.
@@ -108,8 +108,8 @@ const META_DESTINATION: u16 = 1;
 pub(crate) const META_KEY: u16 = 2;
 const META_SOURCE: u16 = 3;
 
-/// `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_OIFNAME`, `…_NFTRACE`, `…_NFPROTO` and
-/// `…_L4PROTO`
+/// Keys of `meta`: `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_OIFNAME`, `…_NFTRACE`,
+/// `…_NFPROTO` and `…_L4PROTO`.
 const META_PROTOCOL: u32 = 1;
 pub(crate) const META_MARK: u32 = 3;
 const META_INPUT_NAME: u32 = 6;
@@ -118,7 +118,8 @@ pub(crate) const META_TRACE: u32 = 12;
 const META_VERSION: u32 = 15;
 const META_TRANSPORT: u32 = 16;
 
-/// `NFT_PAYLOAD_LL_HEADER`, `NFT_PAYLOAD_NETWORK_HEADER` and `NFT_PAYLOAD_TRANSPORT_HEADER`
+/// Headers of a packet: `NFT_PAYLOAD_LL_HEADER`, `NFT_PAYLOAD_NETWORK_HEADER` and
+/// `NFT_PAYLOAD_TRANSPORT_HEADER`.
 const LINK_LAYER: u32 = 0;
 const NETWORK_LAYER: u32 = 1;
 const TRANSPORT_LAYER: u32 = 2;

@@ -1,4 +1,4 @@
-//! The entry of the fuzz target `nft_reply`.
+//! The function that the fuzz target `nft_reply` calls.
 
 use crate::comment::comment_of;
 use crate::elements;
@@ -6,8 +6,8 @@ use crate::raw::RawMessage;
 use crate::standing::Deed;
 
 /// Gives `bytes` to each parser of the kernel's answers; none of them may panic. The parsers read a
-/// comment of an element, the expressions of a rule, and a message about elements of a set. For the
-/// message, the first bytes are its type.
+/// comment of an element, the expressions of a rule, and a message about elements of a set. The
+/// first bytes of the input are the type of that message.
 pub fn read_reply(bytes: &[u8]) {
     comment_of(bytes);
     Deed::read(bytes);

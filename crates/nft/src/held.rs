@@ -34,8 +34,7 @@ impl Connection {
         Ok(chains)
     }
 
-    /// Returns the comments of all rules of a table, which may be of any program. Equivalent to
-    /// `nft list table`.
+    /// Returns the comments of all rules of a table of any program. Equivalent to `nft list table`.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -5,11 +5,11 @@
 //! element names its owner; [`Connection::delete`] finds elements by their owner. Each change is
 //! one transaction.
 //!
-//! The kernel treats packets of tracked connections as before such a change until the caller calls
-//! [`Connection::forget`]. In tables of other programs, this crate adds only a few constant rules
-//! ([`Standing`]) and deletes only rules of single addresses ([`Connection::remove_admissions`]).
-//! To test the effect of all tables on packets, a caller can copy the tables to another namespace
-//! ([`Ruleset`]).
+//! A change does not affect the translation of connections that the kernel already tracks, until
+//! the caller deletes their conntrack entries by [`Connection::forget`]. In tables of other
+//! programs, this crate adds only a few constant rules ([`Standing`]) and deletes only rules of
+//! single addresses ([`Connection::remove_admissions`]). A caller can copy the tables of all
+//! programs to another namespace ([`Ruleset`]) and test there what they do to packets.
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 

@@ -29,8 +29,8 @@ impl Limit {
     /// its set has no default. Each element has its own limit, so the default has no effect.
     pub(crate) const OF_SETS: Self = Self { rate: 1, burst: 0 };
 
-    /// Returns the expression `limit rate over …`: the kernel continues with the rule for packets
-    /// above the limit, and skips the rest of the rule for all others.
+    /// Returns the expression `limit rate over …`. For packets above the limit, the kernel
+    /// continues with the rule. For all other packets, it skips the rest of the rule.
     pub(crate) fn expression(self) -> Attributes {
         let data = Attributes::new()
             .bytes(RATE, &self.rate.to_be_bytes())
@@ -59,8 +59,8 @@ impl Limit {
 
 const LIMIT: &str = "limit";
 
-/// `NFTA_LIMIT_RATE`, `NFTA_LIMIT_UNIT`, `NFTA_LIMIT_BURST`, `NFTA_LIMIT_TYPE` and
-/// `NFTA_LIMIT_FLAGS`
+/// Attributes of `limit`: `NFTA_LIMIT_RATE`, `NFTA_LIMIT_UNIT`, `NFTA_LIMIT_BURST`,
+/// `NFTA_LIMIT_TYPE` and `NFTA_LIMIT_FLAGS`.
 const RATE: u16 = 1;
 const UNIT: u16 = 2;
 const BURST: u16 = 3;

@@ -1,5 +1,5 @@
-//! Converts descriptions of tables, sets, chains and rules to netlink messages, each with the words
-//! for an error message.
+//! Converts descriptions of tables, sets, chains and rules to netlink messages, each with a text
+//! for error messages.
 
 use netlink::Refusal;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
@@ -75,7 +75,7 @@ impl Message {
     }
 }
 
-/// Returns the request for the current generation of all rules.
+/// Returns the request for the generation number, which changes with every change of rules.
 pub(crate) fn get_generation() -> Message {
     let raw = RawMessage::new(GET_GENERATION, 0, Attributes::new());
     Message::new("read the generation of the rules".to_owned(), raw).needing([NF_TABLES])
@@ -306,8 +306,8 @@ const HOOK_PRIORITY: u16 = 2;
 /// `NFT_SET_MAP`
 const MAP: u32 = 8;
 
-/// The number of type `mark` in nft(8): an integer in the host's byte order. The kernel ignores
-/// this number.
+/// The number that nft(8) gives its type `mark`, an integer in the host's byte order. The kernel
+/// ignores this number.
 const MARK: u32 = 19;
 
 /// `NFT_DATA_VERDICT`

@@ -62,7 +62,8 @@ impl RawMessage {
     }
 }
 
-/// `NFNL_SUBSYS_NFTABLES`, and its `NFT_MSG_…` in `include/uapi/linux/netfilter/nf_tables.h`.
+/// Types of messages of `nf_tables`: `NFNL_SUBSYS_NFTABLES` and `NFT_MSG_…`
+/// (`include/uapi/linux/netfilter/nf_tables.h`).
 const NF_TABLES: u16 = 10 << 8;
 pub(crate) const NEW_TABLE: u16 = NF_TABLES;
 pub(crate) const GET_TABLE: u16 = NF_TABLES + 1;
@@ -84,8 +85,8 @@ pub(crate) const TRACE: u16 = NF_TABLES + 17;
 pub(crate) const NEW_OBJECT: u16 = NF_TABLES + 18;
 pub(crate) const NEW_FLOW_TABLE: u16 = NF_TABLES + 22;
 
-/// `NFNL_SUBSYS_CTNETLINK`, and its `IPCTNL_MSG_CT_…`
-/// (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`)
+/// Types of messages of connection tracking: `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_…`
+/// (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
 pub(crate) const GET_CONNECTIONS: u16 = (1 << 8) + 1;
 pub(crate) const DELETE_CONNECTIONS: u16 = (1 << 8) + 2;
 

@@ -68,8 +68,8 @@ impl Connection {
         Ok(changed.chain(dormant).collect())
     }
 
-    /// Returns whether the kernel has a set or chain of `table` with another type, which cannot be
-    /// repaired.
+    /// Returns whether the kernel has a set or chain of `table` with another type. Such a set or
+    /// chain cannot be repaired, only recreated.
     pub(crate) fn is_foreign(&self, table: &Table) -> Result<bool, Error> {
         let chains = table.chains.iter().map(|it| table.get_chain(&it.name));
         let chains = self.socket.find_each(chains)?.into_iter();
@@ -97,8 +97,8 @@ impl Connection {
         Ok(messages)
     }
 
-    /// Returns the sets of `table` whose elements this crate can keep: the sets that do not exist
-    /// in the kernel, and the sets that have the same shape there.
+    /// Returns the sets of `table` whose elements can stay when the table is recreated: the sets
+    /// that have the same shape in the kernel, and the sets that do not exist there.
     fn fitting<'t>(&self, table: &'t Table) -> Result<Vec<&'t Set>, Error> {
         let found = self
             .socket
@@ -158,8 +158,8 @@ impl Connection {
     }
 }
 
-/// Returns netlink messages that create the table, its sets and these chains, as far as they are
-/// missing.
+/// Returns netlink messages that create the table, its sets and these chains. Those that exist
+/// stay.
 fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     let mut messages = vec![table.create()];
     let sets = table.sets.iter().zip(1..);

@@ -125,8 +125,9 @@ impl Rule {
         self.lookup(fields, set, Lookup::Load(VERDICT))
     }
 
-    /// Translates (DNAT) the connection to the address and port to which the set maps the key of
-    /// `fields`. The address has IP version `version`. Does not match if the set has no such key.
+    /// Translates (DNAT) the connection to the address and port to which the set maps the packet's
+    /// `fields`. The address has IP version `version`. The rule does not match a packet whose
+    /// fields are no key of the set.
     pub fn dnat_by(self, version: IpVersion, fields: &[Field], set: &'static str) -> Self {
         let [address, port] = match version {
             IpVersion::V4 => [FIRST, FIRST + 1],
@@ -141,7 +142,8 @@ impl Rule {
         self.end(&to_chain(GOTO, chain))
     }
 
-    /// Lets a packet continue in the chain of this name, and afterwards with the next rule.
+    /// Lets a packet continue in the chain of this name. After that chain, the packet continues
+    /// with the next rule.
     pub fn jump(self, chain: &str) -> Self {
         self.end(&to_chain(JUMP, chain))
     }
@@ -259,9 +261,10 @@ impl Rule {
         self.needs.iter().copied()
     }
 
-    /// Returns the comment, and a digest of the chain's shape and the rule's expressions. The
-    /// kernel stores this text as the rule's comment. If the comment of an existing rule equals the
-    /// text of the wanted rule, the existing rule is unchanged.
+    /// Returns a text of the rule's comment and a digest, as in `comment [7f39dbf6]`. The digest is
+    /// computed from the chain's shape and the rule's expressions. The kernel stores the text as
+    /// the rule's comment. If an existing rule has the text of the wanted rule, nothing has changed
+    /// it.
     pub(crate) fn identity(&self, shape: &[u8]) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();

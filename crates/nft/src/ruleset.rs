@@ -195,9 +195,9 @@ fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     loadable
 }
 
-/// Returns the attribute with the protocol of a rule with an iptables match or target; `None` for
-/// other rules. The kernel requires this attribute in a new rule but does not report it. The
-/// protocol is taken from the comparison that precedes the match in the rule.
+/// Returns the attribute that names the protocol of a rule with an iptables match or target; `None`
+/// for other rules. The kernel requires this attribute in a new rule but does not report it. So
+/// this function takes the protocol from the comparison that precedes the match in the rule.
 fn compatible(rule: &RawMessage) -> Option<Attributes> {
     let expressions = rule.value(RULE_EXPRESSIONS)?;
     let (mut is_protocol, mut protocol) = (false, None);
@@ -231,10 +231,10 @@ fn is_protocol_field(family: u8, payload: &[u8]) -> bool {
     (base, offset, length) == (1, place, 1)
 }
 
-/// For each kind of object, in the order in which the kernel accepts them: its description, the
-/// message type that creates it, and the attributes that the kernel accepts in that message. The
-/// next message type reads the object. The numbers are from
-/// `include/uapi/linux/netfilter/nf_tables.h`.
+/// The kinds of objects, in the order in which the kernel accepts them. Each entry has a
+/// description, the message type that creates the object, and the attributes that the kernel
+/// accepts in that message. The message type that reads the object is greater by 1. The numbers are
+/// from `include/uapi/linux/netfilter/nf_tables.h`.
 const KINDS: &[(&str, u16, &[u16])] = &[
     ("tables", NEW_TABLE, &[1, 2, 6]),
     ("objects", NEW_OBJECT, &[1, 2, 3, 4, 8]),
@@ -246,7 +246,8 @@ const KINDS: &[(&str, u16, &[u16])] = &[
 
 const OF_SETS: &[u16] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18];
 
-/// `NFTA_RULE_COMPAT`, `NFTA_TABLE_USERDATA` and `NFTA_SET_EXPRESSIONS`
+/// Attributes of rules, tables and sets: `NFTA_RULE_COMPAT`, `NFTA_TABLE_USERDATA` and
+/// `NFTA_SET_EXPRESSIONS`.
 const RULE_COMPATIBILITY: u16 = 5;
 const TABLE_USERDATA: u16 = 6;
 const SET_EXPRESSIONS: u16 = 18;
@@ -261,8 +262,8 @@ const ANONYMOUS: u32 = 1;
 /// `NFPROTO_IPV6`
 const IPV6: u8 = 10;
 
-/// Attempts to read the rules without a change by another process. The last attempt is used even if
-/// rules changed meanwhile.
+/// Maximum number of attempts to read the rules while no other process changes them. The result of
+/// the last attempt is used even if rules changed meanwhile.
 const ATTEMPTS: usize = 8;
 
 /// Bytes per transaction.

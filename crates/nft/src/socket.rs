@@ -71,8 +71,8 @@ impl NetfilterSocket {
         })
     }
 
-    /// Closes the socket. Closing takes long after a deletion, so another process closes the socket
-    /// then.
+    /// Closes the socket. After a deletion, the kernel takes long to close it, so another process
+    /// does that.
     pub fn close(self) {
         if self.has_deleted.get() {
             self.socket.close_later();
@@ -83,7 +83,7 @@ impl NetfilterSocket {
     /// out only if the rules still have this generation.
     ///
     /// # Errors
-    /// The first refusal; the kernel carried out nothing then.
+    /// The kernel refuses a message. It has then carried out nothing of the transaction.
     pub fn commit(
         &self,
         messages: &[Message],
@@ -182,7 +182,7 @@ impl NetfilterSocket {
         Ok(replies)
     }
 
-    /// Carries out `message`, which is no part of a transaction.
+    /// Sends `message` outside of a transaction, and waits until the kernel has carried it out.
     pub fn execute(&self, message: &Message) -> Result<(), Error> {
         self.converse(message, NLM_F_ACK, |_| Ok(()))
     }
@@ -193,11 +193,11 @@ impl NetfilterSocket {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Requests one object by each of `messages`, many by one system call. Returns the objects in
-    /// this order; `None` for each object that does not exist.
+    /// Requests one object with each of `messages`; one system call sends many of them. Returns the
+    /// objects in the order of `messages`, with `None` for each object that does not exist.
     ///
     /// # Errors
-    /// The first refusal for another reason than a missing object.
+    /// The kernel refuses a request for another reason than a missing object.
     pub fn find_each(
         &self,
         messages: impl IntoIterator<Item = Message>,
@@ -264,8 +264,8 @@ impl NetfilterSocket {
         }
     }
 
-    /// Sends `messages`, which are no transaction, with these flags. Returns the number of the first
-    /// one; the others have the numbers after it.
+    /// Sends `messages` with these flags, not as a transaction. Returns the number of the first
+    /// message; the others have the numbers after it.
     fn ask(&self, messages: &[Message], flags: u16) -> Result<u32, Error> {
         let first = self.socket.numbers(messages.len());
         let mut datagram = Datagram::default();
@@ -300,7 +300,8 @@ impl Message {
     }
 }
 
-/// Adds the message that begins or ends a transaction of `nf_tables`.
+/// Adds the message that begins or ends a transaction of `nf_tables` (`NFNL_MSG_BATCH_BEGIN`,
+/// `…_END`).
 fn limit(datagram: &mut Datagram, (kind, number): (u16, u32), attributes: &Attributes) {
     let header = Header {
         kind,
@@ -315,7 +316,8 @@ pub(crate) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Socket { action, source }
 }
 
-/// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END` and `NFNL_BATCH_GENID`
+/// Messages that begin and end a transaction, and the attribute with the generation:
+/// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END` and `NFNL_BATCH_GENID`.
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 const BATCH_GENERATION: u16 = 1;
@@ -327,7 +329,7 @@ pub(crate) const RECEIVE: &str = "receive from the kernel";
 const LISTEN: &str = "listen to a netfilter socket";
 
 /// Requests per datagram. Each answer takes 4 KiB of the socket's receive buffer (208 KiB by
-/// default), so the answers to this many requests fit.
+/// default), so the answers to one datagram fit.
 const MOST_QUESTIONS: usize = 16;
 
 /// Size in bytes of the enlarged receive buffer.

@@ -1,7 +1,8 @@
 //! Constant rules in tables of other programs.
 //!
-//! A drop is final, but an accept ends only one base chain. So a packet that a program would drop
-//! has to be accepted in a chain of that program.
+//! If one base chain drops a packet, the packet is lost, whatever other base chains of the hook
+//! decide. So if a chain of another program drops a packet, only a rule in that chain can let the
+//! packet pass.
 //!
 //! `iptables-save | iptables-restore` drops the user data of rules, which contains their comments,
 //! and may write their expressions in another form. So this module identifies a rule by its effect.
@@ -43,7 +44,7 @@ pub struct StandingChain {
     /// If the chain is missing, it is created with this hook and the policy `accept`; `None`
     /// creates a chain without a hook.
     pub base: Option<BaseChain>,
-    /// Rules that the chain has to contain. Jumps have to precede the accepting rules.
+    /// Rules that the chain has to contain. In the chain, jumps have to precede accepting rules.
     pub rules: Vec<StandingRule>,
 }
 
@@ -115,7 +116,7 @@ impl Connection {
         Ok(updated)
     }
 
-    /// Returns texts for the operator about what [`Self::stand`] would add.
+    /// Returns a text for the operator about each object that [`Self::stand`] would add.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -253,8 +254,8 @@ fn mask_of(bitwise: &[u8]) -> Option<u32> {
     mask.filter(|_| flipped == Some(0))
 }
 
-/// Returns the bits of `-m mark --mark BITS/BITS` (`struct xt_mark_mtinfo1`: mark, mask, invert);
-/// `None` for any other match.
+/// Reads an iptables match. Returns the bits of `-m mark --mark BITS/BITS` (`struct
+/// xt_mark_mtinfo1`: mark, mask, invert); `None` for any other match.
 fn marked_for_iptables(data: &[u8]) -> Option<u32> {
     let is_of_marks = text(value(data, MATCH_NAME)?) == "mark";
     let info = value(data, MATCH_INFO).filter(|_| is_of_marks)?;

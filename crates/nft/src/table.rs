@@ -39,7 +39,7 @@ pub struct Set {
     pub name: &'static str,
     /// Types of the key's parts, in order.
     pub key: Vec<Type>,
-    /// Kind of the targets.
+    /// Kind of the targets to which the set maps its keys.
     pub target: TargetType,
 }
 
@@ -80,7 +80,7 @@ pub enum Type {
     Port = 13,
 }
 
-/// Rules that packets traverse in order.
+/// A list of rules that packets traverse in order.
 #[derive(Debug, Clone)]
 pub struct Chain {
     /// The chain's name.
@@ -179,7 +179,7 @@ impl Set {
 }
 
 impl Chain {
-    /// Returns texts that identify the rules of this chain.
+    /// Returns the texts that identify the rules of this chain ([`Rule::identity`]).
     pub(crate) fn identities(&self) -> impl Iterator<Item = String> {
         let shape = self.shape();
         self.rules.iter().map(move |rule| rule.identity(&shape))

@@ -73,8 +73,7 @@ impl Tracer {
         Ok(Self { socket })
     }
 
-    /// Returns the ends of packets that were dropped or queued since the last call, without
-    /// waiting.
+    /// Returns where packets were dropped or queued since the last call. Does not wait.
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -164,7 +163,7 @@ fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {
 /// `NFNLGRP_NFTRACE`
 const TRACES: u32 = 9;
 
-/// `NFTA_TRACE_TYPE`, `NFTA_TRACE_VERDICT` and `NFTA_TRACE_POLICY`
+/// Attributes of a trace report: `NFTA_TRACE_TYPE`, `NFTA_TRACE_VERDICT` and `NFTA_TRACE_POLICY`.
 const TYPE: u16 = 4;
 const VERDICT: u16 = 5;
 const POLICY_VERDICT: u16 = 16;

@@ -15,7 +15,7 @@ pub(crate) enum Direction {
     Reply = 2,
 }
 
-/// A part of the addresses and ports of one direction, in the kernel's form.
+/// One address, port or protocol of a connection's direction, encoded as the kernel reports it.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     direction: Direction,
@@ -125,13 +125,13 @@ pub(crate) fn filter(parts: &[Part], status: Option<Status>) -> Attributes {
     }
 }
 
-/// `IPS_SEEN_REPLY`, `IPS_SRC_NAT` and `IPS_DST_NAT` in
-/// `include/uapi/linux/netfilter/nf_conntrack_common.h`.
+/// Bits of a connection's status: `IPS_SEEN_REPLY`, `IPS_SRC_NAT` and `IPS_DST_NAT`
+/// (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
 pub(crate) const SEEN_REPLY: u32 = 1 << 1;
 pub(crate) const SOURCE_TRANSLATED: u32 = 1 << 4;
 pub(crate) const DESTINATION_TRANSLATED: u32 = 1 << 5;
 
-/// In `CTA_TUPLE_ORIG` and `CTA_TUPLE_REPLY`: `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`
+/// Attributes inside `CTA_TUPLE_ORIG` and `CTA_TUPLE_REPLY`: `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`.
 const ADDRESSES: u16 = 1;
 const TRANSPORT: u16 = 2;
 

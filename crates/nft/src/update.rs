@@ -93,8 +93,8 @@ impl Connection {
         Ok(found)
     }
 
-    /// Returns those of `elements` that `table` lacks or that have another target or owner there.
-    /// Empty if the table has to be recreated, which [`Self::differences`] reports.
+    /// Returns those of `elements` that the kernel's table lacks, or that have another target or
+    /// owner in it. Empty if the table has to be recreated, which [`Self::differences`] reports.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -133,8 +133,8 @@ impl Connection {
         committed.map_err(|error| self.explained(table, error))
     }
 
-    /// Returns [`Error::Owned`] in the place of EPERM if another program owns the table. The kernel
-    /// refuses with EPERM both for such a table and without `CAP_NET_ADMIN`.
+    /// Returns [`Error::Owned`] instead of EPERM if another program owns the table. The kernel
+    /// returns EPERM in two cases: for such a table, and if this process lacks `CAP_NET_ADMIN`.
     fn explained(&self, table: &Table, error: Error) -> Error {
         let is_refused = error.errno() == Some(Errno::EPERM);
         if is_refused && self.is_owned(table).unwrap_or(false) {
@@ -144,8 +144,8 @@ impl Connection {
     }
 }
 
-/// Repeats `attempt` until it commits: until no other process changes the rules between its reading
-/// and its writing. Returns [`Error::Busy`] after [`ATTEMPTS`] attempts.
+/// Repeats `attempt` until it commits. An attempt fails if another process changes the rules after
+/// the attempt has read them. Returns [`Error::Busy`] after [`ATTEMPTS`] attempts.
 pub(crate) fn until_current<E: From<Error>>(
     mut attempt: impl FnMut() -> Result<Committed, E>,
 ) -> Result<(), E> {
@@ -163,7 +163,8 @@ fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
     all.iter().filter(|it| !others.contains(it)).collect()
 }
 
-/// Attempts at a transaction. One of several concurrent processes succeeds each time, so each
-/// process succeeds in the end. Fifty attempts were too few: in two of seven runs, one of two
-/// hundred ADDs of portmap by sixteen processes gave up.
+/// Maximum number of attempts at a transaction. Whenever the attempt of one process fails, the
+/// transaction of another process has succeeded. So each process succeeds in the end. Fifty
+/// attempts were too few: sixteen processes called ADD of portmap two hundred times, and in two of
+/// seven runs one ADD gave up.
 const ATTEMPTS: usize = 1000;

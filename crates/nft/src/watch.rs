@@ -10,8 +10,8 @@ use crate::heard::{Deletion, Heard};
 use crate::socket::{NetfilterSocket, RECEIVE, failed};
 use crate::table::Table;
 
-/// A socket for notifications only. If notifications overrun this socket, no answers to requests
-/// are lost, since answers arrive at another socket.
+/// A socket for notifications only. Answers to requests arrive at another socket, so none are lost
+/// if this socket overflows.
 pub struct Watch {
     socket: NetfilterSocket,
 }

@@ -21,7 +21,7 @@ pub struct Attached {
     pub attachment: Attachment,
     /// The cached entry.
     pub entry: Entry,
-    /// Whether the sandbox exists; also true if that is unknown.
+    /// Whether the sandbox exists. Also true if this process cannot find out.
     pub is_alive: bool,
     /// When the runtime wrote the entry.
     pub since: Option<SystemTime>,
@@ -34,7 +34,7 @@ pub struct Lease {
     pub network: String,
     /// The address: the name of the file.
     pub address: IpAddr,
-    /// The holder; `None` if the file names no valid container ID, so no DEL can match the lease.
+    /// The holder. `None` if the file names no valid container ID: no DEL can release such a lease.
     pub holder: Option<Holder>,
     /// The file.
     pub path: PathBuf,
@@ -66,8 +66,8 @@ impl Attached {
         route.gw.or(of_address)
     }
 
-    /// Returns the configuration list that the ADD used. If the entry has none, returns the current
-    /// list of the same network.
+    /// Returns the configuration list that the ADD used. If the cached entry contains no list,
+    /// returns the current list of the same network.
     pub fn network(&self, configuration: &Configuration) -> Option<Conflist> {
         let then = self.entry.network(&configuration.directory).ok().flatten();
         then.or_else(|| {
@@ -95,8 +95,8 @@ impl Lease {
     }
 }
 
-/// Returns the attachments in the cache, and the number of invalid files, which `cnitool reload`
-/// reports.
+/// Returns the attachments in the cache, and the number of invalid files. This function does not
+/// report the invalid files; `cnitool reload` does.
 pub(super) fn attached(cache: &Cache) -> anyhow::Result<(Vec<Attached>, usize)> {
     let entries = cache.entries()?;
     let files = entries.len();
@@ -114,8 +114,8 @@ pub(super) fn attached(cache: &Cache) -> anyhow::Result<(Vec<Attached>, usize)> 
     Ok((attached, invalid))
 }
 
-/// Returns the directories in which host-local keeps leases: those of all networks, and the default
-/// one.
+/// Returns each `dataDir` in which host-local keeps leases: the directories that networks
+/// configure, and the default one.
 pub(super) fn data_directories(configuration: &Configuration) -> BTreeSet<PathBuf> {
     let networks = configuration.networks();
     let configured = networks.flat_map(|(_, it)| lease_directories(&it.list));

@@ -1,4 +1,4 @@
-//! Reads only what metrics count.
+//! Reads only the parts of a node that metrics need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use super::tables::TableState;
 use super::{Node, Part};
 
 impl Node {
-    /// Reads the numbers of attachments and their counters, without calling a plugin, and neither
-    /// addresses nor routes of the node.
+    /// Reads the attachments and their counters. Calls no plugin, and does not read the node's
+    /// addresses and routes.
     pub fn counted(directories: &Directories) -> Self {
         let mut node = Self::default();
         node.configuration = node.take(Part::Configuration, Configuration::read(directories));

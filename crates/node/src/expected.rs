@@ -1,4 +1,5 @@
-//! What the node should have of a live attachment, by the configuration of its ADD.
+//! What the node should have of a live attachment, according to the configuration that its ADD
+//! used.
 
 use netlink::LinkKind;
 use portmap::{HostAddress, Mapping};

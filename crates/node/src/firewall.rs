@@ -19,7 +19,7 @@ pub struct Firewall {
     pub admissions: Vec<IpAddr>,
     /// Families with tables of legacy iptables: `ip`, `ip6`.
     pub legacy: Vec<String>,
-    /// Whether both of portmap's rules exist that protect 127.0.0.0/8 against neighbours.
+    /// Whether both rules exist by which portmap protects 127.0.0.0/8 against neighbours.
     pub guards_localnet: bool,
 }
 
@@ -137,8 +137,8 @@ fn rule_comments(
     Ok(rule_comments)
 }
 
-/// Returns whether portmap's chain has both rules: for packets to 127.0.0.0/8 and for packets from
-/// it.
+/// Returns whether portmap's chain has both rules: the rule for packets to 127.0.0.0/8, and the
+/// rule for packets from there.
 fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
     let (family, table) = (Family::Inet, portmap::TABLE);
     let chain = (family, table, portmap::LOCALNET_CHAIN);
@@ -167,7 +167,7 @@ pub const REFERENCE_TABLES: [(Family, &str); 3] = [
     (Family::Inet, REFERENCE_MASQUERADE),
 ];
 
-/// Returns the tables of this suite, each with the plugin whose attachments have elements in it.
+/// Returns the tables of this suite, each with the name of the plugin that adds elements to it.
 pub fn tables() -> Vec<(&'static str, Table)> {
     let bridge = attach::tables().map(|it| ("bridge", it)).into_iter();
     let portmap = portmap::tables().map(|it| ("portmap", it));

@@ -2,9 +2,9 @@
 //! is live.
 //!
 //! The kernel deletes a veth together with the namespace of its peer. So a host's end proves that
-//! the sandbox exists; neither a runtime's cache nor the sandbox's path is needed. The kernel lists
-//! the addresses in the sandbox by the namespace's number (nsid), also for a process that sees no
-//! file of that namespace.
+//! the sandbox exists, even without a runtime's cache or the sandbox's path. The kernel lists the
+//! addresses in the sandbox to a process that knows the namespace's number (nsid), even if the
+//! process sees no file of that namespace.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -60,7 +60,7 @@ impl HostLinks {
         links.find(|it| it.owner.as_deref().is_some_and(&is_owner))
     }
 
-    /// Returns the host link without owner whose sandbox has this address.
+    /// Returns the host link that has no owner and whose sandbox has this address.
     pub fn of_address(&self, address: IpAddr) -> Option<&HostLink> {
         let mut links = self.untagged();
         links.find(|it| it.known_addresses().any(|it| it == address))
@@ -71,7 +71,8 @@ impl HostLinks {
         self.0.iter().filter_map(|it| it.owner.as_deref())
     }
 
-    /// Returns a host link if the kernel does not list the addresses in its sandbox.
+    /// Returns one of the host links for which the kernel does not list the addresses in the
+    /// sandbox, if there is any.
     pub fn hidden(&self) -> Option<&HostLink> {
         self.0.iter().find(|it| it.addresses.is_none())
     }

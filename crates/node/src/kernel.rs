@@ -1,4 +1,4 @@
-//! Missing kernel features, found by trials in a temporary network namespace.
+//! Finds missing kernel features: tries in a temporary network namespace what the plugins do.
 
 use anyhow::anyhow;
 use netlink::{LinkChange, MacAddress, Request, VethEnd, VethPair};
@@ -20,12 +20,12 @@ pub struct Lack {
 pub enum Consequence {
     /// Every ADD fails.
     AddFails,
-    /// ADD succeeds, but only tc limits what pods send, which root in a pod can evade.
+    /// ADD succeeds, but only tc limits what pods send. Root in a pod can evade this limit.
     LimitsEvadable,
 }
 
-/// Which plugins need a kernel feature: each of `plugins` whose configuration has one of `keys`. If
-/// `keys` is empty, the plugins always need the feature.
+/// Which plugins need a kernel feature. A plugin in `plugins` needs it if its configuration has one
+/// of `keys`. If `keys` is empty, all of `plugins` always need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// The plugins.

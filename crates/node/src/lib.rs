@@ -60,7 +60,7 @@ pub struct Node {
     pub configuration: Configuration,
     /// As `ip link show`.
     pub links: Vec<Link>,
-    /// Host ends of pairs whose other ends are in sandboxes.
+    /// Host ends of veth pairs whose other ends are in sandboxes.
     pub host_links: HostLinks,
     /// As `ip address show`.
     pub addresses: Vec<Address>,
@@ -151,11 +151,11 @@ impl Node {
         self.probes = probe::probe(stages, &self.firewall.legacy);
     }
 
-    /// Reads only what shows which attachments exist, without calling a plugin.
+    /// Reads only the parts that show which attachments exist. Calls no plugin.
     ///
-    /// It reads leases first and links last, in the order in which an ADD makes them. So if the
-    /// lease of a concurrent ADD is visible, its link usually is, too, and proves that the
-    /// attachment is live. The exception is an ADD that has its lease but not yet its link.
+    /// This function reads leases first and links last, in the order in which an ADD makes them. So
+    /// if it sees the lease of a concurrent ADD, it usually sees the link, too, which proves that
+    /// the attachment is live. The exception is an ADD that has its lease but not yet its link.
     pub fn attachments(directories: &Directories) -> Self {
         let mut node = Self::default();
         node.configuration = node.take(Part::Configuration, Configuration::read(directories));
@@ -170,8 +170,8 @@ impl Node {
         node
     }
 
-    /// Returns the value of `read`. On an error, adds it to [`Node::unread`] and returns the
-    /// default.
+    /// Returns the value of `read`. If `read` is an error, adds the error to [`Node::unread`] and
+    /// returns the default value.
     fn take<T: Default, E: Into<anyhow::Error>>(&mut self, part: Part, read: Result<T, E>) -> T {
         read.unwrap_or_else(|error| {
             self.unread.push((part, message(error)));

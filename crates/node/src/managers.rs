@@ -64,7 +64,7 @@ fn value<'a>(state: &'a str, key: &str) -> Option<&'a str> {
     values.find_map(|(found, value)| (found == key).then_some(value))
 }
 
-/// Returns the `.link` file, first by name, whose `MACAddressPolicy` is not `none`. A file hides
+/// Returns the first `.link` file by name whose `MACAddressPolicy` is not `none`. A file hides
 /// files of the same name in later directories (systemd.link(5)).
 fn mac_policy(directories: &[&Path]) -> Option<PathBuf> {
     let mut files = BTreeMap::new();

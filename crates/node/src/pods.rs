@@ -1,4 +1,4 @@
-//! Links, addresses and routes in the sandboxes of live attachments with a host link.
+//! Reads links, addresses and routes in the sandboxes of live attachments with a host link.
 
 use netlink::{Address, Connection, Link, LinkKind, Route};
 
@@ -11,7 +11,7 @@ pub struct Pod {
     pub attached: usize,
     /// Interface index of the host's end of the veth pair.
     pub host_link: u32,
-    /// The sandbox, or why it could not be read.
+    /// The state inside the sandbox, or the reason why it could not be read.
     pub inside: Result<Inside, String>,
 }
 

@@ -31,8 +31,9 @@ pub(super) fn refusals(directories: &Directories, configuration: &Configuration)
     refusals.collect()
 }
 
-/// Returns whether the plugin and its IPAM plugin can be run, and support STATUS. They do if the
-/// network's version has this verb, or if both plugins report the newest version.
+/// Returns whether the plugin and its IPAM plugin can be run and support STATUS. They support it if
+/// the network's version has this verb, or if both plugins report the newest version of the
+/// specification.
 fn can_be_asked(source: Source<'_>, configuration: &Configuration) -> bool {
     source.plugin.programs().all(|name| {
         let Some(Program::Found { versions, .. }) = configuration.programs.get(name) else {

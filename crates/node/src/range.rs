@@ -1,5 +1,5 @@
-//! Parses ranges as host-local does. Invalid ranges are skipped here, because host-local reports
-//! them at STATUS.
+//! Parses ranges of addresses as host-local does. Skips invalid ranges, because STATUS of
+//! host-local reports them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ impl<'a> Range<'a> {
         let ipam = source.key("ipam");
         let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("host-local"));
         let read = ipam.map(|it| (json::read(it, ""), json::read(it, "")));
-        // The section itself may have the keys of one range, instead of a list `ranges`.
+        // The `ipam` section itself may have the keys of one range, instead of a list `ranges`.
         let Some((Ok(json::Read { value: raw, .. }), Ok(json::Read { value: own, .. }))) = read
         else {
             return Vec::new();
@@ -120,15 +120,15 @@ impl<'a> Range<'a> {
         name == bridge || vlan.is_some_and(|it| it.parse::<u16>().is_ok())
     }
 
-    /// Returns whether `address` is the gateway's address as the host's ends of routed veth pairs
-    /// have it: a single address without the subnet.
+    /// Returns whether `address` is the gateway's address in the form that the host's ends of veth
+    /// pairs without a bridge have: with the prefix length of a single address.
     pub fn is_gateway_of_pairs(&self, address: IpNetwork) -> bool {
         self.source.is_routed() && address == IpNetwork::from(self.own.gateway)
     }
 }
 
-/// Returns the location and settings of the plugin's leases; `None` if its IPAM plugin is not
-/// host-local, or a setting is invalid.
+/// Returns the location and settings of the plugin's leases. Returns `None` if the IPAM plugin is
+/// not host-local, or if a setting is invalid.
 pub(super) fn storage(source: Source<'_>) -> Option<Storage> {
     let ipam = source.key("ipam");
     let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("host-local"))?;
@@ -158,7 +158,7 @@ impl fmt::Display for Range<'_> {
     }
 }
 
-/// Returns how many different numbers are in the spans.
+/// Returns how many different numbers the `spans` contain. A span is its first and its last number.
 fn count(mut spans: Vec<(u128, u128)>) -> u128 {
     spans.sort_unstable();
     let (mut next, mut counted) = (0, 0_u128);

@@ -19,7 +19,7 @@ pub struct Socket {
     pub process: Option<String>,
 }
 
-/// Returns the TCP and UDP sockets that receive from any peer, in this network namespace.
+/// Returns the TCP and UDP sockets in this network namespace that receive packets from any sender.
 pub(super) fn listening() -> Vec<Socket> {
     let mut sockets = Vec::new();
     let holders = holders();
@@ -86,8 +86,9 @@ fn inode(link: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// The kernel's file, the protocol's number, and the state of a socket that receives from any peer:
-/// `TCP_LISTEN`, and for UDP, which has no connections, `TCP_CLOSE`.
+/// For each list of sockets: the kernel's file, the protocol's number, and the state of a socket
+/// that receives packets from any sender. The state is `TCP_LISTEN` for TCP. It is `TCP_CLOSE` for
+/// UDP, which has no connections.
 const TABLES: [(&str, u8, &str); 4] = [
     ("tcp", 6, "0A"),
     ("tcp6", 6, "0A"),

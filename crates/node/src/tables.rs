@@ -11,9 +11,9 @@ pub struct TableState {
     pub family: &'static str,
     /// The name.
     pub name: &'static str,
-    /// Whether the table is as the plugins make it.
+    /// Whether the table exists and has all rules as the plugins make them.
     pub condition: Condition,
-    /// Number of elements in all sets, without sets of counts.
+    /// Number of elements in all sets of the table, without the elements of sets of counts.
     pub elements: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What the node has of each attachment, grouped by the attachment's tag.
+//! Groups what the node has of each attachment by the attachment's tag.
 
 use std::collections::BTreeMap;
 

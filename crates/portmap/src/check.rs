@@ -8,7 +8,8 @@ use crate::plan::Plan;
 use crate::record::Record;
 use crate::{firewall, localnet, table};
 
-/// Compares ports, chains, the sysctl `route_localnet` and the `IPsec` policies that guard it.
+/// Compares ports, chains, the sysctl `route_localnet` and the `IPsec` policies that protect the
+/// host while this sysctl is 1.
 ///
 /// # Errors
 /// One error with all differences. Code 7: `prevResult` is missing.

@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::raw::RawConfig;
 
-/// Conditions for packets of each IP version, all of which a packet has to meet. An empty list
-/// matches every packet.
+/// One list of conditions for each IP version. A packet has to meet all conditions of its version.
+/// An empty list matches every packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Conditions {
@@ -69,7 +69,8 @@ impl Conditions {
         (!conditions.is_empty()).then(narrow)
     }
 
-    /// Returns twelve hexadecimal digits that identify the conditions for packets of `version`.
+    /// Returns twelve hexadecimal digits that identify the conditions for packets of `version`, as
+    /// a part of a chain's name.
     pub fn hash(&self, version: IpVersion) -> String {
         let digest = Sha256::digest(format!("{version:?} {:?}", self.of(version)));
         hex(&digest, 12)
@@ -152,8 +153,8 @@ fn network(version: IpVersion, text: &str) -> Result<IpNetwork, String> {
     Err(format!("{network} is of the other family"))
 }
 
-/// Parses the name of an interface, with or without quotes as in nft(8). A `*` is rejected: nft(8)
-/// would match any suffix there, and this module does not support that.
+/// Parses the name of an interface, with or without quotes as in nft(8). Rejects a name with `*`:
+/// nft(8) would match any suffix in its place, which this module does not support.
 fn link_name(text: &str) -> Result<String, String> {
     let name = text.trim_matches('"');
     let parsed = name.parse::<cni::InterfaceName>();

@@ -53,7 +53,7 @@ pub enum HostAddress {
 /// of a masqueraded client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceNat {
-    /// No client. Then clients on 127.0.0.1 and in the container itself cannot reach the port.
+    /// No client. The port is then not reachable from 127.0.0.1 and from the container itself.
     None,
     /// Clients to which the container could not reply without masquerading.
     Needed,
@@ -184,7 +184,7 @@ impl Mapping {
         Self::of(&raw, "portMappings[]")
     }
 
-    /// Returns whether the mapping includes host addresses of the same family as `pod`, the
+    /// Returns whether the mapping applies to host addresses of the same family as `pod`, the
     /// container's address.
     pub fn is_for(&self, pod: IpAddr) -> bool {
         self.host.is_of(IpVersion::of(pod))
@@ -252,7 +252,8 @@ fn host_address(text: &str, key: &str) -> Result<HostAddress, Error> {
     }
 }
 
-/// Returns the reason why `address` cannot be an address of the host; `None` if it can be one.
+/// Returns the reason why `address` cannot be an address of the host, as a part of the error
+/// message. Returns `None` if it can be one.
 fn kind_of_no_host(address: IpAddr) -> Option<&'static str> {
     match address {
         _ if is_link_local(address) => Some(

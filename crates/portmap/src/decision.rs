@@ -1,4 +1,5 @@
-//! Decides which elements an ADD adds and deletes, from the claim and the present elements.
+//! Decides which elements an ADD adds and deletes. The decision depends on the claim (the elements
+//! that the attachment wants) and on the elements that `nf_tables` has.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -27,28 +28,29 @@ pub(crate) enum Refusal {
 struct Found<'a> {
     /// Each element of the claim, with the present element that has the same key.
     places: Vec<(&'a Element, Option<Element>)>,
-    /// For each claimed port of a single address: the element of the same port of all addresses.
-    /// For each claimed port of all addresses: the element that counts the single addresses with
-    /// this port.
+    /// Elements that show a conflict, by the claimed port. For a port of a single address: the
+    /// element of the same port of all addresses. For a port of all addresses: the element that
+    /// counts the single addresses with this port.
     others: HashMap<HostPort, Element>,
 }
 
-/// Present ports of single addresses that the claim requests for all addresses.
+/// Ports that exist for single addresses and that the claim requests for all addresses.
 #[derive(Default)]
 struct Singles {
-    /// The elements of these ports, by the port of all addresses.
+    /// The elements of the single addresses' ports, by the claimed port of all addresses.
     elements: HashMap<HostPort, Vec<Element>>,
     /// Whether the counts of these ports have to be corrected.
     counts: Counts,
 }
 
 /// Returns the change that installs `claim`. The change adds the claim's elements, except for ports
-/// that the attachment stands by for. It deletes present elements with the same keys, and the
-/// attachment's elements that the claim does not have. It never deletes a port of another
-/// attachment.
+/// that another attachment of the same container already serves. It deletes existing elements with
+/// the same keys, and the attachment's elements that the claim does not have. It never deletes a
+/// port of another attachment.
 ///
-/// The parameter `had` contains the elements that the attachment's record lists. The attachment
-/// stands by for ports that attachments in `behind`, of the same container, serve.
+/// `had` contains the elements that the attachment's record lists. `behind` contains the owners of
+/// attachments of the same container that already serve ports; for these ports, the attachment only
+/// stands by.
 pub(crate) fn decide(
     connection: &Connection,
     claim: &Claim,
@@ -100,7 +102,8 @@ fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft:
     Ok(Found { places, others })
 }
 
-/// Returns the claimed ports that an attachment in `behind` serves.
+/// Returns the claimed ports that attachments in `behind` serve, which are attachments of the same
+/// container.
 ///
 /// # Errors
 /// [`Refusal::Held`]: another attachment holds a port, on an address that the claim includes.

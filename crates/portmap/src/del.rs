@@ -8,7 +8,7 @@ use crate::{firewall, localnet};
 /// Removes the ports and the record of the attachment. A missing item counts as removed.
 ///
 /// # Errors
-/// Refusals of the kernel; the record then stays.
+/// The kernel refuses a request. The record then stays.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     remove(&request.attachment)
 }

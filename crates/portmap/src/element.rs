@@ -8,7 +8,7 @@ use crate::names::{
 use crate::plan::Forward;
 use nft::HostPort;
 
-/// Purpose of an element whose key is a host port.
+/// What an element whose key is a host port does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// The element translates the destination to the container (DNAT).
@@ -87,8 +87,8 @@ fn port_and_role(element: &Element) -> Option<(Role, HostPort)> {
     Some((role, port))
 }
 
-/// Returns the element's role, its family, and a set whose keys have the same type as the element's
-/// key.
+/// Returns the element's role, its IP version, and a set whose keys have the same type as the
+/// element's key. Returns `None` if the element's key is not a host port.
 fn classify(element: &Element) -> Option<(Role, IpVersion, Set)> {
     IpVersion::ALL.into_iter().find_map(|version| {
         let mut sets = PORT_SETS.into_iter();

@@ -21,7 +21,7 @@ use nft::HostPort;
 /// the record again, because a concurrent ADD may write one.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
     let has_none = || !record::files().has(owner);
     if has_none() {
@@ -32,12 +32,12 @@ pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
     finish(connection, removed).map(drop)
 }
 
-/// Removes the elements of the owners for which `is_stale` returns true: with `record`, the
-/// elements that the record lists, otherwise all elements with such an owner as their comment.
+/// Removes elements of the owners for which `is_stale` returns true. With `record`, these are the
+/// elements that the record lists; otherwise all elements with such an owner as their comment.
 /// Returns these owners without duplicates. A missing element counts as removed.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn remove(
     is_stale: impl Fn(&str) -> bool,
     record: Option<&Record>,
@@ -53,9 +53,10 @@ pub(crate) fn remove(
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }
 
-/// Removes the owners for which `is_stale` returns true from the standby list and returns the other
-/// owners. The caller has to do this before it removes elements: an attachment that passes a port
-/// on checks afterwards whether its successor still stands by.
+/// Removes the owners for which `is_stale` returns true from the standby list, and returns the
+/// remaining owners. The caller has to call this function before it removes elements. A concurrent
+/// verb that passes a port on reads the list again afterwards, so it notices that an owner has
+/// left.
 fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<String>> {
     let (stale, standing): (BTreeSet<_>, BTreeSet<_>) =
         standby::owners().into_iter().partition(|it| is_stale(it));
@@ -63,8 +64,8 @@ fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<Str
     Ok(standing)
 }
 
-/// Deletes tracked connections that would continue to the removed ports. Uses the netlink
-/// connection that removed the ports, because closing any `nf_tables` socket waits until the kernel
+/// Deletes conntrack entries that would still forward packets of the removed ports. Uses the same
+/// netlink connection as the removal, because closing any `nf_tables` socket waits until the kernel
 /// has freed the deleted objects.
 fn finish(
     connection: Connection,
@@ -80,11 +81,11 @@ fn finish(
     Ok(removed.elements)
 }
 
-/// Returns the differences between `nf_tables` and the state that ADD left. A port that another
-/// attachment of the same container serves is no difference.
+/// Returns the differences between `nf_tables` and the state that ADD left. It is no difference if
+/// another attachment of the same container serves a port.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
     let (mut missing, mut standing) = (Vec::new(), HashSet::new());
@@ -111,8 +112,8 @@ pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<
     Ok(found)
 }
 
-/// Returns a message for each port of a single address that is not counted. Without the count, a
-/// later ADD for the same port of all addresses would not notice the conflict.
+/// Returns a message for each port of a single address that the set of counts does not count.
+/// Without the count, a later ADD for the same port of all addresses would not notice the conflict.
 fn uncounted<'e>(
     connection: &Connection,
     claim: &Claim,
@@ -145,8 +146,8 @@ fn stands_by(
     Ok(holder.is_some_and(|it| Attachment::is_same_container(&it.owner, &claim.owner)))
 }
 
-/// Checks, without a change, whether the kernel supports the rules and permits this process to
-/// install them.
+/// Checks by a dry run whether the kernel supports the rules and permits this process to install
+/// them.
 ///
 /// # Errors
 /// Code 50: the kernel does not support the rules or does not permit this process to install them.
@@ -155,9 +156,9 @@ pub(crate) fn dry_run() -> Result<(), Error> {
     asked.map_err(|error| Error::Unavailable(format!("{:#}", coded(error))))
 }
 
-/// Deletes tracked connections to `ports` of this host that began before the ports were forwarded
-/// to their present container. Such connections would continue to their old destination. A failure
-/// affects only these connections, and is logged.
+/// Deletes the conntrack entries of connections to `ports` of this host that began before the ports
+/// were forwarded to their present container. Packets of such connections would still go to the old
+/// destination. A failure affects only these connections, and is logged.
 pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     if ports.is_empty() {
         return;
@@ -166,9 +167,10 @@ pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     forget().unwrap_or_else(note_unforgotten);
 }
 
-/// Returns the host's addresses at which clients reach those of `ports` that have no single
-/// address. Of the loopback networks, only 127.0.0.1 is included, because clients use no other. If
-/// the kernel does not list the host's addresses, the function returns networks of all addresses.
+/// Returns the addresses of the host, for those of `ports` that are not limited to a single
+/// address. Of the addresses in 127.0.0.0/8, only 127.0.0.1 is included, because clients use no
+/// other. If the kernel does not list the host's addresses, the function returns networks that
+/// contain all addresses.
 fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwork> {
     let every = ports.iter().filter(|it| it.address.is_none());
     let versions: BTreeSet<_> = every.map(|it| it.version).collect();
@@ -190,8 +192,8 @@ fn everywhere() -> Vec<IpNetwork> {
     v4.chain(network(Ipv6Addr::UNSPECIFIED, 0)).collect()
 }
 
-/// Deletes the tracked connections that the elements in `deleted` translated to a container, for
-/// ports for which `are_meant` returns true.
+/// Deletes the conntrack entries of connections that the elements in `deleted` translated to a
+/// container. Ignores ports for which `are_meant` returns false.
 pub(crate) fn forget_translated(
     connection: &Connection,
     deleted: &[Element],

@@ -8,7 +8,8 @@ use crate::{firewall, localnet};
 /// Removes the ports and records of attachments of this network that the runtime does not list.
 ///
 /// # Errors
-/// Refusals of the kernel; the records then stay. All errors of records that cannot be removed.
+/// The kernel refuses a request. The records then stay. All errors of records that cannot be
+/// removed.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = request.stale();
     cni::step("remove the ports");

@@ -24,10 +24,11 @@ pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&R
     }
 }
 
-/// Returns whether the attachment has ended: its sandbox no longer exists, or the sandbox has lost
-/// all addresses that ports are forwarded to.
+/// Returns whether the attachment of `record` has ended: its sandbox no longer exists, or the
+/// sandbox has lost all addresses that ports are forwarded to. The path below is the one in the
+/// record: `CNI_NETNS` of the attachment's ADD.
 ///
-/// | what is at the path of `CNI_NETNS` | the host's end of the veth pair | result |
+/// | what is at the path | the host's end of the veth pair | result |
 /// |---|---|---|
 /// | the sandbox | – | ended if the sandbox has none of the addresses |
 /// | another file, or none | exists | not ended: another process keeps the sandbox |
@@ -60,7 +61,7 @@ pub(crate) fn is_over(record: &Record) -> bool {
 /// namespace.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn host_link(
     host: &Connection,
     result: &AddResult,

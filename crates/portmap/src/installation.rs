@@ -2,7 +2,7 @@
 //! attachment installed.
 //!
 //! During the change, the record lists both the elements that exist and those that will be added.
-//! So DEL finds all elements, wherever an ADD is interrupted.
+//! So DEL finds all elements even if an ADD is killed at any point.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -31,15 +31,16 @@ pub(crate) struct Installation<'a> {
     /// The record after success.
     record: Record,
     host: netlink::Connection,
-    /// The host's link by which packets from 127.0.0.1 leave to the container.
+    /// The host's link through which packets from 127.0.0.1 leave to the container. `None` if no
+    /// port of 127.0.0.1 is forwarded.
     localnet: Option<Link>,
     writing: Writing,
     /// The record of an earlier ADD.
     earlier: Option<Record>,
-    /// The change of the last attempt; `None` before a change is decided.
+    /// The change that the last attempt decided; `None` before the first decision.
     decided: Option<Change>,
-    /// Attachments of the same container that serve ports of this attachment, which stands by for
-    /// them.
+    /// Other attachments of the same container that serve ports which this attachment wants. This
+    /// attachment stands by for these ports.
     behind: BTreeSet<String>,
 }
 
@@ -47,7 +48,7 @@ impl<'a> Installation<'a> {
     /// Reads the state of the sandbox and the record of an earlier ADD.
     ///
     /// # Errors
-    /// Code 4: the sandbox does not exist. Refusals of the kernel.
+    /// Code 4: the sandbox does not exist. The kernel refuses a request.
     pub fn new(request: &'a AddRequest, plan: &Plan, writing: Writing) -> anyhow::Result<Self> {
         let attachment = &request.attachment;
         let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
@@ -69,7 +70,7 @@ impl<'a> Installation<'a> {
         };
         let mut earlier = match writing {
             Writing::All => Record::read(&claim.owner),
-            // RELOAD is only for an attachment that has a record.
+            // RELOAD restores only an attachment that has a record.
             Writing::Existing => Some(Record::find(attachment)?),
         };
         if earlier.is_none() && Record::is_torn(&claim.owner) {
@@ -94,12 +95,12 @@ impl<'a> Installation<'a> {
     /// keep neighbours off 127.0.0.0/8. If another live attachment holds a port, the function waits
     /// for at most `patience`.
     ///
-    /// Returns the ports with tracked connections that would continue to their old destination. The
-    /// caller passes these ports to [`Self::forget`].
+    /// Returns the ports that may have conntrack entries with an old destination. The caller passes
+    /// these ports to [`Self::forget`].
     ///
     /// # Errors
-    /// Code 11: a live attachment holds a port, or other processes keep changing the rules.
-    /// Refusals of the kernel.
+    /// Code 11: a live attachment holds a port, or other processes keep changing the rules. The
+    /// kernel refuses a request.
     pub fn install(&mut self, patience: Duration) -> anyhow::Result<Vec<HostPort>> {
         cni::step("write the record");
         let connection = Connection::open()?;
@@ -123,10 +124,11 @@ impl<'a> Installation<'a> {
         }
     }
 
-    /// Restores the state that an earlier ADD left, and removes everything else of the attachment.
+    /// Rolls this ADD back: restores the state that an earlier ADD left, and removes everything
+    /// else of the attachment.
     ///
     /// # Errors
-    /// Refusals of the kernel. The record then lists everything that may exist.
+    /// The kernel refuses a request. The record then lists everything that may exist.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else {
             // Elements may exist: either this ADD decided a change, or another attachment passed a
@@ -146,8 +148,8 @@ impl<'a> Installation<'a> {
         earlier.write(&self.claim.owner, self.writing)
     }
 
-    /// Removes what only an earlier ADD needed and this ADD kept for the rollback. If a step fails,
-    /// the function logs the failure, and DEL removes the rest.
+    /// Removes what only an earlier ADD needed. This ADD kept it until now for the rollback. If a
+    /// step fails, the function logs the failure, and DEL removes the rest.
     pub fn finish(&self) {
         if self.everything() == self.record {
             return;
@@ -196,10 +198,11 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Makes `port`, which `holder` has, free for another attempt. Returns if the holder has ended
-    /// and its elements are removed, if the holder released the port, or if the holder is of the
-    /// same container, so this attachment stands by. Fails if the holder still has the port at the
-    /// deadline of `wait`.
+    /// Handles the conflict that `port` has the element `holder` of another attachment, so that
+    /// another attempt can succeed. Returns in three cases: the holder's attachment has ended, and
+    /// this function has removed its elements; the holder's DEL has released the port; or the
+    /// holder is of the same container, so this attachment stands by. Fails if the holder still has
+    /// the port at the deadline of `wait`.
     fn make_way(
         &mut self,
         connection: &Connection,
@@ -248,8 +251,8 @@ impl<'a> Installation<'a> {
         connection.delete_chains_of(&table, &self.claim.elements)
     }
 
-    /// Deletes tracked connections to `ports` that began before the ports were forwarded to their
-    /// present container.
+    /// Deletes the conntrack entries of connections to `ports` that began before the ports were
+    /// forwarded to their present container.
     pub fn forget(&self, ports: &[HostPort]) {
         firewall::forget(&self.host, ports);
     }
@@ -264,9 +267,9 @@ impl<'a> Installation<'a> {
         ports.collect()
     }
 
-    /// Removes everything of those attachments that have ended and had an element that this ADD
-    /// replaced. They cannot keep that element, because two containers cannot have the same
-    /// address.
+    /// Removes everything of each other attachment that has ended and had an element which this ADD
+    /// replaced. The replaced element contains this container's address, and two containers cannot
+    /// have the same address.
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
@@ -274,8 +277,8 @@ impl<'a> Installation<'a> {
         others.try_for_each(|it| take_over_if_gone(connection, it).map(drop))
     }
 
-    /// Stops using `route_localnet` on all links of this attachment except `localnet`. Either an
-    /// earlier ADD or this ADD may have set the sysctl on another link.
+    /// Removes this attachment from the users of `route_localnet` on all links except `localnet`.
+    /// An earlier ADD or this ADD may have set the sysctl on another link.
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
         let records = [Some(&self.record), self.earlier.as_ref()];
         let others = records.into_iter().flatten();
@@ -287,7 +290,7 @@ impl<'a> Installation<'a> {
         self.earlier.as_ref().map_or(&[], |it| &it.elements)
     }
 
-    /// Returns the record with the attachment's present elements and those that it will have.
+    /// Returns the record, with the elements that the attachment has and those that it will have.
     fn everything(&self) -> Record {
         let claimed: HashSet<_> = self.claim.elements.iter().collect();
         let others = self.had().iter().filter(|it| !claimed.contains(it));
@@ -311,9 +314,9 @@ fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>>
     Ok(elements)
 }
 
-/// Removes everything of `owner` if its attachment has ended, so its ports are free. Also deletes
-/// the tracked connections to its container. Otherwise packets of a client that reuses its source
-/// port would still be translated to the old address. Returns whether the attachment has ended.
+/// Returns whether the attachment of `owner` has ended. If so, removes everything of it, which
+/// frees its ports. Also deletes the conntrack entries of connections to its container. Otherwise
+/// packets of a client that reuses its source port would still be translated to the old address.
 ///
 /// If a concurrent ADD attaches the attachment again, the elements of that ADD stay. ADD writes the
 /// record before it changes any rule, so this function sees a changed record first.
@@ -347,6 +350,6 @@ fn held(port: HostPort, owner: &str) -> Error {
     Error::TryAgain(format!("hostPort: {port} is held by {holder}"))
 }
 
-/// Maximum number of attempts. Each failed attempt finds another holder, so the number exceeds the
-/// ports that one container has in practice.
+/// Maximum number of attempts to install the ports. Each failed attempt finds the holder of one
+/// more port, so the maximum exceeds the number of ports that one container has in practice.
 const MOST_HOLDERS: usize = 100;

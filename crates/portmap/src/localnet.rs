@@ -1,5 +1,5 @@
 //! Manages the sysctl `route_localnet` of the host's links towards containers. The sysctl permits
-//! packets from 127.0.0.1 to leave by the link.
+//! packets from 127.0.0.1 to leave through the link.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ use crate::record::Record;
 /// Returns the host's link towards each of `pods`. Logs and omits an address without a route.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn links(
     host: &Connection,
     pods: &[IpAddr],
@@ -36,8 +36,8 @@ pub(crate) fn links(
     Ok(links)
 }
 
-/// Returns the link by which packets from 127.0.0.1 have to leave; `None` if `plan` forwards no
-/// port of 127.0.0.1.
+/// Returns the link through which packets from 127.0.0.1 have to leave to the container; `None` if
+/// `plan` forwards no port of 127.0.0.1.
 pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l Link> {
     let pod = plan.localnet()?;
     let mut links = links.iter();
@@ -49,7 +49,7 @@ pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l L
 /// policies, so the function requires no policies for such a record.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if !link.routes_localnet {
@@ -66,9 +66,10 @@ pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<St
     Ok(found)
 }
 
-/// Permits packets from 127.0.0.1 to leave by `link` for `owner`. With this permission, packets of
-/// other hosts could use addresses of 127.0.0.0/8, too (CVE-2020-8558). Both rules in `nf_tables`
-/// and `IPsec` policies drop such packets, so a flush of the rules does not expose the host.
+/// Permits packets from 127.0.0.1 to leave through `link`, and notes `owner` as a user of this
+/// permission. With the permission, packets of other hosts could use addresses of 127.0.0.0/8, too
+/// (CVE-2020-8558). Both rules in `nf_tables` and `IPsec` policies drop such packets, so a flush of
+/// the rules does not expose the host.
 ///
 /// # Errors
 /// The sysctl cannot be set, or the kernel refuses a policy.
@@ -93,8 +94,8 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
     Ok(host.execute(vec![set_to(link.index, 1)])?)
 }
 
-/// Removes `owner` from the users of the link that `record` names, or without a record, of all
-/// links. When a link has no user left, its sysctl returns to 0.
+/// Removes `owner` from the users of the link that `record` names. Without a record, removes
+/// `owner` from the users of all links. When a link has no user left, its sysctl returns to 0.
 ///
 /// # Errors
 /// The sysctl cannot be reset; the next call tries again.
@@ -121,9 +122,10 @@ fn users(link: u32) -> OwnerFiles {
     OwnerFiles(PathBuf::from(USERS).join(link.to_string()))
 }
 
-/// Removes a user of the link. If no user is left, the function resets the sysctl, then removes the
-/// directory. A user may join in between. Either that user reads 0 and sets the sysctl itself, or
-/// the directory cannot be removed and this function sets the sysctl again.
+/// Removes `owner` from the users of the link. If no user is left, the function resets the sysctl
+/// to 0, then removes the directory. Another user may join between these two steps. Either that
+/// user reads 0 and sets the sysctl itself, or the directory cannot be removed and this function
+/// sets the sysctl to 1 again.
 fn leave(link: u32, owner: &str) -> anyhow::Result<()> {
     let owners = users(link);
     owners.remove(owner)?;
@@ -155,14 +157,14 @@ fn set_to(link: u32, value: u32) -> Request {
     Request::change_link_number(link, &LinkChange::RouteLocalnet(value))
 }
 
-/// Returns the packets that only `lo` may deliver, for `IPsec` policies. The kernel does not apply
-/// such policies on `lo`.
+/// Returns the packets that `IPsec` policies have to drop: packets from or to 127.0.0.0/8 that
+/// arrive through a link other than `lo`. The kernel does not apply such policies on `lo`.
 pub fn localnet_packets() -> Vec<Packets> {
     let localnet = IpNetwork::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8);
     let packets = localnet.map(|it| [Packets::To(it), Packets::From(it)]);
     packets.into_iter().flatten().collect()
 }
 
-/// The directory with one directory of users for each link. It disappears at a reboot, as all links
-/// do.
+/// The directory with one directory of users for each link. A reboot deletes it together with all
+/// links.
 const USERS: &str = "/run/cni/localnet";

@@ -15,29 +15,30 @@ pub(crate) const ADDRESS_PORTS: SetName = SetName("address-ports4", "address-por
 /// Map from protocol and port of the host to address and port of a container.
 pub(crate) const PORTS: SetName = SetName("ports4", "ports6");
 
-/// Map from protocol and port to the number of single addresses of the host with such a port.
+/// Map from protocol and port to a number: at how many single addresses of the host this port is
+/// forwarded.
 pub(crate) const COUNTS: SetName = SetName("address-port-counts4", "address-port-counts6");
 
-/// Map from address, protocol and port to a chain with conditions.
+/// Map from address, protocol and port of the host to a chain with the port's conditions.
 pub(crate) const ADDRESS_CONDITIONS: SetName =
     SetName("address-conditions4", "address-conditions6");
 
-/// Map from protocol and port to a chain with conditions.
+/// Map from protocol and port of the host to a chain with the port's conditions.
 pub(crate) const CONDITIONS: SetName = SetName("conditions4", "conditions6");
 
 /// Set of pairs of source and destination address. Translated connections from such a source to
 /// such a destination are masqueraded.
 pub(crate) const PAIRS: SetName = SetName("masquerade-pairs4", "masquerade-pairs6");
 
-/// Set of containers whose clients from 127.0.0.0/8 are masqueraded. IPv6 has no such set, because
-/// no packet from `::1` leaves the host.
+/// Set of container addresses. Connections from 127.0.0.0/8 to these addresses are masqueraded.
+/// IPv6 has no such set, because no packet from `::1` leaves the host.
 pub(crate) const LOCALHOST: &str = "masquerade-localhost4";
 
-/// Set of input interface and container. Translated connections from that interface to that
-/// container are masqueraded.
+/// Set of pairs of input interface and container address. Translated connections that arrive
+/// through that interface and go to that address are masqueraded.
 pub(crate) const LINKS: SetName = SetName("masquerade-links4", "masquerade-links6");
 
-/// Set of containers whose clients are all masqueraded.
+/// Set of container addresses. All translated connections to these addresses are masqueraded.
 pub(crate) const PODS: SetName = SetName("masquerade-pods4", "masquerade-pods6");
 
 impl SetName {
@@ -103,9 +104,9 @@ pub(crate) fn conditions(version: IpVersion) -> [Rule; 2] {
     ]
 }
 
-/// Returns the rules that translate. The comment of the rule for single addresses differs from the
-/// comment in versions without counts. So an ADD notices a table of such a version, repairs it and
-/// counts its ports.
+/// Returns the rules that translate. Earlier versions of the plugin had no counts and another
+/// comment in the rule for single addresses. So an ADD recognises a table of such a version,
+/// repairs it and counts its ports.
 pub(crate) fn translate(version: IpVersion) -> [Rule; 2] {
     let rule = |comment| Rule::new(comment).when_ip(version);
     let [single, every] = [ADDRESS_PORTS, PORTS].map(|it| it.of(version));
@@ -140,7 +141,8 @@ pub(crate) fn masquerade(version: IpVersion) -> Vec<Rule> {
         .collect()
 }
 
-/// Returns an iterator with the network, or an empty one if `prefix` is too long.
+/// Returns an iterator with the network of `address`, or an empty iterator if `prefix` is too long
+/// for the address.
 pub(crate) fn network(address: impl Into<IpAddr>, prefix: u8) -> impl Iterator<Item = IpNetwork> {
     IpNetwork::new(address.into(), prefix).into_iter()
 }

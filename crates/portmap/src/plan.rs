@@ -61,7 +61,7 @@ impl Plan {
         }
     }
 
-    /// Returns the mappings that are not forwarded, because the container has no address of the
+    /// Returns the mappings that are not forwarded because the container has no address of the
     /// mapping's family.
     fn idle(&self) -> impl Iterator<Item = &Mapping> {
         let pods = self.pods();

@@ -36,14 +36,15 @@ pub(crate) struct Record {
     pub localnet: Option<u32>,
     /// The container's addresses that ports are forwarded to.
     pub addresses: Vec<IpAddr>,
-    /// All elements that the attachment may have in `nf_tables`, now or after it takes over a port.
+    /// All elements that the attachment may have in `nf_tables`, now or after it receives a port
+    /// for which it stands by.
     pub elements: Vec<Element>,
     /// The conditions of the attachment's ports, if its elements point to a chain of conditions.
     #[serde(flatten)]
     pub conditions: Conditions,
 }
 
-/// Identifies a file, so a later file at the same path is not mistaken for it.
+/// Device and inode of a file. They distinguish the file from a later one at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     device: u64,
@@ -79,7 +80,7 @@ impl Record {
         files().write(owner, &serde_json::to_string(self)?, writing)
     }
 
-    /// Returns a copy of the record, with `elements` in place of its own.
+    /// Returns a copy of the record that lists `elements` instead of the original elements.
     pub fn with(&self, elements: Vec<Element>) -> Self {
         Self {
             elements,
@@ -99,8 +100,8 @@ impl Identity {
     }
 }
 
-/// Returns whether the attachment with this tag has a record that no DEL or GC has retired. DEL and
-/// GC retire it before they delete elements.
+/// Returns whether the attachment with this owner tag has a record that no DEL or GC has retired.
+/// DEL and GC retire a record before they delete elements.
 pub fn is_recorded(owner: &str) -> bool {
     files().has(owner)
 }

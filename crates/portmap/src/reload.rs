@@ -17,7 +17,7 @@ use crate::{firewall, holder, localnet};
 ///
 /// # Errors
 /// Code 7: `prevResult` is missing. Code 11: another live attachment has taken a port. The record
-/// is missing, or the sandbox is not the one that the record names. Refusals of the kernel.
+/// is missing, or the sandbox is not the one that the record names. The kernel refuses a request.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let Some(plan) = Plan::of(request)? else {
         return Ok(());

@@ -2,8 +2,8 @@
 //! serves.
 //!
 //! Each attachment on standby has an empty file, named like its record, in a directory for this
-//! list. A node without such attachments has no such directory. So one system call shows DEL that
-//! no attachment takes over its ports.
+//! list. The directory exists only while there are such attachments. So on most nodes, DEL needs
+//! one system call to see that no attachment takes over its ports.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use attach::OwnerFiles;
 use cni::note;
 
 /// Returns the owners on standby, sorted. If the directory cannot be read, the function logs the
-/// error and returns none, because DEL removes its own elements in any case.
+/// error and returns no owners: DEL then removes its own elements and passes no port on.
 pub(crate) fn owners() -> BTreeSet<String> {
     list().owners().unwrap_or_else(|error| {
         note(format_args!("{error:#}"));
@@ -29,7 +29,7 @@ pub(crate) fn join(owner: &str) -> anyhow::Result<()> {
     list().create(owner, "").map(drop)
 }
 
-/// Removes `owner`. Removes the directory with the last owner.
+/// Removes `owner` from the list. Also removes the directory if no owner is left.
 ///
 /// # Errors
 /// The file exists and cannot be removed.

@@ -5,7 +5,7 @@ use cni::StatusRequest;
 use crate::config::Config;
 use crate::firewall;
 
-/// Checks the configuration, and whether the kernel supports the rules, without a change.
+/// Checks the configuration, and by a dry run whether the kernel supports the rules.
 ///
 /// # Errors
 /// The configuration is invalid. Code 50: the kernel does not support a part of `nf_tables`, or

@@ -1,10 +1,11 @@
-//! Removes elements and passes their ports on to attachments of the same container on standby.
+//! Removes elements and passes their ports on to attachments of the same container that are on
+//! standby.
 //!
-//! One transaction removes a port and adds it for the successor. Attachments may join or leave the
-//! standby list at the same time, so this module reads the list before the transaction and again
-//! afterwards. An attachment that joins later finds that the port is free. An attachment that
-//! leaves removes its file before it lists its elements, so it also removes elements that it has
-//! just received.
+//! One transaction removes a port's element and adds an element of the same port for the successor.
+//! Attachments may join or leave the standby list at the same time, so this module reads the list
+//! before the transaction and again afterwards. An attachment that joins later finds that the port
+//! is free. An attachment that leaves removes its file before it lists its elements, so it also
+//! removes elements that it has just received.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -32,11 +33,11 @@ struct Heir {
     record: Record,
 }
 
-/// Removes those elements of `known` whose owner has not changed, and passes their ports on to
+/// Removes those elements of `known` that still have the same owner, and passes their ports on to
 /// owners in `standing`, the current standby list.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn remove(
     connection: &Connection,
     known: Vec<Element>,
@@ -74,7 +75,7 @@ struct Removal<'a> {
     connection: &'a Connection,
     /// Elements to remove.
     known: Vec<Element>,
-    /// Elements that successors received.
+    /// Elements that successors have received.
     passed: Vec<Element>,
     removed: Removed,
 }
@@ -89,7 +90,8 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Passes ports on until the standby list has not changed during a transaction.
+    /// Repeats transactions that pass ports on, until the standby list has not changed during a
+    /// transaction.
     fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
             let standing = standby::owners();
@@ -156,8 +158,8 @@ impl<'a> Removal<'a> {
 }
 
 impl Heir {
-    /// Returns the heir's elements for `port`; none if the heir does not want the port, or is of
-    /// another container than the owner of `former`.
+    /// Returns the elements that the heir gets for `port`. Returns none if the heir does not want
+    /// the port, or if it is of another container than the owner of `former`, the removed element.
     fn wishes(&self, former: &Element, port: HostPort) -> Vec<Element> {
         if !is_heir(&self.owner, &former.owner) {
             return Vec::new();
@@ -174,7 +176,7 @@ fn is_heir(owner: &str, former: &str) -> bool {
     owner != former && Attachment::is_same_container(owner, former)
 }
 
-/// Returns the attachments in `standing` that wait for ports of `elements`.
+/// Returns the attachments in `standing` that want ports of `elements`.
 fn heirs(elements: &[Element], mut standing: BTreeSet<String>) -> Vec<Heir> {
     if !standing.is_empty() {
         let owners: HashSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();

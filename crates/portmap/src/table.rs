@@ -18,7 +18,7 @@ use crate::element::{condition_element, port_element};
 use crate::names::{self, LINKS, LOCALHOST, PAIRS, PODS, conditions, network, sets, translate};
 use crate::plan::Plan;
 
-/// An attachment's elements, and the table that they need.
+/// The elements that an attachment wants, and the table that they need.
 #[derive(Debug)]
 pub(crate) struct Claim {
     /// The attachment's owner, which is the comment of its elements.
@@ -128,8 +128,8 @@ pub(crate) fn table() -> Table {
     }
 }
 
-/// Returns the table with its sets only. A removal of elements needs no more, and to build the
-/// rules would take longer than the removal's transaction.
+/// Returns the table with its sets only, for a removal of elements. A removal needs no rules, and
+/// building them would take longer than its transaction.
 pub(crate) fn without_chains() -> Table {
     Table {
         family: Family::Inet,
@@ -197,7 +197,7 @@ fn lookups() -> Vec<Rule> {
         .collect()
 }
 
-/// The tables in which attachments have elements.
+/// Returns the tables in which attachments have elements.
 pub fn tables() -> [Table; 1] {
     [table()]
 }
@@ -205,7 +205,8 @@ pub fn tables() -> [Table; 1] {
 /// The name of portmap's table, of family `inet`.
 pub const TABLE: &str = "cni-portmap";
 
-/// The chain that keeps neighbours off 127.0.0.0/8, by one rule for each direction.
+/// The chain that drops packets between 127.0.0.0/8 and other hosts: one rule for packets to
+/// 127.0.0.0/8, one for packets from there.
 pub const LOCALNET_CHAIN: &str = "martians";
 
 /// Prefix of the comments of the rules in [`LOCALNET_CHAIN`].
@@ -217,12 +218,12 @@ const TRANSLATE: &str = "translate";
 /// The name of the loopback interface, filled up with zeros as the kernel compares it.
 const LO: [u8; 16] = *b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-/// `NF_IP_PRI_RAW`
+/// Priority before connection tracking (`NF_IP_PRI_RAW`).
 const BEFORE_TRACKING: i32 = -300;
 
 /// `NF_IP_PRI_NAT_DST` + 10, so that kube-proxy's chain runs first. At equal priorities, the kernel
 /// would first run the chain that was created last (CVE-2019-9946).
 const AFTER_KUBE_PROXY: i32 = -90;
 
-/// `NF_IP_PRI_NAT_SRC`
+/// Priority of chains that translate source addresses (`NF_IP_PRI_NAT_SRC`).
 const SOURCE_NAT: i32 = 100;

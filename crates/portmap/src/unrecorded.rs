@@ -14,12 +14,12 @@ use crate::element::forward;
 use crate::record::{self, Record};
 use crate::table;
 
-/// Returns whether the attachment of `owner` may exist. This is so if a link of the host has
+/// Returns whether the attachment of `owner` may still exist. It may if a link of the host has
 /// `owner` as its alias, or if the route to one of the container's addresses uses a link that may
 /// belong to the attachment.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn may_live(firewall: &nft::Connection, owner: &str) -> anyhow::Result<bool> {
     let host = Connection::open()?;
     let links = host.links()?;
@@ -54,8 +54,8 @@ fn may_lead_to_unknown(link: &Link) -> bool {
     match link.kind {
         LinkKind::Veth => !is_tagged && link.peer_namespace.is_some(),
         LinkKind::Loopback | LinkKind::Bridge | LinkKind::Ifb => false,
-        // An uplink that is a port of a bridge leads to no sandbox. An uplink that has the route
-        // itself may lead to one.
+        // An uplink that is a port of a bridge leads to no sandbox. An uplink without a bridge, to
+        // which the route points directly, may lead to a sandbox.
         LinkKind::Physical | LinkKind::Vlan(_) => link.master.is_none(),
         _ => true,
     }

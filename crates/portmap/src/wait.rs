@@ -1,8 +1,8 @@
 //! Waits until the DEL of a port's holder has released the port. The kernel notifies the plugin of
 //! deleted elements.
 //!
-//! The plugin holds no lock while it waits, because the awaited DEL, a GC or a RELOAD would need
-//! the lock.
+//! The plugin takes no lock while it waits: the DEL that it waits for, a GC or a RELOAD could not
+//! run.
 
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,12 @@ impl Wait {
         }
     }
 
-    /// Waits until the owner of `held` has released this element. Returns `false` if the owner
-    /// still has it at the deadline. Returns `false` at once for an element that no plugin added.
+    /// Waits until the owner of the element `held` has released it. Returns `false` if the owner
+    /// still has the element at the deadline. Returns `false` at once for an element that no plugin
+    /// added, because no DEL will release it.
     ///
     /// # Errors
-    /// Refusals of the kernel.
+    /// The kernel refuses a request.
     pub fn until_released(
         &mut self,
         connection: &Connection,

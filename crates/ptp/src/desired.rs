@@ -22,7 +22,8 @@ impl Topology for Config {
         Self::try_from(network.config::<RawConfig>()?)
     }
 
-    /// The host's end that the reference's `ptp` makes is not a port of a bridge.
+    /// Accepts a link that is no port of a bridge, as the host's end that the reference's `ptp`
+    /// makes.
     fn is_foreign_end(_: &Network, _: &Connection, end: &Link) -> anyhow::Result<bool> {
         Ok(end.master.is_none())
     }

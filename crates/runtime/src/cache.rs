@@ -1,6 +1,6 @@
 //! The disk cache: keeps the result of each ADD until DEL.
 //!
-//! The files have libcni's names and format (`cachedInfo` in libcni/api.go), so this tool and
+//! The files have libcni's names and format (`cachedInfo` in libcni/api.go), so this suite and
 //! runtimes can read each other's files.
 
 use std::fs;
@@ -57,9 +57,9 @@ impl Cache {
         entry.with_context(|| format!("decode {}", path.display()))
     }
 
-    /// Returns `sandbox` with the arguments of its entry. If it has no entry, a runtime may have
-    /// attached the sandbox under another container ID. So the function then returns the cached
-    /// sandbox with the same network, interface and namespace.
+    /// Returns `sandbox` with the arguments of its cached entry. If it has no entry, a runtime may
+    /// have attached the sandbox under another container ID. In this case, the function returns the
+    /// cached sandbox with the same network, interface and namespace, if there is one.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -209,9 +209,9 @@ impl Entry {
         Path::new(sandboxes.find(|it| !it.is_empty()).unwrap_or_default())
     }
 
-    /// Returns the network configuration that ADD used; `None` if the entry has none. Runtimes
-    /// cache a list without the plugins from the list's own directory (see [`crate::with_parts`]).
-    /// This function reads these plugins from `directory`, as they are now.
+    /// Returns the network configuration that ADD used; `None` if the entry contains none. A list
+    /// may have further plugins in a directory of its own (see [`crate::with_parts`]). Runtimes do
+    /// not cache these, so this function reads their current files from `directory`.
     ///
     /// # Errors
     /// The cached list, or a file of its directory, is invalid.

@@ -88,7 +88,8 @@ impl<'a> Chain<'a> {
     /// Calls DEL of each plugin in reverse order to detach `sandbox`. Stops at the first plugin
     /// that fails.
     ///
-    /// After success, removes the cached result. libcni keeps it for versions before 0.4.0.
+    /// After success, removes the cached result. libcni itself keeps the result for versions before
+    /// 0.4.0.
     ///
     /// # Errors
     /// A plugin fails; the cached result cannot be removed.
@@ -102,9 +103,9 @@ impl<'a> Chain<'a> {
         cache.remove(&sandbox.attachment)
     }
 
-    /// Detaches `sandbox` like [`Self::del`], but with the configuration that ADD used, if it is
-    /// cached. With the current configuration, DEL would not find the lease if `dataDir` has
-    /// changed since ADD.
+    /// Detaches `sandbox` like [`Self::del`], but with the configuration that ADD used, if that is
+    /// cached. For example, if `dataDir` has changed since ADD, DEL with the current configuration
+    /// would not find the lease.
     ///
     /// # Errors
     /// As [`Self::del`].
@@ -189,15 +190,15 @@ impl<'a> Chain<'a> {
         )
     }
 
-    /// Returns the `prevResult` for CHECK and DEL; `None` before version 0.4.0, which does not pass
-    /// one.
+    /// Returns the `prevResult` for CHECK and DEL. Returns `None` for versions before 0.4.0, in
+    /// which a runtime passes no `prevResult`.
     fn prev_result(&self, entry: Option<&Entry>) -> anyhow::Result<Option<Value>> {
         let entry = entry.filter(|_| self.network.version >= Verb::Check.since());
         let result = entry.map(|entry| entry.result(self.network.version));
         Ok(result.transpose()?.flatten())
     }
 
-    /// Checks and returns the result that a plugin printed. A result without version gets the
+    /// Parses and returns the result that a plugin printed. A result without a version gets the
     /// version of the network.
     fn read_result(&self, plugin: &PluginConfig, printed: &[u8]) -> anyhow::Result<Value> {
         let what = || format!("plugin {}: decode its result", plugin.program);
@@ -317,8 +318,8 @@ pub struct Abilities {
     pub supported_versions: Option<Vec<String>>,
 }
 
-/// Calls VERSION of the plugin `name` and returns the answer; the default if the plugin does not
-/// support VERSION.
+/// Calls VERSION of the plugin `name` and returns its answer. If the plugin does not support
+/// VERSION, returns an answer without content.
 ///
 /// # Errors
 /// The plugin cannot be run.
@@ -352,7 +353,7 @@ fn find(path: &SearchPath, name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Time limit of one RELOAD. A plugin of this suite needs some milliseconds, and on a busy node at
-/// most a few seconds; none waits for another process.
+/// most a few seconds. It does not wait for another process.
 const LONGEST_RELOAD: Duration = Duration::from_secs(30);
 
 /// Time limit of VERSION, for which a plugin only prints a constant.

@@ -17,7 +17,7 @@ use crate::parts::{self, candidates, switch};
 pub struct Conflist {
     /// `name`.
     pub name: NetworkName,
-    /// The highest supported version of `cniVersion` and `cniVersions`.
+    /// The highest version in `cniVersion` and `cniVersions` that this crate supports.
     pub version: SpecVersion,
     /// `disableCheck`: CHECK does nothing.
     pub disable_check: bool,
@@ -76,7 +76,7 @@ impl Conflist {
     /// Returns the network `name` from the files of `directory`: first `*.conflist`, then `*.conf`
     /// and `*.json`, each sorted by name.
     ///
-    /// An invalid file is reported on standard error and skipped.
+    /// Reports an invalid file on standard error and skips it.
     ///
     /// # Errors
     /// The directory cannot be read or is missing, or no file in it has this network.
@@ -171,8 +171,9 @@ fn declared<'de, D: Deserializer<'de>>(capabilities: D) -> Result<Vec<String>, D
     Ok(declared.map(|(name, _)| name).collect())
 }
 
-/// Returns the highest supported version of both keys. Ignores unknown versions in `cniVersions`:
-/// the list may also be written for newer runtimes.
+/// Returns the highest supported version in the keys `cniVersion` (`single`) and `cniVersions`
+/// (`several`). Ignores unknown versions in `cniVersions`, because the list may also be written for
+/// newer runtimes.
 fn newest(single: &str, several: &[String]) -> anyhow::Result<SpecVersion> {
     if several.is_empty() {
         return single.parse().context("cniVersion");

@@ -1,5 +1,5 @@
-//! Reads further plugins of a list from the directory with the list's name, as libcni 1.3 and later
-//! do.
+//! Reads further plugins of a list from the directory that has the list's name, as libcni 1.3 and
+//! later do.
 
 use std::fs;
 use std::io;

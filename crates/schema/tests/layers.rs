@@ -48,7 +48,7 @@ fn names() -> BTreeSet<String> {
         .collect()
 }
 
-/// What a manifest lists below `[dependencies]`.
+/// Returns the crates that a manifest lists below `[dependencies]`.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let lines = manifest
         .lines()

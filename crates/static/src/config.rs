@@ -78,8 +78,8 @@ fn words<'a>(args: &'a CniArgs, key: &str) -> impl Iterator<Item = &'a str> {
         .map(str::trim)
 }
 
-/// Returns the addresses that replace all others, if there are any: `ips` of `runtimeConfig`, or
-/// else of `args.cni`.
+/// Returns the addresses of `ips` in `runtimeConfig`, or else in `args.cni`. If there are any, they
+/// replace all other addresses.
 fn replacement(network: &Network) -> Result<Vec<IpConfig>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -111,8 +111,8 @@ fn ip(text: &str, key: &str) -> Result<IpConfig, Error> {
     }
 }
 
-/// Rejects several addresses of one family before version 0.3.0, whose results contain only one
-/// address of each family.
+/// Rejects several addresses of one family if `version` is before 0.3.0, because a result of such a
+/// version has only one address of each family.
 fn expect_one_a_family(ips: &[IpConfig], version: SpecVersion) -> Result<(), Error> {
     let ipv4 = ips.iter().filter(|ip| ip.address.is_ipv4()).count();
     if version < SpecVersion::V0_3_0 && (ipv4 > 1 || ips.len() - ipv4 > 1) {

@@ -20,8 +20,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     })?)
 }
 
-/// Compares the gateway of each configured address with the one in `prevResult`. An address that
-/// `prevResult` lacks is no error, as in the reference: a later plugin may have removed it.
+/// Compares the gateway of each configured address with the gateway in `prevResult`. As in the
+/// reference, it is no error if `prevResult` lacks an address: a later plugin may have removed it.
 ///
 /// # Errors
 /// The configuration is invalid, `prevResult` is missing, or `prevResult` has another gateway for

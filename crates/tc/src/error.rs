@@ -32,7 +32,7 @@ pub enum Error {
     },
 }
 
-/// Returns the text for the operator that the kernel lacks this module.
+/// Returns a text for the operator which says that the kernel lacks this module.
 pub fn lacks(module: &str) -> String {
     format!(
         "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe {module}"

@@ -28,7 +28,8 @@ pub struct Limit {
     pub burst: Burst,
 }
 
-/// A number that the kernel cannot represent, or that would stop all traffic.
+/// The error for a rate or a burst that the kernel cannot represent, or that would stop all
+/// traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{value} is not within {least} to {most} {unit}")]
 pub struct OutOfRange {

@@ -212,7 +212,8 @@ fn default_class(traffic: &Traffic) -> u32 {
     }
 }
 
-/// Returns one filter per subnet. All filters of one priority share a protocol.
+/// Returns the filters for `traffic`: one for each subnet. IPv4 and IPv6 have priorities of their
+/// own, because all filters of one priority share a protocol.
 fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
     let class = match traffic {
         Traffic::Only(_) => CLASS,

@@ -37,8 +37,8 @@ impl<'a> LinkIngress<'a> {
         Ok(found.map_or(Hook::Missing, |_| Hook::Found))
     }
 
-    /// Redirects `traffic` to the link `other` and replaces earlier redirections of this crate. The
-    /// parameter `before` is the result of [`Self::find_hook`] before this call.
+    /// Redirects `traffic` to the link `other` and replaces earlier redirections of this crate.
+    /// `before` is the result of a call of [`Self::find_hook`] before this call.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`]. Some filters may already exist after an error;
@@ -73,9 +73,9 @@ impl<'a> LinkIngress<'a> {
         Ok(filters.any(|it| it.redirect == Some(other.index)))
     }
 
-    /// Deletes the redirections of this crate. The parameter `before` is the state of the ingress
-    /// qdisc before [`Self::ensure`]. If it is [`Hook::Missing`] and no other program has a filter
-    /// there now, the qdisc is deleted, too.
+    /// Deletes the redirections of this crate. `before` is the state of the ingress qdisc before
+    /// the call of [`Self::ensure`]. If `before` is [`Hook::Missing`] and no other program has a
+    /// filter at the qdisc now, deletes the qdisc, too.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -84,8 +84,8 @@ impl<'a> LinkIngress<'a> {
             return Ok(());
         }
         let (ours, mut others) = self.filters(0)?;
-        // The kernel also lists one hash table per priority. The hash tables of our priorities are
-        // not filters of other programs.
+        // The kernel lists one hash table for each priority in addition to the filters. The hash
+        // tables of our priorities are not filters of other programs.
         others.retain(|other| ours.iter().all(|it| it.priority != other.priority));
         if before == Hook::Found || !others.is_empty() {
             return self.delete(&ours);
@@ -110,7 +110,7 @@ impl<'a> LinkIngress<'a> {
     }
 
     /// Creates the ingress qdisc if `before` is [`Hook::Missing`]. Returns [`Hook::Found`] if the
-    /// qdisc may have filters: it existed before, or another process created it meanwhile.
+    /// qdisc may have filters, because it existed before or another process has just created it.
     fn ensure_hook(&self, before: Hook) -> Result<Hook, Error> {
         if before == Hook::Found {
             return Ok(before);
@@ -124,9 +124,9 @@ impl<'a> LinkIngress<'a> {
         }
     }
 
-    /// Returns the filters of this crate, and the filters of other programs. A filter of the
-    /// reference counts as this crate's if it redirects to the link with the index `other` or to a
-    /// deleted link.
+    /// Returns two lists: the filters of this crate, and the filters of other programs. The first
+    /// list also contains filters of the reference that redirect to the link with the index `other`
+    /// or to a deleted link.
     fn filters(&self, other: u32) -> Result<(Vec<HeldFilter>, Vec<HeldFilter>), Error> {
         let is_ours = |held: &HeldFilter| {
             held.filter.is_some_and(|it| {
@@ -162,17 +162,19 @@ impl<'a> LinkIngress<'a> {
     }
 }
 
-/// Returns whether the existing filters select the same packets and have the same targets as the
-/// wanted ones, in the same order. Classes and priorities may differ.
+/// Returns whether the filters `held`, which exist in the kernel, have the same effect as the
+/// filters `wanted`: they select the same packets and have the same targets, in the same order.
+/// Classes and priorities may differ.
 fn do_the_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
     let held = held.iter().filter_map(|it| it.filter);
     held.map(|it| (it.packets, it.redirect))
         .eq(wanted.iter().map(|it| (it.packets, it.redirect)))
 }
 
-/// Returns the filters in the order in which the kernel tries them. All filters of one priority
-/// share a protocol, so IPv4, IPv6 and other packets have three consecutive priorities, the first
-/// of which is `first`. Packets with a VLAN tag, even 0, match neither IPv4 nor IPv6.
+/// Returns the filters that redirect `traffic` to `other`, in the order in which the kernel tries
+/// them. All filters of one priority share a protocol, so IPv4, IPv6 and other packets have three
+/// consecutive priorities, the first of which is `first`. Packets with a VLAN tag, even 0, match
+/// neither IPv4 nor IPv6.
 fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     let to = Some(other.index);
     let filter = |step, packets, redirect| Filter {
@@ -217,8 +219,8 @@ fn first_priority(mut taken: Vec<u16>) -> u16 {
 }
 
 const PRIORITIES: u16 = 3;
-/// First priority if the link has no other filters. Other programs can add filters before and after
-/// ours. The kernel would choose a similar priority.
+/// Priority of our first filter if the link has no other filters. Other programs can still add
+/// filters before and after ours. The kernel would choose a similar priority.
 const WITHOUT_OTHERS: u16 = 0xc000;
 
 /// Class that identifies the filters of this crate. No such class exists, so its number does not
@@ -226,7 +228,7 @@ const WITHOUT_OTHERS: u16 = 0xc000;
 const MARK: Handle = Handle::new(0xb0, 1);
 const MARK_OF_REFERENCE: Handle = Handle::new(1, 1);
 
-/// Target index that the kernel reports for a redirection to a deleted link.
+/// Link index that the kernel reports as the target of a redirection to a deleted link.
 const GONE: u32 = 0;
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use crate::error::{Error, module};
 
 /// Returns the modules that limits need and the kernel lacks. This function creates one object of
 /// each kind in the namespace of `connection` and leaves it there, so the namespace should be a
-/// temporary one. Without [`module::INGRESS`], filters cannot be tested, so the filter modules are
-/// not reported then.
+/// temporary one. Without [`module::INGRESS`], this function cannot test filters, so it does not
+/// report the modules of filters.
 ///
 /// # Errors
 /// [`Error::Netlink`]: the kernel refused for another reason.

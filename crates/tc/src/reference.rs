@@ -48,8 +48,8 @@ impl LinkEgress<'_> {
     }
 }
 
-/// Returns the length of the reference's queue in bytes. The reference's sum wraps around on
-/// overflow, so this one does, too.
+/// Returns the length of the queue, in bytes, that the reference would set. The reference's sum of
+/// 32 bits wraps around, so the sum in this function does, too.
 fn queue(rate: BitsPerSecond, bits: u64) -> u32 {
     rate.waiting().wrapping_add(burst(bits))
 }

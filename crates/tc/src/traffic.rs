@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-/// Traffic, selected by the subnets at the end that is not reached through the link. So a limit at
-/// the link's egress compares source addresses with the subnets, and a limit at the ingress
-/// compares destination addresses.
+/// Traffic of a link, selected by the subnet of the remote end: the end that is not behind the
+/// link. So a limit at the link's egress compares source addresses with the subnets. A limit at the
+/// ingress compares destination addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Traffic {
     /// All traffic.
@@ -18,7 +18,7 @@ pub enum Traffic {
     AllBut(Vec<IpNetwork>),
 }
 
-/// Treatment of the packets that match a subnet.
+/// What happens to packets that match a subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
     /// The packets are limited.
@@ -36,9 +36,9 @@ impl Traffic {
         }
     }
 
-    /// Returns the treatment of ingress packets by their destination; the first matching subnet
-    /// decides. Packets that match none of the returned subnets are limited. Packets with a VLAN
-    /// tag match no subnet, whatever they contain, and neither do packets that are not IP.
+    /// Returns subnets, each with what happens to ingress packets whose destination is in the
+    /// subnet. The first matching subnet decides. Packets that match none of the returned subnets
+    /// are limited. Packets with a VLAN tag, and packets that are not IP, match no subnet.
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
         const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         const V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);

@@ -75,8 +75,8 @@ fn set_sysctls<'a>(
     Ok(outcome.map_err(Error::sandbox)??)
 }
 
-/// Records the present settings of the interface. Keeps the record of an earlier ADD for this
-/// sandbox, because the record has the original settings. Another `tuning` in the chain or an
+/// Records the current settings of the interface in `record`. If a record for this sandbox exists,
+/// keeps it, because it contains the original settings. Another `tuning` in the chain or an
 /// interrupted ADD may have written it.
 fn keep(record: &Record, path: &Path, undo: &mut Undo<'_>) -> anyhow::Result<()> {
     cni::step("record the former settings");

@@ -47,9 +47,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a message for each setting in `wanted` that the interface does not have, unless the
-/// result reports the interface's present setting. `passing` has the interface's present settings,
-/// then the reported ones.
+/// Returns a message for each setting in `wanted` that the interface does not have. A current
+/// setting that the result reports passes, too. `passing` contains the interface's current
+/// settings, then the settings that the result reports.
 fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
     let [found, reported] = passing.each_ref().map(|it| json!(it));
     let wanted = json!(wanted);
@@ -65,7 +65,7 @@ fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
         .collect()
 }
 
-/// Returns a message if the sysctl has another value. Compares the value word by word, because the
+/// Returns a message if the sysctl has another value. Compares the values word by word, because the
 /// kernel separates words by tabs and the configuration may use spaces.
 fn sysctl_difference((sysctl, wanted): &(Sysctl, &str)) -> Result<Option<String>, netns::Error> {
     let found = sysctl.read()?;

@@ -20,7 +20,7 @@ pub struct Config {
     pub sysctls: BTreeMap<SysctlName, String>,
     /// Settings of the interface.
     pub link: Settings,
-    /// Directory of the records of former settings.
+    /// Directory of the records. A record contains the settings that an interface had before ADD.
     pub data_dir: PathBuf,
 }
 
@@ -116,7 +116,8 @@ fn given(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Parses the MAC of the first source that has a text. An empty text means no MAC.
+/// Returns the MAC from the first of `sources` that has a text. A source is the name of its key and
+/// the text. An empty text means no MAC.
 fn first_mac(sources: [(&str, Option<&str>); 4]) -> Result<Option<MacAddress>, Error> {
     let mut texts = sources
         .into_iter()

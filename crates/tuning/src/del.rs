@@ -6,9 +6,9 @@ use netlink::{Connection, Error};
 use crate::config;
 use crate::record::{self, Record};
 
-/// Restores the interface, if it is still in the sandbox of ADD, and removes the record. A failure
-/// to restore the interface is only logged, as in the reference, because processes in the sandbox
-/// could cause one. The record of another attachment stays.
+/// Restores the interface, if it is still in the sandbox of ADD, and removes the record. If the
+/// interface cannot be restored, DEL only logs the failure, as the reference does, because
+/// processes in the sandbox could cause it. The record of another attachment stays.
 ///
 /// # Errors
 /// `dataDir` is invalid, or the record cannot be read or removed.

@@ -36,8 +36,8 @@ pub const PLUGIN: Plugin = Plugin {
     reload: None,
 };
 
-/// Checks the configuration and the allowlist. Ignores arguments, because runtimes pass none with
-/// STATUS.
+/// Checks the configuration and the allowlist. Does not read `CNI_ARGS`, because runtimes pass no
+/// arguments with STATUS.
 fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &CniArgs::default())?;
     allowlist::expect_allowed(&config)

@@ -25,11 +25,11 @@ pub(crate) struct Record {
     /// The former settings.
     #[serde(flatten)]
     pub former: Settings,
-    /// The attachment's owner. It is empty in a record that the reference wrote, and the reference
-    /// ignores it.
+    /// The attachment's tag. It is empty in a record that the reference wrote. The reference
+    /// ignores this key.
     #[serde(default)]
     pub owner: String,
-    /// Inode of the sandbox's namespace. The reference ignores it, too.
+    /// Inode of the sandbox's namespace; `None` if it is unknown. The reference ignores this key.
     pub sandbox: Option<u64>,
 }
 
@@ -54,8 +54,9 @@ impl Record {
         (&self.owner, self.sandbox) == (&other.owner, other.sandbox)
     }
 
-    /// Returns whether the record may belong to `attachment`. The path does not tell: container
-    /// `a_b` with interface `c` and container `a` with interface `b_c` have the same one.
+    /// Returns whether the record may belong to `attachment`. The path of the record does not prove
+    /// it: container `a_b` with interface `c` and container `a` with interface `b_c` have the same
+    /// path.
     pub fn may_be_of(&self, attachment: &Attachment) -> bool {
         self.owner.is_empty() || self.owner == attachment.owner()
     }
@@ -145,7 +146,8 @@ pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
     }))
 }
 
-/// Errors for a path without a file, too long for one, or below a file.
+/// Errors that mean that no file can be at a path: there is no file, the path is too long, or a
+/// part of it is not a directory.
 const NO_FILE: [ErrorKind; 3] = [
     ErrorKind::NotFound,
     ErrorKind::InvalidFilename,

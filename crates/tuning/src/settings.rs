@@ -46,8 +46,8 @@ impl Settings {
         changes.into_iter().flatten().collect()
     }
 
-    /// Changes what the interface lacks of these settings. The kernel announces a new MAC to the
-    /// neighbours.
+    /// Gives the interface the settings in `self`; changes only those that differ. The kernel
+    /// announces a new MAC to the neighbours.
     pub(crate) fn apply(&self, connection: &Connection, interface: &str) -> Result<(), Error> {
         let found = Self::of(&connection.link(interface)?).changes();
         let announced = self.mac.map(|_| LinkChange::ArpNotify);

@@ -41,7 +41,8 @@ pub enum Life {
 }
 
 impl<'n> Remains<'n> {
-    /// Returns the remains of the holder of a lease; `None` for a lease without holder.
+    /// Returns the traces of the attachment that holds the lease; `None` if the lease names no
+    /// holder.
     pub fn of_lease(node: &'n Node, lease: &'n Lease) -> Option<Self> {
         let attachment = lease.attachment()?;
         Some(Self {
@@ -173,8 +174,8 @@ fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
     }
 }
 
-/// Returns whether a link of the host is tagged with an attachment to `network`, or is untagged and
-/// its sandbox has an address that is leased in `network`.
+/// Returns whether the host has a link of `network`. Such a link is tagged with an attachment to
+/// `network`, or it is untagged and its sandbox has an address that is leased in `network`.
 fn has_link_of(node: &Node, network: &NetworkName) -> bool {
     let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
     let leads_to = |it: &Lease| {
@@ -194,6 +195,6 @@ fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
     now.cloned().chain(then).collect()
 }
 
-/// An upper limit of the time that an ADD takes from its lease to its link. The kubelet gives up an
-/// ADD after four minutes.
+/// An upper limit of the time between the lease and the link of an ADD. The kubelet gives up an ADD
+/// after four minutes.
 const LONGEST_ADD: Duration = Duration::from_mins(5);

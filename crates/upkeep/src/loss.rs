@@ -1,9 +1,9 @@
-//! Hears what the suite's tables in `nf_tables` lose, and judges what is missing.
+//! Listens to deletions in the suite's tables of `nf_tables`, and judges which of them are losses.
 //!
-//! A DEL deletes elements, too. But each DEL ends the attachment: it deletes the link or the ifb, or
-//! retires the record, most plugins before they delete the elements. So elements are lost if their
-//! owner still has that a moment later. No list of the other elements is needed, and DELs need no
-//! repair, however many they are.
+//! A DEL deletes elements, too. But a DEL also ends the attachment: it deletes the link or the ifb,
+//! or retires the record. So a deleted element is a loss only if its owner still has the link, the
+//! ifb or the record a moment later. DELs need no repair, and the judgement needs no list of all
+//! elements.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Losses {
     tables: Vec<Table>,
 }
 
-/// Deletions that may be losses.
+/// Reported deletions that may be losses.
 #[derive(Debug, Default)]
 pub struct Suspicion {
     deletions: Vec<Deletion>,
@@ -47,7 +47,8 @@ impl Losses {
         Ok(Self { watch, tables })
     }
 
-    /// Waits for the next notification of a deletion, or of a loss of notifications.
+    /// Waits for the next notification. It reports a deletion, or that the kernel dropped
+    /// notifications.
     ///
     /// # Errors
     /// The socket failed.
@@ -62,7 +63,7 @@ impl Losses {
 }
 
 impl Suspicion {
-    /// Adds what was heard.
+    /// Adds a notification.
     pub fn add(&mut self, heard: Heard) {
         match heard {
             Heard::Deletion(it) if !self.is_incomplete && self.deletions.len() < MOST_DELETIONS => {

@@ -24,7 +24,8 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
     if let Some(only) = only
         && remembered.is_empty()
     {
-        // No attachment of the network is cached, so the name may be misspelt.
+        // No attachment of this network is cached. Fails if the network is not configured either,
+        // because the name may be misspelt.
         Conflist::find(&directories.networks, only.as_str())?;
     }
     reload_remembered(directories, &remembered)
@@ -69,8 +70,9 @@ fn reload_remembered(directories: &Directories, remembered: &[Remembered]) -> an
     report(&outcomes)
 }
 
-/// Calls [`reload`] at once, and after each reload and each start of firewalld. A SIGTERM ends the
-/// process at any moment: the plugins that run complete their work, and RELOAD may be repeated.
+/// Calls [`reload`] at once, and after each reload and each start of firewalld. SIGTERM may end
+/// this process at any moment, because the running plugins complete their work and RELOAD may be
+/// repeated.
 ///
 /// # Errors
 /// The system bus has an invalid address.
@@ -190,8 +192,8 @@ fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     programs
 }
 
-/// Runs `work` on all items in parallel, with one thread for each processor up to
-/// [`MOST_THREADS`], and returns the results.
+/// Calls `work` for all items in parallel and returns the results. Uses one thread for each
+/// processor, at most [`MOST_THREADS`].
 fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || all.get(next.fetch_add(1, Ordering::Relaxed));

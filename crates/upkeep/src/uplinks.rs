@@ -1,4 +1,4 @@
-//! Compares the MTUs of pods with what a new pod would get, and reads the node's uplinks.
+//! Reads the node's uplinks, and compares the MTUs of pods with the MTU that a new pod would get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use netlink::{Connection, Link, LinkKind, Route};
 use runtime::{Conflist, Directories, may_exist};
 use serde_json::Value;
 
-/// The node's uplinks, and for each network the number of pods whose MTU differs from what ADD would
-/// set now.
+/// The node's uplinks, and for each network the number of pods whose MTU differs from the MTU that
+/// ADD would set now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uplinks {
     /// The links of the default routes, by index.
     pub links: BTreeMap<u32, Uplink>,
-    /// For each network, the number of pods whose MTU differs.
+    /// For each network, the number of pods whose MTU differs from the MTU that ADD would set now.
     pub other_mtu: BTreeMap<NetworkName, usize>,
 }
 
@@ -26,16 +26,18 @@ pub struct Uplink {
     pub name: String,
     /// In bytes.
     pub mtu: u32,
-    /// Addresses, without link-local ones. The kernel masquerades with one of them.
+    /// Addresses of the link, without link-local ones. If the kernel masquerades a packet to this
+    /// link, it chooses one of these addresses as the source.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Uplinks {
-    /// Reads the state. The MTU of a pod is that of the host's end of its pair, which ADD created
-    /// with the same MTU and which no pod can change.
+    /// Reads the uplinks and compares the MTUs. Takes the MTU of a pod from the host's end of its
+    /// veth pair: ADD gave both ends the same MTU, and a pod cannot change the MTU of the host's
+    /// end.
     ///
     /// # Errors
-    /// The cache cannot be read. Refusals of the kernel.
+    /// The cache cannot be read. The kernel refuses a request.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         let host = Connection::open()?;
         let links = host.links()?;
@@ -64,7 +66,8 @@ fn uplinks(host: &Connection, links: &[Link]) -> Result<BTreeMap<u32, Uplink>, n
     Ok(uplinks.collect())
 }
 
-/// Counts the pods of each configured network whose MTU differs from what an ADD would set now.
+/// Counts for each configured network the pods whose MTU differs from the MTU that an ADD would set
+/// now.
 fn other_mtu(
     directories: &Directories,
     host: &Connection,
@@ -90,8 +93,8 @@ fn other_mtu(
     Ok(others)
 }
 
-/// Returns the MTU of a new pod; `None` if the network is not configured any more, or if its
-/// configuration is invalid: then there are no new pods.
+/// Returns the MTU of a new pod. Returns `None` if the network is no longer configured, or if its
+/// configuration is invalid, because the network then gets no new pods.
 fn wanted_mtu(directories: &Directories, host: &Connection, network: &NetworkName) -> Option<u32> {
     let network = Conflist::find(&directories.networks, network.as_str()).ok()?;
     let first = network.plugins.first()?;

@@ -22,7 +22,8 @@ use super::pod_resources::{Known, ask};
 use crate::gauges::number;
 use crate::health::Health;
 
-/// Asks the kubelet when the metrics are read, at most once in [`PERIOD`].
+/// A collector for the metric. It asks the kubelet when the metrics are read, at most once in
+/// [`PERIOD`].
 #[derive(Debug)]
 pub(crate) struct Allocated {
     socket: PathBuf,

@@ -6,14 +6,14 @@ use anyhow::anyhow;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-/// Connects to a socket.
+/// Connects to a gRPC server at the path of a Unix socket.
 ///
 /// # Errors
-/// The socket is missing, or its owner does not accept.
+/// The socket is missing, or its owner does not accept the connection.
 pub(crate) async fn connect(socket: &Path) -> anyhow::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
     let connected = endpoint.connect().await;
-    // The errors on the way to the cause repeat its text.
+    // Keeps only the root cause, because the errors around it repeat its text.
     connected.map_err(|error| anyhow!("connect: {}", anyhow::Error::from(error).root_cause()))
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::resource::{Direction, Kind, Resource};
 
-/// The section, checked.
+/// The section after all checks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "RawConfig")]
 pub(crate) struct Config {
@@ -94,7 +94,8 @@ impl Config {
         Ok(counts)
     }
 
-    /// Returns the smallest unit with which all directions together have few enough devices.
+    /// Returns the smallest unit, in Mbit/s, with which all directions together have at most
+    /// [`MOST_DEVICES`] devices.
     fn smallest_unit(&self, speed: u32) -> u32 {
         let total_of = |unit: u32| -> u32 {
             let counts = self.offers.iter().map(|it| it.count(unit, speed));
@@ -206,8 +207,8 @@ impl Rate {
     }
 }
 
-/// Refuses a domain that the kubelet refuses in the name of a resource: `IsExtendedResourceName` in
-/// `pkg/apis/core/v1/helper/helpers.go` of Kubernetes.
+/// Refuses a domain that the kubelet does not accept in the name of a resource
+/// (`IsExtendedResourceName` in `pkg/apis/core/v1/helper/helpers.go` of Kubernetes).
 fn check_domain(domain: &str) -> anyhow::Result<()> {
     let is_inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
     let is_label = |label: &str| {
@@ -251,18 +252,20 @@ fn kubelet_dir() -> PathBuf {
 /// compares them at each allocation.
 const MOST_DEVICES: u32 = 10_000;
 
-/// The largest unit. The plugin `bandwidth` reads units up to this one.
+/// Maximum rate of one device, in Mbit/s. The plugin `bandwidth` accepts names with a rate up to
+/// this one.
 const MOST_MBIT: u32 = 100_000;
 
-/// The largest capacity, in Mbit/s. [`MOST_DEVICES`] of it have a unit below [`MOST_MBIT`].
+/// The largest capacity, in Mbit/s. If [`MOST_DEVICES`] devices share it, the unit of a device is
+/// still below [`MOST_MBIT`].
 const MOST_CAPACITY: u32 = 10_000_000;
 
 /// The most devices of [`Kind::Tun`].
 const MOST_TUN: u32 = 1_000;
 
-/// The kubelet puts `requests.` before a name and limits the domain of the result to 253
-/// characters.
+/// The longest domain, in characters. The kubelet puts `requests.` before a resource's name, and
+/// accepts at most 253 characters before the slash.
 const LONGEST_DOMAIN: usize = 253 - "requests.".len();
 
-/// The longest path of a Unix socket, without the byte that ends it.
+/// Maximum length of the path of a Unix socket in bytes, without the zero byte at its end.
 const LONGEST_PATH: usize = 107;

@@ -1,4 +1,4 @@
-//! The metrics of the devices.
+//! Metrics about devices that the agent offers.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -59,7 +59,7 @@ impl Counters {
         self.registrations.get_or_create(&labels).clone()
     }
 
-    /// Sets the numbers of devices of this resource.
+    /// Sets the numbers of healthy and unhealthy devices of this resource.
     pub fn set(&self, resource: &str, stock: Stock) {
         self.devices.set([HEALTHY, UNHEALTHY].map(|health| {
             let count = if health == stock.health() {

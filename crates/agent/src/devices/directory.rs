@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::resource::OWN;
 use crate::health::Health;
 
-/// The directory, which may disappear and come back.
+/// The kubelet's directory of device plugins, which may disappear and come back.
 pub(crate) struct Directory {
     path: PathBuf,
     events: EventStream<[u8; 4096]>,
@@ -55,7 +55,8 @@ impl Directory {
         &self.path
     }
 
-    /// Waits for a change. All changes until now count as one.
+    /// Waits for a change, and returns it. Combines all changes that happened before this call into
+    /// one.
     ///
     /// # Errors
     /// Events cannot be read.
@@ -72,7 +73,7 @@ impl Directory {
         Ok(change.unwrap_or(Change::Kubelet))
     }
 
-    /// Watches all directories on the way to the directory. Tries again while the kernel refuses.
+    /// Watches the directory and all directories above it. Tries again while the kernel refuses.
     async fn watch_all(&self) {
         while let Err(error) = self.try_watch_all() {
             self.health.set(HEALTH, Some(format!("{error:#}")));
@@ -81,8 +82,8 @@ impl Directory {
         self.health.set(HEALTH, None);
     }
 
-    /// Watches the directories from the root. If one is missing, the watch before it reports when it
-    /// appears.
+    /// Watches each directory of the path, from the root on. If a directory is missing, the watch
+    /// of its parent reports when it appears.
     fn try_watch_all(&self) -> anyhow::Result<()> {
         let mut ways: Vec<_> = self.path.ancestors().collect();
         ways.reverse();
@@ -95,10 +96,11 @@ impl Directory {
         Ok(())
     }
 
-    /// Returns what an event means; `None` if it is about other files.
+    /// Returns the change that an event of inotify reports; `None` if the event is about files of
+    /// other programs.
     fn meaning(&self, event: &EventOwned) -> Option<Change> {
         let Some(name) = event.name.as_deref() else {
-            // A directory on the way disappeared, or events were lost.
+            // A directory of the path disappeared, or events were lost.
             return Some(Change::Kubelet);
         };
         let is_gone = (EventMask::DELETE | EventMask::MOVED_FROM).intersects(event.mask);
@@ -114,14 +116,15 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Entries that appear or disappear, and the end of the directory itself.
+/// Returns the events to watch: entries appear or disappear, and the directory itself is deleted or
+/// moved.
 fn changes() -> WatchMask {
     let entries = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE;
     entries | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::ONLYDIR
 }
 
-/// The name of this cause in the agent's health.
+/// Name under which the agent's health shows failures to watch the directory.
 const HEALTH: &str = "devices: directory";
 
-/// The time until the next attempt to watch.
+/// The time between two attempts to watch.
 const PAUSE: Duration = Duration::from_secs(1);

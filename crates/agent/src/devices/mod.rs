@@ -1,8 +1,8 @@
-//! Offers the node's bandwidth, and the use of `/dev/net/tun`, to the kubelet as devices, so that
-//! the scheduler places pods by them.
+//! Offers the node's bandwidth, and the use of `/dev/net/tun`, to the kubelet as devices. The
+//! scheduler then counts these devices when it places pods.
 //!
-//! A device of bandwidth is a number that the kubelet counts. The plugin `bandwidth` limits a pod to
-//! the devices that it has; this module does not know the plugin.
+//! A device of bandwidth is only a number that the kubelet counts. The plugin `bandwidth` limits a
+//! pod to the bandwidth of its devices. This module does not know the plugin.
 
 mod allocated;
 mod client;
@@ -32,8 +32,8 @@ pub(crate) use self::counters::Counters;
 /// Offers the devices until the agent ends.
 ///
 /// # Errors
-/// The speed of the uplink is unknown, or does not fit the units. Another agent offers devices. The
-/// kernel refuses a netlink socket or an inotify watch.
+/// The speed of the uplink is unknown, or does not fit the units. Another agent offers devices on
+/// this node. The kernel refuses a netlink socket or an inotify watch.
 pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let health = shared.health;
     let directory = Directory::watch(config.directory(), health.clone()).await;

@@ -28,7 +28,7 @@ pub(crate) struct Plugin {
     allocations: Counter,
 }
 
-/// What calls of all plugins may do.
+/// The optional calls that the kubelet may make to each plugin.
 pub(crate) const OPTIONS: DevicePluginOptions = DevicePluginOptions {
     pre_start_required: false,
     get_preferred_allocation_available: true,
@@ -45,7 +45,7 @@ impl Plugin {
         }
     }
 
-    /// Returns the number of streams in which the kubelet reads lists of devices.
+    /// Returns a receiver for the number of streams in which the kubelet reads lists of devices.
     pub fn readers(&self) -> watch::Receiver<usize> {
         self.readers.subscribe()
     }
@@ -137,7 +137,8 @@ impl DevicePlugin for Plugin {
     }
 }
 
-/// Refuses a request for more containers than a pod has: the answer could be far longer.
+/// Refuses a request for more containers than a pod has, because the answer is far longer than such
+/// a request.
 fn few<T>(requests: Vec<T>) -> Result<Vec<T>, Status> {
     let count = requests.len();
     if count > MOST_CONTAINERS {
@@ -147,7 +148,7 @@ fn few<T>(requests: Vec<T>) -> Result<Vec<T>, Status> {
     Ok(requests)
 }
 
-/// A stream of lists, counted while it lives.
+/// Counts a stream of lists as long as this value exists.
 struct Reader(Arc<watch::Sender<usize>>);
 
 impl Reader {
@@ -170,8 +171,9 @@ impl Drop for Reader {
     }
 }
 
-/// The most containers in a call. The kubelet asks for one at a time.
+/// Maximum number of containers in a call. The kubelet sends one container at a time.
 const MOST_CONTAINERS: usize = 1_000;
 
-/// The most streams of lists. The kubelet needs one, and for moments two when it connects again.
+/// Maximum number of streams of lists. The kubelet needs one stream, and for a moment two when it
+/// connects again.
 const MOST_READERS: usize = 4;

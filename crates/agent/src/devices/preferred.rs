@@ -1,4 +1,4 @@
-//! Which devices of a resource a container gets best.
+//! Chooses the devices of a resource that suit a container best.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,9 @@ use kubelet::device_plugin::ContainerPreferredAllocationRequest;
 
 use super::resource::Kind;
 
-/// Returns the devices: those that it must include, then the free ones with the lowest numbers. All
-/// devices of a resource belong to one uplink and so to one NUMA node, so the order decides alone.
+/// Returns the IDs of the devices that suit the container best: first those that the request
+/// requires, then the free ones with the lowest numbers. NUMA nodes play no role, because all
+/// devices of a resource belong to one uplink and so to one NUMA node.
 ///
 /// # Errors
 /// An ID is not one of this kind. The request asks for fewer devices than it must include, for more

@@ -20,7 +20,7 @@ use super::server::{self, Places};
 use super::socket::{Claim, NoClaim, Socket};
 use crate::health::Health;
 
-/// The plugins and what they have in the directory.
+/// The plugins with their sockets, and the lock of the directory.
 pub(crate) struct Registration {
     served: Vec<Served>,
     health: Health,
@@ -33,7 +33,7 @@ struct Served {
     registrations: Counter,
     places: Places,
     socket: Option<Socket>,
-    /// Whether the kubelet that runs now has accepted the plugin.
+    /// Whether the running kubelet has accepted the plugin's registration.
     is_registered: bool,
 }
 
@@ -54,8 +54,8 @@ impl Registration {
         }
     }
 
-    /// Serves the plugins in the directory, registers them, and does both again after each start of
-    /// the kubelet.
+    /// Serves the plugins in the directory and registers them with the kubelet. Does both again
+    /// after each start of the kubelet.
     ///
     /// # Errors
     /// Another agent serves in the directory. The kernel refuses to watch the directory.
@@ -63,7 +63,8 @@ impl Registration {
         loop {
             let path = directory.path().to_owned();
             let change = tokio::select! {
-                // A kubelet that has just started is registered with once.
+                // Looks at changes first. So the agent registers only once with a kubelet that has
+                // just started.
                 biased;
                 change = directory.changed() => change?,
                 ended = self.keep_in(&path) => match ended? {},
@@ -76,7 +77,8 @@ impl Registration {
         }
     }
 
-    /// Does the same until something changes in the directory.
+    /// Serves and registers the plugins until something changes in the directory; then the caller
+    /// drops this future.
     async fn keep_in(&mut self, directory: &Path) -> anyhow::Result<Infallible> {
         let mut pause = SHORTEST_PAUSE;
         loop {
@@ -105,12 +107,14 @@ impl Registration {
         }
     }
 
-    /// Completes the lock, the sockets and the registrations.
+    /// Takes the lock, serves the sockets and registers the plugins, as far as this is not done
+    /// yet.
     async fn complete(&mut self, directory: &Path) -> Result<(), Trouble> {
         if directory.is_dir() {
             self.serve(directory).await?;
         }
-        // If the directory has changed meanwhile, all this begins again before it registers.
+        // Lets the caller look for a change of the directory. If there is one, the caller starts
+        // again and does not register with an outdated kubelet.
         yield_now().await;
         self.register(directory).await
     }
@@ -126,7 +130,7 @@ impl Registration {
         Ok(())
     }
 
-    /// Registers the plugins that the kubelet does not read.
+    /// Registers the plugins whose list of devices the kubelet does not read.
     async fn register(&mut self, directory: &Path) -> Result<(), Trouble> {
         let socket = directory.join(KUBELET_SOCKET);
         if !socket.exists() {
@@ -138,7 +142,7 @@ impl Registration {
         Ok(registered?)
     }
 
-    /// Waits until the kubelet has stopped to read the devices of a plugin.
+    /// Waits until the kubelet no longer reads the devices of one of the plugins.
     async fn until_unread(&self) {
         let unread = self.served.iter().map(|it| Box::pin(it.until_unread()));
         select_all(unread).await;
@@ -190,12 +194,12 @@ impl Served {
         Ok(())
     }
 
-    /// Waits until the kubelet has not read the devices for a moment. It may connect again within
-    /// that moment.
+    /// Waits until the kubelet has not read the devices for [`GRACE`]. The kubelet may end a stream
+    /// and connect again within this time.
     async fn until_unread(&self) {
         let mut readers = self.plugin.readers();
         loop {
-            // The plugin owns the sender, so waiting cannot fail.
+            // The plugin owns the sender of the channel, so waiting cannot fail.
             readers.wait_for(|it| *it == 0).await.ok();
             sleep(GRACE).await;
             if *readers.borrow() == 0 {
@@ -236,13 +240,13 @@ impl From<NoClaim> for Trouble {
     }
 }
 
-/// The name of this cause in the agent's health.
+/// Name under which the agent's health shows failures to register.
 const HEALTH: &str = "devices";
 
 /// The longest time of a call to the kubelet.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
 
-/// The time in which the kubelet may connect again before the agent registers again.
+/// The time that the kubelet has to connect again before the agent registers again.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// The first pause after a failure; each one is twice as long as the one before.

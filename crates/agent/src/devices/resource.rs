@@ -84,7 +84,7 @@ impl Stock {
 }
 
 impl Kind {
-    /// Returns the word with which the IDs of its devices begin.
+    /// Returns the first word in the IDs of the devices.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Rate(direction, _) => direction.name(),
@@ -92,7 +92,7 @@ impl Kind {
         }
     }
 
-    /// Returns the rate of a device, in Mbit/s; 1 if a device is no rate.
+    /// Returns the rate of a device, in Mbit/s. Returns 1 for a device that is not a rate.
     pub fn unit(self) -> u32 {
         match self {
             Self::Rate(_, unit) => unit,
@@ -100,8 +100,8 @@ impl Kind {
         }
     }
 
-    /// Returns the ID of a device, from its number. The number has always the same width, so the
-    /// kubelet finds the allocations of its checkpoint again, whatever the capacity is now.
+    /// Returns the ID of the device with this number. The number always has the same number of
+    /// digits. So the IDs in the kubelet's checkpoint stay valid when the capacity changes.
     fn id(self, number: u32) -> String {
         format!("{}-{number:05}", self.prefix())
     }
@@ -132,7 +132,7 @@ impl Kind {
 }
 
 impl Direction {
-    /// Returns the word in names of resources and in the configuration.
+    /// Returns the word for the direction in names of resources and in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ingress => "ingress",
@@ -141,7 +141,7 @@ impl Direction {
     }
 }
 
-/// How all names of the agent in the directory of device plugins begin.
+/// Prefix of all names that the agent creates in the directory of device plugins.
 pub(crate) const OWN: &str = "cni-agent";
 
 /// The device file of tun and tap links.

@@ -1,4 +1,4 @@
-//! Serves a plugin on a Unix socket, with limits that no peer can exceed.
+//! Serves a plugin on a Unix socket, with limits on connections, calls and the size of requests.
 
 use std::io;
 use std::pin::Pin;
@@ -17,8 +17,8 @@ use tonic::transport::server::Connected;
 
 use super::plugin::Plugin;
 
-/// Accepts connections and serves them. Connections outlive the returned future: the kubelet keeps
-/// the one that it has after it removed the socket's name.
+/// Accepts connections and serves them. Connections outlive the returned future, because the
+/// kubelet uses its connection even after it has removed the socket's name.
 pub(crate) async fn serve(
     listener: UnixListener,
     plugin: Plugin,
@@ -34,7 +34,7 @@ pub(crate) async fn serve(
     Server::builder()
         .concurrency_limit_per_connection(MOST_CALLS)
         .max_concurrent_streams(u32::try_from(MOST_CALLS).ok())
-        // A kubelet that no longer answers loses its stream and has to be found again.
+        // If the kubelet no longer answers, this ends its stream. The agent then registers again.
         .http2_keepalive_interval(Some(KEEPALIVE))
         .serve_with_incoming(service, connections)
         .await
@@ -58,7 +58,7 @@ async fn accept(listener: &UnixListener) -> UnixStream {
     }
 }
 
-/// A connection, counted while it lives.
+/// A connection. It counts towards the limit as long as this value exists.
 struct Connection {
     io: UnixStream,
     _place: OwnedSemaphorePermit,
@@ -98,17 +98,18 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// The most connections to a plugin. Others wait.
+/// Maximum number of connections to a plugin. Further connections wait.
 const MOST_CONNECTIONS: usize = 8;
 
-/// The most calls on a connection at once. Others wait.
+/// Maximum number of calls on a connection at a time. Further calls wait.
 const MOST_CALLS: usize = 8;
 
-/// The longest request in bytes: the IDs of ten thousand devices, twice.
+/// Maximum size of a request in bytes. A request with the IDs of ten thousand devices in two lists
+/// is smaller.
 const LONGEST_REQUEST: usize = 512 * 1024;
 
-/// The time after which a silent connection is tried.
+/// The time without data after which the agent checks that the peer of a connection still answers.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The time before the next attempt to accept a connection.
+/// Time between two attempts to accept a connection if the first one failed.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! The sockets of the agent in the directory of device plugins, and the lock by which one agent at
-//! a time has them.
+//! The agent's sockets in the directory of device plugins, and the lock that only one agent at a
+//! time can hold.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -26,7 +26,7 @@ pub(crate) struct Claim {
     lock: File,
 }
 
-/// Why there is no lock.
+/// Why the agent did not get the lock.
 pub(crate) enum NoClaim {
     /// Another agent serves in the directory.
     Rival(String),
@@ -35,7 +35,7 @@ pub(crate) enum NoClaim {
 }
 
 impl Claim {
-    /// Takes the lock and removes the sockets that an agent left when it was killed.
+    /// Takes the lock. Then removes the sockets of an agent that was killed.
     pub async fn take(directory: &Path) -> Result<Self, NoClaim> {
         let path = directory.join(LOCK);
         let lock = open(&path).with_context(|| format!("open {}", path.display()))?;
@@ -79,7 +79,8 @@ fn open(lock: &Path) -> io::Result<File> {
 async fn remove_left(directory: &Path) -> Result<(), NoClaim> {
     for path in own_sockets(directory).with_context(|| format!("read {}", directory.display()))? {
         let connected = timeout(LONGEST_CONNECT, UnixStream::connect(&path)).await;
-        // Without this error, its owner accepts, or is too busy to accept (EAGAIN).
+        // After any other outcome, the owner of the socket accepts connections, or is too busy to
+        // accept one (EAGAIN).
         let gone = [ErrorKind::ConnectionRefused, ErrorKind::NotFound];
         if !matches!(connected, Ok(Err(error)) if gone.contains(&error.kind())) {
             let text = format!("another process serves {}", path.display());
@@ -105,7 +106,8 @@ fn own_sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(sockets)
 }
 
-/// A socket on which a plugin is served. Its name disappears with this value; its connections stay.
+/// A socket on which the agent serves a plugin. If this value is dropped, the name of the socket is
+/// removed, but its connections stay.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -117,7 +119,7 @@ impl Socket {
     /// Serves the plugin in the directory.
     ///
     /// # Errors
-    /// The name exists. The directory does not allow changes.
+    /// The name of the socket exists already. The directory does not allow changes.
     pub fn serve(directory: &Path, plugin: &Plugin, places: &server::Places) -> io::Result<Self> {
         let path = directory.join(plugin.resource.socket_name());
         let listener = UnixListener::bind(&path)?;
@@ -144,7 +146,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // At the end of the agent, the task that serves may have ended before.
+        // When the agent ends, the task that serves the socket may have ended before this value is
+        // dropped. So only the file counts.
         if self.is_there() {
             fs::remove_file(&self.path).ok();
         }
@@ -159,5 +162,5 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
 /// The name of the lock.
 const LOCK: &str = "cni-agent.lock";
 
-/// The longest time in which the owner of a socket accepts.
+/// Maximum time to wait until the owner of a socket accepts a connection.
 const LONGEST_CONNECT: Duration = Duration::from_secs(1);

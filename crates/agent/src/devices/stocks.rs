@@ -25,8 +25,8 @@ pub(crate) struct Stocks {
 }
 
 impl Stocks {
-    /// Returns the devices. Waits until the uplink has a carrier if its speed is needed, because a
-    /// driver knows the speed only then.
+    /// Returns the devices of all resources. If their number depends on the uplink's speed, first
+    /// waits until the uplink has a carrier, because a driver does not know the speed without one.
     ///
     /// # Errors
     /// The speed is unknown or does not fit the units. The kernel refuses a netlink socket.
@@ -72,7 +72,7 @@ impl Stocks {
         plugins.collect()
     }
 
-    /// Changes the devices when the uplink changes.
+    /// Updates the devices whenever the uplink changes. Returns only with an error.
     ///
     /// # Errors
     /// The kernel refuses a netlink socket.
@@ -94,7 +94,8 @@ impl Stocks {
         }
     }
 
-    /// Computes the numbers of devices again. They stay if the speed is unknown now.
+    /// Computes the numbers of devices again. If the speed is unknown now, the numbers stay as they
+    /// are.
     fn update(&mut self, state: State) {
         match counts(&self.config, &self.uplink, state) {
             Ok(counts) => {
@@ -107,7 +108,8 @@ impl Stocks {
         }
     }
 
-    /// Passes the devices on to the streams. A stream sends only what differs from before.
+    /// Passes the devices on to the streams that the kubelet reads. A stream sends a list only if
+    /// it differs from the one before.
     fn publish(&self, state: State) {
         let offers = self.config.offers.iter().zip(&self.senders);
         for ((offer, sender), count) in offers.zip(&self.counts) {

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::config::Config;
 use crate::health::Health;
 
-/// The uplink's name and the kernel's events of links.
+/// The uplink's name, and a receiver of the kernel's events about links.
 pub(crate) struct Uplink {
     /// `None` if no resource shares the capacity of a link.
     name: Option<String>,
@@ -27,7 +27,8 @@ pub(crate) struct Uplink {
 pub(crate) struct State {
     /// Whether the link exists and has a carrier.
     pub has_carrier: bool,
-    /// The speed in Mbit/s, if it is needed and the driver knows it.
+    /// The speed of the link in Mbit/s. `None` if no resource needs it, or if the driver does not
+    /// know it.
     pub speed: Option<u32>,
     /// The NUMA node of the link's hardware, if it has one.
     pub numa_node: Option<i64>,
@@ -38,9 +39,9 @@ impl Uplink {
     /// exists.
     ///
     /// # Errors
-    /// The agent cannot open or use a netlink socket.
+    /// The agent cannot open a netlink socket, or the kernel refuses a request.
     pub async fn find(config: &Config, health: &Health) -> anyhow::Result<Self> {
-        // The events begin before the first look, so no change is lost.
+        // Listens to events before it reads the state for the first time, so it misses no change.
         let events = Events::open(&[MulticastGroup::Link])?;
         let name = match &config.uplink {
             _ if !config.needs_uplink() => None,
@@ -59,11 +60,11 @@ impl Uplink {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the state of the link now. The kernel may let a reader of the speed wait while links
-    /// are deleted, so another thread reads.
+    /// Returns the state of the link now. The kernel may make a reader of the speed wait while
+    /// links are deleted, so another thread reads the state.
     ///
     /// # Errors
-    /// The thread panicked.
+    /// The thread that reads the state panicked.
     pub async fn state(&mut self) -> anyhow::Result<State> {
         let directory = Path::new("/sys/class/net").join(self.name());
         let needs_speed = self.needs_speed;
@@ -121,7 +122,8 @@ fn link_of_default_route() -> anyhow::Result<Option<String>> {
     Ok(link.transpose()?.map(|it| it.name))
 }
 
-/// The kernel's events of some multicast groups. The task that receives them ends with this value.
+/// The kernel's events of some multicast groups. The task that receives the events ends when this
+/// value is dropped.
 struct Events {
     groups: Vec<MulticastGroup>,
     messages: Messages,
@@ -143,9 +145,8 @@ impl Events {
         })
     }
 
-    /// Waits for an event, and then until a storm of events has passed by, but not longer than
-    /// [`PAUSE`]. An event may say that the kernel dropped others, so a caller always reads the
-    /// state anew.
+    /// Waits for an event, and then for [`PAUSE`], so many events at once count as one. The kernel
+    /// may have dropped events, so a caller always reads the whole state again.
     async fn next(&mut self) -> anyhow::Result<()> {
         if self.messages.next().await.is_none() {
             *self = Self::open(&self.groups)?;
@@ -156,8 +157,8 @@ impl Events {
     }
 }
 
-/// The name of this cause in the agent's health.
+/// Name under which the agent's health shows failures that concern the uplink.
 pub(crate) const HEALTH: &str = "devices: uplink";
 
-/// The time between two looks at links that keep changing.
+/// The shortest time between two reads of the state if links change all the time.
 const PAUSE: Duration = Duration::from_millis(200);

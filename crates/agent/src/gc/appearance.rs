@@ -9,13 +9,13 @@ use futures::StreamExt as _;
 use inotify::{EventMask, Inotify, WatchMask};
 use tokio::time::sleep;
 
-/// Returns after a file was created at one of `paths`, or a directory on the way to it. Never
-/// returns if the kernel cannot report that.
+/// Returns after a file was created at one of `paths`, or one of its missing parent directories was
+/// created. Never returns if the kernel refuses to report that.
 pub(super) async fn appears(paths: &[PathBuf]) {
     if watch(paths).await.is_err() {
         std::future::pending::<()>().await;
     }
-    // A socket is made before its owner listens.
+    // A process creates the file of a socket a moment before it listens there.
     sleep(SETTLES).await;
 }
 
@@ -47,7 +47,8 @@ async fn watch(paths: &[PathBuf]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the deepest existing directory on the way to `path`, and the name that is awaited in it.
+/// Returns the deepest existing directory above `path`, and the name whose creation in this
+/// directory is awaited.
 fn nearest(path: &Path) -> Option<(&Path, &OsStr)> {
     let mut ways = path
         .ancestors()
@@ -55,8 +56,9 @@ fn nearest(path: &Path) -> Option<(&Path, &OsStr)> {
     ways.find(|(directory, _)| directory.is_dir())
 }
 
-/// Also the shortest time between two returns, however many files appear.
+/// Time from the creation of a socket until its owner should listen. It is also the shortest time
+/// between two returns of [`appears`].
 const SETTLES: Duration = Duration::from_millis(100);
 
-/// Bytes of the buffer for events, each of which has a name of up to 255 bytes.
+/// Size in bytes of the buffer for events. An event contains a name of up to 255 bytes.
 const EVENTS: usize = 4096;

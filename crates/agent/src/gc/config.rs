@@ -26,7 +26,7 @@ pub(crate) struct Config {
 /// The runtimes that list the node's sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeSocket {
-    /// Those of [`USUAL_SOCKETS`] that exist. At least one has to.
+    /// The runtimes at those of [`USUAL_SOCKETS`] that exist. At least one has to exist.
     Usual,
     /// The runtime at this socket.
     At(PathBuf),
@@ -34,7 +34,7 @@ pub(crate) enum RuntimeSocket {
     None,
 }
 
-/// Where containerd and CRI-O have their sockets.
+/// Usual paths of the sockets of containerd and CRI-O.
 pub(crate) const USUAL_SOCKETS: [&str; 2] =
     ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
 
@@ -96,7 +96,8 @@ fn dry_run<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
         .ok_or_else(|| D::Error::custom(format_args!("gc.dryRun {value}: expected true or false")))
 }
 
-/// A round reads all leases, links and elements, so it should be rare.
+/// The shortest allowed interval. A round reads all leases, links and elements, so rounds should be
+/// rare.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

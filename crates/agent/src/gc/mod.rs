@@ -1,8 +1,8 @@
 //! Garbage collection: removes what dead sandboxes left, in rounds.
 //!
-//! `upkeep` proves by the node alone which attachments are gone. Here a container runtime has to
-//! agree: a round removes no attachment whose sandbox the runtime lists, and nothing at all if the
-//! runtime does not answer.
+//! `upkeep` proves by the state of the node which attachments are gone. In this module, the
+//! container runtime has to agree: a round removes no attachment whose sandbox the runtime lists.
+//! If the runtime does not answer, a round removes nothing.
 
 mod appearance;
 mod config;
@@ -103,5 +103,5 @@ async fn shown_if_slow<T>(health: &Health, round: impl Future<Output = T>) -> T 
 
 const PART: &str = "gc";
 
-/// The kubelet gives up a DEL after this time.
+/// The time after which a round counts as slow. After the same time, the kubelet gives up a DEL.
 const SLOW: Duration = Duration::from_mins(2);

@@ -17,7 +17,8 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    /// Returns the time before the first round: at a boot, the runtimes start at the same moment.
+    /// Returns the time before the first round. It lets the runtimes start first: at a boot, they
+    /// start at the same moment as the agent.
     pub fn before_first(interval: Duration) -> Self {
         Self {
             interval,
@@ -26,7 +27,8 @@ impl Pause {
         }
     }
 
-    /// Waits for the time, for SIGHUP or, after a failed round, for one of the sockets.
+    /// Waits until the time has passed or SIGHUP arrives. After a failed round, also returns when
+    /// one of the sockets appears.
     pub async fn wait(&mut self, hangups: &mut Signal, sockets: &[PathBuf]) {
         tokio::select! {
             () = sleep(self.time) => {}
@@ -41,7 +43,8 @@ impl Pause {
         self.time = self.interval;
     }
 
-    /// Sets the time after a round that could not judge: it doubles with each such round.
+    /// Sets the time after a round that could not judge the attachments. The time doubles with each
+    /// such round.
     pub fn failed(&mut self) {
         let longest = LONGEST_RETRY.min(self.interval);
         self.time = if self.is_failing {

@@ -49,7 +49,7 @@ impl Report {
     }
 }
 
-/// What a round needs, beside what it saw.
+/// What a round needs in addition to the state that it read.
 #[derive(Debug, Clone)]
 pub(super) struct Collector {
     /// The configuration.

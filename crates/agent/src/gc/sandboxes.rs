@@ -24,8 +24,8 @@ struct Runtime {
 }
 
 impl Runtimes {
-    /// Connects to all runtimes, and asks each for its version. So a missing runtime or a service
-    /// that is no runtime costs nothing else.
+    /// Connects to all runtimes, and asks each one for its version. If a runtime is missing, or if
+    /// another service answers, the round ends here, before it reads the node.
     ///
     /// # Errors
     /// A runtime does not answer, or the node has none of the usual ones.
@@ -79,12 +79,13 @@ impl Runtime {
     }
 }
 
-/// Waits for an answer, but not for ever.
+/// Waits for an answer up to [`PATIENCE`].
 async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> anyhow::Result<T> {
     let answer = timeout(PATIENCE, call).await;
     let answer = answer.map_err(|_| anyhow!("no answer within {PATIENCE:?}"))?;
     answer.map_err(|status| {
-        // The peer chose the text, which becomes a line of the log and of the health page.
+        // The text from the peer becomes a line of the log and of the health page, so its length is
+        // limited.
         let text: String = status.message().chars().take(LONGEST_MESSAGE).collect();
         anyhow!("{}: {}", status.code(), text.escape_debug())
     })
@@ -93,7 +94,8 @@ async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> anyhow::Res
 /// Time limit of each call.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// In bytes; the limit of the kubelet. A sandbox with long annotations has some kilobytes.
+/// Maximum size of the list in bytes, the same as the kubelet's. A sandbox with long annotations
+/// takes some kilobytes.
 const LARGEST_LIST: usize = 16 << 20;
 
 const LONGEST_MESSAGE: usize = 200;

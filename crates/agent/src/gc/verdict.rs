@@ -8,11 +8,11 @@ use node::Node;
 use runtime::Conflist;
 use upkeep::{Life, Remains, judge};
 
-/// What a round has to know.
+/// The state from which a round decides.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// The node, read before the runtimes listed their sandboxes. So the list has every sandbox of
-    /// the node that exists.
+    /// The node, read before the runtimes listed their sandboxes. So `listed` has every existing
+    /// sandbox that the node shows.
     pub node: Node,
     /// IDs of the sandboxes that the runtimes listed.
     pub listed: BTreeSet<String>,
@@ -32,20 +32,22 @@ pub(super) struct Verdict<'n> {
 pub(super) enum Reason {
     /// The configuration list forbids garbage collection.
     Disabled,
-    /// Its sandbox exists, or its link on the host.
+    /// Its sandbox exists, or the host's end of its veth pair exists.
     Lives,
     /// A runtime lists its sandbox.
     Listed,
     /// Its ADD may still be running.
     Young,
-    /// It changed a moment ago: its runtime may be removing it.
+    /// Its lease or cached result changed a moment ago, so its runtime may be removing it at this
+    /// moment.
     Recent,
     /// It may be live where this host does not show it.
     Unproven(String),
 }
 
 impl Seen {
-    /// Returns the configured networks. Of two with one name, it returns the one that cnitool uses.
+    /// Returns the configured networks. If two files configure the same name, returns the network
+    /// that cnitool uses.
     pub fn networks(&self) -> Vec<&Conflist> {
         let mut networks: Vec<_> = self.node.configuration.networks().collect();
         networks.sort_by_key(|(file, _)| !file.is_list());
@@ -130,5 +132,6 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A runtime whose sandbox ended calls DEL itself. It gets this time.
+/// A runtime whose sandbox ended calls DEL itself. The agent gives it this time before it calls DEL
+/// instead.
 const RECENT: Duration = Duration::from_mins(1);

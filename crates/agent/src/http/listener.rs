@@ -31,10 +31,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub(super) struct SocketFile(PathBuf);
 
 impl Listener {
-    /// Starts to listen. A socket file without a listener is replaced.
+    /// Starts to listen at `address`. Replaces a socket file on which no process listens.
     ///
     /// # Errors
-    /// Another process listens there, or the path is another file.
+    /// Another process listens at this address, or the path is a file that is no socket.
     pub async fn bind(address: &Address) -> anyhow::Result<Self> {
         let listener = match address {
             Address::Tcp(tcp) => TcpListener::bind(tcp).await.map(Self::Tcp)?,
@@ -46,7 +46,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Binds below another name, so that the socket never exists with other permissions.
+    /// Creates the socket under a temporary name, sets its permissions and then renames it. So the
+    /// socket never exists under its own name with other permissions.
     fn bind_unix(path: &Path) -> anyhow::Result<Self> {
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
@@ -64,7 +65,7 @@ impl Listener {
         })
     }
 
-    /// Waits for a connection. A lack of file descriptors or a client that gave up is no failure.
+    /// Waits for a connection. Continues if no file descriptor is free, or if a client gave up.
     ///
     /// # Errors
     /// The socket failed.
@@ -107,7 +108,7 @@ async fn remove_stale(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Longest wait for a process that may listen.
+/// Maximum time to wait for a process that may listen on an existing socket.
 const LONGEST_CONNECT: Duration = Duration::from_secs(1);
 
 /// Pause after a connection could not be accepted.

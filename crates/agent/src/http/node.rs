@@ -1,4 +1,4 @@
-//! The metrics of the node, for each text.
+//! Reads the metrics of the node each time when the text of all metrics is made.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,8 @@ pub(super) struct NodeMetrics {
 }
 
 impl NodeMetrics {
-    /// Adds the metrics to the registry, whose text has them as of the last [`Self::read`].
+    /// Adds the metrics to `registry`. The registry's text then has the values that the last
+    /// [`Self::read`] found.
     pub fn register(
         registry: &mut Registry,
         directories: Directories,
@@ -39,7 +40,8 @@ impl NodeMetrics {
         }
     }
 
-    /// Reads the node, and the lines that the log has got since the last call. Blocks.
+    /// Reads the node, and the lines that plugins have added to the log since the last call. Blocks
+    /// the calling thread.
     pub fn read(&self) {
         let mut snapshot = Snapshot::read(&self.directories, &self.options);
         let named = snapshot.log_files().map(ToOwned::to_owned);

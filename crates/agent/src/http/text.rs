@@ -1,4 +1,4 @@
-//! The text of all metrics, read at most once at a time.
+//! The text of all metrics. Only one thread at a time makes a new text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::node::NodeMetrics;
 
-/// The metrics of a registry as text. Reading the node blocks, so the text is made on a thread of
-/// its own.
+/// The metrics of a registry as text. Reading the node blocks, so another thread makes the text.
 pub(super) struct Text {
     source: Arc<Source>,
     state: Mutex<State>,
@@ -29,7 +28,8 @@ struct Source {
 struct State {
     /// The last text, with the time when it was made.
     last: Option<(Instant, Bytes)>,
-    /// A reading that runs. A client that gives up leaves it to the next one.
+    /// The running task that makes a new text. If the client that started it gives up, the next
+    /// client waits for the same task.
     running: Option<JoinHandle<anyhow::Result<Bytes>>>,
 }
 
@@ -52,7 +52,7 @@ impl Text {
     }
 
     async fn read(&self) -> anyhow::Result<Bytes> {
-        // Clients that come meanwhile wait here, and get the same text.
+        // Clients that arrive while a text is being made wait here, and get the same text.
         let mut state = self.state.lock().await;
         if let Some((time, text)) = &state.last
             && time.elapsed() < FRESH
@@ -85,8 +85,8 @@ impl Source {
     }
 }
 
-/// How long a text serves further scrapes.
+/// The time for which further scrapes get the same text.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
-/// Longest time of a reading that a client waits for.
+/// Maximum time that a client waits for a text.
 const LONGEST: Duration = Duration::from_secs(8);

@@ -10,7 +10,8 @@ use tokio_stream::StreamExt as _;
 /// Waits until `file` does not exist.
 pub(super) async fn absence(file: &Path) {
     while file.exists() {
-        // The look is repeated in case the directory itself is replaced.
+        // Looks for the file again after `LONGEST`, because a watch does not notice if another
+        // directory replaces the watched one.
         if timeout(LONGEST, removal(file))
             .await
             .is_ok_and(|it| it.is_err())
@@ -20,7 +21,8 @@ pub(super) async fn absence(file: &Path) {
     }
 }
 
-/// Waits for a change in the file's directory, unless the file is missing by then.
+/// Waits until a file is removed from the file's directory. Returns at once if `file` is missing
+/// after the watch has begun.
 async fn removal(file: &Path) -> std::io::Result<()> {
     let directory = file.parent().unwrap_or(Path::new("/"));
     let inotify = Inotify::init()?;
@@ -35,7 +37,7 @@ async fn removal(file: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Longest time without a look at the file.
+/// Maximum time between two looks for the file.
 const LONGEST: Duration = Duration::from_mins(1);
 
 /// Pause between two looks if the kernel does not report changes of the directory.

@@ -23,7 +23,7 @@ impl Listener {
         })
     }
 
-    /// Waits until deletions were reported that may be losses.
+    /// Waits until the kernel has reported a deletion that may be a loss.
     pub async fn suspicious(&mut self) -> anyhow::Result<()> {
         while self.suspicion.is_empty() {
             self.hear().await?;
@@ -36,7 +36,7 @@ impl Listener {
         mem::take(&mut self.suspicion)
     }
 
-    /// Waits for `work`, and collects reports meanwhile so that none are lost.
+    /// Waits for `work`. Collects reports during this time, so that none are lost.
     pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> anyhow::Result<T> {
         let mut work = std::pin::pin!(work);
         loop {

@@ -1,4 +1,4 @@
-//! Repair: calls RELOAD if the suite's tables in `nf_tables` lose something without a DEL.
+//! Repair: calls RELOAD if another program deletes something in the suite's tables of `nf_tables`.
 //!
 //! The kernel reports each deletion. Reports are collected for a moment and compared with the
 //! kernel's state ([`upkeep::Losses`]), so DELs cause no RELOAD. At most one RELOAD runs at a time.
@@ -103,7 +103,7 @@ impl Part {
         }
     }
 
-    /// Waits until something may be lost, and returns what is.
+    /// Waits until something may have been lost. Returns what is lost; `None` if nothing is.
     async fn next_loss(&mut self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
         let retry = self.retry.map(|it| it.0);
         tokio::select! {
@@ -120,7 +120,7 @@ impl Part {
     /// Calls RELOAD for the attachments that `loss` concerns.
     async fn repair(&mut self, loss: Loss, listener: &mut Listener) -> anyhow::Result<()> {
         listener.during(sleep_until(self.earliest)).await?;
-        // Losses since then are repaired, too.
+        // Also repairs what was lost during this wait.
         let more = self.judged(listener).await?;
         // What failed before has to succeed before the part is healthy again.
         let failed = self.retry.map(|_| Loss::of_anything());
@@ -204,7 +204,7 @@ impl Part {
     }
 }
 
-/// Reports on standard error what was lost.
+/// Reports on standard error which tables lost something.
 fn report(loss: &Loss) {
     if !loss.tables.is_empty() {
         note(format_args!(
@@ -262,13 +262,14 @@ const CONFIRM: Duration = Duration::from_millis(250);
 /// longer is followed by a pause as long as the RELOAD, so at most half of the time is spent on it.
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 
-/// Pauses before a RELOAD that failed is repeated. Each is twice as long as the one before.
+/// The first pause before a failed RELOAD is repeated. Each further pause is twice as long, up to
+/// [`LAST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_mins(5);
 
-/// Pauses before the socket is opened again.
+/// The shortest and the longest pause before the socket is opened again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A RELOAD that takes longer is reported.
+/// The time after which a RELOAD is reported as slow.
 const LATE: Duration = Duration::from_mins(1);

@@ -77,7 +77,7 @@ async fn follow(
     }
 }
 
-/// Events that may change what was read.
+/// The events after which the state has to be read again.
 struct Concerns {
     uplinks: BTreeSet<u32>,
     has_other_mtu: bool,
@@ -91,7 +91,8 @@ impl Concerns {
         }
     }
 
-    /// Waits for an event of interest. Returns how long the caller waits for further ones.
+    /// Waits for an event after which the state has to be read again. Returns how long the caller
+    /// should wait for further events before it reads the state.
     async fn next(&self, events: &mut Events) -> anyhow::Result<Duration> {
         loop {
             match next(events).await? {
@@ -118,7 +119,7 @@ type Events = Receiver<anyhow::Result<RouteEvent>>;
 
 const PART: &str = "uplink";
 
-/// Time from the first event to the look. A DHCP client makes several changes at once.
+/// Time from the first event until the state is read. A DHCP client makes several changes at once.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Time from an event of a pod to the next count of pods.

@@ -1,4 +1,4 @@
-//! Lines about changes of uplinks.
+//! Writes lines about changes of uplinks to standard error.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use cni::note;
 use upkeep::{Uplink, Uplinks};
 
-/// Reports on standard error how `now` differs from `before`; without `before`, only pods with
-/// another MTU.
+/// Reports on standard error how `now` differs from `before`. Without `before`, reports only pods
+/// with another MTU.
 pub(super) fn changes(before: Option<&Uplinks>, now: &Uplinks) {
     lines(before, now).iter().for_each(note);
 }

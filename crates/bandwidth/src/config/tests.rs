@@ -144,7 +144,7 @@ fn subnets_that_make_no_sense_are_refused_with_their_keys() {
     }
 }
 
-/// Compares the schema's defaults with the values of absent keys.
+/// Checks that a missing key gets the value that the JSON Schema gives as its default.
 #[test]
 fn defaults_are_those_of_the_schema() {
     let schema = include_str!("../../../../conf-examples/conflist.schema.json");

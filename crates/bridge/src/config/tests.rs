@@ -101,7 +101,7 @@ fn keys_that_ask_for_nothing_change_nothing() {
     assert_eq!(config(&nothing).unwrap(), Config::default());
 }
 
-/// Compares the schema's defaults with the parser's values of missing keys.
+/// Checks that a missing key gets the value that the JSON Schema gives as its default.
 #[test]
 fn defaults_are_those_of_the_schema() {
     let schema = include_str!("../../../../conf-examples/conflist.schema.json");

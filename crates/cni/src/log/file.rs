@@ -8,8 +8,8 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-/// Appends `line` by one write(2), which `O_APPEND` makes atomic. A new file is readable by its
-/// owner only, since a log describes what runs on a host.
+/// Appends `line` by one write(2), which `O_APPEND` makes atomic. A new file is readable only by
+/// its owner, because a log describes what runs on a host.
 ///
 /// # Errors
 /// The file cannot be opened or written, or it is a symbolic link, a pipe or a device. This suite

@@ -13,7 +13,8 @@ use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
 use crate::json;
 
-/// Data of an invocation, collected until the invocation ends. Then the log line is written.
+/// Data of an invocation for its log line. It is collected until the invocation ends, and then
+/// written.
 #[derive(Debug)]
 pub(super) struct Log {
     pub plugin: &'static str,
@@ -116,9 +117,10 @@ fn trace_id(text: &str) -> Option<&str> {
     (is_known && is_whole && !is_zero(trace) && !is_zero(parent)).then_some(trace)
 }
 
-/// Returns the configuration without the keys that the runtime adds, and with confidential values
-/// masked: annotations of pods, values of keys that suggest a secret, and URLs with a user name.
-/// Returns only the length of a configuration that is too long.
+/// Returns the configuration for the log: without the keys that the runtime adds, and with
+/// confidential values masked. Confidential are annotations of pods, values of keys whose names
+/// suggest a secret, and URLs with a user name. Returns only the length of a configuration that is
+/// too long.
 pub(super) fn without_secrets(config: &Value) -> Value {
     let mut config = config.clone();
     if let Value::Object(keys) = &mut config {

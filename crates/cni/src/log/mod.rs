@@ -1,9 +1,9 @@
 //! One line of JSON for each invocation, in a file that the configuration or the environment names.
 //!
-//! A plugin marks the start of each [`step`]; the start of the next step ends it. The log reads the
-//! request from the environment, so rejected requests are logged as well. Without a log file, this
-//! module writes and allocates nothing and makes no system call. If the log cannot be written, this
-//! causes a message on standard error, but no failure.
+//! A plugin marks the start of each [`step`]; a step ends when the next one starts. The log reads
+//! the request from the environment, so it also contains rejected requests. Without a log file,
+//! this module writes and allocates nothing and makes no system call. If the log cannot be written,
+//! the plugin reports that on standard error and does not fail.
 
 mod file;
 mod line;
@@ -65,8 +65,8 @@ pub(crate) fn begin(plugin: &'static str) {
     }
 }
 
-/// Reads the log file, the level and the network's name from the configuration, which takes
-/// precedence over the environment.
+/// Takes the path of the log file, the level and the network's name from the configuration. These
+/// values take precedence over the environment.
 pub(crate) fn configure(config: &Value) {
     let mut held = held();
     let Some(log) = held.as_deref_mut().and_then(Option::as_mut) else {
@@ -96,8 +96,8 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     }
 }
 
-/// Locks the log. Returns `None` if the panic hook calls this function and the panic comes from a
-/// function that holds the lock. Nothing is logged then.
+/// Locks the log. Returns `None` if the lock is held: the panic hook calls this function, and the
+/// panic came from a function that holds the lock. In this case, nothing is logged.
 fn held() -> Option<MutexGuard<'static, Option<Log>>> {
     LOG.try_lock().ok()
 }

@@ -87,7 +87,7 @@ fn held(mut result: AddResult, version: SpecVersion) -> AddResult {
         .into_iter()
         .filter_map(|ips| ips.into_iter().next())
     {
-        // A route without an address of its family is not representable.
+        // A result of 0.1.0 or 0.2.0 cannot contain a route of a family without an address.
         let of_family = |it: &&Route| it.dst.is_ipv4() == ip.address.is_ipv4();
         let routes = result.routes.iter().filter(of_family).cloned();
         held.routes.extend(routes);

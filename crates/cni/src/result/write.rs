@@ -76,7 +76,8 @@ fn list<'a, T: 'a>(
     values.into_iter().map(write).collect()
 }
 
-/// Returns the keys of `own` that have a value, and the unknown keys in `extra`.
+/// Returns an object with the keys of `own` that have a value, and with the unknown keys in
+/// `extra`.
 fn with_extra(own: &impl Serialize, extra: &Map<String, Value>) -> Map<String, Value> {
     let mut object = extra.clone();
     if let Value::Object(own) = json!(own) {

@@ -1,9 +1,9 @@
 //! Writes cnitool's man pages and shell completions for a release.
 //!
-//!     cargo run --package cnitool --example generate -- DIR
+//! cargo run --package cnitool --example generate -- DIR
 //!
-//! It writes `man/*.8`, and `completions/` for bash, zsh and fish, into DIR. It is not part of
-//! cnitool, because nodes do not need it.
+//! The example writes `man/*.8`, and `completions/` for bash, zsh and fish, into DIR. It is not a
+//! part of cnitool, because nodes need neither.
 
 use std::path::Path;
 use std::process::ExitCode;

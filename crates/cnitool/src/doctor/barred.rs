@@ -8,8 +8,8 @@ use node::{Access, Fate, Node, PacketPath, Probe, Stage};
 use super::finding::{Finding, Level, quoted};
 use super::stages::place;
 
-/// Reports the paths of packets on which the node's rules drop them, one finding for each rule or
-/// policy. Returns one warning if no packets could be sent.
+/// Reports the packets that the copy of the node's rules dropped, one finding for each rule or
+/// policy that dropped some. Returns one warning if no packets could be sent.
 pub fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
     let place = place(&probe.stage);
     let fates = match &probe.fates {
@@ -65,8 +65,8 @@ fn words(path: PacketPath, place: &str) -> String {
     }
 }
 
-/// Paths whose packets have the same outcome: the same rule or policy stopped them, or they were
-/// lost.
+/// All tried paths of packets that have the same outcome: the same rule or policy stopped the
+/// packets, or the packets were lost.
 struct Barrier<'a> {
     node: &'a Node,
     probe: &'a Probe,
@@ -111,9 +111,9 @@ impl Barrier<'_> {
         }
     }
 
-    /// Returns whether the outcome on the node may differ from that in the copy: a program in user
-    /// space decides, no rule was seen to drop the packet, or ADD would add a new pod to a zone of
-    /// firewalld.
+    /// Returns whether the outcome on the node may differ from the outcome in the copy. It may if a
+    /// program in user space decides, if no rule was seen to drop the packet, or if ADD would add a
+    /// new pod to a zone of firewalld.
     fn is_uncertain(&self, fate: &Fate) -> bool {
         match fate {
             Fate::Ended(ended) => {
@@ -134,8 +134,8 @@ impl Barrier<'_> {
         }
     }
 
-    /// Completes a finding about packets that firewalld drops. The copy has firewalld's rules, but
-    /// no firewalld that would add a new pod to a zone.
+    /// Adds impact and fix to a finding about packets that firewalld's rules drop. The copy
+    /// contains these rules, but no firewalld runs there that would add a new pod to a zone.
     fn of_firewalld(&self, finding: Finding) -> Finding {
         if self.asks_firewalld() && self.is_permitted_pod() {
             let impact = "A reload of firewalld removed the pods' addresses from its zone.";
@@ -167,8 +167,9 @@ impl Barrier<'_> {
         elements.any(|it| it.table == firewall::TABLE && it.address == pod)
     }
 
-    /// Returns the fix. If the packets ended in a base chain of the forward hook, the commands add
-    /// rules that accept packets of the pods. For any other chain, the command lists the chain.
+    /// Returns the commands that fix the finding. If a base chain of the forward hook dropped the
+    /// packets, the commands add rules to it that accept packets of the pods. For any other chain,
+    /// the command lists the chain.
     fn fix(&self, Ended { place, .. }: &Ended) -> String {
         let (family, stage) = (place.family(), &self.probe.stage);
         let chains = self.node.firewall.chains.iter();
@@ -197,8 +198,8 @@ fn opened(program: &str, stage: &Stage) -> String {
     conditions(stage).map(accept).join("\n")
 }
 
-/// Returns the conditions for packets from pods and for packets to pods, in the words of iptables
-/// and in those of nft.
+/// Returns the conditions of the two rules for packets from pods and to pods, once in the syntax of
+/// iptables and once in the syntax of nft.
 fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     match &stage.access {
         Access::Bridge(bridge) => {
@@ -215,7 +216,7 @@ fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     }
 }
 
-/// Returns the subnet of the stage's pods.
+/// Returns the subnet of the pods whose packets the stage tries.
 fn subnet(stage: &Stage) -> IpNetwork {
     let (pod, network) = (stage.pod, stage.pod.network());
     IpNetwork::new(network, pod.prefix()).unwrap_or(pod)

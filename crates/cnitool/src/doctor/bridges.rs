@@ -34,7 +34,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Checks the MTUs of each network's bridge: against those of its ports, and of the uplinks.
+/// Compares the MTU of each network's bridge with the MTUs of its ports and of the uplinks.
 pub fn mtus(node: &Node) -> Vec<Finding> {
     let bridges = node.configuration.bridges().into_iter();
     let bridges = bridges.filter_map(|it| node.link_called(it));
@@ -102,8 +102,8 @@ fn routed<'n>(node: &'n Node, bridge: &'n Link) -> impl Iterator<Item = Source<'
     of_bridge.filter(|it| it.is_gateway() && !it.has_vlan())
 }
 
-/// Finds an address of another network on the bridge that makes ADD refuse to add the gateway's
-/// address.
+/// Finds an address of another network on the bridge, because of which ADD refuses to add the
+/// gateway's address.
 fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
     let of_bridge = node.addresses_of(bridge.index).map(|it| it.address);
     let of_bridge: Vec<_> = of_bridge.collect();
@@ -126,8 +126,8 @@ fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
     })
 }
 
-/// Returns whether the plugin `bridge` refuses to add `gateway` to a bridge that has `other`. The
-/// plugin accepts one IPv4 network, and IPv6 networks that do not overlap.
+/// Returns whether the plugin `bridge` refuses to add the address `gateway` to a bridge that has
+/// the address `other`. The plugin accepts one IPv4 network, and IPv6 networks that do not overlap.
 fn is_in_the_way(other: IpNetwork, gateway: IpNetwork) -> bool {
     let overlap = other.contains(gateway.ip()) || gateway.contains(other.ip());
     other.is_ipv4() == gateway.is_ipv4() && (gateway.is_ipv4() || overlap)

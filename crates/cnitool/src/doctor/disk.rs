@@ -42,7 +42,8 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Disk space of a lease and of its record in the index, in bytes: one block each.
+/// Disk space in bytes that a lease and its record in the index take together: one block of 4 KiB
+/// each.
 const LEASE: u64 = 8 << 10;
 
 #[cfg(test)]

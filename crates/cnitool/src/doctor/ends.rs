@@ -17,9 +17,9 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Returns the gateway's address, and the address of a pod that a port of the host is forwarded
-    /// to. Without such a pod, returns the address of a pod that has the permission of the plugin
-    /// `firewall`, or else an address that a new pod may get. Returns `None` if no address of the
+    /// Returns the gateway's address and the address of a pod: if possible, of a pod that a port of
+    /// the host is forwarded to; otherwise of a pod that has the permission of the plugin
+    /// `firewall`; otherwise an address that a new pod may get. Returns `None` if no address of the
     /// family is known.
     pub fn find(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Self> {
         let is_of_family = |it: &IpNetwork| it.is_ipv4() == is_ipv4;
@@ -56,7 +56,8 @@ impl Ends {
     }
 }
 
-/// Returns a free address of the range; any of its subnet if all are leased.
+/// Returns a free address of the range. If all are leased, returns any address of the range's
+/// subnet.
 fn free(node: &Node, range: &Range<'_>) -> Option<IpAddr> {
     let gateway = range.gateway()?.ip();
     let is_held = |address| node.leases.iter().any(|it| it.address == address);

@@ -3,7 +3,7 @@
 use node::Node;
 use serde::Serialize;
 
-/// Severity; a worse one is greater.
+/// Severity. A worse level is greater, so the maximum of several levels is the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -76,7 +76,8 @@ impl Finding {
     }
 }
 
-/// Returns `faults`, or the finding without fault with this message if there are none.
+/// Returns `faults`. If there are none, returns a finding of level [`Level::Ok`] with this message,
+/// if there is one.
 pub fn or_ok(faults: Vec<Finding>, message: Option<String>) -> Vec<Finding> {
     if faults.is_empty() {
         return message.map(Finding::ok).into_iter().collect();
@@ -84,7 +85,7 @@ pub fn or_ok(faults: Vec<Finding>, message: Option<String>) -> Vec<Finding> {
     faults
 }
 
-/// Returns the first items of `all` as text, with the number of items that are left out.
+/// Returns the first items of `all` as one text, and the number of items that the text leaves out.
 pub fn some_of(all: impl IntoIterator<Item = impl ToString>) -> String {
     let mut all = all.into_iter();
     let named: Vec<_> = all.by_ref().take(NAMED).map(|it| it.to_string()).collect();

@@ -7,8 +7,8 @@ use super::barred::{COPY, barred};
 use super::finding::{Finding, some_of};
 use super::stages::{place, untried};
 
-/// Checks the outcomes of the packets that doctor sent through a copy of the rules, and the
-/// elements of each live attachment.
+/// Judges what happened to the packets that doctor sent through a copy of the rules. Checks that
+/// each live attachment has its elements.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
@@ -70,7 +70,7 @@ mod tests {
     fn flushed_elements_are_reported() {
         let mut node = node(&[("pods.conflist", LIST)]);
         node.attached = vec![attached_by(LIST, "pods", "a")];
-        // Without a tag, the attachment counts as one that the reference made.
+        // An attachment without a tag counts as one that the reference made.
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         node.links = vec![netlink::Link {
             alias: Some("cni:pods/a/eth0".to_owned()),

@@ -51,7 +51,8 @@ fn forwarding(node: &Node, key: &str, source: Source<'_>) -> Finding {
     }
 }
 
-/// Returns the name of the sysctl that keeps the link from forwarding although the node forwards.
+/// Returns the name of the link's sysctl that prevents forwarding, if the node forwards and this
+/// link does not.
 pub fn not_forwarding(node: &Node, link: &str) -> Option<String> {
     let key = Sysctl::ipv4(link, "forwarding").key();
     let is_node = node.sysctl("net.ipv4.ip_forward") == Some("1");

@@ -16,7 +16,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let held: Vec<_> = held.collect();
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
-    // The message counts a port once, even if it has elements for several addresses.
+    // The message counts a port only once, even if the port has elements for several addresses.
     let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
     let ports = ports.collect::<BTreeSet<_>>().len();
     let ok = || format!("ports forwarded to pods: {ports}, each to one");
@@ -45,7 +45,8 @@ fn listened(node: &Node, held: &[(HostPort, &str)]) -> Vec<Finding> {
     let mut findings = BTreeMap::new();
     for (port, owner) in held {
         let mut sockets = node.sockets.iter().filter(|it| shadows(port, it));
-        // conmon reserves podman's ports and receives nothing on them.
+        // Podman's helper conmon only reserves podman's ports. It receives no packets on them, so
+        // it is no conflict.
         if let Some(socket) = sockets.find(|it| it.process.as_deref() != Some("conmon")) {
             let name = port.name();
             let finding = shadowed(&name, owner, socket);
@@ -75,7 +76,7 @@ fn shadowed(name: &str, owner: &str, socket: &Socket) -> Finding {
     Finding::warning(message).impact(impact).fix(fix)
 }
 
-/// Returns whether packets for the socket are forwarded to the pod.
+/// Returns whether packets for the socket are forwarded to the pod instead, because of `port`.
 fn shadows(port: &HostPort, socket: &Socket) -> bool {
     let of_family = socket.address.is_ipv4() == (port.version == IpVersion::V4);
     let address = match (socket.address, port.address) {

@@ -1,4 +1,4 @@
-//! Checks for unknown keys, and suggests the intended one.
+//! Checks for unknown keys. Suggests the known key that was probably meant.
 
 use node::{Network, Node, Source};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::edit;
 use super::finding::Finding;
 
-/// Checks each network's document, and each plugin with known keys.
+/// Checks each network's list, and the object of each plugin whose keys are known.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let networks = node.configuration.networks();
     let lists = networks.map(|(file, network)| (file, of_list(network)));
@@ -23,7 +23,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 /// An unknown key.
 #[derive(Debug, PartialEq, Eq)]
 struct Unknown {
-    /// What the object with the key is: a list of plugins, or the name of a plugin.
+    /// A text that names the object with the key: the network's list, or a plugin.
     whose: String,
     /// The path of the key, such as `ipam.ranges[][].subnetz`.
     path: String,

@@ -52,7 +52,7 @@ fn exposed(source: Source<'_>, family: &Family) -> Finding {
 struct Family {
     is_of: fn(&IpNetwork) -> bool,
     key: &'static str,
-    /// The text that a condition has if it excludes destinations.
+    /// The word that a condition of portmap contains if it excludes destinations.
     word: &'static str,
     /// kubeadm's default range of Services, as an example in the fix.
     range: &'static str,

@@ -20,7 +20,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 }
 
 /// Finds, for each network, the leases whose holder no longer exists, and the leases whose holder
-/// cannot be seen.
+/// may exist where this process cannot see it.
 fn stale_leases(node: &Node) -> Vec<Finding> {
     let mut stale = BTreeMap::<(&str, Option<String>), Vec<&Lease>>::new();
     for lease in &node.leases {
@@ -80,7 +80,7 @@ fn torn_leases(node: &Node) -> Option<Finding> {
     })
 }
 
-/// Finds elements of this suite whose owner has neither a lease, a link nor a cached result.
+/// Finds elements of this suite whose owner has no lease, no link and no cached result.
 pub fn elements(node: &Node) -> Vec<Finding> {
     let stale = node.traces().into_iter().filter(|(_, traces)| {
         let is_alive = traces.cached.is_some_and(|it| it.is_alive);
@@ -142,8 +142,8 @@ fn delete(node: &Node, attachment: &Attachment, plugin: &str) -> String {
     format!("echo {request} | CNI_COMMAND=DEL {sandbox} {path}")
 }
 
-/// Returns whether a link of the host shows that the element's owner is live: the link has the
-/// owner's tag, or has no tag and its sandbox has the element's address.
+/// Returns whether a link of the host shows that the element's owner is live. Either the link has
+/// the owner's tag, or it has no tag and its sandbox has the element's address.
 fn has_link(node: &Node, Held { owner, address, .. }: &Held) -> bool {
     let links = &node.host_links;
     links.of_owner(|it| it == owner).is_some()
@@ -164,8 +164,8 @@ mod tests {
     const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
         {"type": "bridge", "ipam": {"type": "host-local"}}]}"#;
 
-    /// Returns a node with leases of `a` and `b` in the network `pods`, one hour old, whose bridge
-    /// exists.
+    /// Returns a node with the network `pods`, whose bridge exists. The containers `a` and `b` hold
+    /// leases that are one hour old.
     fn leased() -> Node {
         let mut node = node(&[("pods.conflist", LIST)]);
         let [a, b] = [("10.1.0.2", "a"), ("10.1.0.3", "b")].map(|(address, container)| Lease {
@@ -223,7 +223,7 @@ mod tests {
                 .ends_with("no longer exist: 10.1.0.2 (a), 10.1.0.3 (b)"),
             "{pods:?}"
         );
-        // The finding does not recommend gc if that would do nothing.
+        // With `disableGC`, `cnitool gc` does nothing, so the finding does not recommend it.
         let silent = LIST.replace("\"plugins\"", "\"disableGC\": true, \"plugins\"");
         let elsewhere = LIST.replace("\"host-local\"", "\"host-local\", \"dataDir\": \"/x\"");
         for list in [silent, elsewhere] {

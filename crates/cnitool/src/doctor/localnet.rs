@@ -2,8 +2,9 @@
 //! (CVE-2020-8558).
 //!
 //! Neighbours on a link can reach these services if `route_localnet` of the link is 1. portmap sets
-//! this sysctl if a hostPort is for 127.0.0.1. portmap then guards the node with rules and with
-//! `IPsec` policies; either guard is sufficient. The check does not judge rules of other programs.
+//! this sysctl if a hostPort is for 127.0.0.1. portmap then protects the node by rules and by
+//! `IPsec` policies. Each of the two guards is sufficient alone. The check does not judge rules of
+//! other programs.
 
 use netlink::{Link, LinkKind};
 use netns::Sysctl;
@@ -59,8 +60,9 @@ fn open(message: &str, links: &[&str]) -> Finding {
     Finding::problem(format!("{message}, and {missing}")).impact(impact)
 }
 
-/// Returns the fix. If an attachment with ports can be reloaded, it is `cnitool reload`, which
-/// restores both guards. Otherwise, the commands add the `IPsec` policies.
+/// Returns the commands that restore a guard. If an attachment with ports can be reloaded, the
+/// command is `cnitool reload`, which restores both guards. Otherwise, the commands add the `IPsec`
+/// policies.
 fn fix(node: &Node) -> String {
     let mut attached = node.attached.iter();
     if attached.any(|it| node.is_ours(it) && has_ports(node, it)) {
@@ -71,8 +73,8 @@ fn fix(node: &Node) -> String {
         .join("\n")
 }
 
-/// Reports links whose `route_localnet` another program set. kube-proxy and the kubelet guard the
-/// node with a chain of their own.
+/// Reports links whose `route_localnet` another program set. If kube-proxy or the kubelet set it,
+/// they also protect the node by a chain of their own.
 fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
     if node.firewall.has_chain(KUBE_FIREWALL) {
         let impact = "kube-proxy sets it for NodePorts on 127.0.0.1, and its chain KUBE-FIREWALL drops packets of \
@@ -97,9 +99,9 @@ fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
         .fix(format!("sysctl -w {}", settings.join(" ")))
 }
 
-/// Returns whether `route_localnet` of the link is needed for hostPorts. That is so if portmap
-/// recorded the link, or if an attachment of this suite with ports is behind the link. The second
-/// check is for earlier versions of portmap, which wrote no record.
+/// Returns whether portmap needs `route_localnet` of the link. It does if portmap recorded the
+/// link, or if an attachment of this suite with ports is behind the link. The second condition is
+/// for earlier versions of portmap, which wrote no record.
 fn is_for_ports(node: &Node, link: &Link) -> bool {
     let is_behind = |it: &Attached| {
         let links = it.host_links();
@@ -140,8 +142,8 @@ mod tests {
     use super::super::tests::{levels, link, node};
     use super::*;
 
-    /// Returns a node with a bridge whose `route_localnet` is 1, set by portmap or another program,
-    /// without any guard.
+    /// Returns a node with a bridge whose `route_localnet` is 1, and without any guard. If
+    /// `is_ours`, portmap set the sysctl, otherwise another program.
     fn unguarded(is_ours: bool) -> Node {
         let mut node = node(&[]);
         let mut bridge = link(3, "cni0");

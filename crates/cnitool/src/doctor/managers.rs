@@ -39,8 +39,8 @@ fn finding(first: &Managed, managed: &[&Managed]) -> Finding {
         .fix(fix(first.by, &names))
 }
 
-/// Returns the fix for `links` that the manager `by` manages: install the drop-ins, and write one
-/// more file for each link that the drop-ins do not match.
+/// Returns the commands that make the network manager `by` ignore `links`: install the drop-ins,
+/// and write one more file for each link that the drop-ins do not match.
 fn fix(by: &str, links: &[&str]) -> String {
     let (covered, others): (Vec<&str>, Vec<&str>) =
         links.iter().partition(|it| drop_ins::cover(it));
@@ -63,7 +63,7 @@ fn fix(by: &str, links: &[&str]) -> String {
     commands.join("\n")
 }
 
-/// Returns the path and content of a file that makes the manager ignore the link.
+/// Returns the path and content of a file that makes the network manager `by` ignore the link.
 fn drop_in(by: &str, link: &str) -> (String, String) {
     match by {
         NETWORK_MANAGER => (

@@ -67,8 +67,8 @@ fn unread(node: &Node) -> Vec<Finding> {
 
 type Judge = fn(&Node) -> Vec<Finding>;
 
-/// The checks: what is checked, in one word, the function, and the parts of the node that it needs.
-/// A check is skipped if one of its parts could not be read.
+/// The checks. Each has its subject in one word, its function, and the parts of the node that the
+/// function needs. A check is skipped if one of these parts could not be read.
 const SUBJECTS: &[(&str, Judge, &[Part])] = &[
     ("doctor", unread, &[]),
     ("conflist", configuration::judge, &[Configuration]),
@@ -103,7 +103,8 @@ const SUBJECTS: &[(&str, Judge, &[Part])] = &[
     ("disk", disk::judge, &[]),
 ];
 
-/// The parts that show which attachment has something, and whether it is live.
+/// The parts of the node that show which attachment owns a resource, and whether the attachment is
+/// live.
 const HOLDERS: &[Part] = &[Leases, Cache, Links, Firewall];
 
 #[cfg(test)]
@@ -170,12 +171,12 @@ mod tests {
         attached_by("", network, container)
     }
 
-    /// Like [`attached`], with this list as the configuration of its ADD.
+    /// Returns the attachment of [`attached`], with `list` as the configuration that its ADD used.
     pub fn attached_by(list: &str, network: &str, container: &str) -> Attached {
         remembered(list, [network, container], &Value::Null)
     }
 
-    /// Like [`attached_by`], with this address.
+    /// Returns the attachment of [`attached_by`], with this address in its result.
     pub fn attached_at(address: &str, list: &str, names: [&str; 2]) -> Attached {
         let result = json!({"cniVersion": "1.1.0", "ips": [{"address": address}]});
         remembered(list, names, &result)

@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::finding::{Finding, or_ok, quoted};
 
-/// Reports only the first fault of each attachment, because one fault often causes others.
+/// Checks each live attachment. Reports only its first fault, because one fault often causes
+/// others.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let faults = node.pods.iter().filter_map(|it| fault(node, it)).collect();
     let count = node.pods.len();

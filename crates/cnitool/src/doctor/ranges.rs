@@ -45,7 +45,8 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
     findings
 }
 
-/// Finds addresses in the pods' range or subnet that the node has on a link of another network.
+/// Finds addresses of the node that are in the pods' range or subnet, on links that do not belong
+/// to the pods' network.
 fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let addresses = node.addresses.iter().filter(|it| !it.is_link_local);
     let foreign = addresses.filter(|it| !range.is_own_link(node.link_name(it.link)));
@@ -67,8 +68,8 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     overlapping.map(finding).collect()
 }
 
-/// Finds routes by a link of another network that match packets to pods, and are at least as
-/// specific as the route to the pods' subnet.
+/// Finds routes of the node that would send packets to pods through a link of another network. They
+/// are at least as specific as the route to the pods' subnet.
 fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let catches = |route: &&Route| {
         let destination = route.destination;
@@ -79,8 +80,8 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let mut links = route.links().filter_map(|it| node.link(it));
         links.any(|it| !is_pods(it, route) && !range.is_own_link(&it.name))
     };
-    // The kernel adds a route for each address. `foreign_addresses` has already reported the
-    // address.
+    // The kernel adds a route for each address of a link. `foreign_addresses` has already reported
+    // such an address.
     let is_of_address = |route: &&Route| {
         let mut addresses = route.links().flat_map(|it| node.addresses_of(it));
         let destination = route.destination.network();
@@ -129,7 +130,7 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     routes.filter_map(finding).collect()
 }
 
-/// Checks how many addresses of one set are free.
+/// Checks how many addresses of one range set are free.
 fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     let network = set.first()?.source.name();
     let leases = node.leases.iter().filter(|it| it.network == network);
@@ -147,8 +148,8 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     is_nearly_full.then(|| Finding::warning(message).impact("It is nearly full."))
 }
 
-/// Returns whether this is a route to a single pod by its veth pair, as plugins without a bridge
-/// add it.
+/// Returns whether `route` leads to a single pod through `link`, the host's end of the pod's veth
+/// pair. Plugins without a bridge add such routes.
 fn is_pods(link: &Link, route: &Route) -> bool {
     link.kind == LinkKind::Veth && is_single(route.destination)
 }

@@ -9,8 +9,9 @@ use node::{Access, Node, Source, Stage, is_looked_up};
 
 use super::ends::Ends;
 
-/// Returns the stages: the links and addresses of each trial. There is one stage for each address
-/// family of each bridge that is the gateway of its pods, and of each network of routed pairs.
+/// Returns the stages. A stage is the links and addresses with which packets are tried. There is
+/// one stage for each IP family of each bridge that is the gateway of its pods, and for each IP
+/// family of each network of veth pairs without a bridge.
 pub fn stages(node: &Node) -> Vec<Stage> {
     let mut seen = BTreeSet::new();
     let sources = node.configuration.sources();
@@ -20,8 +21,8 @@ pub fn stages(node: &Node) -> Vec<Stage> {
     stages.collect()
 }
 
-/// Returns the names of the networks without a stage, among those whose gateway is the node. Their
-/// packets cannot be tried.
+/// Returns the names of networks whose gateway is the node and that have no stage, so their packets
+/// cannot be tried.
 pub fn untried(node: &Node) -> BTreeSet<&str> {
     let sources = node.configuration.sources();
     let without = sources.filter(|source| {

@@ -66,8 +66,8 @@ fn without_carrier(uplinks: &[&Link], link: &Link) -> Option<Finding> {
     (link.carrier == Carrier::Off).then(|| finding.fix(fix))
 }
 
-/// Finds an uplink that does not forward. The kernel drops packets that it receives by such a link
-/// (`ip_route_input_slow` in `net/ipv4/route.c`), so pods get no answers.
+/// Finds an uplink that does not forward. The kernel drops packets for pods that arrive through
+/// such a link (`ip_route_input_slow` in `net/ipv4/route.c`), so pods get no answers.
 fn not_forwarding(node: &Node, link: &Link) -> Option<Finding> {
     let key = forwarding::not_forwarding(node, &link.name)?;
     let finding = Finding::problem(format!("{key} is 0"))
@@ -90,7 +90,7 @@ fn down(node: &Node, link: &Link) -> Option<Finding> {
 }
 
 /// Returns whether no other host can be behind the link. An example is the link to which kube-proxy
-/// adds the addresses of Services: it is always down, which is not a fault.
+/// adds the addresses of Services. This link is always down, so that is not a fault.
 fn leads_nowhere(node: &Node, link: &Link) -> bool {
     match &link.kind {
         LinkKind::Loopback => true,

@@ -1,4 +1,4 @@
-//! Installs executables. It copies and runs all of them before the first one replaces an installed
+//! Installs executables. All of them are copied and run before the first copy replaces an installed
 //! executable.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,8 @@ pub struct Executables {
     pub selection: Selection,
 }
 
-/// Which executables are installed. Other installers of CNI plugins use the same variables.
+/// Which executables are installed, from environment variables. Other installers of CNI plugins use
+/// the same variables.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Selection {
     /// `SKIP_CNI_BINARIES`: names, separated by commas.
@@ -39,7 +40,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads the variables with `lookup`; an empty one counts as absent.
+    /// Reads the variables with `lookup`. An empty variable counts as absent.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Self> {
         let text = |name: &str| {
             let value = lookup(name).unwrap_or_default();
@@ -85,15 +86,15 @@ impl Executables {
         is_installed || self.directory.join(name).exists()
     }
 
-    /// Creates the directory, waits until no other installation into it runs, and locks it. Only
-    /// the caller with the lock may have temporary files there.
+    /// Creates the directory, waits until no other installation into it runs, and takes the
+    /// directory's lock. Only the holder of the lock may have temporary files there.
     pub fn lock(&self) -> anyhow::Result<Lock> {
         files::make_directory(&self.directory)?;
         Lock::take(&self.directory)
     }
 
-    /// Installs all executables or, on an error, none. The caller must have the lock. Plugins that
-    /// are running go on undisturbed.
+    /// Installs all executables or, on an error, none. The caller must hold the lock. A plugin that
+    /// is running at this moment keeps its former executable.
     pub fn install(&self) -> anyhow::Result<()> {
         files::sweep(&self.directory)?;
         let mut choices = BTreeMap::<_, Vec<_>>::new();

@@ -1,8 +1,8 @@
 //! Installs the executables where a runtime looks for them and, on request, drop-ins and a
 //! configuration.
 //!
-//! It makes all checks before the first change. It writes the configuration last, because a runtime
-//! calls the plugins as soon as there is a configuration.
+//! `install` makes all checks before the first change. It writes the configuration last, because a
+//! runtime calls the plugins as soon as there is a configuration.
 
 mod executables;
 mod files;

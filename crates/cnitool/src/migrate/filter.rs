@@ -11,7 +11,7 @@ use super::iptables::{Saved, is_in, saved};
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// Returns the tables, each with its rules of the reference.
+/// Returns the tables `filter`, each with the reference's rules that it contains.
 pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     Ok(saved("filter")?.into_iter().map(table).collect())
 }
@@ -67,8 +67,8 @@ fn rules_of(address: IpAddr) -> [String; 2] {
     ]
 }
 
-/// Returns the bridges that the isolating chains name; `None` if the chains do not exist, or have
-/// rules of another program.
+/// Returns the bridges that the reference's chains for `ingressPolicy` name. Returns `None` if the
+/// chains do not exist, or if they contain rules of another program.
 fn bridges(saved: &Saved) -> Option<BTreeSet<String>> {
     let mut chains = saved.chains.iter();
     let are_there = chains.any(|it| ISOLATING.contains(&it.as_str()));

@@ -18,7 +18,8 @@ pub(super) struct Saved {
     pub rules: Vec<String>,
 }
 
-/// Returns the table of this name of each family and implementation.
+/// Returns the table of this name for each IP family and each of the two implementations, as far as
+/// it exists.
 pub(super) fn saved(table: &'static str) -> anyhow::Result<Vec<Saved>> {
     let mut tables = Vec::new();
     for (program, names) in FAMILIES {
@@ -85,7 +86,7 @@ impl Saved {
         commands
     }
 
-    /// Carries the commands out with `iptables-restore`, which applies all of them or none.
+    /// Passes the commands to `iptables-restore`, which applies all of them or none.
     pub fn restore(&self, commands: &[String]) -> anyhow::Result<()> {
         let restore = format!("{}-restore", self.program);
         let script = format!("*{}\n{}\nCOMMIT\n", self.table, commands.join("\n"));
@@ -103,8 +104,8 @@ pub(super) fn leads_to(rule: &str, chain: &str) -> bool {
     rule.ends_with(&format!(" -j {chain}"))
 }
 
-/// Prefix of the programs of each family, and the file in which the kernel lists the family's
-/// tables outside of `nf_tables`.
+/// For each IP family: the prefix of the names of iptables' programs, and the file in which the
+/// kernel lists the tables of legacy iptables.
 const FAMILIES: [(&str, &str); 2] = [
     ("iptables", "/proc/net/ip_tables_names"),
     ("ip6tables", "/proc/net/ip6_tables_names"),

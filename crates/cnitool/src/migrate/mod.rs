@@ -1,7 +1,7 @@
 //! `migrate`: removes rules of the reference for attachments that no longer exist.
 //!
-//! Plugins of this suite do not change rules of other programs. So a rule of the reference stays if
-//! this suite's plugin runs DEL. If that rule forwards a port, it then forwards the port to an
+//! DEL of this suite's plugins does not change rules of the reference. So after a change of suites,
+//! these rules stay when their pods are deleted. A rule that forwards a port then forwards it to an
 //! address that no pod has.
 
 mod filter;
@@ -27,8 +27,8 @@ pub struct Migrate {
 }
 
 impl Migrate {
-    /// Passes a line for each remnant to `tell`. With `--remove`, also removes the remnants of
-    /// attachments that no longer exist.
+    /// Passes a line about each chain and rule of the reference to `tell`. With `--remove`, also
+    /// removes those of attachments that no longer exist.
     ///
     /// # Errors
     /// A firewall cannot be read or changed, the cache cannot be read, or `tell` fails. If one

@@ -7,7 +7,7 @@ use super::iptables::{Saved, is_in, leads_to, saved};
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// Returns the tables, each with its chains of the reference.
+/// Returns the tables `nat`, each with the reference's chains that it contains.
 pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     Ok(saved("nat")?.into_iter().map(table).collect())
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// The output of `nft --json`; other objects are skipped.
+/// The output of `nft --json`. Objects of other kinds are skipped.
 #[derive(Debug, Deserialize)]
 struct Listing {
     nftables: Vec<Object>,
@@ -56,8 +56,8 @@ pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// Returns the table of this family and name, with these remnants. Each remnant is a rule with the
-/// name `CHAIN handle NUMBER`.
+/// Returns the table of this family and name, with these remnants. A remnant here is one rule; its
+/// name is `CHAIN handle NUMBER`.
 fn table(name: String, remnants: Vec<Remnant>) -> Table {
     Table {
         title: format!("nft list table {name}"),
@@ -86,8 +86,8 @@ fn list(what: &[&str]) -> anyhow::Result<Vec<Object>> {
 }
 
 impl Rule {
-    /// Returns the remnant that the rule is; `None` if its comment does not identify an attachment.
-    /// Rules that all attachments share have no such comment.
+    /// Returns this rule as a remnant. Returns `None` if the rule's comment does not identify an
+    /// attachment: all attachments share such a rule.
     fn remnant(self, table: &str) -> Option<Remnant> {
         let comment = self.comment?;
         Some(Remnant {
@@ -99,7 +99,7 @@ impl Rule {
     }
 }
 
-/// Returns the single addresses in the expressions of a rule. Networks are left out; they are below
+/// Returns the single addresses in the expressions of a rule. Leaves out networks, which are below
 /// the key `prefix`.
 fn addresses(expressions: &Value) -> BTreeSet<IpAddr> {
     match expressions {

@@ -15,7 +15,8 @@ pub(super) struct Table {
     pub is_shared: bool,
     /// Bridges that the shared rules isolate.
     pub bridges: BTreeSet<String>,
-    /// Removes the given remnants, and perhaps the shared rules, in one transaction.
+    /// Function that removes the given remnants, and the shared rules if the caller asks for it, in
+    /// one transaction.
     pub remove: Box<Remove>,
 }
 
@@ -28,7 +29,7 @@ impl Table {
 
 type Remove = dyn Fn(&[&Remnant], Shared) -> anyhow::Result<()>;
 
-/// What happens to the rules that all attachments share.
+/// Whether a removal keeps or removes the rules that all attachments share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shared {
     Keep,

@@ -1,4 +1,4 @@
-//! `ps`: lists attachments, combined from all traces that the node has of them.
+//! `ps`: lists attachments. Combines all traces that the node has of an attachment.
 
 mod row;
 mod table;

@@ -83,8 +83,8 @@ impl Row {
         rows
     }
 
-    /// Combines the traces. Network, container and interface come from the tag if no trace names
-    /// them.
+    /// Combines the traces of the attachment `owner`. Network, container and interface come from
+    /// the tag if no trace names them.
     fn of(owner: &str, traces: &Traces<'_>, node: &Node) -> Self {
         let names = owner.strip_prefix("cni:").unwrap_or_default();
         let mut names = names.splitn(3, '/');
@@ -174,8 +174,9 @@ fn port_name(address: Option<IpAddr>, [host, container]: [u16; 2], protocol: &st
     format!("{host}:{container}/{protocol}")
 }
 
-/// Returns the ports that the runtime asked for, if a plugin of the attachment's list takes ports.
-/// Runtimes pass the pod's ports to every network, even to one whose only plugin is `loopback`.
+/// Returns the ports that the runtime requested, if a plugin of the attachment's list forwards
+/// ports. Runtimes pass the pod's ports to every network, even to one whose only plugin is
+/// `loopback`.
 fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
     let network = attached.network(&node.configuration);
     let plugins = network.iter().flat_map(|it| &it.plugins);

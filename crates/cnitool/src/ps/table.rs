@@ -58,7 +58,8 @@ const COLUMNS: [Column; 9] = [
     }),
 ];
 
-/// Digits of a container ID in the table, as in other tools; JSON has all.
+/// Digits of a container ID that the table shows, as other tools do. The JSON output has all
+/// digits.
 const CONTAINER: usize = 13;
 
 fn text(value: Option<impl ToString>) -> String {

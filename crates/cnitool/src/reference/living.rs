@@ -15,8 +15,8 @@ use super::mark::Mark;
 #[derive(Debug, Default)]
 pub struct Living {
     attachments: Vec<Attachment>,
-    /// Addresses in live sandboxes whose attachment is not known, because there is neither a tag
-    /// nor a lease.
+    /// Addresses in live sandboxes whose attachment is not known, because neither a tag nor a lease
+    /// names it.
     addresses: BTreeSet<IpAddr>,
     /// Addresses of all live attachments.
     held: BTreeSet<IpAddr>,
@@ -31,8 +31,8 @@ impl Living {
     /// - No result is cached, and it has a lease.
     ///
     /// # Errors
-    /// Links, the cache or leases cannot be read, a file in the cache or among the leases does not
-    /// name its owner, or the addresses in a sandbox cannot be listed.
+    /// Links, the cache or leases cannot be read. A file in the cache or among the leases does not
+    /// name its owner. The addresses in a sandbox cannot be listed.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         for entry in directories.cache.entries()? {
             entry.context("find live attachments")?;

@@ -23,7 +23,8 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// Returns the mark of this chain of iptables, if the reference created it.
+    /// Returns the mark in the name of this iptables chain; `None` if the reference did not create
+    /// the chain.
     pub fn of_chain(chain: &str) -> Option<Self> {
         let name = chain.strip_prefix("CNI-")?;
         let (digits, length) = match name.strip_prefix("DN-") {
@@ -48,7 +49,7 @@ impl Mark {
                 let instance = digest(format!("{}:{container}", attachment.interface));
                 *digits == format!("{network:.16}-{instance:.16}")
             }
-            // An attachment does not know its addresses.
+            // `attachment` contains no addresses to compare.
             Self::Address(_) => false,
         }
     }

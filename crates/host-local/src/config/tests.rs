@@ -80,8 +80,7 @@ fn sets_must_not_overlap_and_old_results_hold_one_of_a_family() {
     expect_one_a_family(&two[1..], SpecVersion::V0_2_0).unwrap();
 }
 
-/// Parses this `ipam` section together with this `runtimeConfig`, on a fictitious node with two pod
-/// CIDRs.
+/// Parses this `ipam` section together with this `runtimeConfig`, as on a node with two pod CIDRs.
 fn config(ipam: &Value, runtime: &Value) -> Result<Config, Error> {
     let ipam = cni::json::read(ipam, "ipam")?.value;
     let runtime = cni::json::read(runtime, "runtimeConfig")?.value;

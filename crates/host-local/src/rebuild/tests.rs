@@ -17,7 +17,8 @@ fn record(boot: &str, identity: Identity) -> Record {
     }
 }
 
-/// Returns the findings about one lease whose record names `boot`; the current boot is `now`.
+/// Returns the findings about one lease whose record names `boot`. The ID of the current boot is
+/// `now`.
 fn findings(content: Content, boot: &str) -> Findings {
     let mut findings = Findings::default();
     findings.add(content, record(boot, identity(1)), |it| it.boot != "now");

@@ -32,7 +32,7 @@ fn lease(address: &str, container: &str) -> Lease {
     }
 }
 
-/// Writes a lease, if the address has no file.
+/// Leases `address` to `container`. Returns `None` if the address already has a file.
 fn reserve(store: &Store, address: &str, container: &str) -> Option<Lease> {
     let Lease { address, holder } = lease(address, container);
     store.reserve(address, &holder).unwrap()

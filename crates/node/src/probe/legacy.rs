@@ -13,8 +13,8 @@ pub(super) struct Saved {
     text: Vec<u8>,
 }
 
-/// Saves the rules of `families`: those that have tables, according to `/proc/net/ip_tables_names`
-/// and `/proc/net/ip6_tables_names`.
+/// Saves the rules of `families`, the IP families with tables of legacy iptables
+/// (`/proc/net/ip_tables_names` and `/proc/net/ip6_tables_names` list these tables).
 ///
 /// # Errors
 /// A program is missing, or fails.
@@ -35,8 +35,8 @@ impl Saved {
         run(&format!("{}-restore", self.program), &[], &self.text).map(drop)
     }
 
-    /// Returns the first rule or policy in this thread's network namespace that dropped or rejected
-    /// a packet, by its counter.
+    /// Returns the first rule or policy in this thread's network namespace whose counter shows that
+    /// it dropped or rejected a packet.
     pub fn dropping(&self) -> Option<String> {
         let text = run(&format!("{}-save", self.program), &["-c"], &[]).ok()?;
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -58,5 +58,5 @@ fn run(program: &str, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8
     printed.with_context(|| format!("run {program}: it is not installed"))
 }
 
-/// The family, and the prefix of the programs that save and load its rules.
+/// The IP families, each with the prefix of the programs that save and load its rules.
 const PROGRAMS: [(&str, &str); 2] = [("ip", "iptables-legacy"), ("ip6", "ip6tables-legacy")];

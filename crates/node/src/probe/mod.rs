@@ -1,8 +1,8 @@
 //! Finds what the node's rules do to new packets, by sending packets through a copy of the rules.
 //!
 //! The copy is a temporary network namespace with all tables of `nf_tables` and of legacy iptables,
-//! and with links of the same names and indexes as on the node. It forwards between a namespace
-//! that stands for a pod and a namespace that stands for another host. The kernel itself decides
+//! and with links of the same names and indexes as on the node. The copy forwards packets between a
+//! namespace that plays a pod and a namespace that plays another host. The kernel itself decides
 //! about each packet, so rules of any kind have their effect. No packet leaves the node, and the
 //! node does not change. The copy lacks BPF and tc programs, legacy ebtables, and the node's marks
 //! and connections.
@@ -19,20 +19,20 @@ use self::rules::Rules;
 pub use self::stage::{Access, Path, Stage};
 pub use self::traffic::Fate;
 
-/// Outcomes for the pods of a stage.
+/// The outcomes of a stage's packets.
 #[derive(Debug)]
 pub struct Probe {
     /// The links and addresses.
     pub stage: Stage,
     /// The outcome of each path, or why the trial failed.
     pub fates: Result<Vec<(Path, Fate)>, String>,
-    /// Paths on which packets pass only if the pod has the permission of the plugin `firewall`,
-    /// which is not in the network's list.
+    /// Paths on which packets pass only if the pod has the permission of the plugin `firewall`.
+    /// Empty if the network's list already contains this plugin.
     pub permitted: Vec<Path>,
 }
 
-/// Sends the packets of each stage through a copy of the node's rules. `legacy` names the families
-/// whose rules of legacy iptables are copied, too.
+/// Sends the packets of each stage through a copy of the node's rules. `legacy` names the IP
+/// families whose rules of legacy iptables are copied, too.
 pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
     let rules = Rules::read(legacy).map_err(super::message);
     let probes = stages.iter().map(|stage| {
@@ -53,8 +53,9 @@ pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
     probes.collect()
 }
 
-/// Repeats the trial with the default permission of the plugin `firewall` if the pod has none and a
-/// packet did not pass. Returns the paths on which packets pass only then.
+/// If the pod has no permission of the plugin `firewall` and a packet did not pass, repeats the
+/// trial with the default permission. Returns the paths on which packets passed only in the
+/// repetition.
 fn permitted(rules: &Rules, stage: &Stage, fates: &[(Path, Fate)]) -> Vec<Path> {
     let barred = fates.iter().filter(|it| it.1 != Fate::Passed);
     let barred: Vec<_> = barred.map(|it| it.0).collect();

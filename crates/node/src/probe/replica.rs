@@ -37,7 +37,7 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
     })?
 }
 
-/// Sets up the copy's links and settings, and the namespaces beside it.
+/// Sets up the copy's links and settings, and the namespaces of the pod and of the other host.
 fn set_up(stage: &Stage) -> anyhow::Result<Sides> {
     prepared()?;
     let sides = Sides {
@@ -65,8 +65,8 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
         connection.add_stand_in(link, pair)?;
     } else {
         connection.add_stand_in(access, StandIn::Bridge)?;
-        // The kernel chooses the port's index. So the port comes after the links with given
-        // indexes. Otherwise it could get one of these indexes.
+        // The kernel chooses the port's index. So the port is created after the links whose index
+        // is given. Otherwise the port could get one of these indexes.
         connection.add_stand_in(&port, pair)?;
         names.push(&port.name);
     }
@@ -100,7 +100,7 @@ fn port_of(bridge: &Link) -> Link {
 }
 
 /// Turns off IPv6 duplicate address detection in this thread's network namespace, and returns the
-/// namespace. The caller has made the namespace, so no other link can have its addresses.
+/// namespace. The caller has just created the namespace, so no address in it can be a duplicate.
 fn prepared() -> anyhow::Result<Netns> {
     for link in ["all", "default"] {
         Sysctl::ipv6(link, "accept_dad").ensure_if_present("0")?;
@@ -108,8 +108,9 @@ fn prepared() -> anyhow::Result<Netns> {
     Ok(Netns::own()?)
 }
 
-/// Loads all rules into this thread's network namespace, and returns their places there. The
-/// function first creates the links that rules name, so that rules on these links can be loaded.
+/// Loads all rules into this thread's network namespace, and returns their places in this
+/// namespace. The function first creates the links that rules name, so that rules on these links
+/// can be loaded.
 fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     let connection = Connection::open()?;
     for name in rules.ruleset.links() {
@@ -129,8 +130,8 @@ fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     Ok(copied)
 }
 
-/// Sets up the end of a veth pair in the namespace of the pod or of the other host, with this
-/// address and default gateway.
+/// Sets up the end `name` of a veth pair in `namespace`, which plays the pod or the other host,
+/// with this address and default gateway.
 fn set_up_end(
     namespace: &Netns,
     name: &str,
@@ -161,7 +162,8 @@ fn route(destination: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Request 
     })
 }
 
-/// Returns a name like those that the plugin gives to host ends, because rules may match `veth*`.
+/// Returns a name of the form that the plugins give to host ends, because rules of the node may
+/// match `veth*`.
 fn port_name() -> String {
     format!("{HOST_LINK_PREFIX}0000000")
 }

@@ -11,7 +11,7 @@ use nft::Protocol;
 pub enum Path {
     /// From a pod to another host.
     ToElsewhere(Protocol),
-    /// From a pod to a port of the gateway's address.
+    /// From a pod to a port of the node, at the gateway's address.
     ToNode(Protocol, u16),
     /// From the node to a pod, like the kubelet's probes.
     FromNode,
@@ -47,9 +47,9 @@ pub struct Stage {
 /// The link through which the node exchanges packets with a pod.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// The bridge whose port is the host's end of the pod's pair.
+    /// The bridge of which the host's end of the pod's veth pair is a port.
     Bridge(Link),
-    /// The host's end of the pod's pair.
+    /// The host's end of the pod's veth pair, without a bridge.
     Pair(Link),
 }
 

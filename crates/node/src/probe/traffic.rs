@@ -23,8 +23,8 @@ pub enum Fate {
     Passed,
     /// A rule or a policy of `nf_tables` ended the packet or its answer.
     Ended(Ended),
-    /// The packet or its answer did not arrive, and no rule of `nf_tables` ended it. Has the rule
-    /// or policy of legacy iptables that dropped a packet, if there is one.
+    /// The packet or its answer did not arrive, and no rule of `nf_tables` ended it. The text is
+    /// the rule or policy of legacy iptables that dropped a packet, if there is one.
     Lost(Option<String>),
 }
 
@@ -74,8 +74,9 @@ pub(super) fn fates(
     Ok(fates)
 }
 
-/// Returns the address of a host beyond the uplink. The address is a public one, because rules may
-/// drop private and reserved addresses. It exists only in the trial's namespaces.
+/// Returns the address of the other host, which the node reaches through its uplink. The address is
+/// public, because rules may drop packets with private and reserved addresses. It exists only in
+/// the trial's namespaces.
 pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
     if is_ipv4 {
         return IpAddr::from([9, 9, 9, 9]);
@@ -170,8 +171,8 @@ impl Exchange {
     }
 }
 
-/// Returns the outcome of a packet. Waits for the answer up to `PATIENCE`, but only for `GRACE`
-/// after a rule ended a packet.
+/// Returns the outcome of a packet. Waits for the answer up to `PATIENCE`. After a rule has ended a
+/// packet, waits only for `GRACE` more.
 fn fate<E>(
     tracer: &Tracer,
     answer: &mpsc::Receiver<Result<io::Result<()>, E>>,
@@ -188,8 +189,8 @@ fn fate<E>(
             Ok(_) => true,
             Err(_) => begun.elapsed() > PATIENCE,
         };
-        // The rule may have ended an unrelated packet in the copy. So the answer can still arrive,
-        // and the function waits for `GRACE`.
+        // The rule may have ended another packet in the copy. So the answer can still arrive, and
+        // the function waits for `GRACE`.
         let is_late = first.as_ref().is_some_and(|it| it.1.elapsed() > GRACE);
         if is_failed || is_late {
             return Ok(first.map_or(Fate::Lost(None), |(ended, _)| Fate::Ended(ended)));

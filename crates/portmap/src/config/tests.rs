@@ -90,7 +90,7 @@ fn one_port_cannot_be_forwarded_to_two() {
     }
 }
 
-/// The schema's defaults have to be those of the parser for a missing key.
+/// Checks that a missing key gets the value that the JSON Schema gives as its default.
 #[test]
 fn defaults_are_those_of_the_schema() {
     let schema = include_str!("../../../../conf-examples/conflist.schema.json");

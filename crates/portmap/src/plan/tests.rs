@@ -20,8 +20,8 @@ fn mapping(host: HostAddress) -> Mapping {
     }
 }
 
-/// Returns a result with a bridge and two interfaces of the sandbox, and each of `addresses` on the
-/// interface with the given index.
+/// Returns an ADD result with a bridge and two interfaces of the sandbox. It assigns each of
+/// `addresses` to the interface with the given index.
 fn result(addresses: &[(&str, Option<usize>)]) -> AddResult {
     let link = |name: &str, sandbox: Option<&str>| Interface {
         name: name.to_owned(),

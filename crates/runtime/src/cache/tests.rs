@@ -22,7 +22,7 @@ fn sandbox(container: &str) -> Sandbox {
     }
 }
 
-/// The expected object is the one that libcni 1.3 writes for this attachment.
+/// The test expects the object that libcni 1.3 writes for this attachment.
 #[test]
 fn file_is_the_one_of_libcni() {
     let directory = tempfile::tempdir().unwrap();

@@ -19,9 +19,9 @@ impl Field {
     fn new(version: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["a", "b"] {
-            // Each plugin is a symbolic link to the script, not a new file. A child process of
-            // another test could still have a new file open for writing, and the kernel would
-            // refuse to run that file.
+            // Each plugin is a symbolic link to the script, not a new file. If the test wrote a new
+            // file, a child process of another test could still have that file open for writing,
+            // and the kernel would refuse to run it.
             symlink(SCRIPT, directory.path().join(name)).unwrap();
             let result = json!({"dns": {"domain": name}, "x": 1}).to_string();
             fs::write(directory.path().join(format!("{name}.result")), result).unwrap();

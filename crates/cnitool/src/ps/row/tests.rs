@@ -84,7 +84,7 @@ fn lease_without_interface_is_its_containers() {
     assert_eq!(names(&Row::all(&torn)[0])[..2], [Some("pods"), None]);
 }
 
-/// Returns a cached entry with two port mappings and this plugin.
+/// Returns a cached ADD with two port mappings, of a list with this plugin.
 fn asked_of(plugin: &Value) -> Value {
     let list = json!({"name": "pods", "plugins": [plugin]}).to_string();
     json!({"config": BASE64_STANDARD.encode(list), "capabilityArgs": {"portMappings": [
