@@ -178,8 +178,8 @@ pub struct Port {
 pub struct PortVlanSet {
     /// VLANs that the port carries.
     pub carried: Vec<PortVlans>,
-    /// The native VLAN, which the port also carries. CHECK ignores it, because attachments that
-    /// earlier versions made lack it.
+    /// The native VLAN, which the port also carries. CHECK ignores it, because earlier versions of
+    /// this suite did not set it.
     pub native: Option<PortVlans>,
     /// The bridge's default VLAN, which ADD removes from the port. CHECK accepts it as an untagged
     /// VLAN, because earlier versions and the reference did not remove it.

@@ -78,8 +78,10 @@ impl<'a> HostEnd<'a> {
     /// itself is the host's end.
     ///
     /// # Errors
-    /// Code 7: the VLAN has a link with another name. The kernel refuses a request. On a failure,
-    /// the function has restored the bridge's own VLANs.
+    /// - Code 7: the VLAN has a link with another name.
+    /// - Code 100: the kernel refuses a request.
+    ///
+    /// After an error, the bridge's own VLANs are as before.
     pub fn ensure(self, host: &Connection, bridge: &Link) -> anyhow::Result<Option<Link>> {
         let link = match self {
             Self::Bridge => return Ok(None),

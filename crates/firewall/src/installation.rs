@@ -202,8 +202,7 @@ fn remove_ports(
     }
 }
 
-/// Adds those of `elements` whose address has no other element, so no attachment has the permission
-/// now.
+/// Adds each of `elements`, unless another attachment has the permission for its address.
 ///
 /// # Errors
 /// Code 11: other processes keep changing the rules. The kernel refuses a request.

@@ -251,7 +251,8 @@ fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
     }
 }
 
-/// Gives addresses that no attachment has any more back to those earlier holders that still exist.
+/// Gives the permission for an address back to the attachment from which a later ADD took it, if
+/// that attachment still exists and no other one has the permission now.
 fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
     let existing = earlier.iter().filter(|it| record::files().has(&it.owner));
     let existing: Vec<_> = existing.collect();

@@ -21,7 +21,7 @@ pub struct Ipv6 {
 /// Source of a link's link-local address once the link is up: `addr_gen_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLocalOrigin {
-    /// The kernel derives the address from the MAC, as [`crate::MacAddress::link_local`] does.
+    /// The kernel derives the link-local address from the MAC, as [`crate::MacAddress::link_local`] does.
     Mac,
     /// The kernel generates no link-local address.
     None,

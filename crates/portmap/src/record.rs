@@ -39,7 +39,8 @@ pub(crate) struct Record {
     /// All elements that the attachment may have in `nf_tables`, now or after it receives a port
     /// for which it stands by.
     pub elements: Vec<Element>,
-    /// The conditions of the attachment's ports, if its elements point to a chain of conditions.
+    /// The conditions of the attachment's ports. Without conditions, this is empty, and no element
+    /// points to a chain of conditions.
     #[serde(flatten)]
     pub conditions: Conditions,
 }
