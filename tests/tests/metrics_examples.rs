@@ -46,12 +46,12 @@ struct Rules {
 #[serde(deny_unknown_fields)]
 struct Group {
     name: String,
-    rules: Vec<Alert>,
+    rules: Vec<Rule>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Alert {
+struct Rule {
     alert: String,
     expr: String,
     #[serde(rename = "for")]
